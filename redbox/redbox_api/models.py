@@ -1,0 +1,361 @@
+"""The contract: what travels between red-box and those who call it.
+
+Requests refuse what they do not know, by name; answers may grow fields, so clients ignore what they do not know.
+On the wire names are camelCase, as Kubernetes has them; in Python they are snake_case.
+Nothing here decides anything: red-box does, on the far side of these models.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic.alias_generators import to_camel
+
+KEY_PATTERN = r"^[A-Za-z0-9-]{1,64}$"
+ENV_NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,255}$"
+MAX_SCRIPT_BYTES = 4 * 1024 * 1024
+
+Text = Annotated[str, Field(max_length=1024, pattern=r"^[^\x00\n\r]*$")]
+Name = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Path = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00\n\r]+$")]
+EnvName = Annotated[str, Field(pattern=ENV_NAME_PATTERN)]
+EnvValue = Annotated[str, Field(max_length=131072, pattern=r"^[^\x00]*$")]
+
+
+class Request(BaseModel):
+    """Base of what callers send: an unknown field is refused by its name."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
+
+
+class Answer(BaseModel):
+    """Base of what red-box answers."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
+
+
+# ---------------------------------------------------------------------------------------------- requests
+
+
+class Resources(Request):
+    """What the job asks of Slurm; what is not said is left to the script, the partition and Slurm."""
+
+    nodes: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    tasks: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
+    tasks_per_node: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    cpus_per_task: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    mem_per_node: Annotated[str, Field(pattern=r"^[0-9]{1,12}[KMGT]?$", description="as --mem: 4G, 512M")] | None = None
+    mem_per_cpu: Annotated[str, Field(pattern=r"^[0-9]{1,12}[KMGT]?$", description="as --mem-per-cpu")] | None = None
+    gpus_per_node: Annotated[str, Field(pattern=r"^([A-Za-z0-9_.-]{1,64}:)?[0-9]{1,6}$", description="2 or a100:2")] | None = None
+    gres: Annotated[str, Field(max_length=512, pattern=r"^[A-Za-z0-9_.:,()/=-]+$", description="as --gres")] | None = None
+    time: (
+        Annotated[
+            str,
+            Field(
+                max_length=32,
+                pattern=r"^(UNLIMITED|[0-9]+|[0-9]+:[0-5]?[0-9](:[0-5]?[0-9])?|[0-9]+-[0-9]+(:[0-9]+){0,2})$",
+                description="as --time: 90 (minutes), 2:00:00, 1-12:00:00, UNLIMITED",
+            ),
+        ]
+        | None
+    ) = None
+
+
+class RegistryCredentials(Request):
+    """How to log in to the registry that the image comes from; never shown, never in argv."""
+
+    username: Annotated[str, Field(max_length=256, pattern=r"^[^\x00\n\r]*$")]
+    password: SecretStr
+
+
+class ContainerOptions(Request):
+    """Singularity's switches, by the names that the Sylabs operator gave them."""
+
+    allow_unsigned: bool = False
+    clean_env: bool = False
+    contain: bool = False
+    fake_root: bool = False
+    ipc: bool = False
+    pid: bool = False
+    no_privs: bool = False
+    writable: bool = False
+    app: Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z0-9_.-]+$")] | None = None
+    host_name: Annotated[str, Field(max_length=253, pattern=r"^[A-Za-z0-9.-]+$")] | None = None
+    binds: Annotated[list[Path], Field(max_length=64)] = []
+    gpus: Literal["nvidia", "rocm"] | None = None
+    mpi: Annotated[str, Field(max_length=64, pattern=r"^[a-z0-9_]+$", description="as srun --mpi: pmix")] | None = None
+
+
+class Container(Request):
+    """A job that is a container: `singularity run IMAGE ARGS`, or `exec` where a command is given."""
+
+    image: Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00-\x20-][^\x00-\x1f]*$")]
+    command: Annotated[list[EnvValue], Field(max_length=1024)] = []
+    args: Annotated[list[EnvValue], Field(max_length=1024)] = []
+    options: ContainerOptions = ContainerOptions()
+    registry: RegistryCredentials | None = None
+
+
+class Dependency(Request):
+    """This job waits for another one of the same caller, named by its key, or by Slurm's job id."""
+
+    type: Literal["after", "afterany", "afterok", "afternotok", "aftercorr", "singleton"] = "afterok"
+    key: Annotated[str, Field(pattern=KEY_PATTERN)] | None = None
+    job_id: Annotated[str, Field(alias="jobID", pattern=r"^[0-9]{1,10}(_[0-9]{1,10})?$")] | None = None
+
+    @model_validator(mode="after")
+    def _names_one_job(self) -> Dependency:
+        named = [name for name in (self.key, self.job_id) if name is not None]
+        if len(named) != (0 if self.type == "singleton" else 1):
+            msg = "a dependency names exactly one of key and jobID (singleton names none)"
+            raise ValueError(msg)
+        return self
+
+
+class JobRequest(Request):
+    """One job: a batch script or a container, and what Slurm should give it."""
+
+    batch: str | None = None
+    container: Container | None = None
+    name: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f/]+$")] | None = None
+    partition: Name | None = None
+    account: Name | None = None
+    qos: Name | None = None
+    resources: Resources = Resources()
+    env: Annotated[dict[EnvName, EnvValue], Field(max_length=1024)] = {}
+    working_directory: Path | None = None
+    output: Path | None = None
+    error: Path | None = None
+    array: Annotated[str, Field(max_length=512, pattern=r"^[0-9,:%-]+$")] | None = None
+    dependencies: Annotated[list[Dependency], Field(max_length=64)] = []
+    begin: Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z0-9:+./-]+$", description="as --begin")] | None = None
+    hold: bool = False
+    options: Annotated[list[Text], Field(max_length=128, description="further sbatch options, one a string: --exclusive")] = []
+    spec_digest: (
+        Annotated[str, Field(max_length=128, description="hash of the immutable spec; sameness is judged by it where given")] | None
+    ) = None
+
+    @model_validator(mode="after")
+    def _is_one_kind(self) -> JobRequest:
+        if (self.batch is None) == (self.container is None):
+            msg = "a job has exactly one of batch and container"
+            raise ValueError(msg)
+        return self
+
+
+# ----------------------------------------------------------------------------------------------- answers
+
+
+class Phase(StrEnum):
+    """Our word for where a job is; `state` beside it is Slurm's."""
+
+    SUBMITTING = "Submitting"  # journaled; Slurm has not confirmed an id yet
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUSPENDED = "Suspended"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    CANCELLED = "Cancelled"
+    LOST = "Lost"  # Slurm no longer knows it; its outcome is unknown
+
+
+FINAL_PHASES = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED, Phase.LOST})
+
+
+class OwnerRef(Answer):
+    """Who a job belongs to."""
+
+    cluster: str
+    namespace: str
+    account: str
+
+
+class ArrayCounts(Answer):
+    """How many tasks of an array are where."""
+
+    total: int
+    pending: int = 0
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    cancelled: int = 0
+
+
+class ArrayTask(Answer):
+    """One task of an array; only GET of a single job lists them."""
+
+    index: int
+    job_id: Annotated[str, Field(alias="jobID")]
+    phase: Phase
+    state: str
+    exit_code: int | None = None
+    signal: int | None = None
+
+
+class LogPath(Answer):
+    """Where the job's output goes, as Slurm resolved it; None where Slurm has not said yet."""
+
+    stdout: str | None = None
+    stderr: str | None = None
+
+
+class Job(Answer):
+    """All that red-box knows of a job. Unknown is None, and a stale truth says since when it is stale."""
+
+    key: str
+    attempt: int
+    owner: OwnerRef
+    user: str
+    phase: Phase
+    state: str | None = None
+    reason: str | None = None
+    message: str | None = None  # one sentence for a person: why it failed, waits, or is lost
+    job_id: Annotated[str | None, Field(alias="jobID")] = None
+    cluster: str | None = None
+    name: str | None = None
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    nodes: list[str] = []
+    exit_code: int | None = None
+    signal: int | None = None
+    run: int = 1  # 1, then one more for each requeue
+    submitted_at: datetime | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    working_directory: str | None = None
+    logs: LogPath = LogPath()
+    array: ArrayCounts | None = None
+    tasks: list[ArrayTask] | None = None
+    cancel_requested: bool = False
+    env_changed: bool = False
+    spec_digest: str | None = None
+    warnings: list[str] = []
+    stale_since: datetime | None = None
+    revision: str | None = None
+
+
+class JobList(Answer):
+    """A page of jobs; `revision` is where a watch that misses nothing begins."""
+
+    items: list[Job]
+    revision: str
+    next: str | None = None
+
+
+class WatchEvent(Answer):
+    """One line of a watch: a job that changed, one that is gone from the table, or a bookmark."""
+
+    type: Literal["job", "gone", "bookmark", "error"]
+    revision: str
+    job: Job | None = None
+    message: str | None = None
+
+
+class Problem(Answer):
+    """RFC 9457, with whether trying again can help."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    retry: bool = False
+    request_id: str | None = None
+
+
+class FileEntry(Answer):
+    """A file in a job's working directory."""
+
+    path: str
+    size: int
+    mode: int
+    modified_at: datetime
+    kind: Literal["file", "directory", "symlink", "other"]
+    target: str | None = None
+
+
+class FileList(Answer):
+    """What a glob found."""
+
+    items: list[FileEntry]
+    truncated: bool = False
+
+
+class PartitionLimits(Answer):
+    """Limits of a partition; None is UNLIMITED."""
+
+    max_time_s: int | None = None
+    default_time_s: int | None = None
+    max_nodes: int | None = None
+    max_cpus_per_node: int | None = None
+    max_mem_mb_per_node: int | None = None
+
+
+class Amounts(Answer):
+    """Countable things, all of them or the free ones."""
+
+    nodes: int
+    cpus: int
+    mem_mb: int
+    gpus: int = 0
+    gres: dict[str, int] = {}
+
+
+class Partition(Answer):
+    """A partition as it is: what it has, not what happens to be free, and that too."""
+
+    name: str
+    is_default: bool = False
+    state: str  # UP, DOWN, DRAIN, INACTIVE
+    total: Amounts
+    free: Amounts
+    largest_node: Amounts | None = None
+    limits: PartitionLimits = PartitionLimits()
+    features: list[str] = []
+    node_states: dict[str, int] = {}
+    reason: str | None = None
+
+
+class PartitionList(Answer):
+    """All partitions that this caller may use."""
+
+    items: list[Partition]
+    revision: str
+    stale_since: datetime | None = None
+
+
+class Cluster(Answer):
+    """What this red-box stands in front of."""
+
+    name: str
+    workload_manager: str
+    version: str
+    redbox_version: str
+    accounting: bool
+    nodes: dict[str, int] = {}  # node state -> how many
+    warnings: list[str] = []
+    stale_since: datetime | None = None
+
+
+class WhoAmI(Answer):
+    """Who the caller is here, and what the caller may do."""
+
+    identity: str
+    owner: OwnerRef
+    user: str | None
+    roles: list[str]
+    accounts: list[str] | None = None
+    partitions: list[str] | None = None
+    slurm_accounts: list[str] = []
+    slurm_qos: list[str] = []
+
+
+class Check(Answer):
+    """What `sbatch --test-only` says of a request."""
+
+    valid: bool
+    would_start_at: datetime | None = None
+    detail: str
