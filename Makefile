@@ -1,0 +1,45 @@
+# Red Box. `make` lists the targets; each makes first what it needs (deploy/bootstrap, deploy/local/bed).
+.DEFAULT_GOAL := list
+.PHONY: list demo test lint unit e2e bench bed-up bed-down bed-status bed-shell lock venv
+HOST ?= login
+
+list: ## this list
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-24s %s\n", $$1, $$2 }' Makefile
+
+demo: ## start the bed and show what Red Box does on it
+	@deploy/demo
+
+test: ## lint, unit and e2e: all that must hold before a merge
+	@tests/run
+
+lint: ## style, types, who may import whom
+	@tests/run lint
+
+unit: ## the tests that need no bed
+	@tests/run unit
+
+e2e: ## the tests on the bed, which is started if it is not up
+	@tests/run e2e
+
+bench: venv ## the benchmarks, on the bed (ONLY=name for one)
+	@.venv/bin/python -m tests.bench $(if $(ONLY),--only $(ONLY))
+
+bed-up: ## start a real Slurm and a real Kubernetes on this machine
+	@deploy/local/bed up
+
+bed-down: ## end them and leave nothing behind
+	@deploy/local/bed down
+
+bed-status: ## what of the bed runs
+	@deploy/local/bed status
+
+bed-shell: ## a shell on one of the bed's hosts (HOST=login)
+	@deploy/local/bed exec $(HOST) bash -l
+
+lock: venv ## choose anew the versions in requirements.lock from pyproject.toml (UPGRADE=1: the newest)
+	@.venv/bin/uv pip compile pyproject.toml --quiet --all-extras --group dev --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade) \
+		--output-file requirements.lock
+
+venv: ## .venv, from requirements.lock
+	@deploy/bootstrap

@@ -1,0 +1,18 @@
+"""Starts the program `redbox-operator`, or says which extra it lacks. What it can do is in `cli`."""
+
+import sys
+
+
+def main() -> None:
+    """Run the command line; without the extra `operator` there is none."""
+    try:
+        from redbox_operator.cli import app
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").partition(".")[0] == "redbox_operator":
+            raise
+        sys.exit(f"redbox-operator: {missing.name} is not installed: run pip install 'red-box[operator]'")
+    app()
+
+
+if __name__ == "__main__":
+    main()

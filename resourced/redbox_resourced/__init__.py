@@ -1,0 +1,1 @@
+"""resourced: publishes Slurm's partitions in Kubernetes, as labels, extended resources and virtual nodes."""
