@@ -1,1 +1,1 @@
-"""The companion: in a small container for each job, it submits the job, relays its output, and exits as it did."""
+"""The companion: in a small container for each job, it submits, relays its output, and exits as it did."""

@@ -1,13 +1,14 @@
 """Talking to red-box: one connection, one caller, blocking, standard library only.
 
-A request either gets an `Answer`, whatever its status, or raises `NoAnswer`; what to do then is for the caller
-to say. The token is read anew for each request, because the kubelet rotates it.
+A request either gets an `Answer`, whatever its status, or raises `NoAnswer`; what to do then is for the
+caller to say. The token is read anew for each request, because the kubelet rotates it.
 """
 
 from __future__ import annotations
 
 import http.client
 import json
+import socket
 import ssl
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +21,12 @@ if TYPE_CHECKING:
     from redbox_companion.settings import Settings
 
 ANSWER_S = 90.0  # a submit may take as long as Slurm does
-QUIET_S = 45.0  # red-box sends keep-alives on followed logs more often than that
+QUIET_S = 400.0  # red-box ends an answer that has been silent for 300 s, so that we ask again
+KEEP_ALIVE = (
+    ("TCP_KEEPIDLE", 15),
+    ("TCP_KEEPINTVL", 5),
+    ("TCP_KEEPCNT", 3),
+)  # a dead peer is noticed in 30 s
 PROBLEM_BYTES = 65536
 
 
@@ -72,10 +78,12 @@ class Redbox:
             headers = {"Authorization": f"Bearer {self._token()}", "Connection": "close"}
             if body is not None:
                 headers["Content-Type"] = "application/json"
+            connection.connect()
+            _keep_alive(connection.sock)
             connection.request(method, f"{path}?{urlencode(query)}", body, headers)
             yield connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
-            msg = f"{self._settings.endpoint}: {error or type(error).__name__}"
+            msg = f"{self._settings.endpoint}: {str(error) or type(error).__name__}"
             raise NoAnswer(msg) from error
         finally:
             if connection is not None:
@@ -89,6 +97,12 @@ class Redbox:
 
     def _token(self) -> str:
         return self._settings.token_file.read_text(encoding="ascii").strip()
+
+
+def _keep_alive(connected: socket.socket) -> None:
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in KEEP_ALIVE:
+        connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
 def whole(response: http.client.HTTPResponse) -> Answer:

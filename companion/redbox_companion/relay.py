@@ -1,8 +1,8 @@
 """Copying one of the job's streams to one of ours, byte by byte, without loss or doubling.
 
-Where we are is two things: the *generation* of the file (a requeue begins a new one) and the offset in it. Every
-request names both. An answer that breaks off is asked again from the next byte; an answer that ends cleanly is
-asked again too, until red-box says 204: the job is final and there is no byte left.
+Where we are is two things: the *generation* of the file (a requeue begins a new one) and the offset in it.
+Every request names both. An answer that breaks off is asked again from the next byte; an answer that ends
+cleanly is asked again too, until red-box says 204: the job is final and there is no byte left.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from redbox_companion.redbox import NoAnswer, Redbox, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from redbox_companion.patience import Patience
 
 PIECE = 65536
 GENERATION = "Redbox-Generation"
@@ -39,8 +39,8 @@ class Place:
 class Relay:
     """One stream of the job, copied to one file descriptor."""
 
-    def __init__(self, redbox: Redbox, path: str, attempt: int, target: int, patience: Callable[[str], float]) -> None:
-        """`patience` is told why something failed and answers how long to wait before the next try."""
+    def __init__(self, redbox: Redbox, path: str, attempt: int, target: int, patience: Patience) -> None:
+        """Begin at the first byte of whatever generation there is."""
         self._redbox = redbox
         self._path = path
         self._attempt = attempt
@@ -62,6 +62,7 @@ class Relay:
         if self.place.generation:
             query["generation"] = self.place.generation
         with self._redbox.stream(self._path, query) as response:
+            self._patience.answered()
             if response.status == HTTPStatus.NO_CONTENT:
                 return True
             if response.status != HTTPStatus.OK:

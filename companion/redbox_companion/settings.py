@@ -1,7 +1,7 @@
 """What the companion is told: environment variables and files that the operator put into its pod.
 
-The frozen request is a file; values that the kubelet resolved (env with valueFrom) arrive as `REDBOX_ENV_<NAME>`
-and are put into the request here, so that they are in no object of Kubernetes.
+The frozen request is a file; values that the kubelet resolved (env with valueFrom) arrive as
+`REDBOX_ENV_<NAME>` and are put into the request here, so that they are in no object of Kubernetes.
 """
 
 from __future__ import annotations

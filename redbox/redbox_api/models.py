@@ -1,6 +1,6 @@
 """The contract: what travels between red-box and those who call it.
 
-Requests refuse what they do not know, by name; answers may grow fields, so clients ignore what they do not know.
+Requests refuse what they do not know, by name; answers may grow, so clients ignore what they do not know.
 On the wire names are camelCase, as Kubernetes has them; in Python they are snake_case.
 Nothing here decides anything: red-box does, on the far side of these models.
 """
@@ -11,12 +11,21 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    SerializationInfo,
+    field_serializer,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 
 KEY_PATTERN = r"^[A-Za-z0-9-]{1,64}$"
 ENV_NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,255}$"
 MAX_SCRIPT_BYTES = 4 * 1024 * 1024
+REVEAL_SECRETS = {"reveal": True}  # the context in which a dump holds secrets as they are: only for the wire
 
 Text = Annotated[str, Field(max_length=1024, pattern=r"^[^\x00\n\r]*$")]
 Name = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")]
@@ -47,10 +56,20 @@ class Resources(Request):
     tasks: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
     tasks_per_node: Annotated[int, Field(ge=1, le=100_000)] | None = None
     cpus_per_task: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    mem_per_node: Annotated[str, Field(pattern=r"^[0-9]{1,12}[KMGT]?$", description="as --mem: 4G, 512M")] | None = None
-    mem_per_cpu: Annotated[str, Field(pattern=r"^[0-9]{1,12}[KMGT]?$", description="as --mem-per-cpu")] | None = None
-    gpus_per_node: Annotated[str, Field(pattern=r"^([A-Za-z0-9_.-]{1,64}:)?[0-9]{1,6}$", description="2 or a100:2")] | None = None
-    gres: Annotated[str, Field(max_length=512, pattern=r"^[A-Za-z0-9_.:,()/=-]+$", description="as --gres")] | None = None
+    mem_per_node: (
+        Annotated[str, Field(pattern=r"^[0-9]{1,12}[KMGT]?$", description="as --mem: 4G, 512M")] | None
+    ) = None
+    mem_per_cpu: (
+        Annotated[str, Field(pattern=r"^[0-9]{1,12}[KMGT]?$", description="as --mem-per-cpu")] | None
+    ) = None
+    gpus_per_node: (
+        Annotated[str, Field(pattern=r"^([A-Za-z0-9_.-]{1,64}:)?[0-9]{1,6}$", description="2 or a100:2")]
+        | None
+    ) = None
+    gres: (
+        Annotated[str, Field(max_length=512, pattern=r"^[A-Za-z0-9_.:,()/=-]+$", description="as --gres")]
+        | None
+    ) = None
     time: (
         Annotated[
             str,
@@ -70,6 +89,10 @@ class RegistryCredentials(Request):
     username: Annotated[str, Field(max_length=256, pattern=r"^[^\x00\n\r]*$")]
     password: SecretStr
 
+    @field_serializer("password", when_used="json")
+    def _hide(self, password: SecretStr, info: SerializationInfo) -> str:
+        return password.get_secret_value() if info.context == REVEAL_SECRETS else "**********"
+
 
 class ContainerOptions(Request):
     """Singularity's switches, by the names that the Sylabs operator gave them."""
@@ -86,7 +109,10 @@ class ContainerOptions(Request):
     host_name: Annotated[str, Field(max_length=253, pattern=r"^[A-Za-z0-9.-]+$")] | None = None
     binds: Annotated[list[Path], Field(max_length=64)] = []
     gpus: Literal["nvidia", "rocm"] | None = None
-    mpi: Annotated[str, Field(max_length=64, pattern=r"^[a-z0-9_]+$", description="as srun --mpi: pmix")] | None = None
+    mpi: (
+        Annotated[str, Field(max_length=64, pattern=r"^[a-z0-9_]+$", description="as srun --mpi: pmix")]
+        | None
+    ) = None
 
 
 class Container(Request):
@@ -131,11 +157,21 @@ class JobRequest(Request):
     error: Path | None = None
     array: Annotated[str, Field(max_length=512, pattern=r"^[0-9,:%-]+$")] | None = None
     dependencies: Annotated[list[Dependency], Field(max_length=64)] = []
-    begin: Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z0-9:+./-]+$", description="as --begin")] | None = None
+    begin: (
+        Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z0-9:+./-]+$", description="as --begin")] | None
+    ) = None
     hold: bool = False
-    options: Annotated[list[Text], Field(max_length=128, description="further sbatch options, one a string: --exclusive")] = []
+    options: Annotated[
+        list[Text], Field(max_length=128, description="further sbatch options, one a string: --exclusive")
+    ] = []
     spec_digest: (
-        Annotated[str, Field(max_length=128, description="hash of the immutable spec; sameness is judged by it where given")] | None
+        Annotated[
+            str,
+            Field(
+                max_length=128, description="hash of the immutable spec; sameness is judged by it where given"
+            ),
+        ]
+        | None
     ) = None
 
     @model_validator(mode="after")

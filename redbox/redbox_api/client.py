@@ -1,0 +1,231 @@
+"""A client for red-box, as the operator, resourced and other Python programs use it.
+
+One `RedboxClient` is one red-box and one caller. It opens no connection before it is asked, gives
+every request a deadline, and raises the exceptions of `redbox_api.errors`. It never retries: whoever holds the
+reason for a request decides that (PUT and DELETE are safe to send again).
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import httpx
+from pydantic import BaseModel
+
+from redbox_api.errors import Unreachable, refusal
+from redbox_api.models import (
+    REVEAL_SECRETS,
+    Check,
+    Cluster,
+    FileList,
+    Job,
+    JobList,
+    JobRequest,
+    OwnerRef,
+    PartitionList,
+    WatchEvent,
+    WhoAmI,
+)
+
+AnswerT = TypeVar("AnswerT", bound=BaseModel)
+TokenSource = Callable[[], Awaitable[str]]
+OK_OR_PARTIAL = range(200, 300)
+
+
+@dataclass(frozen=True)
+class Deadlines:
+    """In seconds; `quiet` is how long a stream may be silent (bookmarks come every 10 s)."""
+
+    connect: float = 5.0
+    answer: float = 60.0
+    quiet: float = 30.0
+
+
+class RedboxClient:
+    """Speaks to one red-box as one caller."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        token: TokenSource | None = None,
+        ca_bundle: str | None = None,
+        socket: str | None = None,
+        deadlines: Deadlines | None = None,
+    ) -> None:
+        """`token` is asked before each request (tokens rotate); `ca_bundle` is PEM, `socket` a path."""
+        self._token = token
+        self._deadlines = deadlines or Deadlines()
+        self._http = httpx.AsyncClient(
+            base_url=endpoint,
+            transport=_transport(socket, ca_bundle),
+            timeout=httpx.Timeout(self._deadlines.answer, connect=self._deadlines.connect),
+            trust_env=False,
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._http.aclose()
+
+    # -- jobs
+
+    async def put_job(self, key: str, request: JobRequest, *, attempt: int = 1) -> Job:
+        """Submit, or attach to what this key already is."""
+        body = request.model_dump_json(by_alias=True, exclude_defaults=True, context=REVEAL_SECRETS)
+        return await self._ask(Job, "PUT", f"/v1/jobs/{key}", {"attempt": attempt}, content=body)
+
+    async def get_job(self, key: str, *, attempt: int = 1, owner: OwnerRef | None = None) -> Job:
+        """One job, with the tasks of an array."""
+        return await self._ask(Job, "GET", f"/v1/jobs/{key}", {"attempt": attempt, **_owner(owner)})
+
+    async def cancel_job(
+        self, key: str, *, attempt: int = 1, all_attempts: bool = False, owner: OwnerRef | None = None
+    ) -> Job | None:
+        """Cancel; None where there never was such a job, and now never will be."""
+        query = {"attempt": attempt, "allAttempts": str(all_attempts).lower(), **_owner(owner)}
+        body = await self._send("DELETE", f"/v1/jobs/{key}", query)
+        return Job.model_validate_json(body) if body else None
+
+    async def act_on_job(
+        self,
+        key: str,
+        act: str,
+        *,
+        attempt: int = 1,
+        signal: str | None = None,
+        owner: OwnerRef | None = None,
+    ) -> Job:
+        """Hold, release, requeue or signal."""
+        query = {"attempt": attempt, **_owner(owner)} | ({"signal": signal} if signal else {})
+        return await self._ask(Job, "POST", f"/v1/jobs/{key}/{act}", query)
+
+    async def list_jobs(self, **filters: str | int) -> AsyncIterator[JobList]:
+        """All pages of a list; each carries the revision at which a watch may begin."""
+        query = dict(filters)
+        while True:
+            page = await self._ask(JobList, "GET", "/v1/jobs", query)
+            yield page
+            if page.next is None:
+                return
+            query["continue"] = page.next
+
+    async def watch_jobs(self, since: str | None = None, **filters: str | int) -> AsyncIterator[WatchEvent]:
+        """Changes from a revision on; ends when the server says so, raises TooOld or Unreachable."""
+        query = {"watch": "true", **filters} | ({"since": since} if since else {})
+        async with self.stream("GET", "/v1/jobs", query) as answer:
+            async for line in _lines(answer):
+                yield WatchEvent.model_validate_json(line)
+
+    async def check(self, request: JobRequest) -> Check:
+        """Would Slurm take it, and when would it start."""
+        body = request.model_dump_json(by_alias=True, exclude_defaults=True, context=REVEAL_SECRETS)
+        return await self._ask(Check, "POST", "/v1/check", {}, content=body)
+
+    # -- logs and files
+
+    @asynccontextmanager
+    async def stream(self, method: str, path: str, query: Mapping[str, Any]) -> AsyncIterator[httpx.Response]:
+        """An answer that comes piece by piece (logs, tar, watch); a refusal is raised before the first."""
+        request = self._http.build_request(
+            method,
+            path,
+            params=dict(query),
+            headers=await self._headers(),
+            timeout=httpx.Timeout(self._deadlines.quiet, connect=self._deadlines.connect),
+        )
+        try:
+            answer = await self._http.send(request, stream=True)
+            try:
+                if answer.status_code not in OK_OR_PARTIAL:
+                    raise refusal(answer.status_code, await answer.aread(), answer.headers.get("retry-after"))
+                yield answer
+            finally:
+                await answer.aclose()
+        except httpx.HTTPError as error:
+            raise Unreachable(_why(error, path)) from error
+
+    async def list_files(self, key: str, pattern: str = "*", *, attempt: int = 1) -> FileList:
+        """Files in the job's working directory."""
+        return await self._ask(
+            FileList, "GET", f"/v1/jobs/{key}/files", {"attempt": attempt, "glob": pattern}
+        )
+
+    # -- the cluster
+
+    async def cluster(self) -> Cluster:
+        """Name, versions, nodes."""
+        return await self._ask(Cluster, "GET", "/v1/cluster", {})
+
+    async def partitions(self) -> PartitionList:
+        """Every partition that the caller may use."""
+        return await self._ask(PartitionList, "GET", "/v1/partitions", {})
+
+    async def whoami(self) -> WhoAmI:
+        """Who the caller is there."""
+        return await self._ask(WhoAmI, "GET", "/v1/whoami", {})
+
+    # -- how
+
+    async def _ask(
+        self,
+        answer: type[AnswerT],
+        method: str,
+        path: str,
+        query: Mapping[str, Any],
+        *,
+        content: str | None = None,
+    ) -> AnswerT:
+        body = await self._send(method, path, query, content=content)
+        try:
+            return answer.model_validate_json(body)
+        except ValueError as error:
+            msg = f"{path}: red-box answered something that is no {answer.__name__}"
+            raise Unreachable(msg) from error
+
+    async def _send(
+        self, method: str, path: str, query: Mapping[str, Any], *, content: str | None = None
+    ) -> bytes:
+        headers = await self._headers() | (
+            {"content-type": "application/json"} if content is not None else {}
+        )
+        try:
+            answer = await self._http.request(
+                method, path, params=dict(query), headers=headers, content=content
+            )
+        except httpx.HTTPError as error:
+            raise Unreachable(_why(error, path)) from error
+        if answer.status_code not in OK_OR_PARTIAL:
+            raise refusal(answer.status_code, answer.content, answer.headers.get("retry-after"))
+        return answer.content
+
+    async def _headers(self) -> dict[str, str]:
+        return {"authorization": f"Bearer {await self._token()}"} if self._token else {}
+
+
+def _transport(socket: str | None, ca_bundle: str | None) -> httpx.AsyncHTTPTransport:
+    if socket is not None:
+        return httpx.AsyncHTTPTransport(uds=socket)
+    return httpx.AsyncHTTPTransport(verify=ssl.create_default_context(cadata=ca_bundle))
+
+
+def _owner(owner: OwnerRef | None) -> dict[str, str]:
+    return {"namespace": owner.namespace, "account": owner.account} if owner else {}
+
+
+def _why(error: httpx.HTTPError, path: str) -> str:
+    return f"{path}: {str(error) or type(error).__name__}"
+
+
+async def _lines(answer: httpx.Response) -> AsyncIterator[str]:
+    async for line in answer.aiter_lines():
+        if line:
+            yield line
