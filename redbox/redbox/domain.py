@@ -11,7 +11,7 @@ from enum import StrEnum
 
 
 class Role(StrEnum):
-    """What a caller may do: `submit` own jobs, watch and cancel a cluster's (`operator`), or read partitions."""
+    """`submit` own jobs; watch and cancel all of a cluster's (`operator`); see its partitions (`reader`)."""
 
     SUBMIT = "submit"
     OPERATOR = "operator"
@@ -45,7 +45,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class JobKey:
-    """A job's name here, given by its owner: two owners may hold the same key and see nothing of each other."""
+    """A job's name, given by its owner: two owners may hold one key and see nothing of each other."""
 
     owner: Owner
     key: str

@@ -107,8 +107,8 @@ class TaskObservation:
 class Observation:
     """One job as the workload manager shows it: an array and a het job are one observation each.
 
-    `state` is the base state or flag in Slurm's words, without decoration. `mark` is whatever the job carries as
-    comment (or in its submit line): unverified text that any user can forge.
+    `state` is the base state or flag in Slurm's words, without decoration. `mark` is whatever the job carries
+    as comment (or in its submit line): unverified text that any user can forge.
     """
 
     job_id: str

@@ -1,7 +1,7 @@
 """A client for red-box, as the operator, resourced and other Python programs use it.
 
-One `RedboxClient` is one red-box and one caller. It opens no connection before it is asked, gives
-every request a deadline, and raises the exceptions of `redbox_api.errors`. It never retries: whoever holds the
+One `RedboxClient` is one red-box and one caller. It opens no connection before it is asked, gives every
+request a deadline, and raises the exceptions of `redbox_api.errors`. It never retries: whoever holds the
 reason for a request decides that (PUT and DELETE are safe to send again).
 """
 

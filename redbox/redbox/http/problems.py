@@ -1,0 +1,157 @@
+"""Every refusal as one RFC 9457 document: what, why in words, and whether trying again can help.
+
+ProblemError
+├── NotAuthenticated   401
+├── NotAllowed         403
+├── NotFound           404
+├── Taken              409
+├── TooOld             410
+├── TooLarge           413
+├── NotAccepted        422
+├── TooMany            429
+├── Broken             500
+└── Unavailable        503
+
+The `type` of a problem ends in a slug that never changes its meaning; texts may.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import ClassVar
+
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+from redbox_api.models import Problem
+
+BASE = "https://redbox.dev/problems/"
+MEDIA_TYPE = "application/problem+json"
+
+
+class ProblemError(HTTPException):
+    """Base: the class says what kind of problem it is, the instance says what happened."""
+
+    status: ClassVar[HTTPStatus] = HTTPStatus.INTERNAL_SERVER_ERROR
+    slug: ClassVar[str] = "broken"
+    title: ClassVar[str] = "Something broke"
+    retry: ClassVar[bool] = False
+
+    def __init__(self, detail: str, *, retry_after: float | None = None) -> None:
+        super().__init__(status_code=self.status, detail=detail)
+        self.retry_after = retry_after
+
+    def document(self, request_id: str) -> Problem:
+        """What goes over the wire."""
+        return Problem(
+            type=BASE + self.slug,
+            title=self.title,
+            status=self.status,
+            detail=self.detail,
+            retry=self.retry,
+            request_id=request_id,
+        )
+
+
+class NotAuthenticated(ProblemError):
+    """Nobody knows who asks."""
+
+    status, slug, title = HTTPStatus.UNAUTHORIZED, "not-authenticated", "The caller is not known"
+
+
+class NotAllowed(ProblemError):
+    """The caller is known, and may not."""
+
+    status, slug, title = HTTPStatus.FORBIDDEN, "not-allowed", "The caller may not do this"
+
+
+class NotFound(ProblemError):
+    """There is no such thing, or it is somebody else's."""
+
+    status, slug, title = HTTPStatus.NOT_FOUND, "not-found", "There is no such thing"
+
+
+class Taken(ProblemError):
+    """The key stands for something else, or for nothing any more."""
+
+    status, slug, title = HTTPStatus.CONFLICT, "taken", "The key is taken"
+
+
+class TooOld(ProblemError):
+    """A revision that is no longer, or never was, known here."""
+
+    status, slug, title = HTTPStatus.GONE, "too-old", "The revision is not known"
+
+
+class TooLarge(ProblemError):
+    """More bytes than the administrator allows."""
+
+    status, slug, title = HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-large", "The request is too large"
+
+
+class NotAccepted(ProblemError):
+    """It can never work like this."""
+
+    status, slug, title = HTTPStatus.UNPROCESSABLE_ENTITY, "not-accepted", "This cannot work"
+
+
+class TooMany(ProblemError):
+    """Slower."""
+
+    status, slug, title, retry = HTTPStatus.TOO_MANY_REQUESTS, "too-many", "Too many requests", True
+
+
+class Broken(ProblemError):
+    """A defect of red-box."""
+
+    status, slug, title, retry = HTTPStatus.INTERNAL_SERVER_ERROR, "broken", "Red-box has a defect here", True
+
+
+class Unavailable(ProblemError):
+    """Not now."""
+
+    status, slug, title, retry = HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", "Not now", True
+
+
+BY_STATUS: dict[int, type[ProblemError]] = {
+    kind.status: kind
+    for kind in (NotAuthenticated, NotAllowed, NotFound, Taken, TooOld, TooLarge, NotAccepted, TooMany, Unavailable)
+}
+
+
+def problem_response(problem: ProblemError, request_id: str) -> Response:
+    """The answer that carries a problem."""
+    headers = {}
+    if problem.retry_after is not None:
+        headers["Retry-After"] = str(max(1, round(problem.retry_after)))
+    if problem.status == HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = "Bearer"
+    body = problem.document(request_id).model_dump(mode="json", by_alias=True)
+    return JSONResponse(body, problem.status, headers, media_type=MEDIA_TYPE)
+
+
+def as_problem(error: HTTPException) -> ProblemError:
+    """What the framework itself refuses (no such route, a method that is not there) in our form."""
+    if isinstance(error, ProblemError):
+        return error
+    return _framework_problem(error.status_code)(str(error.detail))
+
+
+def _framework_problem(status: int) -> type[ProblemError]:
+    if status in BY_STATUS:
+        return BY_STATUS[status]
+    phrase = HTTPStatus(status)
+    return type("FrameworkProblem", (ProblemError,), {"status": phrase, "slug": "http", "title": phrase.phrase})
+
+
+def unreadable(error: RequestValidationError) -> NotAccepted:
+    """Which fields were wrong, by name, without repeating their values: a value may be a secret."""
+    return NotAccepted("; ".join(_sentence(one["loc"], one["msg"], one["type"]) for one in error.errors()[:10]))
+
+
+def _sentence(where: tuple[str | int, ...], message: str, kind: str) -> str:
+    path = ".".join(str(part) for part in where if part not in {"body", "query", "path"})
+    if kind == "extra_forbidden":
+        return f"{path} is not a field that red-box knows"
+    return f"{path}: {message.removeprefix('Value error, ')}" if path else message.removeprefix("Value error, ")
