@@ -1,30 +1,85 @@
-"""What holds for every test: those on the bed are collected only when they were chosen.
+"""Which tests run, in which order, and on what: the three suites `lint`, `unit` and `e2e`.
 
-Chosen means `--e2e`, or a path inside tests/e2e on the command line. Whether the bed is up is for `tests/run`.
+A suite is chosen by `--suite NAME`, or by a path inside it on the command line; without either it is `unit`.
+Before the first test of e2e the bed is brought up, unless it is up. Taking it down is left to `tests/run`.
 """
 
+import subprocess
+import sys
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
-E2E = Path(__file__).parent / "e2e"
+ROOT = Path(__file__).parent.parent
+BED = ROOT / "deploy/local/bed"
+BED_STARTS_WITHIN = 45 * 60
+SUITES = ("lint", "unit", "e2e")
+
+bed_fault = pytest.StashKey[str]()
+
+
+def suite_of(path: Path) -> str:
+    """Tell the suite of a file or folder by its place: all that is neither lint nor e2e is unit."""
+    relative = path.relative_to(ROOT / "tests") if path.is_relative_to(ROOT / "tests") else Path()
+    return relative.parts[0] if relative.parts and relative.parts[0] in SUITES else "unit"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--e2e", action="store_true", help="collect tests/e2e too, which needs the bed to be up")
+    parser.addoption(
+        "--suite", action="append", default=[], choices=SUITES, help="run these tests (default: unit)"
+    )
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    inside = collection_path == E2E
-    return True if inside and not _is_chosen(config) else None
+    is_outside = suite_of(collection_path) in {"lint", "e2e"} and suite_of(collection_path) not in _chosen(
+        config
+    )
+    return True if is_outside else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    chosen = _chosen(config)
+    items[:] = [item for item in items if suite_of(item.path) in chosen]
+    items.sort(key=lambda item: SUITES.index(suite_of(item.path)))
     for item in items:
-        if item.path.is_relative_to(E2E):
-            item.add_marker(pytest.mark.e2e)
+        item.add_marker(suite_of(item.path))
 
 
-def _is_chosen(config: pytest.Config) -> bool:
-    named = (config.invocation_params.dir / argument.partition("::")[0] for argument in config.args)
-    return bool(config.getoption("e2e")) or any(path.resolve().is_relative_to(E2E) for path in named)
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Bring the bed up here, outside of the test's own deadline, where its progress can be shown."""
+    if suite_of(item.path) == "e2e" and bed_fault not in item.config.stash:
+        capture = item.config.pluginmanager.getplugin("capturemanager")
+        with capture.global_and_fixture_disabled():
+            item.config.stash[bed_fault] = _bring_up_bed()
+    return (yield)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if fault := item.config.stash.get(bed_fault, ""):
+        item.session.shouldfail = fault
+        pytest.fail(fault, pytrace=False)
+
+
+def _chosen(config: pytest.Config) -> set[str]:
+    arguments = config.args if config.args_source == config.ArgsSource.ARGS else []
+    named = (config.invocation_params.dir / argument.partition("::")[0] for argument in arguments)
+    by_path = {suite_of(path.resolve()) for path in named}
+    return set(config.getoption("suite")) or by_path or {"unit"}
+
+
+def _bring_up_bed() -> str:
+    """Return what went wrong, or nothing."""
+    sys.stdout.flush()
+    try:
+        if subprocess.run([BED, "status"], check=False, capture_output=True, timeout=120).returncode == 0:
+            return ""
+        print()
+        ended = subprocess.run([BED, "up"], check=False, stdin=subprocess.DEVNULL, timeout=BED_STARTS_WITHIN)
+    except (OSError, subprocess.TimeoutExpired) as fault:
+        return f"the bed did not come up: {fault}"
+    return (
+        "" if ended.returncode == 0 else "the bed did not come up: see what `deploy/local/bed up` said above"
+    )

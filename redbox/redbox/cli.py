@@ -5,7 +5,11 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(name="redbox", help="Runs Slurm jobs for callers from Kubernetes, each as its own Unix user.", no_args_is_help=True)
+app = typer.Typer(
+    name="redbox",
+    help="Runs Slurm jobs for callers from Kubernetes, each as its own Unix user.",
+    no_args_is_help=True,
+)
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 (typer calls it)
@@ -17,7 +21,7 @@ def _print_version(wanted: bool) -> None:  # noqa: FBT001 (typer calls it)
 @app.callback()
 def options(
     *,
-    version: Annotated[  # noqa: ARG001 (handled by its callback)
+    version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:

@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(name="redbox-resourced", help="Publishes Slurm's partitions in Kubernetes.", no_args_is_help=True)
+app = typer.Typer(
+    name="redbox-resourced", help="Publishes Slurm's partitions in Kubernetes.", no_args_is_help=True
+)
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 (typer calls it)
@@ -17,7 +19,7 @@ def _print_version(wanted: bool) -> None:  # noqa: FBT001 (typer calls it)
 @app.callback()
 def options(
     *,
-    version: Annotated[  # noqa: ARG001 (handled by its callback)
+    version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:

@@ -1,0 +1,68 @@
+"""Rules of this project for its modules, that no tool knows."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.lint.sources import AGENT, ROOT, sources
+
+MOST_LINES = 400
+
+
+def too_long(root: Path) -> list[str]:
+    sizes = {p: len(p.read_text().splitlines()) for p in sources(root) if p.suffix in {".py", ".go", ".sh"}}
+    return [f"{path.relative_to(root)}: {size} lines" for path, size in sizes.items() if size > MOST_LINES]
+
+
+def foreign_imports(root: Path) -> list[str]:
+    """List imports of `root`, a file or a package, that are neither the standard library's nor its own."""
+    own = {root.name} if root.is_dir() else set()
+    modules = sorted(root.rglob("*.py")) if root.is_dir() else [root]
+    return [
+        f"{module.name}:{line}: {name}"
+        for module in modules
+        for line, name in imported(ast.parse(module.read_text(), str(module)))
+        if name not in sys.stdlib_module_names | own
+    ]
+
+
+def imported(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield line and top-level name of each absolute import, those inside functions too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name.partition(".")[0]) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield node.lineno, (node.module or "").partition(".")[0]
+
+
+def test_no_module_is_longer_than_a_reader_can_hold_in_mind() -> None:
+    assert too_long(ROOT) == []
+
+
+@pytest.mark.parametrize("part", ["companion/redbox_companion", AGENT])
+def test_the_companion_and_the_agent_need_only_the_standard_library(part: str) -> None:
+    assert foreign_imports(ROOT / part) == []
+
+
+def test_no_source_root_shadows_a_module_of_the_standard_library() -> None:
+    roots = [ROOT / name for name in ("redbox", "companion", "operator", "resourced", "deploy/local")]
+    assert [str(root) for root in roots if (root / "__init__.py").exists()] == []
+    packages = [module.parent.name for root in roots for module in root.glob("*/__init__.py")]
+    assert set(packages).isdisjoint(sys.stdlib_module_names)
+
+
+def test_a_module_with_one_line_too_many_is_found(tmp_path: Path) -> None:
+    (tmp_path / "right.py").write_text("pass\n" * MOST_LINES)
+    (tmp_path / "long.py").write_text("pass\n" * (MOST_LINES + 1))
+    assert too_long(tmp_path) == ["long.py: 401 lines"]
+
+
+def test_an_import_from_elsewhere_is_found_even_inside_a_function(tmp_path: Path) -> None:
+    package = tmp_path / "lonely"
+    package.mkdir()
+    (package / "a.py").write_text("import json, os.path\nfrom lonely import b\nfrom . import c\n")
+    (package / "b.py").write_text("def later():\n    from yaml.nodes import Node\n    import httpx.client\n")
+    assert foreign_imports(package) == ["b.py:2: yaml", "b.py:3: httpx"]
