@@ -1,0 +1,23 @@
+# Runs inside a new Slurm root, after its packages; $1 is the folder with pingpong.c.
+set -eu
+
+# MPI over the bed's one network, and a program to see it work.
+mpicc -O1 -o /usr/local/bin/pingpong "$1/pingpong.c"
+echo 'btl_tcp_if_include = eth0' >>/etc/openmpi/openmpi-mca-params.conf
+
+# No PAM session: it would want limits that a container may not set. Keys only.
+printf 'UsePAM no\nPasswordAuthentication no\nUseDNS no\nPrintMotd no\n' >/etc/ssh/sshd_config.d/bed.conf
+rm -f /etc/ssh/ssh_host_*
+
+# slurmdbd reaches MariaDB over its socket as the Unix user "slurm", without a password.
+cat >/etc/mysql/mariadb.conf.d/99-bed.cnf <<'C'
+[mariadbd]
+skip-networking
+innodb_buffer_pool_size=128M
+innodb_log_file_size=32M
+innodb_lock_wait_timeout=900
+innodb_flush_log_at_trx_commit=2
+C
+
+# Folders that are mounted over on each host.
+mkdir -p /.old /srv/home /var/spool/slurmctld /var/spool/slurmd /var/log/bed /var/lib/redbox
