@@ -71,7 +71,16 @@ class Environment:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the wheel from the checkout, with the build tools of this environment."""
     built = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", built, ROOT]
+    command: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "build",
+        "--wheel",
+        "--no-isolation",
+        "--outdir",
+        built,
+        ROOT,
+    ]
     subprocess.run(command, check=True, capture_output=True, timeout=INSTALLS_WITHIN)
     (only,) = built.glob("red_box-*.whl")
     return only

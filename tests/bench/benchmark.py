@@ -1,0 +1,78 @@
+"""How a benchmark is written down and found.
+
+A module `bench_*.py` beside this one holds functions like
+
+    @benchmark(Figure("squeue-0", "squeue with nothing queued", "ms"))
+    @contextmanager
+    def squeue_with_nothing_queued(bed: Bed) -> Iterator[Trial]:
+        yield Trial(measure=...)
+
+What comes before and after the `yield` prepares and clears away; a trial's measurements return one value for
+each figure and are repeated, in turn with those of the baseline.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import tests.bench
+from redbox_bed.bed import Bed
+from tests.bench.rows import Figure
+
+Measure = Callable[[], Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What is measured, what it is compared with, and anything a reader of the row must know."""
+
+    measure: Measure
+    baseline: Measure | None = None
+    notes: Mapping[str, str | float] | None = None
+
+
+Prepare = Callable[[Bed], AbstractContextManager[Trial]]
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """Some figures that come from one measurement."""
+
+    name: str
+    figures: tuple[Figure, ...]
+    prepare: Prepare
+    rounds: int
+    baseline_name: str | None
+
+    def is_called(self, name: str) -> bool:
+        return name == self.name or name in {figure.name for figure in self.figures}
+
+
+_known: list[Benchmark] = []
+
+
+def benchmark(
+    *figures: Figure, rounds: int = 5, baseline_name: str | None = None
+) -> Callable[[Prepare], Prepare]:
+    """Enter a benchmark, under its function's name with dashes, in the list that the runner goes through."""
+
+    def enter(prepare: Prepare) -> Prepare:
+        name = prepare.__name__.replace("_", "-")
+        _known.append(Benchmark(name, figures, prepare, rounds, baseline_name))
+        return prepare
+
+    return enter
+
+
+def all_benchmarks() -> tuple[Benchmark, ...]:
+    """Import every `bench_*.py`, and list what they entered."""
+    for name in sorted(_modules()):
+        importlib.import_module(f"tests.bench.{name}")
+    return tuple(_known)
+
+
+def _modules() -> Iterator[str]:
+    found = (module.name for module in pkgutil.iter_modules(tests.bench.__path__))
+    return (name for name in found if name.startswith("bench_"))

@@ -1,0 +1,59 @@
+"""Rows to build/bench.json and to the terminal."""
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from tests.bench.rows import Row
+
+
+def store(rows: Sequence[Row], path: Path) -> None:
+    """Replace rows of the same names and keep the others (each has its date); never leaves half a file."""
+    fresh = {row.name: row.as_json() for row in rows}
+    kept = [row for row in _stored(path) if row["name"] not in fresh]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    unfinished.write_text(json.dumps([*kept, *fresh.values()], indent=1) + "\n")
+    unfinished.replace(path)
+
+
+def _stored(path: Path) -> list[dict[str, Any]]:
+    try:
+        stored: list[dict[str, Any]] = json.loads(path.read_text())
+    except (FileNotFoundError, json.JSONDecodeError):
+        return []
+    return stored
+
+
+def table(rows: Iterable[Row]) -> Table:
+    shown = Table("name", "what", box=None, header_style="bold", pad_edge=False)
+    for column in ("value", "baseline", "ratio"):
+        shown.add_column(column, justify="right", no_wrap=True)
+    shown.add_column("target")
+    for row in rows:
+        shown.add_row(
+            row.name,
+            escape(row.what if row.value is not None else f"{row.what}: {row.conditions['failure']}"),
+            _number(row.value, row.unit) if row.value is not None else "[red]failed[/]",
+            f"{_number(row.baseline, row.unit)} ({row.baseline_name})" if row.baseline is not None else "",
+            _number(row.ratio, "") if row.ratio is not None else "",
+            _verdict(row),
+        )
+    return shown
+
+
+def _verdict(row: Row) -> str:
+    if row.target is None:
+        return ""
+    return f"{row.target} [green]holds[/]" if row.holds else f"{row.target} [red]missed[/]"
+
+
+def _number(value: float | None, unit: str) -> str:
+    return (
+        f"{value:.3g} {unit}".strip() if value is None or abs(value) < 100 else f"{value:,.0f} {unit}".strip()
+    )

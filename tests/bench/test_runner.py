@@ -1,0 +1,108 @@
+"""How benchmarks are run: in turn with their baseline, and without harm to each other."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from redbox_bed.bed import Bed
+from redbox_bed.places import Places
+from redbox_bed.plan import Options, make_plan
+from tests.bench.benchmark import Benchmark, Prepare, Trial, all_benchmarks
+from tests.bench.report import store, table
+from tests.bench.rows import Figure, Row, failed_row, row_of
+from tests.bench.runner import run
+
+FIGURE = Figure("latency", "one call", "ms")
+
+
+@pytest.fixture
+def bed(tmp_path: Path) -> Bed:
+    """Describe a bed that is not up: these benchmarks do not use it."""
+    return Bed(make_plan(Options()), Places(state=tmp_path / "state", cache=tmp_path / "cache"))
+
+
+def always(trial: Trial) -> Prepare:
+    @contextmanager
+    def prepare(_: Bed) -> Iterator[Trial]:
+        yield trial
+
+    return prepare
+
+
+def row(name: str, value: float) -> Row:
+    return row_of(Figure(name, "what it is", "ms"), [{name: value}], [], None, {})
+
+
+def numbered(log: list[str], word: str) -> Callable[[], dict[str, float]]:
+    def measure() -> dict[str, float]:
+        log.append(word)
+        return {"latency": float(len(log))}
+
+    return measure
+
+
+def test_measurements_and_baseline_take_turns_and_the_first_round_does_not_count(bed: Bed) -> None:
+    log: list[str] = []
+    trial = Trial(numbered(log, "ours"), numbered(log, "bare"))
+    (made,) = run(Benchmark("calls", (FIGURE,), always(trial), rounds=3, baseline_name="bare"), bed, {})
+    assert log == ["ours", "bare", "bare", "ours", "ours", "bare", "bare", "ours"]
+    assert made.conditions["values"] == [4, 5, 8]
+    assert made.conditions["baselines"] == [3, 6, 7]
+
+
+def test_a_benchmark_that_fails_is_reported_for_each_of_its_figures(bed: Bed) -> None:
+    def fail() -> dict[str, float]:
+        raise ConnectionError("slurmctld is away")
+
+    figures = (FIGURE, Figure("rate", "calls", "1/s"))
+    made = run(
+        Benchmark("calls", figures, always(Trial(fail)), rounds=3, baseline_name=None), bed, {"cores": 2}
+    )
+    assert [(row.name, row.value, row.holds) for row in made] == [
+        ("latency", None, False),
+        ("rate", None, False),
+    ]
+    assert {row.conditions["failure"] for row in made} == {"ConnectionError: slurmctld is away"}
+
+
+def test_a_figure_that_was_not_measured_is_a_failure(bed: Bed) -> None:
+    (made,) = run(Benchmark("calls", (FIGURE,), always(Trial(dict)), rounds=1, baseline_name=None), bed, {})
+    assert made.value is None
+
+
+def test_stored_rows_replace_those_of_their_name_and_keep_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "build" / "bench.json"
+    store([row("a", 1), row("b", 2)], path)
+    store([row("b", 3)], path)
+    assert [(row["name"], row["value"]) for row in json.loads(path.read_text())] == [("a", 1), ("b", 3)]
+    assert [file.name for file in path.parent.iterdir()] == ["bench.json"]
+
+
+def test_a_stored_row_has_the_fields_that_readers_rely_on(tmp_path: Path) -> None:
+    store([row("a", 1)], tmp_path / "bench.json")
+    (stored,) = json.loads((tmp_path / "bench.json").read_text())
+    assert list(stored) == [
+        *("name", "what", "unit", "value", "baseline", "baseline_name"),
+        *("ratio", "target", "holds", "conditions"),
+    ]
+
+
+def test_the_table_shows_values_and_failures() -> None:
+    console = Console(width=120)
+    with console.capture() as shown:
+        console.print(table([row("a", 1234.5), failed_row(FIGURE, "no [bed]", {})]))
+    assert "1,234 ms" in shown.get() or "1,235 ms" in shown.get()
+    assert "one call: no [bed]" in shown.get()
+    assert "failed" in shown.get()
+
+
+def test_no_two_benchmarks_or_rows_have_one_name() -> None:
+    known = all_benchmarks()
+    names = [benchmark.name for benchmark in known]
+    rows = [figure.name for benchmark in known for figure in benchmark.figures]
+    assert len(set(names)) == len(names) > 0
+    assert len(set(rows)) == len(rows)
