@@ -116,7 +116,17 @@ class Unavailable(ProblemError):
 
 BY_STATUS: dict[int, type[ProblemError]] = {
     kind.status: kind
-    for kind in (NotAuthenticated, NotAllowed, NotFound, Taken, TooOld, TooLarge, NotAccepted, TooMany, Unavailable)
+    for kind in (
+        NotAuthenticated,
+        NotAllowed,
+        NotFound,
+        Taken,
+        TooOld,
+        TooLarge,
+        NotAccepted,
+        TooMany,
+        Unavailable,
+    )
 }
 
 
@@ -142,16 +152,22 @@ def _framework_problem(status: int) -> type[ProblemError]:
     if status in BY_STATUS:
         return BY_STATUS[status]
     phrase = HTTPStatus(status)
-    return type("FrameworkProblem", (ProblemError,), {"status": phrase, "slug": "http", "title": phrase.phrase})
+    return type(
+        "FrameworkProblem", (ProblemError,), {"status": phrase, "slug": "http", "title": phrase.phrase}
+    )
 
 
 def unreadable(error: RequestValidationError) -> NotAccepted:
     """Which fields were wrong, by name, without repeating their values: a value may be a secret."""
-    return NotAccepted("; ".join(_sentence(one["loc"], one["msg"], one["type"]) for one in error.errors()[:10]))
+    return NotAccepted(
+        "; ".join(_sentence(one["loc"], one["msg"], one["type"]) for one in error.errors()[:10])
+    )
 
 
 def _sentence(where: tuple[str | int, ...], message: str, kind: str) -> str:
     path = ".".join(str(part) for part in where if part not in {"body", "query", "path"})
     if kind == "extra_forbidden":
         return f"{path} is not a field that red-box knows"
-    return f"{path}: {message.removeprefix('Value error, ')}" if path else message.removeprefix("Value error, ")
+    return (
+        f"{path}: {message.removeprefix('Value error, ')}" if path else message.removeprefix("Value error, ")
+    )

@@ -65,7 +65,9 @@ class Seen:
         route = getattr(scope.get("route"), "path", "unmatched")
         self._counter.request_done(scope["method"], route, status, took_s)
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            log.warning("request", method=scope["method"], route=route, status=status, took_s=round(took_s, 4))
+            log.warning(
+                "request", method=scope["method"], route=route, status=status, took_s=round(took_s, 4)
+            )
 
 
 class _Answer:

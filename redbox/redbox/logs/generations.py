@@ -1,0 +1,67 @@
+"""Telling one run's file from the next.
+
+A requeued job truncates its file or makes a new one, and then writes what may be the same bytes. So a file's
+*generation* is where it is (device and inode) and which run of the job writes it; and a reader who comes back
+shows a hash of the last 4 KiB that it has read, since a truncated file may have grown past its offset again.
+Readers carry generations as opaque text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+
+from redbox.logs.sources import Piece
+
+TAIL_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One run's file."""
+
+    device: int
+    inode: int
+    run: int
+    cuts: int = 0  # how often this file was seen to be truncated within the run
+
+    def cut(self) -> Generation:
+        """The same file after it was truncated."""
+        return replace(self, cuts=self.cuts + 1)
+
+    def __str__(self) -> str:
+        return f"{self.device:x}-{self.inode:x}-{self.run}-{self.cuts}"
+
+
+def tail_hash(before: bytes) -> str:
+    """Of the bytes that end at an offset; the agent makes the same of what is in the file."""
+    return hashlib.blake2b(before[-TAIL_BYTES:], digest_size=16).hexdigest() if before else ""
+
+
+def resumed(text: str) -> Generation | None:
+    """What a reader came back with; nonsense is no generation."""
+    parts = text.split("-")
+    try:
+        device, inode, run, cuts = int(parts[0], 16), int(parts[1], 16), int(parts[2]), int(parts[3])
+    except (ValueError, IndexError):
+        return None
+    return Generation(device, inode, run, cuts)
+
+
+def follows(known: Generation | None, piece: Piece, run: int, offset: int) -> Generation:
+    """The generation of what was just read at `offset`: the known one, or a new one."""
+    facts = piece.facts
+    if known is None or (known.device, known.inode, known.run) != (facts.device, facts.inode, run):
+        return Generation(facts.device, facts.inode, run)
+    return known.cut() if piece.another or facts.size < offset else known
+
+
+def shown_length(data: bytes, *, nul_since: float | None, now: float, writing: bool, patience: float) -> int:
+    """How much of the newest bytes to show: NULs at their end may be a hole that the next write fills.
+
+    Network file systems show a file's new size before its new bytes, and the gap reads as NUL. While the job
+    lives they are held back until other bytes follow, or `patience` seconds have passed: then they are real.
+    """
+    if not writing or (nul_since is not None and now - nul_since >= patience):
+        return len(data)
+    return len(data.rstrip(b"\0"))

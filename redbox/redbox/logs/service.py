@@ -1,0 +1,171 @@
+"""What HTTP asks of the logs: an answer's first byte, its generation, and the bytes from there on.
+
+An answer ends cleanly when its reader should ask again (another generation began, it was silent for long, it
+reached its limit), and it is `nothing_more` when the job is final and no byte is left. So a reader needs no
+protocol but HTTP: it asks with the generation and offset where it stands, until there is nothing more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from redbox.domain import UnixUser
+from redbox.logs.pacing import Budget, Pace
+from redbox.logs.sources import Files, Source
+from redbox.logs.tail import Bytes, Ended, Tail
+
+BLOCK_BYTES = 65536
+
+
+@dataclass(frozen=True)
+class LogSettings:
+    """Section `logs` of the settings."""
+
+    settle_s: float = 5.0  # between the two last looks at a file on a network file system
+    silent_s: float = 300.0  # a followed answer that is silent for so long ends, and is asked for again
+    looks_per_second: float = 500.0  # fstat and open calls for all users together
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Where a reader stands, and how much it wants."""
+
+    generation: str | None = None
+    offset: int = 0
+    tail_bytes: int | None = None
+    tail_lines: int | None = None
+    limit: int | None = None
+    follow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`pieces` begin at `offset` of `generation`; `nothing_more`: there are none and will be none."""
+
+    generation: str
+    offset: int
+    pieces: AsyncIterator[bytes]
+    nothing_more: bool = False
+
+
+@dataclass
+class Logs:
+    """All files that somebody reads now, each looked at once."""
+
+    settings: LogSettings
+    clock: Callable[[], float]
+    pace: Pace = field(default_factory=Pace)
+    _tails: dict[tuple[str, ...], tuple[Tail, int]] = field(default_factory=dict)
+    _budget: Budget | None = None
+
+    @asynccontextmanager
+    async def read(
+        self, name: tuple[str, ...], user: UnixUser, files: Files, source: Source, query: Query
+    ) -> AsyncIterator[Answer]:
+        """An answer for one reader; `name` is the file's name here: readers of one name share its tail."""
+        with self._tail(name, user, files, source, query) as tail:
+            yield await self._answer(tail, query)
+
+    @contextlib.contextmanager
+    def _tail(
+        self, name: tuple[str, ...], user: UnixUser, files: Files, source: Source, query: Query
+    ) -> Iterator[Tail]:
+        self._budget = self._budget or Budget(self.settings.looks_per_second, self.clock)
+        tail, readers = self._tails.get(name) or (
+            Tail(
+                files=files,
+                source=source,
+                budget=self._budget,
+                user=user.uid,
+                clock=self.clock,
+                pace=self.pace,
+                settle_network_s=self.settings.settle_s,
+                resumed=query.generation or "",
+            ),
+            0,
+        )
+        self._tails[name] = (tail, readers + 1)
+        try:
+            yield tail
+        finally:
+            self._release(name)
+
+    def _release(self, name: tuple[str, ...]) -> None:
+        tail, readers = self._tails[name]
+        if readers > 1:
+            self._tails[name] = (tail, readers - 1)
+        else:
+            del self._tails[name]
+            tail.close()
+
+    async def _answer(self, tail: Tail, query: Query) -> Answer:
+        """Find where it begins; a follower's answer begins with the first byte that there is for it."""
+        if query.follow:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._first_byte(tail, query), self.settings.silent_s)
+        else:
+            await tail.known(query.offset)
+        generation = str(tail.generation or "")
+        offset = await self._start(tail, query, generation)
+        nothing_more = tail.complete and offset >= tail.shown
+        return Answer(generation, offset, self._pieces(tail, generation, offset, query), nothing_more)
+
+    @staticmethod
+    async def _first_byte(tail: Tail, query: Query) -> None:
+        await tail.known(query.offset)
+        await tail.at(query.generation, query.offset)
+
+    async def _start(self, tail: Tail, query: Query, generation: str) -> int:
+        if query.tail_bytes is not None:
+            return max(0, tail.shown - query.tail_bytes)
+        if query.tail_lines is not None:
+            return await _start_of_lines(tail, generation, query.tail_lines)
+        return query.offset if query.generation in {None, generation} else 0
+
+    async def _pieces(self, tail: Tail, generation: str, offset: int, query: Query) -> AsyncIterator[bytes]:
+        end = tail.shown if not query.follow else None
+        left = query.limit if query.limit is not None else float("inf")
+        while generation and left > 0 and (end is None or offset < end):
+            try:
+                found = await asyncio.wait_for(tail.at(generation, offset), self.settings.silent_s)
+            except TimeoutError:
+                return
+            if isinstance(found, Ended):
+                return
+            data = found.data[: int(min(left, len(found.data)))]
+            yield data
+            offset += len(data)
+            left -= len(data)
+
+
+async def _start_of_lines(tail: Tail, generation: str, lines: int) -> int:
+    """The offset of the last so many lines, found from the end in blocks."""
+    if lines == 0:
+        return tail.shown
+    end, missing = tail.shown, lines
+    first = True
+    while end > 0:
+        start = max(0, end - BLOCK_BYTES)
+        block = await _block(tail, generation, start, end)
+        searched = block[:-1] if first and block.endswith(b"\n") else block
+        position = len(searched)
+        while missing and (position := searched.rfind(b"\n", 0, position)) >= 0:
+            missing -= 1
+        if not missing:
+            return start + position + 1
+        end, first = start, False
+    return 0
+
+
+async def _block(tail: Tail, generation: str, start: int, end: int) -> bytes:
+    block = b""
+    while start + len(block) < end:
+        found = await tail.at(generation, start + len(block))
+        if not isinstance(found, Bytes):
+            break
+        block += found.data[: end - start - len(block)]
+    return block

@@ -1,0 +1,89 @@
+"""What the logs need to know of a job and of a file system, and the errors in between.
+
+LogError
+├── NotThere        no file of that name (yet)
+├── NotReadable     the user's own rights do not reach it, or it is no regular file
+└── OutOfReach      the file system or the agent does not answer; asking again is right
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class LogError(Exception):
+    """Base of what can go wrong with a file."""
+
+
+class NotThere(LogError):
+    """It does not exist, as far as this host can see."""
+
+
+class NotReadable(LogError):
+    """It cannot be read by the job's own user: the system's words say why."""
+
+
+class OutOfReach(LogError):
+    """Nobody knows: a hanging file system, an agent that died."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What fstat and statfs say of the file that was read."""
+
+    device: int
+    inode: int
+    size: int
+    network: bool  # on a file system that shows other hosts' writes late
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The file that a reader believes to be in: if it is another one, no byte of it is returned."""
+
+    device: int
+    inode: int
+    tail_hash: str  # of the 4 KiB before the offset; empty at offset 0
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Bytes from the offset that was asked for, or none because the file is `another` one."""
+
+    facts: Facts
+    data: bytes
+    another: bool
+    tail_hash: str  # of the 4 KiB that end where `data` ends
+
+
+class Files(Protocol):
+    """Reading files as the job's user."""
+
+    async def read(
+        self, path: str, offset: int, limit: int, *, expected: Expected | None = None, fresh: bool = False
+    ) -> Piece:
+        """Read; `fresh` opens the file anew through its directory, which a network file system needs."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What is known of a job's output at this moment."""
+
+    path: str | None  # None: Slurm has not said
+    run: int  # which run wrote what is in the file; changes when a requeued job starts again
+    writing: bool  # the job may be writing now
+    final: bool  # it never will again
+
+
+class Source(Protocol):
+    """A job as the logs see it."""
+
+    def now(self) -> Written:
+        """The latest truth."""
+        ...
+
+    async def changed(self, since: Written) -> Written:
+        """Wait until it is no longer as it was."""
+        ...

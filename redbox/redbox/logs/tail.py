@@ -1,0 +1,251 @@
+"""One file, looked at once for all who follow it.
+
+A reader asks for the bytes at its offset. Where they are known to be there, they are read; readers who stand
+at the same place share one read. Where the file ends, all who wait share one look at a time, paced by how
+long the file has been silent. Nobody waiting means nobody looking: a tail costs nothing then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from redbox.logs.generations import TAIL_BYTES, Generation, follows, resumed, shown_length, tail_hash
+from redbox.logs.pacing import Budget, Pace, pause_after
+from redbox.logs.sources import Expected, Facts, Files, NotThere, Piece, Source, Written
+
+PIECE_BYTES = 1 << 20
+NUL_PATIENCE_S = 60.0
+DOUBTFUL_BYTES = 8 << 20  # of a file that another host is writing: its newest bytes may not be here yet
+LAST_LOOKS_S = 30.0  # how long to look on after a run has stopped and before the next begins
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """What stands at an offset of a generation."""
+
+    generation: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Nothing more will come at this offset: of this generation (`complete` False), or at all."""
+
+    complete: bool
+
+
+@dataclass
+class Tail:
+    """The newest known end of one file, and how to learn more."""
+
+    files: Files
+    source: Source
+    budget: Budget
+    user: int
+    clock: Callable[[], float]
+    pace: Pace = field(default_factory=Pace)
+    settle_network_s: float = 5.0
+
+    generation: Generation | None = None
+    shown: int = 0  # how far the file's bytes are known and shown
+    complete: bool = False
+    resumed: str = ""  # the generation that the first reader came back with
+    _tail: bytes = b""  # the last bytes before `shown`, as far as they were read here
+    _tail_hash: str = ""
+    _newest: tuple[int, bytes] = (0, b"")
+    _facts: Facts | None = None
+    _nul_since: float | None = None
+    _grew_at: float = 0.0
+    _opened_at: float = float("-inf")
+    _equal_since: float | None = None  # final, and the size has not changed since
+    _more: bool = False  # the last look found bytes, and there are more behind them
+    _look: asyncio.Task[None] | None = None
+    _reads: dict[int, asyncio.Task[Piece]] = field(default_factory=dict)
+
+    async def at(self, generation: str | None, offset: int) -> Bytes | Ended:
+        """The bytes there, as soon as there are some; `generation` None is the one that is there now."""
+        while True:
+            if self.generation is not None and generation not in {None, str(self.generation)}:
+                return Ended(complete=False)
+            if self.generation is not None and offset < self.shown:
+                data = await self._bytes_at(offset)
+                if data:
+                    return Bytes(str(self.generation), data)
+            elif self.complete:
+                return Ended(complete=True)
+            else:
+                await self._learn()
+
+    async def known(self, offset: int = 0) -> None:
+        """Look until its end is found, as it is now; a file shorter than `offset` was cut meanwhile."""
+        if self._nothing_to_see(self.source.now()):
+            return
+        await self._learn()
+        while self._more and not self.complete:
+            await self._learn()
+        if self.generation is not None and self._facts is not None and self._facts.size < offset:
+            self._begin(self.generation.cut(), self._facts)
+
+    def close(self) -> None:
+        """Nobody reads it any more."""
+        for task in (self._look, *self._reads.values()):
+            if task is not None:
+                task.cancel()
+
+    @property
+    def size(self) -> int:
+        """As it was at the last look."""
+        return self._facts.size if self._facts else 0
+
+    # -- reading what is there
+
+    async def _bytes_at(self, offset: int) -> bytes | None:
+        start, newest = self._newest
+        if start <= offset < start + len(newest):
+            return newest[offset - start : self.shown - start]
+        piece = await self._shared_read(offset)
+        if piece.another or not piece.data:
+            self._grew_at = self.clock()
+            await self._learn()
+            return None
+        return piece.data[: self.shown - offset]
+
+    async def _shared_read(self, offset: int) -> Piece:
+        task = self._reads.get(offset)
+        if task is None:
+            limit = min(PIECE_BYTES, self.shown - offset)
+            task = asyncio.ensure_future(self._read(offset, limit, expected=self._same_file()))
+            self._reads[offset] = task
+            task.add_done_callback(_heard)
+            task.add_done_callback(lambda _: self._reads.pop(offset, None))
+        return await asyncio.shield(task)
+
+    def _read(
+        self, offset: int, limit: int, *, expected: Expected | None, fresh: bool = False
+    ) -> Coroutine[Any, Any, Piece]:
+        written = self.source.now()
+        if written.path is None:
+            raise NotThere("Slurm has not said where the output goes")
+        return self.files.read(written.path, offset, limit, expected=expected, fresh=fresh)
+
+    def _same_file(self) -> Expected | None:
+        return Expected(self._facts.device, self._facts.inode, "") if self._facts else None
+
+    # -- learning what is new
+
+    async def _learn(self) -> None:
+        """One look, shared by all who wait."""
+        if self._look is None or self._look.done():
+            self._look = asyncio.create_task(self._look_once())
+            self._look.add_done_callback(_heard)
+        await asyncio.shield(self._look)
+
+    async def _look_once(self) -> None:
+        written = self.source.now()
+        if self._nothing_to_see(written):
+            await self.source.changed(written)
+            return
+        await self._pause(written)
+        written = self.source.now()
+        await self.budget.take(self.user)
+        try:
+            piece = await self._read_new(written)
+        except NotThere:
+            self._missing(written)
+        else:
+            self._take(piece, written)
+
+    def _nothing_to_see(self, written: Written) -> bool:
+        """It waits for its first or next run: only Slurm can change that."""
+        if written.writing or written.final:
+            return False
+        return self.generation is None or self.clock() - self._grew_at > LAST_LOOKS_S
+
+    async def _pause(self, written: Written) -> None:
+        seconds = self._rest_of_settling() if written.final else self._pace()
+        if seconds > 0 and not self._more:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.source.changed(written), seconds)
+
+    def _pace(self) -> float:
+        return pause_after(self.clock() - self._grew_at, self.pace) if self._grew_at else 0.0
+
+    def _rest_of_settling(self) -> float:
+        if self._equal_since is None:
+            return 0.0
+        return max(0.05, self._equal_since + self._settle_s() - self.clock())
+
+    def _settle_s(self) -> float:
+        return self.settle_network_s if self._facts is None or self._facts.network else 0.0
+
+    async def _read_new(self, written: Written) -> Piece:
+        expected = None
+        if self._facts is not None:
+            expected = Expected(self._facts.device, self._facts.inode, self._tail_hash)
+        return await self._read(self.shown, PIECE_BYTES, expected=expected, fresh=self._wants_fresh(written))
+
+    def _wants_fresh(self, written: Written) -> bool:
+        """Local files are seen through an open descriptor; network ones only after a new open."""
+        if written.final or self._facts is None:
+            return True
+        return self._facts.network and self.clock() - self._opened_at >= self.pace.reopen_network
+
+    # -- what a look says
+
+    def _missing(self, written: Written) -> None:
+        self._grew_at = self._grew_at or self.clock()
+        if written.final:
+            self._settle(0)
+
+    def _take(self, piece: Piece, written: Written) -> None:
+        generation = follows(self.generation or resumed(self.resumed), piece, written.run, self.shown)
+        if generation != self.generation:
+            self._begin(generation, piece.facts, writing=written.writing)
+            return
+        self._opened_at = self.clock() if self._wants_fresh(written) else self._opened_at
+        self._facts = piece.facts
+        self._grow(piece.data, written)
+        if written.final:
+            self._settle(piece.facts.size)
+
+    def _begin(self, generation: Generation, facts: Facts, *, writing: bool = False) -> None:
+        """Another file, or the same one cut: who reads the old one is told, and begins at its first byte."""
+        doubtful = DOUBTFUL_BYTES if facts.network and writing else TAIL_BYTES
+        self.generation, self._facts, self._opened_at = generation, facts, self.clock()
+        self.shown, self._tail, self._tail_hash = max(0, facts.size - doubtful), b"", ""
+        self._newest, self._nul_since, self._equal_since = (0, b""), None, None
+        self._grew_at, self._more = self.clock(), facts.size > 0
+
+    def _grow(self, data: bytes, written: Written) -> None:
+        now = self.clock()
+        writing = not written.final
+        length = shown_length(
+            data, nul_since=self._nul_since, now=now, writing=writing, patience=NUL_PATIENCE_S
+        )
+        if length:
+            self._newest = (self.shown, data[:length])
+            self.shown += length
+            self._tail = (self._tail + data[:length])[-TAIL_BYTES:]
+            self._tail_hash = tail_hash(self._tail)
+            self._grew_at = now
+        held_longer = self._nul_since if not length else None
+        self._nul_since = None if length == len(data) else (held_longer or now)
+        self._more = length > 0 and self.size > self.shown
+
+    def _settle(self, size: int) -> None:
+        """Final, and looked at freshly: complete when two looks far enough apart have found no more."""
+        now = self.clock()
+        if self.shown < size or self._equal_since is None:
+            self._equal_since = now if self.shown >= size else None
+            return
+        self.complete = now - self._equal_since >= self._settle_s()
+
+
+def _heard(task: asyncio.Task[Any]) -> None:
+    """Its fault goes to whoever waits; where nobody does any more, nobody misses it."""
+    if not task.cancelled():
+        task.exception()

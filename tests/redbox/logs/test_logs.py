@@ -1,0 +1,250 @@
+"""What a reader of a job's log gets, from real files."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from redbox.domain import UnixUser
+from redbox.logs.pacing import Pace
+from redbox.logs.service import Answer, Logs, LogSettings, Query
+from redbox.logs.sources import NotReadable
+from tests.redbox.logs.disk import Disk, Life
+
+ALICE = UnixUser("alice", 2001)
+FOLLOW = Query(follow=True)
+LINES = b"".join(b"line %d\n" % number for number in range(1000))
+
+
+class Reader:
+    """One caller who reads one file, as often as it likes."""
+
+    def __init__(self, path: Path, *, network: bool = False, writing: bool = True) -> None:
+        self.path = path
+        self.disk = Disk(network=network)
+        self.life = Life(path, writing=writing)
+        pace = Pace(first=0.001, longest=0.005)
+        self.logs = Logs(LogSettings(settle_s=0.02, silent_s=0.3), time.monotonic, pace)
+
+    @asynccontextmanager
+    async def asks(self, query: Query) -> AsyncIterator[Answer]:
+        async with self.logs.read((str(self.path),), ALICE, self.disk, self.life, query) as answer:
+            yield answer
+
+    async def reads(self, query: Query) -> tuple[Answer, bytes]:
+        async with self.asks(query) as answer:
+            return answer, b"".join([piece async for piece in answer.pieces])
+
+    async def follows_to_the_end(self) -> bytes:
+        """As the companion does: ask from where it stands until there is nothing more."""
+        read, generation, offset = b"", None, 0
+        while True:
+            answer, data = await self.reads(Query(generation=generation, offset=offset, follow=True))
+            if answer.nothing_more:
+                return read
+            read += data
+            generation, offset = answer.generation or None, answer.offset + len(data)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "slurm-7.out"
+
+
+@pytest.mark.parametrize("network", [False, True])
+async def test_all_bytes_from_the_first_to_the_last(path: Path, *, network: bool) -> None:
+    reader = Reader(path, network=network)
+    following = asyncio.create_task(reader.follows_to_the_end())
+    written = b""
+    with path.open("wb", buffering=0) as file:
+        for number in range(200):
+            piece = os.urandom(number * 37)
+            file.write(piece)
+            written += piece
+            await asyncio.sleep(0)
+    reader.life.ends()
+    assert await following == written
+
+
+async def test_a_reader_who_comes_later_reads_from_the_first_byte(path: Path) -> None:
+    path.write_bytes(LINES * 500)
+    reader = Reader(path)
+    reader.life.ends()
+    assert await reader.follows_to_the_end() == LINES * 500
+
+
+async def test_nobody_looks_at_the_file_of_a_job_that_waits(path: Path) -> None:
+    reader = Reader(path, writing=False)
+    async with asyncio.TaskGroup() as group:
+        following = group.create_task(reader.follows_to_the_end())
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert reader.disk.reads == 0
+        path.write_bytes(b"begun\n")
+        reader.life.starts()
+        reader.life.ends()
+    assert following.result() == b"begun\n"
+
+
+async def test_many_readers_share_one_look(path: Path) -> None:
+    path.write_bytes(LINES)
+    reader = Reader(path)
+    followers = [asyncio.create_task(reader.follows_to_the_end()) for _ in range(100)]
+    await asyncio.sleep(0.05)
+    before = reader.disk.reads
+    with path.open("ab") as file:
+        file.write(b"more\n")
+    reader.life.ends()
+    assert all(read == LINES + b"more\n" for read in await asyncio.gather(*followers))
+    assert reader.disk.reads - before < 50
+
+
+async def test_a_requeued_run_that_truncates_is_read_from_its_first_byte(path: Path) -> None:
+    path.write_bytes(b"first run\n")
+    reader = Reader(path)
+    answer, first = await reader.reads(FOLLOW)
+    reader.life.waits()
+    path.write_bytes(b"second run, longer\n")
+    reader.life.starts(run=2)
+    reader.life.ends()
+    again, second = await reader.reads(Query(generation=answer.generation, offset=len(first), follow=True))
+    assert (first, second) == (b"first run\n", b"second run, longer\n")
+    assert again.generation != answer.generation
+    assert again.offset == 0
+
+
+async def test_a_file_cut_and_grown_past_the_reader_is_noticed_by_its_last_bytes(path: Path) -> None:
+    path.write_bytes(LINES)
+    reader = Reader(path)
+    async with reader.asks(FOLLOW) as answer:
+        assert await anext(answer.pieces) == LINES
+        path.write_bytes(b"x" * (len(LINES) + 100))
+        assert [piece async for piece in answer.pieces] == []
+        reader.life.ends()
+        again, read = await reader.reads(Query(generation=answer.generation, offset=len(LINES), follow=True))
+    assert again.offset == 0
+    assert read == b"x" * (len(LINES) + 100)
+
+
+async def test_a_shorter_file_of_the_same_name_is_noticed_after_a_restart(path: Path) -> None:
+    path.write_bytes(LINES)
+    answer, _ = await Reader(path).reads(Query())
+    path.write_bytes(b"short\n")
+    restarted = Reader(path)
+    restarted.life.ends()
+    again, read = await restarted.reads(Query(generation=answer.generation, offset=len(LINES), follow=True))
+    assert (again.offset, read) == (0, b"short\n")
+
+
+async def test_a_reader_goes_on_where_it_stood_after_a_restart(path: Path) -> None:
+    path.write_bytes(LINES)
+    answer, _ = await Reader(path).reads(Query())
+    restarted = Reader(path)
+    restarted.life.ends()
+    again, read = await restarted.reads(Query(generation=answer.generation, offset=100, follow=True))
+    assert (again.generation, again.offset, read) == (answer.generation, 100, LINES[100:])
+
+
+async def test_nul_bytes_at_the_end_wait_for_the_bytes_that_fill_them(path: Path) -> None:
+    path.write_bytes(b"seen\n" + b"\0" * 100)
+    reader = Reader(path, network=True)
+    async with reader.asks(FOLLOW) as answer:
+        assert await anext(answer.pieces) == b"seen\n"
+        with path.open("r+b") as file:
+            file.seek(5)
+            file.write(b"a" * 100)
+        assert await anext(answer.pieces) == b"a" * 100
+
+
+async def test_nul_bytes_that_the_job_really_wrote_arrive_when_it_is_final(path: Path) -> None:
+    path.write_bytes(b"\0\0binary\0\0")
+    reader = Reader(path)
+    reader.life.ends()
+    assert await reader.follows_to_the_end() == b"\0\0binary\0\0"
+
+
+async def test_sparse_files_keep_their_holes(path: Path) -> None:
+    with path.open("wb") as file:
+        file.seek(3_000_000)
+        file.write(b"end")
+    reader = Reader(path)
+    reader.life.ends()
+    assert await reader.follows_to_the_end() == b"\0" * 3_000_000 + b"end"
+
+
+async def test_a_file_that_never_appears_is_a_log_without_bytes(path: Path) -> None:
+    reader = Reader(path)
+    reader.life.ends()
+    assert await reader.follows_to_the_end() == b""
+
+
+async def test_bytes_that_show_late_after_the_end_are_read(path: Path) -> None:
+    path.write_bytes(b"early\n")
+    reader = Reader(path, network=True)
+    following = asyncio.create_task(reader.follows_to_the_end())
+    await asyncio.sleep(0.01)
+    reader.life.ends()
+    await asyncio.sleep(0.01)
+    path.write_bytes(b"early\nlate\n")
+    assert await following == b"early\nlate\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [(0, b""), (1, b"line 999\n"), (3, b"line 997\nline 998\nline 999\n"), (5000, LINES)],
+)
+async def test_the_last_lines(path: Path, lines: int, expected: bytes) -> None:
+    path.write_bytes(LINES)
+    _, read = await Reader(path).reads(Query(tail_lines=lines))
+    assert read == expected
+
+
+async def test_the_last_lines_of_a_file_of_many_blocks_without_a_last_newline(path: Path) -> None:
+    path.write_bytes(b"a" * 70_000 + b"\n" + b"b" * 150_000 + b"\n" + b"c" * 10)
+    _, read = await Reader(path).reads(Query(tail_lines=2))
+    assert read == b"b" * 150_000 + b"\n" + b"c" * 10
+
+
+async def test_the_last_bytes_and_a_limit(path: Path) -> None:
+    path.write_bytes(LINES)
+    reader = Reader(path)
+    assert (await reader.reads(Query(tail_bytes=9)))[1] == b"line 999\n"
+    assert (await reader.reads(Query(offset=7, limit=6)))[1] == b"line 1"
+
+
+async def test_a_silent_log_is_answered_with_a_clean_end_to_be_asked_again(path: Path) -> None:
+    path.write_bytes(b"")
+    answer, read = await Reader(path).reads(FOLLOW)
+    assert (answer.nothing_more, read) == (False, b"")
+
+
+async def test_asking_a_waiting_job_for_what_is_there_is_answered_at_once(path: Path) -> None:
+    answer, read = await Reader(path, writing=False).reads(Query())
+    assert (answer.nothing_more, read) == (False, b"")
+
+
+async def test_a_fifo_is_no_log(path: Path) -> None:
+    os.mkfifo(path)
+    with pytest.raises(NotReadable):
+        await Reader(path).reads(Query())
+
+
+async def test_a_hanging_file_system_holds_up_only_its_own_readers(path: Path, tmp_path: Path) -> None:
+    path.write_bytes(LINES)
+    reader = Reader(path)
+    reader.disk.gate.clear()
+    stuck = asyncio.create_task(reader.reads(Query()))
+    other = tmp_path / "other"
+    other.write_bytes(b"fine\n")
+    fine = Reader(other)
+    fine.logs = reader.logs
+    assert (await fine.reads(Query()))[1] == b"fine\n"
+    assert not stuck.done()
+    reader.disk.gate.set()
+    assert (await stuck)[1] == LINES
