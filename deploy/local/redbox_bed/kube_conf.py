@@ -1,6 +1,6 @@
 """What all of the cluster's programs agree on: addresses, folders, identities, kubeconfigs. Pure.
 
-The control plane's own flags are in `kube_control_plane`, a node's in `kube_node`; `kube` writes and starts it all.
+The control plane's own flags are in `kube_control_plane`, a node's in `kube_node`; `kube` applies both.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from redbox_bed.plan import HostSpec, Plan, Role
 
 CONFIGURATION = "/etc/kubernetes"
 """Own to each host: a node must not see the control plane's keys."""
-PROGRAMS = "/usr/local/bin"
 SERVICE_NETWORK = "10.96.0.0/16"
 KUBERNETES_SERVICE = "10.96.0.1"
 POD_NETWORK = "10.244.0.0/16"
@@ -25,16 +24,20 @@ API_PORT = 6443
 TOKEN_ISSUER = "https://kubernetes.default.svc.cluster.local"  # noqa: S105
 KUBELET_ADMINISTRATORS = "bed:kubelet-administrators"
 AUTHORITIES = ("kubernetes", "front-proxy", "etcd")
+Flags = dict[str, str | int | bool]
+"""Of one of Kubernetes' programs, by name."""
 PAUSE_IMAGE = "bed.local/pause:1"
 
 
 @dataclass(frozen=True)
-class Kernel:
-    """What this machine's kernel lets the cluster do."""
+class Machine:
+    """What the cluster has to know of the machine that it runs on."""
 
+    programs: str
+    """Where the hosts see the cluster's programs."""
     cgroup_version: int
     may_raise_limits: bool
-    """CAP_SYS_RESOURCE: without it no process may make itself less likely to be killed by the OOM killer."""
+    """CAP_SYS_RESOURCE: without it no process can be made less likely to be killed when memory is short."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +65,13 @@ def api_url(plan: Plan) -> str:
     return f"https://{control_plane_host(plan).address}:{API_PORT}"
 
 
-def flags(values: Mapping[str, str | int | bool]) -> tuple[str, ...]:
+def flags(values: Flags) -> tuple[str, ...]:
     """As Kubernetes' programs take them: `--name=value`."""
-    return tuple(f"--{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in values.items())
+    return tuple(f"--{name}={_flag_value(value)}" for name, value in values.items())
+
+
+def _flag_value(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def identities(plan: Plan) -> tuple[Identity, ...]:
@@ -75,9 +82,10 @@ def identities(plan: Plan) -> tuple[Identity, ...]:
 
 
 def _control_plane_identities(spec: HostSpec) -> tuple[Identity, ...]:
-    names = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local")
+    service = "kubernetes.default.svc"
+    names = ("kubernetes", "kubernetes.default", service, f"{service}.cluster.local")
     return (
-        Identity("etcd", "etcd", "etcd", addresses=("127.0.0.1",), dns_names=("localhost",), usages=("server", "client")),
+        Identity("etcd", "etcd", "etcd", addresses=("127.0.0.1",), usages=("server", "client")),
         Identity("apiserver-etcd", "etcd", "kube-apiserver"),
         Identity(
             "apiserver",

@@ -1,7 +1,7 @@
 """The control plane's host: etcd, API server, controller manager, scheduler, and the roles they need. Pure.
 
-As a production cluster has it: TLS everywhere, RBAC and the Node authorizer, no anonymous requests but for the paths
-named here, an audit log of every request's metadata.
+As a production cluster has it: TLS everywhere, RBAC and the Node authorizer, no anonymous requests but for
+the paths named here, an audit log of every request's metadata.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from redbox_bed.kube_conf import (
     CONFIGURATION,
     KUBELET_ADMINISTRATORS,
     POD_NETWORK,
-    PROGRAMS,
     SERVICE_NETWORK,
     TOKEN_ISSUER,
     File,
+    Flags,
+    Machine,
     Setup,
     api_url,
     as_yaml,
@@ -28,6 +29,8 @@ from redbox_bed.kube_conf import (
 from redbox_bed.plan import Plan
 
 AUDIT_LOG = "/var/log/kubernetes/audit.log"
+Program = tuple[str, Flags]
+"""A program's name and its flags."""
 _PKI = f"{CONFIGURATION}/pki"
 _ANONYMOUS_PATHS = (
     "/livez",
@@ -45,17 +48,21 @@ _FILES_OF_PKI = (
 )
 
 
-def control_plane(plan: Plan, pki: Mapping[str, bytes]) -> Setup:
+def control_plane(plan: Plan, machine: Machine, pki: Mapping[str, bytes]) -> Setup:
     """Files and daemons of the control plane's host."""
-    clients = ("controller-manager", "scheduler", "admin")
+    users = ("controller-manager", "scheduler", "admin")
+    kubeconfigs = {f"{user}.conf": kubeconfig(api_url(plan), user, pki) for user in users}
+    daemons = (_etcd(), _api_server(control_plane_host(plan).address), _controller_manager(), _scheduler())
     return Setup(
         files=(
             *(File(f"{_PKI}/{name}", pki[name], 0o600) for name in _FILES_OF_PKI),
-            *(File(f"{CONFIGURATION}/{user}.conf", kubeconfig(api_url(plan), user, pki), 0o600) for user in clients),
+            *(File(f"{CONFIGURATION}/{name}", content, 0o600) for name, content in kubeconfigs.items()),
             File(f"{CONFIGURATION}/authentication.yaml", _authentication()),
             File(f"{CONFIGURATION}/audit-policy.yaml", _audit_policy()),
         ),
-        daemons=(_etcd(), _api_server(control_plane_host(plan).address), _controller_manager(), _scheduler()),
+        daemons=tuple(
+            Daemon(name, (f"{machine.programs}/{name}", *flags(values))) for name, values in daemons
+        ),
     )
 
 
@@ -80,10 +87,11 @@ def _audit_policy() -> str:
     )
 
 
-def _etcd() -> Daemon:
+def _etcd() -> Program:
     client, peer = "https://127.0.0.1:2379", "https://127.0.0.1:2380"
-    pair = {"cert-file": f"{_PKI}/etcd.crt", "key-file": f"{_PKI}/etcd.key", "trusted-ca-file": f"{_PKI}/etcd-ca.crt"}
-    values = {
+    files = {"cert-file": "etcd.crt", "key-file": "etcd.key", "trusted-ca-file": "etcd-ca.crt"}
+    pair = {name: f"{_PKI}/{file}" for name, file in files.items()}
+    values: Flags = {
         "name": "bed",
         "data-dir": "/var/lib/etcd",
         "listen-client-urls": client,
@@ -96,11 +104,11 @@ def _etcd() -> Daemon:
         **pair,
         **{f"peer-{name}": file for name, file in pair.items()},
     }
-    return Daemon("etcd", (f"{PROGRAMS}/etcd", *flags(values)))
+    return "etcd", values
 
 
-def _api_server(address: str) -> Daemon:
-    values = {
+def _api_server(address: str) -> Program:
+    values: Flags = {
         "advertise-address": address,
         "secure-port": API_PORT,
         "service-cluster-ip-range": SERVICE_NETWORK,
@@ -117,10 +125,10 @@ def _api_server(address: str) -> Daemon:
         "audit-log-maxsize": 200,
         "audit-log-maxbackup": 2,
     }
-    return Daemon("kube-apiserver", (f"{PROGRAMS}/kube-apiserver", *flags(values)))
+    return "kube-apiserver", values
 
 
-def _storage_flags() -> dict[str, str]:
+def _storage_flags() -> Flags:
     return {
         "etcd-servers": "https://127.0.0.1:2379",
         "etcd-cafile": f"{_PKI}/etcd-ca.crt",
@@ -129,7 +137,7 @@ def _storage_flags() -> dict[str, str]:
     }
 
 
-def _serving_flags() -> dict[str, str]:
+def _serving_flags() -> Flags:
     return {
         "tls-cert-file": f"{_PKI}/apiserver.crt",
         "tls-private-key-file": f"{_PKI}/apiserver.key",
@@ -137,7 +145,7 @@ def _serving_flags() -> dict[str, str]:
     }
 
 
-def _access_flags() -> dict[str, str]:
+def _access_flags() -> Flags:
     return {
         "authentication-config": f"{CONFIGURATION}/authentication.yaml",
         "authorization-mode": "Node,RBAC",
@@ -145,7 +153,7 @@ def _access_flags() -> dict[str, str]:
     }
 
 
-def _token_flags() -> dict[str, str]:
+def _token_flags() -> Flags:
     return {
         "service-account-issuer": TOKEN_ISSUER,
         "api-audiences": TOKEN_ISSUER,
@@ -154,7 +162,7 @@ def _token_flags() -> dict[str, str]:
     }
 
 
-def _kubelet_flags() -> dict[str, str]:
+def _kubelet_flags() -> Flags:
     return {
         "kubelet-certificate-authority": f"{_PKI}/kubernetes-ca.crt",
         "kubelet-client-certificate": f"{_PKI}/apiserver-kubelet.crt",
@@ -163,7 +171,7 @@ def _kubelet_flags() -> dict[str, str]:
     }
 
 
-def _aggregation_flags() -> dict[str, str | bool]:
+def _aggregation_flags() -> Flags:
     return {
         "requestheader-client-ca-file": f"{_PKI}/front-proxy-ca.crt",
         "requestheader-allowed-names": "front-proxy-client",
@@ -177,7 +185,7 @@ def _aggregation_flags() -> dict[str, str | bool]:
     }
 
 
-def _client_flags(user: str) -> dict[str, str | bool]:
+def _client_flags(user: str) -> Flags:
     configuration = f"{CONFIGURATION}/{user}.conf"
     return {
         "kubeconfig": configuration,
@@ -190,8 +198,8 @@ def _client_flags(user: str) -> dict[str, str | bool]:
     }
 
 
-def _controller_manager() -> Daemon:
-    values = {
+def _controller_manager() -> Program:
+    values: Flags = {
         **_client_flags("controller-manager"),
         "use-service-account-credentials": True,
         "service-account-private-key-file": f"{_PKI}/service-accounts.key",
@@ -204,19 +212,20 @@ def _controller_manager() -> Daemon:
         # Each node's pod network is fixed in the plan, since the switch has the routes to them.
         "allocate-node-cidrs": False,
     }
-    return Daemon("kube-controller-manager", (f"{PROGRAMS}/kube-controller-manager", *flags(values)))
+    return "kube-controller-manager", values
 
 
-def _scheduler() -> Daemon:
-    return Daemon("kube-scheduler", (f"{PROGRAMS}/kube-scheduler", *flags(_client_flags("scheduler"))))
+def _scheduler() -> Program:
+    return "kube-scheduler", _client_flags("scheduler")
 
 
 def roles() -> str:
-    """What a new cluster lacks: who may use the kubelets' API, who proxies, and that anyone may read the token keys."""
+    """What a new cluster lacks: who may use the kubelets' API, proxy, read the tokens' public keys."""
+    discovery = "system:service-account-issuer-discovery"
     return as_yaml(
         _binding("bed:kubelet-administrators", "system:kubelet-api-admin", "Group", KUBELET_ADMINISTRATORS),
         _binding("bed:node-proxier", "system:node-proxier", "User", "system:kube-proxy"),
-        _binding("bed:issuer-discovery", "system:service-account-issuer-discovery", "Group", "system:unauthenticated"),
+        _binding("bed:issuer-discovery", discovery, "Group", "system:unauthenticated"),
     )
 
 

@@ -14,9 +14,8 @@ from redbox_bed.kube_conf import (
     CONFIGURATION,
     PAUSE_IMAGE,
     POD_NETWORK,
-    PROGRAMS,
     File,
-    Kernel,
+    Machine,
     Setup,
     api_url,
     as_yaml,
@@ -29,7 +28,7 @@ _CNI = f"{CONFIGURATION}/cni"
 _PKI = f"{CONFIGURATION}/pki"
 
 
-def node(plan: Plan, spec: HostSpec, kernel: Kernel, pki: Mapping[str, bytes]) -> Setup:
+def node(plan: Plan, spec: HostSpec, machine: Machine, pki: Mapping[str, bytes]) -> Setup:
     """Files and daemons of one node."""
     identity = f"kubelet-{spec.name}"
     return Setup(
@@ -39,8 +38,8 @@ def node(plan: Plan, spec: HostSpec, kernel: Kernel, pki: Mapping[str, bytes]) -
             File(f"{_PKI}/kubelet.key", pki[f"{identity}-serving.key"], 0o600),
             File(f"{CONFIGURATION}/kubelet.conf", kubeconfig(api_url(plan), identity, pki), 0o600),
             File(f"{CONFIGURATION}/proxy.conf", kubeconfig(api_url(plan), "proxy", pki), 0o600),
-            File(f"{CONFIGURATION}/containerd.toml", _containerd(kernel)),
-            File(f"{CONFIGURATION}/kubelet.yaml", _kubelet(kernel)),
+            File(f"{CONFIGURATION}/containerd.toml", _containerd(machine)),
+            File(f"{CONFIGURATION}/kubelet.yaml", _kubelet(machine)),
             File(f"{CONFIGURATION}/proxy.yaml", _proxy(spec)),
             File(f"{_CNI}/10-pods.conflist", _pod_network(spec)),
         ),
@@ -49,18 +48,18 @@ def node(plan: Plan, spec: HostSpec, kernel: Kernel, pki: Mapping[str, bytes]) -
             Daemon(
                 "kubelet",
                 (
-                    f"{PROGRAMS}/kubelet",
+                    f"{machine.programs}/kubelet",
                     f"--config={CONFIGURATION}/kubelet.yaml",
                     f"--kubeconfig={CONFIGURATION}/kubelet.conf",
                     f"--node-ip={spec.address}",
                 ),
             ),
-            Daemon("kube-proxy", (f"{PROGRAMS}/kube-proxy", f"--config={CONFIGURATION}/proxy.yaml")),
+            Daemon("kube-proxy", (f"{machine.programs}/kube-proxy", f"--config={CONFIGURATION}/proxy.yaml")),
         ),
     )
 
 
-def _containerd(kernel: Kernel) -> str:
+def _containerd(machine: Machine) -> str:
     return f"""\
 version = 2
 root = "/var/lib/containerd"
@@ -71,7 +70,7 @@ state = "/run/containerd"
 
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "{PAUSE_IMAGE}"
-  restrict_oom_score_adj = {json.dumps(not kernel.may_raise_limits)}
+  restrict_oom_score_adj = {json.dumps(not machine.may_raise_limits)}
   disable_apparmor = true
 
   [plugins."io.containerd.grpc.v1.cri".cni]
@@ -80,7 +79,7 @@ state = "/run/containerd"
 """
 
 
-def _kubelet(kernel: Kernel) -> str:
+def _kubelet(machine: Machine) -> str:
     configuration: dict[str, object] = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -95,13 +94,13 @@ def _kubelet(kernel: Kernel) -> str:
         "containerRuntimeEndpoint": f"unix://{CONTAINERD_SOCKET}",
         "cgroupDriver": "cgroupfs",
         "failSwapOn": False,
-        # The machine's disk is shared with all else that is on it: how full it is must not evict pods or images.
+        # The machine's disk is shared with all else on it: how full it is must not evict pods or images.
         "evictionHard": {"memory.available": "50Mi", "nodefs.available": "0%", "imagefs.available": "0%"},
         "imageGCHighThresholdPercent": 100,
     }
-    if kernel.cgroup_version == 1:
+    if machine.cgroup_version == 1:
         configuration |= {"failCgroupV1": False, "cgroupsPerQOS": False, "enforceNodeAllocatable": []}
-    if not kernel.may_raise_limits:
+    if not machine.may_raise_limits:
         configuration["featureGates"] = {"KubeletInUserNamespace": True}
     return as_yaml(configuration)
 

@@ -1,0 +1,56 @@
+"""A cluster that the user has: taken instead of one of the bed's own, after a look whether it answers.
+
+Nothing is started in it or changed. Its kubeconfig is copied to where the bed's own would be, so that all
+that follows need not know the difference.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from redbox_bed.errors import NotPossibleError
+from redbox_bed.kube_build import ensure_programs
+from redbox_bed.places import Places
+from redbox_bed.progress import Progress
+
+_ANSWER_SECONDS = 20
+
+
+def adopt(places: Places, progress: Progress) -> None:
+    """Use the cluster of KUBECONFIG (or kubectl's own default) if it answers."""
+    found = shutil.which("kubectl")
+    kubectl = Path(found) if found else ensure_programs(places, progress) / "kubectl"
+    server = _ask(kubectl, "config", "view", "--minify", "--output=jsonpath={.clusters[0].cluster.server}")
+    _ask(kubectl, "get", "--raw=/readyz", f"--request-timeout={_ANSWER_SECONDS // 2}s")
+    places.kubeconfig.touch(mode=0o600)
+    places.kubeconfig.write_text(_ask(kubectl, "config", "view", "--minify", "--raw", "--flatten"))
+    link_kubectl(places, kubectl)
+    progress(
+        f"using the existing cluster at {server}, of KUBECONFIG; no Kubernetes of the bed's own is started"
+    )
+
+
+def link_kubectl(places: Places, kubectl: Path) -> None:
+    """A kubectl that fits the cluster, beside its kubeconfig."""
+    link = places.state / "bin" / "kubectl"
+    link.parent.mkdir(parents=True, exist_ok=True)
+    if not link.is_symlink() or link.readlink() != kubectl:
+        link.unlink(missing_ok=True)
+        link.symlink_to(kubectl)
+
+
+def _ask(kubectl: Path, *arguments: str) -> str:
+    named = os.environ.get("KUBECONFIG") or "none, so kubectl's default"
+    try:
+        answer = subprocess.run(
+            [kubectl, *arguments], capture_output=True, text=True, check=True, timeout=_ANSWER_SECONDS
+        )
+    except subprocess.SubprocessError as error:
+        said = str(getattr(error, "stderr", "") or error).strip()[-300:]
+        raise NotPossibleError(
+            f"BED_KUBE=existing, but the cluster of KUBECONFIG ({named}) does not answer: {said}"
+        ) from error
+    return answer.stdout
