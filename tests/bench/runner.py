@@ -20,7 +20,7 @@ def run(benchmark: Benchmark, bed: Bed, conditions: Conditions) -> list[Row]:
         return [
             row_of(figure, measured, compared, benchmark.baseline_name, seen) for figure in benchmark.figures
         ]
-    except Exception as error:  # noqa: BLE001 (whatever it is, it is reported, and the other rows are still wanted)
+    except Exception as error:  # noqa: BLE001 (reported in its rows; the others are still wanted)
         reason = f"{type(error).__name__}: {error}"
         return [failed_row(figure, reason, seen) for figure in benchmark.figures]
 

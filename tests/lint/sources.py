@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-AGENT = "redbox/redbox/agents/agent.py"
 NOT_SOURCE = {"build", "dist", "node_modules", "__pycache__"}
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lint.sources import AGENT, ROOT, sources
+from tests.lint.sources import ROOT, sources
 
 PROGRAMS = Path(sys.executable).parent
 
@@ -45,10 +45,8 @@ def test_parts_import_only_what_they_may() -> None:
     has_nothing_to_say(PROGRAMS / "lint-imports", "--no-cache")
 
 
-def test_the_agent_runs_on_python_3_6() -> None:
-    has_nothing_to_say(
-        PROGRAMS / "vermin", "--no-tips", "--eval-annotations", "-vvv", "-t=3.6-", ROOT / AGENT
-    )
+def test_the_agent_as_it_is_sent_runs_on_python_3_6(agent: Path) -> None:
+    has_nothing_to_say(PROGRAMS / "vermin", "--no-tips", "--eval-annotations", "-vvv", "-t=3.6-", agent)
 
 
 def test_shell_scripts_are_sound() -> None:
@@ -71,8 +69,8 @@ def test_go_is_formatted() -> None:
     files = [path for path in sources() if path.suffix == ".go"]
     if not (gofmt := shutil.which("gofmt")):
         pytest.skip("there is no gofmt in PATH")
-    unformatted = subprocess.run([gofmt, "-d", *files], check=True, capture_output=True, text=True).stdout
-    assert not unformatted
+    ended = subprocess.run([gofmt, "-d", *files], check=False, capture_output=True, text=True)
+    assert ended.stdout + ended.stderr == ""
 
 
 def go_modules() -> list[Path]:
