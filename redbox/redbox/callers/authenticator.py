@@ -1,0 +1,194 @@
+"""The door: proofs of identity come in, a Caller goes out.
+
+    async with Authenticator.from_settings(settings.callers, rules, SystemClock()) as authenticator:
+        caller = await authenticator.authenticate(request)
+
+A bearer token is judged wherever it comes from; without one, a process at the Unix socket is its own user,
+and everybody else is nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from starlette.requests import HTTPConnection
+
+from redbox.callers.accounts import AccountDirectory, HostAccounts, Patience
+from redbox.callers.api_server import ApiAccess, ApiServer
+from redbox.callers.claims import Expectation
+from redbox.callers.errors import Fault, NotMapped, Unauthenticated
+from redbox.callers.identities import Identity, Peer
+from redbox.callers.key_sets import Freshness, KeyFile, KeySet, KeySetHealth, KeyUrl
+from redbox.callers.mapping import Refusal, map_caller_to_user
+from redbox.callers.opaque_tokens import PREFIX, TokenStore
+from redbox.callers.peers import peer_in
+from redbox.callers.rules_file import RulesInForce
+from redbox.callers.settings import CallersSettings, ClusterSettings
+from redbox.callers.token_review import TokenReviewer
+from redbox.callers.tokens import TokenVerifier, TrustedCluster
+from redbox.clock import Clock
+from redbox.documents import Flaw
+from redbox.domain import Caller
+
+RULES_LOOKED_AT_EVERY_S = 2.0
+FILE_FRESHNESS = Freshness(refresh_s=1.0, refetch_interval_s=0.0, max_stale_s=86_400.0)
+
+
+@dataclass(frozen=True, slots=True)
+class CallersHealth:
+    """What is not as it should be: for metrics, /readyz and `redbox check`."""
+
+    key_sets: tuple[KeySetHealth, ...]
+    rule_flaws: tuple[Flaw, ...]
+
+
+class Authenticator:
+    """Tells who calls. Entered, it keeps keys and rules fresh until it is left."""
+
+    def __init__(
+        self,
+        *,
+        clusters: Iterable[TrustedCluster],
+        reviewers: dict[str, TokenReviewer],
+        tokens: TokenStore,
+        rules: RulesInForce,
+        accounts: AccountDirectory,
+        clock: Clock,
+    ) -> None:
+        self._clusters = tuple(clusters)
+        self._verifier = TokenVerifier(self._clusters, clock)
+        self._reviewers = reviewers
+        self._tokens = tokens
+        self._rules = rules
+        self._accounts = accounts
+        self._left = AsyncExitStack()
+        self._upkeep: list[asyncio.Task[None]] = []
+
+    @classmethod
+    def from_settings(
+        cls,
+        settings: CallersSettings,
+        rules: RulesInForce,
+        clock: Clock,
+        accounts: AccountDirectory | None = None,
+    ) -> Self:
+        """Build it for a settings file's section `callers`."""
+        return cls(
+            clusters=[_trusted(cluster, settings, clock) for cluster in settings.clusters],
+            reviewers={
+                cluster.name: reviewer
+                for cluster in settings.clusters
+                if (reviewer := _reviewer(cluster, clock)) is not None
+            },
+            tokens=TokenStore(settings.tokens_file, clock),
+            rules=rules,
+            accounts=accounts or AccountDirectory(HostAccounts(), Patience(), clock),
+            clock=clock,
+        )
+
+    async def __aenter__(self) -> Self:
+        for cluster in self._clusters:
+            self._left.push_async_callback(cluster.keys.close)
+        for reviewer in self._reviewers.values():
+            self._left.push_async_callback(reviewer.close)
+        upkeep = await self._left.enter_async_context(asyncio.TaskGroup())
+        self._upkeep = [upkeep.create_task(cluster.keys.keep_fresh()) for cluster in self._clusters]
+        self._upkeep.append(upkeep.create_task(self._watch_rules()))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._upkeep:
+            task.cancel()
+        await self._left.__aexit__(kind, error, trace)
+
+    async def authenticate(self, connection: HTTPConnection) -> Caller:
+        """Return who calls; raises Unauthenticated (401), NotMapped (403) or CannotTell (503)."""
+        return await self.admit(connection.scope["headers"], peer_in(connection.scope))
+
+    async def admit(self, headers: Iterable[tuple[bytes, bytes]], peer: Peer | None) -> Caller:
+        """Do the same for those who know headers and peer already."""
+        token = bearer_token(headers)
+        identity: Identity
+        if token is not None:
+            identity = await self._identity_of(token)
+        elif peer is not None:
+            identity = peer
+        else:
+            raise Unauthenticated(Fault.MISSING, "no token was sent: Authorization: Bearer <token>")
+        decide = partial(map_caller_to_user, identity, self._rules.rules)
+        mapped = await self._accounts.decide(decide)
+        if isinstance(mapped, Refusal):
+            raise NotMapped(mapped.identity, mapped.reason)
+        return mapped
+
+    def health(self) -> CallersHealth:
+        return CallersHealth(tuple(cluster.keys.health() for cluster in self._clusters), self._rules.flaws)
+
+    def reload_rules(self) -> bool:
+        """For SIGHUP: read the rules again; False where the old ones stay in force."""
+        return self._rules.reload()
+
+    async def _identity_of(self, token: str) -> Identity:
+        if token.startswith(PREFIX):
+            return self._tokens.holder(token)
+        proved = await self._verifier.verify(token)
+        reviewer = self._reviewers.get(proved.account.cluster)
+        if reviewer is not None:
+            await reviewer.confirm(token, proved.account)
+        return proved.account
+
+    async def _watch_rules(self) -> None:
+        while True:
+            await asyncio.sleep(RULES_LOOKED_AT_EVERY_S)
+            self._rules.reload_if_changed()
+
+
+def bearer_token(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    """The token of the Authorization header, None where there is no such header."""
+    given = [value for name, value in headers if name.lower() == b"authorization"]
+    if not given:
+        return None
+    if len(given) > 1:
+        raise Unauthenticated(Fault.MALFORMED, "the Authorization header was sent more than once")
+    scheme, _, token = given[0].strip().partition(b" ")
+    if scheme.lower() != b"bearer" or not token.strip():
+        raise Unauthenticated(Fault.MALFORMED, "the Authorization header must be: Bearer <token>")
+    try:
+        return token.strip().decode("ascii")
+    except UnicodeDecodeError as error:
+        raise Unauthenticated(Fault.MALFORMED, "the token holds characters that no token has") from error
+
+
+def _trusted(cluster: ClusterSettings, settings: CallersSettings, clock: Clock) -> TrustedCluster:
+    expected = Expectation(
+        cluster.name, cluster.issuer, cluster.audience, float(cluster.max_token_life), float(settings.leeway)
+    )
+    return TrustedCluster(expected, _key_set(cluster, clock))
+
+
+def _key_set(cluster: ClusterSettings, clock: Clock) -> KeySet:
+    if cluster.jwks_file is not None:
+        return KeySet(cluster.name, KeyFile(cluster.jwks_file), FILE_FRESHNESS, clock)
+    access = ApiAccess(cluster.jwks_ca_file, cluster.jwks_token_file, float(cluster.jwks_deadline))
+    freshness = Freshness(
+        float(cluster.jwks_refresh), float(cluster.jwks_refetch_interval), float(cluster.jwks_max_stale)
+    )
+    return KeySet(cluster.name, KeyUrl(str(cluster.jwks_url), ApiServer(access)), freshness, clock)
+
+
+def _reviewer(cluster: ClusterSettings, clock: Clock) -> TokenReviewer | None:
+    review = cluster.token_review
+    if review is None:
+        return None
+    server = ApiServer(ApiAccess(review.ca_file, review.token_file, float(review.deadline)))
+    return TokenReviewer(
+        review.server, server, audience=cluster.audience, cache_s=float(review.cache), clock=clock
+    )

@@ -1,0 +1,158 @@
+"""What the claims of a ServiceAccount token must say. Pure: `tokens` verifies the signature before."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from redbox.callers.errors import Fault, Unauthenticated
+from redbox.callers.identities import ServiceAccount
+
+NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+ACCOUNT_NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
+UID = re.compile(r"[A-Za-z0-9-]{1,64}")
+YEAR_9999 = 253_402_300_799
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What this red-box accepts of one cluster."""
+
+    cluster: str
+    issuer: str
+    audience: str
+    max_life_s: float = 3_600.0
+    leeway_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class ProvedAccount:
+    """A service account, and until when its token proves it."""
+
+    account: ServiceAccount
+    expires_at: float
+
+
+def read_claims(payload: bytes) -> dict[str, Any]:
+    """Parse a token's payload."""
+    try:
+        claims = json.loads(payload)
+    except (ValueError, RecursionError) as error:
+        raise Unauthenticated(Fault.MALFORMED, "the token's claims are not JSON") from error
+    if not isinstance(claims, dict):
+        raise Unauthenticated(Fault.MALFORMED, "the token's claims are not a JSON object")
+    return claims
+
+
+def is_meant_for(claims: Mapping[str, Any], expected: Expectation) -> bool:
+    """Whether the token names this issuer and this audience; decides between clusters that share a key."""
+    return claims.get("iss") == expected.issuer and _audiences(claims) == [expected.audience]
+
+
+def judge_claims(claims: Mapping[str, Any], expected: Expectation, now: float) -> ProvedAccount:
+    """Return whose token this is, or raise why it does not count."""
+    _judge_issuer(claims, expected)
+    _judge_audience(claims, expected)
+    expires_at = _judge_times(claims, expected, now)
+    return ProvedAccount(_account(claims, expected.cluster), expires_at)
+
+
+def _judge_issuer(claims: Mapping[str, Any], expected: Expectation) -> None:
+    if claims.get("iss") != expected.issuer:
+        raise Unauthenticated(
+            Fault.ISSUER,
+            f"the token was issued by {_shown(claims.get('iss'))}; "
+            f"cluster {expected.cluster} issues as {expected.issuer!r}",
+        )
+
+
+def _audiences(claims: Mapping[str, Any]) -> list[object]:
+    audience = claims.get("aud")
+    return list(audience) if isinstance(audience, list) else [audience]
+
+
+def _judge_audience(claims: Mapping[str, Any], expected: Expectation) -> None:
+    """One audience, ours: whoever else a token is for could use it here in the caller's name."""
+    audiences = _audiences(claims)
+    if audiences == [expected.audience]:
+        return
+    if expected.audience in audiences:
+        said = f"the token is for {len(audiences)} audiences; it must be for {expected.audience!r} alone"
+    else:
+        said = f"the token is for {_shown(claims.get('aud'))}; this red-box is {expected.audience!r}"
+    raise Unauthenticated(Fault.AUDIENCE, said)
+
+
+def _judge_times(claims: Mapping[str, Any], expected: Expectation, now: float) -> float:
+    expires, issued = _time(claims, "exp"), _time(claims, "iat")
+    if now >= expires + expected.leeway_s:
+        raise Unauthenticated(Fault.EXPIRED, f"the token expired at {_moment(expires)}; it is {_moment(now)}")
+    for name, since in (("iat", issued), ("nbf", _time(claims, "nbf") if "nbf" in claims else issued)):
+        if now < since - expected.leeway_s:
+            raise Unauthenticated(
+                Fault.NOT_YET,
+                f"the token is valid from {_moment(since)} ({name}); it is {_moment(now)}: "
+                "are the clocks apart?",
+            )
+    if expires - issued > expected.max_life_s:
+        raise Unauthenticated(
+            Fault.LIVES_TOO_LONG,
+            f"the token was issued for {expires - issued:.0f} s; "
+            f"at most {expected.max_life_s:.0f} s are accepted",
+        )
+    return expires
+
+
+def _time(claims: Mapping[str, Any], name: str) -> float:
+    value = claims.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= YEAR_9999:
+        raise Unauthenticated(Fault.CLAIMS, f"the token's {name} is {_shown(value)}, not a time")
+    return float(value)
+
+
+def _account(claims: Mapping[str, Any], cluster: str) -> ServiceAccount:
+    kubernetes = _object(claims, "kubernetes.io")
+    service_account = _object(kubernetes, "serviceaccount")
+    pod = _object(kubernetes, "pod") if "pod" in kubernetes else {}
+    account = ServiceAccount(
+        cluster=cluster,
+        namespace=_word(kubernetes, "namespace", NAMESPACE),
+        name=_word(service_account, "name", ACCOUNT_NAME),
+        uid=_word(service_account, "uid", UID),
+        pod=_word(pod, "name", ACCOUNT_NAME) if pod else "",
+        pod_uid=_word(pod, "uid", UID) if pod else "",
+    )
+    if claims.get("sub") != f"system:serviceaccount:{account.namespace}:{account.name}":
+        raise Unauthenticated(
+            Fault.CLAIMS,
+            f"the token's sub is {_shown(claims.get('sub'))}, which is not the account that it names",
+        )
+    return account
+
+
+def _object(claims: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = claims.get(name)
+    if not isinstance(value, dict):
+        raise Unauthenticated(Fault.CLAIMS, f"the token has no {name}: it is no ServiceAccount token")
+    return value
+
+
+def _word(claims: Mapping[str, Any], name: str, pattern: re.Pattern[str]) -> str:
+    value = claims.get(name)
+    if not isinstance(value, str) or not pattern.fullmatch(value):
+        raise Unauthenticated(
+            Fault.CLAIMS, f"the token's {name} is {_shown(value)}, which is no name in Kubernetes"
+        )
+    return value
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def _shown(value: object) -> str:
+    return "nobody" if value is None else repr(value)[:200]

@@ -1,0 +1,76 @@
+"""A cluster's public keys, read from a JWKS document. Pure; who fetches it, and when, is `key_sets`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePublicKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from jwt.algorithms import ECAlgorithm, RSAAlgorithm
+
+MAX_KEYS = 100
+MIN_RSA_BITS = 2048
+
+
+class BadKeySet(Exception):
+    """The document holds no key that could verify a token."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyingKey:
+    """A public key, and the only algorithm that it is used with: the token's header has no say in that."""
+
+    kid: str
+    algorithm: str
+    public: RSAPublicKey | EllipticCurvePublicKey
+
+
+def parse_key_set(document: bytes) -> Mapping[str, VerifyingKey]:
+    """Read a JWKS; keys of other kinds are left out, a document without any usable one is refused."""
+    try:
+        entries = list(json.loads(document)["keys"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise BadKeySet(f"it is no JWKS document: {error!r}"[:300]) from error
+    if len(entries) > MAX_KEYS:
+        raise BadKeySet(f"it holds {len(entries)} keys, more than {MAX_KEYS}")
+    keys = [key for entry in entries if (key := _read_key(entry)) is not None]
+    if not keys:
+        raise BadKeySet(
+            f"none of its {len(entries)} keys is usable: an RSA key of {MIN_RSA_BITS} bits (RS256) "
+            "or a P-256 key (ES256), with a kid"
+        )
+    if len({key.kid for key in keys}) != len(keys):
+        raise BadKeySet("two of its keys have the same kid")
+    return {key.kid: key for key in keys}
+
+
+def _read_key(entry: object) -> VerifyingKey | None:
+    if not isinstance(entry, dict) or entry.get("use", "sig") != "sig" or "d" in entry:
+        return None
+    kid = entry.get("kid")
+    try:
+        public = _public_key(entry)
+    except (jwt.PyJWTError, ValueError, TypeError, KeyError):
+        return None
+    algorithm = _algorithm_of(public)
+    if not isinstance(kid, str) or not kid or algorithm is None or entry.get("alg", algorithm) != algorithm:
+        return None
+    return VerifyingKey(kid, algorithm, public)
+
+
+def _public_key(entry: Mapping[str, Any]) -> RSAPublicKey | EllipticCurvePublicKey:
+    reader = RSAAlgorithm if entry.get("kty") == "RSA" else ECAlgorithm
+    key = reader.from_jwk(dict(entry))
+    if not isinstance(key, RSAPublicKey | EllipticCurvePublicKey):
+        raise TypeError("a private key has no place in a JWKS")
+    return key
+
+
+def _algorithm_of(key: RSAPublicKey | EllipticCurvePublicKey) -> str | None:
+    if isinstance(key, RSAPublicKey):
+        return "RS256" if key.key_size >= MIN_RSA_BITS else None
+    return "ES256" if isinstance(key.curve, SECP256R1) else None

@@ -1,0 +1,179 @@
+"""YAML files that administrators write: read with the line of every value, checked by pydantic models.
+
+What is wrong is told all at once, each with file, line and key. Stricter than YAML where YAML is a trap: a
+key given twice, an alias or a merge key is refused. What the keys mean is for the models (`config`,
+`callers.rules`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
+
+MAX_BYTES = 4 * 1024 * 1024
+
+Place = tuple[str | int, ...]
+"""Where a value is: ("callers", "clusters", 0, "issuer")."""
+
+
+class Section(BaseModel):
+    """Base of what is read from a settings file: unknown keys are refused by name, nothing changes later."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """One thing that is wrong with a document."""
+
+    source: str
+    line: int
+    place: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.source} line {self.line}: {self.place + ': ' if self.place else ''}{self.message}"
+
+
+class DocumentError(Exception):
+    """A document cannot be used: every flaw, in the order of their lines."""
+
+    def __init__(self, *flaws: Flaw) -> None:
+        self.flaws = tuple(sorted(flaws, key=lambda flaw: flaw.line))
+        super().__init__("\n".join(str(flaw) for flaw in self.flaws))
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A parsed file: plain values, and the line of each."""
+
+    source: str
+    value: Any
+    lines: Mapping[Place, int]
+
+    def line_of(self, place: Place) -> int:
+        """The line of this value, or of the nearest one around it that is in the document."""
+        while place and place not in self.lines:
+            place = place[:-1]
+        return self.lines.get(place, 1)
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def read_document(path: Path) -> Document:
+    """Read and parse a file; a file that cannot be read is a flaw of its first line."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise DocumentError(Flaw(str(path), 1, "", f"is larger than {MAX_BYTES} bytes"))
+        return parse_document(content.decode(), str(path))
+    except OSError as error:
+        raise DocumentError(Flaw(str(path), 1, "", f"cannot be read: {error.strerror}")) from error
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise DocumentError(Flaw(str(path), line, "", "is not UTF-8")) from error
+
+
+def parse_document(text: str, source: str) -> Document:
+    """Parse YAML into plain values and lines; an empty document is an empty mapping."""
+    lines: dict[Place, int] = {}
+    try:
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        value = {} if node is None else _build(loader, node, (), lines, source)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise DocumentError(Flaw(source, line, "", error.problem or "is not YAML")) from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise DocumentError(Flaw(source, 1, "", f"is not YAML: {error}")) from error
+    return Document(source, value, MappingProxyType(lines))
+
+
+def validate(model: type[Model], document: Document) -> Model:
+    """Make the model of a document, or tell everything that is wrong with it, by line."""
+    try:
+        return model.model_validate(document.value)
+    except ValidationError as error:
+        raise DocumentError(*(_flaw(document, details) for details in error.errors())) from error
+
+
+def _build(
+    loader: yaml.SafeLoader, node: yaml.Node, place: Place, lines: dict[Place, int], source: str
+) -> object:
+    if place not in lines:  # a mapping's value has the line of its key
+        lines[place] = node.start_mark.line + 1
+    if isinstance(node, yaml.MappingNode):
+        return _build_mapping(loader, node, place, lines, source)
+    if isinstance(node, yaml.SequenceNode):
+        return [_build(loader, item, (*place, n), lines, source) for n, item in enumerate(node.value)]
+    return loader.construct_object(node)
+
+
+def _build_mapping(
+    loader: yaml.SafeLoader, node: yaml.MappingNode, place: Place, lines: dict[Place, int], source: str
+) -> dict[str, object]:
+    mapping: dict[str, object] = {}
+    for key_node, value_node in node.value:
+        line = key_node.start_mark.line + 1
+        key = _key(key_node, source, line)
+        if key in mapping:
+            first = lines[(*place, key)]
+            raise DocumentError(
+                Flaw(source, line, _written((*place, key)), f"is already given in line {first}")
+            )
+        lines[(*place, key)] = line
+        mapping[key] = _build(loader, value_node, (*place, key), lines, source)
+    return mapping
+
+
+def _key(node: yaml.Node, source: str, line: int) -> str:
+    if node.tag == "tag:yaml.org,2002:merge":
+        raise DocumentError(Flaw(source, line, "<<", "merge keys are not supported: write the keys out"))
+    if not isinstance(node, yaml.ScalarNode):
+        raise DocumentError(Flaw(source, line, "", "a key must be a plain word"))
+    return str(node.value)
+
+
+def _flaw(document: Document, details: ErrorDetails) -> Flaw:
+    place = _known_place(document, details)
+    return Flaw(document.source, document.line_of(place), _written(place), _message(details))
+
+
+def _known_place(document: Document, details: ErrorDetails) -> Place:
+    """Drop what is pydantic's own (names of union members), and keep a missing key's name."""
+    place: Place = ()
+    for step in details["loc"]:
+        if (*place, step) in document.lines:
+            place = (*place, step)
+    if details["type"] == "missing":
+        place = (*place, details["loc"][-1])
+    return place
+
+
+def _message(details: ErrorDetails) -> str:
+    if details["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
+        return "there is no such key"
+    if details["type"] == "missing":
+        return "is missing"
+    message = details["msg"].removeprefix("Value error, ")
+    shown = details.get("input")
+    is_plain = isinstance(shown, str | int | float | bool) and details["type"] != "value_error"
+    return f"{message} (not {str(shown)[:80]!r})" if is_plain else message
+
+
+def _written(place: Place) -> str:
+    return "".join(_steps(place)).removeprefix(".")
+
+
+def _steps(place: Place) -> Iterator[str]:
+    for step in place:
+        yield f"[{step + 1}]" if isinstance(step, int) else f".{step}"

@@ -1,0 +1,47 @@
+"""Lengths of time as an administrator writes them: `30s`, `10m`, `1h`, `30d`; a bare number is seconds."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, Self
+
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+_UNITS = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_WRITTEN = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
+
+
+class Duration(float):
+    """Seconds that print as they would be written in the settings file."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, value: object) -> Self:
+        """Read `1h`, `30` or 30.0; raises ValueError in words."""
+        seconds = _seconds(value)
+        if seconds is None or not math.isfinite(seconds) or seconds < 0:
+            raise ValueError(f"{value!r} is no length of time: write 500ms, 30s, 10m, 1h or 30d")
+        return cls(seconds)
+
+    def __str__(self) -> str:
+        for unit, seconds in _UNITS.items():
+            count = round(self / seconds, 9)
+            if count >= 1 and count.is_integer():
+                return f"{int(count)}{unit}"
+        return f"{float(self):g}s"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: type[Any], handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            cls.parse, serialization=core_schema.plain_serializer_function_ser_schema(str)
+        )
+
+
+def _seconds(value: object) -> float | None:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    written = _WRITTEN.fullmatch(value) if isinstance(value, str) else None
+    return float(written[1]) * _UNITS[written[2]] if written else None
