@@ -32,15 +32,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    is_outside = suite_of(collection_path) in {"lint", "e2e"} and suite_of(collection_path) not in _chosen(
-        config
-    )
-    return True if is_outside else None
+    suite = suite_of(collection_path)
+    may_hold_others = collection_path.is_dir() and suite == "unit"
+    return None if suite in _chosen(config) or may_hold_others else True
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    chosen = _chosen(config)
-    items[:] = [item for item in items if suite_of(item.path) in chosen]
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: SUITES.index(suite_of(item.path)))
     for item in items:
         item.add_marker(suite_of(item.path))
