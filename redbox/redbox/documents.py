@@ -64,6 +64,10 @@ class Document:
             place = place[:-1]
         return self.lines.get(place, 1)
 
+    def flaw(self, place: Place, message: str) -> Flaw:
+        """Say what is wrong with the value at this place."""
+        return Flaw(self.source, self.line_of(place), _written(place), message)
+
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -144,8 +148,7 @@ def _key(node: yaml.Node, source: str, line: int) -> str:
 
 
 def _flaw(document: Document, details: ErrorDetails) -> Flaw:
-    place = _known_place(document, details)
-    return Flaw(document.source, document.line_of(place), _written(place), _message(details))
+    return document.flaw(_known_place(document, details), _message(details))
 
 
 def _known_place(document: Document, details: ErrorDetails) -> Place:

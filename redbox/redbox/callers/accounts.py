@@ -189,13 +189,12 @@ async def _in_daemon_thread(work: Callable[[], Result], done: Callable[[], None]
     outcome: asyncio.Future[Result] = loop.create_future()
 
     def settle(result: Result | None, error: BaseException | None) -> None:
-        done()
-        if outcome.cancelled():
-            return
-        if error is not None:
-            outcome.set_exception(error)
-        else:
-            outcome.set_result(result)  # type: ignore[arg-type]  # None only where Result allows it
+        if not outcome.cancelled():
+            if error is not None:
+                outcome.set_exception(error)
+            else:
+                outcome.set_result(result)  # type: ignore[arg-type]  # None only where Result allows it
+        done()  # after the outcome is set, so that who waited for it goes on first
 
     def run() -> None:
         try:

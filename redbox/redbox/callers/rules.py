@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -87,9 +86,11 @@ Pattern = Annotated[Text, AfterValidator(_anchored)]
 class Rule(Section):
     """Its callers are service accounts (`cluster`), users of this host (`unix_users`) or `tokens`."""
 
-    cluster: ClusterName | None = None
+    cluster: Annotated[ClusterName | None, Field(examples=["prod"])] = None
     """Service accounts of this cluster."""
-    namespaces: Annotated[Namespaces, AfterValidator(_some)] | Pattern | None = None
+    namespaces: Annotated[
+        Annotated[Namespaces, AfterValidator(_some)] | Pattern | None, Field(examples=[["physics"]])
+    ] = None
     """Of these namespaces: a list of names, or an anchored pattern (^team-[a-z]+$)."""
     service_accounts: (
         Annotated[tuple[Annotated[Text, AfterValidator(_account_name)], ...], AfterValidator(_some)] | None
@@ -104,7 +105,9 @@ class Rule(Section):
     """Opaque tokens by id (redbox token list); '*' is all of them. They are the user they were made for."""
     roles: Annotated[frozenset[Role], Field(min_length=1)] = frozenset({Role.SUBMIT})
     """submit (own jobs), operator (watch and cancel its cluster's jobs), reader (see partitions)."""
-    user: Annotated[Text, AfterValidator(_user_or_template)] | None = None
+    user: Annotated[Annotated[Text, AfterValidator(_user_or_template)] | None, Field(examples=["alice"])] = (
+        None
+    )
     """The Unix user that jobs run as: a name, or {namespace} or {service_account}."""
     allowed_users: Annotated[tuple[UserName, ...], AfterValidator(_some)] | None = None
     """With a template: who it may become."""
@@ -191,8 +194,3 @@ class MappingSettings(Section):
         if self.file is not None and self.rules:
             raise ValueError("give the rules here or in file, not in both")
         return self
-
-
-def rules_file_of(settings: MappingSettings, settings_file: Path) -> Path:
-    """The file to watch: that of the rules, or the settings file that holds them."""
-    return settings.file or settings_file

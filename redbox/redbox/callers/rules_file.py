@@ -6,15 +6,15 @@ changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import structlog
 
 from redbox.callers.mapping import Rules
-from redbox.callers.rules import MappingSettings, RulesDocument
+from redbox.callers.rules import Rule, RulesDocument
 from redbox.callers.stamps import stamp_of
-from redbox.documents import DocumentError, Flaw, read_document, validate
+from redbox.documents import Document, DocumentError, Flaw, Place, read_document, validate
 
 log = structlog.get_logger(__name__)
 
@@ -22,17 +22,28 @@ RulesReader = Callable[[], Rules]
 """Reads the rules from where they are; raises DocumentError."""
 
 
-def rules_reader(settings: MappingSettings, read_settings: Callable[[], MappingSettings]) -> RulesReader:
-    """How to read the rules again: from their own file, or from the settings file that holds them."""
+def read_rules(path: Path, clusters: Collection[str]) -> tuple[Rule, ...]:
+    """Read a file of rules."""
+    document = read_document(path)
+    rules = validate(RulesDocument, document).rules
+    refuse_unknown_clusters(rules, clusters, document, ("rules",))
+    return rules
 
-    def read() -> Rules:
-        if settings.file is not None:
-            rules = validate(RulesDocument, read_document(settings.file)).rules
-        else:
-            rules = read_settings().rules
-        return Rules(rules, settings.min_uid, settings.users_group)
 
-    return read
+def refuse_unknown_clusters(
+    rules: Sequence[Rule], clusters: Collection[str], document: Document, place: Place
+) -> None:
+    """Refuse rules for clusters that nobody's tokens can come from: their names are misspelt."""
+    known = ", ".join(clusters) or "none"
+    flaws = [
+        document.flaw(
+            (*place, number, "cluster"), f"{rule.cluster!r} is not one of callers.clusters ({known})"
+        )
+        for number, rule in enumerate(rules)
+        if rule.cluster is not None and rule.cluster not in clusters
+    ]
+    if flaws:
+        raise DocumentError(*flaws)
 
 
 class RulesInForce:

@@ -29,11 +29,11 @@ ClusterName = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])
 class TokenReviewSettings(Section):
     """Ask the API server about each token too: a deleted pod's or account's token is refused at once."""
 
-    server: HttpsUrl
-    """The API server: https://kube.example:6443."""
+    server: Annotated[HttpsUrl, Field(examples=["https://kube.example:6443"])]
+    """The API server."""
     ca_file: AbsolutePath | None = None
     """Its CA; without one, the system's CAs count."""
-    token_file: AbsolutePath
+    token_file: Annotated[AbsolutePath, Field(examples=["/etc/redbox/prod.token"])]
     """A token that may create TokenReviews (ClusterRole system:auth-delegator); may be replaced."""
     cache: Duration = Duration(30)
     """How long an answer is believed."""
@@ -44,13 +44,18 @@ class TokenReviewSettings(Section):
 class ClusterSettings(Section):
     """One Kubernetes cluster whose ServiceAccount tokens are accepted."""
 
-    name: ClusterName
+    name: Annotated[ClusterName, Field(examples=["prod"])]
     """What rules, job owners and logs call it."""
-    issuer: Annotated[str, Field(min_length=1, max_length=2048)]
+    issuer: Annotated[
+        str,
+        Field(min_length=1, max_length=2048, examples=["https://kubernetes.default.svc.cluster.local"]),
+    ]
     """The `iss` of its tokens: kubectl get --raw /.well-known/openid-configuration."""
-    audience: Annotated[str, Field(pattern=r"^redbox\.dev/[A-Za-z0-9._/-]{1,200}$")]
+    audience: Annotated[
+        str, Field(pattern=r"^redbox\.dev/[A-Za-z0-9._/-]{1,200}$", examples=["redbox.dev/hpc1/k3v9x2qd7m"])
+    ]
     """The `aud` of tokens for this red-box alone, the same as the SlurmCluster's."""
-    jwks_file: AbsolutePath | None = None
+    jwks_file: Annotated[AbsolutePath | None, Field(examples=["/etc/redbox/prod.jwks.json"])] = None
     """Its public keys: kubectl get --raw /openid/v1/jwks. Read again when it changes."""
     jwks_url: HttpsUrl | None = None
     """Or where to fetch them: https://kube.example:6443/openid/v1/jwks."""

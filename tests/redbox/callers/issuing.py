@@ -21,13 +21,13 @@ PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
 
 
 @cache
-def rsa_key(number: int = 0, bits: int = 2048) -> rsa.RSAPrivateKey:
+def rsa_key(_number: int = 0, bits: int = 2048) -> rsa.RSAPrivateKey:
     """One key for each number, made once in a run."""
     return rsa.generate_private_key(public_exponent=65537, key_size=bits)
 
 
 @cache
-def ec_key(number: int = 0, curve: type[ec.EllipticCurve] = ec.SECP256R1) -> ec.EllipticCurvePrivateKey:
+def ec_key(_number: int = 0, curve: type[ec.EllipticCurve] = ec.SECP256R1) -> ec.EllipticCurvePrivateKey:
     """One key for each number, made once in a run."""
     return ec.generate_private_key(curve())
 
@@ -52,17 +52,19 @@ def claims(
     pod: str | None = "run-job",
     lives_s: float = 3600,
     now: float = NOW,
+    kubernetes: dict[str, Any] | None = None,
+    is_of_an_account: bool = True,
     **changes: Any,
 ) -> dict[str, Any]:
     """The claims of a projected token; `changes` replace single ones, None removes."""
-    kubernetes: dict[str, Any] = {
+    bound: dict[str, Any] = {
         "namespace": namespace,
         "serviceaccount": {"name": account, "uid": uid},
         "node": {"name": "k1", "uid": "6f0e"},
         "warnafter": int(now) + 3607,
     }
     if pod is not None:
-        kubernetes["pod"] = {"name": pod, "uid": "77aa12"}
+        bound["pod"] = {"name": pod, "uid": "77aa12"}
     made = {
         "iss": ISSUER,
         "aud": [AUDIENCE],
@@ -70,7 +72,7 @@ def claims(
         "nbf": int(now),
         "exp": int(now + lives_s),
         "sub": f"system:serviceaccount:{namespace}:{account}",
-        "kubernetes.io": kubernetes,
+        "kubernetes.io": (kubernetes or bound) if is_of_an_account else None,
         **changes,
     }
     return {name: value for name, value in made.items() if value is not None}

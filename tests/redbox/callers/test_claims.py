@@ -31,9 +31,9 @@ REFUSED: dict[str, tuple[dict[str, Any], Fault, str]] = {
     "issued in the future": (claims(now=NOW + 31), Fault.NOT_YET, "are the clocks apart?"),
     "not valid yet": (claims(nbf=int(NOW) + 31), Fault.NOT_YET, "(nbf)"),
     "issued for longer than an hour": (claims(lives_s=3601), Fault.LIVES_TOO_LONG, "issued for 3601 s"),
-    "no service account": (claims(**{"kubernetes.io": None}), Fault.CLAIMS, "no ServiceAccount token"),
+    "no service account": (claims(is_of_an_account=False), Fault.CLAIMS, "no ServiceAccount token"),
     "a service account that is a word": (
-        claims(**{"kubernetes.io": {"namespace": "physics", "serviceaccount": "default"}}),
+        claims(kubernetes={"namespace": "physics", "serviceaccount": "default"}),
         Fault.CLAIMS,
         "no ServiceAccount token",
     ),

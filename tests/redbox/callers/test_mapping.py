@@ -201,7 +201,9 @@ def test_a_caller_owns_jobs_by_the_uid_of_its_account() -> None:
 
 
 def test_a_user_has_the_same_jobs_by_socket_and_by_token() -> None:
-    callers = [map_caller_to_user(one, rules(), HOST) for one in (Peer(2001, 1, 1), TokenHolder("t", "alice"))]
+    callers = [
+        map_caller_to_user(one, rules(), HOST) for one in (Peer(2001, 1, 1), TokenHolder("t", "alice"))
+    ]
     assert [caller.owner for caller in callers if isinstance(caller, Caller)] == [
         Owner("local", "users", "alice", "2001")
     ] * 2
@@ -232,15 +234,18 @@ def test_a_rule_may_let_root_look_without_running_jobs() -> None:
     written = {"unix_users": ["root"], "roles": ["reader"]}
     mapped = map_caller_to_user(Peer(0, 0, 1), rules(written), HOST)
     assert isinstance(mapped, Caller)
-    assert (mapped.user, mapped.roles) == (None, {Role.READER})
+    assert mapped.user is None
+    assert mapped.roles == {Role.READER}
 
 
 def test_rules_may_limit_a_token_or_everybody_on_the_socket() -> None:
-    decided_by = rules({"tokens": ["abc"], "partitions": ["debug"]}, {"unix_users": ["*"], "roles": ["reader"]})
+    decided_by = rules(
+        {"tokens": ["abc"], "partitions": ["debug"]}, {"unix_users": ["*"], "roles": ["reader"]}
+    )
     by_token = map_caller_to_user(TokenHolder("abc", "alice"), decided_by, HOST)
     by_socket = map_caller_to_user(Peer(2001, 1, 1), decided_by, HOST)
     assert isinstance(by_token, Caller)
-    assert by_token.limits.partitions == {"debug"}
+    assert by_token.limits == Limits(partitions=frozenset({"debug"}))
     assert isinstance(by_socket, Caller)
     assert by_socket.roles == {Role.READER}
 

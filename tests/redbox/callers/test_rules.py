@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from redbox.callers.mapping import Rules
 from redbox.callers.rules import USER_NAME, MappingSettings, Rule, RulesDocument
-from redbox.callers.rules_file import RulesInForce, rules_reader
+from redbox.callers.rules_file import RulesInForce, read_rules
 from redbox.documents import DocumentError, parse_document, validate
 
 GOOD = """\
@@ -26,7 +26,10 @@ REFUSED: dict[str, tuple[str, str]] = {
     "two kinds": ("- {cluster: prod, tokens: [a], roles: [reader]}", "exactly one of"),
     "nobody's namespaces": ("- {unix_users: [alice], namespaces: [a]}", "belong to cluster"),
     "an unknown key": ("- {cluster: prod, namespace: physics, user: a}", "namespace: there is no such key"),
-    "a cluster's name": ("- {cluster: 'Prod!', namespaces: [a], user: a}", "rules[2].cluster: String should match"),
+    "a cluster's name": (
+        "- {cluster: 'Prod!', namespaces: [a], user: a}",
+        "rules[2].cluster: String should match",
+    ),
     "an empty list": ("- {cluster: prod, namespaces: [], user: alice}", "an empty list matches nobody"),
     "no namespaces": ("- {cluster: prod, user: alice}", "the role submit needs namespaces"),
     "no user": ("- {cluster: prod, namespaces: [a]}", "the role submit needs a user"),
@@ -61,7 +64,10 @@ REFUSED: dict[str, tuple[str, str]] = {
     "a pattern that is not anchored": ("- {cluster: prod, namespaces: team-.*, user: a}", "must be anchored"),
     "a pattern that is anchored at one end": ("- {cluster: prod, namespaces: ^team-, user: a}", "anchored"),
     "a pattern that is none": ("- {cluster: prod, namespaces: '^team-($', user: a}", "no regular expression"),
-    "a namespace that is none": ("- {cluster: prod, namespaces: [Team_A], user: a}", "no name of a namespace"),
+    "a namespace that is none": (
+        "- {cluster: prod, namespaces: [Team_A], user: a}",
+        "no name of a namespace",
+    ),
     "an account that is none": (
         "- {cluster: prod, namespaces: [a], service_accounts: ['*'], user: a}",
         "no name of a service account",
@@ -127,8 +133,7 @@ def test_a_template_fills_the_whole_field(before: str, after: str) -> None:
 
 
 def in_force(path: Path) -> RulesInForce:
-    settings = MappingSettings(file=path)
-    return RulesInForce(path, rules_reader(settings, lambda: settings))
+    return RulesInForce(path, lambda: Rules(read_rules(path, ["prod"])))
 
 
 def test_changed_rules_are_in_force_without_a_restart(tmp_path: Path) -> None:
@@ -189,6 +194,13 @@ def test_there_are_no_rules_to_begin_with_in_a_bad_file(tmp_path: Path) -> None:
     path = tmp_path / "rules.yaml"
     path.write_text("rules: 1")
     with pytest.raises(DocumentError):
+        in_force(path)
+
+
+def test_a_rule_for_a_cluster_that_nobody_comes_from_is_refused_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "rules.yaml"
+    path.write_text(GOOD.replace("prod", "pord"))
+    with pytest.raises(DocumentError, match=r"line 2: rules\[1\].cluster: 'pord' is not one of .*\(prod\)"):
         in_force(path)
 
 

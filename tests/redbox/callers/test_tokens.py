@@ -36,9 +36,8 @@ from tests.redbox.callers.issuing import (
 FRESHNESS = Freshness(refresh_s=300, refetch_interval_s=10, max_stale_s=86_400)
 
 
-def cluster(name: str, source: Documents, clock: StoppedClock, **expected: str) -> TrustedCluster:
-    meant = {"issuer": ISSUER, "audience": AUDIENCE, **expected}
-    return TrustedCluster(Expectation(name, **meant), KeySet(name, source, FRESHNESS, clock))
+def cluster(name: str, source: Documents, clock: StoppedClock, audience: str = AUDIENCE) -> TrustedCluster:
+    return TrustedCluster(Expectation(name, ISSUER, audience), KeySet(name, source, FRESHNESS, clock))
 
 
 def verifier(**keys: PrivateKey) -> TokenVerifier:
@@ -118,7 +117,9 @@ async def test_a_token_that_is_made_up_is_refused(case: str) -> None:
     assert refusal.value.fault is fault
 
 
-@given(st.text(max_size=200) | st.from_regex(r"[A-Za-z0-9_-]{0,40}\.[A-Za-z0-9_-]{0,40}\.[A-Za-z0-9_-]{0,40}"))
+@given(
+    st.text(max_size=200) | st.from_regex(r"[A-Za-z0-9_-]{0,40}\.[A-Za-z0-9_-]{0,40}\.[A-Za-z0-9_-]{0,40}")
+)
 async def test_no_text_is_anything_but_refused(text: str) -> None:
     with pytest.raises(Unauthenticated):
         await verifier(a=rsa_key()).verify(text)
@@ -157,7 +158,9 @@ async def test_clusters_that_share_a_key_are_told_apart_by_audience_or_not_at_al
     assert (await TokenVerifier([east, west], clock).verify(token(said=said))).account.cluster == "west"
 
     twin = cluster("twin", Documents(jwks(a=rsa_key())), clock)
-    with pytest.raises(Unauthenticated, match="clusters east, twin share key, issuer and audience") as refusal:
+    with pytest.raises(
+        Unauthenticated, match="clusters east, twin share key, issuer and audience"
+    ) as refusal:
         await TokenVerifier([east, twin], clock).verify(token())
     assert refusal.value.fault is Fault.AMBIGUOUS
 
@@ -180,9 +183,8 @@ async def test_unknown_keys_fetch_the_keys_at_most_once_in_an_interval() -> None
         with pytest.raises(Unauthenticated) as refusal:
             await prod.verify(token(rsa_key(1), f"made-up-{number}"))
         assert refusal.value.fault is Fault.UNKNOWN_KEY
+        assert refusal.value.retry_after_s == 10
     assert source.fetched == 1
-    assert refusal.value.retry
-    assert refusal.value.retry_after_s == 10
     clock.pass_s(10)
     with pytest.raises(Unauthenticated):
         await prod.verify(token(rsa_key(1), "made-up"))
@@ -193,7 +195,9 @@ async def test_nobody_is_refused_while_the_keys_are_not_known() -> None:
     clock = StoppedClock()
     source = Documents(b"", problem=NoAnswer("connection refused"))
     prod = TokenVerifier([cluster("prod", source, clock)], clock)
-    with pytest.raises(CannotTell, match="keys of cluster prod are not known now: connection refused") as fault:
+    with pytest.raises(
+        CannotTell, match="keys of cluster prod are not known now: connection refused"
+    ) as fault:
         await prod.verify(token())
     assert fault.value.status == 503
     assert fault.value.retry_after_s == 10

@@ -1,0 +1,124 @@
+"""The settings: one file, /etc/redbox/redbox.yaml, checked as a whole when the server starts.
+
+Each part defines its own section (`callers.settings`, `callers.rules`, `agents.settings`, `jobs.settings`,
+`logs.service`); here they become one tree. What changes while the server runs are the mapping rules only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from redbox.agents.settings import PoolSettings
+from redbox.callers.mapping import Rules
+from redbox.callers.rules import MappingSettings
+from redbox.callers.rules_file import RulesInForce, RulesReader, read_rules, refuse_unknown_clusters
+from redbox.callers.settings import AbsolutePath, CallersSettings, ClusterName
+from redbox.documents import Section, read_document, validate
+from redbox.jobs.settings import JobsSettings
+from redbox.logs.service import LogSettings
+
+SETTINGS_FILE = Path("/etc/redbox/redbox.yaml")
+STATE_DIRECTORY = Path("/var/lib/redbox")
+
+
+class ListenSettings(Section):
+    """Where callers reach red-box."""
+
+    address: Annotated[str, Field(min_length=1, max_length=255)] = "0.0.0.0"  # noqa: S104 (pods call from elsewhere)
+    """The address to listen at, always with TLS; "::" is IPv6 and IPv4."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 8443
+    """Its port; 0 listens at no port, but at the socket only."""
+    unix_socket: AbsolutePath | None = Path("/run/redbox/redbox.sock")
+    """For users of this host, who are who they are there; null for none."""
+
+
+class TlsSettings(Section):
+    """The certificate that red-box shows: made by `redbox init`, or the site's own."""
+
+    certificate_file: AbsolutePath = Path("/etc/redbox/tls/server.crt")
+    """PEM, with the chain; read again on SIGHUP."""
+    key_file: AbsolutePath = Path("/etc/redbox/tls/server.key")
+    """PEM, readable by the account redbox alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentsSettings(PoolSettings):
+    """How red-box acts as its users."""
+
+    transport: Literal["sudo", "ssh", "self"] = "sudo"  # self: for its own account only, a personal install
+
+
+@dataclass(frozen=True, slots=True)
+class JobsSection(JobsSettings):
+    """Submits, polling, and how long what is known of jobs."""
+
+    journal: Path = STATE_DIRECTORY  # its directory, on a local disk
+    mark_secret: Path = STATE_DIRECTORY / "mark.secret"  # signs the marks on jobs; the same on a standby
+
+
+class LimitsSettings(Section):
+    """What one request and one user may take."""
+
+    body_bytes: Annotated[int, Field(ge=65_536)] = 8 * 1024 * 1024
+    """The largest request, but for files that are staged in."""
+    streams_per_user: Annotated[int, Field(ge=1)] = 2_000
+    """Followed logs, watches and downloads of one user at once."""
+    streams: Annotated[int, Field(ge=1)] = 20_000
+    """The same, for all users together."""
+
+
+class AuditSettings(Section):
+    """Who did what, as whom, with what outcome: one line each, in a file of its own."""
+
+    file: AbsolutePath | None = Path("/var/log/redbox/audit.log")
+    """Opened again on SIGHUP; null writes the lines to the ordinary log."""
+
+
+class Settings(Section):
+    """All settings of one red-box."""
+
+    name: Annotated[ClusterName, Field(examples=["hpc1"])]
+    """What Kubernetes calls this Slurm cluster: the name of its SlurmCluster."""
+    listen: ListenSettings = ListenSettings()
+    tls: TlsSettings = TlsSettings()
+    callers: CallersSettings = CallersSettings()
+    mapping: MappingSettings = MappingSettings()
+    agents: AgentsSettings = AgentsSettings()
+    jobs: JobsSection = JobsSection()
+    logs: LogSettings = LogSettings()
+    limits: LimitsSettings = LimitsSettings()
+    audit: AuditSettings = AuditSettings()
+
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """The names of the Kubernetes clusters whose tokens are accepted."""
+        return tuple(cluster.name for cluster in self.callers.clusters)
+
+
+def load_settings(path: Path = SETTINGS_FILE) -> Settings:
+    """Read the settings; raises DocumentError with every flaw and its line."""
+    document = read_document(path)
+    settings = validate(Settings, document)
+    refuse_unknown_clusters(settings.mapping.rules, settings.clusters, document, ("mapping", "rules"))
+    return settings
+
+
+def rules_in_force(settings: Settings, path: Path = SETTINGS_FILE) -> RulesInForce:
+    """Read the mapping rules, from their own file or from the settings file; raises DocumentError."""
+    return RulesInForce(settings.mapping.file or path, _reader(settings, path))
+
+
+def _reader(settings: Settings, path: Path) -> RulesReader:
+    mapping = settings.mapping
+
+    def read() -> Rules:
+        if mapping.file is not None:
+            return Rules(read_rules(mapping.file, settings.clusters), mapping.min_uid, mapping.users_group)
+        again = load_settings(path).mapping
+        return Rules(again.rules, again.min_uid, again.users_group)
+
+    return read

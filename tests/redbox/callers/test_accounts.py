@@ -1,0 +1,162 @@
+"""Look-ups in the host's user database: remembered, bounded, and patient with one that hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pwd
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from redbox.callers.accounts import Account, AccountDirectory, AccountLookup, HostAccounts, Patience
+from redbox.callers.errors import CannotTell
+from tests.redbox.callers.issuing import StoppedClock
+
+ALICE = Account("alice", 2001, frozenset({2001, 500}))
+
+
+class Database:
+    """A user database that can be made to hang."""
+
+    def __init__(self) -> None:
+        self.answer: Account | None = ALICE
+        self.asked = 0
+        self.answers = threading.Event()
+        self.answers.set()
+
+    def account(self, name: str) -> Account | None:
+        self.asked += 1
+        self.answers.wait(30)
+        return self.answer if name == "alice" else None
+
+    def account_of(self, uid: int) -> Account | None:
+        raise OSError(5, f"the directory server is away: {uid}")
+
+    def group(self, name: str) -> int | None:
+        return 500 if name == "redbox-users" else None
+
+
+@pytest.fixture
+def database() -> Iterator[Database]:
+    made = Database()
+    yield made
+    made.answers.set()
+
+
+def alice(accounts: AccountLookup) -> Account | None:
+    return accounts.account("alice")
+
+
+async def test_a_decision_sees_what_the_host_says(database: Database) -> None:
+    directory = AccountDirectory(database, Patience(), StoppedClock())
+
+    def is_member(accounts: AccountLookup) -> bool:
+        account = accounts.account("alice")
+        return account is not None and accounts.group("redbox-users") in account.groups
+
+    assert await directory.decide(is_member)
+    assert await directory.decide(lambda accounts: accounts.account("bob")) is None
+    assert await directory.decide(lambda accounts: accounts.group("gone")) is None
+
+
+async def test_an_answer_is_believed_for_half_a_minute(database: Database) -> None:
+    clock = StoppedClock()
+    directory = AccountDirectory(database, Patience(), clock)
+    for _ in range(3):
+        await directory.decide(alice)
+    assert database.asked == 1
+    database.answer = None
+    clock.pass_s(30)
+    assert await directory.decide(alice) is None
+
+
+async def test_many_who_ask_at_once_ask_the_host_once_each_slot(database: Database) -> None:
+    directory = AccountDirectory(database, Patience(at_once=2), StoppedClock())
+    answers = await asyncio.gather(*(directory.decide(alice) for _ in range(50)))
+    assert answers == [ALICE] * 50
+    assert database.asked <= 2
+
+
+async def test_a_database_that_hangs_is_a_503_and_not_a_hang(database: Database) -> None:
+    database.answers.clear()
+    directory = AccountDirectory(database, Patience(deadline_s=0.02), StoppedClock())
+    with pytest.raises(CannotTell, match="user database did not answer within"):
+        await directory.decide(alice)
+
+
+async def test_hanging_look_ups_start_no_further_threads(database: Database) -> None:
+    database.answers.clear()
+    directory = AccountDirectory(database, Patience(deadline_s=0.01, at_once=3), StoppedClock())
+    for _ in range(10):
+        with pytest.raises(CannotTell):
+            await directory.decide(alice)
+    assert database.asked == 3
+
+
+async def test_a_database_that_answers_again_is_asked_again(database: Database) -> None:
+    database.answers.clear()
+    directory = AccountDirectory(database, Patience(deadline_s=0.01, at_once=1), StoppedClock())
+    with pytest.raises(CannotTell):
+        await directory.decide(alice)
+    database.answers.set()
+    while True:
+        try:
+            assert await directory.decide(alice) == ALICE
+        except CannotTell:
+            continue
+        break
+
+
+async def test_the_last_answer_counts_for_an_hour_while_the_database_is_away(database: Database) -> None:
+    clock = StoppedClock()
+    directory = AccountDirectory(database, Patience(deadline_s=0.01), clock)
+    await directory.decide(alice)
+    database.answers.clear()
+    clock.pass_s(3600)
+    assert await directory.decide(alice) == ALICE
+    clock.pass_s(1)
+    with pytest.raises(CannotTell):
+        await directory.decide(alice)
+
+
+async def test_a_database_that_fails_is_a_503(database: Database) -> None:
+    directory = AccountDirectory(database, Patience(), StoppedClock())
+    with pytest.raises(CannotTell):
+        await directory.decide(lambda accounts: accounts.account_of(2001))
+
+
+def test_this_hosts_accounts_are_found_with_their_groups() -> None:
+    me = pwd.getpwuid(os.getuid())
+    found = HostAccounts().account(me.pw_name)
+    assert found is not None
+    assert (found.uid, me.pw_gid in found.groups) == (me.pw_uid, True)
+    assert HostAccounts().account_of(me.pw_uid) == found
+    assert HostAccounts().account("nobody-of-this-name") is None
+    assert HostAccounts().account_of(4_000_000) is None
+    assert HostAccounts().group("no-group-of-this-name") is None
+
+
+def test_a_look_up_that_hangs_does_not_hold_up_the_end_of_the_process() -> None:
+    program = """
+import asyncio, threading
+from redbox.callers.accounts import AccountDirectory, Patience
+from redbox.callers.errors import CannotTell
+from redbox.clock import SystemClock
+class Hangs:
+    def account(self, name): threading.Event().wait()
+async def main():
+    directory = AccountDirectory(Hangs(), Patience(deadline_s=0.01), SystemClock())
+    try:
+        await directory.decide(lambda accounts: accounts.account("x"))
+    except CannotTell:
+        print("503")
+asyncio.run(main())
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=20
+    )
+    assert "503" in ended.stdout

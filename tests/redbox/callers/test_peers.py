@@ -1,0 +1,110 @@
+"""The user at the other end of the Unix socket, through a real uvicorn on both event loops."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+import uvloop
+
+from redbox.callers.identities import Peer
+from redbox.callers.peers import STATE_KEY, PeerAwareProtocol, peer_in
+
+ASK = """
+import os, socket, sys
+path, uid, header = sys.argv[1:]
+if uid != "-":
+    os.setgroups([]); os.setgid(int(uid)); os.setuid(int(uid))
+s = socket.socket(socket.AF_UNIX); s.settimeout(20); s.connect(path)
+s.sendall(("GET / HTTP/1.1\\r\\nHost: x\\r\\n" + header + "Connection: close\\r\\n\\r\\n").encode())
+answer = b""
+while part := s.recv(65536): answer += part
+print(answer.partition(b"\\r\\n\\r\\n")[2].decode())
+"""
+
+
+async def show_peer(scope: Any, _receive: Any, send: Callable[[Any], Awaitable[None]]) -> None:
+    peer = peer_in(scope)
+    shown = json.dumps(None if peer is None else [peer.uid, peer.gid, peer.pid > 0]).encode()
+    length = [(b"content-length", str(len(shown)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": length})
+    await send({"type": "http.response.body", "body": shown})
+
+
+@asynccontextmanager
+async def serving(**where: Any) -> Any:
+    config = uvicorn.Config(show_peer, http=PeerAwareProtocol, lifespan="off", log_level="critical", **where)
+    config.load()
+    server = uvicorn.Server(config)
+    server.lifespan = config.lifespan_class(config)
+    await server.startup()
+    try:
+        yield server
+    finally:
+        await server.shutdown()
+
+
+async def ask(path: Path, uid: str = "-", header: str = "") -> Any:
+    command = [sys.executable, "-c", ASK, str(path), uid, header]
+    ended = await asyncio.to_thread(
+        subprocess.run, command, check=True, capture_output=True, text=True, timeout=30
+    )
+    return json.loads(ended.stdout)
+
+
+async def answers(path: Path, uid: str) -> list[Any]:
+    async with serving(uds=str(path)):
+        path.chmod(0o666)
+        return [
+            await ask(path),
+            await ask(path, uid),
+            await ask(path, uid, f"{STATE_KEY}: Peer(uid=0, gid=0, pid=1)\r\n"),
+        ]
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_the_kernel_says_who_is_at_the_socket(tmp_path: Path, run: Callable[..., Any]) -> None:
+    tmp_path.chmod(0o755)
+    for parent in tmp_path.parents[:2]:
+        parent.chmod(0o755)
+    other = "2001" if os.geteuid() == 0 else "-"
+    expected = 2001 if os.geteuid() == 0 else os.getuid()
+    mine, theirs, lying = run(answers(tmp_path / "redbox.sock", other))
+    assert mine == [os.getuid(), os.getgid(), True]
+    assert theirs[0] == expected
+    assert lying == theirs
+
+
+def test_a_user_that_is_unknown_in_this_user_namespace_is_nobody(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    tmp_path.chmod(0o755)
+    for parent in tmp_path.parents[:2]:
+        parent.chmod(0o755)
+    overflow = Path("/proc/sys/kernel/overflowuid").read_text().strip()
+    assert asyncio.run(answers(tmp_path / "redbox.sock", overflow))[1] is None
+
+
+async def test_a_caller_over_tcp_has_no_peer() -> None:
+    async with serving(host="127.0.0.1", port=0) as server:
+        port = server.servers[0].sockets[0].getsockname()[1]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        answer = await reader.read()
+        writer.close()
+    assert answer.endswith(b"null")
+
+
+def test_a_scope_without_state_has_no_peer() -> None:
+    assert peer_in({"type": "http"}) is None
+    assert peer_in({"type": "http", "state": {STATE_KEY: "Peer"}}) is None
+    assert peer_in({"type": "http", "state": {STATE_KEY: Peer(1, 1, 1)}}) == Peer(1, 1, 1)
