@@ -1,0 +1,160 @@
+"""Jobs that the queue does not show: what history says of them, and when they are lost.
+
+Absence counts only in a complete look that began after the job was bound. Then the job is asked for singly,
+then in the accounting, whose rows arrive late: for ten minutes its state is unknown, not lost. Without
+accounting it is lost when two looks have missed it, and its outcome is unknown.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from redbox.jobs.context import Context
+from redbox.jobs.looks import Look, Sighting, bound, find, is_same_without_mark, sort_observations
+from redbox.jobs.phases import ENDS, lost, observed, phase_of
+from redbox.jobs.records import Record
+from redbox.jobs.settings import JobsSettings
+from redbox.workload import History, Observation, WorkloadFault
+
+log = logging.getLogger(__name__)
+
+SINCE_SLACK = timedelta(hours=1)  # the clocks of two hosts
+LOOK_AGAIN_S = (2.0, 60.0)  # a job that stays away is asked for ever more rarely
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What was found of an absent job elsewhere than in the queue."""
+
+    row: Observation | None
+    accounting: bool  # there is one, whether or not it knew the job
+    stranger: bool
+
+
+def row_of(record: Record, rows: Iterable[Observation]) -> Observation | None:
+    """The job's latest run in accounting: the uid must match, and the mark or the moment of submit."""
+    own = [
+        row
+        for row in rows
+        if row.uid == record.user.uid
+        and (row.mark == record.mark or (row.job_id == record.job_id and is_same_without_mark(record, row)))
+    ]
+    return max(
+        own,
+        key=lambda row: (row.restarts, row.started_at or row.submitted_at or record.created_at),
+        default=None,
+    )
+
+
+def absent(record: Record, evidence: Evidence, now: datetime, settings: JobsSettings) -> Record:
+    """The record after a complete look did not show it, and this was found instead."""
+    row = evidence.row
+    if row is not None and phase_of(row.state) in ENDS.values():
+        return observed(record, replace(row, live=False), now, final_after_s=settings.final_after_s)
+    since = record.absent_since or now
+    waited = (now - since).total_seconds()
+    limit = settings.rows_late_s if evidence.accounting else settings.shortest_interval_s / 2
+    if waited < limit:
+        return replace(record, absent_since=since)
+    return lost(record, now, _why_lost(record, evidence))
+
+
+def _why_lost(record: Record, evidence: Evidence) -> str:
+    if evidence.stranger:
+        what = f"Lost: Slurm has given the job id {record.job_id} to another job, which was not touched"
+    else:
+        what = f"Lost: Slurm no longer knows job {record.job_id}"
+    if not evidence.accounting:
+        return f"{what}. Its outcome is unknown: this cluster keeps no accounting."
+    if evidence.row is not None:
+        state = evidence.row.state
+        return f"{what}, and its accounting never saw it end (last state {state}). Its outcome is unknown."
+    young = not record.confirmed
+    hint = " A slurmctld that dies within seconds of a submit forgets the job." if young else ""
+    return f"{what}, and its accounting has no record of it. Its outcome is unknown.{hint}"
+
+
+class Absences:
+    """Asks for absent jobs, all in one call, and writes down what it learns."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._ledger = context.ledger
+        self._clock = context.clock
+        self._settings = context.settings
+        self._workload = context.workload
+        self._asked: dict[object, float] = {}
+        self.accounting = True
+
+    def due(self, records: Sequence[Record]) -> list[Record]:
+        """Those of the absent that it is time to ask for."""
+        now, monotonic = self._clock.now(), self._clock.monotonic()
+        self._asked = {r.key: self._asked[r.key] for r in records if r.key in self._asked}
+        return [
+            record
+            for record in records
+            if monotonic - self._asked.get(record.key, -1e9) >= _pause(record, now)
+        ]
+
+    async def investigate(self, records: Sequence[Record]) -> None:
+        """Singly, then in history; faults leave everything unknown."""
+        monotonic = self._clock.monotonic()
+        self._asked.update((record.key, monotonic) for record in records)
+        try:
+            shown = await self._shown_singly(records)
+            missing = [record for record in records if find(record, shown).job is None]
+            history = await self._history(missing) if missing else None
+        except (WorkloadFault, TimeoutError) as fault:
+            log.warning("absent jobs could not be asked for: %s", fault)
+            return
+        await self._note(records, shown, history)
+
+    async def _shown_singly(self, records: Sequence[Record]) -> Look:
+        ids = {record.job_id for record in records if record.job_id}
+        begun_at = self._clock.now()
+        jobs = await self._context.ask(self._workload.find_live(sorted(ids)))
+        by_mark, by_id = sort_observations(jobs, self._ledger.table, set(ids))
+        return Look(begun_at, complete=False, by_mark=by_mark, by_id=by_id)
+
+    async def _history(self, records: Sequence[Record]) -> History:
+        ids = sorted({record.job_id for record in records if record.job_id})
+        since = min(record.created_at for record in records) - SINCE_SLACK
+        history = await self._context.ask(self._workload.history(ids, since=since))
+        self.accounting = history.available
+        return history
+
+    async def _note(self, records: Sequence[Record], shown: Look, history: History | None) -> None:
+        asked = {record.key: record.job_id for record in records}
+
+        def decide(record: Record) -> Record:
+            if record.job_id != asked[record.key] or not record.watched:
+                return record
+            sighting = find(record, shown)
+            if sighting.job is not None:
+                return self._found(record, sighting.job)
+            return self._missed(record, sighting, history)
+
+        await self._ledger.change_free(records, decide)
+
+    def _found(self, record: Record, job: Observation) -> Record:
+        now = self._clock.now()
+        return observed(bound(record, job.job_id, now), job, now, final_after_s=self._settings.final_after_s)
+
+    def _missed(self, record: Record, sighting: Sighting, history: History | None) -> Record:
+        if history is None:
+            return record
+        row = row_of(record, history.jobs)
+        if row is None and not history.complete:
+            return replace(record, absent_since=record.absent_since or self._clock.now())
+        evidence = Evidence(row, history.available, stranger=sighting.stranger is not None)
+        return absent(record, evidence, self._clock.now(), self._settings)
+
+
+def _pause(record: Record, now: datetime) -> float:
+    shortest, longest = LOOK_AGAIN_S
+    if record.absent_since is None:
+        return 0.0
+    return min(longest, max(shortest, (now - record.absent_since).total_seconds() / 4))

@@ -1,0 +1,189 @@
+"""Submits whose outcome nobody heard: found by their mark, or proved absent, before they are tried again.
+
+An intent without an id is ambiguous until no sbatch with its mark runs on this host, a minute has passed, a
+complete look that began after that does not show its mark, and the accounting does not either. Only then is
+it *doubtful*: a live PUT may submit it once more, held; the held job is released when it is proved to be
+the only one. Where a job could have come and gone unseen, the answer is Lost and never a second job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from redbox.domain import JobKey
+from redbox.jobs.acts import Acts, line_of
+from redbox.jobs.context import Context
+from redbox.jobs.ledger import Change
+from redbox.jobs.looks import Look, Sighting, bound, order_of_birth
+from redbox.jobs.phases import lost, never_submitted, observed
+from redbox.jobs.records import Record, Seen, Stage
+from redbox.jobs.settings import JobsSettings
+from redbox.workload import Act, History, Observation
+
+T = TypeVar("T")
+SINCE_SLACK = timedelta(hours=1)
+UNSEEN = (
+    "Lost: red-box was away while it was being submitted, and this cluster keeps no accounting that could tell "
+    "whether it ran. It is not submitted again."
+)
+CLOCKS_DIFFER = timedelta(minutes=5)  # munge refuses to work beyond that
+
+
+def same_mark(record: Record, jobs: Iterable[Observation], *, but: str | None = None) -> Observation | None:
+    """The earliest job with the record's mark and uid, other than this id.
+
+    Jobs from well before the record are rows that Slurm leaves of refused submits: an earlier PUT of this
+    key.
+    """
+    ours = [
+        job
+        for job in jobs
+        if job.mark == record.mark
+        and job.uid == record.user.uid
+        and job.job_id != but
+        and (job.submitted_at is None or job.submitted_at >= record.created_at - CLOCKS_DIFFER)
+    ]
+    return min(ours, key=order_of_birth, default=None)
+
+
+def settled(
+    record: Record, history: History, first_look: datetime, now: datetime, settings: JobsSettings
+) -> Record:
+    """An intent that no complete look has shown since `first_look`, with what history says of it. Pure."""
+    if record.stage is not Stage.INTENT:
+        return record
+    row = same_mark(record, history.jobs)
+    if row is not None:
+        return observed(bound(record, row.job_id, now), row, now, final_after_s=settings.final_after_s)
+    if history.available and not history.complete:
+        return record
+    return _not_found(record, history, first_look, now, settings)
+
+
+def _not_found(
+    record: Record, history: History, first_look: datetime, now: datetime, settings: JobsSettings
+) -> Record:
+    # It could have run and left the queue before anybody looked.
+    forgotten = (first_look - record.doubt_since).total_seconds() > settings.min_job_age_s
+    if forgotten and not history.available:
+        return lost(record, now, UNSEEN)
+    if forgotten and (now - first_look).total_seconds() < settings.rows_late_s:
+        return record
+    if record.cancel_requested:
+        return never_submitted(record, now, may_still_arrive=True)
+    return replace(record, stage=Stage.DOUBTFUL)
+
+
+class Doubts:
+    """Settles intents that nobody submits any more, and proves that held jobs are alone."""
+
+    def __init__(self, context: Context, acts: Acts, under_way: Callable[[JobKey], bool]) -> None:
+        self._context = context
+        self._ledger = context.ledger
+        self._clock = context.clock
+        self._settings = context.settings
+        self._workload = context.workload
+        self._chores = context.chores
+        self._acts = acts
+        self._under_way = under_way
+        self._quiet_since: dict[JobKey, datetime] = {}  # no sbatch with its mark has run here since then
+        self._first_looks: dict[JobKey, datetime] = {}  # that did not show it, without a gap since
+        self._last_look: datetime | None = None
+
+    def after(self, look: Look, sightings: Mapping[JobKey, Sighting]) -> None:
+        """After each look: what it lets us settle."""
+        if look.complete:
+            self._remember(look)
+            for key, sighting in sightings.items():
+                self._consider(key, sighting, look)
+
+    def _remember(self, look: Look) -> None:
+        """A gap in which a job could have come and gone makes all earlier looks worthless."""
+        gap = look.begun_at - (self._last_look or look.begun_at)
+        if gap.total_seconds() > self._settings.min_job_age_s:
+            self._first_looks.clear()
+        self._last_look = look.begun_at
+
+    def _consider(self, key: JobKey, sighting: Sighting, look: Look) -> None:
+        record = self._ledger.table.get(key)
+        if record is None or record.final or self._under_way(key):
+            return
+        if record.stage is Stage.INTENT and sighting.job is None:
+            self._first_looks.setdefault(key, look.begun_at)
+            if self._clock.now() - record.doubt_since >= timedelta(seconds=self._settings.settle_s):
+                self._chores.start(("settle", key), self._settle(record, look.begun_at))
+        elif record.unproven and record.stage is Stage.BOUND and _began_after(look, record):
+            self._chores.start(("prove", key), self._prove(record, sighting.duplicates))
+
+    async def _settle(self, record: Record, looked_at: datetime) -> None:
+        if await self._context.ask(self._workload.submitting(record.user, record.mark)):
+            self._quiet_since.pop(record.key, None)
+            await self._change(record.key, lambda now, current: replace(current, doubt_since=now))
+            return
+        quiet_since = self._quiet_since.setdefault(record.key, self._clock.now())
+        if looked_at <= quiet_since:
+            return  # an sbatch may have ended after the look began: the next look tells
+        history = await self._history(record)
+        first_look = self._first_looks.get(record.key, looked_at)
+        await self._change(
+            record.key, lambda now, current: settled(current, history, first_look, now, self._settings)
+        )
+        self._quiet_since.pop(record.key, None)
+
+    async def _prove(self, record: Record, shown: Sequence[Observation]) -> None:
+        """A held job: released if it is the only one with its mark, given up for the other one if not."""
+        history = await self._history(record)
+        if history.available and not history.complete:
+            return
+        other = same_mark(record, [*shown, *history.jobs], but=record.job_id)
+        if other is not None:
+            await self._give_way(record, other)
+            return
+        if not record.hold and record.handle is not None and not record.cancel_requested:
+            outcome = await self._acts.act(record.handle, Act.RELEASE)
+            if not outcome.done:
+                return
+        await self._change(record.key, lambda _, current: _proved(current, record))
+
+    async def _give_way(self, record: Record, other: Observation) -> None:
+        """The earlier submit had arrived after all: it is the job, and the held one is cancelled."""
+        if record.handle is not None:
+            outcome = await self._acts.act(record.handle, Act.CANCEL)
+            if not outcome.done and not outcome.gone:
+                return
+
+        def adopt(now: datetime, current: Record) -> Record:
+            if current.job_id != record.job_id:
+                return current
+            adopted = replace(bound(current, other.job_id, now), unproven=False, seen=Seen())
+            return observed(adopted, other, now, final_after_s=self._settings.final_after_s)
+
+        await self._change(record.key, adopt)
+
+    async def _history(self, record: Record) -> History:
+        return await self._context.ask(
+            self._workload.history_of(record.user, since=record.created_at - SINCE_SLACK)
+        )
+
+    async def _change(self, key: JobKey, decide: Callable[[datetime, Record], Record]) -> None:
+        def now_decide() -> Change:
+            record = self._ledger.table.get(key)
+            if record is None or record.final or self._under_way(key):
+                return Change()
+            decided = decide(self._clock.now(), record)
+            return Change() if decided == record else Change(save=(decided,))
+
+        known = self._ledger.table.get(key)
+        if known is not None:
+            await self._ledger.change([line_of(known)], now_decide)
+
+
+def _began_after(look: Look, record: Record) -> bool:
+    return record.bound_at is not None and look.begun_at > record.bound_at
+
+
+def _proved(current: Record, proved: Record) -> Record:
+    return replace(current, unproven=False) if current.job_id == proved.job_id else current

@@ -1,0 +1,50 @@
+"""Take-over is fenced by hand: what a journal that began after another one may submit, and when.
+
+The old server's last submits may still be on their way to Slurm when the new one has rebuilt its journal
+from Slurm's records. So the new one refuses submits for three minutes, and for ten minutes submits only
+held, each looked up by its mark before it is released. The moment of the take-over is kept in the journal:
+a restart does not forget it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from redbox.jobs.errors import Busy
+from redbox.jobs.settings import JobsSettings
+
+TAKEN_OVER_AT = "taken over at"
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Around a journal that was taken over, or around nothing."""
+
+    since: datetime | None
+    refuses_s: float
+    holds_s: float
+
+    def refuse(self, now: datetime) -> None:
+        """Raise Busy while nothing may be submitted."""
+        left = self.refuses_s - self._age_s(now)
+        if left > 0:
+            raise Busy(
+                "This red-box has just taken over: it submits nothing until what the one before it may have sent "
+                f"has reached Slurm ({left:.0f} s).",
+                retry_after=left,
+            )
+
+    def holds(self, now: datetime) -> bool:
+        """Whether a new key must be submitted held."""
+        return self._age_s(now) < self.refuses_s + self.holds_s
+
+    def _age_s(self, now: datetime) -> float:
+        return float("inf") if self.since is None else (now - self.since).total_seconds()
+
+
+def fence_from(facts: dict[str, str], settings: JobsSettings) -> Fence:
+    """As the journal has noted it."""
+    noted = facts.get(TAKEN_OVER_AT)
+    since = datetime.fromtimestamp(float(noted), UTC) if noted else None
+    return Fence(since, settings.fence_refuses_s, settings.fence_holds_s)

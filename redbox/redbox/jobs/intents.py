@@ -1,0 +1,139 @@
+"""What a PUT asks for, and what it means beside what is already there. Pure.
+
+The same key and the same body are the same job; sameness is judged by the caller's digest of its spec where
+it gives one. Another body is a conflict, and so is another Unix user: the mapping changed, and the job did
+not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from redbox.domain import Caller, JobKey, UnixUser
+from redbox.jobs.errors import Conflict, Forbidden, Tombstoned
+from redbox.jobs.marks import Marks, key8
+from redbox.jobs.records import Record, Stage
+from redbox.jobs.settings import JobsSettings
+from redbox.workload import Submission
+from redbox_api.models import JobRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A PUT of a caller who may submit."""
+
+    key: JobKey
+    user: UnixUser
+    caller: Caller
+    request: JobRequest
+    mark: str
+    body_id: str
+    body_digest: str
+    working_directory: str
+
+
+def asked_for(
+    caller: Caller, user: UnixUser, key: JobKey, request: JobRequest, *, marks: Marks, settings: JobsSettings
+) -> Asked:
+    """A PUT with all that its record will need."""
+    body_id = marks.body_id(request)
+    directory = request.working_directory or default_directory(settings.directory, key, request)
+    mark = marks.make(key, body_id, user.uid)
+    return Asked(key, user, caller, request, mark, body_id, marks.body_digest(request), directory)
+
+
+def default_directory(template: str, key: JobKey, request: JobRequest) -> str:
+    """The administrator's template; `{home}` stays in it, for only the user's agent knows it."""
+    names = {"namespace": key.owner.namespace, "account": key.owner.account, "name": request.name or "job"}
+    path = template
+    for name, value in names.items():
+        path = path.replace("{" + name + "}", value.replace("/", "_").replace("{", "_"))
+    return f"{path}-{key8(key.key)}"
+
+
+def refuse_beyond_limits(asked: Asked) -> None:
+    """A rule's accounts and partitions; what the request does not name is passed on with the submission."""
+    limits, request = asked.caller.limits, asked.request
+    for what, value, allowed in (
+        ("account", request.account, limits.accounts),
+        ("partition", request.partition, limits.partitions),
+    ):
+        named = set(value.split(",")) if value else set()
+        if allowed is not None and named - allowed:
+            listed = ", ".join(sorted(allowed)) or "none"
+            raise Forbidden(f"The {what} {value} is not among those that the mapping allows you: {listed}.")
+
+
+def new_record(asked: Asked, now: datetime) -> Record:
+    """The intent, before anybody has heard of it."""
+    return Record(
+        key=asked.key,
+        user=asked.user,
+        mark=asked.mark,
+        body_id=asked.body_id,
+        body_digest=asked.body_digest,
+        spec_digest=asked.request.spec_digest,
+        job_name=asked.request.name or "",
+        working_directory=asked.working_directory,
+        hold=asked.request.hold,
+        created_at=now,
+        doubt_since=now,
+    )
+
+
+def tried_again(record: Record, asked: Asked, now: datetime) -> Record:
+    """A doubtful intent that a live PUT submits once more."""
+    return replace(
+        record,
+        stage=Stage.INTENT,
+        doubt_since=now,
+        body_digest=asked.body_digest,
+        job_name=asked.request.name or "",
+        working_directory=asked.working_directory,
+    )
+
+
+def refuse_unless_same(record: Record, asked: Asked) -> None:
+    """Raise unless the PUT asks for this very job."""
+    if record.user.uid != asked.user.uid:
+        raise Conflict(
+            f"The key {record.key.key} belongs to a job of another Unix user ({record.user.name}) from before "
+            "your mapping changed. Use another key."
+        )
+    if record.stage is Stage.NEVER:
+        raise tombstoned(record.key)
+    if record.body_id != asked.body_id:
+        raise conflict(record.key)
+
+
+def conflict(key: JobKey) -> Conflict:
+    return Conflict(
+        f"The key {key.key} (attempt {key.attempt}) already stands for another request. A job is not "
+        "changed by submitting it again: use another key, or delete this job."
+    )
+
+
+def tombstoned(key: JobKey) -> Tombstoned:
+    return Tombstoned(
+        f"The key {key.key} (attempt {key.attempt}) was deleted before it was submitted: it stays deleted."
+    )
+
+
+def body_changed(record: Record, asked: Asked) -> bool:
+    """Equal by its digest, and yet another body: a secret was rotated, say."""
+    return record.body_digest is not None and record.body_digest != asked.body_digest
+
+
+def submission(asked: Asked, dependencies: tuple[str, ...], *, held: bool) -> Submission:
+    """For the workload manager."""
+    return Submission(
+        request=asked.request,
+        mark=asked.mark,
+        job_name=asked.request.name or "",
+        working_directory=asked.working_directory,
+        directory_key=key8(asked.key.key),
+        limits=asked.caller.limits,
+        dependencies=dependencies,
+        held=held and not asked.request.hold,
+    )

@@ -1,0 +1,50 @@
+"""How often the workload manager is asked: a bucket of calls, and the interval between polls.
+
+The cost does not grow with the number of jobs: one call shows them all. It grows with what a call takes,
+since a controller that is slow to answer is asked less.
+"""
+
+from __future__ import annotations
+
+from redbox.jobs.settings import JobsSettings
+
+CALL_SHARE = 20  # a call may take a twentieth of the time
+
+
+class Bucket:
+    """So many a second, saved up to a few."""
+
+    def __init__(self, per_second: float, burst: float) -> None:
+        self._per_second = per_second
+        self._burst = burst
+        self._left = burst
+        self._at = float("-inf")
+
+    def wait(self, now: float) -> float:
+        """Seconds until one may be taken; 0 takes it."""
+        self._left = min(self._burst, self._left + (now - self._at) * self._per_second)
+        self._at = now
+        if self._left >= 1:
+            self._left -= 1
+            return 0.0
+        return (1 - self._left) / self._per_second
+
+    @property
+    def full(self) -> bool:
+        return self._left >= self._burst
+
+
+def interval(settings: JobsSettings, took_s: float, *, accounting: bool, faults: int) -> float:
+    """Seconds from the end of one poll to the next.
+
+    Without accounting a job must be seen before the queue forgets it. Each fault in a row doubles the wait.
+    """
+    longest = settings.longest_interval_s
+    if not accounting:
+        longest = min(longest, max(settings.shortest_interval_s, settings.min_job_age_s / 3))
+    return min(longest, max(settings.shortest_interval_s, CALL_SHARE * took_s) * 2.0 ** min(faults, 10))
+
+
+def soon(settings: JobsSettings, took_s: float) -> float:
+    """Seconds from the end of one poll to one that a submit or a cancel asked for."""
+    return min(settings.longest_interval_s, max(settings.shortest_interval_s / 4, CALL_SHARE / 4 * took_s))

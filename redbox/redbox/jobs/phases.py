@@ -1,0 +1,186 @@
+"""From what was seen to what is said: an observation makes a new record out of an old one. Pure.
+
+Slurm's final is not final: a state that Slurm may still take back (a node failed, the job was preempted) is
+believed when the job cannot be requeued, when the queue has dropped it, or after half a minute. A record
+whose job lives again is the next run of the same job. What is said in words is made in `words`, what
+absence means in `absences`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from redbox.jobs.records import Record, Seen, Stage, seen_in
+from redbox.jobs.words import explain
+from redbox.workload import Observation, TaskObservation
+from redbox_api.models import Phase
+
+WAITING = frozenset(
+    {
+        "PENDING",
+        "CONFIGURING",
+        "REQUEUED",
+        "REQUEUE_FED",
+        "POWER_UP_NODE",
+        "LAUNCH_FAILED",
+        "RESV_DEL_HOLD",
+        "REVOKED",
+    }
+)
+ACTIVE = frozenset(
+    {"RUNNING", "COMPLETING", "EXPEDITING", "RECONFIG_FAIL", "RESIZING", "SIGNALING", "STAGE_OUT"}
+)
+PAUSED = frozenset({"SUSPENDED", "STOPPED", "SPECIAL_EXIT", "REQUEUE_HOLD"})
+ENDS = {
+    "COMPLETED": Phase.SUCCEEDED,
+    "CANCELLED": Phase.CANCELLED,
+    "FAILED": Phase.FAILED,
+    "TIMEOUT": Phase.FAILED,
+    "OUT_OF_MEMORY": Phase.FAILED,
+    "DEADLINE": Phase.FAILED,
+    "NODE_FAIL": Phase.FAILED,
+    "PREEMPTED": Phase.FAILED,
+    "BOOT_FAIL": Phase.FAILED,
+}
+TAKEN_BACK = frozenset({"NODE_FAIL", "PREEMPTED", "BOOT_FAIL"})  # Slurm requeues these, a moment later
+
+
+def phase_of(state: str) -> Phase | None:
+    """Our word for one of Slurm's; None for a word that is not known, which changes nothing."""
+    if state in WAITING:
+        return Phase.PENDING
+    if state in ACTIVE:
+        return Phase.RUNNING
+    if state in PAUSED:
+        return Phase.SUSPENDED
+    return ENDS.get(state)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many tasks of an array are where; what is counted nowhere else waits."""
+
+    total: int
+    pending: int
+    running: int
+    succeeded: int
+    failed: int
+    cancelled: int
+
+
+def count_tasks(seen: Seen) -> Counts:
+    """Tasks that are not split off yet are pending, as are those that nothing is known of."""
+    phases = [phase_of(task.state) for task in seen.tasks]
+    total = max(seen.array_size, len(phases) + seen.pending_tasks)
+    running = sum(phase in (Phase.RUNNING, Phase.SUSPENDED) for phase in phases)
+    ended = [phases.count(phase) for phase in (Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED)]
+    return Counts(total, total - running - sum(ended), running, *ended)
+
+
+def merge_tasks(
+    known: Iterable[TaskObservation], shown: Iterable[TaskObservation]
+) -> tuple[TaskObservation, ...]:
+    """The queue forgets an array's tasks one by one: those that it shows, and the rest as last seen."""
+    tasks = {task.index: task for task in known}
+    tasks.update((task.index, task) for task in shown)
+    return tuple(tasks[index] for index in sorted(tasks))
+
+
+def array_phase(seen: Seen) -> Phase:
+    """An array runs while a task runs, and has failed when all have ended and one failed."""
+    counts = count_tasks(seen)
+    if counts.running:
+        return Phase.RUNNING
+    if counts.pending:
+        return Phase.PENDING
+    if counts.failed:
+        return Phase.FAILED
+    return Phase.CANCELLED if counts.cancelled else Phase.SUCCEEDED
+
+
+def shown_phase(seen: Seen) -> Phase | None:
+    """The phase that this shows, before it is asked whether an end is an end."""
+    if seen.array_size and seen.tasks:
+        return array_phase(seen)
+    return phase_of(seen.state)
+
+
+def merged(record: Record, observation: Observation) -> Seen:
+    """What is known now: what was seen, without losing what only earlier looks or the queue could tell."""
+    old, new = record.seen, seen_in(observation)
+    same_run = new.restarts == old.restarts
+    return replace(
+        new,
+        name=new.name or old.name,
+        submitted_at=new.submitted_at or old.submitted_at,
+        stdout=new.stdout or old.stdout,
+        stderr=new.stderr or old.stderr,
+        working_directory=new.working_directory or old.working_directory,
+        nodes=new.nodes or (old.nodes if same_run else ""),
+        array_size=new.array_size or old.array_size,
+        restarts=max(new.restarts, old.restarts),  # old accounting does not count them
+        tasks=merge_tasks(old.tasks, new.tasks),
+    )
+
+
+def may_be_taken_back(seen: Seen) -> bool:
+    return seen.state in TAKEN_BACK and seen.requeue
+
+
+def observed(record: Record, observation: Observation, now: datetime, *, final_after_s: float) -> Record:
+    """The record after its job was seen so; the observation's uid and mark were checked before."""
+    seen = merged(record, observation)
+    phase = shown_phase(seen) or (Phase.PENDING if record.phase is Phase.SUBMITTING else record.phase)
+    had_ended = record.final and record.stage is Stage.BOUND and record.phase is not Phase.LOST
+    lives_again = had_ended and phase not in ENDS.values()
+    known = replace(
+        record,
+        stage=Stage.BOUND,
+        seen=seen,
+        in_queue=observation.live,
+        confirmed=True,
+        absent_since=None,
+        run=max(record.run + 1 if lives_again else record.run, seen.restarts + 1),
+    )
+    if phase not in ENDS.values():
+        return _alive(known, phase)
+    return _ended(known, phase, now, final_after_s)
+
+
+def _alive(record: Record, phase: Phase) -> Record:
+    record = replace(record, phase=phase, ending_since=None, final_at=None)
+    return replace(record, message=explain(record))
+
+
+def _ended(record: Record, phase: Phase, now: datetime, final_after_s: float) -> Record:
+    since = record.ending_since or now
+    waits = now - since < timedelta(seconds=final_after_s)
+    if record.in_queue and may_be_taken_back(record.seen) and waits and not record.final:
+        shown = record.phase if record.phase is not Phase.SUBMITTING else Phase.RUNNING
+        return replace(record, phase=shown, ending_since=since, message=explain(record))
+    record = replace(record, phase=phase, ending_since=since, final_at=record.final_at or now)
+    return replace(record, message=explain(record))
+
+
+def dropped_from_queue(record: Record) -> Record:
+    """A final job that the queue no longer shows cannot live again."""
+    return replace(record, in_queue=False)
+
+
+def lost(record: Record, now: datetime, why: str) -> Record:
+    """The end of a job whose outcome nobody can tell."""
+    return replace(record, phase=Phase.LOST, in_queue=False, final_at=now, absent_since=None, message=why)
+
+
+def never_submitted(record: Record, now: datetime, *, may_still_arrive: bool = False) -> Record:
+    """The end of an intent that was cancelled before it became a job, as far as anybody knows."""
+    return replace(
+        record,
+        in_queue=may_still_arrive,
+        stage=Stage.NEVER,
+        phase=Phase.CANCELLED,
+        final_at=now,
+        message="It was cancelled before it was submitted.",
+    )

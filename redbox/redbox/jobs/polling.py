@@ -1,0 +1,196 @@
+"""The poller: one look at the queue for all jobs, as often as Slurm can bear, none when nothing is live.
+
+A look that fails or is incomplete leaves the last truth standing and grows `stale_since`. After each look
+the errands (`absences`, `acts`, `doubts`) start what it calls for as chores, so that no user's dead agent
+holds up the next look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from redbox.domain import JobKey
+from redbox.jobs import pace
+from redbox.jobs.absences import Absences
+from redbox.jobs.acts import warned
+from redbox.jobs.clock import finished_within
+from redbox.jobs.context import Context
+from redbox.jobs.errors import JournalError
+from redbox.jobs.looks import Look, Sighting, bound, find, look_from
+from redbox.jobs.phases import dropped_from_queue, observed
+from redbox.jobs.records import Record, Stage
+from redbox.jobs.settings import JobsSettings
+from redbox.workload import WorkloadFault
+
+log = logging.getLogger(__name__)
+
+DUPLICATE = "Duplicate: job {} carries the same mark; it is cancelled if it still waits."
+MARK_CHANGED = (
+    "The job's comment was changed: red-box still follows it, but can no longer act on it. Use scancel."
+)
+
+
+class Errand(Protocol):
+    """What a look may call for."""
+
+    def after(self, look: Look, sightings: Mapping[JobKey, Sighting]) -> None: ...
+
+
+def after_look(
+    record: Record, sighting: Sighting, look: Look, now: datetime, settings: JobsSettings
+) -> Record:
+    """The record after this look. Pure; what absence means for a living job is decided in `absences`."""
+    for other in () if record.unproven else sighting.duplicates:
+        record = warned(record, DUPLICATE.format(other.job_id))
+    job = sighting.job
+    if job is not None:
+        record = observed(bound(record, job.job_id, now), job, now, final_after_s=settings.final_after_s)
+        return warned(record, MARK_CHANGED) if sighting.mark_changed else record
+    if record.final and record.in_queue and look.complete and not sighting.unclear:
+        arrives = record.stage is Stage.NEVER and _may_arrive(record, now, settings)
+        return record if arrives else dropped_from_queue(record)
+    return record
+
+
+def _may_arrive(record: Record, now: datetime, settings: JobsSettings) -> bool:
+    return now - record.doubt_since < timedelta(seconds=settings.watch_doubts_s)
+
+
+def is_absent(record: Record, sighting: Sighting, look: Look) -> bool:
+    """Whether a complete look that began after the job was bound did not show it."""
+    if record.final or record.bound_at is None or record.stage is not Stage.BOUND:
+        return False
+    return look.complete and sighting.job is None and not sighting.unclear and look.begun_at > record.bound_at
+
+
+def pressing(records: Iterable[Record], now: datetime, settings: JobsSettings) -> bool | None:
+    """True: something lives; False: only looked after; None: nothing to look for."""
+    looked_after = False
+    for record in records:
+        if not record.final and record.stage is not Stage.DOUBTFUL:
+            return True
+        looked_after |= record.stage is not Stage.DOUBTFUL or _may_arrive(record, now, settings)
+    return False if looked_after else None
+
+
+class Poller:
+    """Looks, writes down what it saw, and starts the errands."""
+
+    def __init__(self, context: Context, absences: Absences, errands: Sequence[Errand]) -> None:
+        self._context = context
+        self._ledger = context.ledger
+        self._clock = context.clock
+        self._settings = context.settings
+        self._workload = context.workload
+        self._chores = context.chores
+        self._absences = absences
+        self._errands = errands
+        self._asked = asyncio.Event()
+        self._took_s = 0.0
+        self._faults = 0
+        self._ended = float("-inf")
+        self._last_good: datetime | None = None
+        self.bucket = pace.Bucket(context.settings.reads_per_minute / 60, context.settings.read_burst)
+        self.stale_since: datetime | None = None
+
+    def ask(self) -> None:
+        """A look is wanted soon; many wishes are one look."""
+        self._asked.set()
+
+    async def run(self) -> None:
+        """Look for ever."""
+        while True:
+            await self._pause()
+            await self.look()
+
+    async def look(self) -> None:
+        """One look; a fault is a stale truth, not the end."""
+        started = self._clock.monotonic()
+        good = False
+        try:
+            good = await self._look()
+        except (WorkloadFault, JournalError, TimeoutError) as fault:
+            log.warning("the look at the queue failed: %s", fault)
+        except Exception:  # what one odd record does to our code must not blind us for all the others
+            log.exception("the look at the queue failed")
+        self._ended = self._clock.monotonic()
+        self._took_s = self._ended - started
+        self._note(good=good)
+
+    def _note(self, *, good: bool) -> None:
+        now = self._clock.now()
+        self._faults = 0 if good else self._faults + 1
+        self._last_good = now if good else self._last_good
+        self.stale_since = None if good else (self.stale_since or self._last_good or now)
+
+    async def _look(self) -> bool:
+        begun_at = self._clock.now()
+        users = {record.user for record in self._ledger.table.watched()}
+        poll = await self._context.ask(self._workload.poll(users=users))
+        if poll.dropped:
+            log.warning("%d records of the queue could not be read", poll.dropped)
+        look = look_from(poll, begun_at, self._ledger.table)
+        await self._ledger.change_free(self._concerned(look), lambda record: self._after(record, look))
+        self._start_errands(look)
+        return poll.complete
+
+    def _concerned(self, look: Look) -> list[Record]:
+        marked = [record for mark in look.by_mark if (record := self._ledger.table.marked(mark)) is not None]
+        return self._ledger.table.watched() + [record for record in marked if not record.watched]
+
+    def _after(self, record: Record, look: Look) -> Record:
+        return after_look(record, find(record, look), look, self._clock.now(), self._settings)
+
+    def _start_errands(self, look: Look) -> None:
+        concerned = self._concerned(look)
+        sightings = {record.key: find(record, look) for record in concerned}
+        absent = [record for record in concerned if is_absent(record, sightings[record.key], look)]
+        due = self._absences.due(absent)
+        if due:
+            self._chores.start("absent jobs", self._investigate(due))
+        for errand in self._errands:
+            errand.after(look, sightings)
+
+    async def _investigate(self, absent: Sequence[Record]) -> None:
+        await self.take_turn()
+        await self._absences.investigate(absent)
+
+    # ------------------------------------------------------------------------------------------ the pace
+
+    async def _pause(self) -> None:
+        urgency = pressing(self._ledger.table.watched(), self._clock.now(), self._settings)
+        if urgency is None:
+            await self._asked.wait()
+        else:
+            await self._until_wanted(self._interval(pressing=urgency))
+        if self._asked.is_set():
+            await self._sleep_until(self._ended + pace.soon(self._settings, self._took_s))
+        self._asked.clear()
+        await self.take_turn()
+
+    def _interval(self, *, pressing: bool) -> float:
+        if not pressing:
+            return self._settings.longest_interval_s
+        return pace.interval(
+            self._settings, self._took_s, accounting=self._absences.accounting, faults=self._faults
+        )
+
+    async def _until_wanted(self, seconds: float) -> None:
+        wanted = asyncio.ensure_future(self._asked.wait())
+        try:
+            await finished_within(self._clock, self._ended + seconds - self._clock.monotonic(), wanted)
+        finally:
+            wanted.cancel()
+
+    async def _sleep_until(self, moment: float) -> None:
+        pause = moment - self._clock.monotonic()
+        if pause > 0:
+            await self._clock.sleep(pause)
+
+    async def take_turn(self) -> None:
+        while pause := self.bucket.wait(self._clock.monotonic()):
+            await self._clock.sleep(pause)

@@ -1,0 +1,157 @@
+"""What red-box holds of a job, in memory and in the journal.
+
+A `Record` is a frozen value; the pure modules make a new one from an old one, the ledger commits and
+publishes it. What callers see of it is made in `answers`.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from redbox.domain import JobKey, Owner, UnixUser
+from redbox.workload import Handle, Observation, TaskObservation
+from redbox_api.models import FINAL_PHASES, Phase
+
+ALL_ATTEMPTS = 0
+UNCLAIMED = "?"  # the cluster of an owner whose names a lost journal took with it
+
+Lineage = tuple[str, str, str, str]
+
+
+def lineage(owner: Owner, key: str) -> Lineage:
+    """What an operator can name: all attempts of a key, whatever uid the account had."""
+    return (owner.cluster, owner.namespace, owner.account, key)
+
+
+class Stage(StrEnum):
+    """How far the submit is, as far as the journal knows."""
+
+    INTENT = "intent"  # sbatch may run, may have run, or may be about to
+    DOUBTFUL = "doubtful"  # not found anywhere: a retry must be held, for the first may still arrive
+    BOUND = "bound"  # it has an id
+    NEVER = "never"  # cancelled without ever having had an id
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the workload manager showed of a job, the last time that it did."""
+
+    state: str = ""
+    reason: str = ""
+    exit_code: int | None = None
+    signal: int | None = None
+    name: str = ""
+    partition: str = ""
+    account: str = ""
+    qos: str = ""
+    nodes: str = ""
+    submitted_at: datetime | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    restarts: int = 0
+    requeue: bool = True
+    cancelled_by: int | None = None
+    stdout: str | None = None
+    stderr: str | None = None
+    working_directory: str = ""
+    pending_tasks: int = 0
+    array_size: int = 0
+    tasks: tuple[TaskObservation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One job, from its intent to its end."""
+
+    key: JobKey
+    user: UnixUser
+    mark: str
+    body_id: str
+    body_digest: str | None = (
+        None  # None where the journal was rebuilt: whether the body changed is then not known
+    )
+    spec_digest: str | None = None
+    job_name: str = ""
+    working_directory: str = ""
+    hold: bool = False  # the request itself asks for it
+    created_at: datetime
+    doubt_since: datetime  # when a submit of it was last known to be under way
+
+    stage: Stage = Stage.INTENT
+    job_id: str | None = None
+    bound_at: datetime | None = None
+    confirmed: bool = False  # red-box's own look has shown uid and mark under this id
+    unproven: bool = False  # submitted held, and not yet known to be the only one
+    cancel_requested: bool = False
+    in_queue: bool = False  # Slurm's queue still shows it, ended or not: it may live again
+
+    phase: Phase = Phase.SUBMITTING
+    message: str | None = None
+    warnings: tuple[str, ...] = ()
+    run: int = 1
+    seen: Seen = field(default_factory=Seen)
+    ending_since: datetime | None = None  # in a final state that Slurm may take back
+    absent_since: datetime | None = None  # not in the queue, and not known to history either
+    final_at: datetime | None = None
+    revision: int = 0
+
+    @property
+    def final(self) -> bool:
+        return self.phase in FINAL_PHASES
+
+    @property
+    def watched(self) -> bool:
+        """Whether polls must look for it."""
+        return self.in_queue or not self.final
+
+    @property
+    def handle(self) -> Handle | None:
+        """To act on it; None while it has no id."""
+        if self.job_id is None:
+            return None
+        return Handle(self.job_id, self.mark, self.seen.name or self.job_name, self.user)
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """A key that was deleted before its job came to be; attempt 0 is all of them."""
+
+    owner: Owner
+    key: str
+    attempt: int
+    made_at: datetime
+
+    def covers(self, key: JobKey) -> bool:
+        """An operator's tombstone names no account uid, and holds for any."""
+        same_uid = self.owner.account_uid in ("", key.owner.account_uid)
+        return same_uid and self.attempt in (ALL_ATTEMPTS, key.attempt)
+
+
+def seen_in(observation: Observation) -> Seen:
+    """The parts of an observation that are kept; words that many jobs share are kept once."""
+    return Seen(
+        state=sys.intern(observation.state),
+        reason=sys.intern(observation.reason),
+        exit_code=observation.exit_code,
+        signal=observation.signal,
+        name=sys.intern(observation.name),
+        partition=sys.intern(observation.partition),
+        account=sys.intern(observation.account),
+        qos=sys.intern(observation.qos),
+        nodes=sys.intern(observation.nodes),
+        submitted_at=observation.submitted_at,
+        started_at=observation.started_at,
+        ended_at=observation.ended_at,
+        restarts=observation.restarts,
+        requeue=observation.requeue,
+        cancelled_by=observation.cancelled_by,
+        stdout=observation.stdout,
+        stderr=observation.stderr,
+        working_directory=sys.intern(observation.working_directory),
+        pending_tasks=observation.pending_tasks,
+        array_size=observation.array_size,
+        tasks=observation.tasks,
+    )

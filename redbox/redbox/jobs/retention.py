@@ -1,0 +1,63 @@
+"""What is forgotten, and when: final jobs after thirty days, tombstones after the longest token's life."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime
+from functools import partial
+
+from redbox.domain import JobKey
+from redbox.jobs.clock import Clock
+from redbox.jobs.errors import JournalError
+from redbox.jobs.ledger import Change, Ledger
+from redbox.jobs.records import Record, Stage, lineage
+from redbox.jobs.settings import JobsSettings
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 500  # fewer than the deletions that watchers can still be told of
+
+
+def is_expired(record: Record, now: datetime, keep_s: float) -> bool:
+    """Final for so long, or an intent that never became anything."""
+    if record.watched and record.stage is not Stage.DOUBTFUL:
+        return False
+    return (now - (record.final_at or record.doubt_since)).total_seconds() > keep_s
+
+
+class Retention:
+    """Sweeps the ledger now and then."""
+
+    def __init__(self, ledger: Ledger, clock: Clock, settings: JobsSettings) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._settings = settings
+
+    async def run(self) -> None:
+        """Sweep for ever."""
+        while True:
+            await self._clock.sleep(self._settings.sweep_every_s)
+            try:
+                await self.sweep()
+            except JournalError as fault:
+                log.warning("nothing could be swept from the journal: %s", fault)
+
+    async def sweep(self) -> None:
+        """Forget what is old, a limited number at a time."""
+        now, keep_s = self._clock.now(), self._settings.keep_final_s
+        expired = [record.key for record in self._ledger.table if is_expired(record, now, keep_s)]
+        for key in expired[:AT_ONCE]:
+            await self._forget(key)
+        old = self._ledger.tombstones.older_than(now, self._settings.keep_tombstones_s)
+        for stone in old[:AT_ONCE]:
+            await self._ledger.change([lineage(stone.owner, stone.key)], partial(Change, unbury=(stone,)))
+
+    async def _forget(self, key: JobKey) -> None:
+        def decide() -> Change:
+            record = self._ledger.table.get(key)
+            expired = record is not None and is_expired(
+                record, self._clock.now(), self._settings.keep_final_s
+            )
+            return Change(forget=(key,)) if expired else Change()
+
+        await self._ledger.change([lineage(key.owner, key.key)], decide)

@@ -1,0 +1,339 @@
+"""Jobs, as callers ask for them: put, get, list, delete, act, watch.
+
+Here it is decided who may ask for what, and each deed is told to the audit. How a submit comes to be once
+is in `submits` and `doubts`, how states come to be true in `polling`. Used as `async with Jobs(...)`:
+everything that runs in the background ends with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Self
+
+from redbox.domain import Caller, JobKey, Owner, Role, UnixUser
+from redbox.jobs import intents, pages
+from redbox.jobs.absences import Absences
+from redbox.jobs.acts import Acts
+from redbox.jobs.answers import answer, visible
+from redbox.jobs.audit import Audit, Deed, deed, no_audit
+from redbox.jobs.chores import Chores
+from redbox.jobs.claims import Claims, addressed, may_see, no_such_job
+from redbox.jobs.clock import Clock, SystemClock
+from redbox.jobs.context import Context
+from redbox.jobs.doubts import Doubts
+from redbox.jobs.errors import Busy, Conflict, Forbidden, JobsError, NoSuchJob, RefusedBySlurm, TooMany
+from redbox.jobs.fence import fence_from
+from redbox.jobs.inquiries import Inquiries
+from redbox.jobs.journal import Journal
+from redbox.jobs.ledger import Change, Ledger
+from redbox.jobs.marks import Marks
+from redbox.jobs.pace import Bucket
+from redbox.jobs.pages import Filters, Page
+from redbox.jobs.phases import never_submitted
+from redbox.jobs.polling import Poller
+from redbox.jobs.records import ALL_ATTEMPTS, Record, Stage, Tombstone, lineage
+from redbox.jobs.retention import Retention
+from redbox.jobs.settings import JobsSettings
+from redbox.jobs.submits import Put, Submits
+from redbox.jobs.watch import Watcher
+from redbox.workload import Act, WorkloadFault, WorkloadManager
+from redbox_api.models import Check, Cluster, Job, JobList, JobRequest, PartitionList, WatchEvent, WhoAmI
+
+ALL_FILTERS_OFF = Filters()
+FIRST_PAGE = Page()
+
+
+class Jobs:
+    """The jobs of one Slurm cluster."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        workload: WorkloadManager,
+        marks: Marks,
+        *,
+        clock: Clock | None = None,
+        settings: JobsSettings | None = None,
+        audit: Audit = no_audit,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._settings = settings or JobsSettings()
+        self._workload = workload
+        self._marks = marks
+        self._audit = audit
+        self._ledger = Ledger(journal, deletions=self._settings.deletions_remembered)
+        self._claims = Claims(self._ledger, marks)
+        self._submit_buckets: dict[Owner, Bucket] = {}
+        self._running: asyncio.Task[None] | None = None
+
+    # ------------------------------------------------------------------------------------------ running
+
+    async def __aenter__(self) -> Self:
+        ready = asyncio.Event()
+        self._running = asyncio.create_task(self._run(ready))
+        await ready.wait()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.wait({self._running})
+
+    async def _run(self, ready: asyncio.Event) -> None:
+        async with asyncio.TaskGroup() as group:
+            self._assemble(group)
+            group.create_task(self._poller.run())
+            group.create_task(Retention(self._ledger, self._clock, self._settings).run())
+            ready.set()
+
+    def _assemble(self, group: asyncio.TaskGroup) -> None:
+        context = Context(self._ledger, self._workload, self._clock, self._settings, Chores(group))
+        self._context = context
+        self._acts = Acts(context)
+        self._submits = Submits(context, group, fence_from(self._ledger.facts, self._settings))
+        doubts = Doubts(context, self._acts, self._submits.under_way)
+        self._poller = Poller(context, Absences(context), (self._acts, doubts))
+        self._inquiries = Inquiries(context, self._poller.take_turn)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the background work goes on; False is a fault that only a restart mends."""
+        return self._running is not None and not self._running.done()
+
+    @property
+    def stale_since(self) -> datetime | None:
+        """Since when the workload manager has not been seen whole."""
+        return self._poller.stale_since
+
+    def __iter__(self) -> Iterator[Record]:  # for metrics: how many are where
+        return iter(self._ledger.table)
+
+    # ------------------------------------------------------------------------------------------ submitting
+
+    async def put(self, caller: Caller, key: str, attempt: int, request: JobRequest) -> tuple[Job, bool]:
+        """The caller's job of this key, submitted if there is none; says whether it was."""
+        user = self._submitter(caller)
+        self._spend(caller)
+        job_key = JobKey(caller.owner, key, attempt)
+        await self._claims.claim(caller.owner, key, by_name_only=False)
+        asked = intents.asked_for(caller, user, job_key, request, marks=self._marks, settings=self._settings)
+        try:
+            put = await self._submits.put(asked, self._acts, self._poller.ask)
+        except JobsError as error:
+            self._tell(deed(caller, "submit", job_key, type(error).__name__, detail=error.detail))
+            raise
+        self._tell_submitted(caller, job_key, put)
+        return self._job(put.record, body_changed=put.body_changed), put.created
+
+    def _submitter(self, caller: Caller) -> UnixUser:
+        if caller.user is None or not caller.may(Role.SUBMIT):
+            raise Forbidden(f"{caller.identity} may not submit jobs here: its mapping gives it no such role.")
+        return caller.user
+
+    def _spend(self, caller: Caller) -> None:
+        if len(self._submit_buckets) > 10_000:  # noqa: PLR2004 - forgetting full buckets changes nothing
+            self._submit_buckets.clear()
+        fresh = Bucket(self._settings.submits_per_second, self._settings.submit_burst)
+        pause = self._submit_buckets.setdefault(caller.owner, fresh).wait(self._clock.monotonic())
+        if pause:
+            raise TooMany("Too many submits: slow down.", retry_after=max(1.0, pause))
+
+    def _tell_submitted(self, caller: Caller, key: JobKey, put: Put) -> None:
+        self._tell(deed(caller, "submit", key, "done" if put.created else "same", job_id=put.record.job_id))
+
+    async def check(self, caller: Caller, request: JobRequest) -> Check:
+        """Whether Slurm would accept it, and when it would start."""
+        user = self._submitter(caller)
+        self._spend(caller)
+        key = JobKey(caller.owner, "check")
+        asked = intents.asked_for(caller, user, key, request, marks=self._marks, settings=self._settings)
+        intents.refuse_beyond_limits(asked)
+        question = self._workload.check(user, intents.submission(asked, (), held=False))
+        try:
+            return await self._context.ask(question)
+        except (WorkloadFault, TimeoutError) as fault:
+            raise Busy(f"Slurm does not answer: {fault}.", retry_after=5) from fault
+
+    # ------------------------------------------------------------------------------------------ reading
+
+    async def get(self, caller: Caller, key: str, attempt: int = 1, owner: Owner | None = None) -> Job:
+        """One job, with the tasks of an array."""
+        return self._job(await self._record(caller, key, attempt, owner), with_tasks=True)
+
+    async def locate(self, caller: Caller, key: str, attempt: int = 1) -> Record:
+        """For logs and files: only the owner's, never an operator's."""
+        self._submitter(caller)
+        record = await self._record(caller, key, attempt, None)
+        if caller.user is None or record.user.uid != caller.user.uid:
+            raise no_such_job()
+        return record
+
+    async def list(
+        self, caller: Caller, filters: Filters = ALL_FILTERS_OFF, page: Page = FIRST_PAGE
+    ) -> JobList:
+        """The caller's jobs, or an operator's cluster's."""
+        self._reader_of_jobs(caller)
+        await self._claims.claim_all(caller.owner)
+        seen = (r for r in self._ledger.table if visible(r) and may_see(caller, r) and filters.pass_(r))
+        size = min(page.size or self._settings.page_size, self._settings.page_size)
+        items, revision, token = pages.cut(seen, page, self._ledger.table.revision, size)
+        return JobList(items=[self._job(record) for record in items], revision=revision, next=token)
+
+    def watch(
+        self, caller: Caller, since: str | None = None, filters: Filters = ALL_FILTERS_OFF
+    ) -> AsyncIterator[WatchEvent]:
+        """What changes in what the caller may see; raises Gone at once where `since` says nothing any more."""
+        self._reader_of_jobs(caller)
+        number = self._ledger.table.number_of(since)
+        watcher = Watcher(
+            self._ledger.table,
+            self._clock,
+            self._settings,
+            wanted=lambda record: (
+                may_see(caller, record) and filters.namespace in (None, record.key.owner.namespace)
+            ),
+            shown=lambda record: visible(record) and filters.pass_(record),
+            answer=self._job,
+            remark=self._staleness,
+        )
+        return watcher.events(number)
+
+    def _staleness(self) -> str | None:
+        since = self._poller.stale_since
+        return f"stale since {since.isoformat()}" if since else None
+
+    def _reader_of_jobs(self, caller: Caller) -> None:
+        if not (caller.may(Role.SUBMIT) or caller.may(Role.OPERATOR)):
+            raise Forbidden(f"{caller.identity} may not see jobs here: its mapping gives it no such role.")
+
+    async def _record(self, caller: Caller, key: str, attempt: int, owner: Owner | None) -> Record:
+        of = addressed(caller, owner)
+        await self._claims.claim(of, key, by_name_only=of != caller.owner)
+        found = [r for r in self._line(caller, of, key) if r.key.attempt == attempt and visible(r)]
+        if not found:
+            raise no_such_job()
+        return max(found, key=lambda record: record.created_at)
+
+    def _line(self, caller: Caller, owner: Owner, key: str) -> Sequence[Record]:
+        """All attempts of a key that this caller may see."""
+        records = self._ledger.table.line(owner, key)
+        exactly = owner == caller.owner
+        return [r for r in records if may_see(caller, r) and (not exactly or r.key.owner == owner)]
+
+    def _job(self, record: Record, *, with_tasks: bool = False, body_changed: bool = False) -> Job:
+        return answer(
+            record,
+            epoch=self._ledger.table.epoch,
+            slurm_cluster=self._marks.slurm_cluster,
+            stale_since=self._poller.stale_since,
+            with_tasks=with_tasks,
+            body_changed=body_changed,
+        )
+
+    # -------------------------------------------------------------------------------- deleting and acting
+
+    async def delete(
+        self, caller: Caller, key: str, attempt: int | None = 1, owner: Owner | None = None
+    ) -> tuple[Job, ...]:
+        """Cancel an attempt, or all of them (None) and those still to come.
+
+        Where there is none, a tombstone is left and NoSuchJob raised: a submit that comes later is refused.
+        """
+        of = addressed(caller, owner)
+        await self._claims.claim(of, key, by_name_only=of != caller.owner)
+        found: Sequence[JobKey] = ()
+
+        def decide() -> Change:
+            nonlocal found
+            line = self._line(caller, of, key)
+            records = [record for record in line if attempt in (None, record.key.attempt)]
+            found = [record.key for record in records]
+            save = tuple(self._cancelled(record) for record in records if not record.cancel_requested)
+            return Change(
+                save=save, bury=self._stones(of, key, attempt, needed=attempt is None or not records)
+            )
+
+        await self._ledger.change([lineage(of, key)], decide)
+        records = [record for job_key in found if (record := self._ledger.table.get(job_key)) is not None]
+        self._send_cancels(caller, JobKey(of, key, attempt or ALL_ATTEMPTS), records)
+        if not any(visible(record) for record in records):
+            raise NoSuchJob(
+                "There is no such job, or it is not yours. Should it be submitted later, it is refused."
+            )
+        return tuple(self._job(record) for record in records)
+
+    def _cancelled(self, record: Record) -> Record:
+        asked = replace(record, cancel_requested=True)
+        if record.stage is Stage.DOUBTFUL:
+            return never_submitted(asked, self._clock.now(), may_still_arrive=True)
+        return asked
+
+    def _stones(self, owner: Owner, key: str, attempt: int | None, *, needed: bool) -> tuple[Tombstone, ...]:
+        stone = Tombstone(owner, key, attempt or ALL_ATTEMPTS, self._clock.now())
+        if not needed or self._ledger.tombstones.covering(JobKey(owner, key, stone.attempt)):
+            return ()
+        if self._ledger.tombstones.held_by(owner) >= self._settings.tombstones_per_owner:
+            raise TooMany("Too many keys of yours were deleted before they were submitted.", retry_after=600)
+        return (stone,)
+
+    def _send_cancels(self, caller: Caller, key: JobKey, records: Sequence[Record]) -> None:
+        for record in records:
+            self._tell(deed(caller, "cancel", record.key, "done", job_id=record.job_id))
+            self._acts.cancel_if_due(record)
+        if not records:
+            self._tell(deed(caller, "cancel", key, "tombstone"))
+        self._poller.ask()
+
+    async def act(
+        self, caller: Caller, key: str, attempt: int, act: Act, *, signal: str | None = None
+    ) -> Job:
+        """Hold, release, requeue or signal an own job; what Slurm says against it is a conflict."""
+        self._submitter(caller)
+        record = await self._record(caller, key, attempt, None)
+        handle = record.handle
+        if handle is None:
+            raise Conflict("The job is still being submitted: there is nothing to act on yet.")
+        if record.unproven and act is Act.RELEASE:
+            raise Busy(
+                "red-box itself holds this job until it is certain that it is the only one.", retry_after=10
+            )
+        try:
+            outcome = await self._acts.act(handle, act, signal=signal)
+        except (WorkloadFault, TimeoutError) as fault:
+            self._tell(deed(caller, act, record.key, "unknown", job_id=handle.job_id))
+            raise Busy(f"Slurm does not answer: {fault}.", retry_after=5) from fault
+        self._poller.ask()
+        self._tell(
+            deed(
+                caller,
+                act,
+                record.key,
+                "done" if outcome.done else "refused",
+                job_id=handle.job_id,
+                detail=outcome.detail,
+            )
+        )
+        if outcome.gone:
+            raise Conflict(
+                f"Slurm no longer has job {handle.job_id} as it was submitted; nothing was touched."
+            )
+        if not outcome.done:
+            raise RefusedBySlurm(outcome.detail)
+        return self._job(self._ledger.table.get(record.key) or record)
+
+    def _tell(self, told: Deed) -> None:
+        self._audit(told)
+
+    # ------------------------------------------------------------------------------------------ the cluster
+
+    async def cluster(self) -> Cluster:
+        return await self._inquiries.cluster()
+
+    async def partitions(self, caller: Caller) -> PartitionList:
+        return await self._inquiries.partitions(caller)
+
+    async def whoami(self, caller: Caller) -> WhoAmI:
+        return await self._inquiries.whoami(caller)

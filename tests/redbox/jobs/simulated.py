@@ -1,0 +1,311 @@
+"""A workload manager in memory, for faults that a real Slurm does not make when asked to.
+
+It forgets jobs, gives ids out twice, takes submits minutes after they were sent, answers late or never, hides jobs,
+and writes its accounting late. It lives outside of any event loop: a server that dies takes nothing of it along, and
+an sbatch that was begun arrives whether or not anybody still waits for it. What it refuses to do is written down in
+`touched_strangers`: an act that hits a job whose mark or user is not the handle's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+from redbox.domain import UnixUser
+from redbox.workload import (
+    Accepted,
+    Act,
+    ActOutcome,
+    Handle,
+    History,
+    Observation,
+    Poll,
+    Refused,
+    Submission,
+    SubmitOutcome,
+    Unavailable,
+    Unknown,
+    WorkloadFault,
+)
+from redbox_api.models import Check, Cluster, Partition
+
+ENDED = frozenset({"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"})
+
+
+class SimulatedClock:
+    """Time that moves when a test says so."""
+
+    def __init__(self) -> None:
+        self.elapsed = 0.0
+        self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._number = itertools.count()
+
+    def now(self) -> datetime:
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.elapsed)
+
+    def monotonic(self) -> float:
+        return self.elapsed
+
+    async def sleep(self, seconds: float) -> None:
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._sleepers, (self.elapsed + max(0.0, seconds), next(self._number), woken))
+        if seconds <= 0:
+            self.advance_to(self.elapsed)
+        await woken
+
+    def next_waking(self) -> float | None:
+        while self._sleepers and self._sleepers[0][2].done():
+            heapq.heappop(self._sleepers)
+        return self._sleepers[0][0] if self._sleepers else None
+
+    def advance_to(self, elapsed: float) -> None:
+        self.elapsed = max(self.elapsed, elapsed)
+        while self._sleepers and self._sleepers[0][0] <= self.elapsed:
+            _, _, woken = heapq.heappop(self._sleepers)
+            if not woken.done():
+                woken.set_result(None)
+
+    def forget_sleepers(self) -> None:
+        """Those of a server that has died."""
+        self._sleepers.clear()
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How a submit goes: when it reaches the controller (None: never), and when its sbatch ends (None: never)."""
+
+    arrives_s: float | None = 0.0
+    ends_s: float | None = 0.0
+    answer: SubmitOutcome | None = None  # None: what the controller says, or Unknown where sbatch heard nothing
+
+
+PROMPT = Manner()
+REFUSED = Manner(arrives_s=None, answer=Refused("sbatch: error: invalid partition specified: nowhere"))
+UNAVAILABLE = Manner(arrives_s=None, answer=Unavailable("Unable to contact slurm controller"))
+NEVER_ARRIVES = Manner(arrives_s=None, ends_s=9.0)
+HANGS = Manner(arrives_s=0.0, ends_s=None)
+
+
+def late(arrives_s: float, ends_s: float = 9.0) -> Manner:
+    """sbatch gives up, and what it sent arrives all the same."""
+    return Manner(arrives_s, ends_s)
+
+
+@dataclass
+class Sbatch:
+    """A process on the login node, and what it has sent."""
+
+    user: UnixUser
+    submission: Submission
+    manner: Manner
+    began: float
+    job_id: str | None = None
+    arrived: bool = False
+
+    def running(self, now: float) -> bool:
+        return self.manner.ends_s is None or now < self.began + self.manner.ends_s
+
+
+@dataclass
+class SimulatedSlurm:
+    """slurmctld, slurmdbd and the login node's processes."""
+
+    clock: SimulatedClock
+    name: str = "simulated"
+    accounting: bool = True
+    rows_late_s: float = 0.0
+    min_job_age_s: float = 300.0
+    down: bool = False  # every read fails
+    accounting_down: bool = False
+    hidden_uids: frozenset[int] = frozenset()
+    poll_hangs: bool = False
+    manners: deque[Manner] = field(default_factory=deque)
+    jobs: dict[str, Observation] = field(default_factory=dict)  # what the controller knows
+    rows: list[tuple[float, Observation]] = field(default_factory=list)  # accounting: when written, what
+    processes: list[Sbatch] = field(default_factory=list)
+    acts: list[tuple[Act, str]] = field(default_factory=list)
+    polls: list[float] = field(default_factory=list)
+    ever: list[Observation] = field(default_factory=list)  # every job that was ever taken, for the tests to count
+    touched_strangers: list[Handle] = field(default_factory=list)
+    next_id: int = 1
+    refuse_acts: str = ""
+
+    # ---------------------------------------------------------------------------------------- what happens to jobs
+
+    def tick(self) -> None:
+        """Let everything arrive that is due, and let the controller forget what ended long ago."""
+        for sbatch in self.processes:
+            due = sbatch.manner.arrives_s
+            if not sbatch.arrived and due is not None and self.clock.elapsed >= sbatch.began + due and not self.down:
+                sbatch.arrived = True
+                sbatch.job_id = self.take(sbatch.user, sbatch.submission)
+        for job in list(self.jobs.values()):
+            ended = job.ended_at
+            if ended is not None and (self.clock.now() - ended).total_seconds() > self.min_job_age_s:
+                del self.jobs[job.job_id]
+
+    def take(self, user: UnixUser, submission: Submission) -> str:
+        """A job begins to exist."""
+        held = submission.held or submission.request.hold
+        job = Observation(
+            job_id=str(self.next_id),
+            uid=user.uid,
+            user=user.name,
+            mark=submission.mark,
+            comment=submission.mark,
+            state="PENDING",
+            reason="JobHeldUser" if held else "Priority",
+            live=True,
+            name=submission.job_name or "sbatch",
+            partition=submission.request.partition or "debug",
+            submitted_at=self.clock.now(),
+            working_directory=submission.working_directory,
+        )
+        self.next_id += 1
+        self.ever.append(job)
+        self.put(job)
+        return job.job_id
+
+    def add_foreign(self, uid: int, mark: str = "", job_id: str | None = None, **facts: object) -> Observation:
+        """A job that red-box has nothing to do with."""
+        job = Observation(
+            job_id=job_id or str(self.next_id),
+            uid=uid,
+            mark=mark,
+            state="PENDING",
+            live=True,
+            name="theirs",
+            submitted_at=self.clock.now(),
+        )
+        self.next_id = max(self.next_id, int(job.job_id)) + 1
+        job = replace(job, **facts)  # type: ignore[arg-type]
+        self.jobs[job.job_id] = job
+        return job
+
+    def put(self, job: Observation) -> None:
+        """Change a job, and write its accounting row."""
+        self.jobs[job.job_id] = job
+        self.rows.append((self.clock.elapsed + self.rows_late_s, replace(job, live=False)))
+
+    def start(self, job_id: str) -> None:
+        self.put(replace(self.jobs[job_id], state="RUNNING", reason="None", started_at=self.clock.now(), nodes="n1"))
+
+    def end(self, job_id: str, state: str = "COMPLETED", code: int | None = 0, signal: int | None = None) -> None:
+        job = self.jobs[job_id]
+        self.put(replace(job, state=state, exit_code=code, signal=signal, ended_at=self.clock.now()))
+
+    def requeue(self, job_id: str) -> None:
+        job = self.jobs[job_id]
+        self.put(replace(job, state="PENDING", reason="BeginTime", restarts=job.restarts + 1, ended_at=None))
+
+    def purge(self, job_id: str) -> None:
+        """MinJobAge has passed: only the accounting knows it."""
+        del self.jobs[job_id]
+
+    def forget(self, job_id: str, *, rows_too: bool = False) -> None:
+        """A controller that died young: the job is gone, and its id will be given out again."""
+        del self.jobs[job_id]
+        self.next_id = min(self.next_id, int(job_id))
+        if rows_too:
+            self.rows = [(at, row) for at, row in self.rows if row.job_id != job_id]
+
+    def living(self, mark: str) -> list[Observation]:
+        return [job for job in self.jobs.values() if job.mark == mark and job.state not in ENDED]
+
+    # ---------------------------------------------------------------------------------------- the protocol
+
+    async def submit(self, user: UnixUser, submission: Submission) -> SubmitOutcome:
+        manner = self.manners.popleft() if self.manners else PROMPT
+        if self.down and manner is PROMPT:
+            manner = UNAVAILABLE
+        sbatch = Sbatch(user, submission, manner, self.clock.elapsed)
+        self.processes.append(sbatch)
+        self.tick()
+        if manner.ends_s is None:
+            await asyncio.get_running_loop().create_future()
+        elif manner.ends_s:
+            await self.clock.sleep(manner.ends_s)
+        self.tick()
+        if manner.answer is not None:
+            return manner.answer
+        return Accepted(sbatch.job_id) if sbatch.job_id else Unknown("sbatch: error: Socket timed out")
+
+    async def check(self, user: UnixUser, submission: Submission) -> Check:
+        return Check(valid=True, detail=f"{user.name} {submission.working_directory}")
+
+    async def act(self, handle: Handle, act: Act, *, signal: str | None = None) -> ActOutcome:
+        self._reachable()
+        self.tick()
+        job = self.jobs.get(handle.job_id)
+        if job is None or job.mark != handle.mark or job.uid != handle.user.uid:
+            return ActOutcome(done=False, gone=True)
+        if self.refuse_acts:
+            return ActOutcome(done=False, detail=self.refuse_acts)
+        self.acts.append((act, handle.job_id))
+        if job.state in ENDED:
+            return ActOutcome(done=False, detail="Job/step already completing or completed")
+        if act is Act.CANCEL:
+            self.put(replace(job, state="CANCELLED", cancelled_by=job.uid, ended_at=self.clock.now()))
+        elif act is Act.RELEASE:
+            self.put(replace(job, reason="Priority"))
+        elif act is Act.HOLD:
+            self.put(replace(job, reason="JobHeldUser"))
+        elif act is Act.REQUEUE:
+            self.requeue(job.job_id)
+        return ActOutcome(done=True, detail=signal or "")
+
+    async def poll(self, *, users: Collection[UnixUser] | None = None) -> Poll:
+        self.polls.append(self.clock.elapsed)
+        if self.poll_hangs:
+            await asyncio.get_running_loop().create_future()
+        self._reachable()
+        self.tick()
+        shown = tuple(job for job in self.jobs.values() if job.uid not in self.hidden_uids)
+        return Poll(at=self.clock.now(), took_s=0.01, jobs=shown, complete=not self.hidden_uids)
+
+    async def find_live(self, job_ids: Collection[str]) -> tuple[Observation, ...]:
+        self._reachable()
+        self.tick()
+        return tuple(job for job in self.jobs.values() if job.job_id in job_ids)
+
+    async def history(self, job_ids: Collection[str], *, since: datetime) -> History:
+        return self._history(lambda row: row.job_id in job_ids)
+
+    async def history_of(self, user: UnixUser, *, since: datetime) -> History:
+        return self._history(lambda row: row.uid == user.uid)
+
+    def _history(self, wanted: object) -> History:
+        if self.accounting_down:
+            raise WorkloadFault("sacct: error: Connection refused")
+        if not self.accounting:
+            return History(jobs=(), complete=False, available=False)
+        self.tick()
+        latest: dict[tuple[str, datetime | None, int], Observation] = {}
+        for at, row in self.rows:
+            if at <= self.clock.elapsed and wanted(row):  # type: ignore[operator]
+                latest[row.job_id, row.submitted_at, row.restarts] = row
+        return History(jobs=tuple(latest.values()), complete=True)
+
+    async def submitting(self, user: UnixUser, mark: str) -> bool:
+        now = self.clock.elapsed
+        return any(s.running(now) and s.submission.mark == mark and s.user == user for s in self.processes)
+
+    async def cluster(self) -> Cluster:
+        self._reachable()
+        return Cluster(name="hpc1", workload_manager="simulated", version="1", redbox_version="1", accounting=True)
+
+    async def partitions(self) -> tuple[Partition, ...]:
+        self._reachable()
+        return ()
+
+    async def associations(self, user: UnixUser) -> Mapping[str, tuple[str, ...]]:
+        return {"physics": ("normal",)}
+
+    def _reachable(self) -> None:
+        if self.down:
+            raise WorkloadFault("Unable to contact slurm controller (connect failure)")

@@ -1,0 +1,153 @@
+"""A red-box, its journal and a simulated Slurm that tests drive step by step, and may kill at any step.
+
+The event loop is run one iteration at a time. A crash abandons it where it stands: nothing is cancelled, no `finally`
+runs, as after a kill -9; the next server is a new `Jobs` on the same journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+from redbox.domain import Caller, Limits, Owner, Role, UnixUser
+from redbox.jobs.audit import Deed
+from redbox.jobs.database import Batch
+from redbox.jobs.journal import Answer, Journal
+from redbox.jobs.marks import Marks
+from redbox.jobs.service import Jobs
+from redbox.jobs.settings import JobsSettings
+from redbox_api.models import JobRequest
+from tests.redbox.jobs.simulated import SimulatedClock, SimulatedSlurm
+
+T = TypeVar("T")
+SECRET = bytes(range(32))
+ALICE = UnixUser("alice", 2001)
+BOB = UnixUser("bob", 2002)
+SCRIPT = "#!/bin/sh\ntrue\n"
+_ABANDONED: list[object] = []  # kept, so that no destructor of a dead server's tasks runs anything
+
+
+def caller(user: UnixUser = ALICE, namespace: str = "physics", uid: str = "uid-1", **facts: Any) -> Caller:
+    """A service account that may submit."""
+    owner = Owner("kube", namespace, "default", uid)
+    facts = {"roles": frozenset({Role.SUBMIT}), "limits": Limits()} | facts
+    return Caller(f"system:serviceaccount:{namespace}:default", owner, user=user, **facts)
+
+
+def operator(cluster: str = "kube") -> Caller:
+    owner = Owner(cluster, "redbox", "operator", "uid-operator")
+    return Caller("system:serviceaccount:redbox:operator", owner, frozenset({Role.OPERATOR}))
+
+
+def request(script: str = SCRIPT, **facts: Any) -> JobRequest:
+    return JobRequest(batch=script, **facts)
+
+
+class CountingJournal(Journal):
+    """Knows whether anything is still to be answered."""
+
+    def __init__(self, directory: Path) -> None:
+        self.waiting = 0
+        super().__init__(directory)
+
+    def commit(self, batch: Batch, answer: Answer) -> None:
+        self.waiting += 1
+
+        def answered(fault: Any) -> None:
+            self.waiting -= 1
+            answer(fault)
+
+        super().commit(batch, answered)
+
+
+class World:
+    """Everything, and the hand that moves it."""
+
+    def __init__(self, directory: Path, **settings: Any) -> None:
+        self.directory = directory
+        self.settings = JobsSettings(**settings)
+        self.clock = SimulatedClock()
+        self.slurm = SimulatedSlurm(self.clock)
+        self.marks = Marks(SECRET, "hpc1")
+        self.deeds: list[Deed] = []
+        self.start()
+
+    # ---------------------------------------------------------------------------------------- servers
+
+    def start(self) -> None:
+        """A new server on the same journal."""
+        self.loop = asyncio.new_event_loop()
+        self.journal = CountingJournal(self.directory)
+        self.jobs = Jobs(
+            self.journal,
+            self.slurm,
+            self.marks,
+            clock=self.clock,
+            settings=self.settings,
+            audit=self.deeds.append,
+        )
+        self.run(self.jobs.__aenter__())
+
+    def crash(self) -> None:
+        """kill -9: what was asked of the disk may still reach it, everything else ends here."""
+        for task in asyncio.all_tasks(self.loop):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            _ABANDONED.append(task)
+        _ABANDONED.append((self.loop, self.jobs))
+        self.journal.close()
+        self.clock.forget_sleepers()
+
+    def restart(self) -> None:
+        self.crash()
+        self.start()
+
+    def stop(self) -> None:
+        """An orderly end."""
+        self.run(self.jobs.__aexit__())
+        self.journal.close()
+        self.loop.close()
+
+    # ---------------------------------------------------------------------------------------- steps
+
+    def step(self) -> None:
+        """One iteration of the event loop."""
+        self.loop.call_soon(self.loop.stop)
+        self.loop.run_forever()
+
+    def settle(self) -> None:
+        """Until nothing happens any more without time passing."""
+        quiet = 0
+        while quiet < 2:
+            self.step()
+            busy = bool(self.loop._ready) or self.journal.waiting  # type: ignore[attr-defined]
+            quiet = 0 if busy else quiet + 1
+            if self.journal.waiting and not self.loop._ready:  # type: ignore[attr-defined]
+                time.sleep(0.0002)
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, from one thing that waits for it to the next."""
+        end = self.clock.elapsed + seconds
+        self.settle()
+        while (waking := self.clock.next_waking()) is not None and waking <= end:
+            self.clock.advance_to(waking)
+            self.settle()
+        self.clock.advance_to(end)
+        self.settle()
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        return self.loop.create_task(work)
+
+    def run(self, work: Coroutine[Any, Any, T], patience: float = 1000.0) -> T:
+        """Do this, letting time pass as far as it needs."""
+        task = self.begin(work)
+        limit = self.clock.elapsed + patience
+        self.settle()
+        while not task.done():
+            waking = self.clock.next_waking()
+            assert waking is not None and waking <= limit, "it waits for something that never happens"
+            self.clock.advance_to(waking)
+            self.settle()
+        return task.result()
