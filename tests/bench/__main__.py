@@ -51,7 +51,7 @@ def main(
     results: Annotated[Path, typer.Option(help="Where the rows are written.")] = RESULTS,
 ) -> None:
     """Measure, show, and keep the rows; exits with 1 if a benchmark failed."""
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 140)
     wanted = chosen(only)
     rows: list[Row] = []
     with bed_in_use() as bed:

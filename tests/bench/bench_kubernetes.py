@@ -25,12 +25,13 @@ STARTS_WITHIN_S = 60
 def namespace(bed: Bed, name: str) -> Iterator[Kubectl]:
     """Have a namespace for one benchmark; deleting it ends all that the benchmark started."""
     kubectl = Kubectl(bed.places, name)
+    kubectl.run("delete", "namespace", name, "--ignore-not-found", timeout=180)
     kubectl.run("create", "namespace", name)
     try:
         kubectl.run("wait", "--for=create", "serviceaccount/default", f"--timeout={STARTS_WITHIN_S}s")
         yield kubectl
     finally:
-        kubectl.run("delete", "namespace", name, "--wait=true", timeout=180)
+        kubectl.run("delete", "namespace", name, timeout=180)
 
 
 def read_until(stream: IO[bytes], wanted: bytes) -> None:

@@ -1,15 +1,20 @@
 """Under which conditions something was measured: the machine, and the versions of what ran on it."""
 
+import json
 import os
 import platform
 import re
+import subprocess
+from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
 from redbox_bed.bed import Bed
 from redbox_bed.errors import BedError
 from redbox_bed.plan import Role
+from tests.bench.kubectl import Kubectl, KubectlError
 
 
 def machine_conditions(now: datetime) -> dict[str, str | int | float]:
@@ -28,17 +33,26 @@ def machine_conditions(now: datetime) -> dict[str, str | int | float]:
 
 def bed_versions(bed: Bed) -> dict[str, str]:
     """Ask what runs on the bed; one that does not answer is noted so, and its own benchmarks will say why."""
-    return {
-        f"slurm_{cluster.name}": _version(bed, cluster.login, "sinfo", "--version")
+    asked = {
+        f"slurm_{cluster.name}": partial(_said_on, bed, cluster.login, "sinfo", "--version")
         for cluster in bed.plan.clusters
-    } | {
-        f"containerd_{spec.name}": _version(bed, spec.name, "containerd", "--version")
-        for spec in bed.plan.of_role(Role.NODE)
     }
+    for node in bed.plan.of_role(Role.NODE)[:1]:
+        asked["containerd"] = partial(_said_on, bed, node.name, "containerd", "--version")
+    return {name: _answer(ask) for name, ask in {**asked, "kubernetes": partial(_kubernetes, bed)}.items()}
 
 
-def _version(bed: Bed, host: str, *command: str) -> str:
+def _said_on(bed: Bed, host: str, *command: str) -> str:
+    return bed.host(host).run(*command, timeout=20).stdout.strip()
+
+
+def _kubernetes(bed: Bed) -> str:
+    answer: str = json.loads(Kubectl(bed.places, "default").run("get", "--raw", "/version"))["gitVersion"]
+    return answer
+
+
+def _answer(ask: Callable[[], str]) -> str:
     try:
-        return bed.host(host).run(*command, timeout=20).stdout.strip()
-    except BedError as error:
+        return ask()
+    except (BedError, KubectlError, OSError, subprocess.SubprocessError) as error:
         return f"no answer: {error}"

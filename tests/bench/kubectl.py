@@ -13,6 +13,10 @@ from redbox_bed.places import Places
 ENDS_WITHIN_S = 60
 
 
+class KubectlError(Exception):
+    """A kubectl that failed, with what it said."""
+
+
 @dataclass(frozen=True)
 class Kubectl:
     """The bed's own kubectl, for one namespace."""
@@ -39,7 +43,7 @@ class Kubectl:
             timeout=timeout,
         )
         if ended.returncode:
-            raise RuntimeError(f"kubectl {' '.join(arguments)}: {ended.stderr.strip()}")
+            raise KubectlError(f"kubectl {' '.join(arguments)}: {ended.stderr.strip()}")
         return ended.stdout
 
     def apply(self, thing: Mapping[str, Any]) -> None:

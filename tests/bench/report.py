@@ -31,7 +31,9 @@ def _stored(path: Path) -> list[dict[str, Any]]:
 
 
 def table(rows: Iterable[Row]) -> Table:
-    shown = Table("name", "what", box=None, header_style="bold", pad_edge=False)
+    shown = Table(box=None, header_style="bold", pad_edge=False)
+    shown.add_column("name", no_wrap=True)
+    shown.add_column("what")
     for column in ("value", "baseline", "ratio"):
         shown.add_column(column, justify="right", no_wrap=True)
     shown.add_column("target")
