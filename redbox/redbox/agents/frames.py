@@ -1,0 +1,125 @@
+"""Frames as the server writes them and reads them from a peer that it does not trust.
+
+Pure: bytes in, frames out. Whatever comes, a decoder holds no more than one frame, and raises FrameError for
+anything that an agent would not send; only words are checked here, whether they are due is the connection's matter.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+from redbox.agents.errors import FrameError
+from redbox.agents.program import wire
+
+MAX_BANNER = 64 * 1024
+
+
+class Kind(IntEnum):
+    """What a frame is for."""
+
+    REQUEST = wire.REQUEST
+    DATA = wire.DATA
+    END = wire.END
+    CREDIT = wire.CREDIT
+    CANCEL = wire.CANCEL
+    EVENT = wire.EVENT
+    DONE = wire.DONE
+    FAILED = wire.FAILED
+    PING = wire.PING
+    PONG = wire.PONG
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame; `cost` is the credit that it takes."""
+
+    kind: Kind
+    request: int
+    header: Mapping[str, Any] = field(default_factory=dict)
+    payload: bytes = b""
+    cost: int = 0
+
+
+def encode_frame(
+    kind: Kind, request: int, header: Mapping[str, Any] | None = None, payload: bytes = b""
+) -> bytes:
+    """Return the frame's bytes; FrameError when it is too large for the agent."""
+    encoded = json.dumps(header).encode() if header else b""
+    if len(encoded) > wire.MAX_HEADER or len(payload) > wire.MAX_PAYLOAD:
+        raise FrameError(f"a frame of {len(encoded)} + {len(payload)} bytes is too large")
+    return b"".join((wire.PREFIX.pack(kind, request, len(encoded), len(payload)), encoded, payload))
+
+
+class FrameDecoder:
+    """Turns a peer's bytes into frames, however they are cut."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """Yield the frames that are complete with these bytes."""
+        self._buffer += data
+        start = 0
+        try:
+            while (end := self._end_of_frame(start)) is not None:
+                yield self._decode(start, end)
+                start = end
+        finally:
+            del self._buffer[:start]
+
+    def _end_of_frame(self, start: int) -> int | None:
+        if len(self._buffer) - start < wire.PREFIX.size:
+            return None
+        _, _, header_length, payload_length = wire.PREFIX.unpack_from(self._buffer, start)
+        if header_length > wire.MAX_HEADER or payload_length > wire.MAX_PAYLOAD:
+            raise FrameError(f"a frame of {header_length} + {payload_length} bytes")
+        end: int = start + wire.PREFIX.size + header_length + payload_length
+        return end if len(self._buffer) >= end else None
+
+    def _decode(self, start: int, end: int) -> Frame:
+        number, request, header_length, _ = wire.PREFIX.unpack_from(self._buffer, start)
+        header_start = start + wire.PREFIX.size
+        payload_start = header_start + header_length
+        with memoryview(self._buffer) as view:
+            header, payload = bytes(view[header_start:payload_start]), bytes(view[payload_start:end])
+        try:
+            kind = Kind(number)
+        except ValueError:
+            raise FrameError(f"a frame of unknown kind {number}") from None
+        return Frame(kind, request, decode_header(header), payload, end - start)
+
+
+def decode_header(encoded: bytes) -> dict[str, Any]:
+    """Return a frame's JSON object."""
+    if not encoded:
+        return {}
+    try:
+        header = json.loads(encoded)
+    except (ValueError, RecursionError) as error:
+        raise FrameError(f"a header that is no JSON: {error}") from None
+    if not isinstance(header, dict):
+        raise FrameError("a header that is no JSON object")
+    return header
+
+
+class HelloScanner:
+    """Finds the agent's first line behind whatever sshd and the user's shell wrote before it."""
+
+    def __init__(self, nonce: bytes) -> None:
+        self._line = wire.hello_line(nonce)
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> bytes | None:
+        """Return the bytes after the hello, or None as long as it has not come."""
+        searched = max(0, len(self._buffer) - len(self._line))
+        self._buffer += data
+        found = self._buffer.find(self._line, searched)
+        if found < 0:
+            found = MAX_BANNER + 1 if len(self._buffer) > MAX_BANNER + len(self._line) else -1
+        if found > MAX_BANNER:
+            raise FrameError(f"no hello within {MAX_BANNER} bytes")
+        return bytes(self._buffer[found + len(self._line) :]) if found >= 0 else None

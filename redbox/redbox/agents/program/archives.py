@@ -1,0 +1,121 @@
+"""A tar of files and directories, made while it is sent: never held in memory, never written to disk.
+
+Files change while they are read: one that shrinks is filled up with zeros, one that grows is cut at the size in its
+header, one that vanished is left out, and each of these is told in an event.
+"""
+
+import os
+import stat
+import tarfile
+from typing import Any, Dict, Iterator, Tuple
+
+from redbox.agents.program.files import open_for_reading, path_bytes, path_text
+from redbox.agents.program.streams import Stream
+from redbox.agents.program.wire import CHUNK
+
+
+def make_tar(stream: Stream) -> Dict[str, Any]:
+    """Send the named paths, relative to the directory, directories with all that is in them."""
+    base = path_bytes(stream.request["directory"])
+    os.stat(base)
+    outlet = Outlet(stream)
+    count = 0
+    archive = tarfile.open(
+        fileobj=outlet,
+        mode="w|",
+        format=tarfile.PAX_FORMAT,
+        encoding="utf-8",
+        errors="surrogateescape",
+        bufsize=CHUNK,
+    )
+    with archive:
+        for name in stream.request["paths"]:
+            for relative in walk(base, name.encode("utf-8", "surrogateescape")):
+                count += add_member(archive, base, relative, stream)
+    return {"members": count}
+
+
+class Outlet:
+    """What tarfile writes to."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+
+    def write(self, data: bytes) -> int:
+        for start in range(0, len(data), CHUNK):
+            self._stream.send(bytes(data[start : start + CHUNK]))
+        return len(data)
+
+
+class Padded:
+    """A file that gives exactly as many bytes as it said it had."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.shrank = False
+
+    def read(self, count: int) -> bytes:
+        data = b"" if self.shrank else os.read(self._descriptor, count)
+        self.shrank = self.shrank or not data
+        return data or bytes(count)
+
+
+def walk(base: bytes, relative: bytes) -> Iterator[bytes]:
+    yield relative
+    path = os.path.join(base, relative)
+    if not os.path.isdir(path) or os.path.islink(path):
+        return
+    for directory, directories, files in os.walk(path):
+        directories.sort()
+        links = [name for name in directories if os.path.islink(os.path.join(directory, name))]
+        for name in sorted(files + directories):
+            yield os.path.relpath(os.path.join(directory, name), base)
+        for name in links:
+            directories.remove(name)
+
+
+def describe_member(relative: bytes, status: os.stat_result) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(path_text(relative))
+    member.mode = stat.S_IMODE(status.st_mode)
+    member.mtime = int(status.st_mtime)
+    member.uid, member.gid = status.st_uid, status.st_gid
+    return member
+
+
+def add_member(archive: tarfile.TarFile, base: bytes, relative: bytes, stream: Stream) -> bool:
+    try:
+        path, status = find_member(base, relative, stream.request["dereference"])
+        member = describe_member(relative, status)
+        if stat.S_ISREG(status.st_mode):
+            return add_file(archive, member, path, stream)
+        if stat.S_ISDIR(status.st_mode):
+            member.type = tarfile.DIRTYPE
+        elif stat.S_ISLNK(status.st_mode):
+            member.type, member.linkname = tarfile.SYMTYPE, path_text(os.readlink(path))
+        else:
+            raise OSError(22, "not a file, directory or symbolic link", path)
+    except OSError as error:
+        stream.send_event({"path": path_text(relative), "message": error.strerror or str(error)})
+        return False
+    archive.addfile(member)
+    return True
+
+
+def find_member(base: bytes, relative: bytes, dereference: bool) -> Tuple[bytes, os.stat_result]:
+    path = os.path.join(base, relative)
+    return path, os.stat(path) if dereference else os.lstat(path)
+
+
+def add_file(archive: tarfile.TarFile, member: tarfile.TarInfo, path: bytes, stream: Stream) -> bool:
+    descriptor = open_for_reading(path)
+    try:
+        member.size = os.fstat(descriptor).st_size
+        source: Any = Padded(descriptor)
+        archive.addfile(member, source)
+        if source.shrank:
+            stream.send_event(
+                {"path": member.name, "message": "it shrank while it was read: filled up with zeros"}
+            )
+    finally:
+        os.close(descriptor)
+    return True

@@ -1,0 +1,74 @@
+"""How the agent starts: guard, nonce, hello, session.
+
+It takes no arguments and nothing from its environment.
+"""
+
+import json
+import os
+import pwd
+import socket
+import sys
+from typing import Any, Dict
+
+from redbox.agents.program.archives import make_tar
+from redbox.agents.program.children import Commands
+from redbox.agents.program.files import Files
+from redbox.agents.program.guard import REFUSED, Refusal, check_user, read_settings
+from redbox.agents.program.kept import KeptOutcomes, state_directories
+from redbox.agents.program.session import Operation, Session
+from redbox.agents.program.wire import EVENT, PROTOCOL, FrameWriter, hello_line
+
+MAX_NONCE = 65
+
+
+def describe_agent(account: pwd.struct_passwd) -> Dict[str, Any]:
+    return {
+        "protocol": PROTOCOL,
+        "uid": account.pw_uid,
+        "user": account.pw_name,
+        "home": account.pw_dir,
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "python": "{}.{}.{}".format(*sys.version_info),
+    }
+
+
+def build_operations(account: pwd.struct_passwd, path: Any) -> Dict[str, Operation]:
+    commands = Commands(account, path, KeptOutcomes(state_directories(account.pw_uid, account.pw_dir)))
+    files = Files()
+    return {
+        "run": commands.run,
+        "recall": commands.recall,
+        "stat": files.stat,
+        "read": files.read,
+        "glob": files.glob,
+        "make_directory": files.make_directory,
+        "remove": files.remove,
+        "write": files.write,
+        "tar": make_tar,
+    }
+
+
+def greet(nonce: bytes, account: pwd.struct_passwd) -> None:
+    os.write(1, hello_line(nonce))
+    FrameWriter(1).write(EVENT, 0, json.dumps(describe_agent(account)).encode())
+
+
+def main() -> None:
+    os.environ.clear()
+    try:
+        settings = read_settings()
+        check_user(os.getuid(), os.geteuid(), settings)
+        account = pwd.getpwuid(os.getuid())
+    except (Refusal, KeyError) as refusal:
+        sys.stderr.write("{}\n".format(refusal))
+        sys.exit(REFUSED)
+    os.chdir("/")
+    source = sys.stdin.buffer
+    greet(source.readline(MAX_NONCE).strip(), account)
+    Session(source, 1, build_operations(account, settings.path)).serve()
+    os._exit(0)  # threads that a dead file server holds are not waited for
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,244 @@
+"""Files as the user may see them: what the kernel says, and reads that tell in one answer what was read of what.
+
+Only regular files are read; /dev/null is an empty one. Opening never blocks on a FIFO and never takes a terminal.
+What a path may reach is decided by the kernel, since the agent is the user.
+"""
+
+import glob as globbing
+import hashlib
+import os
+import shutil
+import stat
+import threading
+import time
+from collections import OrderedDict
+from typing import Any, Dict, Iterator, List, Tuple
+
+from redbox.agents.program.streams import Stream
+from redbox.agents.program.wire import CHUNK
+
+TAIL = 4096  # bytes before an offset by which a file is known again
+MAX_OPEN = 64
+NULL_DEVICE = os.makedev(1, 3)
+
+
+def path_bytes(text: str) -> bytes:
+    path = text.encode("utf-8", "surrogateescape")
+    if not os.path.isabs(path) or b"\0" in path:
+        raise ValueError("a path must be absolute")
+    return path
+
+
+def path_text(path: bytes) -> str:
+    return path.decode("utf-8", "surrogateescape")
+
+
+def kind_of(status: os.stat_result) -> str:
+    if stat.S_ISCHR(status.st_mode) and status.st_rdev == NULL_DEVICE:
+        return "null"
+    tests = ((stat.S_ISREG, "file"), (stat.S_ISDIR, "directory"), (stat.S_ISLNK, "symlink"))
+    return next((kind for is_kind, kind in tests if is_kind(status.st_mode)), "other")
+
+
+def facts_of(status: os.stat_result) -> Dict[str, Any]:
+    return {
+        "kind": kind_of(status),
+        "size": status.st_size,
+        "device": status.st_dev,
+        "inode": status.st_ino,
+        "modified_ns": status.st_mtime_ns,
+        "mode": stat.S_IMODE(status.st_mode),
+        "uid": status.st_uid,
+        "gid": status.st_gid,
+    }
+
+
+def file_system_of(device: int) -> str:
+    """Return the type of the mounted file system: "nfs4", "lustre", "ext4"; "" where the mounts do not show it."""
+    number = "{}:{}".format(os.major(device), os.minor(device)).encode()
+    with open("/proc/self/mountinfo", "rb") as mounts:
+        for line in mounts:
+            if line.split()[2] == number:
+                return line.partition(b" - ")[2].split()[0].decode("ascii", "replace")
+    return ""
+
+
+def open_for_reading(path: bytes) -> int:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    if kind_of(os.fstat(descriptor)) in ("file", "null"):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(22, "not a regular file", path)
+
+
+def tail_hash(descriptor: int, offset: int) -> str:
+    start = max(0, offset - TAIL)
+    return hashlib.sha256(os.pread(descriptor, offset - start, start)).hexdigest()
+
+
+class OpenFiles:
+    """Files that were read lately, for readers who do not want a network file system to be asked each time."""
+
+    def __init__(self) -> None:
+        self._files: "OrderedDict[bytes, Tuple[int, float]]" = OrderedDict()
+        self._lock = threading.Lock()
+
+    def take(self, path: bytes, reuse_s: float) -> Tuple[int, float]:
+        """Return the file, and when it was opened: newly, unless it was less than `reuse_s` ago."""
+        with self._lock:
+            descriptor, opened_at = self._files.pop(path, (-1, 0.0))
+        if descriptor >= 0 and time.monotonic() - opened_at < reuse_s:
+            return descriptor, opened_at
+        if descriptor >= 0:
+            os.close(descriptor)
+        return open_for_reading(path), time.monotonic()
+
+    def give_back(self, path: bytes, descriptor: int, opened_at: float, *, keep: bool) -> None:
+        surplus = [] if keep else [descriptor]
+        if keep:
+            with self._lock:
+                surplus += [old for old, _ in [self._files.pop(path, (-1, 0.0))] if old >= 0]
+                self._files[path] = (descriptor, opened_at)
+                while len(self._files) > MAX_OPEN:
+                    surplus.append(self._files.popitem(last=False)[1][0])
+        for old in surplus:
+            os.close(old)
+
+
+class Files:
+    """The operations on files."""
+
+    def __init__(self) -> None:
+        self._open = OpenFiles()
+
+    def stat(self, stream: Stream) -> Dict[str, Any]:
+        path = path_bytes(stream.request["path"])
+        status = os.stat(path) if stream.request["follow"] else os.lstat(path)
+        return dict(facts_of(status), file_system=file_system_of(status.st_dev))
+
+    def read(self, stream: Stream) -> Dict[str, Any]:
+        """Send up to `limit` bytes from `offset` (negative: before the end), of the file that is expected if one is."""
+        request = stream.request
+        path, reuse_s = path_bytes(request["path"]), float(request["reuse_s"])
+        descriptor, opened_at = self._open.take(path, reuse_s)
+        try:
+            answer = read_open(stream, descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self._open.give_back(path, descriptor, opened_at, keep=reuse_s > 0 and bool(answer["same"]))
+        return dict(answer, open_s=time.monotonic() - opened_at)
+
+    def glob(self, stream: Stream) -> Dict[str, Any]:
+        directory = path_bytes(stream.request["directory"])
+        count = 0
+        for relative, status in find_matches(directory, stream.request["patterns"]):
+            if count >= stream.request["limit"]:
+                return {"truncated": True}
+            stream.send_event(dict(facts_of(status), path=path_text(relative)))
+            count += 1
+        return {"truncated": False}
+
+    def make_directory(self, stream: Stream) -> Dict[str, Any]:
+        path, mode = path_bytes(stream.request["path"]), stream.request["mode"]
+        if stream.request["parents"]:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+        try:
+            os.mkdir(path, mode)
+            made = True
+        except FileExistsError:
+            made = False
+        status = os.stat(path)
+        if not stat.S_ISDIR(status.st_mode):
+            raise NotADirectoryError(20, "not a directory", path)
+        return dict(facts_of(status), made=made)
+
+    def remove(self, stream: Stream) -> Dict[str, Any]:
+        """Remove a file, a symbolic link, an empty directory, or with `recursive` a whole one."""
+        path = path_bytes(stream.request["path"])
+        if not stat.S_ISDIR(os.lstat(path).st_mode):
+            os.unlink(path)
+        elif stream.request["recursive"]:
+            shutil.rmtree(path)
+        else:
+            os.rmdir(path)
+        return {}
+
+    def write(self, stream: Stream) -> Dict[str, Any]:
+        """Write a file anew: complete under its name, or not at all; a symbolic link of that name is replaced."""
+        path = path_bytes(stream.request["path"])
+        directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            return write_in(directory, os.path.basename(path), stream)
+        finally:
+            os.close(directory)
+
+
+def read_open(stream: Stream, descriptor: int) -> Dict[str, Any]:
+    request = stream.request
+    status = os.fstat(descriptor)
+    size = 0 if kind_of(status) == "null" else status.st_size
+    offset = request["offset"] if request["offset"] >= 0 else max(0, size + request["offset"])
+    expected = request["expect"]
+    same = not expected or (
+        (expected["device"], expected["inode"]) == (status.st_dev, status.st_ino)
+        and size >= offset
+        and (not expected["tail"] or expected["tail"] == tail_hash(descriptor, offset))
+    )
+    end = send_from(stream, descriptor, offset, request["limit"]) if same and size else offset
+    tail = tail_hash(descriptor, end) if request["tail"] and same and size else ""
+    return dict(facts_of(status), size=size, same=same, offset=offset, tail=tail)
+
+
+def send_from(stream: Stream, descriptor: int, offset: int, limit: int) -> int:
+    """Send until the limit or the end of the file, and return where that was."""
+    end = offset + limit
+    while offset < end:
+        data = os.pread(descriptor, min(CHUNK, end - offset), offset)
+        if not data:
+            break
+        stream.send(data)
+        offset += len(data)
+    return offset
+
+
+def find_matches(directory: bytes, patterns: List[str]) -> Iterator[Tuple[bytes, os.stat_result]]:
+    """Yield each path below the directory that matches, once, relative to it."""
+    os.stat(directory)  # a directory that is missing or closed is an error, not an empty answer
+    seen = set()
+    for pattern in patterns:
+        whole = os.path.join(globbing.escape(directory), pattern.encode("utf-8", "surrogateescape"))
+        for path in globbing.iglob(whole, recursive=True):
+            relative = os.path.relpath(path, directory)
+            try:
+                status = os.lstat(path)
+            except OSError:  # gone since
+                continue
+            if relative not in seen:
+                seen.add(relative)
+                yield relative, status
+
+
+def write_in(directory: int, name: bytes, stream: Stream) -> Dict[str, Any]:
+    temporary = b".redbox-" + os.urandom(8).hex().encode()
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(temporary, flags, 0o600, dir_fd=directory)
+    try:
+        with open(descriptor, "wb", buffering=0) as file:
+            for data in iter(stream.receive, b""):
+                write_whole(file.fileno(), data)
+            os.fchmod(file.fileno(), stream.request["mode"])
+            os.fsync(file.fileno())
+            status = os.fstat(file.fileno())
+        os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+    except BaseException:
+        os.unlink(temporary, dir_fd=directory)
+        raise
+    os.fsync(directory)
+    return facts_of(status)
+
+
+def write_whole(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]

@@ -1,0 +1,170 @@
+"""Outcomes of commands that must not be lost when the server goes away: submits.
+
+A record is a file of lines that are only ever appended to, in a 0700 directory of the user: begun (and by which
+agent), started (and as which process), ended (and how). The next agent reads there what became of it, although it
+never saw it run. The user's runtime directory is preferred: local, quick, and of this host, as processes are.
+"""
+
+import base64
+import json
+import os
+import re
+import time
+from typing import Any, Dict, List, Optional, Tuple
+
+IDENTITY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}\Z")
+RETAINED_S = 86400.0
+MAX_UNWRITTEN = 200
+
+
+def boot_id() -> str:
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()
+
+
+def process_start(pid: int) -> str:
+    """Return when a process of this user started, in ticks since boot, which with its pid and the boot is its name.
+
+    Others' are not looked at: reading their stat may wait for a file server that hangs.
+    """
+    try:
+        if os.stat("/proc/{}".format(pid)).st_uid != os.getuid():
+            return ""
+        with open("/proc/{}/stat".format(pid), "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return ""
+    return fields[19].decode() if fields[0] not in (b"Z", b"X") else ""
+
+
+def name_process(pid: int) -> Dict[str, Any]:
+    return {"boot": boot_id(), "pid": pid, "start": process_start(pid)}
+
+
+def is_alive(named: Dict[str, Any]) -> bool:
+    return (
+        bool(named["start"]) and named["boot"] == boot_id() and process_start(named["pid"]) == named["start"]
+    )
+
+
+def state_directories(uid: int, home: str) -> List[str]:
+    return ["/run/user/{}".format(uid), os.path.join(home, ".local", "state")]
+
+
+class Record:
+    """What is known of one kept command, being written."""
+
+    def __init__(self, identity: str, descriptor: Optional[int]) -> None:
+        self.identity = identity
+        self.lines: List[Dict[str, Any]] = []
+        self.written = descriptor is not None  # so far, every line
+        self._descriptor = descriptor
+
+    def add(self, line: Dict[str, Any]) -> None:
+        self.lines.append(line)
+        if self._descriptor is None:
+            return
+        encoded = json.dumps(line).encode() + b"\n"
+        try:
+            self.written = os.write(self._descriptor, encoded) == len(encoded) and self.written
+        except OSError:  # no room; the line is known as long as this agent lives
+            self.written = False
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+class KeptOutcomes:
+    """The records of this user on this host."""
+
+    def __init__(self, directories: List[str]) -> None:
+        self._directories = [os.path.join(directory, "redbox-kept") for directory in directories]
+        self._here: Dict[str, Record] = {}  # those under way, and the latest that could not be written
+
+    def begin(self, identity: str) -> Record:
+        """Begin a record, which is refused for an identity that has one: nothing kept runs twice."""
+        if not IDENTITY.match(identity):
+            raise ValueError("a kept command is named by 1 to 200 letters, digits, '.', '_' and '-'")
+        if self.recall(identity)["state"] != "unheard":
+            raise FileExistsError(17, "this kept command was begun before: recall it", identity)
+        record = Record(identity, self._create(identity))
+        self._here[identity] = record
+        record.add({"agent": name_process(os.getpid())})
+        return record
+
+    def end(self, record: Record, outcome: Dict[str, Any]) -> None:
+        record.add({"outcome": outcome})
+        record.close()
+        if record.written:
+            del self._here[record.identity]
+        elif len(self._here) > MAX_UNWRITTEN:
+            ended = [identity for identity, other in self._here.items() if "outcome" in other.lines[-1]]
+            del self._here[ended[0]]
+
+    def recall(self, identity: str) -> Dict[str, Any]:
+        """Return its state, and the outcome where it ended."""
+        record = self._here.get(identity)
+        lines = record.lines if record else self._read(identity)
+        if not lines:
+            return {"state": "unheard"}
+        if "outcome" in lines[-1]:
+            return dict(lines[-1]["outcome"], state="ended")
+        processes = [named for line in lines for named in line.values()]
+        return {"state": "running" if any(is_alive(named) for named in processes) else "lost"}
+
+    def _create(self, identity: str) -> Optional[int]:
+        # Where no directory can be written the outcome is known as long as this agent lives, which is better than
+        # refusing to submit because a home directory is full.
+        for directory in self._directories:
+            try:
+                if make_private(directory):
+                    forget_old(directory)
+                    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+                    return os.open(os.path.join(directory, identity), flags, 0o600)
+            except FileExistsError:
+                raise
+            except OSError:
+                continue
+        return None
+
+    def _read(self, identity: str) -> List[Dict[str, Any]]:
+        if not IDENTITY.match(identity):
+            return []
+        for directory in self._directories:
+            try:
+                with open(os.path.join(directory, identity), "rb") as file:
+                    lines = file.read().split(b"\n")[:-1]  # what has no end of line was not written whole
+            except OSError:
+                continue
+            return [json.loads(line.decode()) for line in lines] or [{}]
+        return []
+
+
+def make_private(directory: str) -> bool:
+    """Make the directory where its parent is the user's own, and say whether it is the user's alone."""
+    parent = os.path.dirname(directory)
+    if parent.startswith("/run/"):
+        if not os.path.isdir(parent):
+            return False
+    else:
+        os.makedirs(parent, mode=0o700, exist_ok=True)
+    try:
+        os.mkdir(directory, 0o700)
+    except FileExistsError:
+        pass
+    status = os.lstat(directory)
+    return status.st_uid == os.getuid() and status.st_mode & 0o170077 == 0o040000
+
+
+def forget_old(directory: str) -> None:
+    before = time.time() - RETAINED_S
+    for entry in os.scandir(directory):
+        if entry.stat(follow_symlinks=False).st_mtime < before:
+            os.unlink(entry.path)
+
+
+def encode_outcome(code: int, outputs: Tuple[bytes, bytes], took_s: float, timed_out: bool) -> Dict[str, Any]:
+    stdout, stderr = (base64.b64encode(output).decode() for output in outputs)
+    return {"code": code, "stdout": stdout, "stderr": stderr, "took_s": took_s, "timed_out": timed_out}

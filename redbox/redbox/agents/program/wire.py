@@ -1,0 +1,82 @@
+"""The frames on an agent's stdin and stdout: their numbers and bounds, and how the agent reads and writes them.
+
+A frame is a prefix, a small JSON object and raw bytes. Frames of one request carry its number, which the server
+chooses. DATA and EVENT cost credit (their whole length), which the receiver grants again as it consumes them:
+so a slow reader holds up its own stream only. How the server reads them, distrusting, is in `redbox.agents.frames`.
+"""
+
+import hashlib
+import json
+import os
+import struct
+import threading
+from typing import Any, BinaryIO, Dict, List, Optional, Tuple
+
+PROTOCOL = 1
+PREFIX = struct.Struct(">BIII")  # kind, request, length of the JSON object, length of the bytes
+REQUEST, DATA, END, CREDIT, CANCEL, EVENT, DONE, FAILED, PING, PONG = range(1, 11)
+MAX_HEADER = 256 * 1024
+MAX_PAYLOAD = 1024 * 1024
+WINDOW = 1024 * 1024  # credit that each side of a request begins with
+CHUNK = 256 * 1024  # bytes per DATA frame: four in a window keep both sides busy
+
+WireFrame = Tuple[int, int, Dict[str, Any], bytes]
+
+
+class BrokenFrame(Exception):
+    """What came is no frame: nothing that follows can be trusted."""
+
+
+def hello_line(nonce: bytes) -> bytes:
+    """Return what the agent answers a nonce with: no echo of it, so that a shell which repeats its input is no agent."""
+    return b"redbox-agent " + hashlib.sha256(nonce).hexdigest().encode() + b"\n"
+
+
+def frame_cost(header: bytes, payload: bytes) -> int:
+    return PREFIX.size + len(header) + len(payload)
+
+
+def encode_header(header: Optional[Dict[str, Any]]) -> bytes:
+    return json.dumps(header).encode() if header else b""
+
+
+def read_exactly(source: BinaryIO, count: int) -> bytes:
+    data = source.read(count)
+    if len(data) != count:
+        raise EOFError
+    return data
+
+
+def read_frame(source: BinaryIO) -> WireFrame:
+    kind, request, header_length, payload_length = PREFIX.unpack(read_exactly(source, PREFIX.size))
+    if header_length > MAX_HEADER or payload_length > MAX_PAYLOAD:
+        raise BrokenFrame("a frame of {} + {} bytes".format(header_length, payload_length))
+    header = json.loads(read_exactly(source, header_length).decode()) if header_length else {}
+    return kind, request, header, read_exactly(source, payload_length)
+
+
+class FrameWriter:
+    """Writes whole frames to one descriptor from many threads; silent once the server is gone."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._lock = threading.Lock()
+        self._gone = False
+
+    def write(self, kind: int, request: int, header: bytes = b"", payload: bytes = b"") -> None:
+        prefix = PREFIX.pack(kind, request, len(header), len(payload))
+        with self._lock:
+            if self._gone:
+                return
+            try:
+                self._write_all([memoryview(prefix + header), memoryview(payload)])
+            except OSError:
+                self._gone = True
+
+    def _write_all(self, parts: List[memoryview]) -> None:
+        while parts:
+            written = os.writev(self._descriptor, parts)
+            while parts and written >= len(parts[0]):
+                written -= len(parts.pop(0))
+            if parts:
+                parts[0] = parts[0][written:]

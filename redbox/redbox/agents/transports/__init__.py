@@ -1,0 +1,1 @@
+"""The ways to become a user: `self_` (be that user already), `sudo`, `ssh`."""

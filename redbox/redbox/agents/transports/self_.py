@@ -1,0 +1,29 @@
+"""`self`: red-box runs as the user whose jobs it submits, a personal install without any administrator."""
+
+from __future__ import annotations
+
+import os
+
+from redbox.agents.connection import AgentProcess
+from redbox.agents.errors import AgentRefused
+from redbox.agents.transports.base import check_user, is_agents_refusal
+from redbox.agents.transports.bootstrap import ARGV, bootstrap_preamble
+from redbox.agents.transports.process import ChildProcess
+from redbox.domain import UnixUser
+
+
+class SelfTransport:
+    """Starts agents for the server's own user and for nobody else."""
+
+    name = "self"
+
+    async def start(self, user: UnixUser) -> AgentProcess:
+        check_user(user)
+        if user.uid != os.geteuid():
+            raise AgentRefused(
+                f"this red-box runs as uid {os.geteuid()} and acts for nobody else: {user.name} has uid {user.uid}"
+            )
+        return await ChildProcess.start(ARGV, preamble=bootstrap_preamble())
+
+    def is_refusal(self, status: int | None, words: str) -> bool:  # noqa: ARG002 # other transports read the words
+        return is_agents_refusal(status)

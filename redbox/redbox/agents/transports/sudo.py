@@ -1,0 +1,38 @@
+"""`sudo`: the server's account may run one root-owned file, without arguments, as a member of one group.
+
+What the administrator installs for it, file, sudoers line and agent.conf, is in `redbox.agents.install`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from redbox.agents.connection import AgentProcess
+from redbox.agents.transports.base import check_user, is_agents_refusal
+from redbox.agents.transports.process import ChildProcess
+from redbox.domain import UnixUser
+
+SUDO = "/usr/bin/sudo"
+AGENT_PATH = "/usr/libexec/redbox/agent"
+# sudo exits with 1 whatever its reason; these are final, a failed fork or a directory service out of reach are not.
+REFUSALS = re.compile(
+    r"not allowed|may not run|not in the sudoers|password is required|a terminal is required|unknown user"
+    r"|command not found|must be owned by|account validation failure"
+)
+
+
+class SudoTransport:
+    """Starts agents with `sudo -n -u USER -- /usr/libexec/redbox/agent`."""
+
+    name = "sudo"
+
+    def __init__(self, *, sudo: str = SUDO, agent: str = AGENT_PATH) -> None:
+        self._sudo = sudo
+        self._agent = agent
+
+    async def start(self, user: UnixUser) -> AgentProcess:
+        check_user(user)
+        return await ChildProcess.start((self._sudo, "-n", "-u", user.name, "--", self._agent))
+
+    def is_refusal(self, status: int | None, words: str) -> bool:
+        return is_agents_refusal(status) or bool(REFUSALS.search(words))

@@ -1,0 +1,45 @@
+"""Agents for tests: `self` where the tests run as a user, and as an unprivileged one where they run as root."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from redbox.agents.connection import AgentProcess
+from redbox.agents.transports.base import is_agents_refusal
+from redbox.agents.transports.bootstrap import ARGV, bootstrap_preamble
+from redbox.agents.transports.process import ChildProcess
+from redbox.domain import UnixUser
+
+NOBODY = 65534
+
+
+def tests_user() -> UnixUser:
+    """The account that agents of tests run as."""
+    return UnixUser("nobody", NOBODY) if os.geteuid() == 0 else UnixUser("tester", os.geteuid())
+
+
+class LaunchedTransport:
+    """Starts the real agent as `tests_user`, and remembers each process."""
+
+    name = "launched"
+
+    def __init__(self, *, python: str = ARGV[0], preamble: bytes | None = None) -> None:
+        self.python = python
+        self.preamble = bootstrap_preamble() if preamble is None else preamble
+        self.started: list[ChildProcess] = []
+
+    async def start(self, user: UnixUser) -> AgentProcess:
+        argv = (self.python, *ARGV[1:])
+        if os.geteuid() == 0:
+            argv = ("/usr/bin/setpriv", f"--reuid={user.uid}", f"--regid={user.uid}", "--clear-groups", "--", *argv)
+        self.started.append(await ChildProcess.start(argv, preamble=self.preamble))
+        return self.started[-1]
+
+    def is_refusal(self, status: int | None, words: str) -> bool:
+        return is_agents_refusal(status)
+
+    def end_all(self) -> None:
+        for process in self.started:
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, 9)
