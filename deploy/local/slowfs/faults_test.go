@@ -100,6 +100,36 @@ func writerThatStays(t *testing.T, i *instance) *exec.Cmd {
 	return command
 }
 
+// An exec closes files while it holds a lock that every reader of the process's /proc/<pid>/stat waits for.
+func TestAnExecIsNotHeldUp(t *testing.T) {
+	client, other := twoClients(t, prompt)
+	log := client.open("log", os.O_CREATE|os.O_WRONLY)
+	writeTo(t, log, "kept")
+	client.tell("hang")
+	lest := time.AfterFunc(patience, func() { client.process.Process.Kill() })
+	defer lest.Stop()
+	_, err := shell(t, 0, "true") // the child has the file open until its exec
+	must(t, err)
+	expectText(t, "kept back", client.status("dirty"), "4")
+	client.tell("resume")
+	must(t, log.Close())
+	other.expect("log", "kept")
+}
+
+func TestACloseOfAWrittenFileWaits(t *testing.T) {
+	client, _ := twoClients(t, prompt)
+	log := client.open("log", os.O_CREATE|os.O_WRONLY)
+	writeTo(t, log, "text")
+	client.tell("hang")
+	closed := make(chan error)
+	go func() { closed <- log.Close() }()
+	eventually(t, "the close waits", func() bool { return client.status("waiting") == "1" })
+	time.Sleep(3 * killedPollInterval)
+	expectText(t, "waiting", client.status("waiting"), "1")
+	client.tell("resume")
+	must(t, <-closed)
+}
+
 func TestACloseOfAReadFileDoesNotNeedTheServer(t *testing.T) {
 	client, _ := twoClients(t, prompt)
 	client.write("log", "text")

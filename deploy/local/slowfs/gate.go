@@ -126,20 +126,22 @@ func killed(pid uint32) bool {
 	return err != nil || isEnding(string(status))
 }
 
-// isEnding: a process gives up its memory before its files, so one without memory is closing them for good.
+// isEnding: a process gives up its memory before its files, so one that has no program in memory is closing them for
+// good; or it is in the middle of an exec, and while that waits, whoever reads its /proc/<pid>/stat (ps does) waits too.
 func isEnding(status string) bool {
-	hasMemory := false
+	hasProgram := false
 	for line := range strings.Lines(status) {
 		name, value, _ := strings.Cut(line, ":")
+		value = strings.TrimSpace(value)
 		switch name {
-		case "VmSize":
-			hasMemory = true
+		case "VmExe":
+			hasProgram = value != "0 kB"
 		case "SigPnd", "ShdPnd":
-			signals, err := strconv.ParseUint(strings.TrimSpace(value), 16, 64)
+			signals, err := strconv.ParseUint(value, 16, 64)
 			if err == nil && signals&(1<<(uint(syscall.SIGKILL)-1)) != 0 {
 				return true
 			}
 		}
 	}
-	return !hasMemory
+	return !hasProgram
 }
