@@ -17,7 +17,6 @@ import fcntl
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -29,6 +28,8 @@ from redbox_bed.keeper import MACHINE, Keeper
 from redbox_bed.places import Places
 from redbox_bed.plan import Options, Plan, make_plan
 from redbox_bed.processes import Process
+from redbox_bed.slurm import Slurm
+from redbox_bed.trees import ensure_tree, write_known_hosts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,16 +38,6 @@ if TYPE_CHECKING:
     from redbox_bed.progress import Progress
 
 _START_OUTSIDE = 'log=$1; shift; while [ "$1" != -- ]; do echo $$ >"$1"; shift; done; shift; exec setsid -f sh -c \'echo $$; exec "$@" >>"$0" 2>&1 </dev/null\' "$log" "$@"'
-
-
-@dataclass(frozen=True)
-class PartStatus:
-    """How one part of the bed is. `detail` is for people."""
-
-    name: str
-    where: str
-    well: bool
-    detail: str
 
 
 class Bed:
@@ -96,6 +87,9 @@ class Bed:
             self._build_roots(progress)
             with progress.step("hosts"):
                 self._boot_hosts()
+            for cluster in self.plan.clusters:
+                with progress.step(f"Slurm {cluster.name}"):
+                    Slurm(cluster, self.hosts).up()
 
     def _build_roots(self, progress: Progress) -> None:
         for name in self.plan.roots:
@@ -109,6 +103,8 @@ class Bed:
                 host.power_off()
         for tree, root in self.plan.trees.items():
             self.keeper.mount(tree, roots.root_path(self.places, root))
+            ensure_tree(self.plan, self.places, self.keeper, tree, self.cgroups.slurm_plugin)
+        write_known_hosts(self.plan, self.places)
         switch = self.hosts[self.plan.switch.name]
         switch.boot()
         switch.plug_in()

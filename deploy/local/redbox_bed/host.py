@@ -142,7 +142,9 @@ class Host:
     def _need_pid(self) -> int:
         pid = self.pid()
         if pid is None:
-            raise HostError(f"the host {self.name} is not running; `up` boots it", log=self._folder / "boot.log")
+            raise HostError(
+                f"the host {self.name} is not running; `up` boots it", log=self._folder / "boot.log"
+            )
         return pid
 
     def _own_paths(self) -> tuple[str, ...]:
@@ -157,12 +159,16 @@ class Host:
                 own.parent.mkdir(parents=True, exist_ok=True)
                 unfinished = own.with_name(own.name + ".unfinished")
                 shutil.rmtree(unfinished, ignore_errors=True)
-                subprocess.run(["cp", "-a", "--sparse=always", str(root / path), str(unfinished)], check=True, timeout=60)
+                subprocess.run(
+                    ["cp", "-a", "--sparse=always", str(root / path), str(unfinished)], check=True, timeout=60
+                )
                 unfinished.rename(own)
         self._places.home(self.spec.cluster).mkdir(parents=True, exist_ok=True)
 
     def _init_environment(self) -> dict[str, str]:
-        gpus = any(node.name == self.name and node.gpus for cluster in self._plan.clusters for node in cluster.nodes)
+        gpus = any(
+            node.name == self.name and node.gpus for cluster in self._plan.clusters for node in cluster.nodes
+        )
         kube = self.spec in self._plan.kube_hosts
         slow = self._plan.options.slow_home and self.spec.root.startswith("slurm")
         return {
@@ -181,10 +187,17 @@ class Host:
     def _start(self) -> Process:
         keeper = Keeper(self._places, self._cgroups).process()
         if keeper is None:
-            raise HostError(f"{self.name} cannot boot: the process that holds the bed's mounts is not running; run `up`")
+            raise HostError(
+                f"{self.name} cannot boot: the process that holds the bed's mounts is not running; run `up`"
+            )
         log = self._folder / "boot.log"
         read_end, write_end = os.pipe()
-        command = ["sh", str(PACKAGE / "host_boot.sh"), str(keeper.pid), *self._cgroups.birth_files(self.name)]
+        command = [
+            "sh",
+            str(PACKAGE / "host_boot.sh"),
+            str(keeper.pid),
+            *self._cgroups.birth_files(self.name),
+        ]
         command += ["--", "sh", str(PACKAGE / "host_init.sh")]
         with os.fdopen(read_end) as answer:
             with log.open("wb") as errors, os.fdopen(write_end, "w") as said:
@@ -198,18 +211,36 @@ class Host:
                     timeout=_BOOT_SECONDS,
                     cwd="/",
                 )
-            line = answer.readline()  # not all of it: what is left in the machine's pid namespace keeps the pipe open
+            line = (
+                answer.readline()
+            )  # not all of it: what is left in the machine's pid namespace keeps the pipe open
         process = Process.of(int(line)) if line.strip() else None
         if process is None:
             raise HostError(f"the host {self.name} did not boot: {log.read_text().strip()[-500:]}", log=log)
         return process
 
     # ------------------------------------------------------------------------------------------ commands
-    def command(self, argv: Sequence[str], user: str = "root", env: Mapping[str, str] | None = None) -> list[str]:
+    def command(
+        self, argv: Sequence[str], user: str = "root", env: Mapping[str, str] | None = None
+    ) -> list[str]:
         """The machine's command line that runs `argv` in the host: clean environment, the user's groups and home."""
         variables = [f"{name}={value}" for name, value in {"LANG": "C.UTF-8", **(env or {})}.items()]
-        enter = ["sh", str(PACKAGE / "host_enter.sh"), str(self._need_pid()), *self._cgroups.entry_files(self.name), "--"]
-        root_home = ["/usr/bin/env", "-i", f"PATH={PATH}", "HOME=/root", "USER=root", "LOGNAME=root", "SHELL=/bin/bash"]
+        enter = [
+            "sh",
+            str(PACKAGE / "host_enter.sh"),
+            str(self._need_pid()),
+            *self._cgroups.entry_files(self.name),
+            "--",
+        ]
+        root_home = [
+            "/usr/bin/env",
+            "-i",
+            f"PATH={PATH}",
+            "HOME=/root",
+            "USER=root",
+            "LOGNAME=root",
+            "SHELL=/bin/bash",
+        ]
         program = ["/usr/bin/env", f"PATH={PATH}", *variables, *argv]
         if user == "root":
             return [*enter, *root_home, "/bin/sh", "-c", _AS_ROOT, "sh", *program]
@@ -238,7 +269,12 @@ class Host:
         return CompletedProcess(argv, done.returncode, out, err)
 
     def _run_bytes(
-        self, argv: Sequence[str], user: str, stdin: bytes | None, timeout: float, env: Mapping[str, str] | None
+        self,
+        argv: Sequence[str],
+        user: str,
+        stdin: bytes | None,
+        timeout: float,
+        env: Mapping[str, str] | None,
     ) -> CompletedProcess[bytes]:
         pipe = subprocess.PIPE
         with self.popen(*argv, user=user, env=env, stdin=pipe, stdout=pipe, stderr=pipe) as process:
@@ -278,7 +314,9 @@ class Host:
         if pid is None:
             return None
         try:
-            inner, started = (int(word) for word in Path(f"/proc/{pid}/root/run/bed/{name}.pid").read_text().split())
+            inner, started = (
+                int(word) for word in Path(f"/proc/{pid}/root/run/bed/{name}.pid").read_text().split()
+            )
         except (FileNotFoundError, ValueError):
             return None
         started -= boot_offset(pid)
@@ -314,7 +352,9 @@ class Host:
     def read(self, path: str) -> bytes:
         done = self._run_bytes(["cat", "--", path], "root", None, 60, None)
         if done.returncode != 0:
-            raise CommandError(self.name, ["cat", "--", path], done.returncode, "", done.stderr.decode(errors="replace"))
+            raise CommandError(
+                self.name, ["cat", "--", path], done.returncode, "", done.stderr.decode(errors="replace")
+            )
         return done.stdout
 
     def log_path(self, daemon: str) -> Path:

@@ -1,20 +1,18 @@
 """The Debian trees that hosts have as their read-only lower layer: what is in each, and building them once.
 
-A root is known by a hash of its recipe, built beside its place and renamed, so that a half-built one is never used.
+A root is known by a hash of its recipe; a half-built one is never used (build_cache.py).
 Which host has which root is the plan's; the writable layer above is host.py's.
 """
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import json
 import shutil
 import subprocess
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from redbox_bed.build_cache import ensure_built, key_of
 from redbox_bed.errors import BedError
 from redbox_bed.places import PACKAGE
 from redbox_bed.users import account_commands
@@ -26,6 +24,12 @@ if TYPE_CHECKING:
     from redbox_bed.places import Places
 
 BUILD_SECONDS = 1800
+# mmdebstrap mounts /proc, /sys and parts of /dev in the tree that it makes. With mounts and processes of its own a
+# build that dies with `up` leaves none of them behind, and what is left of the tree can be removed safely.
+_ISOLATED = (
+    "setpriv", "--pdeathsig", "KILL", "--",
+    "unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc", "--",
+)  # fmt: skip
 _RECIPES = PACKAGE / "recipes"
 
 _SLURM = (
@@ -46,32 +50,29 @@ _NODE = (
 
 @dataclass(frozen=True)
 class Recipe:
-    """All that decides what a root contains. `from_sid` are packages that the suite itself lacks."""
+    """All that decides what a root contains. `setup` runs inside it after the packages, with `files` beside it."""
 
     name: str
     suite: str
     packages: tuple[str, ...]
-    from_sid: tuple[str, ...]
     setup: str
     files: dict[str, str]
 
     @property
     def key(self) -> str:
-        text = json.dumps(asdict(self), sort_keys=True)
-        return f"{self.name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+        return f"{self.name}-{key_of(json.dumps(asdict(self), sort_keys=True))}"
 
 
 def _text(name: str) -> str:
     return (_RECIPES / name).read_text()
 
 
-def _slurm_recipe(release: str, suite: str) -> Recipe:
+def _slurm_recipe(release: str, suite: str, apptainer: str) -> Recipe:
     return Recipe(
         name=f"slurm-{release}",
         suite=suite,
         packages=_SLURM + _LOGIN + _MPI + _CONTAINERS,
-        from_sid=("apptainer",),
-        setup=account_commands() + _text("slurm.sh"),
+        setup=account_commands() + _text("sid.sh") + _text(apptainer) + _text("slurm.sh"),
         files={"pingpong.c": _text("pingpong.c")},
     )
 
@@ -79,10 +80,10 @@ def _slurm_recipe(release: str, suite: str) -> Recipe:
 def recipe(name: str) -> Recipe:
     """The recipe of a root by the name that the plan uses."""
     if name == "slurm-24.11":
-        return _slurm_recipe("24.11", "trixie")
+        return _slurm_recipe("24.11", "trixie", "apptainer.sh")
     if name == "slurm-22.05":
-        return _slurm_recipe("22.05", "bookworm")
-    return Recipe("node", "trixie", _NODE, (), _text("node.sh"), {})
+        return _slurm_recipe("22.05", "bookworm", "apptainer-own-libc.sh")
+    return Recipe("node", "trixie", _NODE, _text("node.sh"), {})
 
 
 def root_path(places: Places, name: str) -> Path:
@@ -95,38 +96,17 @@ def is_built(places: Places, name: str) -> bool:
 
 def ensure_root(places: Places, name: str) -> Path:
     """The finished root; built now if it is missing (a minute or two), or waited for if another process builds it."""
-    target = root_path(places, name)
-    if target.is_dir():
-        return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(target.parent / f"{name}.lock"):
-        if not target.is_dir():
-            _remove_unfinished(target.parent, name)
-            _build(recipe(name), target)
-    return target
+    return ensure_built(root_path(places, name), lambda unfinished: _build(recipe(name), unfinished))
 
 
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def _remove_unfinished(folder: Path, name: str) -> None:
-    for leftover in folder.glob(f"{name}-*.unfinished"):
-        shutil.rmtree(leftover)
-
-
-def _build(recipe: Recipe, target: Path) -> None:
-    unfinished = target.with_name(target.name + ".unfinished")
-    log = target.with_name(target.name + ".log")
+def _build(recipe: Recipe, tree: Path) -> None:
+    log = tree.with_suffix(".log")
     try:
         with log.open("wb") as output:
-            for argv, script in _steps(recipe, unfinished):
+            for argv in _steps(recipe, tree):
                 subprocess.run(
-                    argv,
-                    input=script.encode(),
+                    [*_ISOLATED, *argv],
+                    stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     check=True,
@@ -134,22 +114,20 @@ def _build(recipe: Recipe, target: Path) -> None:
                     cwd="/",
                 )
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        raise BedError(f"the root {recipe.name} (Debian {recipe.suite}) could not be built", log=log) from error
-    unfinished.rename(target)
+        raise BedError(
+            f"the root {recipe.name} (Debian {recipe.suite}) could not be built", log=log
+        ) from error
 
 
-def _steps(recipe: Recipe, tree: Path) -> Iterator[tuple[list[str], str]]:
-    """What is run, in turn: a command and its standard input."""
-    yield mmdebstrap_command(recipe, tree, machine_mirror(), machine_proxy()), ""
-    if recipe.from_sid:
-        yield ["chroot", str(tree), "sh", "-eu", "-s", "--", *recipe.from_sid], _text("sid.sh")
+def _steps(recipe: Recipe, tree: Path) -> Iterator[list[str]]:
+    """The commands that make the root, in turn."""
+    yield mmdebstrap_command(recipe, tree, machine_mirror(), machine_proxy())
     folder = tree / "tmp" / "setup"
     folder.mkdir()
-    for name, text in recipe.files.items():
+    for name, text in {**recipe.files, "setup.sh": recipe.setup}.items():
         (folder / name).write_text(text)
-    yield ["chroot", str(tree), "sh", "-eu", "-s", "--", "/tmp/setup"], recipe.setup
-    yield ["chroot", str(tree), "sh", "-c", "rm -rf /tmp/setup /var/cache/apt/archives/*.deb"], ""
+    yield ["chroot", str(tree), "sh", "-eux", "/tmp/setup/setup.sh", "/tmp/setup"]
+    yield ["chroot", str(tree), "sh", "-c", "rm -rf /tmp/setup /var/cache/apt/archives/*.deb"]
 
 
 def mmdebstrap_command(recipe: Recipe, tree: Path, mirror: str | None, proxy: str | None) -> list[str]:
@@ -170,7 +148,13 @@ def mmdebstrap_command(recipe: Recipe, tree: Path, mirror: str | None, proxy: st
 def machine_mirror() -> str | None:
     """The mirror that this machine's own apt uses, if the machine is a Debian; an Ubuntu's mirror has no Debian."""
     listing = subprocess.run(
-        ["apt-get", "indextargets", "--format", "$(REPO_URI) $(ORIGIN) $(LABEL) $(COMPONENT)", "Created-By: Packages"],
+        [
+            "apt-get",
+            "indextargets",
+            "--format",
+            "$(REPO_URI) $(ORIGIN) $(LABEL) $(COMPONENT)",
+            "Created-By: Packages",
+        ],
         capture_output=True,
         text=True,
         check=False,

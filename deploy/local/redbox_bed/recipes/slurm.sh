@@ -1,5 +1,7 @@
-# Runs inside a new Slurm root, after its packages; $1 is the folder with pingpong.c.
-set -eu
+# The last step of a new Slurm root; $1 is the folder with pingpong.c.
+
+# Apptainer is what `singularity` has become; Debian's package leaves that name out.
+[ -e /usr/bin/singularity ] || ln -s apptainer /usr/bin/singularity
 
 # MPI over the bed's one network, and a program to see it work.
 mpicc -O1 -o /usr/local/bin/pingpong "$1/pingpong.c"
@@ -20,4 +22,8 @@ innodb_flush_log_at_trx_commit=2
 C
 
 # Folders that are mounted over on each host.
-mkdir -p /.old /srv/home /var/spool/slurmctld /var/spool/slurmd /var/log/bed /var/lib/redbox
+mkdir -p /.old /srv/home /var/log/bed
+install -d -o slurm -g slurm /var/spool/slurmctld /var/lib/slurm
+install -d /var/spool/slurmd
+install -d -m 700 -o redbox -g redbox /var/lib/redbox
+rm -f /etc/munge/munge.key

@@ -1,0 +1,169 @@
+"""Brings a Slurm cluster's daemons up in the order in which they need each other, and says how they are.
+
+What runs where is in slurm_daemons.py, what they are configured with in slurm_conf.py and accounts.py.
+"""
+
+from __future__ import annotations
+
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from redbox_bed.accounts import sacctmgr_lines
+from redbox_bed.errors import DaemonError
+from redbox_bed.parts import PartStatus
+from redbox_bed.plan import SLURMRESTD_PORT
+from redbox_bed.slurm_daemons import (
+    MARIADBD,
+    MUNGED,
+    SLURMCTLD,
+    SLURMD,
+    SLURMDBD,
+    SLURMRESTD,
+    SSHD,
+    daemons_of,
+)
+from redbox_bed.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from redbox_bed.host import Daemon, Host
+    from redbox_bed.plan import SlurmCluster
+
+SLURMCTLD_PORT = 6817
+SLURMDBD_PORT = 6819
+SSH_PORT = 22
+_START_SECONDS = 60
+_NODES_SECONDS = 60
+_IN_SERVICE = frozenset(
+    {"idle", "mixed", "allocated", "completing", "drained", "draining", "planned", "reserved", "maint"}
+)
+
+
+class Slurm:
+    """One cluster on its hosts, which must be booted."""
+
+    def __init__(self, cluster: SlurmCluster, hosts: Mapping[str, Host]) -> None:
+        self.cluster = cluster
+        self._hosts = {name: hosts[name] for name in cluster.hosts}
+        self._controller = hosts[cluster.controller]
+        self._login = hosts[cluster.login]
+
+    def up(self) -> None:
+        with ThreadPoolExecutor(max_workers=len(self._hosts)) as pool:
+            list(pool.map(_ensure_munge, self._hosts.values()))
+        self._ensure_listening(self._login, SSHD, SSH_PORT)
+        if self.cluster.accounting:
+            self._ensure_accounting()
+        self._ensure_listening(self._controller, SLURMCTLD, SLURMCTLD_PORT)
+        for node in self.cluster.nodes:
+            self._hosts[node.name].ensure(SLURMD)
+        self._ensure_listening(self._controller, SLURMRESTD, SLURMRESTD_PORT)
+        self._ensure_nodes_in_service()
+
+    def status(self) -> list[PartStatus]:
+        return [
+            _daemon_status(host, daemon)
+            for host in self._hosts.values()
+            for daemon in daemons_of(self.cluster, host.spec)
+        ]
+
+    # ------------------------------------------------------------------------------------------ accounting
+    def _ensure_accounting(self) -> None:
+        if self._controller.ensure(MARIADBD):
+            _wait(self._controller, MARIADBD, lambda: self._answers("mariadb-admin", "ping"))
+            self._make_database_user()
+        self._ensure_listening(self._controller, SLURMDBD, SLURMDBD_PORT)
+        # Before slurmctld starts, so that its first contact with slurmdbd needs no retry.
+        known = self._controller.run("sacctmgr", "-nP", "list", "cluster", "format=cluster").stdout.split()
+        if self.cluster.name not in known:
+            for line in sacctmgr_lines(self.cluster.name):
+                self._controller.run("sacctmgr", "-iQ", *line.split())
+
+    def _make_database_user(self) -> None:
+        """The Unix user slurm, without a password."""
+        self._controller.run(
+            "mariadb",
+            "-e",
+            "create user if not exists slurm@localhost identified via unix_socket; "
+            "grant all on slurm_acct_db.* to slurm@localhost",
+        )
+
+    # ------------------------------------------------------------------------------------------ nodes
+    def _ensure_nodes_in_service(self) -> None:
+        """A node that slurmctld gave up while it was away comes back by itself only after two minutes: resume it."""
+        down = [name for name, state in self.node_states().items() if state == "down"]
+        if down:
+            self._controller.run("scontrol", "update", f"NodeName={','.join(down)}", "State=RESUME", check=False)
+        wait_until(
+            lambda: all(state in _IN_SERVICE for state in self.node_states().values()),
+            _NODES_SECONDS,
+            f"not all nodes of {self.cluster.name} came into service",
+            log=self._controller.log_path(SLURMCTLD.name),
+        )
+
+    def node_states(self) -> dict[str, str]:
+        """Each node's state; with a mark such as `*` where slurmctld has not heard from it."""
+        done = self._controller.run("sinfo", "-hN", "-o", "%N %T", check=False, timeout=30)
+        return parse_node_states(done.stdout)
+
+    # ------------------------------------------------------------------------------------------ daemons
+    def _ensure_listening(self, host: Host, daemon: Daemon, port: int) -> None:
+        if host.ensure(daemon):
+            _wait(host, daemon, lambda: _listens(host, port))
+
+    def _answers(self, *argv: str) -> bool:
+        return self._controller.run(*argv, check=False).returncode == 0
+
+
+def parse_node_states(text: str) -> dict[str, str]:
+    """From `sinfo -hN -o '%N %T'`: a node stands there once for each of its partitions."""
+    return dict(line.split(maxsplit=1) for line in text.splitlines() if " " in line)
+
+
+def listening_ports(table: str) -> set[int]:
+    """From the text of /proc/net/tcp: the ports in state LISTEN (0A)."""
+    rows = (line.split() for line in table.splitlines()[1:])
+    return {int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == "0A"}
+
+
+def _ensure_munge(host: Host) -> None:
+    if host.ensure(MUNGED):
+        _wait(host, MUNGED, lambda: _is_socket(host, "/run/munge/munge.socket.2"))
+
+
+def _wait(host: Host, daemon: Daemon, ready: Callable[[], bool]) -> None:
+    """Wait until a new daemon serves; one that has ended is not waited for."""
+    log = host.log_path(daemon.name)
+    ended = f"{daemon.name} on {host.name} ended as soon as it was started"
+
+    def ready_or_ended() -> bool:
+        if not host.running(daemon.name):
+            raise DaemonError(f"{ended}: {_last_line(log)}", log=log)
+        return ready()
+
+    wait_until(ready_or_ended, _START_SECONDS, f"{daemon.name} on {host.name} did not begin to serve", log=log)
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    return lines[-1].strip() if lines else "it said nothing"
+
+
+def _listens(host: Host, port: int) -> bool:
+    """Seen from outside: a connection would leave a complaint in the daemon's log."""
+    return any(port in listening_ports(Path(f"/proc/{host.pid()}/net/{table}").read_text()) for table in ("tcp",))
+
+
+def _is_socket(host: Host, path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(Path(f"/proc/{host.pid()}/root{path}").stat().st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def _daemon_status(host: Host, daemon: Daemon) -> PartStatus:
+    pid = host.daemon_pid(daemon.name)
+    return PartStatus(daemon.name, host.name, pid is not None, f"pid {pid}" if pid else "not running")

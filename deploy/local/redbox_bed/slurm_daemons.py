@@ -1,0 +1,46 @@
+"""Which daemons each Slurm host runs, and how each is started. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from redbox_bed.host import Daemon
+from redbox_bed.plan import SLURMRESTD_PORT, Role
+
+if TYPE_CHECKING:
+    from redbox_bed.plan import HostSpec, SlurmCluster
+
+# A munged that was killed leaves its socket behind, and the next one takes that for a running one.
+MUNGED = Daemon(
+    "munged",
+    (
+        "sh", "-ec",
+        "install -d -o munge -g munge -m 755 /run/munge; rm -f /run/munge/munge.socket.2; "
+        "exec setpriv --reuid=munge --regid=munge --clear-groups /usr/sbin/munged --foreground",
+    ),
+)  # fmt: skip
+SSHD = Daemon("sshd", ("/usr/sbin/sshd", "-D", "-e"))
+MARIADBD = Daemon(
+    "mariadbd",
+    ("sh", "-ec", "install -d -o mysql -g mysql /run/mysqld; exec /usr/sbin/mariadbd --user=mysql"),
+)
+SLURMDBD = Daemon("slurmdbd", ("/usr/sbin/slurmdbd", "-D"), user="slurm")
+SLURMCTLD = Daemon("slurmctld", ("/usr/sbin/slurmctld", "-D"))
+SLURMD = Daemon("slurmd", ("/usr/sbin/slurmd", "-D"))
+# It gives memory back to the system only from its one main arena: else each listing of 5,000 jobs costs 0.5 GB.
+SLURMRESTD = Daemon(
+    "slurmrestd",
+    ("/usr/sbin/slurmrestd", "-a", "rest_auth/jwt", f"0.0.0.0:{SLURMRESTD_PORT}"),
+    user="slurmrestd",
+    env={"MALLOC_ARENA_MAX": "1", "SLURM_JWT": "daemon"},
+)
+
+
+def daemons_of(cluster: SlurmCluster, spec: HostSpec) -> tuple[Daemon, ...]:
+    """A host's daemons in the order in which they need each other."""
+    if spec.role is Role.LOGIN:
+        return (MUNGED, SSHD)
+    if spec.role is Role.COMPUTE:
+        return (MUNGED, SLURMD)
+    database = (MARIADBD, SLURMDBD) if cluster.accounting else ()
+    return (MUNGED, *database, SLURMCTLD, SLURMRESTD)
