@@ -76,3 +76,12 @@ class Caller:
     def may(self, role: Role) -> bool:
         """Whether the caller has this role."""
         return role in self.roles
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A job, as its caller names it."""
+
+    caller: Caller
+    key: str
+    attempt: int = 1

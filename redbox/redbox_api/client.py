@@ -20,6 +20,7 @@ from pydantic import BaseModel
 from redbox_api.errors import Unreachable, refusal
 from redbox_api.models import (
     REVEAL_SECRETS,
+    Cancelled,
     Check,
     Cluster,
     FileList,
@@ -89,23 +90,14 @@ class RedboxClient:
 
     async def cancel_job(
         self, key: str, *, attempt: int = 1, all_attempts: bool = False, owner: OwnerRef | None = None
-    ) -> Job | None:
-        """Cancel; None where there never was such a job, and now never will be."""
+    ) -> list[Job]:
+        """Cancel. Raises NoSuchJob where there was none; a submit that comes later is refused then."""
         query = {"attempt": attempt, "allAttempts": str(all_attempts).lower(), **_owner(owner)}
-        body = await self._send("DELETE", f"/v1/jobs/{key}", query)
-        return Job.model_validate_json(body) if body else None
+        return (await self._ask(Cancelled, "DELETE", f"/v1/jobs/{key}", query)).items
 
-    async def act_on_job(
-        self,
-        key: str,
-        act: str,
-        *,
-        attempt: int = 1,
-        signal: str | None = None,
-        owner: OwnerRef | None = None,
-    ) -> Job:
+    async def act_on_job(self, key: str, act: str, *, attempt: int = 1, signal: str | None = None) -> Job:
         """Hold, release, requeue or signal."""
-        query = {"attempt": attempt, **_owner(owner)} | ({"signal": signal} if signal else {})
+        query: dict[str, Any] = {"attempt": attempt} | ({"signal": signal} if signal else {})
         return await self._ask(Job, "POST", f"/v1/jobs/{key}/{act}", query)
 
     async def list_jobs(self, **filters: str | int) -> AsyncIterator[JobList]:

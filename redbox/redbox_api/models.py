@@ -274,6 +274,12 @@ class Job(Answer):
     revision: str | None = None
 
 
+class Cancelled(Answer):
+    """The jobs that a DELETE cancelled."""
+
+    items: list[Job]
+
+
 class JobList(Answer):
     """A page of jobs; `revision` is where a watch that misses nothing begins."""
 

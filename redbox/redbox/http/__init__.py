@@ -1,1 +1,1 @@
-"""HTTP: routes, problems, streams. What is decided about jobs is decided in `jobs`, about callers in `callers`."""
+"""HTTP: routes, problems, streams. What is decided about jobs is decided in `jobs`, and so on."""

@@ -35,7 +35,7 @@ class Generation:
 
 def tail_hash(before: bytes) -> str:
     """Of the bytes that end at an offset; the agent makes the same of what is in the file."""
-    return hashlib.blake2b(before[-TAIL_BYTES:], digest_size=16).hexdigest() if before else ""
+    return hashlib.sha256(before[-TAIL_BYTES:]).hexdigest() if before else ""
 
 
 def resumed(text: str) -> Generation | None:

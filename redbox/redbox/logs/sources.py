@@ -54,7 +54,6 @@ class Piece:
     facts: Facts
     data: bytes
     another: bool
-    tail_hash: str  # of the 4 KiB that end where `data` ends
 
 
 class Files(Protocol):

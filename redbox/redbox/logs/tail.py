@@ -230,7 +230,7 @@ class Tail:
             self._newest = (self.shown, data[:length])
             self.shown += length
             self._tail = (self._tail + data[:length])[-TAIL_BYTES:]
-            self._tail_hash = tail_hash(self._tail)
+            self._tail_hash = tail_hash(self._tail) if len(self._tail) >= min(TAIL_BYTES, self.shown) else ""
             self._grew_at = now
         held_longer = self._nul_since if not length else None
         self._nul_since = None if length == len(data) else (held_longer or now)

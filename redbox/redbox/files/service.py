@@ -1,0 +1,137 @@
+"""Listing, downloading and staging files of a job, by the agent of its user.
+
+A path is taken relative to the job's working directory. Nothing is forbidden here: symbolic links and `..`
+lead where they lead, and the kernel decides what the user may open there.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import structlog
+
+from redbox.agents.agent import Agent
+from redbox.agents.answers import FileStatus, LeftOut, Match
+from redbox.agents.errors import RequestFailed, SystemFault
+from redbox.agents.pool import AgentPool
+from redbox.domain import Asked
+from redbox.jobs.errors import Forbidden, NoSuchJob, NotAcceptable
+from redbox.jobs.records import Record
+from redbox.jobs.service import Jobs
+from redbox_api.models import FileEntry, FileList
+
+MOST_FOUND = 10_000
+MOST_PATHS = 4_000
+UPLOAD_S = 3600.0
+log = structlog.get_logger(__name__)
+
+
+@dataclass
+class FilesOfJobs:
+    """What lies in jobs' working directories."""
+
+    jobs: Jobs
+    pool: AgentPool
+
+    async def find(self, asked: Asked, patterns: list[str]) -> FileList:
+        """What the globs find, by name."""
+        async with self._agent(asked) as (agent, directory):
+            matches = await agent.glob(directory, [_relative(one) for one in patterns], limit=MOST_FOUND)
+        items = sorted((_entry(match) for match in matches.found), key=lambda entry: entry.path)
+        return FileList(items=items, truncated=matches.truncated)
+
+    async def download(
+        self, asked: Asked, path: str, start: int, end: int | None
+    ) -> tuple[int, AsyncIterator[bytes]]:
+        """One regular file, as it is now; bytes that are appended meanwhile are not sent."""
+        async with self._agent(asked) as (agent, directory):
+            whole = posixpath.join(directory, path)
+            status = await agent.stat(whole)
+            if status.kind not in {"file", "null"}:
+                raise NotAcceptable(f"{path} is a {status.kind}: only files are downloaded, or use archive")
+            last = status.size if end is None else min(end, status.size)
+            return status.size, _bytes(agent, whole, start, max(0, last - start), status)
+
+    async def archive(self, asked: Asked, patterns: list[str]) -> AsyncIterator[bytes]:
+        """A tar of what the globs find, with names and modes; symbolic links stay links."""
+        async with self._agent(asked) as (agent, directory):
+            matches = await agent.glob(directory, [_relative(one) for one in patterns], limit=MOST_PATHS)
+            if matches.truncated:
+                raise NotAcceptable(f"the globs find more than {MOST_PATHS} paths; name a directory instead")
+            if not matches.found:
+                raise NoSuchJob("the globs find nothing in the job's working directory")
+            return _tar(agent, directory, [match.path for match in matches.found])
+
+    async def upload(self, asked: Asked, path: str, mode: int, pieces: AsyncIterator[bytes]) -> int:
+        """Whole under its name, or not at all."""
+        async with self._agent(asked) as (agent, directory):
+            whole = posixpath.join(directory, path)
+            if posixpath.dirname(path):
+                await agent.make_directory(posixpath.dirname(whole))
+            facts = await agent.write(whole, pieces, mode=mode, deadline=UPLOAD_S)
+            return facts.size
+
+    @asynccontextmanager
+    async def _agent(self, asked: Asked) -> AsyncIterator[tuple[Agent, str]]:
+        record = await self.jobs.locate(asked.caller, asked.key, asked.attempt)
+        directory = _directory_of(record)
+        agent = await self.pool.agent(record.user, "files")
+        try:
+            yield agent, directory
+        except SystemFault as fault:
+            if fault.is_missing:
+                raise NoSuchJob(f"{fault.path}: {fault.words}") from fault
+            raise Forbidden(f"{fault.path}: {fault.words}, as user {record.user.name}") from fault
+        except RequestFailed as error:
+            raise NotAcceptable(str(error)) from error
+
+
+def _directory_of(record: Record) -> str:
+    directory = record.seen.working_directory or record.working_directory
+    if not directory:
+        raise NoSuchJob("Slurm has not said yet where the job's working directory is")
+    return directory
+
+
+def _relative(pattern: str) -> str:
+    if pattern.startswith("/") or ".." in pattern.split("/"):
+        raise NotAcceptable(f"{pattern}: a glob begins in the job's working directory and stays there")
+    return pattern
+
+
+def _entry(match: Match) -> FileEntry:
+    kind = match.kind if match.kind in {"file", "directory", "symlink"} else "other"
+    return FileEntry.model_validate(
+        {
+            "path": match.path,
+            "size": match.size,
+            "mode": match.mode,
+            "modifiedAt": datetime.fromtimestamp(match.modified_ns / 1e9, UTC),
+            "kind": kind,
+        }
+    )
+
+
+async def _bytes(
+    agent: Agent, path: str, start: int, length: int, status: FileStatus
+) -> AsyncIterator[bytes]:
+    from_agent = agent.download(path, offset=start, limit=length)
+    async with aclosing(from_agent) as pieces:
+        async for piece in pieces:
+            yield piece
+            length -= len(piece)
+    if length:
+        raise RequestFailed(f"{path} was cut from its {status.size} bytes while it was read")
+
+
+async def _tar(agent: Agent, directory: str, paths: list[str]) -> AsyncIterator[bytes]:
+    async with aclosing(agent.tar(directory, paths)) as parts:
+        async for part in parts:
+            if isinstance(part, LeftOut):
+                log.warning("left out of a tar", path=part.path, why=part.why)
+            else:
+                yield part

@@ -1,0 +1,114 @@
+"""The application: its routes, and how each error of the parts below becomes a problem document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any
+
+import structlog
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from redbox.agents import errors as agent_errors
+from redbox.callers import errors as caller_errors
+from redbox.http import cluster_routes, file_routes, job_routes, log_routes, problems
+from redbox.http.requests_seen import Seen, request_id
+from redbox.http.services import Services
+from redbox.http.streaming import CallerLeft
+from redbox.jobs import errors as job_errors
+from redbox.logs import sources as log_errors
+from redbox.workload import WorkloadFault
+from redbox_api.models import Problem
+
+log = structlog.get_logger(__name__)
+CLIENT_CLOSED = 499  # nginx's number for it; nobody reads the answer, the log does
+
+Made = Callable[[Any], problems.ProblemError]
+
+
+def build_app(services: Services) -> FastAPI:
+    """Join the routes to the services."""
+    app = FastAPI(
+        title="red-box",
+        version=version("red-box"),
+        summary="Runs Slurm jobs for callers from Kubernetes, each as its own Unix user.",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/openapi.json",
+        responses={"default": {"model": Problem, "description": "A problem (RFC 9457)."}},
+    )
+    app.state.services = services
+    for module in (job_routes, log_routes, file_routes, cluster_routes):
+        app.include_router(module.router)
+    app.add_middleware(Seen, counter=services.metrics, body_limit=services.body_limit)
+    _translate_errors(app)
+    return app
+
+
+def _translate_errors(app: FastAPI) -> None:
+    for error, make in _MADE_FROM.items():
+        app.add_exception_handler(error, _handler(make))
+    app.add_exception_handler(CallerLeft, _left)
+
+
+def _handler(make: Made) -> Callable[[Request, Exception], Response]:
+    def answer(request: Request, error: Exception) -> Response:
+        problem = make(error)
+        if isinstance(problem, problems.Broken):
+            log.error("defect", path=request.url.path, request_id=request_id.get(), exc_info=error)
+        return problems.problem_response(problem, request_id.get())
+
+    return answer
+
+
+def _left(_: Request, __: Exception) -> Response:
+    return Response(status_code=CLIENT_CLOSED)
+
+
+def _plain(kind: type[problems.ProblemError]) -> Made:
+    """The error's own sentence in a problem of this kind."""
+    return lambda error: kind(str(error))
+
+
+def _later(kind: type[problems.ProblemError]) -> Made:
+    def make(error: Exception) -> problems.ProblemError:
+        after = getattr(error, "retry_after", None) or getattr(error, "retry_after_s", None)
+        return kind(str(error), retry_after=after or 2.0)
+
+    return make
+
+
+def _not_known(error: Exception) -> problems.ProblemError:
+    return problems.NotAuthenticated(str(error))
+
+
+def _broken(_: Exception) -> problems.ProblemError:
+    return problems.Broken("its log says more under this request id; nothing of your request was changed")
+
+
+_MADE_FROM: dict[type[Exception], Made] = {
+    HTTPException: problems.as_problem,
+    RequestValidationError: problems.unreadable,
+    caller_errors.Unauthenticated: _not_known,
+    caller_errors.NotMapped: _plain(problems.NotAllowed),
+    caller_errors.CannotTell: _later(problems.Unavailable),
+    job_errors.NoSuchJob: _plain(problems.NotFound),
+    job_errors.Forbidden: _plain(problems.NotAllowed),
+    job_errors.Conflict: _plain(problems.Taken),
+    job_errors.NotAcceptable: _plain(problems.NotAccepted),
+    job_errors.Busy: _later(problems.Unavailable),
+    job_errors.TooMany: _later(problems.TooMany),
+    job_errors.Gone: _plain(problems.TooOld),
+    job_errors.JournalError: _later(problems.Unavailable),
+    log_errors.NotThere: _plain(problems.NotFound),
+    log_errors.NotReadable: _plain(problems.NotAllowed),
+    log_errors.OutOfReach: _later(problems.Unavailable),
+    agent_errors.AgentRefused: _plain(problems.NotAllowed),
+    agent_errors.AgentError: _later(problems.Unavailable),
+    WorkloadFault: _later(problems.Unavailable),
+    Exception: _broken,
+}

@@ -1,0 +1,93 @@
+"""`/v1/jobs/{key}/files`: what lies in a job's working directory, read and written with its user's rights.
+
+Paths are relative to the working directory, or absolute; how far they reach is the kernel's to decide, since
+the agent that opens them is the user.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import AsyncExitStack
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request, Response
+
+from redbox.http.log_routes import OCTETS
+from redbox.http.problems import NotAccepted
+from redbox.http.services import AskedDep, ServicesDep
+from redbox.http.streaming import HeldStream
+from redbox_api.models import FileList
+
+TAR = "application/x-tar"
+ONE_RANGE = re.compile(r"bytes=(\d+)-(\d*)")
+router = APIRouter(tags=["files"])
+Globs = Annotated[
+    list[Annotated[str, Query(min_length=1, max_length=4096)]], Query(alias="glob", max_length=64)
+]
+
+
+@router.get("/v1/jobs/{key}/files", response_model_exclude_none=True)
+async def find(asked: AskedDep, services: ServicesDep, glob: Globs) -> FileList:
+    """List files by glob; `**` goes into directories."""
+    return await services.files.find(asked, glob)
+
+
+@router.get("/v1/jobs/{key}/archive", response_class=Response, responses={200: {"content": {TAR: {}}}})
+async def archive(asked: AskedDep, services: ServicesDep, glob: Globs) -> Response:
+    """Download what the globs find, as a tar with names and modes."""
+    async with AsyncExitStack() as held:
+        held.enter_context(services.streams.one_more(asked.caller))
+        pieces = await services.files.archive(asked, glob)
+        return HeldStream(held.pop_all(), pieces, media_type=TAR)
+    raise AssertionError
+
+
+@router.get(
+    "/v1/jobs/{key}/files/{path:path}",
+    response_class=Response,
+    responses={200: {"content": {OCTETS: {}}}, 206: {"description": "The part that was asked for."}},
+)
+async def download(
+    asked: AskedDep,
+    path: str,
+    services: ServicesDep,
+    range_: Annotated[str | None, Header(alias="Range", max_length=128)] = None,
+) -> Response:
+    """Download one file; a download that broke off goes on with a Range."""
+    start, end = _range(range_)
+    async with AsyncExitStack() as held:
+        held.enter_context(services.streams.one_more(asked.caller))
+        size, pieces = await services.files.download(asked, path, start, end)
+        last = size if end is None else min(end, size)
+        headers = {"Accept-Ranges": "bytes", "Content-Length": str(max(0, last - start))}
+        if range_ is None:
+            return HeldStream(held.pop_all(), pieces, media_type=OCTETS, headers=headers)
+        if start >= size:
+            status = HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
+            return Response(status_code=status, headers={"Content-Range": f"bytes */{size}"})
+        headers["Content-Range"] = f"bytes {start}-{last - 1}/{size}"
+        return HeldStream(held.pop_all(), pieces, media_type=OCTETS, headers=headers, status=206)
+    raise AssertionError
+
+
+def _range(header: str | None) -> tuple[int, int | None]:
+    if header is None:
+        return 0, None
+    found = ONE_RANGE.fullmatch(header.strip())
+    if not found:
+        raise NotAccepted(f"Range is {header!r}: one range from a first byte on is served, as bytes=100-")
+    return int(found[1]), int(found[2]) + 1 if found[2] else None
+
+
+@router.put("/v1/jobs/{key}/files/{path:path}", status_code=HTTPStatus.CREATED)
+async def upload(
+    asked: AskedDep,
+    path: str,
+    request: Request,
+    services: ServicesDep,
+    mode: Annotated[str, Query(pattern=r"^0?[0-7]{3}$", description="octal")] = "644",
+) -> dict[str, int]:
+    """Stage a file in: it appears whole under its name, or not at all."""
+    written = await services.files.upload(asked, path, int(mode, 8), request.stream())
+    return {"size": written}

@@ -1,0 +1,112 @@
+"""`/v1/jobs`: submit, look, list, watch, cancel, and act."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from http import HTTPStatus
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Response
+from pydantic import Field
+
+from redbox.http.problems import NotAccepted
+from redbox.http.services import AskedDep, CallerDep, OwnerDep, ServicesDep
+from redbox.http.streaming import HeldStream
+from redbox.jobs.pages import Filters
+from redbox.jobs.pages import Page as PageOfJobs
+from redbox.workload import Act
+from redbox_api.models import Cancelled, Check, Job, JobList, JobRequest, Phase, Request, WatchEvent
+
+NDJSON = "application/x-ndjson"
+router = APIRouter(tags=["jobs"])
+
+SignalName = Annotated[str | None, Query(pattern=r"^(SIG)?[A-Z0-9]{1,12}$|^[0-9]{1,2}$")]
+
+
+@router.put("/v1/jobs/{key}", response_model_exclude_none=True, responses={201: {"model": Job}})
+async def submit(asked: AskedDep, body: JobRequest, services: ServicesDep, response: Response) -> Job:
+    """Submit a job, or attach to the one that this key already is. Sending it again is always safe."""
+    job, created = await services.jobs.put(asked.caller, asked.key, asked.attempt, body)
+    response.status_code = HTTPStatus.CREATED if created else HTTPStatus.OK
+    return job
+
+
+@router.get("/v1/jobs/{key}", response_model_exclude_none=True)
+async def look(asked: AskedDep, services: ServicesDep, owner: OwnerDep) -> Job:
+    """Tell all that is known of a job; of an array also each task."""
+    return await services.jobs.get(asked.caller, asked.key, asked.attempt, owner)
+
+
+@router.delete("/v1/jobs/{key}", response_model_exclude_none=True)
+async def cancel(
+    asked: AskedDep,
+    services: ServicesDep,
+    owner: OwnerDep,
+    *,
+    all_attempts: Annotated[bool, Query(alias="allAttempts")] = False,
+) -> Cancelled:
+    """Cancel a job; where there is none (404), a submit that comes later is refused.
+
+    `allAttempts` cancels every attempt and refuses any further one.
+    """
+    attempt = None if all_attempts else asked.attempt
+    return Cancelled(items=list(await services.jobs.delete(asked.caller, asked.key, attempt, owner)))
+
+
+@router.post("/v1/jobs/{key}/{act}", response_model_exclude_none=True)
+async def act_on(
+    asked: AskedDep,
+    act: Literal["hold", "release", "requeue", "signal"],
+    services: ServicesDep,
+    signal: SignalName = None,
+) -> Job:
+    """Hold, release, requeue, or signal a job."""
+    if (act == "signal") != (signal is not None):
+        raise NotAccepted("signal, and nothing else, takes ?signal=NAME (TERM, USR1, 10)")
+    return await services.jobs.act(asked.caller, asked.key, asked.attempt, Act(act), signal=signal)
+
+
+class Page(Request):
+    """Which part of the list, or since when to watch."""
+
+    watch: bool = False
+    since: Annotated[str | None, Field(max_length=64)] = None
+    limit: Annotated[int, Field(ge=1, le=5000)] = 500
+    next: Annotated[str | None, Field(alias="continue", max_length=512)] = None
+    phase: tuple[Phase, ...] = ()
+    namespace: Annotated[str | None, Field(max_length=253)] = None
+    account: Annotated[str | None, Field(max_length=253)] = None
+
+
+@router.get(
+    "/v1/jobs",
+    response_model=JobList,
+    response_model_exclude_none=True,
+    responses={200: {"content": {NDJSON: {"schema": WatchEvent.model_json_schema()}}}},
+)
+async def list_or_watch(
+    caller: CallerDep,
+    services: ServicesDep,
+    page: Annotated[Page, Query()],
+) -> Response | JobList:
+    """List jobs page by page, or watch them: one JSON document a line, with bookmarks every 10 s."""
+    filters = Filters(phases=frozenset(page.phase) or None, namespace=page.namespace)
+    if not page.watch:
+        return await services.jobs.list(caller, filters, PageOfJobs(page.limit, page.next))
+    async with AsyncExitStack() as held:
+        held.enter_context(services.streams.one_more(caller))
+        events = services.jobs.watch(caller, page.since, filters)
+        return HeldStream(held.pop_all(), _lines(events), media_type=NDJSON)
+    raise AssertionError
+
+
+async def _lines(events: AsyncIterator[WatchEvent]) -> AsyncIterator[bytes]:
+    async for event in events:
+        yield event.model_dump_json(by_alias=True, exclude_none=True).encode() + b"\n"
+
+
+@router.post("/v1/check", response_model_exclude_none=True)
+async def check(body: JobRequest, caller: CallerDep, services: ServicesDep) -> Check:
+    """Ask Slurm whether it would take this, and when it would start; nothing is submitted."""
+    return await services.jobs.check(caller, body)

@@ -1,0 +1,127 @@
+"""What the routes stand on: made elsewhere and handed in, so that a test may hand in its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Annotated, Protocol
+
+from fastapi import Depends, Path
+from fastapi import Query as QueryParameter
+from starlette.requests import HTTPConnection, Request
+
+from redbox.domain import Asked, Caller, Owner
+from redbox.http.requests_seen import RequestCounter
+from redbox.http.stream_limits import StreamLimits
+from redbox.jobs.service import Jobs
+from redbox.logs.service import Answer, Query
+from redbox_api.models import KEY_PATTERN, FileList
+
+
+class Authenticator(Protocol):
+    """Proves who is at the other end."""
+
+    async def authenticate(self, connection: HTTPConnection) -> Caller:
+        """The caller; raises the errors of `callers`."""
+        ...
+
+
+class JobLogs(Protocol):
+    """Logs of a caller's jobs."""
+
+    def read(
+        self, asked: Asked, stream: str, task: int | None, query: Query
+    ) -> AbstractAsyncContextManager[Answer]:
+        """Where an answer begins, and its bytes."""
+        ...
+
+
+class JobFiles(Protocol):
+    """Files of a caller's jobs, in their working directories, with their users' rights."""
+
+    async def find(self, asked: Asked, patterns: list[str]) -> FileList:
+        """What the globs find."""
+        ...
+
+    async def download(
+        self, asked: Asked, path: str, start: int, end: int | None
+    ) -> tuple[int, AsyncIterator[bytes]]:
+        """One file's size, and its bytes from `start` up to and without `end`."""
+        ...
+
+    async def archive(self, asked: Asked, patterns: list[str]) -> AsyncIterator[bytes]:
+        """A tar of what the globs find."""
+        ...
+
+    async def upload(self, asked: Asked, path: str, mode: int, pieces: AsyncIterator[bytes]) -> int:
+        """Put a file there, whole or not at all; how many bytes it has."""
+        ...
+
+
+class Exposition(RequestCounter, Protocol):
+    """The metrics, as Prometheus reads them."""
+
+    def exposition(self) -> bytes:
+        """All of them, in text."""
+        ...
+
+
+class Readiness(Protocol):
+    """Whether work should be sent here."""
+
+    def unready(self) -> str | None:
+        """Why not, or None."""
+        ...
+
+
+@dataclass(frozen=True)
+class Services:
+    """All that the routes use."""
+
+    authenticator: Authenticator
+    jobs: Jobs
+    logs: JobLogs
+    files: JobFiles
+    metrics: Exposition
+    readiness: Readiness
+    streams: StreamLimits
+    body_limit: int = 8 << 20
+
+
+def services_of(request: Request) -> Services:
+    """Where the application keeps them."""
+    services: Services = request.app.state.services
+    return services
+
+
+async def caller_of(request: Request) -> Caller:
+    """Who asks; kept for the request, so that streams and limits need not ask again."""
+    services = services_of(request)
+    caller: Caller = await services.authenticator.authenticate(request)
+    request.state.caller = caller
+    return caller
+
+
+def owner_named(
+    caller: Annotated[Caller, Depends(caller_of)], namespace: str | None = None, account: str | None = None
+) -> Owner | None:
+    """Whom an operator means; everybody else means oneself, and `jobs` refuses the rest."""
+    if namespace is None and account is None:
+        return None
+    return Owner(caller.owner.cluster, namespace or "", account or "")
+
+
+Key = Annotated[str, Path(pattern=KEY_PATTERN, description="The caller's own name for the job.")]
+Attempt = Annotated[int, QueryParameter(ge=1, le=1_000_000)]
+
+
+def asked_of(caller: Annotated[Caller, Depends(caller_of)], key: Key, attempt: Attempt = 1) -> Asked:
+    """Which job the path and the query mean."""
+    return Asked(caller, key, attempt)
+
+
+AskedDep = Annotated[Asked, Depends(asked_of)]
+ServicesDep = Annotated[Services, Depends(services_of)]
+CallerDep = Annotated[Caller, Depends(caller_of)]
+OwnerDep = Annotated[Owner | None, Depends(owner_named)]

@@ -1,0 +1,104 @@
+"""The logs of a caller's jobs: which file that is, and where the job is in its life."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from redbox.agents.pool import AgentPool
+from redbox.domain import Asked, JobKey
+from redbox.jobs.errors import NotAcceptable
+from redbox.jobs.records import Record
+from redbox.jobs.service import Jobs
+from redbox.logs.by_agents import AgentFiles
+from redbox.logs.service import Answer, Logs, Query
+from redbox.logs.sources import Written
+from redbox.slurm.patterns import LogFacts, first_of, resolve
+from redbox_api.models import Phase
+
+UNDER_WAY = frozenset({Phase.RUNNING, Phase.SUSPENDED})
+
+
+@dataclass
+class JobLogReader:
+    """Reads logs as the jobs' users."""
+
+    jobs: Jobs
+    pool: AgentPool
+    logs: Logs
+
+    @asynccontextmanager
+    async def read(self, asked: Asked, stream: str, task: int | None, query: Query) -> AsyncIterator[Answer]:
+        """One stream of one job of this caller; of an array, of one task."""
+        record = await self.jobs.locate(asked.caller, asked.key, asked.attempt)
+        if record.seen.array_size and task is None:
+            raise NotAcceptable("This job is an array: say with ?task=N which task's log you want.")
+        source = RecordSource(self.jobs, record.key, stream, task)
+        if source.is_merged():
+            yield nothing_more()
+            return
+        name = (str(record.key), stream, str(task))
+        files = AgentFiles(self.pool, record.user)
+        async with self.logs.read(name, record.user, files, source, query) as answer:
+            yield answer
+
+
+@dataclass
+class RecordSource:
+    """A job's record as the logs see it."""
+
+    jobs: Jobs
+    key: JobKey
+    stream: str
+    task: int | None
+
+    def now(self) -> Written:
+        record = self.jobs.current(self.key)
+        if record is None:
+            return Written(path=None, run=0, writing=False, final=True)
+        started = record.final or record.phase in UNDER_WAY
+        return Written(
+            path=self._path(record, self.stream),
+            run=record.run if started else record.run - 1,
+            writing=record.phase in UNDER_WAY,
+            final=record.final,
+        )
+
+    async def changed(self, since: Written) -> Written:
+        while (now := self.now()) == since:
+            await self.jobs.next_change()
+        return now
+
+    def is_merged(self) -> bool:
+        """Both streams go to one file: it is read as stdout, and stderr has nothing of its own."""
+        record = self.jobs.current(self.key)
+        if record is None or self.stream != "stderr" or record.seen.stderr is None:
+            return False
+        return self._path(record, "stderr") == self._path(record, "stdout")
+
+    def _path(self, record: Record, stream: str) -> str | None:
+        pattern = record.seen.stderr if stream == "stderr" else record.seen.stdout
+        if pattern is None or self.task is None or record.job_id is None:
+            return pattern
+        facts = LogFacts(
+            job_id=record.job_id,
+            user=record.user.name,
+            name=record.seen.name or record.job_name,
+            working_directory=record.seen.working_directory or record.working_directory,
+            array_job_id=record.job_id,
+            array_task=self.task,
+            first_node=first_of(record.seen.nodes),
+        )
+        return resolve(pattern, facts)
+
+
+def nothing_more() -> Answer:
+    """There is no byte and there will be none."""
+
+    async def nothing() -> AsyncIterator[bytes]:
+        none: tuple[bytes, ...] = ()
+        for piece in none:
+            yield piece
+
+    return Answer("", 0, nothing(), nothing_more=True)
