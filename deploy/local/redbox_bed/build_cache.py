@@ -25,8 +25,9 @@ def key_of(*inputs: str | bytes) -> str:
 
 
 def contents_of(folder: Path, *patterns: str) -> bytes:
-    """All files below `folder` that match, each with its name, as one input of a key."""
-    files = sorted({file for pattern in patterns for file in folder.rglob(pattern) if file.is_file()})
+    """All files below `folder` that match, each with its name, as one input of a key; no compiled Python."""
+    matching = (file for pattern in patterns for file in folder.rglob(pattern) if file.is_file())
+    files = sorted({file for file in matching if "__pycache__" not in file.parts})
     return b"".join(f"{file.relative_to(folder)}\0".encode() + file.read_bytes() + b"\0" for file in files)
 
 

@@ -18,9 +18,10 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from redbox_bed.bed import Bed, PartStatus
+from redbox_bed.bed import Bed
 from redbox_bed.errors import BedError, NotPossibleError
 from redbox_bed.keeper import MACHINE
+from redbox_bed.parts import PartStatus
 from redbox_bed.places import PACKAGE, Places
 from redbox_bed.plan import Forward, Plan
 from redbox_bed.processes import Process

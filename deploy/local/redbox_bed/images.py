@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import platform
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from redbox_bed.build_cache import ensure_built, key_of
@@ -70,7 +70,7 @@ def import_missing(node: Host, images: Iterable[Image]) -> list[str]:
     present = present_images(node.run(*_ctr("images", "list"), timeout=60).stdout)
     missing = [image for image in images if present.get(image.name) != image_digest(image)]
     for image in missing:
-        _import(node, image)
+        _import(node, image, set(node.run(*_ctr("content", "list", "--quiet")).stdout.split()))
     return [image.name for image in missing]
 
 
@@ -80,13 +80,13 @@ def present_images(listing: str) -> dict[str, str]:
     return {row[0]: row[2] for row in rows if len(row) > 2}  # noqa: PLR2004
 
 
-def _import(node: Host, image: Image) -> None:
+def _import(node: Host, image: Image, present: Collection[str]) -> None:
     command = _ctr("images", "import", "-")
     pipe = subprocess.PIPE
     with node.popen(*command, stdin=pipe, stdout=subprocess.DEVNULL, stderr=pipe) as importing:
         try:
             if importing.stdin is not None:
-                write_archive(image, importing.stdin)
+                write_archive(image, importing.stdin, present)
         except BrokenPipeError:
             pass  # it ended early, and says why
         _, said = importing.communicate(timeout=_IMPORT_SECONDS)

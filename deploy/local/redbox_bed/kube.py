@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from redbox_bed import kube_existing
-from redbox_bed.bed import Bed, PartStatus
+from redbox_bed.bed import Bed
 from redbox_bed.host import CACHE
+from redbox_bed.image_layers import project_images
 from redbox_bed.images import busybox_image, pause_image
 from redbox_bed.kube_build import ensure_programs
 from redbox_bed.kube_conf import AUTHORITIES, Machine, control_plane_host, identities, kubeconfig
@@ -22,6 +23,7 @@ from redbox_bed.kube_control_plane import control_plane
 from redbox_bed.kube_hosts import start_control_plane, start_node, wait_for_nodes
 from redbox_bed.kube_node import node
 from redbox_bed.oci import Image
+from redbox_bed.parts import PartStatus
 from redbox_bed.pki import ensure_pki
 from redbox_bed.plan import Role, Source
 from redbox_bed.progress import Progress
@@ -47,8 +49,8 @@ def prepare(bed: Bed, progress: Progress) -> Prepared:
     with progress.step("Kubernetes' programs"):
         programs = ensure_programs(bed.places, progress)
     with progress.step("images"):
-        images = (pause_image(bed.places, programs), busybox_image(bed.places))
-    return Prepared(programs, images)
+        ours = project_images(bed.places, progress)
+        return Prepared(programs, (pause_image(bed.places, programs), busybox_image(bed.places), *ours))
 
 
 def up(bed: Bed, progress: Progress) -> None:

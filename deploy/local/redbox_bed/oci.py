@@ -10,7 +10,7 @@ import hashlib
 import io
 import json
 import tarfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -65,14 +65,19 @@ def write_layer(target: Path, tree: Path | None = None, entries: Iterable[Entry]
             info = tarfile.TarInfo(entry.path.lstrip("/"))
             info.size, info.mode = len(entry.content), entry.mode
             archive.addfile(_stamped(info), io.BytesIO(entry.content))
+    with target.open("rb") as content:
+        digest = hashlib.file_digest(content, "sha256").hexdigest()
+    _digest_file(target).write_text(f"sha256:{digest}")
     return read_layer(target)
 
 
 def read_layer(file: Path) -> Layer:
     """A layer that was written before."""
-    with file.open("rb") as content:
-        digest = hashlib.file_digest(content, "sha256").hexdigest()
-    return Layer(file, f"sha256:{digest}", file.stat().st_size)
+    return Layer(file, _digest_file(file).read_text(), file.stat().st_size)
+
+
+def _digest_file(layer: Path) -> Path:
+    return layer.with_name(layer.name + ".digest")
 
 
 def _add_tree(archive: tarfile.TarFile, tree: Path) -> None:
@@ -139,8 +144,8 @@ def image_digest(image: Image) -> str:
     return _digest(image_manifest(image))
 
 
-def write_archive(image: Image, output: IO[bytes]) -> None:
-    """The image as one stream; layers are copied in pieces, so that size costs no memory."""
+def write_archive(image: Image, output: IO[bytes], present: Collection[str] = ()) -> None:
+    """The image as one stream, without the layers whose digests the receiver has; size costs no memory."""
     manifest, config = image_manifest(image), image_config(image)
     tag = image.name.rpartition(":")[2]
     annotations = {"io.containerd.image.name": image.name, "org.opencontainers.image.ref.name": tag}
@@ -151,8 +156,9 @@ def write_archive(image: Image, output: IO[bytes]) -> None:
         _add_bytes(archive, "index.json", index)
         for blob in (manifest, config):
             _add_bytes(archive, _blob_path(_digest(blob)), blob)
-        for layer in {layer.digest: layer for layer in image.layers}.values():
-            _add_layer(archive, layer)
+        for layer in image.layers:
+            if layer.digest not in present:
+                _add_layer(archive, layer)
 
 
 def _add_bytes(archive: tarfile.TarFile, path: str, content: bytes) -> None:
