@@ -1,1 +1,1 @@
-"""Acting as a user: one agent per active user, started through sudo, ssh or as oneself, spoken to in frames."""
+"""Acting as users: one agent for each who is active, started by sudo, ssh or as oneself."""

@@ -1,14 +1,14 @@
 """What a user's agent can be asked: each operation with its types, its deadline and its bounds.
 
-Ask the pool for the agent anew for each piece of work: one that is idle is let go. An operation that sends more than
-it was asked for, or answers nonsense, is the end of that agent.
+Ask the pool for the agent anew for each piece of work: one that is idle is let go. An operation that sends
+more than it was asked for, or answers nonsense, is the end of that agent.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from redbox.agents.answers import (
@@ -46,7 +46,14 @@ def read_arguments(
     path: str, offset: int, limit: int, expect: Expected | None, *, tail: bool, reuse_s: float
 ) -> dict[str, Any]:
     expected = expect and {"device": expect.device, "inode": expect.inode, "tail": expect.tail}
-    return {"path": path, "offset": offset, "limit": limit, "expect": expected, "tail": tail, "reuse_s": reuse_s}
+    return {
+        "path": path,
+        "offset": offset,
+        "limit": limit,
+        "expect": expected,
+        "tail": tail,
+        "reuse_s": reuse_s,
+    }
 
 
 class Agent:
@@ -76,12 +83,14 @@ class Agent:
         """Run a command to its end.
 
         `argv[0]` is absolute, or the bare name of a tool that the agent finds in its administrator's list of
-        directories. `env` is the whole environment, laid over HOME, USER, LOGNAME, SHELL, PATH and LANG of the account
-        with `account_env`; without `env` these are all. `cwd` is / where none is given. Each name in `inherit` is
-        replaced in `argv` by the number of a descriptor from which the command reads these bytes.
+        directories. `env` is the whole environment, laid over HOME, USER, LOGNAME, SHELL, PATH and LANG of
+        the account with `account_env`; without `env` these are all. `cwd` is / where none is given. Each name
+        in `inherit` is replaced in `argv` by the number of a descriptor from which the command reads these
+        bytes.
 
-        On the deadline the command is killed and `timed_out` is true. With `keep`, an identity that is used once,
-        it is not: `Detached` is raised, and `recall` tells what became of it for a day, to other servers too.
+        On the deadline the command is killed and `timed_out` is true. With `keep`, an identity that is used
+        once, it is not: `Detached` is raised, and `recall` tells what became of it for a day, to other
+        servers too.
         """
         blobs = dict(inherit or {})
         arguments = {
@@ -133,8 +142,9 @@ class Agent:
     ) -> Piece:
         """Read up to `limit` bytes from `offset` (negative: that many before the end), with the file's facts.
 
-        With `expect`, only from that same file: otherwise nothing is read and `same` is False, as it is when the
-        file has become shorter than `offset`. A file that was opened less than `reuse_s` ago is not opened again.
+        With `expect`, only from that same file: otherwise nothing is read and `same` is False, as it is when
+        the file has become shorter than `offset`. A file that was opened less than `reuse_s` ago is not
+        opened again.
         """
         limit = min(limit, MAX_PIECE)
         arguments = read_arguments(path, offset, limit, expect, tail=tail, reuse_s=reuse_s)
@@ -142,7 +152,7 @@ class Agent:
             data = await collect_data(stream, limit)
             return read_piece(stream.result, data)
 
-    async def download(
+    def download(
         self,
         path: str,
         *,
@@ -150,40 +160,33 @@ class Agent:
         limit: int = 2**62,
         expect: Expected | None = None,
         silence_s: float = FILE_S,
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         """Read as a stream, as fast as it is consumed (use `contextlib.aclosing`)."""
         arguments = read_arguments(path, offset, limit, expect, tail=False, reuse_s=0.0)
         errand = Errand(f"read {path}", safe=True)
-        async with aclosing(self._parts("read", errand, arguments, read_data, silence_s)) as parts:
-            async for part in parts:
-                yield part
+        return self._parts("read", errand, arguments, read_data, silence_s)
 
-    async def tar(
+    def tar(
         self, directory: str, paths: Sequence[str], *, dereference: bool = False, silence_s: float = FILE_S
-    ) -> AsyncIterator[bytes | LeftOut]:
+    ) -> AsyncGenerator[bytes | LeftOut, None]:
         """Make a tar of paths relative to the directory, as a stream (use `contextlib.aclosing`)."""
         arguments = {"directory": directory, "paths": list(paths), "dereference": dereference}
         errand = Errand(f"tar {directory}", safe=True)
-        async with aclosing(self._parts("tar", errand, arguments, read_tar_part, silence_s)) as parts:
-            async for part in parts:
-                yield part
+        return self._parts("tar", errand, arguments, read_tar_part, silence_s)
 
     async def glob(
         self, directory: str, patterns: Sequence[str], *, limit: int = 10_000, deadline: float = FILE_S
     ) -> Matches:
-        """Find what matches below a directory; `**` goes through directories; what begins with a dot is asked for by name."""
+        """Find what matches below a directory; `**` goes through directories; dot files are asked for."""
         arguments = {"directory": directory, "patterns": list(patterns), "limit": limit}
         async with self._ask("glob", Errand(f"glob {directory}", safe=True), arguments, deadline) as stream:
-            found = [
-                Match(**read_facts(f.header), path=read_text(f.header, "path"))
-                async for f in bounded(stream, limit)
-            ]
-            return Matches(tuple(found), read_flag(stream.result, "truncated"))
+            found = await collect_matches(stream, limit)
+            return Matches(found, read_flag(stream.result, "truncated"))
 
     async def make_directory(
         self, path: str, *, mode: int = 0o777, parents: bool = True, deadline: float = FILE_S
     ) -> tuple[FileFacts, bool]:
-        """Make a directory unless it is there; returns its facts and whether it was made. The umask is the account's."""
+        """Make a directory unless it is there; return its facts and whether it was made."""
         arguments = {"path": path, "mode": mode, "parents": parents}
         async with self._ask(
             "make_directory", Errand(f"make {path}", safe=True), arguments, deadline
@@ -200,7 +203,7 @@ class Agent:
     async def write(
         self, path: str, chunks: AsyncIterable[bytes] | bytes, *, mode: int = 0o644, deadline: float = FILE_S
     ) -> FileFacts:
-        """Write a file anew: complete and on the disk, or not at all. A symbolic link of that name is replaced."""
+        """Write a file anew: whole and on the disk, or not at all. A link of that name is replaced."""
         arguments = {"path": path, "mode": mode}
         async with self._ask("write", Errand(f"write {path}", safe=True), arguments, deadline) as stream:
             await stream.send_all(just(chunks) if isinstance(chunks, bytes) else chunks)
@@ -211,9 +214,10 @@ class Agent:
         self, operation: str, errand: Errand, arguments: Mapping[str, Any], deadline: float
     ) -> AsyncIterator[Stream]:
         try:
-            async with asyncio.timeout(deadline), self._connection.request(
-                operation, errand, arguments
-            ) as stream:
+            async with (
+                asyncio.timeout(deadline),
+                self._connection.request(operation, errand, arguments) as stream,
+            ):
                 yield stream
         except TimeoutError:
             raise self._silent(f"no answer within {deadline:g} s to {errand.doing}", errand) from None
@@ -227,7 +231,7 @@ class Agent:
         arguments: Mapping[str, Any],
         read_part: Callable[[Frame], Part],
         silence_s: float,
-    ) -> AsyncIterator[Part]:
+    ) -> AsyncGenerator[Part, None]:
         """Yield the parts of an answer of any length, each of which comes within `silence_s`."""
         async with self._connection.request(operation, errand, arguments) as stream:
             while True:

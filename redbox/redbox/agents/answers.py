@@ -1,4 +1,4 @@
-"""What agents answer, checked: each value has the type and the bounds that it must have, or the peer is no agent."""
+"""What agents answer, checked: each value is of its type and within its bounds, or the peer is no agent."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ class LeftOut:
 class Piece:
     """Bytes of a file and the facts of the file that they were read from.
 
-    `same` is False when it was not the file that was expected: then nothing was read. `tail` is the hash by which
-    the place after `data` is known again. `open_s` says how long ago the file was opened.
+    `same` is False when it was not the file that was expected: then nothing was read. `tail` is the hash by
+    which the place after `data` is known again. `open_s` says how long ago the file was opened.
     """
 
     data: bytes
@@ -126,7 +126,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The file that a reader was reading, and the hash of the 4 KiB before its offset ("": do not compare)."""
+    """The file that was being read, and the hash of the 4 KiB before the offset ("": do not compare)."""
 
     device: int
     inode: int
@@ -166,7 +166,15 @@ def read_hello(frame: Frame) -> Hello:
         raise FrameError("the first frame is no hello")
     numbers = {name: read_integer(frame.header, name) for name in ("protocol", "uid", "pid")}
     texts = {name: read_text(frame.header, name) for name in ("user", "home", "host", "python")}
-    return Hello(**numbers, **texts)
+    return Hello(
+        protocol=numbers["protocol"],
+        uid=numbers["uid"],
+        user=texts["user"],
+        home=texts["home"],
+        host=texts["host"],
+        pid=numbers["pid"],
+        python=texts["python"],
+    )
 
 
 def read_failure(header: Mapping[str, Any]) -> AgentError:

@@ -1,8 +1,9 @@
 """One agent process and the requests that are under way in it.
 
-Matches answers to requests, grants and counts credit, and declares the agent dead as soon as it ends, breaks the
-protocol or does not answer a ping. A peer can send only what was paid for by credit, so it cannot fill memory, and
-what it may send without being asked is nothing. Who starts processes, and for whom, is the pool's matter.
+Matches answers to requests, grants and counts credit, and declares the agent dead as soon as it ends, breaks
+the protocol or does not answer a ping. A peer can send only what was paid for by credit, so it cannot fill
+memory, and what it may send without being asked is nothing. Who starts processes, and for whom, is the pool's
+matter.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class Errand:
 
 
 class Stream:
-    """One request under way, as its caller sees it. Iterate for DATA and EVENT frames; `result` is there after them."""
+    """One request under way, as its caller sees it: iterate for DATA and EVENT frames, then read `result`."""
 
     def __init__(self, number: int, errand: Errand, connection: Connection) -> None:
         self.number = number
@@ -248,7 +249,7 @@ class Connection:
                 self.die(f"it did not answer a ping within {PONG_S:.0f} s")
 
     def die(self, reason: str) -> AgentError:
-        """Declare it dead: each request under way fails, and the process is ended as far as that is possible."""
+        """Declare it dead: each request under way fails, and the process is ended if that is possible."""
         if self.dead is None:
             self.dead = reason
             for stream in self._streams.values():
@@ -274,7 +275,7 @@ class Connection:
     async def write(
         self, kind: Kind, number: int, header: Mapping[str, Any] | None = None, payload: bytes = b""
     ) -> None:
-        """Write a frame of a request; once the agent is dead its stream has failed, and says so to its reader."""
+        """Write a frame of a request; of a dead agent the stream has failed, and says so to its reader."""
         if self.dead is not None:
             return
         try:

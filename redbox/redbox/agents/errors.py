@@ -42,7 +42,7 @@ class AgentRefused(AgentError):
 
 
 class AgentDied(AgentError):
-    """The agent is gone; `retry` says whether what it was doing changes nothing and may simply be asked again."""
+    """The agent is gone; `retry`: what it was doing changes nothing, and may simply be asked again."""
 
     def __init__(self, detail: str, *, doing: str, retry: bool) -> None:
         super().__init__(detail)
@@ -60,7 +60,7 @@ class AgentSilent(AgentError):
 
 
 class Detached(AgentError):
-    """A kept command was not at its end within the caller's deadline: it goes on, and `recall(keep)` tells its outcome."""
+    """A kept command has not ended in its caller's time: it goes on, and `recall` tells its outcome."""
 
     def __init__(self, keep: str) -> None:
         super().__init__(f"{keep} goes on without its caller")

@@ -1,7 +1,8 @@
 """Frames as the server writes them and reads them from a peer that it does not trust.
 
 Pure: bytes in, frames out. Whatever comes, a decoder holds no more than one frame, and raises FrameError for
-anything that an agent would not send; only words are checked here, whether they are due is the connection's matter.
+anything that an agent would not send; only words are checked here, whether they are due is the connection's
+matter.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Every agent process of this server: started when needed, shared, replaced when dead, let go when idle.
 
-There is one for each active user and role, so that a file server that hangs never stands before scancel. No user has
-more than two processes, ended ones that are not reaped included: a user who stops or traces agents gets
-AgentUnavailable, and nobody else notices. How one is started, and how a start fails, is in `starting`.
+There is one for each active user and role, so that a file server that hangs never stands before scancel. No
+user has more than two processes, ended ones that are not reaped included: a user who stops or traces agents
+gets AgentUnavailable, and nobody else notices. How one is started, and how a start fails, is in `starting`.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class AgentPool:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         """Let all agents leave, and wait a little for them: what is kept goes on without the server."""
         self._is_open = False
@@ -89,7 +89,7 @@ class AgentPool:
         await self._wait_until_reaped()
         for task in self._tasks:
             task.cancel()
-        await self._group.__aexit__(kind, error, trace)
+        await self._group.__aexit__(None, None, None)  # what was raised in the block is passed on as it is
 
     async def agent(self, user: UnixUser, role: AgentRole = "commands") -> Agent:
         """Return the user's agent, started if there is none. Raises AgentUnavailable or AgentRefused."""

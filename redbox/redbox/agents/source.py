@@ -1,7 +1,7 @@
 """The agent as one file: the modules of `program`, joined.
 
-Deterministic, so that what is installed can be compared with what this server would install. The order is that of
-their imports; imports of one another are left out, everything else is copied as it stands.
+Deterministic, so that what is installed can be compared with what this server would install. The order is
+that of their imports; imports of one another are left out, everything else is copied as it stands.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ INTERNAL = "redbox.agents.program."
 HEAD = '''#!/usr/bin/python3 -IS
 """Red Box's agent: acts for red-box as the user that it runs as.
 
-Made from redbox/agents/program by `redbox.agents.source`. Python 3.6 or newer, standard library only. It takes no
-arguments and speaks frames on stdin and stdout.
+Made from redbox/agents/program by `redbox.agents.source`. Python 3.6 or newer, standard library only. It
+takes no arguments and speaks frames on stdin and stdout.
 """
 '''
 
@@ -34,7 +34,7 @@ def agent_source() -> bytes:
 
 
 def join_modules(texts: dict[str, str]) -> str:
-    """Join modules, each of which may import those before it by `from redbox.agents.program.X import name`."""
+    """Join modules, each of which imports from those before it only, name by name."""
     imports: set[str] = set()
     bodies: list[str] = []
     owners: dict[str, str] = {}
@@ -69,7 +69,7 @@ def _is_internal(node: ast.stmt) -> bool:
 def _outer_imports(tree: ast.Module) -> Iterator[str]:
     for node in tree.body:
         if isinstance(node, ast.Import | ast.ImportFrom) and not _is_internal(node):
-            yield from ast.unparse(node).splitlines()
+            yield ast.unparse(node)
 
 
 def _banner(name: str, tree: ast.Module) -> str:

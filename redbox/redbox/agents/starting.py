@@ -32,24 +32,30 @@ class Launcher:
             async with asyncio.timeout(self._start_s):
                 return await self._transport.start(user)
         except TimeoutError:
-            raise AgentUnavailable(f"no agent for {user.name} was started within {self._start_s:g} s") from None
+            raise AgentUnavailable(
+                f"no agent for {user.name} was started within {self._start_s:g} s"
+            ) from None
         except OSError as error:
             raise AgentUnavailable(f"no agent for {user.name} could be started: {error}") from error
 
     async def greet(self, user: UnixUser, process: AgentProcess) -> tuple[Connection, Hello]:
-        """Speak to the process; raises AgentError when it is no agent of this user's, and has it ended then."""
+        """Speak to the process; raises AgentError, and has it ended, when it is no agent of this user's."""
         connection = Connection(process)
         try:
             async with asyncio.timeout(self._start_s):
                 hello = await connection.greet()
             if hello.uid != user.uid:
-                raise AgentRefused(f"the agent of {user.name} runs as uid {hello.uid}, not {user.uid}: check the accounts")
+                raise AgentRefused(
+                    f"the agent of {user.name} runs as uid {hello.uid}, not {user.uid}: check the accounts"
+                )
         except AgentError:
             process.kill()
             raise
         except TimeoutError:
             process.kill()
-            raise AgentUnavailable(f"the agent of {user.name} said nothing within {self._start_s:g} s") from None
+            raise AgentUnavailable(
+                f"the agent of {user.name} said nothing within {self._start_s:g} s"
+            ) from None
         except (FrameError, OSError) as error:
             raise await self._explain(user, process, error) from error
         return connection, hello

@@ -1,4 +1,4 @@
-"""Agents for tests: `self` where the tests run as a user, and as an unprivileged one where they run as root."""
+"""Real agents for tests: of the user who runs the tests, and of an unprivileged one if that is root."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ class LaunchedTransport:
         self.preamble = bootstrap_preamble() if preamble is None else preamble
         self.started: list[ChildProcess] = []
 
+    def argv(self, user: UnixUser) -> list[str]:
+        drop = ["/usr/bin/setpriv", f"--reuid={user.uid}", f"--regid={user.uid}", "--clear-groups", "--"]
+        return [*(drop if os.geteuid() == 0 else []), self.python, *ARGV[1:]]
+
     async def start(self, user: UnixUser) -> AgentProcess:
-        argv = (self.python, *ARGV[1:])
-        if os.geteuid() == 0:
-            argv = ("/usr/bin/setpriv", f"--reuid={user.uid}", f"--regid={user.uid}", "--clear-groups", "--", *argv)
-        self.started.append(await ChildProcess.start(argv, preamble=self.preamble))
+        self.started.append(await ChildProcess.start(self.argv(user), preamble=self.preamble))
         return self.started[-1]
 
-    def is_refusal(self, status: int | None, words: str) -> bool:
+    def is_refusal(self, status: int | None, words: str) -> bool:  # noqa: ARG002
         return is_agents_refusal(status)
 
     def end_all(self) -> None:

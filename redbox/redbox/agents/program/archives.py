@@ -1,7 +1,7 @@
 """A tar of files and directories, made while it is sent: never held in memory, never written to disk.
 
-Files change while they are read: one that shrinks is filled up with zeros, one that grows is cut at the size in its
-header, one that vanished is left out, and each of these is told in an event.
+Files change while they are read: one that shrinks is filled up with zeros, one that grows is cut at the size
+in its header, one that vanished is left out, and each of these is told in an event.
 """
 
 import os
@@ -18,9 +18,9 @@ def make_tar(stream: Stream) -> Dict[str, Any]:
     """Send the named paths, relative to the directory, directories with all that is in them."""
     base = path_bytes(stream.request["directory"])
     os.stat(base)
-    outlet = Outlet(stream)
+    outlet: Any = Outlet(stream)  # all that tarfile asks of it is write()
     count = 0
-    archive = tarfile.open(
+    archive = tarfile.open(  # noqa: SIM115 # entered below
         fileobj=outlet,
         mode="w|",
         format=tarfile.PAX_FORMAT,
@@ -55,7 +55,11 @@ class Padded:
         self.shrank = False
 
     def read(self, count: int) -> bytes:
-        data = b"" if self.shrank else os.read(self._descriptor, count)
+        # Once the header is out, a file that cannot be read on must not end the archive.
+        try:
+            data = b"" if self.shrank else os.read(self._descriptor, count)
+        except OSError:
+            data = b""
         self.shrank = self.shrank or not data
         return data or bytes(count)
 
@@ -84,16 +88,14 @@ def describe_member(relative: bytes, status: os.stat_result) -> tarfile.TarInfo:
 
 def add_member(archive: tarfile.TarFile, base: bytes, relative: bytes, stream: Stream) -> bool:
     try:
-        path, status = find_member(base, relative, stream.request["dereference"])
+        path, status = find_member(base, relative, dereference=bool(stream.request["dereference"]))
         member = describe_member(relative, status)
-        if stat.S_ISREG(status.st_mode):
-            return add_file(archive, member, path, stream)
         if stat.S_ISDIR(status.st_mode):
             member.type = tarfile.DIRTYPE
         elif stat.S_ISLNK(status.st_mode):
             member.type, member.linkname = tarfile.SYMTYPE, path_text(os.readlink(path))
         else:
-            raise OSError(22, "not a file, directory or symbolic link", path)
+            return add_file(archive, member, path, stream)
     except OSError as error:
         stream.send_event({"path": path_text(relative), "message": error.strerror or str(error)})
         return False
@@ -101,7 +103,7 @@ def add_member(archive: tarfile.TarFile, base: bytes, relative: bytes, stream: S
     return True
 
 
-def find_member(base: bytes, relative: bytes, dereference: bool) -> Tuple[bytes, os.stat_result]:
+def find_member(base: bytes, relative: bytes, *, dereference: bool) -> Tuple[bytes, os.stat_result]:
     path = os.path.join(base, relative)
     return path, os.stat(path) if dereference else os.lstat(path)
 

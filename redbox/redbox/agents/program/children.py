@@ -1,7 +1,7 @@
 """Commands: a child in a session of its own, its input and secrets in unlinked files, its output bounded.
 
-Nothing of a request reaches a shell, and nothing but argv is visible to others. A child ends with its deadline or
-with its request, all processes of its session with it, unless it is kept.
+Nothing of a request reaches a shell, and nothing but argv is visible to others. A child ends with its
+deadline or with its request, all processes of its session with it, unless it is kept.
 """
 
 import os
@@ -20,6 +20,7 @@ from redbox.agents.program.wire import CHUNK
 
 KEPT_LIMIT_S = 120.0
 KEPT_OUTPUT = 64 * 1024  # of each output; a submit says its id, or why not
+MEMORY = "/dev/shm"  # noqa: S108 # what is made there has no name
 MAX_INPUT = 64 * 1024 * 1024
 ORPHANS_S = 1.0  # how long the output of an ended child is awaited while others hold its pipes
 
@@ -52,7 +53,7 @@ def find_tool(name: str, directories: List[str]) -> str:
 
 def unlinked_file() -> IO[bytes]:
     """Return a file without a name: in memory where there is /dev/shm."""
-    directory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    directory = MEMORY if os.access(MEMORY, os.W_OK) else None
     return tempfile.TemporaryFile(dir=directory, buffering=0)
 
 
@@ -133,20 +134,20 @@ class Child:
         outputs: Dict[Any, bytearray] = {self._process.stdout: bytearray(), self._process.stderr: bytearray()}
         with selectors.DefaultSelector() as selector:
             for pipe in outputs:
-                selector.register(pipe, selectors.EVENT_READ)
+                selector.register(pipe, selectors.EVENT_READ, pipe)
             while selector.get_map():
                 self._kill_when_late(limit_s)
                 ready = selector.select(min(ORPHANS_S, max(0.0, limit_s - self.took_s())) or ORPHANS_S)
                 if self._poll() is not None and (not ready or self.took_s() > limit_s + ORPHANS_S):
                     break
                 for key, _ in ready:
-                    self._read(selector, key.fileobj, outputs[key.fileobj], output_limit)
+                    self._read(selector, key.data, outputs[key.data], output_limit)
                 if self.truncated and kill_at_limit:
                     self.kill()
         return self._wait(limit_s), bytes(outputs[self._process.stdout]), bytes(outputs[self._process.stderr])
 
     def _read(
-        self, selector: selectors.BaseSelector, pipe: Any, output: bytearray, output_limit: int
+        self, selector: selectors.BaseSelector, pipe: IO[bytes], output: bytearray, output_limit: int
     ) -> None:
         data = os.read(pipe.fileno(), CHUNK)
         if not data:
@@ -172,8 +173,8 @@ class Child:
             pause = min(0.1, pause * 2)
             self._kill_when_late(limit_s)
         for pipe in (self._process.stdout, self._process.stderr):
-            assert pipe is not None
-            pipe.close()
+            if pipe:
+                pipe.close()
         return self._process.returncode
 
 
@@ -196,8 +197,7 @@ class Commands:
         surplus: List[bytes] = []
         files: List[IO[bytes]] = []
         try:
-            for length in lengths:
-                files.append(receive_file(stream, length, surplus))
+            files.extend(receive_file(stream, length, surplus) for length in lengths)
             return self._run_kept(stream, files) if request["keep"] else self._run(stream, files)
         finally:
             for file in files:
@@ -242,6 +242,6 @@ class Commands:
         else:
             record.add({"child": name_process(child.pid)})
             code, stdout, stderr = child.finish(KEPT_LIMIT_S, KEPT_OUTPUT, kill_at_limit=False)
-            outcome = encode_outcome(code, (stdout, stderr), child.took_s(), child.timed_out)
+            outcome = encode_outcome(code, (stdout, stderr), child.took_s(), timed_out=child.timed_out)
         self._kept.end(record, outcome)
         return outcome

@@ -8,7 +8,7 @@ import os
 import pwd
 import socket
 import sys
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 from redbox.agents.program.archives import make_tar
 from redbox.agents.program.children import Commands
@@ -33,7 +33,7 @@ def describe_agent(account: pwd.struct_passwd) -> Dict[str, Any]:
     }
 
 
-def build_operations(account: pwd.struct_passwd, path: Any) -> Dict[str, Operation]:
+def build_operations(account: pwd.struct_passwd, path: List[str]) -> Dict[str, Operation]:
     commands = Commands(account, path, KeptOutcomes(state_directories(account.pw_uid, account.pw_dir)))
     files = Files()
     return {

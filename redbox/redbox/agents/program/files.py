@@ -1,7 +1,7 @@
-"""Files as the user may see them: what the kernel says, and reads that tell in one answer what was read of what.
+"""Files as the user may see them: what the kernel says of them and what is in them, in one answer.
 
-Only regular files are read; /dev/null is an empty one. Opening never blocks on a FIFO and never takes a terminal.
-What a path may reach is decided by the kernel, since the agent is the user.
+Only regular files are read; /dev/null is an empty one. Opening never blocks on a FIFO and never takes a
+terminal. What a path may reach is decided by the kernel, since the agent is the user.
 """
 
 import glob as globbing
@@ -54,7 +54,7 @@ def facts_of(status: os.stat_result) -> Dict[str, Any]:
 
 
 def file_system_of(device: int) -> str:
-    """Return the type of the mounted file system: "nfs4", "lustre", "ext4"; "" where the mounts do not show it."""
+    """Return the type of the file system: "nfs4", "lustre", "ext4"; "" where the mounts do not show it."""
     number = "{}:{}".format(os.major(device), os.minor(device)).encode()
     with open("/proc/self/mountinfo", "rb") as mounts:
         for line in mounts:
@@ -77,7 +77,7 @@ def tail_hash(descriptor: int, offset: int) -> str:
 
 
 class OpenFiles:
-    """Files that were read lately, for readers who do not want a network file system to be asked each time."""
+    """Files that were read lately, for readers who do not want a file server to be asked each time."""
 
     def __init__(self) -> None:
         self._files: "OrderedDict[bytes, Tuple[int, float]]" = OrderedDict()
@@ -117,7 +117,7 @@ class Files:
         return dict(facts_of(status), file_system=file_system_of(status.st_dev))
 
     def read(self, stream: Stream) -> Dict[str, Any]:
-        """Send up to `limit` bytes from `offset` (negative: before the end), of the file that is expected if one is."""
+        """Send up to `limit` bytes from `offset` (negative: before the end) of the file that is expected."""
         request = stream.request
         path, reuse_s = path_bytes(request["path"]), float(request["reuse_s"])
         descriptor, opened_at = self._open.take(path, reuse_s)
@@ -131,12 +131,11 @@ class Files:
 
     def glob(self, stream: Stream) -> Dict[str, Any]:
         directory = path_bytes(stream.request["directory"])
-        count = 0
-        for relative, status in find_matches(directory, stream.request["patterns"]):
+        matches = find_matches(directory, stream.request["patterns"])
+        for count, (relative, status) in enumerate(matches):
             if count >= stream.request["limit"]:
                 return {"truncated": True}
             stream.send_event(dict(facts_of(status), path=path_text(relative)))
-            count += 1
         return {"truncated": False}
 
     def make_directory(self, stream: Stream) -> Dict[str, Any]:
@@ -165,7 +164,7 @@ class Files:
         return {}
 
     def write(self, stream: Stream) -> Dict[str, Any]:
-        """Write a file anew: complete under its name, or not at all; a symbolic link of that name is replaced."""
+        """Write a file anew: whole under its name, or not at all; a link of that name is replaced."""
         path = path_bytes(stream.request["path"])
         directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

@@ -1,7 +1,7 @@
 """Whom the agent refuses to run as, which the administrator says in a file that only root may write.
 
-This stands before the first byte is read, whatever the server, sudo or sshd were talked into. Who may be acted for
-at all is decided elsewhere: by the sudoers line, by sshd and by the server's mapping.
+This stands before the first byte is read, whatever the server, sudo or sshd were talked into. Who may be
+acted for at all is decided elsewhere: by the sudoers line, by sshd and by the server's mapping.
 """
 
 import os
@@ -19,7 +19,7 @@ class Refusal(Exception):
 
 
 class AgentSettings:
-    """What agent.conf says: `min_uid = 1000`, and `path`, the directories in which bare tool names are found."""
+    """What agent.conf says: `min_uid`, and `path`, where tools are found by their names."""
 
     def __init__(self, values: Dict[str, str]) -> None:
         unknown = sorted(set(values) - {"min_uid", "path"})

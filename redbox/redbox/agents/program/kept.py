@@ -1,15 +1,18 @@
 """Outcomes of commands that must not be lost when the server goes away: submits.
 
-A record is a file of lines that are only ever appended to, in a 0700 directory of the user: begun (and by which
-agent), started (and as which process), ended (and how). The next agent reads there what became of it, although it
-never saw it run. The user's runtime directory is preferred: local, quick, and of this host, as processes are.
+A record is a file of lines that are only ever appended to, in a 0700 directory of the user: begun (and by
+which agent), started (and as which process), ended (and how). The next agent reads there what became of it,
+although it never saw it run. The user's runtime directory is preferred: local, quick, and of this host, as
+processes are.
 """
 
 import base64
 import json
 import os
 import re
+import stat
 import time
+from contextlib import suppress
 from typing import Any, Dict, List, Optional, Tuple
 
 IDENTITY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}\Z")
@@ -23,7 +26,7 @@ def boot_id() -> str:
 
 
 def process_start(pid: int) -> str:
-    """Return when a process of this user started, in ticks since boot, which with its pid and the boot is its name.
+    """Return when a process of this user started, in ticks since boot: with pid and boot, its name.
 
     Others' are not looked at: reading their stat may wait for a file server that hangs.
     """
@@ -115,18 +118,12 @@ class KeptOutcomes:
         return {"state": "running" if any(is_alive(named) for named in processes) else "lost"}
 
     def _create(self, identity: str) -> Optional[int]:
-        # Where no directory can be written the outcome is known as long as this agent lives, which is better than
-        # refusing to submit because a home directory is full.
+        # Where no directory can be written the outcome is known as long as this agent lives, which is better
+        # than refusing to submit because a home directory is full.
         for directory in self._directories:
-            try:
-                if make_private(directory):
-                    forget_old(directory)
-                    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-                    return os.open(os.path.join(directory, identity), flags, 0o600)
-            except FileExistsError:
-                raise
-            except OSError:
-                continue
+            descriptor = create_in(directory, identity)
+            if descriptor is not None:
+                return descriptor
         return None
 
     def _read(self, identity: str) -> List[Dict[str, Any]]:
@@ -142,6 +139,19 @@ class KeptOutcomes:
         return []
 
 
+def create_in(directory: str, identity: str) -> Optional[int]:
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        if not make_private(directory):
+            return None
+        forget_old(directory)
+        return os.open(os.path.join(directory, identity), flags, 0o600)
+    except FileExistsError:
+        raise
+    except OSError:
+        return None
+
+
 def make_private(directory: str) -> bool:
     """Make the directory where its parent is the user's own, and say whether it is the user's alone."""
     parent = os.path.dirname(directory)
@@ -150,12 +160,10 @@ def make_private(directory: str) -> bool:
             return False
     else:
         os.makedirs(parent, mode=0o700, exist_ok=True)
-    try:
+    with suppress(FileExistsError):
         os.mkdir(directory, 0o700)
-    except FileExistsError:
-        pass
     status = os.lstat(directory)
-    return status.st_uid == os.getuid() and status.st_mode & 0o170077 == 0o040000
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
 
 
 def forget_old(directory: str) -> None:
@@ -165,6 +173,8 @@ def forget_old(directory: str) -> None:
             os.unlink(entry.path)
 
 
-def encode_outcome(code: int, outputs: Tuple[bytes, bytes], took_s: float, timed_out: bool) -> Dict[str, Any]:
+def encode_outcome(
+    code: int, outputs: Tuple[bytes, bytes], took_s: float, *, timed_out: bool
+) -> Dict[str, Any]:
     stdout, stderr = (base64.b64encode(output).decode() for output in outputs)
     return {"code": code, "stdout": stdout, "stderr": stderr, "took_s": took_s, "timed_out": timed_out}

@@ -1,7 +1,7 @@
 """One agent's life on its pipes: hello, requests to threads, the way out.
 
-Each request has a thread, because what it does may block for as long as a file server is dead; the reader never
-waits for any of them. When stdin closes, everything ends but kept submits, which are waited for.
+Each request has a thread, because what it does may block for as long as a file server is dead; the reader
+never waits for any of them. When stdin closes, everything ends but kept submits, which are waited for.
 """
 
 import os

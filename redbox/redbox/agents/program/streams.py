@@ -1,6 +1,7 @@
 """One request as the thread that does its work sees it: input with credit, output with credit, cancellation.
 
-The session's reader calls `grant`, `feed`, `end` and `cancel`, none of which wait; everything else is the worker's.
+The session's reader calls `grant`, `feed`, `end` and `cancel`, none of which wait; everything else is the
+worker's.
 """
 
 import threading
@@ -73,7 +74,7 @@ class Stream:
             self.kept = True
 
     def call_when_cancelled(self, on_cancel: Callable[[], None]) -> None:
-        """Have this called, by the reader's thread, as soon as nobody waits any more; at once if that is so."""
+        """Have this called as soon as nobody waits any more; at once if that is so."""
         with self._changed:
             self._on_cancel = on_cancel
             cancelled = self._cancelled

@@ -1,8 +1,9 @@
-"""The frames on an agent's stdin and stdout: their numbers and bounds, and how the agent reads and writes them.
+"""The frames on an agent's stdin and stdout: their numbers, their bounds, and how the agent uses them.
 
-A frame is a prefix, a small JSON object and raw bytes. Frames of one request carry its number, which the server
-chooses. DATA and EVENT cost credit (their whole length), which the receiver grants again as it consumes them:
-so a slow reader holds up its own stream only. How the server reads them, distrusting, is in `redbox.agents.frames`.
+A frame is a prefix, a small JSON object and raw bytes. Frames of one request carry its number, which the
+server chooses. DATA and EVENT cost credit (their whole length), which the receiver grants again as it
+consumes them: so a slow reader holds up its own stream only. How the server reads them, distrusting, is in
+`redbox.agents.frames`.
 """
 
 import hashlib
@@ -28,7 +29,7 @@ class BrokenFrame(Exception):
 
 
 def hello_line(nonce: bytes) -> bytes:
-    """Return what the agent answers a nonce with: no echo of it, so that a shell which repeats its input is no agent."""
+    """Return what the agent answers a nonce with: not the nonce, which a shell may echo."""
     return b"redbox-agent " + hashlib.sha256(nonce).hexdigest().encode() + b"\n"
 
 

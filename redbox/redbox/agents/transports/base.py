@@ -10,7 +10,7 @@ from redbox.agents.errors import AgentRefused
 from redbox.agents.program.guard import REFUSED
 from redbox.domain import UnixUser
 
-# No leading '-' (an option) and no '#' (sudo's word for a uid); '@' and '.' are in names of directory services.
+# No leading '-' (an option) and no '#' (sudo's word for a uid); directory services have '@' and '.'.
 USER_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.@-]{0,63}\Z")
 
 
@@ -24,7 +24,7 @@ class Transport(Protocol):
         ...
 
     def is_refusal(self, status: int | None, words: str) -> bool:
-        """Whether an agent that ended like this, before its hello, says that it will never run for this user."""
+        """Whether an agent that ended like this before its hello will never run for this user."""
         ...
 
 

@@ -1,7 +1,8 @@
 """Agents that are child processes of the server: for `self` and `sudo`.
 
-Spoken to over one socket pair, so that a server that dies, however it dies, closes their stdin. stderr is a pipe
-that nobody empties: an agent writes there only why it will not run, and one that writes more waits for itself alone.
+Spoken to over one socket pair, so that a server that dies, however it dies, closes their stdin. stderr is a
+pipe that nobody empties: an agent writes there only why it will not run, and one that writes more waits for
+itself alone.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ REAP_S = (0.005, 1.0)  # how often it is asked whether it has ended: at first, a
 
 
 class ChildProcess:
-    """A started child. Its environment is empty; it is in a session of its own, away from a terminal's signals."""
+    """A started child, with an empty environment, in a session of its own away from a terminal's signals."""
 
     def __init__(
         self,
@@ -42,8 +43,8 @@ class ChildProcess:
             try:
                 popen = subprocess.Popen(  # noqa: ASYNC220 # only forks: its pipes are asyncio's, its end is polled
                     list(argv),
-                    stdin=theirs,
-                    stdout=theirs,
+                    stdin=theirs.fileno(),
+                    stdout=theirs.fileno(),
                     stderr=subprocess.PIPE,
                     env={},
                     cwd="/",

@@ -21,7 +21,7 @@ class SelfTransport:
         check_user(user)
         if user.uid != os.geteuid():
             raise AgentRefused(
-                f"this red-box runs as uid {os.geteuid()} and acts for nobody else: {user.name} has uid {user.uid}"
+                f"this red-box runs as uid {os.geteuid()} and acts for nobody else, as {user.name}"
             )
         return await ChildProcess.start(ARGV, preamble=bootstrap_preamble())
 

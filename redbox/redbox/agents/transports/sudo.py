@@ -14,7 +14,7 @@ from redbox.domain import UnixUser
 
 SUDO = "/usr/bin/sudo"
 AGENT_PATH = "/usr/libexec/redbox/agent"
-# sudo exits with 1 whatever its reason; these are final, a failed fork or a directory service out of reach are not.
+# sudo exits with 1 whatever its reason; these are final, a failed fork is not.
 REFUSALS = re.compile(
     r"not allowed|may not run|not in the sudoers|password is required|a terminal is required|unknown user"
     r"|command not found|must be owned by|account validation failure"

@@ -1,0 +1,151 @@
+"""`ssh`: red-box may run anywhere, and the login node needs nothing but sshd and a Python.
+
+One connection per agent, since each logs in as its own user. Host keys are always checked, no configuration
+file, no ssh-agent and no key of the server's own account is used. Nothing of a request is in the command,
+which is a literal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import asyncssh
+
+from redbox.agents.connection import AgentProcess
+from redbox.agents.errors import AgentRefused, AgentUnavailable
+from redbox.agents.program.wire import MAX_PAYLOAD
+from redbox.agents.ssh_ca import Credential
+from redbox.agents.transports.base import check_user, is_agents_refusal
+from redbox.agents.transports.bootstrap import COMMAND, bootstrap_preamble
+from redbox.domain import UnixUser
+
+MAX_WORDS = 4096
+NOT_FOUND = 127
+
+
+class Credentials(Protocol):
+    """Where the users' keys come from: `KeyDirectory` or `CertificateAuthority`."""
+
+    def credential(self, user: UnixUser) -> Credential:
+        """Return what this user logs in with; raises AgentRefused."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LoginNode:
+    """Where agents run. `known_hosts` is a file in the format of ssh, which may name a host CA."""
+
+    host: str
+    known_hosts: Path
+    port: int = 22
+    keepalive_s: float = 10.0  # three without an answer end the connection
+    login_s: float = 15.0
+
+
+class RemoteProcess:
+    """An agent at the far end of a connection of its own."""
+
+    def __init__(
+        self,
+        connection: asyncssh.SSHClientConnection,
+        process: asyncssh.SSHClientProcess[bytes],
+        preamble: bytes,
+    ) -> None:
+        self.preamble = preamble
+        self._connection = connection
+        self._process = process
+        self._words = b""
+
+    async def read(self) -> bytes:
+        try:
+            return await self._process.stdout.read(MAX_PAYLOAD)
+        except asyncssh.Error as error:
+            raise ConnectionError(str(error)) from error
+
+    def write(self, data: bytes) -> None:
+        with contextlib.suppress(OSError):  # closed: the reader learns it
+            self._process.stdin.write(data)
+
+    async def drain(self) -> None:
+        try:
+            await self._process.stdin.drain()
+        except asyncssh.Error as error:
+            raise ConnectionError(str(error)) from error
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._process.stdin.write_eof()
+
+    def kill(self) -> None:
+        self._connection.abort()
+
+    async def wait(self) -> int | None:
+        """Wait until the far end, or the way there, is closed: more cannot be known from here."""
+        await self._process.wait_closed()
+        with contextlib.suppress(asyncssh.Error):
+            self._words += await self._process.stderr.read(MAX_WORDS)
+        self._connection.close()
+        await self._connection.wait_closed()
+        return self._process.exit_status
+
+    def words(self) -> str:
+        return self._words.decode(errors="replace").strip()
+
+
+class SshTransport:
+    """Starts agents on one login node."""
+
+    name = "ssh"
+
+    def __init__(self, node: LoginNode, credentials: Credentials) -> None:
+        self._node = node
+        self._credentials = credentials
+
+    async def start(self, user: UnixUser) -> AgentProcess:
+        check_user(user)
+        connection = await self._connect(user)
+        try:
+            process = await connection.create_process(
+                COMMAND, encoding=None, window=2 * MAX_PAYLOAD, request_pty=False
+            )
+        except BaseException as error:
+            connection.abort()
+            if isinstance(error, asyncssh.Error):
+                raise AgentUnavailable(f"{self._node.host} starts no command: {error}") from error
+            raise
+        return RemoteProcess(connection, process, bootstrap_preamble())
+
+    async def _connect(self, user: UnixUser) -> asyncssh.SSHClientConnection:
+        credential = await asyncio.to_thread(self._credentials.credential, user)
+        where = f"{user.name}@{self._node.host}:{self._node.port}"
+        keys: list[object] = [
+            (credential.key, credential.certificate) if credential.certificate else credential.key
+        ]
+        try:
+            return await asyncssh.connect(
+                self._node.host,
+                self._node.port,
+                username=user.name,
+                client_keys=keys,
+                known_hosts=str(self._node.known_hosts),
+                config=None,
+                agent_path=None,
+                preferred_auth="publickey",
+                keepalive_interval=self._node.keepalive_s,
+                login_timeout=self._node.login_s,
+            )
+        except asyncssh.PermissionDenied as error:
+            raise AgentRefused(f"sshd refuses {where}: {error.reason}") from error
+        except asyncssh.HostKeyNotVerifiable as error:
+            raise AgentRefused(
+                f"the host key of {where} is not in {self._node.known_hosts}: {error.reason}"
+            ) from error
+        except (OSError, asyncssh.Error) as error:
+            raise AgentUnavailable(f"no connection to {where}: {error}") from error
+
+    def is_refusal(self, status: int | None, words: str) -> bool:  # noqa: ARG002 # sudo's words are read
+        return is_agents_refusal(status) or status == NOT_FOUND
