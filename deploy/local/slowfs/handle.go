@@ -50,15 +50,6 @@ func (h *handle) close() {
 	unix.Close(h.fd)
 }
 
-// openFlags: the kernel chooses the offset of an append by a size that it does not revalidate. Past its page cache the
-// offset is ours to choose (file.append).
-func (h *handle) openFlags() uint32 {
-	if h.appends && h.writes {
-		return fuse.FOPEN_DIRECT_IO
-	}
-	return 0
-}
-
 func (h *handle) stale() bool {
 	return h.epoch < h.client.epoch.Load()
 }
@@ -76,7 +67,7 @@ func (h *handle) Write(_ context.Context, data []byte, offset int64) (uint32, sy
 		return 0, syscall.ESTALE
 	}
 	var err error
-	if h.appends {
+	if h.appends { // the kernel's offset comes from a size that it does not revalidate
 		err = h.file.append(h.fd, data)
 	} else {
 		err = h.file.write(h.fd, data, offset)

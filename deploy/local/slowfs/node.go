@@ -72,7 +72,7 @@ func (n *node) Open(_ context.Context, flags uint32) (fs.FileHandle, uint32, sys
 		return nil, 0, fs.ToErrno(err)
 	}
 	n.NotifyContent(-1, 0)
-	return opened, opened.openFlags(), fs.OK
+	return opened, 0, fs.OK
 }
 
 // Create is called when this client's kernel believes that the name is free. If another client has taken it, ESTALE
@@ -96,7 +96,7 @@ func (n *node) Create(
 	if errno != 0 {
 		return nil, nil, 0, errno
 	}
-	return n.inode(ctx, created, out), opened, opened.openFlags(), fs.OK
+	return n.inode(ctx, created, out), opened, 0, fs.OK
 }
 
 func (n *node) adoptOpened(ctx context.Context, dirfd int, name string, fd int, flags uint32) (identity, *handle, error) {

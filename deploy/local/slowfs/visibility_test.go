@@ -179,3 +179,13 @@ func TestAppendsThatOpenAndCloseLoseNothing(t *testing.T) {
 		t.Fatalf("lines are missing: %q", text)
 	}
 }
+
+func TestAReaderBesideAnAppenderSeesTheAppendWhereItIs(t *testing.T) {
+	first, second := twoClients(t, caching)
+	first.write("log", "0123")
+	reader := second.open("log", os.O_RDONLY)
+	expectText(t, "before", at(t, reader, 0, 100), "0123")
+	first.write("log", "0123AB")
+	writeTo(t, second.open("log", os.O_WRONLY|os.O_APPEND), "CD")
+	expectText(t, "after", at(t, reader, 0, 100), "0123ABCD")
+}
