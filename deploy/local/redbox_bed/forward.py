@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -105,12 +105,17 @@ def port_owner(port: int) -> str | None:
     """`NAME (pid N)` of whoever listens on this port of the machine, as far as we may see it."""
     inodes = {f"socket:[{inode}]" for inode in listening_inodes(Path("/proc/net/tcp").read_text(), port)}
     for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if inodes & {str(link.readlink()) for link in (process / "fd").iterdir()}:
+        with suppress(OSError):  # it ended just now, or is not ours to look at
+            if any(_open_file(link) in inodes for link in (process / "fd").iterdir()):
                 return f"{(process / 'comm').read_text().strip()} (pid {process.name})"
-        except OSError:  # it ended just now, or is not ours to look at
-            continue
     return None
+
+
+def _open_file(link: Path) -> str:
+    """What a file descriptor in /proc stands for; nothing if it was closed meanwhile."""
+    with suppress(OSError):
+        return str(link.readlink())
+    return ""
 
 
 def listening_inodes(table: str, port: int) -> set[str]:

@@ -1,0 +1,36 @@
+"""Which Go builds the cluster's programs, and as what version."""
+
+import pytest
+
+from redbox_bed.errors import BedError
+from redbox_bed.kube import may_raise_limits
+from redbox_bed.kube_build import MODULE, kubernetes_version, parse_go_version, version_flags
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("go version go1.26.8 linux/amd64", (1, 26)),
+        ("go version go1.24rc1 linux/arm64", (1, 24)),
+        ("go version devel go1.99-abcdef linux/amd64", None),
+        ("", None),
+    ],
+)
+def test_gos_version_is_read_from_its_own_words(text: str, version: tuple[int, int] | None) -> None:
+    assert parse_go_version(text) == version
+
+
+def test_the_programs_say_the_version_that_the_module_requires() -> None:
+    version = kubernetes_version((MODULE / "go.mod").read_text())
+    assert version.startswith("v1.34.")
+    assert f"component-base/version.gitVersion={version}" in version_flags(version)
+
+
+def test_a_module_without_kubernetes_is_refused() -> None:
+    with pytest.raises(BedError, match="which version"):
+        kubernetes_version("module kube\n\nrequire k8s.io/kubectl v0.34.4\n")
+
+
+@pytest.mark.parametrize(("mask", "may"), [("000001fffeffffff", False), ("000001ffffffffff", True)])
+def test_the_capability_to_raise_limits_is_read_from_a_process_status(mask: str, *, may: bool) -> None:
+    assert may_raise_limits(f"Name:\tpython\nCapPrm:\t0000000000000000\nCapEff:\t{mask}\n") is may
