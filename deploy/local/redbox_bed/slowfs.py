@@ -1,7 +1,7 @@
 """The slow /home: builds the file system beside this package, mounts it in hosts, and tells it to misbehave.
 
-What it does to those who read and write is the Go module's (slowfs/main.go says it). Each host mounts a client
-of its own over the one folder that all hosts of its cluster share; which hosts do is for the caller to say.
+What it does to those who read and write is the Go module's (slowfs/main.go says it). Each host mounts its own
+client over the one folder that all hosts of its cluster share; which hosts do is for the caller to say.
 """
 
 from __future__ import annotations
