@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from redbox.agents.settings import PoolSettings
 from redbox.callers.mapping import Rules
@@ -45,11 +45,44 @@ class TlsSettings(Section):
     """PEM, readable by the account redbox alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class AgentsSettings(PoolSettings):
+class SshSettings(Section):
+    """The login node that agents are started on, where transport is ssh."""
+
+    host: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.:-]*$", examples=["login.example"])]
+    """Its name or address."""
+    port: Annotated[int, Field(ge=1, le=65535)] = 22
+    """Its sshd's port."""
+    known_hosts: AbsolutePath = Path("/etc/redbox/known_hosts")
+    """Its host key, or the CA of host keys (@cert-authority), in the format of ssh."""
+    ca_key_file: Annotated[AbsolutePath | None, Field(examples=["/etc/redbox/ssh-ca.key"])] = None
+    """Red-box's own SSH CA: users log in with certificates of five minutes."""
+    addresses: tuple[str, ...] = ()
+    """With ca_key_file: the addresses that the login node sees red-box under."""
+    key_directory: AbsolutePath | None = None
+    """Or a directory with one private key for each user, named like the user."""
+
+    @model_validator(mode="after")
+    def _says_how_users_log_in(self) -> Self:
+        if (self.ca_key_file is None) == (self.key_directory is None):
+            raise ValueError("give exactly one of ca_key_file and key_directory")
+        if (self.ca_key_file is not None) != bool(self.addresses):
+            raise ValueError("addresses belong to ca_key_file, and it needs them")
+        return self
+
+
+class AgentsSettings(Section):
     """How red-box acts as its users."""
 
-    transport: Literal["sudo", "ssh", "self"] = "sudo"  # self: for its own account only, a personal install
+    transport: Literal["sudo", "ssh", "self"] = "sudo"
+    """sudo: on this host; ssh: on a login node; self: for its own account only, a personal install."""
+    ssh: SshSettings | None = None
+    pool: PoolSettings = PoolSettings()
+
+    @model_validator(mode="after")
+    def _has_what_its_transport_needs(self) -> Self:
+        if (self.transport == "ssh") != (self.ssh is not None):
+            raise ValueError("the section ssh belongs to transport: ssh, and it needs one")
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +120,8 @@ class Settings(Section):
     tls: TlsSettings = TlsSettings()
     callers: CallersSettings = CallersSettings()
     mapping: MappingSettings = MappingSettings()
+    workload_manager: Literal["slurm", "local"] = "slurm"
+    """local runs jobs as processes of this host: for a laptop."""
     agents: AgentsSettings = AgentsSettings()
     jobs: JobsSection = JobsSection()
     logs: LogSettings = LogSettings()

@@ -8,13 +8,13 @@ key given twice, an alias or a merge key is refused. What the keys mean is for t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 MAX_BYTES = 4 * 1024 * 1024
@@ -27,6 +27,19 @@ class Section(BaseModel):
     """Base of what is read from a settings file: unknown keys are refused by name, nothing changes later."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_defaults_for_empty_sections(cls, given: Any) -> Any:  # noqa: ANN401 (whatever was written)
+        """`listen:` with nothing below it, as where all its keys are commented out, is as good as none."""
+        if not isinstance(given, dict):
+            return given
+        return {key: value for key, value in given.items() if value is not None or not cls._has_section(key)}
+
+    @classmethod
+    def _has_section(cls, key: str) -> bool:
+        default = cls.model_fields[key].default if key in cls.model_fields else None
+        return isinstance(default, BaseModel) or is_dataclass(default)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +87,23 @@ Model = TypeVar("Model", bound=BaseModel)
 
 def read_document(path: Path) -> Document:
     """Read and parse a file; a file that cannot be read is a flaw of its first line."""
+    content = _content(path)
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-        if len(content) > MAX_BYTES:
-            raise DocumentError(Flaw(str(path), 1, "", f"is larger than {MAX_BYTES} bytes"))
         return parse_document(content.decode(), str(path))
-    except OSError as error:
-        raise DocumentError(Flaw(str(path), 1, "", f"cannot be read: {error.strerror}")) from error
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise DocumentError(Flaw(str(path), line, "", "is not UTF-8")) from error
+
+
+def _content(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise DocumentError(Flaw(str(path), 1, "", f"cannot be read: {error.strerror}")) from error
+    if len(content) > MAX_BYTES:
+        raise DocumentError(Flaw(str(path), 1, "", f"is larger than {MAX_BYTES} bytes"))
+    return content
 
 
 def parse_document(text: str, source: str) -> Document:

@@ -6,7 +6,7 @@ import math
 import re
 from typing import Any, Self
 
-from pydantic import GetCoreSchemaHandler
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 _UNITS = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
@@ -28,16 +28,22 @@ class Duration(float):
 
     def __str__(self) -> str:
         for unit, seconds in _UNITS.items():
-            count = round(self / seconds, 9)
+            count = round(self / seconds, 6)
             if count >= 1 and count.is_integer():
                 return f"{int(count)}{unit}"
-        return f"{float(self):g}s"
+        return f"{float(self):.6f}s"
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: type[Any], handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(
             cls.parse, serialization=core_schema.plain_serializer_function_ser_schema(str)
         )
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {"type": ["string", "number"], "description": "500ms, 30s, 10m, 1h, 30d, or seconds"}
 
 
 def _seconds(value: object) -> float | None:

@@ -1,0 +1,219 @@
+"""What `redbox init` writes on a fresh host, and what it leaves alone on the next run."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import datetime as dt
+import os
+import stat
+from pathlib import Path
+
+import pytest
+import yaml
+
+from redbox.config import load_settings
+from redbox.jobs.marks import read_secret
+from redbox.setup import installing
+from redbox.setup.initialize import InitPlan, Wishes, plan_init
+from redbox.setup.installing import NotInstalled, find, install
+from redbox.setup.layout import Layout
+from redbox.setup.manifest import how_to_get_keys, slurm_cluster
+from redbox.tls import Pair, facts_of, fits, is_issued_by, issue_server, make_authority
+
+NOW = dt.datetime(2026, 9, 21, 12, tzinfo=dt.UTC)
+WISHES = Wishes("hpc1", "prod", ("login.example",), ("10.77.0.10",))
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    return Layout(
+        tmp_path / "etc", tmp_path / "state", tmp_path / "run", tmp_path / "log", tmp_path / "libexec/agent"
+    )
+
+
+@pytest.fixture(autouse=True)
+def _everything_is_mine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These hosts have no account redbox: what is the service's is whoever's the tests run as."""
+    monkeypatch.setattr(installing, "_owner", lambda _: None)
+
+
+def run_init(layout: Layout, wishes: Wishes = WISHES, now: dt.datetime = NOW) -> InitPlan:
+    plan = plan_init(wishes, find(layout), layout, now)
+    install(plan, layout)
+    return plan
+
+
+def contents(layout: Layout) -> dict[str, bytes]:
+    root = layout.configuration.parent
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def test_a_fresh_host_gets_all_that_the_server_needs(layout: Layout) -> None:
+    run_init(layout)
+    assert set(contents(layout)) == {
+        "etc/redbox.yaml",
+        "etc/agent.conf",
+        "etc/tls/ca.crt",
+        "etc/tls/ca.key",
+        "etc/tls/server.crt",
+        "etc/tls/server.key",
+        "state/mark.secret",
+        "libexec/agent",
+    }
+    settings = load_settings(layout.settings)
+    assert settings.name == "hpc1"
+    assert settings.jobs.mark_secret == layout.mark_secret
+    assert [rule.service_accounts for rule in settings.mapping.rules] == [
+        ("redbox-operator",),
+        ("redbox-resourced",),
+    ]
+    assert len(read_secret(layout.mark_secret)) == 32
+    server = Pair(layout.certificate.read_bytes(), layout.key.read_bytes())
+    assert fits(server)
+    assert is_issued_by(server.certificate, layout.authority_certificate.read_bytes())
+
+
+def test_secrets_are_nobody_elses_to_read(layout: Layout) -> None:
+    os.umask(os.umask(0))
+    run_init(layout)
+    modes = {
+        path.name: stat.S_IMODE(path.stat().st_mode)
+        for path in (layout.authority_key, layout.key, layout.mark_secret, layout.state, layout.certificate)
+    }
+    assert modes == {
+        "ca.key": 0o600,
+        "server.key": 0o600,
+        "mark.secret": 0o600,
+        "state": 0o700,
+        "server.crt": 0o644,
+    }
+
+
+def test_a_second_run_renews_the_certificate_and_leaves_all_else(layout: Layout) -> None:
+    first = run_init(layout)
+    before = contents(layout)
+    later = NOW + dt.timedelta(days=300)
+    second = run_init(layout, now=later)
+    after = contents(layout)
+    assert {name for name in after if after[name] != before[name]} == {
+        "etc/tls/server.crt",
+        "etc/tls/server.key",
+    }
+    assert second.introduction == first.introduction
+    facts = facts_of(layout.certificate.read_bytes())
+    assert facts.not_after == later + dt.timedelta(days=397)
+    assert f"kept {layout.settings}: settings are never overwritten" in "\n".join(second.notes)
+
+
+def test_a_new_name_is_added_to_those_that_the_certificate_has(layout: Layout) -> None:
+    run_init(layout)
+    run_init(layout, dataclasses.replace(WISHES, names=("alias.example",), addresses=()))
+    facts = facts_of(layout.certificate.read_bytes())
+    assert set(facts.names) == {"alias.example", "login.example"}
+    assert facts.addresses == ("10.77.0.10",)
+
+
+def test_settings_that_were_edited_stay(layout: Layout) -> None:
+    run_init(layout)
+    edited = layout.settings.read_text() + "# by hand\n"
+    layout.settings.write_text(edited)
+    layout.agent_settings.write_text("min_uid = 5000\n")
+    run_init(layout)
+    assert layout.settings.read_text() == edited
+    assert layout.agent_settings.read_text() == "min_uid = 5000\n"
+
+
+def test_an_agent_of_an_older_release_is_replaced(layout: Layout) -> None:
+    run_init(layout)
+    fresh = layout.agent.read_bytes()
+    layout.agent.write_bytes(b"# old\n")
+    run_init(layout)
+    assert layout.agent.read_bytes() == fresh
+
+
+def test_the_sites_own_certificate_is_left_alone(layout: Layout) -> None:
+    run_init(layout)
+    site = make_authority("the site's CA", NOW)
+    own = issue_server(site, ["login.example"], [], NOW)
+    layout.certificate.write_bytes(own.certificate)
+    layout.key.write_bytes(own.key)
+    plan = run_init(layout)
+    assert layout.certificate.read_bytes() == own.certificate
+    assert any("put your CA's in its place" in note for note in plan.notes)
+
+
+def test_a_certificate_that_is_somewhere_else_is_the_sites_own(layout: Layout) -> None:
+    run_init(layout)
+    own = issue_server(make_authority("the site's CA", NOW), ["login.example"], [], NOW)
+    elsewhere = layout.configuration / "site.crt", layout.configuration / "site.key"
+    elsewhere[0].write_bytes(own.certificate)
+    elsewhere[1].write_bytes(own.key)
+    text = layout.settings.read_text()
+    text = text.replace(str(layout.certificate), str(elsewhere[0])).replace(
+        str(layout.key), str(elsewhere[1])
+    )
+    layout.settings.write_text(text)
+    before = contents(layout)
+    run_init(layout)
+    assert contents(layout) == before
+
+
+def test_a_ca_that_ends_soon_says_how_to_replace_it(layout: Layout) -> None:
+    run_init(layout)
+    plan = run_init(layout, now=NOW + dt.timedelta(days=3300))
+    assert any(note.startswith("the CA ends soon: remove") for note in plan.notes)
+
+
+def test_the_manifest_carries_endpoint_audience_and_ca(layout: Layout) -> None:
+    plan = run_init(layout)
+    manifest = yaml.safe_load(slurm_cluster(plan.introduction))
+    assert (manifest["apiVersion"], manifest["kind"]) == ("redbox.dev/v1alpha1", "SlurmCluster")
+    assert manifest["metadata"]["name"] == "hpc1"
+    assert manifest["spec"]["endpoint"] == "https://login.example:8443"
+    assert manifest["spec"]["audience"].startswith("redbox.dev/hpc1/")
+    assert manifest["spec"]["audience"] == load_settings(layout.settings).callers.clusters[0].audience
+    assert base64.b64decode(manifest["spec"]["caBundle"]) == layout.authority_certificate.read_bytes()
+
+
+def test_an_address_of_ipv6_makes_a_valid_endpoint(layout: Layout) -> None:
+    plan = run_init(layout, Wishes("hpc1", "prod", (), ("fd00::10",), port=9443))
+    assert plan.introduction.endpoint == "https://[fd00::10]:9443"
+
+
+def test_another_cluster_is_told_of_the_same_audience_and_what_to_add(layout: Layout) -> None:
+    first = run_init(layout)
+    plan = run_init(layout, dataclasses.replace(WISHES, cluster="test"))
+    assert plan.introduction.audience == first.introduction.audience
+    assert any(note.startswith("add cluster test to callers.clusters") for note in plan.notes)
+
+
+def test_a_personal_install_needs_no_agent_file_and_no_root(tmp_path: Path) -> None:
+    layout = Layout.personal(tmp_path, tmp_path / "run")
+    run_init(layout, dataclasses.replace(WISHES, transport="self"))
+    assert load_settings(layout.settings).agents.transport == "self"
+    assert not layout.agent_settings.exists()
+    assert all(path.is_relative_to(tmp_path) for path in (layout.settings, layout.mark_secret))
+
+
+def test_how_to_get_the_keys_names_the_file_to_write(layout: Layout) -> None:
+    told = how_to_get_keys("prod", layout.cluster_keys("prod"))
+    assert "kubectl get --raw /openid/v1/jwks > prod.jwks.json" in told
+    assert str(layout.configuration / "prod.jwks.json") in told
+
+
+def test_a_host_without_the_account_redbox_is_told_to_make_it(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(installing, "SERVICE_ACCOUNT", "no-such-account-redbox")
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    with pytest.raises(NotInstalled, match="useradd --system"):
+        run_init(layout)
+
+
+def test_a_directory_that_cannot_be_written_is_named(layout: Layout) -> None:
+    layout.configuration.parent.joinpath("etc").write_text("a file")
+    with pytest.raises(NotInstalled, match="could not be written"):
+        install(plan_init(WISHES, find(layout), layout, NOW), layout)
