@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from redbox_bed.plan import USERS
-
-if TYPE_CHECKING:
-    from redbox_bed.plan import User
+from redbox_bed.plan import USERS, User
 
 TINY_QOS_JOBS = 2
 """How many jobs a user may have under the QOS `tiny`."""
@@ -24,6 +19,8 @@ def sacctmgr_lines(cluster: str, users: tuple[User, ...] = USERS) -> list[str]:
     lines += [f"add account {account} Description={account} Organization=uni" for account in accounts]
     for user in users:
         if user.accounts:
-            lines.append(f"add user {user.name} Account={','.join(user.accounts)} DefaultAccount={user.accounts[0]}")
+            lines.append(
+                f"add user {user.name} Account={','.join(user.accounts)} DefaultAccount={user.accounts[0]}"
+            )
             lines.append(f"modify user {user.name} set QOS=normal,high,tiny DefaultQOS=normal")
     return lines

@@ -13,14 +13,11 @@ import os
 import signal
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from redbox_bed.errors import BedError, NotPossibleError
 from redbox_bed.processes import Process
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _MOUNTS = Path("/proc/self/mounts")
 _REMOVAL_SECONDS = 20
@@ -47,7 +44,9 @@ class Cgroups(ABC):
         if frozenset().union(*hierarchies.values()) >= _NEEDED_V1:
             return CgroupsV1(bed, hierarchies)
         unified = v2_mount(mounts)
-        if unified is not None and set(_NEEDED_V2) <= set((unified / "cgroup.controllers").read_text().split()):
+        if unified is not None and set(_NEEDED_V2) <= set(
+            (unified / "cgroup.controllers").read_text().split()
+        ):
             return CgroupsV2(bed, unified)
         raise NotPossibleError(
             "this machine's control groups cannot be used: neither version 1 nor version 2 offers the controllers "
@@ -79,6 +78,11 @@ class Cgroups(ABC):
     def entry_files(self, host: str) -> list[str]:
         """Where a process writes its pid to be one of the host's."""
         return self.birth_files(host)
+
+    def adopt(self, host: str, pid: int) -> None:
+        """Make a process that was started elsewhere one of the host's."""
+        for file in self.entry_files(host):
+            Path(file).write_text(str(pid))
 
     def members(self, host: str = ".") -> list[int]:
         """The pids of all processes of a host, or of the whole bed."""
@@ -118,7 +122,9 @@ class CgroupsV1(Cgroups):
 
     @property
     def description(self) -> str:
-        return " ".join(["v1", *(",".join(sorted(controllers)) for controllers in self._hierarchies.values())])
+        return " ".join(
+            ["v1", *(",".join(sorted(controllers)) for controllers in self._hierarchies.values())]
+        )
 
     def create(self, host: str) -> None:
         for mount, controllers in self._hierarchies.items():

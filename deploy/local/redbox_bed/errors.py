@@ -9,11 +9,8 @@ BedError                 one sentence: what happened, to what, what to do
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+from collections.abc import Sequence
+from pathlib import Path
 
 
 class BedError(Exception):

@@ -80,8 +80,12 @@ def stop_forwarder(places: Places) -> None:
     _pid_file(places).unlink(missing_ok=True)
 
 
+def forwarder_process(places: Places) -> Process | None:
+    return Process.load(_pid_file(places))
+
+
 def forwarder_runs(places: Places) -> bool:
-    return Process.load(_pid_file(places)) is not None
+    return forwarder_process(places) is not None
 
 
 def refuse_taken_ports(places: Places, plan: Plan) -> None:

@@ -10,29 +10,27 @@ import os
 import shutil
 import signal
 import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import CompletedProcess, Popen
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from redbox_bed import network
 from redbox_bed.cgroups import Cgroups
 from redbox_bed.errors import CommandError, DaemonError, HostError
 from redbox_bed.keeper import Keeper
 from redbox_bed.places import PACKAGE, Places
-from redbox_bed.plan import Role
+from redbox_bed.plan import Plan, Role
 from redbox_bed.processes import Process, boot_offset, children, inner_pid
 from redbox_bed.roots import root_path
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from redbox_bed.plan import Plan
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LOGS = "/var/log/bed"
 CACHE = "/opt/bed/cache"
-"""Where Kubernetes' hosts see the bed's cache, read-only."""
+"""Where hosts that need programs from the bed's cache see it, read-only."""
+BACKING = "/srv/home"
+"""Where the real /home is when a slow one stands before it."""
 
 _BOOT_SECONDS = 30
 _KILL_SECONDS = 20
@@ -120,9 +118,9 @@ class Host:
     def plug_in(self) -> None:
         """Connect it to the switch, unless it is; the switch gets its bridge and routes."""
         if self.spec.role is Role.SWITCH:
-            network.ensure_switch(self._plan, self._need_pid())
+            network.ensure_switch(self._plan, self.need_pid())
         else:
-            network.ensure_cable(self._plan, self.spec, self._switch(), self._need_pid())
+            network.ensure_cable(self._plan, self.spec, self._switch(), self.need_pid())
 
     def power_off(self) -> None:
         """Cut its power: everything in it dies at once; folders that are its own stay."""
@@ -137,9 +135,9 @@ class Host:
         return network.link_is_up(self.spec, self._switch())
 
     def _switch(self) -> int:
-        return Host(self._plan, self._places, self._plan.switch.name, self._cgroups)._need_pid()
+        return Host(self._plan, self._places, self._plan.switch.name, self._cgroups).need_pid()
 
-    def _need_pid(self) -> int:
+    def need_pid(self) -> int:
         pid = self.pid()
         if pid is None:
             raise HostError(
@@ -170,7 +168,7 @@ class Host:
             node.name == self.name and node.gpus for cluster in self._plan.clusters for node in cluster.nodes
         )
         kube = self.spec in self._plan.kube_hosts
-        slow = self._plan.options.slow_home and self.spec.root.startswith("slurm")
+        slow = self._plan.has_slow_home(self.spec)
         return {
             "PATH": PATH,
             "NAME": self.name,
@@ -178,10 +176,10 @@ class Host:
             "OWN": str(self._folder / "own"),
             "OWN_PATHS": " ".join(self._own_paths()),
             "HOMES": str(self._places.home(self.spec.cluster)),
-            "HOMES_AT": "/srv/home" if slow else "/home",
+            "HOMES_AT": BACKING if slow else "/home",
             "CGROUPS": self._cgroups.description,
             "DEVICES": " ".join(_DEVICES + _GPU_DEVICES * gpus + _NODE_DEVICES * kube),
-            "BINDS": f"{self._places.cache}:{CACHE}" if kube else "",
+            "BINDS": f"{self._places.cache}:{CACHE}" if kube or slow else "",
         }
 
     def _start(self) -> Process:
@@ -228,7 +226,7 @@ class Host:
         enter = [
             "sh",
             str(PACKAGE / "host_enter.sh"),
-            str(self._need_pid()),
+            str(self.need_pid()),
             *self._cgroups.entry_files(self.name),
             "--",
         ]

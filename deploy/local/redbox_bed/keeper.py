@@ -1,22 +1,18 @@
-"""The process whose private mount namespace holds the clusters' overlays, so that the machine's own mount table
-stays as it was and every mount of the bed ends with the last of its processes.
+"""The process whose private mount namespace holds the clusters' overlays.
 
+So the machine's own mount table stays as it was, and every mount of the bed ends with the last of its processes.
 An overlay has the root of roots.py below and a folder of the state above; all hosts of a cluster share it.
 """
 
 from __future__ import annotations
 
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from redbox_bed.cgroups import Cgroups
 from redbox_bed.errors import BedError
+from redbox_bed.places import Places
 from redbox_bed.processes import Process
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from redbox_bed.cgroups import Cgroups
-    from redbox_bed.places import Places
 
 MACHINE = "machine"
 """The group of the bed's processes that are outside all hosts."""
@@ -84,5 +80,7 @@ class Keeper:
     def _command(self, argv: list[str], stdin: bytes = b"") -> str:
         done = subprocess.run(argv, input=stdin, capture_output=True, check=False, timeout=60, cwd="/")
         if done.returncode != 0:
-            raise BedError(f"`{' '.join(argv)[-300:]}` failed: {done.stderr.decode(errors='replace').strip()}")
+            raise BedError(
+                f"`{' '.join(argv)[-300:]}` failed: {done.stderr.decode(errors='replace').strip()}"
+            )
         return done.stdout.decode().strip()

@@ -7,13 +7,9 @@ every host reaches every pod and a pod is seen under its own address.
 from __future__ import annotations
 
 import subprocess
-from typing import TYPE_CHECKING
 
 from redbox_bed.errors import HostError
-from redbox_bed.plan import NETWORK
-
-if TYPE_CHECKING:
-    from redbox_bed.plan import HostSpec, Plan
+from redbox_bed.plan import NETWORK, HostSpec, Plan
 
 BRIDGE = "bed0"
 
@@ -32,7 +28,7 @@ def switch_script(plan: Plan) -> str:
         f"ip address replace {plan.switch.address}/24 dev {BRIDGE}",
         f"ip link set {BRIDGE} up",
         "echo 1 >/proc/sys/net/ipv4/ip_forward",
-        # All hosts are neighbours: without this the switch would teach them ways past itself, which outlive a pod.
+        # All hosts are neighbours: else the switch would teach them ways past itself, which outlive a pod.
         "for file in /proc/sys/net/ipv4/conf/*/send_redirects; do echo 0 >$file; done",
     ]
     lines += [
@@ -67,7 +63,9 @@ def ensure_switch(plan: Plan, switch: int) -> None:
 
 def ensure_cable(plan: Plan, spec: HostSpec, switch: int, pid: int) -> None:
     """Plug the host in, with a new cable unless a whole one is there."""
-    whole = _succeeds(switch, f"ip link set to-{spec.name} up") and _succeeds(pid, f"ip route get {NETWORK}.1")
+    whole = _succeeds(switch, f"ip link set to-{spec.name} up") and _succeeds(
+        pid, f"ip route get {NETWORK}.1"
+    )
     if not whole:
         _succeeds(pid, "ip link delete eth0")
         _run(switch, plug_script(spec, pid))

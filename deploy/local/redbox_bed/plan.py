@@ -6,6 +6,7 @@ Nothing here looks at the machine or starts anything; every other module reads t
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
@@ -61,6 +62,20 @@ class Options:
         )
 
 
+def choose_options(saved: Options | None, asked: Mapping[str, object]) -> Options:
+    """The options of an `up`: those of the bed that is there, else those asked for. They cannot change under way."""
+    if saved is None:
+        return replace(Options(), **asked)  # type: ignore[arg-type]
+    changed = [name for name, value in asked.items() if getattr(saved, name) != value]
+    if changed:
+        made = ", ".join(f"{name.replace('_', '-')}={getattr(saved, name)}" for name in changed)
+        raise NotPossibleError(
+            f"there is a bed already, made with {made}; to make one with other options take it down first "
+            "(`deploy/local/bed down`)"
+        )
+    return saved
+
+
 class Role(StrEnum):
     """What a host is for; decides its daemons and its own folders."""
 
@@ -95,6 +110,8 @@ class User:
 
 @dataclass(frozen=True)
 class Partition:
+    """A queue; a node may be in several."""
+
     name: str
     nodes: tuple[str, ...]
     max_minutes: int | None
@@ -113,6 +130,8 @@ class Node:
 
 @dataclass(frozen=True)
 class SlurmCluster:
+    """One slurmctld's realm."""
+
     name: str
     release: Release
     login: str
@@ -138,6 +157,8 @@ class Forward:
 
 @dataclass(frozen=True)
 class Plan:
+    """Everything that a bed consists of."""
+
     options: Options
     hosts: tuple[HostSpec, ...]
     clusters: tuple[SlurmCluster, ...]
@@ -171,6 +192,9 @@ class Plan:
     @property
     def roots(self) -> tuple[str, ...]:
         return tuple(sorted(set(self.trees.values())))
+
+    def has_slow_home(self, spec: HostSpec) -> bool:
+        return self.options.slow_home and any(spec.name in cluster.hosts for cluster in self.clusters)
 
     @property
     def kube_hosts(self) -> tuple[HostSpec, ...]:
@@ -238,7 +262,8 @@ def _slurm_hosts(cluster: SlurmCluster) -> tuple[HostSpec, ...]:
     root = f"slurm-{cluster.release}"
     roles = {cluster.login: Role.LOGIN, cluster.controller: Role.CONTROLLER}
     return tuple(
-        HostSpec(name, _address(name), cluster.name, root, roles.get(name, Role.COMPUTE)) for name in cluster.hosts
+        HostSpec(name, _address(name), cluster.name, root, roles.get(name, Role.COMPUTE))
+        for name in cluster.hosts
     )
 
 
@@ -264,13 +289,15 @@ def make_plan(options: Options) -> Plan:
     clusters: tuple[SlurmCluster, ...] = ()
     if options.slurm is Source.OWN:
         clusters = (_hpc1(options), _hpc2(options)) if options.hpc2 else (_hpc1(options),)
-    hosts = (HostSpec("gw", _address("gw"), "gw", "node", Role.SWITCH),)
+    hosts: tuple[HostSpec, ...] = (HostSpec("gw", _address("gw"), "gw", "node", Role.SWITCH),)
     for cluster in clusters:
         hosts += _slurm_hosts(cluster)
     if options.kube is Source.OWN:
         hosts += _kube_hosts()
     names = {spec.name for spec in hosts}
     forwards = tuple(
-        replace(forward, port=forward.port + options.port_offset) for forward in _FORWARDS if forward.host in names
+        replace(forward, port=forward.port + options.port_offset)
+        for forward in _FORWARDS
+        if forward.host in names
     )
     return Plan(options, hosts, clusters, forwards)

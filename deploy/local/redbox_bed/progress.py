@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from rich.console import Console
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from rich.status import Status
+from rich.status import Status
+from rich.text import Text
 
 
 class Progress:
@@ -28,6 +25,10 @@ class Progress:
         self._running: dict[str, str] = {}
         self._lock = threading.Lock()
         self._live: Status | None = None
+
+    @classmethod
+    def silent(cls) -> Progress:
+        return cls(Console(quiet=True))
 
     def __call__(self, text: str) -> None:
         """A detail that is worth a line of its own."""
@@ -49,9 +50,15 @@ class Progress:
         if took >= _WORTH_A_LINE:
             self._print(f"{name} ({took:.1f} s)")
 
+    def stop(self) -> None:
+        """Give the terminal back as it was, at an abrupt end."""
+        if self._live is not None:
+            self._live.stop()
+
     def _print(self, text: str) -> None:
-        self._console.print(f"[dim]{self.elapsed():6.1f} s[/]  {text}" if self._console.is_terminal else
-                            f"{self.elapsed():6.1f} s  {text}", markup=self._console.is_terminal, soft_wrap=True)
+        self._console.print(
+            Text(f"{self.elapsed():6.1f} s  ", style="dim").append(text, style="not dim"), soft_wrap=True
+        )
 
     def _change(self, change: Callable[[dict[str, str]], object]) -> None:
         with self._lock:

@@ -7,21 +7,15 @@ Which host has which root is the plan's; the writable layer above is host.py's.
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from redbox_bed.build_cache import ensure_built, key_of
 from redbox_bed.errors import BedError
-from redbox_bed.places import PACKAGE
+from redbox_bed.places import PACKAGE, Places
 from redbox_bed.users import account_commands
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from redbox_bed.places import Places
 
 BUILD_SECONDS = 1800
 # mmdebstrap mounts /proc, /sys and parts of /dev in the tree that it makes. With mounts and processes of its own a

@@ -6,14 +6,15 @@ What runs where is in slurm_daemons.py, what they are configured with in slurm_c
 from __future__ import annotations
 
 import stat
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from redbox_bed.accounts import sacctmgr_lines
 from redbox_bed.errors import DaemonError
+from redbox_bed.host import Daemon, Host
 from redbox_bed.parts import PartStatus
-from redbox_bed.plan import SLURMRESTD_PORT
+from redbox_bed.plan import SLURMRESTD_PORT, SlurmCluster
 from redbox_bed.slurm_daemons import (
     MARIADBD,
     MUNGED,
@@ -25,12 +26,6 @@ from redbox_bed.slurm_daemons import (
     daemons_of,
 )
 from redbox_bed.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from redbox_bed.host import Daemon, Host
-    from redbox_bed.plan import SlurmCluster
 
 SLURMCTLD_PORT = 6817
 SLURMDBD_PORT = 6819
@@ -50,18 +45,20 @@ class Slurm:
         self._hosts = {name: hosts[name] for name in cluster.hosts}
         self._controller = hosts[cluster.controller]
         self._login = hosts[cluster.login]
+        self._nodes = [hosts[node.name] for node in cluster.nodes]
 
     def up(self) -> None:
+        """Start what does not run; return when every node is in service."""
         with ThreadPoolExecutor(max_workers=len(self._hosts)) as pool:
             list(pool.map(_ensure_munge, self._hosts.values()))
-        self._ensure_listening(self._login, SSHD, SSH_PORT)
-        if self.cluster.accounting:
-            self._ensure_accounting()
-        self._ensure_listening(self._controller, SLURMCTLD, SLURMCTLD_PORT)
-        for node in self.cluster.nodes:
-            self._hosts[node.name].ensure(SLURMD)
-        self._ensure_listening(self._controller, SLURMRESTD, SLURMRESTD_PORT)
+        for host in (self._login, self._controller, *self._nodes):
+            self._start_daemons(host)
         self._ensure_nodes_in_service()
+
+    def start_host(self, host: Host) -> None:
+        """Start what runs on one host, as after its power came back; the others are left as they are."""
+        _ensure_munge(host)
+        self._start_daemons(host)
 
     def status(self) -> list[PartStatus]:
         return [
@@ -69,6 +66,17 @@ class Slurm:
             for host in self._hosts.values()
             for daemon in daemons_of(self.cluster, host.spec)
         ]
+
+    def _start_daemons(self, host: Host) -> None:
+        if host is self._login:
+            self._ensure_listening(host, SSHD, SSH_PORT)
+        elif host is self._controller:
+            if self.cluster.accounting:
+                self._ensure_accounting()
+            self._ensure_listening(host, SLURMCTLD, SLURMCTLD_PORT)
+            self._ensure_listening(host, SLURMRESTD, SLURMRESTD_PORT)
+        else:
+            host.ensure(SLURMD)
 
     # ------------------------------------------------------------------------------------------ accounting
     def _ensure_accounting(self) -> None:
@@ -96,7 +104,9 @@ class Slurm:
         """A node that slurmctld gave up while it was away comes back by itself only after two minutes: resume it."""
         down = [name for name, state in self.node_states().items() if state == "down"]
         if down:
-            self._controller.run("scontrol", "update", f"NodeName={','.join(down)}", "State=RESUME", check=False)
+            self._controller.run(
+                "scontrol", "update", f"NodeName={','.join(down)}", "State=RESUME", check=False
+            )
         wait_until(
             lambda: all(state in _IN_SERVICE for state in self.node_states().values()),
             _NODES_SECONDS,
@@ -144,7 +154,9 @@ def _wait(host: Host, daemon: Daemon, ready: Callable[[], bool]) -> None:
             raise DaemonError(f"{ended}: {_last_line(log)}", log=log)
         return ready()
 
-    wait_until(ready_or_ended, _START_SECONDS, f"{daemon.name} on {host.name} did not begin to serve", log=log)
+    wait_until(
+        ready_or_ended, _START_SECONDS, f"{daemon.name} on {host.name} did not begin to serve", log=log
+    )
 
 
 def _last_line(log: Path) -> str:
@@ -154,7 +166,9 @@ def _last_line(log: Path) -> str:
 
 def _listens(host: Host, port: int) -> bool:
     """Seen from outside: a connection would leave a complaint in the daemon's log."""
-    return any(port in listening_ports(Path(f"/proc/{host.pid()}/net/{table}").read_text()) for table in ("tcp",))
+    return any(
+        port in listening_ports(Path(f"/proc/{host.pid()}/net/{table}").read_text()) for table in ("tcp",)
+    )
 
 
 def _is_socket(host: Host, path: str) -> bool:

@@ -5,10 +5,7 @@ What differs from a plain installation is so because a test of the bed needs it,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from redbox_bed.plan import Node, Partition, SlurmCluster
+from redbox_bed.plan import Node, Partition, SlurmCluster
 
 JWT_KEY = "/etc/slurm/jwt.key"
 MEMORY_MB = 4000

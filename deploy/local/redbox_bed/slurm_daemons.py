@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from redbox_bed.host import Daemon
-from redbox_bed.plan import SLURMRESTD_PORT, Role
-
-if TYPE_CHECKING:
-    from redbox_bed.plan import HostSpec, SlurmCluster
+from redbox_bed.plan import SLURMRESTD_PORT, HostSpec, Role, SlurmCluster
 
 # A munged that was killed leaves its socket behind, and the next one takes that for a running one.
 MUNGED = Daemon(
     "munged",
     (
         "sh", "-ec",
-        "install -d -o munge -g munge -m 755 /run/munge; rm -f /run/munge/munge.socket.2; "
-        "exec setpriv --reuid=munge --regid=munge --clear-groups /usr/sbin/munged --foreground",
+        """
+        install -d -o munge -g munge -m 755 /run/munge
+        rm -f /run/munge/munge.socket.2
+        exec setpriv --reuid=munge --regid=munge --clear-groups /usr/sbin/munged --foreground
+        """,
     ),
 )  # fmt: skip
 SSHD = Daemon("sshd", ("/usr/sbin/sshd", "-D", "-e"))
@@ -24,7 +22,7 @@ MARIADBD = Daemon(
     "mariadbd",
     ("sh", "-ec", "install -d -o mysql -g mysql /run/mysqld; exec /usr/sbin/mariadbd --user=mysql"),
 )
-SLURMDBD = Daemon("slurmdbd", ("/usr/sbin/slurmdbd", "-D"), user="slurm")
+SLURMDBD = Daemon("slurmdbd", ("/usr/sbin/slurmdbd", "-D"))
 SLURMCTLD = Daemon("slurmctld", ("/usr/sbin/slurmctld", "-D"))
 SLURMD = Daemon("slurmd", ("/usr/sbin/slurmd", "-D"))
 # It gives memory back to the system only from its one main arena: else each listing of 5,000 jobs costs 0.5 GB.

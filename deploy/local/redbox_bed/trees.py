@@ -11,7 +11,7 @@ import os
 import secrets
 import tarfile
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import (
@@ -23,21 +23,18 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from redbox_bed import slurm_conf
+from redbox_bed.keeper import Keeper
 from redbox_bed.network import hosts_file
-from redbox_bed.plan import USERS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from redbox_bed.keeper import Keeper
-    from redbox_bed.places import Places
-    from redbox_bed.plan import Plan, SlurmCluster
+from redbox_bed.places import Places
+from redbox_bed.plan import USERS, Plan, SlurmCluster
 
 SSH_PORT = 22
 
 
 @dataclass(frozen=True)
 class File:
+    """A file to be written; its group has the owner's name."""
+
     path: str
     content: str | bytes
     mode: int = 0o644
@@ -138,6 +135,8 @@ def _key(path: Path) -> tuple[bytes, str]:
         beside.write_bytes(made)
         beside.rename(path)
     private = path.read_bytes()
-    public = load_ssh_private_key(private, None).public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    public = (
+        load_ssh_private_key(private, None).public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    )
     path.with_suffix(".pub").write_bytes(public + b"\n")
     return private, public.decode()

@@ -5,12 +5,7 @@ Slurm's own accounts (slurmdbd) are in slurm.py; this is /etc/passwd and /etc/gr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from redbox_bed.plan import MEMBERS_GROUP, SERVICE_ACCOUNT, USERS
-
-if TYPE_CHECKING:
-    from redbox_bed.plan import User
+from redbox_bed.plan import MEMBERS_GROUP, SERVICE_ACCOUNT, USERS, User
 
 MEMBERS_GID = 2100
 

@@ -1,0 +1,73 @@
+"""A /home that is late, as NFS and Lustre are: each Slurm host runs its own client of it (deploy/local/slowfs).
+
+The client runs in the host, over the folder that all of them share, and obeys commands at its control socket.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from redbox_bed.bed import Bed
+from redbox_bed.build_cache import contents_of, ensure_built, key_of
+from redbox_bed.errors import BedError
+from redbox_bed.host import BACKING, CACHE, Daemon, Host
+from redbox_bed.kube_build import find_go, go_version_text
+from redbox_bed.places import PACKAGE, Places
+from redbox_bed.progress import Progress
+from redbox_bed.waiting import wait_until
+
+MODULE = PACKAGE.parent / "slowfs"
+CONTROL = "/run/bed/slowfs.sock"
+_BUILD_SECONDS = 900
+_MOUNT_SECONDS = 20
+
+
+def ensure_program(places: Places, progress: Progress) -> Path:
+    """The client, built once: a minute, and seconds after a change."""
+    go = find_go(places, progress)
+    key = key_of(contents_of(MODULE, "*.go", "go.mod", "go.sum"), go_version_text(go))
+    return ensure_built(places.cache / "slowfs" / key, lambda folder: _build(go, folder)) / "slowfs"
+
+
+def _build(go: str, folder: Path) -> None:
+    log = folder.with_suffix(".log")
+    environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "local"}
+    with log.open("wb") as output:
+        built = subprocess.run(
+            [go, "build", "-trimpath", "-ldflags=-s -w", "-o", str(folder / "slowfs"), "."],
+            cwd=MODULE,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            check=False,
+            timeout=_BUILD_SECONDS,
+        )
+    if built.returncode != 0:
+        raise BedError("the slow /home's file system could not be built", log=log)
+
+
+def ensure(bed: Bed, host: Host) -> None:
+    """Mount it in the host, unless it is; also after its client was killed."""
+    program = _inside(bed)
+    client = Daemon("slowfs", (program, "-mount", "/home", "-backing", BACKING, "-control", CONTROL))
+    if host.ensure(client):
+        wait_until(
+            lambda: " /home fuse" in Path(f"/proc/{host.need_pid()}/mounts").read_text(),
+            _MOUNT_SECONDS,
+            f"the slow /home of {host.name} was not mounted",
+            log=host.log_path(client.name),
+        )
+
+
+def command(bed: Bed, host: Host, *words: str) -> str:
+    """Send the host's client a command, such as hang, resume or status; its answer."""
+    return host.run(_inside(bed), "-control", CONTROL, *words).stdout.strip()
+
+
+def _inside(bed: Bed) -> str:
+    """The program's path as hosts see it."""
+    program = ensure_program(bed.places, Progress.silent())
+    return f"{CACHE}/{program.relative_to(bed.places.cache)}"
