@@ -1,0 +1,141 @@
+"""From rows to jobs: an array with all its tasks, a het job with all its parts, is one observation. Pure.
+
+While a part lives the whole lives; when all have ended the worst end counts. Two different rows for one id
+make that job doubtful: it is left out and named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from redbox.slurm import arrays
+from redbox.slurm.patterns import LogFacts, first_of, resolve
+from redbox.slurm.squeue import QueueRow
+from redbox.slurm.states import has_ended, is_waiting, severity
+from redbox.workload import Observation, TaskObservation
+
+
+def fold(rows: Iterable[QueueRow]) -> tuple[tuple[Observation, ...], frozenset[str]]:
+    """The jobs, and the ids of those whose rows contradict each other."""
+    seen: dict[str, QueueRow] = {}
+    groups: dict[str, list[QueueRow]] = {}
+    doubtful: set[str] = set()
+    for row in rows:
+        earlier = seen.setdefault(row.job_id, row)
+        if earlier is row:
+            groups.setdefault(row.leader, []).append(row)
+        elif earlier != row:
+            doubtful.update((row.job_id, row.leader, earlier.leader))
+    jobs = []
+    for leader, parts in groups.items():
+        if leader not in doubtful and len({row.uid for row in parts}) == 1:
+            jobs.append(_observe(leader, parts))
+        else:
+            doubtful.add(leader)
+    return tuple(jobs), frozenset(doubtful)
+
+
+def _observe(leader: str, parts: Sequence[QueueRow]) -> Observation:
+    if any(row.array_task is not None for row in parts):
+        return _array(leader, parts)
+    if parts[0].het_job_id is not None:
+        ordered = sorted(parts, key=lambda row: row.het_offset)
+        return observation(ordered[0], leader, worst_of(ordered), ordered)
+    return observation(parts[0], leader, parts[0], parts)
+
+
+def observation(
+    identity: QueueRow, leader: str, decisive: QueueRow, parts: Sequence[QueueRow]
+) -> Observation:
+    """One job: who it is from one row, how it stands from another, its places and times from all."""
+    return Observation(
+        job_id=leader,
+        uid=identity.uid,
+        mark=identity.comment,
+        comment=identity.comment,
+        state=decisive.state,
+        live=True,
+        name=identity.name,
+        user=identity.user,
+        reason=decisive.reason,
+        exit_code=decisive.exit.code,
+        signal=decisive.exit.signal,
+        partition=identity.partition,
+        account=identity.account,
+        qos=identity.qos,
+        nodes=",".join(dict.fromkeys(row.nodes for row in parts if row.nodes)),
+        submitted_at=earliest(row.submitted_at for row in parts),
+        started_at=earliest(row.started_at for row in parts),
+        ended_at=latest_if_all(row.ended_at for row in parts),
+        restarts=identity.restarts,
+        requeue=identity.requeue,
+        stdout=log_path(identity, identity.stdout),
+        stderr=log_path(identity, identity.stderr or identity.stdout),
+        working_directory=identity.working_directory,
+    )
+
+
+def worst_of(parts: Sequence[QueueRow]) -> QueueRow:
+    """What decides for all: a part that is active, else one that waits, else the worst end."""
+    active = [row for row in parts if not has_ended(row.state) and not is_waiting(row.state)]
+    waiting = [row for row in parts if is_waiting(row.state)]
+    if active or waiting:
+        return (active or waiting)[0]
+    return max(parts, key=lambda row: severity(row.state))
+
+
+def _array(leader: str, parts: Sequence[QueueRow]) -> Observation:
+    ordered = sorted(parts, key=lambda row: int(row.job_id))
+    identity = next((row for row in ordered if row.job_id == leader), ordered[0])
+    tasks = sorted((task for row in ordered for task in _tasks(leader, row)), key=lambda task: task.index)
+    waiting = sum(
+        arrays.count(row.array_task or "") or 1
+        for row in ordered
+        if _is_unsplit(row) and is_waiting(row.state)
+    )
+    whole = observation(identity, leader, worst_of(ordered), ordered)
+    return _with_tasks(whole, tuple(tasks), waiting, identity)
+
+
+def _with_tasks(
+    whole: Observation, tasks: tuple[TaskObservation, ...], waiting: int, row: QueueRow
+) -> Observation:
+    return replace(
+        whole,
+        tasks=tasks,
+        pending_tasks=waiting,
+        array_size=len(tasks) + waiting,
+        stdout=row.stdout,
+        stderr=row.stderr or row.stdout,
+    )
+
+
+def _is_unsplit(row: QueueRow) -> bool:
+    return row.array_task is not None and not row.array_task.isdigit()
+
+
+def _tasks(leader: str, row: QueueRow) -> Iterable[TaskObservation]:
+    """Its task; or, where the tasks that were never split off were cancelled together, all of them."""
+    if row.array_task is None or (_is_unsplit(row) and is_waiting(row.state)):
+        return
+    for index in arrays.expand(row.array_task):
+        job_id = f"{leader}_{index}"
+        yield TaskObservation(index, job_id, row.state, row.exit.code, row.exit.signal)
+
+
+def log_path(row: QueueRow, pattern: str | None) -> str | None:
+    if pattern is None:
+        return None
+    facts = LogFacts(row.job_id, row.user, row.name, row.working_directory, first_node=first_of(row.nodes))
+    return resolve(pattern, facts)
+
+
+def earliest(times: Iterable[datetime | None]) -> datetime | None:
+    return min((time for time in times if time is not None), default=None)
+
+
+def latest_if_all(times: Iterable[datetime | None]) -> datetime | None:
+    known = list(times)
+    return max((time for time in known if time is not None), default=None) if all(known) else None

@@ -1,0 +1,179 @@
+"""sbatch's options: which of them a request may give as they are, and what a script's #SBATCH lines say.
+
+Only full names of this list reach sbatch: an abbreviation or an option without its value could swallow the
+mark that follows it. What a field of the request says has no second way here.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from redbox.slurm.errors import RequestRefused
+
+
+class Value(Enum):
+    """Whether an option takes a value."""
+
+    NEEDED = "needed"
+    OPTIONAL = "optional"
+    NONE = "none"
+
+
+_NEEDED = (
+    "acctg-freq", "batch", "bb", "bbf", "cluster-constraint", "constraint", "container", "container-id",
+    "core-spec", "cores-per-socket", "cpu-freq", "cpus-per-gpu", "cpus-per-task", "deadline", "delay-boot",
+    "distribution", "exclude", "extra", "extra-node-info", "gpu-bind", "gpu-freq", "gpus", "gpus-per-node",
+    "gpus-per-socket", "gpus-per-task", "gres", "gres-flags", "hint", "input", "kill-on-invalid-dep",
+    "licenses", "mail-type", "mail-user", "mcs-label", "mem", "mem-bind", "mem-per-cpu", "mem-per-gpu",
+    "mincpus", "network", "nodefile", "nodelist", "nodes", "ntasks", "ntasks-per-core", "ntasks-per-gpu",
+    "ntasks-per-node", "ntasks-per-socket", "open-mode", "prefer", "priority", "profile", "reservation",
+    "segment", "signal", "sockets-per-node", "switches", "thread-spec", "threads-per-core", "time",
+    "time-min", "tmp", "tres-bind", "tres-per-task", "wait-all-nodes", "wckey",
+)  # fmt: skip
+_OPTIONAL = (
+    "exclusive", "nice", "no-kill", "oom-kill-step", "propagate", "resv-ports",
+)  # fmt: skip
+_NONE = (
+    "contiguous", "ignore-pbs", "no-requeue", "overcommit", "oversubscribe", "reboot", "requeue",
+    "spread-job", "stepmgr", "use-min-nodes",
+)  # fmt: skip
+ALLOWED = {
+    **dict.fromkeys(_NEEDED, Value.NEEDED),
+    **dict.fromkeys(_OPTIONAL, Value.OPTIONAL),
+    **dict.fromkeys(_NONE, Value.NONE),
+}
+FIELDS = {
+    "account": "account",
+    "array": "array",
+    "begin": "begin",
+    "chdir": "workingDirectory",
+    "dependency": "dependencies",
+    "error": "error",
+    "hold": "hold",
+    "job-name": "name",
+    "output": "output",
+    "partition": "partition",
+    "qos": "qos",
+}
+OURS = frozenset({
+    "cluster", "clusters", "comment", "export", "export-file", "get-user-env", "gid", "help", "parsable",
+    "quiet", "test-only", "uid", "usage", "verbose", "version", "wait", "wrap",
+})  # fmt: skip
+NEVER_IN_SCRIPT = {
+    "wait": "sbatch would wait for the job's end before it answers",
+    "test-only": "nothing would be submitted",
+    "cluster": "the job would go to a cluster that this red-box does not watch",
+    "clusters": "the job would go to a cluster that this red-box does not watch",
+    "uid": "only root may submit for others",
+    "gid": "only root may submit for others",
+    "wrap": "the script is the job",
+    "help": "nothing would be submitted",
+    "usage": "nothing would be submitted",
+    "version": "nothing would be submitted",
+}
+_SHORT = {
+    "A": "account", "a": "array", "B": "extra-node-info", "b": "begin", "C": "constraint",
+    "c": "cpus-per-task", "D": "chdir", "d": "dependency", "e": "error", "F": "nodefile", "G": "gpus",
+    "H": "hold", "h": "help", "i": "input", "J": "job-name", "k": "no-kill", "L": "licenses",
+    "M": "clusters", "m": "distribution", "N": "nodes", "n": "ntasks", "O": "overcommit", "o": "output",
+    "p": "partition", "Q": "quiet", "q": "qos", "S": "core-spec", "s": "oversubscribe", "t": "time",
+    "V": "version", "v": "verbose", "W": "wait", "w": "nodelist", "x": "exclude",
+}  # fmt: skip
+_SHORT_FLAGS = frozenset("HhkOQsVvW")
+_SWITCHES = ("hold", "help", "parsable", "quiet", "test-only", "usage", "verbose", "version", "wait")
+_LONG_FLAGS = frozenset(_SWITCHES) | {name for name, value in ALLOWED.items() if value is not Value.NEEDED}
+_NAMES = ALLOWED.keys() | FIELDS.keys() | OURS
+OPTION = re.compile(r"--([a-z][a-z0-9-]*)(?:=(.*))?", re.DOTALL)
+
+
+def read_options(options: list[str]) -> list[str]:
+    """The request's further options, each one checked; refused by name otherwise."""
+    return [_read_option(option) for option in options]
+
+
+def _read_option(option: str) -> str:
+    found = OPTION.fullmatch(option)
+    if found is None:
+        raise RequestRefused(
+            f"options: {option!r} is not of the form --name or --name=value with sbatch's full name."
+        )
+    name, value = found[1], found[2]
+    if name in FIELDS:
+        raise RequestRefused(f"options: --{name} has a field of its own: say {FIELDS[name]}.")
+    if name in OURS:
+        raise RequestRefused(f"options: --{name} cannot be given: red-box sets it or cannot work with it.")
+    kind = ALLOWED.get(name)
+    if kind is None:
+        raise RequestRefused(f"options: sbatch's --{name} is not known to red-box (full names only).")
+    if kind is Value.NEEDED and not value:
+        raise RequestRefused(f"options: --{name} needs a value: --{name}=value.")
+    if kind is Value.NONE and value is not None:
+        raise RequestRefused(f"options: --{name} takes no value.")
+    return option
+
+
+@dataclass(frozen=True, slots=True)
+class Directive:
+    """One option of a script's #SBATCH (or #PBS) lines, by its full name."""
+
+    line: int
+    name: str
+    value: str | None
+
+
+def read_directives(script: str) -> Iterator[Directive]:
+    """What the lines before the script's first command say, as sbatch reads them."""
+    for number, line in enumerate(script.split("\n"), 1):
+        text = line.strip()
+        if line.startswith("#SBATCH"):
+            for name, value in _read_words(_split(line.removeprefix("#SBATCH"))):
+                yield Directive(number, name, value)
+        elif line.startswith("#PBS"):
+            yield from _read_pbs(number, _split(line.removeprefix("#PBS")))
+        elif text and not text.startswith("#"):
+            return
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text, comments=True)
+    except ValueError:  # a quote that is never closed: sbatch will say so
+        return text.split()
+
+
+def _read_pbs(number: int, words: list[str]) -> Iterator[Directive]:
+    """Sbatch understands some of PBS: of these only where output goes matters here."""
+    for word, value in zip(words, [*words[1:], None], strict=True):
+        if word[:2] in ("-o", "-e"):
+            yield Directive(number, "output" if word[1] == "o" else "error", word[2:] or value)
+
+
+def _read_words(words: list[str]) -> Iterator[tuple[str, str | None]]:
+    rest = iter(words)
+    for word in rest:
+        if word.startswith("--"):
+            name, has_value, value = word[2:].partition("=")
+            name = full_name(name)
+            yield name, value if has_value else (None if name in _LONG_FLAGS else next(rest, None))
+        elif word.startswith("-"):
+            yield from _read_short(word[1:], rest)
+
+
+def _read_short(letters: str, rest: Iterator[str]) -> Iterator[tuple[str, str | None]]:
+    while letters:
+        letter, letters = letters[0], letters[1:]
+        name = _SHORT.get(letter, letter)
+        if letter not in _SHORT_FLAGS:
+            yield name, letters or next(rest, None)
+            return
+        yield name, None
+
+
+def full_name(name: str) -> str:
+    """Getopt takes abbreviations: the one name that begins so, or the word itself."""
+    longer = [known for known in _NAMES if known.startswith(name)]
+    return longer[0] if name not in _NAMES and len(longer) == 1 else name

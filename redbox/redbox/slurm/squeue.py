@@ -1,0 +1,126 @@
+"""squeue: one look at the queue, or at single jobs. Every record is a row; `folding` makes jobs of them.
+
+-O takes fields without width and so cuts none, on 22.05 and 24.11 alike; -o lacks the exit code, the
+restarts and the output paths. Without -r an array's tasks that are not split off yet are one row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from redbox.slurm.framing import Frame, Tally, split_records
+from redbox.slurm.states import NO_EXIT, Exit, end_of, has_ended, is_waiting, read_exit, read_state
+from redbox.slurm.values import TIME_FORMAT, read_number, read_time, text_or_none
+
+ENVIRONMENT = {**TIME_FORMAT, "SLURM_BITSTR_LEN": "0"}
+"""0: array expressions in full, whatever their length."""
+UNKNOWN_JOB = "Invalid job id specified"
+FIELDS = (
+    "JobID", "ArrayJobID", "ArrayTaskID", "HetJobID", "HetJobOffset", "UserID", "State", "exit_code",
+    "RestartCnt", "Requeue", "SubmitTime", "StartTime", "EndTime", "Reason", "Partition", "Account", "QOS",
+    "NodeList", "UserName", "Name", "Comment", "STDOUT", "STDERR", "WorkDir",
+)  # fmt: skip
+JOB_ID, COMMENT = FIELDS.index("JobID"), FIELDS.index("Comment")
+ARRAY_ID = FIELDS.index("ArrayJobID")
+
+Wanted = Callable[[str, str], bool]
+"""Whether a record with this job id and this comment can matter: the rest is never made into objects."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRow:
+    """One record of squeue."""
+
+    job_id: str
+    array_job_id: str
+    array_task: str | None  # "7", or for what is not split off yet "8-20:2%3"
+    het_job_id: str | None
+    het_offset: int
+    uid: int
+    state: str
+    exit: Exit
+    restarts: int
+    requeue: bool
+    submitted_at: datetime | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    reason: str
+    partition: str
+    account: str
+    qos: str
+    nodes: str
+    user: str
+    name: str
+    comment: str
+    stdout: str | None
+    stderr: str | None
+    working_directory: str
+
+    @property
+    def leader(self) -> str:
+        """The id that the whole job goes by: the array's, the first component's, or its own."""
+        return self.het_job_id or self.array_job_id
+
+
+def all_jobs(frame: Frame, users: Collection[str] = ()) -> list[str]:
+    """Jobs in every state and every partition, hidden ones too, of this cluster only."""
+    argv = ["squeue", "--noheader", "--all", "--local", "--states=all", f"--Format={frame.format()}"]
+    return [*argv, f"--user={','.join(users)}"] if users else argv
+
+
+def single_jobs(frame: Frame, job_ids: Collection[str]) -> list[str]:
+    """These jobs, an array or het job with all its parts."""
+    return [*all_jobs(frame), f"--jobs={','.join(job_ids)}"]
+
+
+def read_rows(text: str, frame: Frame, tally: Tally, wanted: Wanted | None = None) -> Iterator[QueueRow]:
+    """The rows that can matter; a record whose fields are not what they must be is dropped and counted."""
+    for fields in split_records(text, frame, tally):
+        if wanted is not None and not (
+            wanted(fields[ARRAY_ID], fields[COMMENT]) or wanted(fields[JOB_ID], fields[COMMENT])
+        ):
+            continue
+        row = read_row(dict(zip(FIELDS, fields, strict=True)))
+        if row is None:
+            tally.dropped += 1
+        else:
+            yield row
+
+
+def read_row(seen: dict[str, str]) -> QueueRow | None:
+    """One record; None where an id, the uid or the state is none."""
+    job_id, array_job_id, uid = (read_number(seen[name]) for name in ("JobID", "ArrayJobID", "UserID"))
+    state, _ = read_state(seen["State"])
+    if job_id is None or array_job_id is None or uid is None or not state:
+        return None
+    shown = read_exit(seen["exit_code"])
+    het_job_id = text_or_none(seen["HetJobID"])
+    return QueueRow(
+        job_id=seen["JobID"],
+        array_job_id=seen["ArrayJobID"],
+        array_task=text_or_none(seen["ArrayTaskID"]),
+        het_job_id=het_job_id if het_job_id != "0" else None,
+        het_offset=read_number(seen["HetJobOffset"]) or 0,
+        uid=uid,
+        state=state,
+        exit=end_of(state, shown) if shown else NO_EXIT,
+        restarts=read_number(seen["RestartCnt"]) or 0,
+        requeue=seen["Requeue"] != "0",
+        submitted_at=read_time(seen["SubmitTime"]),
+        # Of a waiting job Slurm shows when it expects to start it, of a running one when its time is over.
+        started_at=None if is_waiting(state) else read_time(seen["StartTime"]),
+        ended_at=read_time(seen["EndTime"]) if has_ended(state) else None,
+        reason=text_or_none(seen["Reason"]) or "",
+        partition=seen["Partition"],
+        account=text_or_none(seen["Account"]) or "",
+        qos=text_or_none(seen["QOS"]) or "",
+        nodes=text_or_none(seen["NodeList"]) or "",
+        user=seen["UserName"],
+        name=seen["Name"],
+        comment="" if seen["Comment"] == "(null)" else seen["Comment"],
+        stdout=text_or_none(seen["STDOUT"]),
+        stderr=text_or_none(seen["STDERR"]),
+        working_directory=text_or_none(seen["WorkDir"]) or "",
+    )

@@ -1,0 +1,37 @@
+"""srun: the kinds of MPI that this cluster's Slurm can start."""
+
+from __future__ import annotations
+
+import re
+
+from redbox.slurm.errors import RequestRefused
+
+SINGLETONS = frozenset({"none", "pmi2", "cray_shasta", "openmpi"})
+"""Kinds with which today's MPI libraries start every rank as "0 of 1", silently and with exit code 0."""
+KIND = re.compile(r"^\t\s*(\S+)$", re.MULTILINE)
+VERSIONED = re.compile(r"^specific \S+ plugin versions available: (.*)$", re.MULTILINE)
+
+
+def mpi_kinds() -> list[str]:
+    return ["srun", "--mpi=list"]
+
+
+def read_mpi_kinds(text: str) -> frozenset[str]:
+    """`none`, `pmix`, `pmix_v5`; old releases print one `srun: kind` a line."""
+    listed = {word.strip() for found in VERSIONED.findall(text) for word in found.split(",")}
+    old = re.findall(r"^srun: (?:\s*)([a-z0-9_]+)$", text, re.MULTILINE)
+    return frozenset(KIND.findall(text)) | listed | frozenset(old)
+
+
+def check_mpi_kind(kind: str, available: frozenset[str]) -> None:
+    """Refuse a kind that would start N times one rank, or that this Slurm does not have."""
+    if kind in SINGLETONS:
+        raise RequestRefused(
+            f"container.options.mpi: --mpi={kind} starts every rank by itself, as rank 0 of 1, "
+            f"and says nothing. Use one of: {', '.join(sorted(available - SINGLETONS)) or 'none works here'}."
+        )
+    if available and kind not in available:
+        raise RequestRefused(
+            f"container.options.mpi: this cluster's Slurm has no {kind}; it has: "
+            f"{', '.join(sorted(available - SINGLETONS)) or 'none that works'}."
+        )

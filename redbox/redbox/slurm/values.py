@@ -1,0 +1,47 @@
+"""The small values in Slurm's fields: times, durations, numbers, and its many words for nothing. Pure."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+NOTHING = frozenset(
+    {"", "(null)", "N/A", "n/a", "None", "none", "Unknown", "NONE", "UNLIMITED", "INVALID", "None assigned"}
+)
+DURATION = re.compile(r"(?:(?P<days>[0-9]+)-)?(?P<rest>[0-9]+(?::[0-9]+){0,2})(?:\.[0-9]+)?")
+TIME_FORMAT = {"SLURM_TIME_FORMAT": "%s"}
+"""Seconds since 1970: the only form of Slurm's times that does not depend on anybody's time zone."""
+
+
+def text_or_none(text: str) -> str | None:
+    return None if text in NOTHING else text
+
+
+def read_time(text: str) -> datetime | None:
+    """Seconds since 1970; None for each of Slurm's words for "not yet"."""
+    if not text.isascii() or not text.isdigit() or int(text) <= 0:
+        return None
+    try:
+        return datetime.fromtimestamp(int(text), UTC)
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def read_number(text: str) -> int | None:
+    """A plain number; None for UNLIMITED and whatever else stands there."""
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def read_duration(text: str) -> int | None:
+    """Seconds of `[days-]hours:minutes:seconds`, `minutes:seconds` or `minutes`; else None."""
+    found = DURATION.fullmatch(text)
+    if found is None:
+        return None
+    parts = [int(part) for part in found["rest"].split(":")]
+    if found["days"] is not None:  # days-hours[:minutes[:seconds]]
+        hours, minutes, seconds = [*parts, 0, 0][:3]
+    elif len(parts) == 3:  # noqa: PLR2004
+        hours, minutes, seconds = parts
+    else:
+        hours, (minutes, seconds) = 0, [*parts, 0][:2]
+    return ((int(found["days"] or 0) * 24 + hours) * 60 + minutes) * 60 + seconds

@@ -1,0 +1,78 @@
+"""Slurm as red-box's workload manager: what `jobs` asks, passed to the parts that know."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from datetime import UTC, datetime
+
+from redbox.domain import UnixUser
+from redbox.slurm.acts import Acts
+from redbox.slurm.calls import Agents, Calls, OnCall
+from redbox.slurm.inventory import Inventory
+from redbox.slurm.reads import Reads
+from redbox.slurm.settings import SlurmSettings
+from redbox.slurm.squeue import Wanted
+from redbox.slurm.submits import Submits
+from redbox.workload import Act, ActOutcome, Handle, History, Observation, Poll, Submission, SubmitOutcome
+from redbox_api.models import Check, Cluster, Partition
+
+
+class SlurmManager:
+    """A `WorkloadManager`; `observer`, the account that red-box runs under, reads and acts for nobody."""
+
+    name = "slurm"
+
+    def __init__(
+        self,
+        agents: Agents,
+        observer: UnixUser,
+        settings: SlurmSettings | None = None,
+        *,
+        on_call: OnCall | None = None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        calls = Calls(agents, observer, settings or SlurmSettings(), on_call=on_call, clock=monotonic)
+        self._inventory = Inventory(calls, monotonic)
+        self._reads = Reads(calls, self._inventory, now=now, monotonic=monotonic)
+        self._acts = Acts(calls, self._reads, sleep)
+        self._submits = Submits(calls, self._inventory)
+
+    async def submit(self, user: UnixUser, submission: Submission) -> SubmitOutcome:
+        return await self._submits.submit(user, submission)
+
+    async def check(self, user: UnixUser, submission: Submission) -> Check:
+        return await self._submits.check(user, submission)
+
+    async def act(self, handle: Handle, act: Act, *, signal: str | None = None) -> ActOutcome:
+        return await self._acts.act(handle, act, signal)
+
+    async def poll(self, *, users: Collection[UnixUser] | None = None, wanted: Wanted | None = None) -> Poll:
+        """`wanted` says by id and comment which records can matter: the rest costs no more than its text."""
+        return await self._reads.poll(users, wanted)
+
+    async def find_live(self, job_ids: Collection[str]) -> tuple[Observation, ...]:
+        return await self._reads.find_live(job_ids)
+
+    async def history(self, job_ids: Collection[str], *, since: datetime) -> History:
+        """By id, whenever it was: `since` is not needed, for ids are never too old for sacct -j."""
+        del since
+        return await self._reads.history(job_ids)
+
+    async def history_of(self, user: UnixUser, *, since: datetime) -> History:
+        return await self._reads.history_of(user, since)
+
+    async def submitting(self, user: UnixUser, mark: str) -> bool:
+        return await self._submits.submitting(user, mark)
+
+    async def cluster(self) -> Cluster:
+        return await self._inventory.cluster()
+
+    async def partitions(self) -> tuple[Partition, ...]:
+        return await self._inventory.partitions()
+
+    async def associations(self, user: UnixUser) -> Mapping[str, tuple[str, ...]]:
+        return await self._inventory.associations(user)
