@@ -1,9 +1,15 @@
-"""The command line of `redbox-operator`. Each command's work is in the module that it is named after."""
+"""The command line of `redbox-operator`."""
 
+import asyncio
 from importlib.metadata import version
 from typing import Annotated
 
 import typer
+import yaml
+
+from redbox_operator.crds import all_crds
+from redbox_operator.jobs_at_redbox import Account
+from redbox_operator.watching import run_operator
 
 app = typer.Typer(
     name="redbox-operator",
@@ -26,3 +32,23 @@ def options(
     ] = False,
 ) -> None:
     """Hold the options that every command shares."""
+
+
+@app.command()
+def run(
+    image: Annotated[str, typer.Option(envvar="REDBOX_COMPANION_IMAGE", help="The companion's image.")],
+    namespace: Annotated[
+        str, typer.Option(envvar="REDBOX_NAMESPACE", help="Where the operator itself runs.")
+    ],
+    account: Annotated[
+        str, typer.Option(envvar="REDBOX_SERVICE_ACCOUNT", help="Its own service account.")
+    ] = "redbox-operator",
+) -> None:
+    """Run the operator until it is told to end."""
+    asyncio.run(run_operator(Account(namespace, account), image))
+
+
+@app.command()
+def crds() -> None:
+    """Print the CustomResourceDefinitions, for kubectl apply -f -."""
+    typer.echo(yaml.safe_dump_all(all_crds(), sort_keys=False), nl=False)

@@ -130,7 +130,7 @@ class Dependency(Request):
 
     type: Literal["after", "afterany", "afterok", "afternotok", "aftercorr", "singleton"] = "afterok"
     key: Annotated[str, Field(pattern=KEY_PATTERN)] | None = None
-    job_id: Annotated[str, Field(alias="jobID", pattern=r"^[0-9]{1,10}(_[0-9]{1,10})?$")] | None = None
+    job_id: Annotated[str | None, Field(alias="jobID", pattern=r"^[0-9]{1,10}(_[0-9]{1,10})?$")] = None
 
     @model_validator(mode="after")
     def _names_one_job(self) -> Dependency:
