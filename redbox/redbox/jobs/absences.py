@@ -147,7 +147,7 @@ class Absences:
         if history is None:
             return record
         row = row_of(record, history.jobs)
-        if row is None and not history.complete:
+        if row is None and history.available and not history.complete:
             return replace(record, absent_since=record.absent_since or self._clock.now())
         evidence = Evidence(row, history.available, stranger=sighting.stranger is not None)
         return absent(record, evidence, self._clock.now(), self._settings)

@@ -20,7 +20,7 @@ from redbox_api.models import JobRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Order:
     """A PUT of a caller who may submit."""
 
     key: JobKey
@@ -33,14 +33,14 @@ class Asked:
     working_directory: str
 
 
-def asked_for(
+def order_for(
     caller: Caller, user: UnixUser, key: JobKey, request: JobRequest, *, marks: Marks, settings: JobsSettings
-) -> Asked:
+) -> Order:
     """A PUT with all that its record will need."""
     body_id = marks.body_id(request)
     directory = request.working_directory or default_directory(settings.directory, key, request)
     mark = marks.make(key, body_id, user.uid)
-    return Asked(key, user, caller, request, mark, body_id, marks.body_digest(request), directory)
+    return Order(key, user, caller, request, mark, body_id, marks.body_digest(request), directory)
 
 
 def default_directory(template: str, key: JobKey, request: JobRequest) -> str:
@@ -52,9 +52,9 @@ def default_directory(template: str, key: JobKey, request: JobRequest) -> str:
     return f"{path}-{key8(key.key)}"
 
 
-def refuse_beyond_limits(asked: Asked) -> None:
+def refuse_beyond_limits(order: Order) -> None:
     """A rule's accounts and partitions; what the request does not name is passed on with the submission."""
-    limits, request = asked.caller.limits, asked.request
+    limits, request = order.caller.limits, order.request
     for what, value, allowed in (
         ("account", request.account, limits.accounts),
         ("partition", request.partition, limits.partitions),
@@ -65,45 +65,45 @@ def refuse_beyond_limits(asked: Asked) -> None:
             raise Forbidden(f"The {what} {value} is not among those that the mapping allows you: {listed}.")
 
 
-def new_record(asked: Asked, now: datetime) -> Record:
+def new_record(order: Order, now: datetime) -> Record:
     """The intent, before anybody has heard of it."""
     return Record(
-        key=asked.key,
-        user=asked.user,
-        mark=asked.mark,
-        body_id=asked.body_id,
-        body_digest=asked.body_digest,
-        spec_digest=asked.request.spec_digest,
-        job_name=asked.request.name or "",
-        working_directory=asked.working_directory,
-        hold=asked.request.hold,
+        key=order.key,
+        user=order.user,
+        mark=order.mark,
+        body_id=order.body_id,
+        body_digest=order.body_digest,
+        spec_digest=order.request.spec_digest,
+        job_name=order.request.name or "",
+        working_directory=order.working_directory,
+        hold=order.request.hold,
         created_at=now,
         doubt_since=now,
     )
 
 
-def tried_again(record: Record, asked: Asked, now: datetime) -> Record:
+def tried_again(record: Record, order: Order, now: datetime) -> Record:
     """A doubtful intent that a live PUT submits once more."""
     return replace(
         record,
         stage=Stage.INTENT,
         doubt_since=now,
-        body_digest=asked.body_digest,
-        job_name=asked.request.name or "",
-        working_directory=asked.working_directory,
+        body_digest=order.body_digest,
+        job_name=order.request.name or "",
+        working_directory=order.working_directory,
     )
 
 
-def refuse_unless_same(record: Record, asked: Asked) -> None:
+def refuse_unless_same(record: Record, order: Order) -> None:
     """Raise unless the PUT asks for this very job."""
-    if record.user.uid != asked.user.uid:
+    if record.user.uid != order.user.uid:
         raise Conflict(
             f"The key {record.key.key} belongs to a job of another Unix user ({record.user.name}) from before "
             "your mapping changed. Use another key."
         )
     if record.stage is Stage.NEVER:
         raise tombstoned(record.key)
-    if record.body_id != asked.body_id:
+    if record.body_id != order.body_id:
         raise conflict(record.key)
 
 
@@ -120,20 +120,20 @@ def tombstoned(key: JobKey) -> Tombstoned:
     )
 
 
-def body_changed(record: Record, asked: Asked) -> bool:
+def body_changed(record: Record, order: Order) -> bool:
     """Equal by its digest, and yet another body: a secret was rotated, say."""
-    return record.body_digest is not None and record.body_digest != asked.body_digest
+    return record.body_digest is not None and record.body_digest != order.body_digest
 
 
-def submission(asked: Asked, dependencies: tuple[str, ...], *, held: bool) -> Submission:
+def submission(order: Order, dependencies: tuple[str, ...], *, held: bool) -> Submission:
     """For the workload manager."""
     return Submission(
-        request=asked.request,
-        mark=asked.mark,
-        job_name=asked.request.name or "",
-        working_directory=asked.working_directory,
-        directory_key=key8(asked.key.key),
-        limits=asked.caller.limits,
+        request=order.request,
+        mark=order.mark,
+        job_name=order.request.name or "",
+        working_directory=order.working_directory,
+        directory_key=key8(order.key.key),
+        limits=order.caller.limits,
         dependencies=dependencies,
-        held=held and not asked.request.hold,
+        held=held and not order.request.hold,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from redbox.jobs.settings import JobsSettings
 
+ROUNDING = 1e-6  # a wait that was slept to its end is over, whatever the last digit says
 CALL_SHARE = 20  # a call may take a twentieth of the time
 
 
@@ -22,16 +23,21 @@ class Bucket:
 
     def wait(self, now: float) -> float:
         """Seconds until one may be taken; 0 takes it."""
-        self._left = min(self._burst, self._left + (now - self._at) * self._per_second)
-        self._at = now
-        if self._left >= 1:
+        self._fill(now)
+        if self._left > 1 - ROUNDING:
             self._left -= 1
             return 0.0
         return (1 - self._left) / self._per_second
 
-    @property
-    def full(self) -> bool:
-        return self._left >= self._burst
+    def reserve(self, now: float) -> float:
+        """Take one in any case, the next that comes: seconds until then. Whoever asks first is first."""
+        self._fill(now)
+        self._left -= 1
+        return max(0.0, -self._left / self._per_second)
+
+    def _fill(self, now: float) -> None:
+        self._left = min(self._burst, self._left + (now - self._at) * self._per_second)
+        self._at = now
 
 
 def interval(settings: JobsSettings, took_s: float, *, accounting: bool, faults: int) -> float:

@@ -192,5 +192,7 @@ class Poller:
             await self._clock.sleep(pause)
 
     async def take_turn(self) -> None:
-        while pause := self.bucket.wait(self._clock.monotonic()):
+        """Wait for one of red-box's own reads to be due."""
+        pause = self.bucket.reserve(self._clock.monotonic())
+        if pause:
             await self._clock.sleep(pause)

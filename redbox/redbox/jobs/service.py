@@ -108,6 +108,14 @@ class Jobs:
         """Since when the workload manager has not been seen whole."""
         return self._poller.stale_since
 
+    def current(self, key: JobKey) -> Record | None:
+        """A record that was located before, as it is now."""
+        return self._ledger.table.get(key)
+
+    async def next_change(self) -> None:
+        """Wait until any record changes."""
+        await self._ledger.table.moved.wait()
+
     def __iter__(self) -> Iterator[Record]:  # for metrics: how many are where
         return iter(self._ledger.table)
 
@@ -119,9 +127,9 @@ class Jobs:
         self._spend(caller)
         job_key = JobKey(caller.owner, key, attempt)
         await self._claims.claim(caller.owner, key, by_name_only=False)
-        asked = intents.asked_for(caller, user, job_key, request, marks=self._marks, settings=self._settings)
+        order = intents.order_for(caller, user, job_key, request, marks=self._marks, settings=self._settings)
         try:
-            put = await self._submits.put(asked, self._acts, self._poller.ask)
+            put = await self._submits.put(order, self._acts, self._poller.ask)
         except JobsError as error:
             self._tell(deed(caller, "submit", job_key, type(error).__name__, detail=error.detail))
             raise
@@ -149,9 +157,9 @@ class Jobs:
         user = self._submitter(caller)
         self._spend(caller)
         key = JobKey(caller.owner, "check")
-        asked = intents.asked_for(caller, user, key, request, marks=self._marks, settings=self._settings)
-        intents.refuse_beyond_limits(asked)
-        question = self._workload.check(user, intents.submission(asked, (), held=False))
+        order = intents.order_for(caller, user, key, request, marks=self._marks, settings=self._settings)
+        intents.refuse_beyond_limits(order)
+        question = self._workload.check(user, intents.submission(order, (), held=False))
         try:
             return await self._context.ask(question)
         except (WorkloadFault, TimeoutError) as fault:

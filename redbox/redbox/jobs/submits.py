@@ -21,7 +21,7 @@ from redbox.jobs.context import Context
 from redbox.jobs.dependencies import resolve
 from redbox.jobs.errors import Busy, JobsError, RefusedBySlurm
 from redbox.jobs.fence import Fence
-from redbox.jobs.intents import Asked
+from redbox.jobs.intents import Order
 from redbox.jobs.ledger import Change
 from redbox.jobs.looks import bound
 from redbox.jobs.phases import never_submitted
@@ -54,7 +54,7 @@ class Put:
 class UnderWay:
     """A PUT that is being worked on."""
 
-    asked: Asked
+    order: Order
     task: asyncio.Task[Put | JobsError]
 
 
@@ -76,14 +76,14 @@ class Submits:
         """Whether sbatch may be running for it, as far as this server knows."""
         return key in self._submitting
 
-    async def put(self, asked: Asked, acts: Acts, look_soon: Callable[[], None]) -> Put:
+    async def put(self, order: Order, acts: Acts, look_soon: Callable[[], None]) -> Put:
         """The job of this key: the one that is there, or one that is submitted now."""
-        under_way = self._puts.get(asked.key)
+        under_way = self._puts.get(order.key)
         joined = under_way is not None
         if under_way is None:
-            under_way = self._begin(asked, acts, look_soon)
-        elif under_way.asked.user.uid != asked.user.uid or under_way.asked.body_id != asked.body_id:
-            raise intents.conflict(asked.key)
+            under_way = self._begin(order, acts, look_soon)
+        elif under_way.order.user.uid != order.user.uid or under_way.order.body_id != order.body_id:
+            raise intents.conflict(order.key)
         if not await finished_within(self._clock, self._settings.answer_within_s, under_way.task):
             raise Busy("The submit takes long. It goes on: ask again.", retry_after=5)
         result = under_way.task.result()
@@ -91,40 +91,40 @@ class Submits:
             raise result
         return replace(result, created=False) if joined else result
 
-    def _begin(self, asked: Asked, acts: Acts, look_soon: Callable[[], None]) -> UnderWay:
-        task = self._group.create_task(self._bring(asked, acts, look_soon))
-        under_way = UnderWay(asked, task)
-        self._puts[asked.key] = under_way
-        task.add_done_callback(lambda _: self._puts.pop(asked.key, None))
+    def _begin(self, order: Order, acts: Acts, look_soon: Callable[[], None]) -> UnderWay:
+        task = self._group.create_task(self._bring(order, acts, look_soon))
+        under_way = UnderWay(order, task)
+        self._puts[order.key] = under_way
+        task.add_done_callback(lambda _: self._puts.pop(order.key, None))
         return under_way
 
-    async def _bring(self, asked: Asked, acts: Acts, look_soon: Callable[[], None]) -> Put | JobsError:
+    async def _bring(self, order: Order, acts: Acts, look_soon: Callable[[], None]) -> Put | JobsError:
         """What came of it, as a value: an exception would end its group, which is the server."""
         try:
-            put = await self._settle(asked, look_soon)
+            put = await self._settle(order, look_soon)
         except JobsError as error:
             return error
         except Exception:  # one request's odd fault is not the server's end; the intent is settled later
-            log.exception("the submit of %s failed", asked.key)
+            log.exception("the submit of %s failed", order.key)
             return Busy("red-box itself failed over this submit; its log says how. Ask again.", retry_after=10)
         finally:
             look_soon()
         acts.cancel_if_due(put.record)
         return put
 
-    async def _settle(self, asked: Asked, look_soon: Callable[[], None]) -> Put:
+    async def _settle(self, order: Order, look_soon: Callable[[], None]) -> Put:
         give_up = self._clock.monotonic() + PATIENCE * self._settings.answer_within_s
         while True:
             moved = self._ledger.table.moved
             try:
-                held = await self._intend(asked)
+                held = await self._intend(order)
                 if held is not None:
-                    return Put(await self._submit(asked, held=held), created=True)
+                    return Put(await self._submit(order, held=held), created=True)
             finally:
-                self._submitting.discard(asked.key)
-            record = self._ledger.table.get(asked.key)
+                self._submitting.discard(order.key)
+            record = self._ledger.table.get(order.key)
             if record is not None and (record.final or record.stage is not Stage.INTENT):
-                return Put(record, created=False, body_changed=intents.body_changed(record, asked))
+                return Put(record, created=False, body_changed=intents.body_changed(record, order))
             look_soon()
             await self._moved(moved, give_up)
 
@@ -144,76 +144,76 @@ class Submits:
 
     # ------------------------------------------------------------------------------------------ the intent
 
-    async def _intend(self, asked: Asked) -> bool | None:
+    async def _intend(self, order: Order) -> bool | None:
         """Journal the intent; says whether to submit it held, or None where there is nothing to submit."""
         held: bool | None = None
 
         def decide() -> Change:
             nonlocal held
-            known = self._ledger.table.get(asked.key)
-            held = self._must_hold(known, asked)
+            known = self._ledger.table.get(order.key)
+            held = self._must_hold(known, order)
             if held is None:
                 return Change()
             now = self._clock.now()
-            self._submitting.add(asked.key)
-            intent = intents.tried_again(known, asked, now) if known else intents.new_record(asked, now)
+            self._submitting.add(order.key)
+            intent = intents.tried_again(known, order, now) if known else intents.new_record(order, now)
             return Change(save=(intent,))
 
-        await self._ledger.change([lineage(asked.key.owner, asked.key.key)], decide)
+        await self._ledger.change([lineage(order.key.owner, order.key.key)], decide)
         return held
 
-    def _must_hold(self, known: Record | None, asked: Asked) -> bool | None:
+    def _must_hold(self, known: Record | None, order: Order) -> bool | None:
         if known is not None:
-            intents.refuse_unless_same(known, asked)
+            intents.refuse_unless_same(known, order)
             if known.stage is not Stage.DOUBTFUL:
                 return None
-        elif self._ledger.tombstones.covering(asked.key) is not None:
-            raise intents.tombstoned(asked.key)
+        elif self._ledger.tombstones.covering(order.key) is not None:
+            raise intents.tombstoned(order.key)
         self._fence.refuse(self._clock.now())
-        intents.refuse_beyond_limits(asked)
-        self._dependencies(asked)  # what can never be submitted leaves no intent
+        intents.refuse_beyond_limits(order)
+        self._dependencies(order)  # what can never be submitted leaves no intent
         return known is not None or self._fence.holds(self._clock.now())
 
-    def _dependencies(self, asked: Asked) -> tuple[str, ...]:
-        owner = asked.key.owner
-        return resolve(asked.request.dependencies, lambda key: self._ledger.table.line(owner, key))
+    def _dependencies(self, order: Order) -> tuple[str, ...]:
+        owner = order.key.owner
+        return resolve(order.request.dependencies, lambda key: self._ledger.table.line(owner, key))
 
     # ------------------------------------------------------------------------------------------ the submit
 
-    async def _submit(self, asked: Asked, *, held: bool) -> Record:
-        intent = self._ledger.table.get(asked.key)
+    async def _submit(self, order: Order, *, held: bool) -> Record:
+        intent = self._ledger.table.get(order.key)
         if intent is not None and intent.cancel_requested:
             outcome: SubmitOutcome = Unavailable("It was deleted before it was submitted.")
         else:
-            outcome = await self._outcome(asked, held=held)
-        return await self._conclude(asked, outcome, held=held)
+            outcome = await self._outcome(order, held=held)
+        return await self._conclude(order, outcome, held=held)
 
-    async def _outcome(self, asked: Asked, *, held: bool) -> SubmitOutcome:
+    async def _outcome(self, order: Order, *, held: bool) -> SubmitOutcome:
         """Whatever goes wrong once sbatch may have begun is Unknown."""
-        ready = intents.submission(asked, self._dependencies(asked), held=held)
+        ready = intents.submission(order, self._dependencies(order), held=held)
         try:
             return await within(
-                self._clock, self._settings.submit_limit_s, self._workload.submit(asked.user, ready)
+                self._clock, self._settings.submit_limit_s, self._workload.submit(order.user, ready)
             )
         except TimeoutError:
             return Unknown("no answer in time")
         except WorkloadFault as fault:
             return Unknown(fault.detail)
 
-    async def _conclude(self, asked: Asked, outcome: SubmitOutcome, *, held: bool) -> Record:
+    async def _conclude(self, order: Order, outcome: SubmitOutcome, *, held: bool) -> Record:
         """Write down what came of it, beside what the poller and a DELETE may have written meanwhile."""
 
         def decide() -> Change:
-            record = self._ledger.table.get(asked.key)
+            record = self._ledger.table.get(order.key)
             if record is None or record.stage is not Stage.INTENT:
                 return Change()
             return concluded(record, outcome, held=held, now=self._clock.now())
 
-        await self._ledger.change([lineage(asked.key.owner, asked.key.key)], decide)
-        record = self._ledger.table.get(asked.key)
+        await self._ledger.change([lineage(order.key.owner, order.key.key)], decide)
+        record = self._ledger.table.get(order.key)
         if record is not None and record.stage is Stage.BOUND:
             return record
-        raise _refusal(asked, outcome, record)
+        raise _refusal(order, outcome, record)
 
 
 def concluded(record: Record, outcome: SubmitOutcome, *, held: bool, now: datetime) -> Change:
@@ -239,9 +239,9 @@ def _accepted(record: Record, outcome: Accepted, *, held: bool, now: datetime) -
     )
 
 
-def _refusal(asked: Asked, outcome: SubmitOutcome, record: Record | None) -> JobsError:
+def _refusal(order: Order, outcome: SubmitOutcome, record: Record | None) -> JobsError:
     if record is not None and record.stage is Stage.NEVER:
-        return intents.tombstoned(asked.key)
+        return intents.tombstoned(order.key)
     if isinstance(outcome, Refused):
         return RefusedBySlurm(outcome.detail)
     if isinstance(outcome, Unavailable):
