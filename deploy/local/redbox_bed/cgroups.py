@@ -1,10 +1,10 @@
 """A folder of control groups for the bed, one below it for each host: made, entered, emptied, removed.
 
-This is the only place that knows which cgroup version the machine has; `Cgroups.of_machine` makes that choice.
+Only this module knows which cgroup version the machine has; `Cgroups.of_machine` makes that choice.
 
 v1 (also a hybrid machine): the bed has a folder in every controller's hierarchy.
-v2: one folder with the controllers delegated. A cgroup that hands controllers down may hold no process itself, so a
-    host's processes live in its leaf `init`, beside the groups that slurmd or the kubelet make.
+v2: one folder with the controllers delegated. A cgroup that hands controllers down may hold no process
+    itself, so a host's processes live in its leaf `init`, beside the groups that slurmd or the kubelet make.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Cgroups(ABC):
         ):
             return CgroupsV2(bed, unified)
         raise NotPossibleError(
-            "this machine's control groups cannot be used: neither version 1 nor version 2 offers the controllers "
-            "cpu, cpuset, memory and pids under /sys/fs/cgroup; mount cgroup2 there"
+            "this machine's control groups cannot be used: neither version 1 nor version 2 offers the "
+            "controllers cpu, cpuset, memory and pids under /sys/fs/cgroup; mount cgroup2 there"
         )
 
     @property
@@ -72,7 +72,7 @@ class Cgroups(ABC):
         """Called once the host's cgroup namespace exists and before anything is started in it."""
 
     def birth_files(self, host: str) -> list[str]:
-        """Where a process writes its pid to be in the group that becomes the root of the host's cgroup namespace."""
+        """Where a process writes its pid to be in what becomes the root of the host's cgroup namespace."""
         return [str(folder / host / "cgroup.procs") for folder in self.folders]
 
     def entry_files(self, host: str) -> list[str]:
@@ -89,7 +89,7 @@ class Cgroups(ABC):
         return [pid for group in _below(self.folders[0] / host) for pid in _pids(group)]
 
     def kill(self, host: str = ".") -> None:
-        """Kill whatever lives in the host's groups and wait until it is gone; and again, if it had just forked."""
+        """Kill whatever lives in the host's groups until nothing does, also what had just forked."""
         deadline = time.monotonic() + _REMOVAL_SECONDS
         while pids := self.members(host):
             if time.monotonic() > deadline:
@@ -162,7 +162,7 @@ class CgroupsV2(Cgroups):
         (group / _LEAF).mkdir(exist_ok=True)
 
     def settle(self, host: str) -> None:
-        """Move what booted the host into the leaf; only then can the host's root group hand controllers down."""
+        """Move what booted the host into the leaf; only then can its root group hand controllers down."""
         group = self._mount / self.bed / host
         for pid in _pids(group):
             (group / _LEAF / "cgroup.procs").write_text(str(pid))

@@ -1,4 +1,5 @@
-"""The commands of `deploy/local/bed`: words in, sentences and exit codes out. What they do is in lifecycle.py."""
+# ruff: noqa: FBT002, PLR0917 (typer makes options of a function's parameters)
+"""The commands of `deploy/local/bed`: words in, sentences and exit codes out. The work is lifecycle.py's."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from types import FrameType
@@ -105,14 +106,31 @@ def show_status(output: Annotated[Output, typer.Option(help="table or json")] = 
 
 @app.command(name="exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 def execute(
-    host: str,
-    command: Annotated[list[str], typer.Argument(help="The command and its arguments.")],
-    user: Annotated[str, typer.Option("--user", "-u", help="As whom.")] = "root",
+    words: Annotated[list[str], typer.Argument(metavar="HOST [--user USER] [--] COMMAND...")],
 ) -> None:
-    """Run a command on a host."""
+    """Run a command on a host, as root or as another user."""
+    host, user, command = parse_exec(words)
     env = {"TERM": os.environ.get("TERM", "dumb")}
     argv = Bed.open().host(host).command(command, user, env)
-    os.execvp(argv[0], argv)
+    os.execvp(argv[0], argv)  # noqa: S606 (becomes the command, so that its signals and exit code are its own)
+
+
+def parse_exec(words: Sequence[str]) -> tuple[str, str, list[str]]:
+    """Host, user and command; the user stands before or after the host, all else is the command's."""
+    host, user, rest = "", "root", list(words)
+    while rest:
+        word = rest.pop(0)
+        if word in {"-u", "--user"} and rest:
+            user = rest.pop(0)
+        elif word.startswith("--user="):
+            user = word.removeprefix("--user=")
+        elif not host:
+            host = word
+        else:
+            command = rest if word == "--" else [word, *rest]
+            if command:
+                return host, user, command
+    raise NotPossibleError("exec needs a host and a command, as in `exec login --user alice -- sinfo`")
 
 
 @app.command()
@@ -122,7 +140,7 @@ def logs(
 ) -> None:
     """Show the end of a daemon's log."""
     files = find_logs(Bed.open().places, part)
-    os.execvp("tail", ["tail", "-n", LOG_LINES, *(["-F"] if follow else []), "--", *map(str, files)])
+    os.execvp("tail", ["tail", "-n", LOG_LINES, *(["-F"] if follow else []), "--", *map(str, files)])  # noqa: S606
 
 
 def find_logs(places: Places, part: str) -> list[Path]:
@@ -184,7 +202,7 @@ def _from_environment(*, no_kube: bool) -> dict[str, object]:
 
 
 def _interruptible(progress: Progress, then: str) -> Progress:
-    """End at once on Ctrl-C: every step is made to be broken off, and threads would not hear of an exception."""
+    """End at once on Ctrl-C: every step is made to be broken off, and threads do not hear of an exception."""
 
     def leave(number: int, _: FrameType | None) -> None:
         progress.stop()

@@ -1,7 +1,8 @@
 """One host: boot and power-cut it, run commands and daemons in it, read and write its files, pull its cable.
 
-A host is a PID 1 in namespaces of its own; killing it makes the kernel end all the rest. What a host is made of is the
-plan's, how it comes to be is host_boot.sh's and host_init.sh's; which daemons it has is for those who own them.
+A host is a PID 1 in namespaces of its own; killing it makes the kernel end all the rest. What a host is made
+of is the plan's, how it comes to be is host_boot.sh's and host_init.sh's; which daemons it has is for those who
+own them.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ _OWN_FOLDERS_OF_ROLE = {
 
 @dataclass(frozen=True)
 class Daemon:
-    """A program that stays in the foreground; its log is LOGS/<name>.log, its pid /run/bed/<name>.pid of its host."""
+    """A program that stays in the foreground; its log is in LOGS, its pid in /run/bed/<name>.pid."""
 
     name: str
     argv: tuple[str, ...]
@@ -95,7 +96,7 @@ class Host:
     def name(self) -> str:
         return self.spec.name
 
-    # ------------------------------------------------------------------------------------------ power and cable
+    # ------------------------------------------------------------------------- power and cable
     def process(self) -> Process | None:
         """The host's PID 1 as a process of the machine."""
         return Process.load(self._folder / "pid")
@@ -217,11 +218,11 @@ class Host:
             raise HostError(f"the host {self.name} did not boot: {log.read_text().strip()[-500:]}", log=log)
         return process
 
-    # ------------------------------------------------------------------------------------------ commands
+    # ------------------------------------------------------------------------- commands
     def command(
         self, argv: Sequence[str], user: str = "root", env: Mapping[str, str] | None = None
     ) -> list[str]:
-        """The machine's command line that runs `argv` in the host: clean environment, the user's groups and home."""
+        """What runs `argv` in the host, from the machine: clean environment, the user's groups and home."""
         variables = [f"{name}={value}" for name, value in {"LANG": "C.UTF-8", **(env or {})}.items()]
         enter = [
             "sh",
@@ -245,9 +246,13 @@ class Host:
         return [*enter, *root_home, "/bin/sh", "-c", _AS_USER, user, *program]
 
     def popen(
-        self, *argv: str, user: str = "root", env: Mapping[str, str] | None = None, **popen_kwargs: Any
+        self,
+        *argv: str,
+        user: str = "root",
+        env: Mapping[str, str] | None = None,
+        **popen_kwargs: Any,  # noqa: ANN401 (Popen's own)
     ) -> Popen[bytes]:
-        """Start a command in the host; in a process group of its own, so that `os.killpg` reaches what it started."""
+        """Start a command in the host, in a process group of its own: `os.killpg` reaches all of it."""
         return Popen(self.command(argv, user, env), **{"start_new_session": True, "cwd": "/", **popen_kwargs})
 
     def run(
@@ -259,7 +264,7 @@ class Host:
         timeout: float = 60,
         env: Mapping[str, str] | None = None,
     ) -> CompletedProcess[str]:
-        """Run a command in the host to its end. CommandError if it fails (with `check`) or is not done in time."""
+        """Run a command in the host to its end; CommandError if it fails (with `check`) or takes too long."""
         done = self._run_bytes(argv, user, stdin.encode() if isinstance(stdin, str) else stdin, timeout, env)
         out, err = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
         if check and done.returncode != 0:
@@ -289,7 +294,7 @@ class Host:
                 raise
         return CompletedProcess(argv, process.returncode, out, err)
 
-    # ------------------------------------------------------------------------------------------ daemons
+    # ------------------------------------------------------------------------- daemons
     def ensure(self, daemon: Daemon) -> bool:
         """Start it unless it runs; True if it was started. That it is ready is for its owner to see."""
         if self.running(daemon.name):
@@ -338,7 +343,7 @@ class Host:
             raise DaemonError(f"{name} is not running on {self.name}")
         process.kill(signal, _KILL_SECONDS)
 
-    # ------------------------------------------------------------------------------------------ files
+    # ------------------------------------------------------------------------- files
     def write(self, path: str, content: str | bytes, *, mode: int = 0o644, owner: str = "root:root") -> None:
         """Write a file whole: nobody ever sees half of it, nor one with other rights."""
         script = (

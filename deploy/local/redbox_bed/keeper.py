@@ -1,7 +1,8 @@
 """The process whose private mount namespace holds the clusters' overlays.
 
-So the machine's own mount table stays as it was, and every mount of the bed ends with the last of its processes.
-An overlay has the root of roots.py below and a folder of the state above; all hosts of a cluster share it.
+So the machine's own mount table stays as it was, and every mount of the bed ends with the last of its
+processes. An overlay has the root of roots.py below and a folder of the state above; all hosts of a cluster
+share it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ MACHINE = "machine"
 
 _START = """
 for file; do echo $$ >"$file"; done
-exec setsid -f unshare --mount --propagation private sh -c 'echo $$; exec sleep infinity >/dev/null 2>&1 </dev/null'
+exec setsid -f unshare --mount --propagation private \\
+  sh -c 'echo $$; exec sleep infinity >/dev/null 2>&1 </dev/null'
 """
 
 
@@ -38,7 +40,7 @@ class Keeper:
         return Process.load(self._file)
 
     def ensure(self) -> bool:
-        """Start it unless it runs. True if it was started: then whatever ran before has no overlay any more."""
+        """Start it unless it runs. True if it was started: then nothing of before has an overlay any more."""
         if self.process():
             return False
         self._cgroups.create(MACHINE)

@@ -1,10 +1,10 @@
 """Up and down: the order in which the bed's parts come, and that nothing of them stays.
 
-Up: what is built (roots, programs) -> overlays -> hosts and cables -> slow /home -> Slurm and Kubernetes side by
-side -> forwarded ports. Every step looks first and does only what is missing, so that `up` is also the repair.
+Up: what is built (roots, programs) -> overlays -> hosts and cables -> slow /home -> Slurm and Kubernetes side
+by side -> forwarded ports. Every step looks first and does only what is missing, so `up` is also the repair.
 
-Down needs no knowledge of what was started: whatever is in the bed's control groups is killed, and its mounts and
-namespaces end with it.
+Down needs no knowledge of what was started: whatever is in the bed's control groups is killed, and its mounts
+and namespaces end with it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The bed's network: one bridge in the switch's network namespace and one cable (veth pair) from it to each host.
+"""The bed's network: a bridge in the switch's network namespace, a cable (veth pair) to each host.
 
-The texts of the scripts are pure; `ensure` runs them. Pod networks are routed by the switch, without any NAT, so
+The texts of the scripts are pure; `ensure_…` runs them. Pod networks are routed by the switch without any NAT:
 every host reaches every pod and a pod is seen under its own address.
 """
 

@@ -63,17 +63,24 @@ class Options:
 
 
 def choose_options(saved: Options | None, asked: Mapping[str, object]) -> Options:
-    """The options of an `up`: those of the bed that is there, else those asked for. They cannot change under way."""
+    """Of the bed that is there, else those asked for: a bed keeps its options for life."""
     if saved is None:
         return replace(Options(), **asked)  # type: ignore[arg-type]
     changed = [name for name, value in asked.items() if getattr(saved, name) != value]
     if changed:
-        made = ", ".join(f"{name.replace('_', '-')}={getattr(saved, name)}" for name in changed)
+        made = ", ".join(_in_words(name, getattr(saved, name)) for name in changed)
         raise NotPossibleError(
-            f"there is a bed already, made with {made}; to make one with other options take it down first "
+            f"there is a bed already, made {made}; to make one with other options take it down first "
             "(`deploy/local/bed down`)"
         )
     return saved
+
+
+def _in_words(option: str, value: object) -> str:
+    name = option.replace("_", " ")
+    if isinstance(value, bool):
+        return f"{'with' if value else 'without'} {name}"
+    return f"with {name} {value}"
 
 
 class Role(StrEnum):
@@ -101,7 +108,7 @@ class HostSpec:
 
 @dataclass(frozen=True)
 class User:
-    """A person with a Unix account on every Slurm host, and with Slurm accounts (the first is the default)."""
+    """A person with a Unix account on every Slurm host, and Slurm accounts (the first is the default)."""
 
     name: str
     uid: int

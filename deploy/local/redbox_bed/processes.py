@@ -1,4 +1,4 @@
-"""Processes of the machine by pid *and* start time, so that a pid given out again is never mistaken for the old one."""
+"""Processes of the machine by pid *and* start time: a pid given out again is not taken for the old one."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def children(pid: int) -> list[int]:
 
 
 def boot_offset(pid: int) -> int:
-    """By how many ticks the clock of a process's time namespace is ahead of ours (a new host's: far behind)."""
+    """By how many ticks the clock of a process's time namespace is ahead of ours (a new host's: behind)."""
     try:
         offsets = Path(f"/proc/{pid}/timens_offsets").read_text()
     except (FileNotFoundError, ProcessLookupError):

@@ -18,8 +18,8 @@ from redbox_bed.places import PACKAGE, Places
 from redbox_bed.users import account_commands
 
 BUILD_SECONDS = 1800
-# mmdebstrap mounts /proc, /sys and parts of /dev in the tree that it makes. With mounts and processes of its own a
-# build that dies with `up` leaves none of them behind, and what is left of the tree can be removed safely.
+# mmdebstrap mounts /proc, /sys and parts of /dev in the tree that it makes. With mounts and processes of its
+# own a build that dies with `up` leaves none of them behind, and what is left of the tree can be removed safely.
 _ISOLATED = (
     "setpriv", "--pdeathsig", "KILL", "--",
     "unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc", "--",
@@ -31,20 +31,21 @@ _SLURM = (
     "slurmrestd", "slurm-wlm-jwt-plugin", "munge", "mariadb-server",
 )  # fmt: skip
 _LOGIN = (
-    "openssh-server", "openssh-client", "sudo", "python3", "iproute2", "iputils-ping", "procps", "ca-certificates",
-    "curl", "jq", "rsync", "less", "tini", "busybox-static", "netbase",
+    "openssh-server", "openssh-client", "sudo", "python3", "iproute2", "iputils-ping", "procps",
+    "ca-certificates", "curl", "jq", "rsync", "less", "tini", "busybox-static", "netbase",
 )  # fmt: skip
 _MPI = ("openmpi-bin", "libopenmpi-dev", "gcc", "libc6-dev")
 _CONTAINERS = ("uidmap", "squashfs-tools", "squashfuse", "fuse3", "fuse2fs")
 _NODE = (
-    "containerd", "runc", "containernetworking-plugins", "iptables", "iproute2", "conntrack", "socat", "ethtool",
-    "kmod", "mount", "procps", "tini", "ca-certificates", "curl", "iputils-ping", "busybox-static", "netbase",
+    "containerd", "runc", "containernetworking-plugins", "iptables", "iproute2", "conntrack", "socat",
+    "ethtool", "kmod", "mount", "procps", "tini", "ca-certificates", "curl", "iputils-ping", "busybox-static",
+    "netbase",
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """All that decides what a root contains. `setup` runs inside it after the packages, with `files` beside it."""
+    """All that decides what a root contains. `setup` runs inside it at the end, with `files` beside it."""
 
     name: str
     suite: str
@@ -89,7 +90,7 @@ def is_built(places: Places, name: str) -> bool:
 
 
 def ensure_root(places: Places, name: str) -> Path:
-    """The finished root; built now if it is missing (a minute or two), or waited for if another process builds it."""
+    """The finished root: built now if it is missing, or waited for if another process builds it."""
     return ensure_built(root_path(places, name), lambda unfinished: _build(recipe(name), unfinished))
 
 
@@ -116,12 +117,12 @@ def _build(recipe: Recipe, tree: Path) -> None:
 def _steps(recipe: Recipe, tree: Path) -> Iterator[list[str]]:
     """The commands that make the root, in turn."""
     yield mmdebstrap_command(recipe, tree, machine_mirror(), machine_proxy())
-    folder = tree / "tmp" / "setup"
+    folder = tree / "root" / "setup"
     folder.mkdir()
     for name, text in {**recipe.files, "setup.sh": recipe.setup}.items():
         (folder / name).write_text(text)
-    yield ["chroot", str(tree), "sh", "-eux", "/tmp/setup/setup.sh", "/tmp/setup"]
-    yield ["chroot", str(tree), "sh", "-c", "rm -rf /tmp/setup /var/cache/apt/archives/*.deb"]
+    yield ["chroot", str(tree), "sh", "-eux", "/root/setup/setup.sh", "/root/setup"]
+    yield ["chroot", str(tree), "sh", "-c", "rm -rf /root/setup /var/cache/apt/archives/*.deb"]
 
 
 def mmdebstrap_command(recipe: Recipe, tree: Path, mirror: str | None, proxy: str | None) -> list[str]:
@@ -140,7 +141,7 @@ def mmdebstrap_command(recipe: Recipe, tree: Path, mirror: str | None, proxy: st
 
 
 def machine_mirror() -> str | None:
-    """The mirror that this machine's own apt uses, if the machine is a Debian; an Ubuntu's mirror has no Debian."""
+    """The mirror that this machine's apt uses, if it is a Debian; an Ubuntu's has no Debian."""
     listing = subprocess.run(
         [
             "apt-get",
@@ -158,7 +159,7 @@ def machine_mirror() -> str | None:
 
 
 def first_debian_mirror(listing: str) -> str | None:
-    """Of lines "URI ORIGIN LABEL COMPONENT" the first plain Debian (its security archive has another label)."""
+    """Of lines "URI ORIGIN LABEL COMPONENT" the plain Debian; its security archive has another LABEL."""
     for line in listing.splitlines():
         uri, *release = line.split()
         if release == ["Debian", "Debian", "main"]:

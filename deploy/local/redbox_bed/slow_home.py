@@ -1,4 +1,4 @@
-"""A /home that is late, as NFS and Lustre are: each Slurm host runs its own client of it (deploy/local/slowfs).
+"""A /home that is late, as NFS and Lustre are: each Slurm host runs a client of it (deploy/local/slowfs).
 
 The client runs in the host, over the folder that all of them share, and obeys commands at its control socket.
 """

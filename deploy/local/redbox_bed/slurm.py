@@ -78,7 +78,7 @@ class Slurm:
         else:
             host.ensure(SLURMD)
 
-    # ------------------------------------------------------------------------------------------ accounting
+    # ------------------------------------------------------------------------- accounting
     def _ensure_accounting(self) -> None:
         if self._controller.ensure(MARIADBD):
             _wait(self._controller, MARIADBD, lambda: self._answers("mariadb-admin", "ping"))
@@ -99,9 +99,9 @@ class Slurm:
             "grant all on slurm_acct_db.* to slurm@localhost",
         )
 
-    # ------------------------------------------------------------------------------------------ nodes
+    # ------------------------------------------------------------------------- nodes
     def _ensure_nodes_in_service(self) -> None:
-        """A node that slurmctld gave up while it was away comes back by itself only after two minutes: resume it."""
+        """Resume nodes that slurmctld gave up while they were away: by itself it takes two minutes."""
         down = [name for name, state in self.node_states().items() if state == "down"]
         if down:
             self._controller.run(
@@ -119,7 +119,7 @@ class Slurm:
         done = self._controller.run("sinfo", "-hN", "-o", "%N %T", check=False, timeout=30)
         return parse_node_states(done.stdout)
 
-    # ------------------------------------------------------------------------------------------ daemons
+    # ------------------------------------------------------------------------- daemons
     def _ensure_listening(self, host: Host, daemon: Daemon, port: int) -> None:
         if host.ensure(daemon):
             _wait(host, daemon, lambda: _listens(host, port))

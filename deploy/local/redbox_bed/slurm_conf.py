@@ -1,6 +1,6 @@
 """Slurm's configuration files as text, for a release and with or without accounting. Pure.
 
-What differs from a plain installation is so because a test of the bed needs it, and says why where that is not plain.
+What differs from a plain installation is so because the bed needs it, and says why where that is not plain.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ PriorityWeightQOS=10000
 
 
 def _timing(cluster: SlurmCluster) -> str:
-    # Slurm gathers submits for three seconds before it starts them; tests that do not measure Slurm need not wait.
+    # Slurm gathers submits for three seconds before it starts them: who does not measure that need not wait.
     fast = "SchedulerParameters=batch_sched_delay=0,sched_min_interval=0\n" if cluster.fast else ""
     return f"""
 {fast}ReturnToService=2

@@ -25,7 +25,7 @@ MARIADBD = Daemon(
 SLURMDBD = Daemon("slurmdbd", ("/usr/sbin/slurmdbd", "-D"))
 SLURMCTLD = Daemon("slurmctld", ("/usr/sbin/slurmctld", "-D"))
 SLURMD = Daemon("slurmd", ("/usr/sbin/slurmd", "-D"))
-# It gives memory back to the system only from its one main arena: else each listing of 5,000 jobs costs 0.5 GB.
+# With more than one malloc arena each listing of 5,000 jobs costs 0.5 GB that is not given back.
 SLURMRESTD = Daemon(
     "slurmrestd",
     ("/usr/sbin/slurmrestd", "-a", "rest_auth/jwt", f"0.0.0.0:{SLURMRESTD_PORT}"),

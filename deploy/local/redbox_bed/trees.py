@@ -1,7 +1,7 @@
 """The files that all hosts of a cluster share, written once into its overlay, and the keys that are in them.
 
-The ssh key and the login hosts' own keys are made once for each bed and kept with its state, so that a client outside
-knows whom it speaks to. Accounts are part of the root (users.py).
+The ssh key and the login hosts' own keys are made once for each bed and kept with its state, so that a client
+outside knows whom it speaks to. Accounts are part of the root (users.py).
 """
 
 from __future__ import annotations

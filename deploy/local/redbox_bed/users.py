@@ -11,7 +11,7 @@ MEMBERS_GID = 2100
 
 
 def account_commands(users: tuple[User, ...] = USERS) -> str:
-    """A script for the inside of a root. Nobody has a password, but nobody is locked either ('*'): sshd takes keys."""
+    """A script for the inside of a root. No password, but not locked either ('*'), so sshd takes keys."""
     lines = [f"groupadd -g {MEMBERS_GID} {MEMBERS_GROUP}"]
     lines += [
         f"useradd -u {user.uid} -U -M -d /home/{user.name} -s /bin/bash -p '*' -G {MEMBERS_GROUP} {user.name}"
