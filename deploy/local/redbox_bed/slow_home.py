@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from functools import partial
 from pathlib import Path
 
 from redbox_bed.bed import Bed
@@ -55,11 +56,16 @@ def ensure(bed: Bed, host: Host) -> None:
     client = Daemon("slowfs", (program, "-mount", "/home", "-backing", BACKING, "-control", CONTROL))
     if host.ensure(client):
         wait_until(
-            lambda: " /home fuse" in Path(f"/proc/{host.need_pid()}/mounts").read_text(),
+            partial(_answers, host, program),
             _MOUNT_SECONDS,
             f"the slow /home of {host.name} was not mounted",
             log=host.log_path(client.name),
         )
+
+
+def _answers(host: Host, program: str) -> bool:
+    """It does as soon as it has mounted; what a killed client left only looks mounted."""
+    return host.run(program, "-control", CONTROL, "status", check=False).returncode == 0
 
 
 def command(bed: Bed, host: Host, *words: str) -> str:
