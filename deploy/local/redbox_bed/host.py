@@ -110,6 +110,8 @@ class Host:
         if self.process():
             return False
         self._cgroups.kill(self.name)
+        # Groups of containers that the power cut left empty: the kubelet would try each of them for 3 s.
+        self._cgroups.remove(self.name)
         self._cgroups.create(self.name)
         self._make_own_folders()
         self._start().save(self._folder / "pid")
