@@ -32,7 +32,10 @@ class SudoTransport:
 
     async def start(self, user: UnixUser) -> AgentProcess:
         check_user(user)
-        return await ChildProcess.start((self._sudo, "-n", "-u", user.name, "--", self._agent))
+        return await ChildProcess.start(self.argv(user))
+
+    def argv(self, user: UnixUser) -> tuple[str, ...]:
+        return (self._sudo, "-n", "-u", user.name, "--", self._agent)
 
     def is_refusal(self, status: int | None, words: str) -> bool:
         return is_agents_refusal(status) or bool(REFUSALS.search(words))
