@@ -101,7 +101,8 @@ def _listen(port: int) -> socket.socket:
     except OSError as error:
         by = port_owner(port) or "another process"
         raise NotPossibleError(
-            f"port {port} on {_LOOPBACK} is taken by {by}: end that first, or move the bed's ports"
+            f"port {port} on {_LOOPBACK} is taken by {by}: end that first, or move all the bed's ports up "
+            "by setting BED_PORT_OFFSET"
         ) from error
 
 
