@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ LOADS = Path(__file__).parent / "loads"
 USER = "alice"
 SUBMITS = 200
 CLEARS_WITHIN_S = 180
+FORGETS_WITHIN_S = 480
 
 
 def on_login(bed: Bed, load: str, *arguments: int, timeout: float = 300) -> Any:
@@ -63,12 +64,30 @@ def submit_trial(bed: Bed, name: str, parallel: int) -> Trial:
     return Trial(measure, notes={"jobs_per_round": SUBMITS, "jobs": "held", "submitters": parallel})
 
 
-def squeue_trial(bed: Bed, count: int) -> Trial:
-    def measure() -> dict[str, float]:
-        calls = on_login(bed, "squeue.py", 20)
-        return {f"squeue-{count}": percentile(calls, 50) * 1000}
+def wait_until_forgotten(bed: Bed, most: int) -> int:
+    """Wait until slurmctld remembers few finished jobs, and return how many.
 
-    return Trial(measure, notes={"held_jobs": count, "calls_per_round": 20})
+    It sends those of the last MinJobAge (300 s) with every answer, and only squeue leaves them out.
+    """
+    deadline = time.monotonic() + FORGETS_WITHIN_S
+    while (remembered := bed.host("login").run("squeue", "-h", "-a", "-t", "all").stdout.count("\n")) > most:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"slurmctld remembers {remembered} finished jobs after {FORGETS_WITHIN_S} s")
+        time.sleep(5)
+    return remembered
+
+
+@contextmanager
+def squeue_trial(bed: Bed, count: int) -> Iterator[Trial]:
+    clear(bed)
+    remembered = wait_until_forgotten(bed, most=count // 10)
+    with queued(bed, count):
+
+        def measure() -> dict[str, float]:
+            calls = on_login(bed, "squeue.py", 20)
+            return {f"squeue-{count}": percentile(calls, 50) * 1000}
+
+        yield Trial(measure, notes={"held_jobs": count, "finished_jobs": remembered, "calls_per_round": 20})
 
 
 def submit_figures(name: str, how: str) -> tuple[Figure, Figure, Figure]:
@@ -77,6 +96,21 @@ def submit_figures(name: str, how: str) -> tuple[Figure, Figure, Figure]:
         Figure(f"{name}-p50", f"one bare sbatch, {how}: median", "ms"),
         Figure(f"{name}-p99", f"one bare sbatch, {how}: 99th percentile", "ms"),
     )
+
+
+@benchmark(Figure("squeue-0", "squeue of all jobs, nothing queued", "ms"))
+def squeue_0(bed: Bed) -> AbstractContextManager[Trial]:
+    return squeue_trial(bed, 0)
+
+
+@benchmark(Figure("squeue-1000", "squeue of all jobs, 1,000 queued", "ms"))
+def squeue_1000(bed: Bed) -> AbstractContextManager[Trial]:
+    return squeue_trial(bed, 1000)
+
+
+@benchmark(Figure("squeue-10000", "squeue of all jobs, 10,000 queued", "ms"))
+def squeue_10000(bed: Bed) -> AbstractContextManager[Trial]:
+    return squeue_trial(bed, 10000)
 
 
 @benchmark(*submit_figures("sbatch-sequential", "one after the other"))
@@ -89,24 +123,3 @@ def sbatch_sequential(bed: Bed) -> Iterator[Trial]:
 @contextmanager
 def sbatch_parallel(bed: Bed) -> Iterator[Trial]:
     yield submit_trial(bed, "sbatch-parallel", parallel=8)
-
-
-@benchmark(Figure("squeue-0", "squeue of all jobs, nothing queued", "ms"))
-@contextmanager
-def squeue_0(bed: Bed) -> Iterator[Trial]:
-    with queued(bed, 0):
-        yield squeue_trial(bed, 0)
-
-
-@benchmark(Figure("squeue-1000", "squeue of all jobs, 1,000 queued", "ms"))
-@contextmanager
-def squeue_1000(bed: Bed) -> Iterator[Trial]:
-    with queued(bed, 1000):
-        yield squeue_trial(bed, 1000)
-
-
-@benchmark(Figure("squeue-10000", "squeue of all jobs, 10,000 queued", "ms"))
-@contextmanager
-def squeue_10000(bed: Bed) -> Iterator[Trial]:
-    with queued(bed, 10000):
-        yield squeue_trial(bed, 10000)

@@ -13,6 +13,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 INSTALLS_WITHIN = 240
 
+pytestmark = pytest.mark.timeout(INSTALLS_WITHIN + 60)
+
 
 @dataclass(frozen=True)
 class Part:
