@@ -31,7 +31,7 @@ class Duration(float):
             count = round(self / seconds, 6)
             if count >= 1 and count.is_integer():
                 return f"{int(count)}{unit}"
-        return f"{float(self):.6f}s"
+        return f"{float(self):.6f}s" if self else "0s"
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: type[Any], handler: GetCoreSchemaHandler) -> CoreSchema:

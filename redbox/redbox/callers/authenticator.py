@@ -80,7 +80,7 @@ class Authenticator:
     ) -> Self:
         """Build it for a settings file's section `callers`."""
         return cls(
-            clusters=[_trusted(cluster, settings, clock) for cluster in settings.clusters],
+            clusters=trusted_clusters(settings, clock),
             reviewers={
                 cluster.name: reviewer
                 for cluster in settings.clusters
@@ -165,6 +165,11 @@ def bearer_token(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
         return token.strip().decode("ascii")
     except UnicodeDecodeError as error:
         raise Unauthenticated(Fault.MALFORMED, "the token holds characters that no token has") from error
+
+
+def trusted_clusters(settings: CallersSettings, clock: Clock) -> list[TrustedCluster]:
+    """The clusters of the settings, with their keys yet to be fetched."""
+    return [_trusted(cluster, settings, clock) for cluster in settings.clusters]
 
 
 def _trusted(cluster: ClusterSettings, settings: CallersSettings, clock: Clock) -> TrustedCluster:

@@ -1,0 +1,44 @@
+"""What `redbox check` says: each thing that is wrong, with its cure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class Level(IntEnum):
+    """How bad it is. FAULT: red-box does not work, or gives away more than it should."""
+
+    NOTE = 1
+    WARNING = 2
+    FAULT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was found, and what to do about it."""
+
+    level: Level
+    what: str
+    cure: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.level.name.lower()}: {self.what}" + (f"\n    {self.cure}" if self.cure else "")
+
+
+def fault(what: str, cure: str) -> Finding:
+    return Finding(Level.FAULT, what, cure)
+
+
+def warning(what: str, cure: str) -> Finding:
+    return Finding(Level.WARNING, what, cure)
+
+
+def note(what: str, cure: str = "") -> Finding:
+    return Finding(Level.NOTE, what, cure)
+
+
+def exit_status(findings: Iterable[Finding]) -> int:
+    """1 where there is a fault."""
+    return int(any(finding.level is Level.FAULT for finding in findings))
