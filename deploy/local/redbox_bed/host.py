@@ -1,8 +1,7 @@
 """One host: boot and power-cut it, run commands and daemons in it, read and write its files, pull its cable.
 
 A host is a PID 1 in namespaces of its own; killing it makes the kernel end all the rest. What a host is made
-of is the plan's, how it comes to be is host_boot.sh's and host_init.sh's; which daemons it has is for those who
-own them.
+of is the plan's, how it comes to be is host_boot.sh's and host_init.sh's; its daemons are for others.
 """
 
 from __future__ import annotations

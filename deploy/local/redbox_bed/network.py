@@ -1,6 +1,6 @@
 """The bed's network: a bridge in the switch's network namespace, a cable (veth pair) to each host.
 
-The texts of the scripts are pure; `ensure_…` runs them. Pod networks are routed by the switch without any NAT:
+The texts of the scripts are pure; `ensure_…` runs them. Pod networks are routed by the switch, no NAT:
 every host reaches every pod and a pod is seen under its own address.
 """
 

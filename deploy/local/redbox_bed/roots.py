@@ -19,7 +19,7 @@ from redbox_bed.users import account_commands
 
 BUILD_SECONDS = 1800
 # mmdebstrap mounts /proc, /sys and parts of /dev in the tree that it makes. With mounts and processes of its
-# own a build that dies with `up` leaves none of them behind, and what is left of the tree can be removed safely.
+# own a build that dies with `up` leaves none behind, and what is left of the tree can be removed safely.
 _ISOLATED = (
     "setpriv", "--pdeathsig", "KILL", "--",
     "unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc", "--",

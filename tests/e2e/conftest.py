@@ -1,0 +1,23 @@
+"""The bed for every test of this folder; it was brought up before the first of them (tests/conftest.py)."""
+
+import pytest
+
+from redbox_bed import status
+from redbox_bed.bed import Bed
+from redbox_bed.errors import BedError
+
+
+@pytest.fixture(scope="session")
+def bed() -> Bed:
+    """A bed that is up."""
+    try:
+        bed = Bed.open()
+        down = [host.name for host in status.look(bed).hosts if not host.well]
+    except BedError as error:
+        pytest.fail(f"these tests need the bed: {error}", pytrace=False)
+    if down:
+        pytest.fail(
+            f"these tests need the whole bed; {', '.join(down)} are not well: `deploy/local/bed up` repairs",
+            pytrace=False,
+        )
+    return bed
