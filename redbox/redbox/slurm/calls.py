@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol
 
-from redbox.agents.answers import Completed, FileFacts, Hello, Kept
+from redbox.agents.answers import Completed, FileFacts, Kept
 from redbox.agents.errors import AgentError, AgentSilent, AgentUnavailable
 from redbox.domain import UnixUser
 from redbox.slurm.framing import decode
@@ -20,11 +20,21 @@ from redbox.workload import WorkloadFault
 OUTPUT_LIMIT = 256 * 1024 * 1024  # a squeue of some hundred thousand jobs
 
 
+class Runner(Protocol):
+    """Runs commands as one account."""
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        deadline: float,
+        env: Mapping[str, str] | None = None,
+        output_limit: int = OUTPUT_LIMIT,
+    ) -> Completed: ...
+
+
 class Agent(Protocol):
     """What is used of a user's agent."""
-
-    @property
-    def hello(self) -> Hello: ...
 
     async def run(
         self,
@@ -68,10 +78,12 @@ class Calls:
         observer: UnixUser,
         settings: SlurmSettings,
         *,
+        own: Runner | None = None,
         on_call: OnCall | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.agents = agents
+        self._own = own
         self.observer = observer
         self.settings = settings
         self._on_call = on_call
@@ -89,8 +101,7 @@ class Calls:
         started = self._clock()
         completed = None
         try:
-            agent = await self.agents.agent(user)
-            completed = await agent.run(
+            completed = await (await self._runner(user)).run(
                 argv,
                 env={**self.settings.environment, **(env or {})},
                 deadline=deadline or self.settings.read_s,
@@ -106,6 +117,12 @@ class Calls:
         if completed.truncated:
             raise WorkloadFault(f"{argv[0]} wrote more than {OUTPUT_LIMIT} bytes")
         return completed
+
+    async def _runner(self, user: UnixUser) -> Runner:
+        """The user's agent; for red-box's own account, where it is this host's, the server itself."""
+        if self._own is not None and user == self.observer:
+            return self._own
+        return await self.agents.agent(user)
 
     async def read(
         self,

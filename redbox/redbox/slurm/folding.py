@@ -19,6 +19,39 @@ from redbox.workload import Observation, TaskObservation
 
 def fold(rows: Iterable[QueueRow]) -> tuple[tuple[Observation, ...], frozenset[str]]:
     """The jobs, and the ids of those whose rows contradict each other."""
+    return Folder().fold(rows)
+
+
+class Folder:
+    """Folds look after look; a plain job whose row is the same object keeps its observation."""
+
+    def __init__(self) -> None:
+        self._plain: dict[str, tuple[QueueRow, Observation]] = {}
+
+    def fold(self, rows: Iterable[QueueRow]) -> tuple[tuple[Observation, ...], frozenset[str]]:
+        groups, doubtful = _group(rows)
+        plain: dict[str, tuple[QueueRow, Observation]] = {}
+        jobs = []
+        for leader, parts in groups.items():
+            if leader in doubtful or len({row.uid for row in parts}) > 1:
+                doubtful.add(leader)
+            elif len(parts) == 1 and parts[0].array_task is None:
+                plain[leader] = self._observe_plain(leader, parts[0])
+                jobs.append(plain[leader][1])
+            else:
+                jobs.append(_observe(leader, parts))
+        self._plain = plain
+        return tuple(jobs), frozenset(doubtful)
+
+    def _observe_plain(self, leader: str, row: QueueRow) -> tuple[QueueRow, Observation]:
+        known = self._plain.get(leader)
+        if known is not None and known[0] is row:
+            return known
+        return row, observation(row, leader, row, [row])
+
+
+def _group(rows: Iterable[QueueRow]) -> tuple[dict[str, list[QueueRow]], set[str]]:
+    """Rows by the id that their whole job goes by, and the ids that have two different rows."""
     seen: dict[str, QueueRow] = {}
     groups: dict[str, list[QueueRow]] = {}
     doubtful: set[str] = set()
@@ -28,22 +61,14 @@ def fold(rows: Iterable[QueueRow]) -> tuple[tuple[Observation, ...], frozenset[s
             groups.setdefault(row.leader, []).append(row)
         elif earlier != row:
             doubtful.update((row.job_id, row.leader, earlier.leader))
-    jobs = []
-    for leader, parts in groups.items():
-        if leader not in doubtful and len({row.uid for row in parts}) == 1:
-            jobs.append(_observe(leader, parts))
-        else:
-            doubtful.add(leader)
-    return tuple(jobs), frozenset(doubtful)
+    return groups, doubtful
 
 
 def _observe(leader: str, parts: Sequence[QueueRow]) -> Observation:
     if any(row.array_task is not None for row in parts):
         return _array(leader, parts)
-    if parts[0].het_job_id is not None:
-        ordered = sorted(parts, key=lambda row: row.het_offset)
-        return observation(ordered[0], leader, worst_of(ordered), ordered)
-    return observation(parts[0], leader, parts[0], parts)
+    ordered = sorted(parts, key=lambda row: row.het_offset)
+    return observation(ordered[0], leader, worst_of(ordered), ordered)
 
 
 def observation(

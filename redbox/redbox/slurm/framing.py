@@ -49,18 +49,22 @@ class Tally:
         return not self.dropped and not self.cut
 
 
-def split_records(text: str, frame: Frame, tally: Tally) -> Iterator[list[str]]:
-    """The fields of one record after the other: a hundred thousand need not be in memory at once."""
+def split_records(text: str, frame: Frame, tally: Tally) -> Iterator[str]:
+    """One record after the other: a hundred thousand of them, taken apart, need not be in memory at once."""
     start = 0
     while (end := text.find(frame.record_end, start)) >= 0:
-        fields = text[start:end].split(frame.field_end)
+        yield text[start:end].removeprefix("\n")
         start = end + len(frame.record_end)
-        fields[0] = fields[0].removeprefix("\n")
-        if len(fields) == len(frame.fields):
-            yield fields
-        else:
-            tally.dropped += 1
     tally.cut = tally.cut or text[start:].strip() != ""
+
+
+def split_fields(record: str, frame: Frame, tally: Tally) -> list[str] | None:
+    """The fields of a record; one that has not the right count of them is dropped and counted."""
+    fields = record.split(frame.field_end)
+    if len(fields) == len(frame.fields):
+        return fields
+    tally.dropped += 1
+    return None
 
 
 def split_counted(text: str, width: int, token: str, tally: Tally) -> Iterator[list[str]]:

@@ -10,7 +10,7 @@ from functools import partial
 from redbox.domain import UnixUser
 from redbox.slurm import sacct, squeue
 from redbox.slurm.calls import Calls
-from redbox.slurm.folding import fold
+from redbox.slurm.folding import Folder, fold
 from redbox.slurm.framing import Frame, Tally, decode, new_token
 from redbox.slurm.inventory import Inventory
 from redbox.slurm.refusals import words_of
@@ -36,12 +36,15 @@ class Reads:
         self._now = now
         self._monotonic = monotonic
         self._users: frozenset[UnixUser] = frozenset()
+        self._rows = squeue.RowReader()
+        self._folder = Folder()
         self._history_fields: tuple[str, ...] | None = None
 
     # ------------------------------------------------------------------------------------------ the queue
     async def poll(self, users: Collection[UnixUser] | None, wanted: squeue.Wanted | None) -> Poll:
         at, started = self._now(), self._monotonic()
         tally = Tally()
+        self._rows.begin()
         rows: list[squeue.QueueRow] = []
         private = await self._are_jobs_private()
         if users is not None:
@@ -49,8 +52,8 @@ class Reads:
         for reader, asked in self._lookouts(users, private=private):
             frame = Frame.new(squeue.FIELDS)
             text = await self._queue_of(reader, frame, asked)
-            rows += squeue.read_rows(text, frame, tally, wanted)
-        jobs, doubtful = fold(rows)
+            rows += self._rows.read(text, frame, tally, wanted)
+        jobs, doubtful = self._folder.fold(rows)
         complete = tally.complete and (not private or users is not None)
         return Poll(at, self._monotonic() - started, jobs, complete, tally.dropped, doubtful)
 

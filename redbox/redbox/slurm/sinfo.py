@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from redbox.slurm.framing import Frame, Tally, split_records
+from redbox.slurm.framing import Frame, Tally, split_fields, split_records
 from redbox.slurm.values import read_number, text_or_none
 
 FIELDS = (
@@ -51,12 +51,13 @@ def all_nodes(frame: Frame) -> list[str]:
 
 def read_rows(text: str, frame: Frame, tally: Tally) -> tuple[NodeRow, ...]:
     rows = []
-    for fields in split_records(text, frame, tally):
-        row = read_row(dict(zip(FIELDS, fields, strict=True)))
-        if row is None:
-            tally.dropped += 1
-        else:
+    for record in split_records(text, frame, tally):
+        fields = split_fields(record, frame, tally)
+        row = read_row(dict(zip(FIELDS, fields, strict=True))) if fields else None
+        if row is not None:
             rows.append(row)
+        elif fields:
+            tally.dropped += 1
     return tuple(rows)
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from sys import intern
 
-from redbox.slurm.framing import Frame, Tally, split_records
+from redbox.slurm.framing import Frame, Tally, split_fields, split_records
 from redbox.slurm.states import NO_EXIT, Exit, end_of, has_ended, is_waiting, read_exit, read_state
 from redbox.slurm.values import TIME_FORMAT, read_number, read_time, text_or_none
 
@@ -23,6 +24,7 @@ FIELDS = (
     "NodeList", "UserName", "Name", "Comment", "STDOUT", "STDERR", "WorkDir",
 )  # fmt: skip
 JOB_ID, COMMENT = FIELDS.index("JobID"), FIELDS.index("Comment")
+SEPARATOR = "\x1f"
 ARRAY_ID = FIELDS.index("ArrayJobID")
 
 Wanted = Callable[[str, str], bool]
@@ -75,18 +77,47 @@ def single_jobs(frame: Frame, job_ids: Collection[str]) -> list[str]:
     return [*all_jobs(frame), f"--jobs={','.join(job_ids)}"]
 
 
-def read_rows(text: str, frame: Frame, tally: Tally, wanted: Wanted | None = None) -> Iterator[QueueRow]:
-    """The rows that can matter; a record whose fields are not what they must be is dropped and counted."""
-    for fields in split_records(text, frame, tally):
-        if wanted is not None and not (
-            wanted(fields[ARRAY_ID], fields[COMMENT]) or wanted(fields[JOB_ID], fields[COMMENT])
-        ):
-            continue
+def read_rows(text: str, frame: Frame, tally: Tally) -> Iterator[QueueRow]:
+    """All rows; a record whose fields are not what they must be is dropped and counted."""
+    return RowReader().read(text, frame, tally)
+
+
+class RowReader:
+    """Reads look after look, and takes apart only records that were not there in the last one, word for word.
+
+    Most are: that makes a look at ten thousand jobs that wait as cheap as their text.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, QueueRow] = {}
+        self._now: dict[str, QueueRow] = {}
+
+    def begin(self) -> None:
+        """A new look: what it does not show is forgotten after it."""
+        self._last, self._now = self._now, {}
+
+    def read(self, text: str, frame: Frame, tally: Tally, wanted: Wanted | None = None) -> Iterator[QueueRow]:
+        for record in split_records(text, frame, tally):
+            plain = record.replace(frame.field_end, SEPARATOR)
+            row = self._last.get(plain) or self._read(record, frame, tally, wanted)
+            if row is not None:
+                if SEPARATOR not in record:  # else two records could look the same
+                    self._now[plain] = row
+                yield row
+
+    def _read(self, record: str, frame: Frame, tally: Tally, wanted: Wanted | None) -> QueueRow | None:
+        fields = split_fields(record, frame, tally)
+        if fields is None or not (wanted is None or _matters(fields, wanted)):
+            return None
         row = read_row(dict(zip(FIELDS, fields, strict=True)))
         if row is None:
             tally.dropped += 1
-        else:
-            yield row
+        return row
+
+
+def _matters(fields: list[str], wanted: Wanted) -> bool:
+    comment = fields[COMMENT]
+    return wanted(fields[ARRAY_ID], comment) or wanted(fields[JOB_ID], comment)
 
 
 def read_row(seen: dict[str, str]) -> QueueRow | None:
@@ -104,7 +135,7 @@ def read_row(seen: dict[str, str]) -> QueueRow | None:
         het_job_id=het_job_id if het_job_id != "0" else None,
         het_offset=read_number(seen["HetJobOffset"]) or 0,
         uid=uid,
-        state=state,
+        state=intern(state),
         exit=end_of(state, shown) if shown else NO_EXIT,
         restarts=read_number(seen["RestartCnt"]) or 0,
         requeue=seen["Requeue"] != "0",
@@ -112,12 +143,12 @@ def read_row(seen: dict[str, str]) -> QueueRow | None:
         # Of a waiting job Slurm shows when it expects to start it, of a running one when its time is over.
         started_at=None if is_waiting(state) else read_time(seen["StartTime"]),
         ended_at=read_time(seen["EndTime"]) if has_ended(state) else None,
-        reason=text_or_none(seen["Reason"]) or "",
-        partition=seen["Partition"],
-        account=text_or_none(seen["Account"]) or "",
-        qos=text_or_none(seen["QOS"]) or "",
+        reason=intern(text_or_none(seen["Reason"]) or ""),
+        partition=intern(seen["Partition"]),
+        account=intern(text_or_none(seen["Account"]) or ""),
+        qos=intern(text_or_none(seen["QOS"]) or ""),
         nodes=text_or_none(seen["NodeList"]) or "",
-        user=seen["UserName"],
+        user=intern(seen["UserName"]),
         name=seen["Name"],
         comment="" if seen["Comment"] == "(null)" else seen["Comment"],
         stdout=text_or_none(seen["STDOUT"]),

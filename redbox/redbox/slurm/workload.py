@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import UTC, datetime
@@ -11,6 +12,7 @@ from redbox.domain import UnixUser
 from redbox.slurm.acts import Acts
 from redbox.slurm.calls import Agents, Calls, OnCall
 from redbox.slurm.inventory import Inventory
+from redbox.slurm.own_commands import OwnCommands
 from redbox.slurm.reads import Reads
 from redbox.slurm.settings import SlurmSettings
 from redbox.slurm.squeue import Wanted
@@ -20,7 +22,11 @@ from redbox_api.models import Check, Cluster, Partition
 
 
 class SlurmManager:
-    """A `WorkloadManager`; `observer`, the account that red-box runs under, reads and acts for nobody."""
+    """A `WorkloadManager`.
+
+    `observer` is the account that reads the queue and the accounting: red-box's own where it runs on a login
+    node, else one that it has an agent of.
+    """
 
     name = "slurm"
 
@@ -35,7 +41,10 @@ class SlurmManager:
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        calls = Calls(agents, observer, settings or SlurmSettings(), on_call=on_call, clock=monotonic)
+        own = OwnCommands() if observer.uid == os.geteuid() else None
+        calls = Calls(
+            agents, observer, settings or SlurmSettings(), own=own, on_call=on_call, clock=monotonic
+        )
         self._inventory = Inventory(calls, monotonic)
         self._reads = Reads(calls, self._inventory, now=now, monotonic=monotonic)
         self._acts = Acts(calls, self._reads, sleep)
