@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 
@@ -14,7 +15,7 @@ from redbox_bed.errors import NotPossibleError
 from redbox_bed.forward import listening_inodes, port_owner, refuse_taken_ports, targets
 from redbox_bed.forwarder import parse_route
 from redbox_bed.places import PACKAGE, Places
-from redbox_bed.plan import Options, make_plan
+from redbox_bed.plan import Forward, Options, make_plan
 
 LARGE = bytes(range(256)) * 32768
 
@@ -97,10 +98,10 @@ def test_a_target_that_is_away_ends_the_connection_and_the_next_one_works_when_i
 
 
 def test_a_port_that_is_taken_is_named_with_its_owner(tmp_path: Path) -> None:
-    plan = make_plan(Options(port_offset=3000))
-    port = targets(plan)[0].port
     places = Places(state=tmp_path, cache=tmp_path)
-    with socket.create_server(("127.0.0.1", port)):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        plan = replace(make_plan(Options()), forwards=(Forward(port, "k0", 6443),))
         assert str(port_owner(port)).endswith(f"(pid {os.getpid()})")
         with pytest.raises(NotPossibleError, match=rf"port {port} on 127.0.0.1 is taken by \S+ \(pid \d+\)"):
             refuse_taken_ports(places, plan)
