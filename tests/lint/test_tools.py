@@ -52,7 +52,8 @@ def test_the_agent_as_it_is_sent_runs_on_python_3_6(agent: Path) -> None:
 def test_shell_scripts_are_sound() -> None:
     if not (shellcheck := shutil.which("shellcheck")):
         pytest.skip("there is no shellcheck in PATH (deploy/bootstrap shellcheck)")
-    has_nothing_to_say(shellcheck, "--shell=dash", *shell_scripts())
+    # SC2153 takes what a script is given in its environment for a misspelling.
+    has_nothing_to_say(shellcheck, "--shell=dash", "--exclude=SC2153", *shell_scripts())
 
 
 def shell_scripts() -> list[Path]:
