@@ -73,7 +73,7 @@ def up(
     }
     if slurm is not None:
         asked["release"] = slurm
-    asked |= _from_environment(no_kube=no_kube)
+    asked |= asked_by_environment() | ({"kube": Source.NONE} if no_kube else {})
     check_root(os.geteuid())
     places = Places.of()
     progress = _interruptible(Progress(), "`up` goes on from here, `down` removes what there is")
@@ -185,14 +185,15 @@ def command_slow_home(
         print(f"{name}: {slow_home.command(bed, bed.host(name), *command)}")
 
 
-def _from_environment(*, no_kube: bool) -> dict[str, object]:
-    asked: dict[str, object] = {"kube": Source.NONE} if no_kube else {}
+def asked_by_environment() -> dict[str, object]:
+    """Options that BED_SLURM, BED_KUBE and BED_PORT_OFFSET stand for."""
+    asked: dict[str, object] = {}
     for name, variable in (("slurm", "BED_SLURM"), ("kube", "BED_KUBE")):
         value = os.environ.get(variable)
         if value:
             if value not in set(Source):
                 raise NotPossibleError(f"{variable}={value} is not known: use {', '.join(Source)}")
-            asked.setdefault(name, Source(value))
+            asked[name] = Source(value)
     offset = os.environ.get("BED_PORT_OFFSET")
     if offset:
         if not offset.isdecimal() or int(offset) > _LARGEST_OFFSET:

@@ -33,6 +33,7 @@ _SLURM = (
 _LOGIN = (
     "openssh-server", "openssh-client", "sudo", "python3", "iproute2", "iputils-ping", "procps",
     "ca-certificates", "curl", "jq", "rsync", "less", "tini", "busybox-static", "netbase",
+    "tzdata",
 )  # fmt: skip
 _MPI = ("openmpi-bin", "libopenmpi-dev", "gcc", "libc6-dev")
 _CONTAINERS = ("uidmap", "squashfs-tools", "squashfuse", "fuse3", "fuse2fs")
