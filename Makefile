@@ -40,11 +40,12 @@ lock: venv ## choose anew the versions in requirements.lock from pyproject.toml 
 	@.venv/bin/uv pip compile pyproject.toml --quiet --all-extras --group dev --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade) \
 		--output-file requirements.lock
-	@for program in operator resourced; do \
-		.venv/bin/uv pip compile pyproject.toml --quiet --extra $$program --python-version 3.13 \
-			--python-platform linux --constraint requirements.lock --generate-hashes --no-emit-index-url \
-			--custom-compile-command 'make lock' --output-file deploy/images/$$program.lock || exit; \
-	done
+	@.venv/bin/uv pip compile pyproject.toml --quiet --extra server --universal --python-version 3.11 \
+		--constraint requirements.lock --generate-hashes --no-emit-index-url \
+		--custom-compile-command 'make lock' --output-file deploy/local/server.lock
+	@.venv/bin/uv pip compile pyproject.toml --quiet --extra operator --extra resourced --python-version 3.13 \
+		--python-platform linux --constraint requirements.lock --generate-hashes --no-emit-index-url \
+		--custom-compile-command 'make lock' --output-file deploy/images/controllers.lock
 
 venv: ## .venv, from requirements.lock
 	@deploy/bootstrap

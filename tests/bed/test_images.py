@@ -44,14 +44,14 @@ def test_an_image_of_the_dockerfile_has_the_listed_layers_and_entry_point(progra
     assert re.findall(r"--from=build /layers/(\S+) /", stage) == [*needed, "project"]
 
 
-@pytest.mark.parametrize("lock", [program.lock for program in LISTED.programs if program.lock])
+@pytest.mark.parametrize("lock", sorted({program.lock for program in LISTED.programs if program.lock}))
 def test_images_have_the_versions_that_are_tested(lock: str) -> None:
     assert pins(FOLDER / lock)
     assert pins(FOLDER / lock) <= pins(CHECKOUT / "requirements.lock"), "run `make lock`"
 
 
 def test_dependencies_are_for_the_images_python_and_are_checked() -> None:
-    command = dependencies_command(LISTED, FOLDER / "operator.lock", Path("/library"))
+    command = dependencies_command(LISTED, FOLDER / "controllers.lock", Path("/library"))
     assert "--require-hashes" in command
     assert command[command.index("--python-version") + 1] == LISTED.python
 

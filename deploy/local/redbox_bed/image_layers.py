@@ -74,7 +74,7 @@ class Workshop:
     def dependencies(self, locked: Path, base: Path) -> Path:
         key = key_of(locked.read_bytes(), base.name, self.listed.library)
         build = partial(_build_dependencies, self.listed, locked, base)
-        return self._ensure(f"{locked.stem}-{key}", build, f"what the {locked.stem} needs in its image")
+        return self._ensure(f"{locked.stem}-{key}", build, f"what the {locked.stem} need in their images")
 
     def project(self, base: Path) -> Path:
         sources = b"".join(contents_of(CHECKOUT / source, "*.*") for source in _SOURCES)
