@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -67,7 +66,7 @@ class Authenticator:
         self._tokens = tokens
         self._rules = rules
         self._accounts = accounts
-        self._left = AsyncExitStack()
+        self._group = asyncio.TaskGroup()
         self._upkeep: list[asyncio.Task[None]] = []
 
     @classmethod
@@ -93,13 +92,9 @@ class Authenticator:
         )
 
     async def __aenter__(self) -> Self:
-        for cluster in self._clusters:
-            self._left.push_async_callback(cluster.keys.close)
-        for reviewer in self._reviewers.values():
-            self._left.push_async_callback(reviewer.close)
-        upkeep = await self._left.enter_async_context(asyncio.TaskGroup())
-        self._upkeep = [upkeep.create_task(cluster.keys.keep_fresh()) for cluster in self._clusters]
-        self._upkeep.append(upkeep.create_task(self._watch_rules()))
+        await self._group.__aenter__()
+        self._upkeep = [self._group.create_task(cluster.keys.keep_fresh()) for cluster in self._clusters]
+        self._upkeep.append(self._group.create_task(self._watch_rules()))
         return self
 
     async def __aexit__(
@@ -107,7 +102,15 @@ class Authenticator:
     ) -> None:
         for task in self._upkeep:
             task.cancel()
-        await self._left.__aexit__(kind, error, trace)
+        try:
+            await self._group.__aexit__(
+                None, None, None
+            )  # what the body raised goes on as it is, in no group
+        finally:
+            for cluster in self._clusters:
+                await cluster.keys.close()
+            for reviewer in self._reviewers.values():
+                await reviewer.close()
 
     async def authenticate(self, connection: HTTPConnection) -> Caller:
         """Return who calls; raises Unauthenticated (401), NotMapped (403) or CannotTell (503)."""

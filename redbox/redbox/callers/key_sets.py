@@ -119,7 +119,7 @@ class KeySet:
         key = self._keys.get(kid)
         if self._good_at is None or self._is_too_stale() or (key is None and self._problem is not None):
             raise CannotTell(
-                f"the keys of cluster {self.cluster} are not known now: {self._problem or 'not fetched yet'}",
+                f"the keys of cluster {self.cluster} are not known now: red-box's log says why",
                 retry_after_s=max(1.0, self.wait_s()),
             )
         return key

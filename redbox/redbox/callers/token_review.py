@@ -12,10 +12,14 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
+import structlog
+
 from redbox.callers.api_server import ApiServer, NoAnswer
 from redbox.callers.errors import CannotTell, Fault, Unauthenticated
 from redbox.callers.identities import ServiceAccount
 from redbox.clock import Clock
+
+log = structlog.get_logger(__name__)
 
 PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
 MAX_REMEMBERED = 10_000
@@ -64,9 +68,9 @@ class TokenReviewer:
             answer = json.loads(await self._server.post(self._url, review))
             return refusal_in(answer["status"], account, self._audience)
         except (NoAnswer, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CannotTell(
-                f"cluster {account.cluster} could not be asked about the token: {error}"
-            ) from error
+            log.warning("token not reviewed", cluster=account.cluster, problem=repr(error))
+            said = f"cluster {account.cluster} could not be asked about the token: red-box's log says why"
+            raise CannotTell(said) from error
 
     def _remember(self, digest: bytes, verdict: Verdict) -> None:
         self._verdicts[digest] = verdict

@@ -79,11 +79,10 @@ class TokenVerifier:
         raise missed or self._unknown_key(kid)
 
     def _unknown_key(self, kid: str) -> Unauthenticated:
-        names = ", ".join(cluster.expected.cluster for cluster in self._clusters) or "none is configured"
         wait_s = max((cluster.keys.wait_s() for cluster in self._clusters), default=0.0)
         return Unauthenticated(
             Fault.UNKNOWN_KEY,
-            f"the token is signed by key {kid[:64]!r}, which is none of the accepted clusters' ({names})",
+            f"the token is signed by key {kid[:64]!r}, which is not one of the accepted clusters'",
             retry_after_s=wait_s or None,  # a key that is new since the last fetch is found then
         )
 

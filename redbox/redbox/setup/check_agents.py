@@ -16,6 +16,9 @@ from redbox.setup.machine import Machine
 
 VISUDO, SUDO, SSHD = "/usr/sbin/visudo", "/usr/bin/sudo", "/usr/sbin/sshd"
 DEADLINE_S = 20.0
+WRAPPED = re.compile(
+    r"\n[ \t]+(?![ \t(])"
+)  # sudo -l wraps at 80 columns, also where nobody looks at a terminal
 ALLOWED = re.compile(r"^\s+\((?P<runas>[^)]*)\)\s*(?P<rest>.*)$", re.MULTILINE)
 MIN_UID = re.compile(r"^\s*min_uid\s*=\s*([0-9]+)", re.MULTILINE)
 
@@ -61,8 +64,14 @@ def check_sudoers(machine: Machine, settings: Settings, layout: Layout) -> Itera
     if _rules_in(content.decode(errors="replace")) != _rules_in(expected):
         cure = f"replace it by:\n{expected}"
         yield fault(f"{layout.sudoers} says something else than red-box needs", cure)
+    for place in writable_by_others(machine, layout.sudoers, {0}):
+        yield fault(
+            f"{place} may be written by others than root", f"chown root {place} && chmod go-w {place}"
+        )
     checked = machine.run([VISUDO, "-c"], DEADLINE_S)
-    if checked.code != 0:
+    if (
+        checked.code != 0 or checked.stderr.strip()
+    ):  # of files that sudo will not read it only says so, with status 0
         yield fault(f"sudo's rules are not valid: {checked.words}", "run visudo -c, and mend what it names")
     yield from _check_rights(machine, settings, layout)
 
@@ -78,7 +87,7 @@ def _check_rights(machine: Machine, settings: Settings, layout: Layout) -> Itera
         yield note("what sudo allows the account redbox was not asked", "run redbox check as root")
         return
     listed = machine.run([SUDO, "-n", "-l", "-U", SERVICE_ACCOUNT], DEADLINE_S)
-    rights = [(found["runas"], found["rest"]) for found in ALLOWED.finditer(listed.stdout)]
+    rights = [(found["runas"], found["rest"]) for found in ALLOWED.finditer(WRAPPED.sub(" ", listed.stdout))]
     wanted = f"%{settings.mapping.users_group}"
     if not rights:
         cure = f"write what redbox init prints to {layout.sudoers}; see sudo -l -U {SERVICE_ACCOUNT}"

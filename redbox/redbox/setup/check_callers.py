@@ -30,13 +30,13 @@ STRANGERS = ("zz9-plural-z-alpha", "q7", "kube-system")
 def check_clusters(machine: Machine, settings: Settings) -> Iterator[Finding]:
     """Each cluster's keys can be had, its audience can be guessed by nobody, and no two share a key."""
     if not settings.callers.clusters:
-        yield note("no Kubernetes cluster is configured: local users and tokens' holders only may call")
+        yield note("no Kubernetes cluster is configured: only local users and tokens count")
     seen: dict[bytes, set[str]] = defaultdict(set)
     for cluster in settings.callers.clusters:
         if not AUDIENCE.fullmatch(cluster.audience):
             yield warning(
                 f"the audience {cluster.audience} is not of the form redbox.dev/<name>/<random>",
-                "use the one that redbox init makes: a name that others can guess can be asked for by mistake",
+                "use the one that redbox init makes: a name to be guessed is asked for by mistake",
             )
         keys = _keys_of(machine, cluster)
         if isinstance(keys, Finding):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from redbox.agents.program.guard import DEFAULT_PATH
 from redbox.config import Settings
 from redbox.setup.findings import Finding, fault, note, warning
 from redbox.setup.layout import Layout
-from redbox.setup.machine import Machine
+from redbox.setup.machine import Machine, Ran
 from redbox.slurm import sacct, scontrol
 
 TOOLS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "sacct", "sacctmgr", "srun")
@@ -30,20 +31,35 @@ def check_slurm(machine: Machine, settings: Settings, layout: Layout) -> Iterato
         if place is None:
             cure = f"install Slurm's client, or add its directory to path in {layout.agent_settings}"
             yield fault(f"{name} is in none of {directories}", cure)
-    control, accounting = tools["scontrol"], tools["sacct"]
-    if control is None:
+    asking = Asking(machine, settings.slurm.environment, tools)
+    if tools["scontrol"] is None:
         return
-    asked = machine.run([control, *scontrol.show_configuration()[1:]], DEADLINE_S)
-    if asked.code != 0:
-        yield fault(f"slurmctld does not answer: {asked.words}", "scontrol ping; systemctl status munge")
+    shown = asking.ask(scontrol.show_configuration())
+    if shown.code != 0:
+        yield fault(f"slurmctld does not answer: {shown.words}", "scontrol ping; systemctl status munge")
         return
-    configuration = scontrol.read_configuration(asked.stdout)
+    configuration = scontrol.read_configuration(shown.stdout)
     yield from judge_configuration(configuration)
-    if configuration.accounting and accounting is not None:
-        yield from _check_accounting(machine, accounting)
+    if configuration.accounting and tools["sacct"] is not None:
+        yield from _check_accounting(asking)
     if configuration.accounting and tools["sacctmgr"] is not None:
-        yield from _check_database(machine, tools["sacctmgr"])
-    yield from _check_federation(machine, control)
+        yield from _check_database(asking)
+    if not settings.slurm.allow_federation:
+        yield from _check_federation(asking)
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Slurm's commands on this machine."""
+
+    machine: Machine
+    environment: Mapping[str, str]
+    tools: Mapping[str, str | None]
+
+    def ask(self, command: Sequence[str]) -> Ran:
+        """Run a command that begins with a tool's bare name."""
+        argv = [self.tools[command[0]] or command[0], *command[1:]]
+        return self.machine.run(argv, DEADLINE_S, self.environment)
 
 
 def _directories(machine: Machine, layout: Layout) -> str:
@@ -90,8 +106,8 @@ def _judge_memory(configuration: scontrol.Configuration) -> Iterator[Finding]:
         )
 
 
-def _check_accounting(machine: Machine, tool: str) -> Iterator[Finding]:
-    listed = machine.run([tool, *sacct.field_names()[1:]], DEADLINE_S)
+def _check_accounting(asking: Asking) -> Iterator[Finding]:
+    listed = asking.ask(sacct.field_names())
     known = set(sacct.read_field_names(listed.stdout))
     if listed.code != 0 or not known:
         yield fault(f"sacct does not answer: {listed.words}", "is slurmdbd up? see sacctmgr show cluster")
@@ -101,13 +117,13 @@ def _check_accounting(machine: Machine, tool: str) -> Iterator[Finding]:
     for name, since in sacct.LATE.items():
         if name not in known:
             yield note(f"sacct knows no {name} before Slurm {since}: red-box does without")
-    asked = machine.run([tool, "--allocations", "--noheader", "--jobs=1", "--format=JobID"], DEADLINE_S)
+    asked = asking.ask(["sacct", "--allocations", "--noheader", "--jobs=1", "--format=JobID"])
     if asked.code != 0:
         yield fault(f"sacct does not answer: {asked.words}", "is slurmdbd up? see sacctmgr show cluster")
 
 
-def _check_database(machine: Machine, tool: str) -> Iterator[Finding]:
-    shown = machine.run([tool, "--readonly", "show", "configuration"], DEADLINE_S)
+def _check_database(asking: Asking) -> Iterator[Finding]:
+    shown = asking.ask(["sacctmgr", "--readonly", "show", "configuration"])
     private = re.search(r"^PrivateData\s*=\s*(.*)$", shown.stdout, re.MULTILINE)
     if private and set(private[1].lower().replace(" ", "").split(",")) & HIDING:
         yield warning(
@@ -116,11 +132,11 @@ def _check_database(machine: Machine, tool: str) -> Iterator[Finding]:
         )
 
 
-def _check_federation(machine: Machine, tool: str) -> Iterator[Finding]:
-    shown = machine.run([tool, *scontrol.show_federation()[1:]], DEADLINE_S)
+def _check_federation(asking: Asking) -> Iterator[Finding]:
+    shown = asking.ask(scontrol.show_federation())
     name = scontrol.read_federation(shown.stdout) if shown.code == 0 else None
     if name is not None:
         yield fault(
             f"this cluster is in the federation {name}: jobs may move to clusters that red-box does not see",
-            "take it out of the federation, or use another login node's cluster",
+            "take it out of the federation, or say slurm.allow_federation: true",
         )

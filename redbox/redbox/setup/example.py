@@ -20,7 +20,7 @@ from pathlib import PurePath
 from typing import Any, Union, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from redbox.config import Settings
@@ -111,6 +111,8 @@ def _plain(value: object) -> Any:  # noqa: ANN401 (whatever YAML can hold)
             return value.value
         case frozenset() | tuple() | list():
             return [_plain(item) for item in value]
+        case Mapping():
+            return {key: _plain(item) for key, item in value.items()}
         case float() if value.is_integer():
             return int(value)
         case _:
@@ -149,23 +151,41 @@ def _key_of_model(name: str, field: FieldInfo) -> _Key:
 
 
 def _keys_of_dataclass(section: type) -> Iterator[_Key]:
-    comments = {name: text for base in reversed(section.__mro__) for name, text in _comments_in(base)}
-    types_of = TypeAdapter(section).core_schema  # raises here, and not at a user's, if a type is no YAML's
-    del types_of
+    meanings = {name: text for base in reversed(section.__mro__) for name, text in _meanings_in(base)}
     for field in dataclasses.fields(section):
-        yield _Key(field.name, None, field.default, comments.get(field.name, ""))
+        default = field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        yield _Key(field.name, None, default, meanings.get(field.name, ""))
 
 
-def _comments_in(section: type) -> Iterator[tuple[str, str]]:
-    """What stands behind each field of a dataclass in its source: `page_size: int = 500  # meaning`."""
+def _meanings_in(section: type) -> Iterator[tuple[str, str]]:
+    """What stands behind or below each field of a dataclass in its source, as comment or as docstring."""
     if not dataclasses.is_dataclass(section):
         return
     lines = textwrap.dedent(inspect.getsource(section)).splitlines()
-    for node in ast.walk(ast.parse("\n".join(lines))):
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.end_lineno:
-            _, mark, text = lines[node.end_lineno - 1][node.end_col_offset or 0 :].partition("# ")
-            if mark:
+    (defined,) = ast.parse("\n".join(lines)).body
+    body = defined.body if isinstance(defined, ast.ClassDef) else []
+    for node, below in zip(body, [*body[1:], None], strict=True):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            text = _docstring(below) or _comment_behind(node, lines)
+            if text:
                 yield node.target.id, text[:1].upper() + text[1:]
+
+
+def _docstring(node: ast.stmt | None) -> str:
+    if (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    ):
+        return " ".join(node.value.value.split())
+    return ""
+
+
+def _comment_behind(node: ast.AnnAssign, lines: list[str]) -> str:
+    line = lines[(node.end_lineno or node.lineno) - 1]
+    return line[node.end_col_offset or 0 :].partition("# ")[2]
 
 
 def _example_of(section: type) -> dict[str, Any]:

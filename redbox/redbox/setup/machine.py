@@ -10,7 +10,7 @@ import socket
 import ssl
 import stat
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -24,6 +24,7 @@ from redbox.callers.accounts import AccountLookup, HostAccounts
 from redbox.callers.api_server import ApiAccess, ApiServer
 
 BUSY = "in use"
+PLAIN = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +83,10 @@ class Machine(AccountLookup, Protocol):
         """Where a command is."""
         ...
 
-    def run(self, argv: Sequence[str], deadline_s: float) -> Ran:
-        """Run a command in a plain environment."""
+    def run(
+        self, argv: Sequence[str], deadline_s: float, environment: Mapping[str, str] | None = None
+    ) -> Ran:
+        """Run a command in a plain environment, with these variables besides."""
         ...
 
     def why_not_listen(self, address: str, port: int) -> str | None:
@@ -138,8 +141,9 @@ class ThisMachine(HostAccounts):
     def find_tool(self, name: str, directories: str) -> str | None:
         return shutil.which(name, path=directories)
 
-    def run(self, argv: Sequence[str], deadline_s: float) -> Ran:
-        plain = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
+    def run(
+        self, argv: Sequence[str], deadline_s: float, environment: Mapping[str, str] | None = None
+    ) -> Ran:
         try:
             ended = subprocess.run(
                 list(argv),
@@ -147,7 +151,7 @@ class ThisMachine(HostAccounts):
                 capture_output=True,
                 stdin=subprocess.DEVNULL,
                 timeout=deadline_s,
-                env=plain,
+                env={**PLAIN, **(environment or {})},
             )
         except subprocess.TimeoutExpired:
             return Ran(None, stderr=f"no answer within {deadline_s:g} s")

@@ -75,6 +75,12 @@ async def test_an_identity_without_a_rule_is_refused_and_told_what_was_seen(tmp_
     assert refusal.value.status == 403
 
 
+async def test_what_happens_inside_the_door_comes_out_as_it_is(tmp_path: Path) -> None:
+    with pytest.raises(KeyError):
+        async with door(write_settings(tmp_path, [prod(tmp_path)]), StoppedClock()):
+            raise KeyError("the body's own")
+
+
 HEADERS: dict[str, tuple[list[tuple[bytes, bytes]], Fault]] = {
     "none": ([], Fault.MISSING),
     "basic": ([(b"authorization", b"Basic YWxpY2U6eA==")], Fault.MALFORMED),

@@ -195,10 +195,9 @@ async def test_nobody_is_refused_while_the_keys_are_not_known() -> None:
     clock = StoppedClock()
     source = Documents(b"", problem=NoAnswer("connection refused"))
     prod = TokenVerifier([cluster("prod", source, clock)], clock)
-    with pytest.raises(
-        CannotTell, match="keys of cluster prod are not known now: connection refused"
-    ) as fault:
+    with pytest.raises(CannotTell, match="keys of cluster prod are not known now") as fault:
         await prod.verify(token())
+    assert "connection refused" not in str(fault.value)  # strangers need not know our network
     assert fault.value.status == 503
     assert fault.value.retry_after_s == 10
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,10 +35,13 @@ SLURM_VERSION           = 24.11.5
 SACCT_FIELDS = " ".join(sacct.FIELDS)
 SUDO_LIST = """\
 Matching Defaults entries for redbox on login:
-    env_reset, mail_badpass, secure_path=/usr/sbin\\:/usr/bin
+    env_reset, mail_badpass,
+    secure_path=/usr/local/sbin\\:/usr/local/bin\\:/usr/sbin\\:/usr/bin\\:/sbin\\:/bin,
+    use_pty
 
 Runas and Command-specific defaults for redbox:
-    Defaults!/usr/libexec/redbox/agent !log_input, !log_output, !requiretty, !use_pty, env_reset
+    Defaults!/usr/libexec/redbox/agent !log_input, !log_output, !requiretty,
+    !use_pty, env_reset
 
 User redbox may run the following commands on login:
     (%redbox-users) NOPASSWD: /usr/libexec/redbox/agent ""
@@ -125,6 +128,7 @@ class LoginNode:
     running: bool = False
     fetched: bytes | Exception = b""
     agent: list[str] = field(default_factory=list)
+    environment: Mapping[str, str] | None = None
 
     def now(self) -> dt.datetime:
         return self.clock
@@ -147,8 +151,11 @@ class LoginNode:
     def find_tool(self, name: str, directories: str) -> str | None:
         return f"/usr/bin/{name}" if name in self.tools and "/usr/bin" in directories else None
 
-    def run(self, argv: Sequence[str], deadline_s: float) -> Ran:
+    def run(
+        self, argv: Sequence[str], deadline_s: float, environment: Mapping[str, str] | None = None
+    ) -> Ran:
         del deadline_s
+        self.environment = environment
         command = " ".join(argv)
         return next((ran for start, ran in self.commands.items() if command.startswith(start)), Ran(None))
 

@@ -244,6 +244,18 @@ BROKEN: dict[str, tuple[Change, Level, str]] = {
         FAULT,
         "syntax error",
     ),
+    "sudoers that sudo does not read": (
+        answer(
+            "/usr/sbin/visudo -c", 0, "/etc/sudoers: parsed OK\n", "visudo: /etc/sudoers.d is world writable"
+        ),
+        FAULT,
+        "/etc/sudoers.d is world writable",
+    ),
+    "sudoers of others": (
+        set_file("/etc/sudoers.d/redbox", mode=0o664),
+        FAULT,
+        "redbox may be written by others",
+    ),
     "a second right": (
         answer("/usr/bin/sudo -n -l -U redbox", 0, SUDO_LIST + "    (root) NOPASSWD: /usr/bin/systemctl\n"),
         FAULT,
@@ -437,6 +449,26 @@ def test_what_is_wrong_is_told_with_its_cure(case: str) -> None:
 def test_a_good_node_that_uses_ssh_has_no_findings_either() -> None:
     host = LoginNode()
     good_ssh(host)
+    assert findings_of(host) == []
+
+
+def test_a_right_that_sudo_shows_in_two_lines_is_still_the_one_right() -> None:
+    host = LoginNode()
+    host.commands["/usr/bin/sudo -n -l -U redbox"] = Ran(0, SUDO_LIST.replace('agent ""', 'agent\n    ""'))
+    assert findings_of(host) == []
+
+
+def test_slurm_is_asked_with_the_environment_that_it_needs_here() -> None:
+    host = LoginNode()
+    configure(slurm={"environment": {"SLURM_CONF": "/opt/slurm/etc/slurm.conf"}})(host)
+    assert findings_of(host) == []
+    assert host.environment == {"SLURM_CONF": "/opt/slurm/etc/slurm.conf"}
+
+
+def test_a_federation_that_is_meant_is_no_fault() -> None:
+    host = LoginNode()
+    BROKEN["a federation"][0](host)
+    configure(slurm={"allow_federation": True})(host)
     assert findings_of(host) == []
 
 

@@ -75,6 +75,7 @@ def test_given_values_are_in_force_and_the_rest_is_not() -> None:
         "callers": None,
         "mapping": {"rules": [rule, rule]},
         "agents": {"pool": None},
+        "slurm": None,
         "jobs": None,
         "logs": None,
         "limits": None,
