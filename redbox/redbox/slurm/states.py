@@ -33,6 +33,8 @@ ENDED_BY_SLURM = frozenset({
     "CANCELLED", "PREEMPTED", "DEADLINE", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL",
 })  # fmt: skip
 """The program did not end by itself, so a zero that Slurm shows is no exit code of it."""
+INVENTED_ENDS = frozenset({"NODE_FAIL", "BOOT_FAIL", "DEADLINE"})
+"""Slurm shows a 1 for them, as the signal (squeue) or as the code (sacct), that nobody's program gave."""
 HIGHEST_SIGNAL = 64  # above: Slurm's own, 125 for OUT_OF_MEMORY
 CANCELLED_BY = re.compile(r"CANCELLED by ([0-9]+)")
 CODE_AND_SIGNAL = re.compile(r"([0-9]+):([0-9]+)")
@@ -96,6 +98,8 @@ def end_of(state: str, shown: Exit | None) -> Exit:
         return NO_EXIT
     if state == "COMPLETED":
         return Exit(code=0)
+    if state in INVENTED_ENDS and 1 in (shown.code, shown.signal):
+        return NO_EXIT
     if shown.signal:
         return Exit(signal=shown.signal if shown.signal <= HIGHEST_SIGNAL else None)
     if shown.code == 0 and (state in ENDED_BY_SLURM or state == "OUT_OF_MEMORY"):

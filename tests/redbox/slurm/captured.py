@@ -1,0 +1,37 @@
+"""What Slurm 22.05 and 24.11 really printed for one set of jobs, and the names of those jobs.
+
+squeue's fields end with ~F~ and its records with ~R~ there, sacct's fields with ~S~. One job of the
+set, bob's "forger", writes ~F~ and ~R~ into its name and comment: as if he had guessed the tokens.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from redbox.slurm import sacct, squeue
+from redbox.slurm.framing import Frame, Tally
+
+RELEASES = ("22.05", "24.11")
+FRAME = Frame(squeue.FIELDS, "~F~", "~R~")
+
+
+def output(release: str, name: str) -> str:
+    return (Path(__file__).parent / "outputs" / release / name).read_text()
+
+
+def job_ids(release: str) -> dict[str, str]:
+    """The jobs of the set by what became of them."""
+    ids: dict[str, str] = json.loads(output(release, "ids.json"))
+    return ids
+
+
+def queue_rows(release: str, name: str = "squeue.txt") -> tuple[list[squeue.QueueRow], Tally]:
+    tally = Tally()
+    return list(squeue.read_rows(output(release, name), FRAME, tally)), tally
+
+
+def accounting_rows(release: str) -> tuple[list[sacct.AccountingRow], Tally]:
+    tally = Tally()
+    fields = sacct.read_field_names(output(release, "sacct-fields.txt"))
+    return list(sacct.read_rows(output(release, "sacct.txt"), fields, "~S~", tally)), tally

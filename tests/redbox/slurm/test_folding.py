@@ -1,0 +1,122 @@
+"""Rows become jobs: plain ones, arrays, het jobs, and those that contradict themselves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from redbox.slurm.folding import Folder, fold
+from redbox.slurm.squeue import QueueRow, read_row
+from redbox.slurm.states import Exit
+from redbox.workload import Observation
+from tests.redbox.slurm.captured import RELEASES, job_ids, queue_rows
+from tests.redbox.slurm.test_squeue import PLAIN
+
+
+def row(job_id: str = "7", **changes: object) -> QueueRow:
+    plain = read_row(PLAIN | {"JobID": job_id, "ArrayJobID": job_id})
+    assert plain is not None
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def job(release: str, name: str, look: str = "squeue.txt") -> Observation:
+    jobs, doubtful = fold(queue_rows(release, look)[0])
+    assert not doubtful
+    return next(job for job in jobs if job.job_id == job_ids(release)[name])
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_an_array_is_one_job_with_its_tasks_and_the_count_of_those_that_wait(release: str) -> None:
+    array = job(release, "array")
+    assert array.state == "RUNNING"
+    assert [(task.index, task.state, task.exit_code) for task in array.tasks] == [
+        (0, "COMPLETED", 0),
+        (1, "FAILED", 1),
+        (2, "FAILED", 2),
+        (3, "RUNNING", None),
+        (4, "RUNNING", None),
+    ]
+    assert (array.pending_tasks, array.array_size) == (5, 10)
+    assert array.tasks[1].job_id == f"{array.job_id}_1"
+    assert array.ended_at is None
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_an_array_of_which_no_task_is_split_off_is_counted_by_its_expression(release: str) -> None:
+    array = job(release, "array_held")
+    assert (array.state, array.reason) == ("PENDING", "JobHeldUser")
+    assert (array.tasks, array.pending_tasks, array.array_size) == ((), 1334, 1334)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_tasks_that_were_cancelled_before_they_were_split_off_are_told_one_by_one(release: str) -> None:
+    array = job(release, "array_cut")
+    assert array.state == "CANCELLED"
+    assert [(task.index, task.state) for task in array.tasks] == [
+        (0, "COMPLETED"),
+        (1, "COMPLETED"),
+        *((index, "CANCELLED") for index in range(2, 6)),
+    ]
+    assert (array.pending_tasks, array.array_size) == (0, 6)
+    assert array.ended_at is not None
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_het_job_is_its_leader(release: str) -> None:
+    jobs, _ = fold(queue_rows(release)[0])
+    leader = job_ids(release)["het"]
+    assert [job.job_id for job in jobs if job.job_id in (leader, str(int(leader) + 1))] == [leader]
+
+
+@pytest.mark.parametrize(
+    ("states", "folded"),
+    [
+        (("RUNNING", "FAILED"), "RUNNING"),
+        (("COMPLETED", "RUNNING"), "RUNNING"),
+        (("COMPLETED", "PENDING"), "PENDING"),
+        (("COMPLETED", "FAILED"), "FAILED"),
+        (("CANCELLED", "OUT_OF_MEMORY"), "OUT_OF_MEMORY"),
+        (("COMPLETED", "COMPLETED"), "COMPLETED"),
+    ],
+)
+def test_of_a_het_job_the_worst_end_counts_once_all_parts_have_ended(
+    states: tuple[str, str], folded: str
+) -> None:
+    parts = [
+        row("5", het_job_id="5", het_offset=0, state=states[0], nodes="n1", exit=Exit(code=0)),
+        row("6", het_job_id="5", het_offset=1, state=states[1], nodes="n2", exit=Exit(code=4)),
+    ]
+    jobs, _ = fold(reversed(parts))
+    assert (jobs[0].job_id, jobs[0].state, jobs[0].nodes) == ("5", folded, "n1,n2")
+
+
+def test_two_different_records_for_one_id_make_it_doubtful_and_nothing_else() -> None:
+    jobs, doubtful = fold([row("7"), row("8"), row("7", uid=0, comment="rb1.forged")])
+    assert [job.job_id for job in jobs] == ["8"]
+    assert doubtful == {"7"}
+
+
+def test_the_same_record_twice_is_one() -> None:
+    jobs, doubtful = fold([row("7"), row("7")])
+    assert [job.job_id for job in jobs] == ["7"]
+    assert not doubtful
+
+
+def test_an_array_with_tasks_of_two_users_is_doubtful() -> None:
+    tasks = [row("7", array_task="0"), row("9", array_job_id="7", array_task="1", uid=2002)]
+    assert fold(tasks) == ((), frozenset({"7"}))
+
+
+def test_output_paths_are_resolved_but_for_arrays() -> None:
+    plain, array = fold([row("7", name="nm"), row("8", array_task="1-3")])[0]
+    assert (plain.stdout, plain.stderr) == ("/home/alice/slurm-7.out", "/home/alice/slurm-7.out")
+    assert array.stdout == "/home/alice/slurm-%j.out"
+
+
+def test_an_unchanged_row_keeps_its_observation_from_look_to_look() -> None:
+    folder, rows = Folder(), [row("7"), row("8")]
+    first, _ = folder.fold(rows)
+    second, _ = folder.fold([rows[0], replace(rows[1], state="RUNNING")])
+    assert second[0] is first[0]
+    assert second[1].state == "RUNNING"

@@ -1,0 +1,108 @@
+"""Hostile text in fields: newlines, delimiters, escape codes, whole forged records."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redbox.slurm.framing import (
+    Frame,
+    Tally,
+    decode,
+    new_token,
+    split_counted,
+    split_fields,
+    split_records,
+)
+
+FIELDS = ("JobID", "Name", "Comment")
+hostile = st.one_of(
+    st.text(),
+    st.sampled_from(
+        ["", "\n", "|", "a|b\n7|x|y", "\x1b[31m", "~", "~~", "~guess~", "\r\n", ",", "%i", "(null)"]
+    ),
+)
+
+
+def render(frame: Frame, records: list[list[str]]) -> str:
+    """As squeue prints them: each field with its suffix, each record on a line of its own."""
+    return "".join(frame.field_end.join(fields) + frame.record_end + "\n" for fields in records)
+
+
+def read(frame: Frame, text: str) -> tuple[list[list[str] | None], Tally]:
+    tally = Tally()
+    return [split_fields(record, frame, tally) for record in split_records(text, frame, tally)], tally
+
+
+def without_newline_first(texts: list[str]) -> list[str]:
+    """An id never begins with a newline, and so the line end before a record is no part of it."""
+    return [texts[0].lstrip("\n"), *texts[1:]]
+
+
+records = st.lists(st.lists(hostile, min_size=3, max_size=3).map(without_newline_first), max_size=5)
+
+
+@given(records)
+def test_whatever_users_write_comes_back_as_they_wrote_it(written: list[list[str]]) -> None:
+    frame = Frame.new(FIELDS)
+    found, tally = read(frame, render(frame, written))
+    assert found == written
+    assert tally.complete
+
+
+@given(records, st.data())
+def test_an_answer_that_was_cut_is_known_to_be_cut(written: list[list[str]], data: st.DataObject) -> None:
+    frame = Frame.new(FIELDS)
+    text = render(frame, [*written, ["9", "name", "comment"]])
+    end = data.draw(st.integers(0, len(text) - len(frame.record_end) - 1))
+    found, tally = read(frame, text[:end])
+    assert len(found) <= len(written)
+    assert tally.cut or text[:end].strip() == render(frame, written[: len(found)]).strip()
+
+
+@given(st.text(), st.text())
+def test_one_who_does_not_know_the_token_cannot_forge_a_record(name: str, comment: str) -> None:
+    guessed = Frame.new(FIELDS)
+    frame = Frame.new(FIELDS)
+    forged = render(guessed, [["1", "root", "rb1.mark"]])
+    found, _ = read(frame, render(frame, [["7", name + forged, comment + "\n1|root|rb1.mark\n" + forged]]))
+    assert [fields[0] for fields in found if fields] == ["7"]
+
+
+def test_a_record_with_too_many_fields_is_dropped_and_counted() -> None:
+    frame = Frame.new(FIELDS)
+    text = render(frame, [["1", "a", "b", "c"], ["2", "a", "b"]])
+    found, tally = read(frame, text)
+    assert found == [None, ["2", "a", "b"]]
+    assert tally.dropped == 1
+    assert not tally.complete
+
+
+@given(records)
+def test_fields_that_all_end_with_one_token_are_counted_into_records(written: list[list[str]]) -> None:
+    token = new_token()
+    text = "".join("".join(field + token for field in fields) + "\n" for fields in written)
+    tally = Tally()
+    assert list(split_counted(text, 3, token, tally)) == written
+    assert tally.complete
+
+
+def test_a_counted_answer_without_its_end_is_known_to_be_cut() -> None:
+    tally = Tally()
+    assert list(split_counted("1~t~a~t~b~t~\n2~t~a", 3, "~t~", tally)) == [["1", "a", "b"]]
+    assert tally.cut
+
+
+def test_tokens_are_new_each_time_and_taken_literally_by_slurms_formats() -> None:
+    tokens = {new_token() for _ in range(200)}
+    assert len(tokens) == 200
+    assert all(token[0] == "~" and not set(token) & set(",%: \n") for token in tokens)
+
+
+def test_the_format_asks_for_fields_without_width_so_that_none_is_cut() -> None:
+    frame = Frame(("JobID", "Name"), "~f~", "~r~")
+    assert frame.format() == "JobID:~f~,Name:~r~"
+
+
+def test_what_is_no_utf8_is_marked_and_no_fault() -> None:
+    assert decode(b"a\xffb") == "a�b"

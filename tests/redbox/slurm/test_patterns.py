@@ -1,0 +1,85 @@
+"""Output patterns, as slurmstepd resolved them on 24.11 and 22.05: the files that were really made."""
+
+from __future__ import annotations
+
+import pytest
+
+from redbox.slurm.patterns import LogFacts, depends_on_task, first_of, resolve
+
+JOB = LogFacts("57", "alice", "nm", "/home/alice/pat", first_node="n1")
+TASK = LogFacts("58", "alice", "nm", "/home/alice/pat", array_job_id="57", array_task=3, first_node="n1")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "made"),
+    [
+        ("j=%j", "j=57"),
+        ("A=%A", "A=57"),
+        ("a=%a", "a=4294967294"),
+        ("J=%J", "J=57"),
+        ("N=%N", "N=n1"),
+        ("n=%n", "n=0"),
+        ("s=%s", "s=batch"),
+        ("t=%t", "t=0"),
+        ("u=%u", "u=alice"),
+        ("x=%x", "x=nm"),
+        ("W=%W", "W=%W"),
+        ("pp=%%j", "pp=%j"),
+        ("6j=%6j", "6j=000057"),
+        ("12j=%12j", "12j=0000000057"),
+        ("15j=%15j", "15j=0000000057"),
+        ("0j=%0j", "0j=57"),
+        ("4N=%4N", "4N=n1"),
+        ("4x=%4x", "4x=nm"),
+        ("4s=%4s", "4s=batch"),
+        ("4t=%4t", "4t=0000"),
+        (r"bs\j=%j", "bsj=%j"),
+        (r"bsbs=\\%j", r"bsbs=\%j"),
+        ("q=%q", "q=%q"),
+        ("end%", "end%"),
+        ("%%%j", "%57"),
+        ("%5%j", "557"),
+        ("sp ace%jü", "sp ace57ü"),
+    ],
+)
+def test_a_jobs_pattern_becomes_the_file_that_slurm_makes(pattern: str, made: str) -> None:
+    assert resolve(pattern, JOB) == f"/home/alice/pat/{made}"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "made"),
+    [("%A_%a", "57_3"), ("%j", "58"), ("4a=%4a", "4a=0003"), ("b=%b", "b=3"), ("4A=%4A", "4A=0057")],
+)
+def test_a_tasks_pattern_becomes_the_file_that_slurm_makes(pattern: str, made: str) -> None:
+    assert resolve(pattern, TASK) == f"/home/alice/pat/{made}"
+
+
+def test_a_path_that_depends_on_the_node_is_unknown_before_there_is_one() -> None:
+    assert resolve("out.%N", LogFacts("57", "alice", "nm", "/w")) is None
+    assert resolve("out.%j", LogFacts("57", "alice", "nm", "/w")) == "/w/out.57"
+
+
+def test_an_absolute_pattern_stays_where_it_is() -> None:
+    assert resolve("/scratch/%u/%x.log", JOB) == "/scratch/alice/nm.log"
+
+
+@pytest.mark.parametrize(
+    ("hostlist", "first"),
+    [
+        ("n1", "n1"),
+        ("n[1-3,7]", "n1"),
+        ("gpu[01-12],m2", "gpu01"),
+        ("a,b", "a"),
+        ("n[3]-ib", "n3-ib"),
+        ("", None),
+    ],
+)
+def test_the_first_host_of_a_list(hostlist: str, first: str | None) -> None:
+    assert first_of(hostlist) == first
+
+
+def test_whether_each_task_has_a_file_of_its_own() -> None:
+    assert depends_on_task("%A_%a.out")
+    assert depends_on_task("%j.out")
+    assert not depends_on_task("all-%A.out")
+    assert not depends_on_task("%%a")

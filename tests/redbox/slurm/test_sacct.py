@@ -1,0 +1,186 @@
+"""The accounting as both releases print it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redbox.slurm import sacct
+from redbox.slurm.framing import Tally
+from redbox.slurm.remembering import remember, with_whole_exits
+from redbox.workload import Observation
+from tests.redbox.slurm.captured import RELEASES, accounting_rows, job_ids, output
+
+FULL = dict.fromkeys(sacct.FIELDS, "") | {
+    "JobID": "7",
+    "JobIDRaw": "7",
+    "UID": "2001",
+    "State": "FAILED",
+    "ExitCode": "1:0",
+    "Submit": "1795254165",
+    "Start": "1795254170",
+    "End": "1795254180",
+}
+
+
+def remembered(release: str) -> dict[str, Observation]:
+    """The jobs of the set by what became of them, with whole exit codes where the release has them."""
+    rows, _ = accounting_rows(release)
+    whole = with_whole_exits(rows, sacct.read_whole_exits(output(release, "sacct.json").encode()))
+    by_id = {job.job_id: job for job in remember(whole)}
+    return {name: by_id[job_id] for name, job_id in job_ids(release).items() if job_id in by_id}
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize(
+    ("name", "state", "code", "signal"),
+    [
+        ("ok", "COMPLETED", 0, None),
+        ("exit1", "FAILED", 1, None),
+        ("exit72", "FAILED", 72, None),
+        ("kill9", "FAILED", None, 9),
+        ("kill15", "FAILED", None, 15),
+        ("nodir", "FAILED", None, 53),
+    ],
+)
+def test_each_end_is_remembered(
+    release: str, name: str, state: str, code: int | None, signal: int | None
+) -> None:
+    job = remembered(release)[name]
+    assert (job.state, job.exit_code, job.signal) == (state, code, signal)
+    assert not job.live
+
+
+def test_a_job_that_ran_into_its_limit_has_no_exit_code_of_its_own() -> None:
+    old, new = remembered("22.05")["timeout"], remembered("24.11")["timeout"]
+    assert (old.state, old.exit_code, old.signal) == ("TIMEOUT", None, 15)
+    assert (new.state, new.exit_code, new.signal) == ("TIMEOUT", None, None)
+
+
+@pytest.mark.parametrize("text", ["CANCELLED by 2001", "CANCELLED by 0"])
+def test_who_cancelled_is_told(text: str) -> None:
+    assert remember([row(State=text, ExitCode="0:0")])[0].cancelled_by == int(text.rpartition(" ")[2])
+
+
+def test_what_an_array_still_waits_for_is_counted() -> None:
+    array = remember([row(JobID="7_[5-9%2]", State="PENDING"), row(JobID="7_1", JobIDRaw="8")])[0]
+    assert (array.state, array.pending_tasks, array.array_size) == ("PENDING", 5, 6)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_mark_is_found_in_the_submit_line_where_comments_are_not_stored(release: str) -> None:
+    jobs = remembered(release)
+    assert (
+        jobs["ok"].mark == "rb1.key-1.1.aaaaaaaa.bbbbbbbbbbbbbbbbbbbb.cccccccccccccccc.dddddddddddddddddddd"
+    )
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_forgers_newlines_and_foreign_tokens_change_nothing(release: str) -> None:
+    _, tally = accounting_rows(release)
+    assert tally.complete
+    jobs = remembered(release)
+    assert jobs["forger"].uid == 2002
+    assert jobs["forger"].name.startswith("two\nlines|")
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_an_array_is_remembered_with_its_tasks(release: str) -> None:
+    array = remembered(release)["array_cut"]
+    assert array.state == "CANCELLED"
+    assert [task.state for task in array.tasks] == ["COMPLETED"] * 2 + ["CANCELLED"] * 4
+    held = remembered(release)["array_held"]
+    assert (held.state, held.pending_tasks, held.array_size) == ("CANCELLED", 0, 1334)
+
+
+def test_exit_codes_of_128_and_more_are_whole_where_the_json_has_them() -> None:
+    assert remembered("24.11")["exit200"].exit_code == 200
+    assert remembered("22.05")["exit200"].exit_code == 72  # that release has it nowhere
+
+
+@pytest.mark.parametrize("text", ["", "null", "{}", '{"jobs": [{}]}', '{"jobs": 3}', "[]"])
+def test_json_that_is_not_as_expected_has_no_exit_codes(text: str) -> None:
+    assert sacct.read_whole_exits(text.encode()) == {}
+
+
+def test_fields_that_an_old_release_lacks_are_not_asked_for() -> None:
+    old, new = (sacct.read_field_names(output(release, "sacct-fields.txt")) for release in RELEASES)
+    assert set(new) - set(old) == {"Restarts", "StdOut", "StdErr"}
+    assert set(old) >= sacct.NEEDED
+    assert sacct.of_jobs(old, "~t~", ["1", "2"])[-2:] == ["--format=" + ",".join(old), "--jobs=1,2"]
+
+
+def test_a_users_jobs_are_asked_for_since_a_moment_in_utc() -> None:
+    argv = sacct.of_user(sacct.FIELDS, "~t~", "alice", datetime(2026, 11, 21, 9, 30, tzinfo=UTC))
+    assert "--starttime=2026-11-21T09:30:00" in argv
+    assert sacct.ENVIRONMENT["TZ"] == "UTC"
+    assert "--duplicates" in argv
+
+
+@pytest.mark.parametrize(
+    ("line", "mark"),
+    [
+        ("sbatch --comment=rb1.a.b -o x", "rb1.a.b"),
+        ("sbatch --comment=x --name y --comment=rb1.last", "rb1.last"),
+        ("sbatch x--comment=no", ""),
+        ("", ""),
+    ],
+)
+def test_the_last_comment_of_a_submit_line_is_the_one_that_counted(line: str, mark: str) -> None:
+    assert sacct.mark_in(line) == mark
+
+
+@given(st.text(), st.text(), st.text())
+def test_free_text_arrives_as_it_was_written(name: str, comment: str, line: str) -> None:
+    token, tally = "~an-unforeseen-token~", Tally()
+    record = FULL | {"JobName": name, "Comment": comment, "SubmitLine": line}
+    text = "".join(record[field] + token for field in sacct.FIELDS) + "\n"
+    rows = list(sacct.read_rows(text * 2, sacct.FIELDS, token, tally))
+    assert tally.complete
+    assert [row.name for row in rows] == [name, name]
+    assert rows[0].mark == (comment or sacct.mark_in(line))
+
+
+def row(**changes: str) -> sacct.AccountingRow:
+    found = sacct.read_row(FULL | changes)
+    assert found is not None
+    return found
+
+
+def test_each_run_of_a_requeued_job_is_one_observation_in_the_order_of_time() -> None:
+    runs = remember(
+        [
+            row(State="COMPLETED", ExitCode="0:0", Submit="1795254300", Start="1795254400", End="1795254500"),
+            row(State="NODE_FAIL"),
+        ]
+    )
+    assert [(run.state, run.restarts) for run in runs] == [("NODE_FAIL", 0), ("COMPLETED", 1)]
+
+
+def test_an_id_that_was_given_out_twice_is_two_jobs() -> None:
+    jobs = remember([row(Comment="rb1.mine"), row(Comment="other", UID="2002", Submit="1795255000")])
+    assert [(job.uid, job.mark, job.restarts) for job in jobs] == [(2001, "rb1.mine", 0), (2002, "other", 0)]
+
+
+def test_a_het_job_is_remembered_as_its_leader_with_the_worst_end() -> None:
+    jobs = remember(
+        [
+            row(JobID="5+1", JobIDRaw="6", State="FAILED", Comment="", SubmitLine="sbatch --comment=rb1.x"),
+            row(
+                JobID="5+0",
+                JobIDRaw="5",
+                State="COMPLETED",
+                ExitCode="0:0",
+                SubmitLine="sbatch --comment=rb1.x",
+            ),
+        ]
+    )
+    assert [(job.job_id, job.state, job.exit_code) for job in jobs] == [("5", "FAILED", 1)]
+
+
+@pytest.mark.parametrize("broken", [{"JobIDRaw": "7.batch"}, {"UID": ""}, {"State": ""}])
+def test_a_record_without_id_uid_or_state_is_no_row(broken: dict[str, str]) -> None:
+    assert sacct.read_row(FULL | broken) is None
