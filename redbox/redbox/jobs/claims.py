@@ -62,7 +62,7 @@ class Claims:
         self._unclaimed = sum(self._is_partial(record) for record in ledger.table)
 
     async def claim(self, owner: Owner, key: str, *, by_name_only: bool) -> None:
-        """Give this key's records their owner's names; an operator's claim leaves the account's uid hashed."""
+        """Give this key's records their owner's names; an operator knows no uid, which stays hashed."""
         if self._unclaimed:
             hashed = HASHED + self._marks.account_uid_id(owner.account_uid)
             nameless = Owner(UNCLAIMED, self._marks.names_id(owner), "", "" if by_name_only else hashed)

@@ -26,8 +26,8 @@ from redbox.workload import Act, History, Observation
 T = TypeVar("T")
 SINCE_SLACK = timedelta(hours=1)
 UNSEEN = (
-    "Lost: red-box was away while it was being submitted, and this cluster keeps no accounting that could tell "
-    "whether it ran. It is not submitted again."
+    "Lost: red-box was away while it was being submitted, and this cluster keeps no accounting that "
+    "could tell whether it ran. It is not submitted again."
 )
 CLOCKS_DIFFER = timedelta(minutes=5)  # munge refuses to work beyond that
 

@@ -30,8 +30,8 @@ class Fence:
         left = self.refuses_s - self._age_s(now)
         if left > 0:
             raise Busy(
-                "This red-box has just taken over: it submits nothing until what the one before it may have sent "
-                f"has reached Slurm ({left:.0f} s).",
+                "This red-box has just taken over: it submits nothing until what the one before it may "
+                f"have sent has reached Slurm ({left:.0f} s).",
                 retry_after=left,
             )
 

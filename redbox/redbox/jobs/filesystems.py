@@ -70,8 +70,8 @@ def refuse_network(directory: Path) -> None:
     kind = file_system_type(str(directory.resolve()), Path("/proc/self/mountinfo").read_text())
     if is_network(kind):
         raise JournalMisplaced(
-            f"The journal's directory {directory} is on a network file system ({kind}), which does not keep what "
-            "a journal promises. Set jobs.journal to a directory on a local disk, such as /var/lib/redbox."
+            f"The journal's directory {directory} is on a network file system ({kind}), which does not keep "
+            "what a journal promises. Set jobs.journal to a directory on a local disk, such as /var/lib/redbox."
         )
 
 
@@ -86,8 +86,8 @@ class Lock:
             holder = os.read(self._descriptor, 64).decode("ascii", "replace").strip() or "unknown"
             os.close(self._descriptor)
             raise JournalInUse(
-                f"Another red-box (process {holder}) has the journal of {path.parent} open. One journal serves "
-                "one server: stop that one first, or give this one its own jobs.journal."
+                f"Another red-box (process {holder}) has the journal of {path.parent} open. One journal "
+                "serves one server: stop that one first, or give this one its own jobs.journal."
             ) from error
         os.ftruncate(self._descriptor, 0)
         os.write(self._descriptor, f"{os.getpid()}\n".encode())

@@ -98,8 +98,8 @@ def refuse_unless_same(record: Record, order: Order) -> None:
     """Raise unless the PUT asks for this very job."""
     if record.user.uid != order.user.uid:
         raise Conflict(
-            f"The key {record.key.key} belongs to a job of another Unix user ({record.user.name}) from before "
-            "your mapping changed. Use another key."
+            f"The key {record.key.key} belongs to a job of another Unix user ({record.user.name}) from "
+            "before your mapping changed. Use another key."
         )
     if record.stage is Stage.NEVER:
         raise tombstoned(record.key)

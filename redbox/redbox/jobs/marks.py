@@ -107,7 +107,7 @@ class Marks:
         return self._hash("account uid", ACCOUNT_UID_LENGTH, account_uid)
 
     def body_digest(self, request: JobRequest) -> str:
-        """A digest of the whole body, secrets included; keyed, so that a short one cannot be guessed from it."""
+        """A digest of the whole body, secrets included; keyed, so that a short one cannot be guessed."""
         body = request.model_dump(mode="python", exclude={"spec_digest"})
         return self._hash("body", BODY_LENGTH, json.dumps(body, sort_keys=True, default=_plain))
 

@@ -193,7 +193,7 @@ class Jobs:
     def watch(
         self, caller: Caller, since: str | None = None, filters: Filters = ALL_FILTERS_OFF
     ) -> AsyncIterator[WatchEvent]:
-        """What changes in what the caller may see; raises Gone at once where `since` says nothing any more."""
+        """What changes in what the caller may see; raises Gone at once where `since` is too old."""
         self._reader_of_jobs(caller)
         number = self._ledger.table.number_of(since)
         watcher = Watcher(

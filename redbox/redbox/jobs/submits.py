@@ -106,7 +106,9 @@ class Submits:
             return error
         except Exception:  # one request's odd fault is not the server's end; the intent is settled later
             log.exception("the submit of %s failed", order.key)
-            return Busy("red-box itself failed over this submit; its log says how. Ask again.", retry_after=10)
+            return Busy(
+                "red-box itself failed over this submit; its log says how. Ask again.", retry_after=10
+            )
         finally:
             look_soon()
         acts.cancel_if_due(put.record)
@@ -135,8 +137,8 @@ class Submits:
         try:
             if left <= 0 or not await finished_within(self._clock, left, waiting):
                 raise Busy(
-                    "An earlier submit of this key was never answered. It is not known yet whether Slurm took "
-                    "it; nothing is submitted twice. Ask again.",
+                    "An earlier submit of this key was never answered. It is not known yet whether Slurm "
+                    "took it; nothing is submitted twice. Ask again.",
                     retry_after=10,
                 )
         finally:

@@ -153,7 +153,7 @@ class SimulatedSlurm:
         """A job begins to exist."""
         held = submission.held or submission.request.hold
         job = Observation(
-            job_id=str(self.next_id),
+            job_id=self._free_id(),
             uid=user.uid,
             user=user.name,
             mark=submission.mark,
@@ -166,7 +166,6 @@ class SimulatedSlurm:
             submitted_at=self.clock.now(),
             working_directory=submission.working_directory,
         )
-        self.next_id += 1
         self.ever.append(job)
         self.put(job)
         return job.job_id
@@ -174,7 +173,7 @@ class SimulatedSlurm:
     def add_foreign(self, uid: int, mark: str = "", job_id: str | None = None, **facts: object) -> Observation:
         """A job that red-box has nothing to do with."""
         job = Observation(
-            job_id=job_id or str(self.next_id),
+            job_id=job_id or self._free_id(),
             uid=uid,
             mark=mark,
             state="PENDING",
@@ -182,10 +181,16 @@ class SimulatedSlurm:
             name="theirs",
             submitted_at=self.clock.now(),
         )
-        self.next_id = max(self.next_id, int(job.job_id)) + 1
         job = replace(job, **facts)  # type: ignore[arg-type]
         self.jobs[job.job_id] = job
         return job
+
+    def _free_id(self) -> str:
+        """The next that no living job has; those of forgotten jobs come back."""
+        while str(self.next_id) in self.jobs:
+            self.next_id += 1
+        self.next_id += 1
+        return str(self.next_id - 1)
 
     def put(self, job: Observation) -> None:
         """Change a job, and write its accounting row."""

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from redbox.domain import Caller, Limits, Owner, Role, UnixUser
 from redbox.jobs.audit import Deed
 from redbox.jobs.database import Batch
-from redbox.jobs.journal import Answer, Journal
+from redbox.jobs.journal import Answer, Journal, Question
 from redbox.jobs.marks import Marks
 from redbox.jobs.service import Jobs
 from redbox.jobs.settings import JobsSettings
@@ -46,21 +46,36 @@ def request(script: str = SCRIPT, **facts: Any) -> JobRequest:
     return JobRequest(batch=script, **facts)
 
 
-class CountingJournal(Journal):
-    """Knows whether anything is still to be answered."""
+class WatchedJournal(Journal):
+    """Knows whether anything is still to be written or answered, and can lose what was asked last."""
 
     def __init__(self, directory: Path) -> None:
-        self.waiting = 0
+        self.asked = self.written = self.answered = 0
+        self.losing = False  # power fails before the disk hears of it
         super().__init__(directory)
 
+    @property
+    def waiting(self) -> bool:
+        return self.answered < self.asked and not self.losing
+
+    def wait_for_disk(self) -> None:
+        while self.written < self.asked and not self.losing:
+            time.sleep(0.0001)
+
     def commit(self, batch: Batch, answer: Answer) -> None:
-        self.waiting += 1
+        if self.losing:
+            return
+        self.asked += 1
 
         def answered(fault: Any) -> None:
-            self.waiting -= 1
+            self.answered += 1
             answer(fault)
 
         super().commit(batch, answered)
+
+    def _commit(self, asked: list[Question]) -> None:
+        super()._commit(asked)
+        self.written += len(asked)
 
 
 class World:
@@ -80,7 +95,7 @@ class World:
     def start(self) -> None:
         """A new server on the same journal."""
         self.loop = asyncio.new_event_loop()
-        self.journal = CountingJournal(self.directory)
+        self.journal = WatchedJournal(self.directory)
         self.jobs = Jobs(
             self.journal,
             self.slurm,
@@ -113,9 +128,10 @@ class World:
     # ---------------------------------------------------------------------------------------- steps
 
     def step(self) -> None:
-        """One iteration of the event loop."""
+        """One iteration of the event loop, and all that it asked of the disk."""
         self.loop.call_soon(self.loop.stop)
         self.loop.run_forever()
+        self.journal.wait_for_disk()
 
     def settle(self) -> None:
         """Until nothing happens any more without time passing."""
@@ -124,8 +140,6 @@ class World:
             self.step()
             busy = bool(self.loop._ready) or self.journal.waiting  # type: ignore[attr-defined]
             quiet = 0 if busy else quiet + 1
-            if self.journal.waiting and not self.loop._ready:  # type: ignore[attr-defined]
-                time.sleep(0.0002)
 
     def advance(self, seconds: float) -> None:
         """Let time pass, from one thing that waits for it to the next."""
