@@ -225,7 +225,7 @@ def read_kept(header: Mapping[str, Any]) -> Kept:
 
 def read_facts(header: Mapping[str, Any]) -> FileFacts:
     kind = header.get("kind")
-    if kind not in FILE_KINDS:
+    if not isinstance(kind, str) or kind not in FILE_KINDS:
         raise FrameError("a file of no known kind")
     return FileFacts(
         kind=cast("FileKind", kind),

@@ -37,7 +37,9 @@ class AgentProcess(Protocol):
         """Return the next bytes, b"" at the end; raises OSError when the way to the agent broke."""
         ...
 
-    def write(self, data: bytes) -> None: ...
+    def write(self, data: bytes) -> None:
+        """Have this sent; nothing is once it was closed or the way is broken."""
+        ...
 
     async def drain(self) -> None:
         """Wait until the agent has taken most of what was written."""
@@ -239,6 +241,8 @@ class Connection:
         while True:
             await self._doubt.wait()
             self._doubt.clear()
+            if self.dead is not None:
+                return
             self._pong.clear()
             self._pinged = True
             self.process.write(encode_frame(Kind.PING, 0))
@@ -252,9 +256,7 @@ class Connection:
         """Declare it dead: each request under way fails, and the process is ended if that is possible."""
         if self.dead is None:
             self.dead = reason
-            for stream in self._streams.values():
-                stream.fail(self.death(stream.errand))
-            self._streams.clear()
+            self._fail_all()
             self.process.kill()
         return self.death(Errand("a request", safe=False))
 
@@ -262,7 +264,13 @@ class Connection:
         """Let it end by itself, which it does once kept commands have ended."""
         if self.dead is None:
             self.dead = "it was told to leave"
+            self._fail_all()
             self.process.close()
+
+    def _fail_all(self) -> None:
+        for stream in self._streams.values():
+            stream.fail(self.death(stream.errand))
+            stream.abandoned = True
 
     def death(self, errand: Errand) -> AgentDied:
         detail = f"the agent is gone during {errand.doing}: {self.dead}"

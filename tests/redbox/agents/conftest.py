@@ -40,20 +40,14 @@ async def agent(pool: AgentPool, user: UnixUser) -> Agent:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, user: UnixUser) -> Path:
+def folder(tmp_path: Path, user: UnixUser) -> Iterator[Path]:
     """Make a directory of the agents' user, which that user can reach."""
     folder = Path("/dev/shm") / f"redbox-tests-{os.getpid()}-{tmp_path.name}"
     folder.mkdir(mode=0o700)
     if os.geteuid() == 0:
         os.chown(folder, user.uid, user.uid)
-    return folder
-
-
-@pytest.fixture(autouse=True)
-def _no_folder_left(request: pytest.FixtureRequest) -> Iterator[None]:
-    yield
-    if "folder" in request.fixturenames:
-        shutil.rmtree(request.getfixturevalue("folder"), ignore_errors=True)
+    yield folder
+    shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="session")

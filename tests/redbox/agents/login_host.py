@@ -1,10 +1,11 @@
-"""A login host in a mount namespace: its own accounts, the real sudo and the real sshd, on this machine's loopback."""
+"""A login host in a mount namespace: own accounts, the real sudo, the real sshd on this machine's loopback."""
 
 from __future__ import annotations
 
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ SHELLS = {
 }
 MEMBERS = (ALICE, BOB, CAROL, DAVE, LEGACY)
 
+STARTS_WITHIN_S = 30
+
 SCRIPT = """\
 set -eu
 mount --make-rprivate /
@@ -46,7 +49,8 @@ mount -t tmpfs tmpfs /home
 mount -t tmpfs tmpfs /run
 mkdir -p /run/sshd /usr/libexec/redbox /etc/redbox /etc/ssh/keys
 cp -r "$1"/files/. /
-chown root:root / /usr /usr/libexec /usr/libexec/redbox /usr/libexec/redbox/agent /etc /etc/redbox /etc/redbox/agent.conf
+chown root:root / /usr /usr/libexec /usr/libexec/redbox /usr/libexec/redbox/agent
+chown root:root /etc /etc/redbox /etc/redbox/agent.conf
 chmod 755 /usr/libexec/redbox /usr/libexec/redbox/agent /etc/redbox /etc/ssh/keys
 chmod 644 /etc/redbox/agent.conf /etc/ssh/keys/*
 chmod 600 /etc/ssh/test_host_key
@@ -108,10 +112,12 @@ class LoginHost:
                 (folder / "sshd.log").open("wb") as log,
                 subprocess.Popen(host.enter(*sshd), stderr=log) as daemon,
             ):
-                wait_for_port(port)
-                yield host
-                daemon.terminate()
-            holder.terminate()
+                try:
+                    wait_for_port(port)
+                    yield host
+                finally:
+                    daemon.terminate()
+                    holder.terminate()
 
 
 class SudoOnLoginHost(SudoTransport):
@@ -134,11 +140,12 @@ def free_port() -> int:
 
 
 def wait_for_port(port: int) -> None:
-    for _ in range(400):
+    give_up_at = time.monotonic() + STARTS_WITHIN_S
+    while time.monotonic() < give_up_at:
         with socket.socket() as client:
-            client.settimeout(0.05)
             if client.connect_ex(("127.0.0.1", port)) == 0:
                 return
+        time.sleep(0.05)
     raise TimeoutError(f"nothing listens on port {port}")
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import asyncssh
@@ -38,13 +40,16 @@ def by_certificate(host: LoginHost, authority: CertificateAuthority | None = Non
     return SshTransport(LoginNode("127.0.0.1", host.known_hosts, host.port), authority)
 
 
-TRANSPORTS = {"sudo": SudoOnLoginHost, "ssh-key": by_key, "ssh-certificate": by_certificate}
+TRANSPORTS: dict[str, Callable[[LoginHost], Transport]] = {
+    "sudo": SudoOnLoginHost,
+    "ssh-key": by_key,
+    "ssh-certificate": by_certificate,
+}
 
 
 @pytest.fixture(params=TRANSPORTS)
 def transport(request: pytest.FixtureRequest, login_host: LoginHost) -> Transport:
-    made: Transport = TRANSPORTS[request.param](login_host)
-    return made
+    return TRANSPORTS[request.param](login_host)
 
 
 async def refusal(transport: Transport, user: UnixUser) -> str:
@@ -115,8 +120,6 @@ async def test_a_certificate_is_good_from_the_servers_addresses_only(login_host:
 
 @pytest.mark.parametrize("shift_s", [-CA_LIFETIME_S, CA_LIFETIME_S])
 async def test_a_certificate_is_good_for_five_minutes_only(login_host: LoginHost, shift_s: float) -> None:
-    import time
-
     shifted = CertificateAuthority(login_host.ca_key, ["127.0.0.1"], clock=lambda: time.time() + shift_s)
     assert "sshd refuses alice" in await refusal(by_certificate(login_host, shifted), ALICE)
 
@@ -157,7 +160,7 @@ async def test_a_key_that_others_may_read_is_not_used(login_host: LoginHost, tmp
     assert "chmod 600" in await refusal(transport, ALICE)
 
 
-async def test_a_banner_longer_than_64_KiB_is_no_agent(login_host: LoginHost) -> None:
+async def test_a_banner_longer_than_64_kib_is_no_agent(login_host: LoginHost) -> None:
     async with AgentPool(by_key(login_host)) as pool:
         with pytest.raises(AgentUnavailable, match="no hello within 65536 bytes"):
             await pool.agent(DAVE)
@@ -166,7 +169,7 @@ async def test_a_banner_longer_than_64_KiB_is_no_agent(login_host: LoginHost) ->
 async def test_a_login_node_that_is_away_is_unavailable_and_not_refused(login_host: LoginHost) -> None:
     node = LoginNode("127.0.0.1", login_host.known_hosts, 1)
     async with AgentPool(SshTransport(node, KeyDirectory(login_host.keys))) as pool:
-        with pytest.raises(AgentUnavailable, match="no connection to alice@127.0.0.1:1"):
+        with pytest.raises(AgentUnavailable, match=r"no connection to alice@127\.0\.0\.1:1"):
             await pool.agent(ALICE)
 
 

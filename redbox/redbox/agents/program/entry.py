@@ -21,6 +21,13 @@ from redbox.agents.program.wire import EVENT, PROTOCOL, FrameWriter, hello_line
 MAX_NONCE = 65
 
 
+def find_account(uid: int) -> pwd.struct_passwd:
+    try:
+        return pwd.getpwuid(uid)
+    except KeyError:
+        raise Refusal("the agent refuses to run: uid {} has no account here".format(uid)) from None
+
+
 def describe_agent(account: pwd.struct_passwd) -> Dict[str, Any]:
     return {
         "protocol": PROTOCOL,
@@ -59,8 +66,8 @@ def main() -> None:
     try:
         settings = read_settings()
         check_user(os.getuid(), os.geteuid(), settings)
-        account = pwd.getpwuid(os.getuid())
-    except (Refusal, KeyError) as refusal:
+        account = find_account(os.getuid())
+    except Refusal as refusal:
         sys.stderr.write("{}\n".format(refusal))
         sys.exit(REFUSED)
     os.chdir("/")

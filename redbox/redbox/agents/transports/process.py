@@ -35,6 +35,7 @@ class ChildProcess:
         self._reader = reader
         self._writer = writer
         self._words = ""
+        self._is_closed = False
 
     @classmethod
     async def start(cls, argv: Sequence[str], *, preamble: bytes = b"") -> ChildProcess:
@@ -66,17 +67,20 @@ class ChildProcess:
         return await self._reader.read(MAX_PAYLOAD)
 
     def write(self, data: bytes) -> None:
-        self._writer.write(data)
+        if not self._is_closed:
+            self._writer.write(data)
 
     async def drain(self) -> None:
         await self._writer.drain()
 
     def close(self) -> None:
+        self._is_closed = True
         with contextlib.suppress(OSError):
             self._writer.write_eof()
 
     def kill(self) -> None:
         """End it, or where it is another user's, cut it off: it leaves when it reads on."""
+        self._is_closed = True
         self._writer.transport.abort()
         with contextlib.suppress(PermissionError):
             self._popen.kill()

@@ -1,0 +1,104 @@
+"""Frames survive any cut, and nothing that a peer sends does more than end the conversation."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redbox.agents.errors import FrameError
+from redbox.agents.frames import MAX_BANNER, Frame, FrameDecoder, HelloScanner, Kind, encode_frame
+from redbox.agents.program.wire import MAX_HEADER, MAX_PAYLOAD, PREFIX, hello_line
+
+headers = st.dictionaries(
+    st.text(max_size=8), st.one_of(st.integers(), st.text(max_size=20), st.booleans(), st.none()), max_size=4
+)
+frames = st.tuples(st.sampled_from(Kind), st.integers(0, 2**32 - 1), headers, st.binary(max_size=300))
+NONCE = b"0123456789abcdef"
+
+
+def decode_in_cuts(data: bytes, cuts: list[int]) -> list[Frame]:
+    decoder = FrameDecoder()
+    edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
+    return [
+        frame for start, end in zip(edges, edges[1:], strict=False) for frame in decoder.feed(data[start:end])
+    ]
+
+
+@given(st.lists(frames, max_size=5), st.lists(st.integers(0, 10**6), max_size=8))
+def test_frames_come_out_as_they_went_in_however_they_are_cut(
+    sent: list[tuple[Kind, int, dict[str, Any], bytes]], cuts: list[int]
+) -> None:
+    received = decode_in_cuts(b"".join(encode_frame(*frame) for frame in sent), cuts)
+    assert [(f.kind, f.request, f.header, f.payload) for f in received] == sent
+
+
+@given(st.lists(st.binary(max_size=400), max_size=6))
+def test_any_bytes_are_frames_or_a_frame_error(pieces: list[bytes]) -> None:
+    decoder = FrameDecoder()
+    try:
+        for piece in pieces:
+            list(decoder.feed(piece))
+    except FrameError:
+        return
+
+
+@given(st.binary(max_size=200))
+def test_any_header_is_an_object_or_a_frame_error(header: bytes) -> None:
+    data = PREFIX.pack(Kind.EVENT, 1, len(header), 0) + header
+    try:
+        (frame,) = FrameDecoder().feed(data)
+    except FrameError:
+        return
+    assert frame.header == ({} if not header else json.loads(header))
+
+
+@pytest.mark.parametrize(
+    "header", [b"[" * 100_000, b"1" * 10_000, b"null", b'"text"', b"{", b'{"a":' * 50_000, b"\xff\xfe"]
+)
+def test_hostile_json_is_a_frame_error(header: bytes) -> None:
+    with pytest.raises(FrameError):
+        list(FrameDecoder().feed(PREFIX.pack(Kind.EVENT, 1, len(header), 0) + header))
+
+
+@pytest.mark.parametrize("lengths", [(MAX_HEADER + 1, 0), (0, MAX_PAYLOAD + 1), (2**32 - 1, 2**32 - 1)])
+def test_a_frame_that_is_too_large_is_refused_before_it_has_come(lengths: tuple[int, int]) -> None:
+    with pytest.raises(FrameError, match="a frame of"):
+        list(FrameDecoder().feed(PREFIX.pack(Kind.DATA, 1, *lengths)))
+
+
+def test_what_is_too_large_is_not_sent() -> None:
+    with pytest.raises(FrameError, match="too large"):
+        encode_frame(Kind.REQUEST, 1, {"argv": ["x" * MAX_HEADER]})
+
+
+@given(st.binary(max_size=MAX_BANNER), st.binary(max_size=50), st.lists(st.integers(0, 10**6), max_size=5))
+def test_the_hello_is_found_behind_any_banner(banner: bytes, rest: bytes, cuts: list[int]) -> None:
+    data = banner + hello_line(NONCE) + rest
+    scanner = HelloScanner(NONCE)
+    edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
+    found, after = None, b""
+    for start, end in zip(edges, edges[1:], strict=False):
+        if found is None:
+            found = scanner.feed(data[start:end])
+        else:
+            after += data[start:end]
+    assert (found or b"") + after == rest
+
+
+def test_a_banner_without_end_is_given_up() -> None:
+    scanner = HelloScanner(NONCE)
+    with pytest.raises(FrameError, match="no hello"):
+        for _ in range(MAX_BANNER // 1000 + 2):
+            scanner.feed(b"=" * 1000)
+
+
+def test_a_shell_that_echoes_the_nonce_is_no_agent() -> None:
+    assert HelloScanner(NONCE).feed(NONCE + b"\n") is None
+
+
+def test_the_hello_to_another_nonce_is_none() -> None:
+    assert HelloScanner(NONCE).feed(hello_line(b"another")) is None

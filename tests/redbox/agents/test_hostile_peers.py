@@ -1,0 +1,216 @@
+"""Whatever the process that should be an agent sends, its own user's request fails and nothing else happens."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from redbox.agents.agent import Agent
+from redbox.agents.answers import Expected
+from redbox.agents.connection import Connection
+from redbox.agents.errors import AgentDied, AgentError, AgentUnavailable
+from redbox.agents.frames import Frame, FrameDecoder, Kind, encode_frame
+from redbox.agents.pool import AgentPool
+from redbox.agents.program.wire import WINDOW, hello_line
+from redbox.domain import UnixUser
+from tests.redbox.agents.processes import LaunchedTransport
+
+HELLO = {"protocol": 1, "uid": 7, "user": "u", "home": "/", "host": "h", "pid": 2, "python": "3.6"}
+FACTS = {"kind": "file", "size": 1, "device": 1, "inode": 1, "modified_ns": 1, "mode": 1, "uid": 1, "gid": 1}
+PIECE = {**FACTS, "offset": 0, "same": True, "tail": "", "open_s": 0.0}
+
+
+class Peer:
+    """A process that answers what a test tells it to."""
+
+    preamble = b""
+
+    def __init__(self) -> None:
+        self.written = bytearray()
+        self.requests = FrameDecoder()
+        self.received: deque[Frame] = deque()
+        self.killed = False
+        self._answers: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def read(self) -> bytes:
+        return await self._answers.get()
+
+    def answer(self, *data: bytes) -> None:
+        for piece in data:
+            self._answers.put_nowait(piece)
+
+    def write(self, data: bytes) -> None:
+        if not self.written:
+            self.written += data
+            self.answer(hello_line(data.strip()) + encode_frame(Kind.EVENT, 0, HELLO))
+            return
+        self.received.extend(self.requests.feed(data))
+
+    async def drain(self) -> None:
+        await asyncio.sleep(0)
+
+    def close(self) -> None:
+        self.answer(b"")
+
+    def kill(self) -> None:
+        self.killed = True
+        self.answer(b"")
+
+    async def wait(self) -> int:
+        return 0
+
+    def words(self) -> str:
+        return ""
+
+
+@asynccontextmanager
+async def conversation() -> AsyncIterator[tuple[Agent, Peer]]:
+    peer = Peer()
+    connection = Connection(peer)
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        hello = await connection.greet()
+        serving = tasks.create_task(connection.serve())
+        yield Agent(connection, hello), peer
+        connection.leave()
+        await serving
+
+
+async def ask_everything(agent: Agent) -> list[BaseException | object]:
+    async def drained(parts: Any) -> list[Any]:
+        return [part async for part in parts]
+
+    return await asyncio.gather(
+        agent.run(["/bin/true"], deadline=10, output_limit=1000),
+        agent.read("/f", limit=1000, expect=Expected(1, 1, "")),
+        agent.stat("/f"),
+        agent.glob("/", ["*"], limit=3),
+        agent.recall("id"),
+        drained(agent.tar("/", ["x"])),
+        agent.make_directory("/d"),
+        agent.run(["/bin/true"], deadline=10, keep="id"),
+        return_exceptions=True,
+    )
+
+
+def only_agent_errors(outcomes: list[BaseException | object]) -> bool:
+    return all(isinstance(o, AgentError) or not isinstance(o, BaseException) for o in outcomes)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"garbage that is no frame at all",
+        encode_frame(Kind.DATA, 99, None, b"for nobody"),
+        encode_frame(Kind.REQUEST, 1, {"op": "run"}),
+        encode_frame(Kind.PONG, 0),
+        encode_frame(Kind.CREDIT, 1, {"bytes": 1}),
+        encode_frame(Kind.CREDIT, 1, {"bytes": -5}),
+        encode_frame(Kind.DONE, 1, {}),
+        encode_frame(Kind.DONE, 1, {**PIECE, "size": "large"}),
+        encode_frame(Kind.DONE, 1, {**PIECE, "open_s": float("nan")}),
+        encode_frame(Kind.DONE, 1, {**PIECE, "size": 10**30}),
+        encode_frame(Kind.DONE, 1, {**PIECE, "kind": ["file"]}),
+        encode_frame(Kind.FAILED, 1, {"kind": 5}),
+        encode_frame(Kind.DATA, 1, None, b"x" * 101),
+        encode_frame(Kind.EVENT, 1, FACTS),
+        encode_frame(Kind.DATA, 1, None, b"x" * (WINDOW // 2)) * 3,
+        encode_frame(Kind.DATA, 1) * (WINDOW // 13 + 1),
+        b"\x02\0\0\0\1\xff\xff\xff\xff\0\0\0\0",
+    ],
+)
+async def test_an_answer_that_no_agent_gives_is_the_end_of_that_agent(answer: bytes) -> None:
+    async with conversation() as (agent, peer):
+        read = asyncio.create_task(agent.read("/f", limit=100))
+        await asyncio.sleep(0)
+        peer.answer(answer)
+        with pytest.raises(AgentDied, match="broke the protocol") as died:
+            await read
+        assert died.value.retry
+        assert peer.killed
+        with pytest.raises(AgentUnavailable):
+            await agent.stat("/f")
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.one_of(
+            st.binary(max_size=60),
+            st.builds(
+                encode_frame,
+                st.sampled_from(Kind),
+                st.integers(0, 9),
+                st.dictionaries(
+                    st.sampled_from(
+                        sorted({*PIECE, "code", "state", "fd", "bytes", "message", "path", "truncated"})
+                    ),
+                    st.one_of(
+                        st.integers(-5, 10**20), st.text(max_size=9), st.booleans(), st.floats(), st.none()
+                    ),
+                    max_size=12,
+                ),
+                st.binary(max_size=200),
+            ),
+        ),
+        max_size=12,
+    )
+)
+async def test_a_peer_that_sends_anything_can_neither_hang_nor_crash_the_server(answers: list[bytes]) -> None:
+    async with conversation() as (agent, peer):
+        everything = asyncio.create_task(ask_everything(agent))
+        await asyncio.sleep(0)
+        peer.answer(*[answer for answer in answers if answer], b"")
+        assert only_agent_errors(await everything)
+
+
+async def test_an_abandoned_answer_is_thrown_away_until_it_ends() -> None:
+    async with conversation() as (agent, peer):
+        read = asyncio.create_task(agent.read("/f"))
+        await asyncio.sleep(0)
+        read.cancel()
+        await asyncio.gather(read, return_exceptions=True)
+        assert peer.received[-1].kind is Kind.CANCEL
+        peer.answer(
+            encode_frame(Kind.DATA, 1, None, b"late"),
+            encode_frame(Kind.FAILED, 1, {"kind": "cancelled", "message": ""}),
+        )
+        stat = asyncio.create_task(agent.stat("/f"))
+        await asyncio.sleep(0)
+        peer.answer(encode_frame(Kind.DONE, 2, {**FACTS, "file_system": "ext4"}))
+        assert (await stat).file_system == "ext4"
+
+
+async def test_requests_that_are_never_answered_do_not_pile_up() -> None:
+    async with conversation() as (agent, peer):
+        outcomes = await asyncio.gather(
+            *(agent.stat("/f", deadline=0.05) for _ in range(100)), return_exceptions=True
+        )
+        assert sum(isinstance(outcome, AgentUnavailable) for outcome in outcomes) == 36
+        assert sum(frame.kind is Kind.REQUEST for frame in peer.received) == 64
+
+
+async def test_a_process_that_floods_its_output_is_given_up(user: UnixUser) -> None:
+    source = b"import os\nwhile True: os.write(1, b'x' * 65536)\n"
+    transport = LaunchedTransport(preamble=b"%d\n%b" % (len(source), source))
+    async with AgentPool(transport) as pool:
+        with pytest.raises(AgentUnavailable, match="no hello"):
+            await pool.agent(user)
+        assert await transport.started[0].wait() != 0
+
+
+async def test_a_process_that_floods_its_stderr_waits_for_itself(user: UnixUser) -> None:
+    genuine = LaunchedTransport().preamble.split(b"\n", 1)[1]
+    flood = b"import threading, os\nthreading.Thread(target=lambda: [os.write(2, b'x' * 65536) for _ in range(10**6)], daemon=True).start()\n"
+    source = flood + genuine
+    async with AgentPool(LaunchedTransport(preamble=b"%d\n%b" % (len(source), source))) as pool:
+        agent = await pool.agent(user)
+        assert (await agent.run(["/bin/echo", "fine"], deadline=10)).stdout == b"fine\n"

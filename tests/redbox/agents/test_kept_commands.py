@@ -1,0 +1,212 @@
+"""A submit is never killed, and what became of it is known to whoever asks later."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from redbox.agents.agent import Agent
+from redbox.agents.answers import Kept, KeptState
+from redbox.agents.errors import AgentDied, Detached, RequestFailed, SystemFault
+from redbox.agents.pool import AgentPool
+from redbox.agents.program.kept import KeptOutcomes, Record
+from redbox.agents.settings import PoolSettings
+from redbox.domain import UnixUser
+from tests.redbox.agents.processes import LaunchedTransport
+
+NO_WAIT = PoolSettings(leave_s=0.05)
+
+
+@pytest.fixture
+def identity() -> str:
+    return f"rb1.{uuid4()}"
+
+
+@pytest.fixture
+def transport(folder: Path) -> Iterator[LaunchedTransport]:
+    """Give the agents a state directory, which nobody's account lacks."""
+    source = LaunchedTransport().preamble.split(b"\n", 1)[1]
+    where = f"return [{str(folder)!r}]".encode()
+    source = source.replace(
+        b'return ["/run/user/{}".format(uid), os.path.join(home, ".local", "state")]', where
+    )
+    assert where in source
+    transport = LaunchedTransport(preamble=b"%d\n%b" % (len(source), source))
+    yield transport
+    transport.end_all()
+
+
+@asynccontextmanager
+async def another_server(transport: LaunchedTransport, user: UnixUser) -> AsyncIterator[Agent]:
+    async with AgentPool(transport, NO_WAIT) as pool:
+        yield await pool.agent(user)
+
+
+async def recall_until_ended(agent: Agent, identity: str) -> Kept:
+    async with asyncio.timeout(20):
+        while (kept := await agent.recall(identity)).state is KeptState.RUNNING:
+            await asyncio.sleep(0.02)
+    return kept
+
+
+def gate(folder: Path) -> tuple[list[str], Path]:
+    """Return a command that says 4711 once the gate, a FIFO, is written to."""
+    fifo = folder / "gate"
+    os.mkfifo(fifo)
+    fifo.chmod(0o666)
+    return ["/bin/sh", "-c", f"read go <{fifo}; echo 4711; exit 3"], fifo
+
+
+async def test_a_kept_command_answers_as_any_other_and_is_recalled(agent: Agent, identity: str) -> None:
+    done = await agent.run(["/bin/sh", "-c", "echo 1; echo 2 >&2; exit 3"], keep=identity, deadline=10)
+    assert (done.code, done.stdout, done.stderr) == (3, b"1\n", b"2\n")
+    assert (await agent.recall(identity)).completed == done
+
+
+async def test_what_was_never_begun_is_unheard_of(agent: Agent, identity: str) -> None:
+    assert (await agent.recall(identity)).state is KeptState.UNHEARD
+    assert (await agent.recall("../../etc/passwd")).state is KeptState.UNHEARD
+
+
+async def test_the_deadline_detaches_the_caller_and_the_command_goes_on(
+    agent: Agent, identity: str, folder: Path
+) -> None:
+    command, fifo = gate(folder)
+    with pytest.raises(Detached):
+        await agent.run(command, keep=identity, deadline=0.2)
+    assert (await agent.recall(identity)).state is KeptState.RUNNING
+    fifo.write_text("go\n")
+    kept = await recall_until_ended(agent, identity)
+    assert kept.completed
+    assert (kept.completed.code, kept.completed.stdout) == (3, b"4711\n")
+
+
+async def test_it_goes_on_when_its_server_ends_and_another_learns_its_outcome(
+    transport: LaunchedTransport, user: UnixUser, identity: str, folder: Path
+) -> None:
+    command, fifo = gate(folder)
+    async with another_server(transport, user) as agent:
+        with pytest.raises(Detached):
+            await agent.run(command, keep=identity, deadline=0.2)
+    async with another_server(transport, user) as agent:
+        assert (await agent.recall(identity)).state is KeptState.RUNNING
+        fifo.write_text("go\n")
+        kept = await recall_until_ended(agent, identity)
+    assert kept.completed
+    assert (kept.completed.code, kept.completed.stdout) == (3, b"4711\n")
+
+
+async def test_it_goes_on_when_its_agent_is_killed_and_its_end_is_said_to_be_unseen(
+    transport: LaunchedTransport, pool: AgentPool, user: UnixUser, identity: str, folder: Path
+) -> None:
+    command, fifo = gate(folder)
+    run = asyncio.create_task((await pool.agent(user)).run(command, keep=identity, deadline=20))
+    async with another_server(transport, user) as witness:
+        while (await witness.recall(identity)).state is KeptState.UNHEARD:
+            await asyncio.sleep(0.01)
+    os.kill(transport.started[0].pid, 9)
+    with pytest.raises(AgentDied) as died:
+        await run
+    assert not died.value.retry
+    agent = await pool.agent(user)
+    assert (await agent.recall(identity)).state is KeptState.RUNNING
+    fifo.write_text("go\n")
+    assert (await recall_until_ended(agent, identity)).state is KeptState.LOST
+
+
+async def test_a_cancelled_caller_does_not_end_it(agent: Agent, identity: str, folder: Path) -> None:
+    command, fifo = gate(folder)
+    task = asyncio.create_task(agent.run(command, keep=identity, deadline=20))
+    while (await agent.recall(identity)).state is KeptState.UNHEARD:
+        await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    fifo.write_text("go\n")
+    kept = await recall_until_ended(agent, identity)
+    assert kept.completed
+    assert kept.completed.stdout == b"4711\n"
+
+
+async def test_nothing_kept_runs_twice(agent: Agent, identity: str, folder: Path) -> None:
+    command = ["/bin/sh", "-c", f"echo x >>{folder}/ran"]
+    await agent.run(command, keep=identity, deadline=10)
+    with pytest.raises(SystemFault, match="begun before"):
+        await agent.run(command, keep=identity, deadline=10)
+    assert (folder / "ran").read_text() == "x\n"
+
+
+async def test_one_that_could_not_be_started_has_an_outcome_too(agent: Agent, identity: str) -> None:
+    done = await agent.run(["no-such-tool"], keep=identity, deadline=10)
+    assert done.code == 127
+    assert b"not found" in done.stderr
+    assert (await agent.recall(identity)).completed == done
+
+
+async def test_records_are_the_users_own(agent: Agent, identity: str, folder: Path) -> None:
+    await agent.run(["/bin/echo", "id"], keep=identity, deadline=10)
+    directory = folder / "redbox-kept"
+    assert directory.stat().st_mode & 0o777 == 0o700
+    assert (directory / identity).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("identity", ["", "a/b", "..", ".hidden", "x" * 201, "a b", "a\n"])
+async def test_an_identity_is_a_plain_name(agent: Agent, identity: str, folder: Path) -> None:
+    if not identity:
+        return  # no identity: not kept
+    with pytest.raises(RequestFailed, match="letters, digits"):
+        await agent.run(["/bin/true"], keep=identity, deadline=10)
+    assert not list((folder / "redbox-kept").glob("*")) if (folder / "redbox-kept").exists() else True
+
+
+class TestRecords:
+    """The records alone."""
+
+    def begin(self, folder: Path, identity: str = "id") -> tuple[KeptOutcomes, Record]:
+        outcomes = KeptOutcomes([str(folder)])
+        return outcomes, outcomes.begin(identity)
+
+    def test_a_directory_that_others_could_have_made_is_not_used(self, tmp_path: Path) -> None:
+        (tmp_path / "redbox-kept").mkdir()
+        (tmp_path / "redbox-kept").chmod(0o777)
+        self.begin(tmp_path)
+        assert list((tmp_path / "redbox-kept").iterdir()) == []
+
+    def test_a_link_in_the_place_of_the_directory_is_not_followed(self, tmp_path: Path) -> None:
+        (tmp_path / "elsewhere").mkdir(mode=0o700)
+        (tmp_path / "redbox-kept").symlink_to(tmp_path / "elsewhere")
+        self.begin(tmp_path)
+        assert list((tmp_path / "elsewhere").iterdir()) == []
+
+    def test_without_a_directory_the_outcome_is_known_as_long_as_the_agent_lives(
+        self, tmp_path: Path
+    ) -> None:
+        (tmp_path / "file").touch()
+        outcomes = KeptOutcomes([str(tmp_path / "file" / "x")])
+        outcomes.end(outcomes.begin("id"), {"code": 0})
+        assert outcomes.recall("id") == {"code": 0, "state": "ended"}
+
+    def test_a_record_that_was_cut_off_while_it_was_written_is_of_a_lost_command(
+        self, tmp_path: Path
+    ) -> None:
+        outcomes, record = self.begin(tmp_path)
+        outcomes.end(record, {"code": 0})
+        path = tmp_path / "redbox-kept" / "id"
+        for length in range(len(path.read_bytes())):
+            path.write_bytes(
+                (path.read_bytes())[: len(path.read_bytes()) - 1] if length else path.read_bytes()
+            )
+            assert KeptOutcomes([str(tmp_path)]).recall("id")["state"] in {"ended", "running", "lost"}
+
+    def test_records_of_yesterday_are_forgotten(self, tmp_path: Path) -> None:
+        outcomes, record = self.begin(tmp_path, "old")
+        outcomes.end(record, {"code": 0})
+        os.utime(tmp_path / "redbox-kept" / "old", (0, 0))
+        outcomes.begin("new")
+        assert [path.name for path in (tmp_path / "redbox-kept").iterdir()] == ["new"]
