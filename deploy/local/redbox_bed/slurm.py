@@ -21,9 +21,9 @@ from redbox_bed.slurm_daemons import (
     SLURMCTLD,
     SLURMD,
     SLURMDBD,
-    SLURMRESTD,
     SSHD,
     daemons_of,
+    slurmrestd,
 )
 from redbox_bed.waiting import wait_until
 
@@ -74,7 +74,7 @@ class Slurm:
             if self.cluster.accounting:
                 self._ensure_accounting()
             self._ensure_listening(host, SLURMCTLD, SLURMCTLD_PORT)
-            self._ensure_listening(host, SLURMRESTD, SLURMRESTD_PORT)
+            self._ensure_listening(host, slurmrestd(self.cluster), SLURMRESTD_PORT)
         else:
             host.ensure(SLURMD)
 

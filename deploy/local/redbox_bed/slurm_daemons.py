@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from redbox_bed.host import Daemon
-from redbox_bed.plan import SLURMRESTD_PORT, HostSpec, Role, SlurmCluster
+from redbox_bed.plan import SLURMRESTD_PORT, HostSpec, Release, Role, SlurmCluster
 
 # A munged that was killed leaves its socket behind, and the next one takes that for a running one.
 MUNGED = Daemon(
@@ -25,13 +25,20 @@ MARIADBD = Daemon(
 SLURMDBD = Daemon("slurmdbd", ("/usr/sbin/slurmdbd", "-D"))
 SLURMCTLD = Daemon("slurmctld", ("/usr/sbin/slurmctld", "-D"))
 SLURMD = Daemon("slurmd", ("/usr/sbin/slurmd", "-D"))
-# With more than one malloc arena each listing of 5,000 jobs costs 0.5 GB that is not given back.
-SLURMRESTD = Daemon(
-    "slurmrestd",
-    ("/usr/sbin/slurmrestd", "-a", "rest_auth/jwt", f"0.0.0.0:{SLURMRESTD_PORT}"),
-    user="slurmrestd",
-    env={"MALLOC_ARENA_MAX": "1", "SLURM_JWT": "daemon"},
-)
+_CONTROLLER_API = {Release.V24_11: "slurmctld", Release.V22_05: "v0.0.38,v0.0.37,v0.0.36"}
+"""What slurmrestd serves where there is no slurmdbd; by default it serves both, and then does not start."""
+
+
+def slurmrestd(cluster: SlurmCluster) -> Daemon:
+    """It takes tokens only. A user of its own, since it refuses to run as root or as SlurmUser."""
+    only = () if cluster.accounting else ("-s", _CONTROLLER_API[cluster.release])
+    return Daemon(
+        "slurmrestd",
+        ("/usr/sbin/slurmrestd", "-a", "rest_auth/jwt", *only, f"0.0.0.0:{SLURMRESTD_PORT}"),
+        user="slurmrestd",
+        # With more than one malloc arena each listing of 5,000 jobs costs 0.5 GB that is not given back.
+        env={"MALLOC_ARENA_MAX": "1", "SLURM_JWT": "daemon"},
+    )
 
 
 def daemons_of(cluster: SlurmCluster, spec: HostSpec) -> tuple[Daemon, ...]:
@@ -41,4 +48,4 @@ def daemons_of(cluster: SlurmCluster, spec: HostSpec) -> tuple[Daemon, ...]:
     if spec.role is Role.COMPUTE:
         return (MUNGED, SLURMD)
     database = (MARIADBD, SLURMDBD) if cluster.accounting else ()
-    return (MUNGED, *database, SLURMCTLD, SLURMRESTD)
+    return (MUNGED, *database, SLURMCTLD, slurmrestd(cluster))
