@@ -51,7 +51,7 @@ def config_map(job: SlurmJob, cluster: SlurmCluster) -> Object:
         "kind": "ConfigMap",
         "metadata": _metadata(job),
         "immutable": True,
-        "data": {REQUEST_FILE: request, CA_FILE: cluster.spec.ca_bundle},
+        "data": {REQUEST_FILE: request, CA_FILE: cluster.spec.ca_bundle.decode()},
     }
 
 

@@ -99,6 +99,8 @@ def _resolved(node: Schema, definitions: Schema) -> Schema:
     if "anyOf" in node:
         node = _without_null(node)
     made = {key: value for key, value in node.items() if key not in DROPPED}
+    if made.get("format") == "binary":
+        made["format"] = "byte"  # Kubernetes' word for base64
     if "properties" in made:
         made["properties"] = {name: _resolved(one, definitions) for name, one in made["properties"].items()}
     if "items" in made:

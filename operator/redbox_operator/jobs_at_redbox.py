@@ -50,7 +50,7 @@ class RedboxWatch:
 
     async def __aenter__(self) -> Self:
         spec = self.cluster.spec
-        self.client = RedboxClient(spec.endpoint, token=self._fresh_token, ca_bundle=spec.ca_bundle)
+        self.client = RedboxClient(spec.endpoint, token=self._fresh_token, ca_bundle=spec.ca_bundle.decode())
         self._task = asyncio.create_task(self._run())
         return self
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic.alias_generators import to_camel
 
 from redbox_api.models import Resources
@@ -71,7 +72,18 @@ class SlurmClusterSpec(Kind):
     endpoint: Annotated[
         str, Field(pattern=r"^https://[^/]+$", max_length=512, description="Where its red-box is.")
     ]
-    ca_bundle: Annotated[str, Field(max_length=65536, description="The CA of its certificate, PEM.")]
+    ca_bundle: Annotated[
+        bytes,
+        Field(
+            max_length=65536, description="The CA of its certificate: PEM, in base64 as caBundle always is."
+        ),
+    ]
+
+    @field_validator("ca_bundle", mode="before")
+    @classmethod
+    def _decoded(cls, given: object) -> object:
+        return base64.b64decode(given) if isinstance(given, str) else given
+
     audience: Annotated[
         str,
         Field(

@@ -6,8 +6,11 @@ Only `on.event` handlers are used: they keep no progress in annotations and add 
 from __future__ import annotations
 
 import asyncio
+import os
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeVar
 
 import kopf
@@ -21,6 +24,7 @@ from redbox_operator.objects import Objects
 from redbox_operator.reconciler import Reconciler
 
 log = structlog.get_logger(__name__)
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 KindT = TypeVar("KindT", SlurmJob, SlurmCluster)
 
 
@@ -60,6 +64,13 @@ def registry_for(reconciler: Reconciler, clusters: Clusters) -> kopf.OperatorReg
     """Tell kopf what to watch, and whom to tell."""
     registry = kopf.OperatorRegistry()
 
+    @kopf.on.login(registry=registry)
+    def login(
+        logger: kopf.Logger, settings: kopf.OperatorSettings, **_: object
+    ) -> kopf.ConnectionInfo | None:
+        own = service_account_login(os.environ)
+        return own or kopf.login_with_kubeconfig(logger=logger, settings=settings)
+
     @kopf.on.startup(registry=registry)
     def configure(settings: kopf.OperatorSettings, **_: object) -> None:
         settings.networking.request_timeout = 60.0
@@ -86,6 +97,20 @@ def registry_for(reconciler: Reconciler, clusters: Clusters) -> kopf.OperatorReg
             await clusters.seen(cluster, reconciler)
 
     return registry
+
+
+def service_account_login(environ: Mapping[str, str]) -> kopf.ConnectionInfo | None:
+    """The pod's own account, by the address that the kubelet gives it: a cluster need not have DNS."""
+    host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT")
+    token = SERVICE_ACCOUNT / "token"
+    if not host or not token.exists():
+        return None
+    address = f"[{host}]" if ":" in host else host
+    return kopf.ConnectionInfo(
+        server=f"https://{address}:{port or 443}",
+        ca_path=str(SERVICE_ACCOUNT / "ca.crt"),
+        token=token.read_text().strip(),
+    )
 
 
 def _read(kind: type[KindT], raw: kopf.RawBody) -> KindT | None:

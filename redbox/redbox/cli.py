@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from redbox.cli_setup import init, serve, sudoers
+
 app = typer.Typer(
     name="redbox",
     help="Runs Slurm jobs for callers from Kubernetes, each as its own Unix user.",
@@ -26,3 +28,8 @@ def options(
     ] = False,
 ) -> None:
     """Hold the options that every command shares."""
+
+
+app.command()(init)
+app.command()(serve)
+app.command()(sudoers)

@@ -20,6 +20,7 @@ from redbox.callers.settings import AbsolutePath, CallersSettings, ClusterName
 from redbox.documents import Section, read_document, validate
 from redbox.jobs.settings import JobsSettings
 from redbox.logs.service import LogSettings
+from redbox.slurm.settings import SlurmSettings
 
 SETTINGS_FILE = Path("/etc/redbox/redbox.yaml")
 STATE_DIRECTORY = Path("/var/lib/redbox")
@@ -60,6 +61,8 @@ class SshSettings(Section):
     """With ca_key_file: the addresses that the login node sees red-box under."""
     key_directory: AbsolutePath | None = None
     """Or a directory with one private key for each user, named like the user."""
+    observer: Annotated[str | None, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$")] = None
+    """The account that looks at Slurm's queue there; none where red-box itself runs on a login node."""
 
     @model_validator(mode="after")
     def _says_how_users_log_in(self) -> Self:
@@ -123,6 +126,7 @@ class Settings(Section):
     workload_manager: Literal["slurm", "local"] = "slurm"
     """local runs jobs as processes of this host: for a laptop."""
     agents: AgentsSettings = AgentsSettings()
+    slurm: SlurmSettings = SlurmSettings()
     jobs: JobsSection = JobsSection()
     logs: LogSettings = LogSettings()
     limits: LimitsSettings = LimitsSettings()

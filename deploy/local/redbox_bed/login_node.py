@@ -1,0 +1,150 @@
+"""red-box on a login host, installed and introduced as the administrators of both sides would do it.
+
+The HPC administrator installs the distribution, runs `redbox init`, copies the Kubernetes cluster's public
+keys, writes who is who, and starts the service as the account `redbox`. The hosts reach no package registry,
+so the wheels are put together on the machine, for the host's Python, and kept in the cache.
+"""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import tarfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import yaml
+
+from redbox_bed.build_cache import contents_of, ensure_built, key_of
+from redbox_bed.errors import BedError
+from redbox_bed.host import Daemon, Host
+from redbox_bed.places import CHECKOUT, Places
+
+SERVICE = "redbox"
+LIBRARY = "/opt/redbox/lib"
+PROGRAM = "/usr/local/bin/redbox"
+SETTINGS = "/etc/redbox/redbox.yaml"
+SUDOERS = "/etc/sudoers.d/redbox"
+LOCK = CHECKOUT / "deploy/local/server.lock"
+BUILD_SECONDS = 600
+SOURCES = ("redbox", "companion", "operator", "resourced")
+
+LAUNCHER = f"""\
+#!/usr/bin/python3 -I
+import sys
+sys.path.insert(0, {LIBRARY!r})
+from redbox.__main__ import main
+main()
+"""
+DAEMON = Daemon(SERVICE, (PROGRAM, "serve"), user=SERVICE)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One line of the mapping: service accounts of a namespace run as a user."""
+
+    namespace: str
+    user: str
+
+
+def install(host: Host, places: Places) -> None:
+    """Put the programs there: dependencies by the lock, and the checkout's code as it is now."""
+    version = host.run("python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])").stdout.strip()
+    dependencies = _dependencies(places, version)
+    for folder in (dependencies, _project(places)):
+        _copy(host, folder, LIBRARY)
+    host.write(PROGRAM, LAUNCHER, mode=0o755)
+
+
+def introduce(host: Host, *, name: str, cluster: str, issuer: str, keys: bytes, rules: Sequence[Rule]) -> str:
+    """`redbox init`, the cluster's keys, and who is who; the SlurmCluster to apply is returned."""
+    options = ("--name", name, "--cluster", cluster, "--issuer", issuer, "--host", host.spec.address)
+    manifest = host.run(PROGRAM, "init", *options).stdout
+    host.write(SUDOERS, host.run(PROGRAM, "sudoers").stdout, mode=0o440)
+    host.run("visudo", "--check", "--quiet")
+    host.write(f"/etc/redbox/{cluster}.jwks.json", keys)
+    settings = yaml.safe_load(host.read(SETTINGS))
+    before = settings["mapping"]["rules"]
+    settings["mapping"]["rules"] = _merged(before, [_rule(cluster, rule) for rule in rules])
+    host.write(SETTINGS, yaml.safe_dump(settings, sort_keys=False))
+    host.run("install", "-d", "-o", SERVICE, "-g", SERVICE, "/run/redbox")
+    return manifest
+
+
+def start(host: Host) -> None:
+    """Start the service, as its own account."""
+    host.ensure(DAEMON)
+
+
+def _rule(cluster: str, rule: Rule) -> dict[str, object]:
+    return {
+        "cluster": cluster,
+        "namespaces": [rule.namespace],
+        "service_accounts": ["default"],
+        "user": rule.user,
+        "roles": ["submit"],
+    }
+
+
+def _merged(before: list[dict[str, object]], new: list[dict[str, object]]) -> list[dict[str, object]]:
+    return [*before, *(rule for rule in new if rule not in before)]
+
+
+def _copy(host: Host, folder: Path, target: str) -> None:
+    """A folder's files, as root's own."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        tar.add(folder, ".", filter=_as_roots)
+    unpack = ("tar", "--extract", "--directory", target)
+    host.run("mkdir", "--parents", target)
+    with host.popen(*unpack, stdin=subprocess.PIPE) as process:
+        process.communicate(packed.getvalue(), timeout=BUILD_SECONDS)
+        if process.returncode:
+            raise BedError(f"{folder} could not be copied to {target} of {host.name}")
+
+
+def _as_roots(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    if "__pycache__" in member.name:
+        return None
+    member.uid = member.gid = 0
+    member.uname = member.gname = "root"
+    return member
+
+
+def _dependencies(places: Places, version: str) -> Path:
+    build = partial(_install_wheels, version)
+    return ensure_built(places.cache / "login" / f"server-{version}-{key_of(LOCK.read_bytes())}", build)
+
+
+def _install_wheels(version: str, folder: Path) -> None:
+    _pip(
+        *("install", "--target", str(folder), "--no-deps", "--no-compile", "--require-hashes"),
+        *("--only-binary=:all:", "--requirement", str(LOCK)),
+        *("--implementation", "cp", "--python-version", version, "--platform", "manylinux2014_x86_64"),
+        *("--platform", "manylinux_2_28_x86_64", "--platform", "manylinux_2_17_x86_64"),
+    )
+
+
+def _project(places: Places) -> Path:
+    """The checkout as it is now, installed."""
+    sources = b"".join(contents_of(CHECKOUT / source, "*.*") for source in SOURCES)
+    key = key_of(sources, (CHECKOUT / "pyproject.toml").read_bytes())
+    return ensure_built(places.cache / "login" / f"project-{key}", _install_project)
+
+
+def _install_project(folder: Path) -> None:
+    options = ("--no-deps", "--no-index", "--no-build-isolation", "--no-compile", "--target", str(folder))
+    _pip("install", *options, str(CHECKOUT))
+
+
+def _pip(*arguments: str) -> None:
+    quiet = ("--quiet", "--disable-pip-version-check", "--no-input")
+    command = (sys.executable, "-m", "pip", arguments[0], *quiet, *arguments[1:])
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=BUILD_SECONDS)
+    except subprocess.SubprocessError as error:
+        said = str(getattr(error, "stderr", "") or error).strip()[-1000:]
+        raise BedError(f"red-box's wheels could not be put together: {said}") from error

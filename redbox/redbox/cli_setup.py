@@ -1,0 +1,108 @@
+"""`redbox init` and `redbox serve`: from a fresh login node to a server that runs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Literal, NoReturn
+
+import structlog
+import typer
+
+from redbox.agents.errors import AgentError
+from redbox.agents.install import render_sudoers
+from redbox.config import SETTINGS_FILE, load_settings
+from redbox.documents import DocumentError
+from redbox.jobs.errors import JobsError
+from redbox.log import configure_log
+from redbox.server import serve as serve_settings
+from redbox.setup.initialize import ISSUER, OPERATOR_NAMESPACE, Wishes, plan_init
+from redbox.setup.installing import NotInstalled, find, host_names, install
+from redbox.setup.layout import Layout
+from redbox.setup.manifest import how_to_get_keys, slurm_cluster
+
+log = structlog.get_logger(__name__)
+UNUSABLE = 78  # EX_CONFIG: what systemd need not restart for
+
+
+def init(
+    *,
+    name: Annotated[str, typer.Option(help="What Kubernetes is to call this Slurm cluster.")],
+    cluster: Annotated[str, typer.Option(help="The Kubernetes cluster whose jobs it runs.")],
+    host: Annotated[
+        list[str] | None,
+        typer.Option(help="A name or address under which pods reach it; the first is the endpoint."),
+    ] = None,
+    port: Annotated[int, typer.Option(help="Where to listen.")] = 8443,
+    issuer: Annotated[str, typer.Option(help="The issuer of that cluster's tokens.")] = ISSUER,
+    namespace: Annotated[
+        str, typer.Option(help="Where the Red Box operator runs there.")
+    ] = OPERATOR_NAMESPACE,
+    transport: Annotated[
+        Literal["sudo", "self"],
+        typer.Option(help="self: for your own account alone, without an administrator."),
+    ] = "sudo",
+) -> None:
+    """Write the settings, the CA and certificate, and all else that is needed here; run again, renew them.
+
+    The SlurmCluster to apply in Kubernetes goes to stdout, everything for people to stderr.
+    """
+    layout = _layout(transport)
+    names, addresses = _sorted_hosts(host or list(host_names()))
+    wishes = Wishes(
+        name=name,
+        cluster=cluster,
+        names=names,
+        addresses=addresses,
+        port=port,
+        issuer=issuer,
+        operator_namespace=namespace,
+        transport=transport,
+    )
+    try:
+        plan = plan_init(wishes, find(layout), layout, datetime.now(UTC))
+        install(plan, layout)
+    except (NotInstalled, DocumentError) as error:
+        _end(str(error), 1)
+    for note in plan.notes:
+        typer.echo(note, err=True)
+    typer.echo(how_to_get_keys(cluster, layout.cluster_keys(cluster)), err=True)
+    typer.echo(slurm_cluster(plan.introduction), nl=False)
+
+
+def serve(
+    *,
+    config: Annotated[Path, typer.Option(help="The settings.", envvar="REDBOX_CONFIG")] = SETTINGS_FILE,
+) -> None:
+    """Run the server until it is told to end; SIGHUP has rules, certificate and audit file read again."""
+    configure_log(sys.stderr)
+    try:
+        settings = load_settings(config)
+        asyncio.run(serve_settings(settings, config))
+    except (DocumentError, JobsError, AgentError) as error:
+        _end(str(error), UNUSABLE)
+
+
+def sudoers() -> None:
+    """Print the one sudoers rule that red-box needs, for `visudo -f /etc/sudoers.d/redbox`."""
+    typer.echo(render_sudoers(), nl=False)
+
+
+def _layout(transport: str) -> Layout:
+    if transport == "sudo":
+        return Layout()
+    runtime = os.environ.get("XDG_RUNTIME_DIR", str(Path.home() / ".local/state"))
+    return Layout.personal(Path.home(), Path(runtime))
+
+
+def _sorted_hosts(hosts: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    addresses = tuple(one for one in hosts if ":" in one or one.replace(".", "").isdigit())
+    return tuple(one for one in hosts if one not in addresses), addresses
+
+
+def _end(sentence: str, code: int) -> NoReturn:
+    typer.echo(f"redbox: {sentence}", err=True)
+    raise typer.Exit(code)
