@@ -77,6 +77,6 @@ def check_agent_file(path: Path = Path(AGENT_PATH)) -> Iterator[str]:
 
 
 def _checked(name: str) -> str:
-    if not NAME.match(name):
+    if not NAME.match(name) or name == "ALL":  # sudo's word for everybody
         raise ValueError(f"{name!r} is no name of an account or group")
     return name

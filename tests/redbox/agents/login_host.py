@@ -1,4 +1,4 @@
-"""A login host in a mount namespace: own accounts, the real sudo, the real sshd on this machine's loopback."""
+"""A login host in a mount namespace: own accounts, the real sudo, and the real sshd on loopback."""
 
 from __future__ import annotations
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from redbox.agents.connection import AgentProcess
@@ -12,6 +14,7 @@ from redbox.agents.transports.process import ChildProcess
 from redbox.domain import UnixUser
 
 NOBODY = 65534
+PYTHON = os.environ.get("REDBOX_AGENT_PYTHON", ARGV[0])  # to try the agent with another one
 
 
 def tests_user() -> UnixUser:
@@ -19,12 +22,21 @@ def tests_user() -> UnixUser:
     return UnixUser("nobody", NOBODY) if os.geteuid() == 0 else UnixUser("tester", os.geteuid())
 
 
+async def until(condition: Callable[[], Awaitable[bool] | bool]) -> None:
+    """Wait for what no event tells: another process's doing."""
+    async with asyncio.timeout(20):
+        while not (  # noqa: ASYNC110
+            outcome if isinstance(outcome := condition(), bool) else await outcome
+        ):
+            await asyncio.sleep(0.01)
+
+
 class LaunchedTransport:
     """Starts the real agent as `tests_user`, and remembers each process."""
 
     name = "launched"
 
-    def __init__(self, *, python: str = ARGV[0], preamble: bytes | None = None) -> None:
+    def __init__(self, *, python: str = PYTHON, preamble: bytes | None = None) -> None:
         self.python = python
         self.preamble = bootstrap_preamble() if preamble is None else preamble
         self.started: list[ChildProcess] = []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,14 +11,9 @@ import pytest
 from redbox.agents.agent import Agent
 from redbox.agents.errors import RequestFailed, SystemFault
 from redbox.agents.program.wire import MAX_HEADER
+from tests.redbox.agents.processes import until
 
 SECRET = b"token=TOPSECRET\0"
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 def is_running(pid: int) -> bool:

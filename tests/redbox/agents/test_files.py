@@ -220,7 +220,7 @@ async def test_directories_are_made_and_removed(agent: Agent, folder: Path) -> N
     await agent.remove(str(folder / "a"), recursive=True)
     assert not (folder / "a").exists()
     (folder / "file").touch()
-    with pytest.raises(SystemFault, match="[Nn]ot a directory"):
+    with pytest.raises(SystemFault, match=r"[Nn]ot a directory"):
         await agent.make_directory(str(folder / "file"))
 
 
@@ -253,8 +253,8 @@ async def test_a_file_that_shrinks_under_a_tar_does_not_spoil_the_rest(agent: Ag
                 left_out.append(part.path)
             else:
                 data += part
-    archive = tarfile.open(fileobj=io.BytesIO(bytes(data)))
-    stays = archive.extractfile("stays")
-    assert stays
-    assert stays.read() == b"whole"
+    with tarfile.open(fileobj=io.BytesIO(bytes(data))) as archive:
+        stays = archive.extractfile("stays")
+        assert stays
+        assert stays.read() == b"whole"
     assert left_out == ["shrinks"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -23,9 +24,7 @@ NONCE = b"0123456789abcdef"
 def decode_in_cuts(data: bytes, cuts: list[int]) -> list[Frame]:
     decoder = FrameDecoder()
     edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
-    return [
-        frame for start, end in zip(edges, edges[1:], strict=False) for frame in decoder.feed(data[start:end])
-    ]
+    return [frame for start, end in pairwise(edges) for frame in decoder.feed(data[start:end])]
 
 
 @given(st.lists(frames, max_size=5), st.lists(st.integers(0, 10**6), max_size=8))
@@ -81,7 +80,7 @@ def test_the_hello_is_found_behind_any_banner(banner: bytes, rest: bytes, cuts: 
     scanner = HelloScanner(NONCE)
     edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
     found, after = None, b""
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in pairwise(edges):
         if found is None:
             found = scanner.feed(data[start:end])
         else:
@@ -91,9 +90,9 @@ def test_the_hello_is_found_behind_any_banner(banner: bytes, rest: bytes, cuts: 
 
 def test_a_banner_without_end_is_given_up() -> None:
     scanner = HelloScanner(NONCE)
+    assert scanner.feed(b"=" * MAX_BANNER) is None
     with pytest.raises(FrameError, match="no hello"):
-        for _ in range(MAX_BANNER // 1000 + 2):
-            scanner.feed(b"=" * 1000)
+        scanner.feed(b"=" * 1000)
 
 
 def test_a_shell_that_echoes_the_nonce_is_no_agent() -> None:

@@ -1,10 +1,8 @@
-"""Whatever the process that should be an agent sends, its own user's request fails and nothing else happens."""
+"""Whatever a process that should be an agent sends: its own user's request fails, nothing else."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -209,7 +207,10 @@ async def test_a_process_that_floods_its_output_is_given_up(user: UnixUser) -> N
 
 async def test_a_process_that_floods_its_stderr_waits_for_itself(user: UnixUser) -> None:
     genuine = LaunchedTransport().preamble.split(b"\n", 1)[1]
-    flood = b"import threading, os\nthreading.Thread(target=lambda: [os.write(2, b'x' * 65536) for _ in range(10**6)], daemon=True).start()\n"
+    flood = b"""
+import os, threading
+threading.Thread(target=lambda: [os.write(2, b"x" * 65536) for _ in range(10**6)], daemon=True).start()
+"""
     source = flood + genuine
     async with AgentPool(LaunchedTransport(preamble=b"%d\n%b" % (len(source), source))) as pool:
         agent = await pool.agent(user)

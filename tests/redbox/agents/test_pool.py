@@ -1,11 +1,10 @@
-"""One agent per user and role, replaced when it is dead; a user who misbehaves has nobody's agents but his own."""
+"""One agent per user and role, replaced when it is dead; who misbehaves loses nobody's agents but his own."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
-from collections.abc import Callable
 
 import pytest
 
@@ -16,16 +15,10 @@ from redbox.agents.pool import AgentPool
 from redbox.agents.settings import PoolSettings
 from redbox.agents.transports.process import ChildProcess
 from redbox.domain import UnixUser
-from tests.redbox.agents.processes import LaunchedTransport
+from tests.redbox.agents.processes import LaunchedTransport, until
 
 OTHER = UnixUser("daemon", 1)
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs a second account")
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 def of_any_uid() -> bytes:
@@ -219,7 +212,10 @@ async def test_agents_end_with_the_pool(transport: LaunchedTransport, user: Unix
 async def test_what_is_raised_beside_a_pool_stays_what_it_is(
     transport: LaunchedTransport, user: UnixUser
 ) -> None:
-    with pytest.raises(KeyError):
+    async def raises() -> None:
         async with AgentPool(transport) as pool:
             await pool.agent(user)
             raise KeyError
+
+    with pytest.raises(KeyError):
+        await raises()
