@@ -1,0 +1,92 @@
+"""What a failed submit means, by what both releases really said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redbox.slurm.refusals import classify, is_unavailable, words_of
+from redbox.slurm.sbatch import read_submit
+from redbox.workload import Accepted, Refused, Unavailable, Unknown
+
+CAPTURED: list[dict[str, Any]] = json.loads((Path(__file__).parent / "outputs" / "submits.json").read_text())
+
+
+@pytest.mark.parametrize("seen", CAPTURED, ids=lambda seen: f"{seen['release']} {seen['what']}")
+def test_what_slurm_said_is_understood(seen: dict[str, Any]) -> None:
+    outcome = read_submit(seen["code"], seen["stdout"].encode(), seen["stderr"].encode())
+    assert type(outcome).__name__ == seen["expect"]
+
+
+def test_slurms_words_are_kept_without_the_names_of_its_programs() -> None:
+    said = (
+        b"sbatch: error: invalid partition specified: nope\n"
+        b"sbatch: error: Batch job submission failed: Invalid partition name specified\n"
+    )
+    assert classify(1, said) == Refused(
+        "invalid partition specified: nope; Batch job submission failed: Invalid partition name specified"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "outcome"),
+    [
+        ("Batch job submission failed: Zero Bytes were transmitted or received", Unknown),
+        ("Batch job submission failed: Message receive failure", Unknown),
+        ("Batch job submission failed: Connection reset by peer", Unknown),
+        ("Slurm temporarily unable to accept job, sleeping and retrying", Unavailable),
+        ("Batch job submission failed: Resource temporarily unavailable", Unavailable),
+        ("Batch job submission failed: Slurm backup controller in standby mode", Unavailable),
+        ("Batch job submission failed: Protocol authentication error", Unavailable),
+        ("Batch job submission failed: I/O error writing script/environment to file", Unavailable),
+        ("Batch job submission failed: Job violates accounting/QOS policy (job submit limit)", Refused),
+        ("Batch job submission failed: Access/permission denied", Refused),
+        ("Batch job submission failed: Unspecified error", Refused),
+    ],
+)
+def test_other_words_of_slurm(words: str, outcome: type) -> None:
+    assert isinstance(classify(1, f"sbatch: error: {words}\n".encode()), outcome)
+
+
+def test_an_sbatch_that_was_killed_or_said_nothing_is_unknown() -> None:
+    assert isinstance(classify(-9, b""), Unknown)
+    assert isinstance(classify(1, b""), Unknown)
+    assert isinstance(read_submit(0, b"", b"sbatch: something else"), Unknown)
+
+
+def test_an_sbatch_that_is_not_there_is_unavailable() -> None:
+    assert isinstance(classify(127, b"[Errno 2] not found: 'sbatch'"), Unavailable)
+
+
+def test_an_id_with_a_cluster_and_warnings_on_stderr_is_success() -> None:
+    outcome = read_submit(
+        0, b"4711;hpc1\n", b"sbatch: warning: can't honor --ntasks-per-node\nsbatch: lua: hi\n"
+    )
+    assert outcome == Accepted("4711", ("warning: can't honor --ntasks-per-node", "lua: hi"))
+
+
+@given(st.binary(), st.binary(), st.integers(-64, 255))
+def test_whatever_comes_is_some_outcome_and_an_id_is_never_lost(
+    stdout: bytes, stderr: bytes, code: int
+) -> None:
+    assert isinstance(read_submit(code, stdout, stderr), Accepted | Refused | Unavailable | Unknown)
+    assert read_submit(code, stdout.replace(b"\n", b"") + b"\n12\n", stderr) == Accepted(
+        "12",
+        read_submit(0, b"1\n", stderr).warnings,  # type: ignore[union-attr]
+    )
+
+
+def test_a_call_that_failed_for_want_of_slurm_is_told_apart_from_one_that_was_refused() -> None:
+    assert is_unavailable("Unable to contact slurm controller (connect failure)")
+    assert not is_unavailable("Job is no longer pending execution for job 7")
+
+
+def test_many_lines_become_one() -> None:
+    assert (
+        words_of(b'sbatch: error: a\n\n  \nscancel: b\nTry "sbatch --help" for more information\n') == "a; b"
+    )
