@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 from typing import Any
 
@@ -16,15 +16,16 @@ from starlette.requests import Request
 from redbox.agents import errors as agent_errors
 from redbox.callers import errors as caller_errors
 from redbox.http import cluster_routes, file_routes, job_routes, log_routes, problems
-from redbox.http.requests_seen import Seen, request_id
+from redbox.http.openapi import describe
+from redbox.http.requests_seen import Seen, id_of
 from redbox.http.services import Services
 from redbox.http.streaming import CallerLeft
 from redbox.jobs import errors as job_errors
 from redbox.logs import sources as log_errors
 from redbox.workload import WorkloadFault
-from redbox_api.models import Problem
 
 log = structlog.get_logger(__name__)
+RETRY_AFTER_S = 2.0
 CLIENT_CLOSED = 499  # nginx's number for it; nobody reads the answer, the log does
 
 Made = Callable[[Any], problems.ProblemError]
@@ -38,14 +39,15 @@ def build_app(services: Services) -> FastAPI:
         summary="Runs Slurm jobs for callers from Kubernetes, each as its own Unix user.",
         docs_url=None,
         redoc_url=None,
-        openapi_url="/openapi.json",
-        responses={"default": {"model": Problem, "description": "A problem (RFC 9457)."}},
+        openapi_url=None,
     )
     app.state.services = services
     for module in (job_routes, log_routes, file_routes, cluster_routes):
         app.include_router(module.router)
+    app.include_router(cluster_routes.open_to_all)
     app.add_middleware(Seen, counter=services.metrics, body_limit=services.body_limit)
     _translate_errors(app)
+    describe(app)
     return app
 
 
@@ -55,17 +57,19 @@ def _translate_errors(app: FastAPI) -> None:
     app.add_exception_handler(CallerLeft, _left)
 
 
-def _handler(make: Made) -> Callable[[Request, Exception], Response]:
-    def answer(request: Request, error: Exception) -> Response:
+def _handler(make: Made) -> Callable[[Request, Exception], Awaitable[Response]]:
+    async def answer(
+        request: Request, error: Exception
+    ) -> Response:  # async: Starlette runs others in threads
         problem = make(error)
         if isinstance(problem, problems.Broken):
-            log.error("defect", path=request.url.path, request_id=request_id.get(), exc_info=error)
-        return problems.problem_response(problem, request_id.get())
+            log.error("defect", path=request.url.path, request_id=id_of(request.scope), exc_info=error)
+        return problems.problem_response(problem, id_of(request.scope))
 
     return answer
 
 
-def _left(_: Request, __: Exception) -> Response:
+async def _left(_: Request, __: Exception) -> Response:
     return Response(status_code=CLIENT_CLOSED)
 
 
@@ -75,25 +79,24 @@ def _plain(kind: type[problems.ProblemError]) -> Made:
 
 
 def _later(kind: type[problems.ProblemError]) -> Made:
+    """The same, with whether and when to ask again: the error knows best."""
+
     def make(error: Exception) -> problems.ProblemError:
-        after = getattr(error, "retry_after", None) or getattr(error, "retry_after_s", None)
-        return kind(str(error), retry_after=after or 2.0)
+        retry = bool(getattr(error, "retry", kind.retry))
+        after = getattr(error, "retry_after", None) or getattr(error, "retry_after_s", None) or RETRY_AFTER_S
+        return kind(str(error), retry=retry, retry_after=after if retry else None)
 
     return make
 
 
-def _not_known(error: Exception) -> problems.ProblemError:
-    return problems.NotAuthenticated(str(error))
-
-
 def _broken(_: Exception) -> problems.ProblemError:
-    return problems.Broken("its log says more under this request id; nothing of your request was changed")
+    return problems.Broken("its log says more under this request id; ask again, and tell the administrator")
 
 
 _MADE_FROM: dict[type[Exception], Made] = {
     HTTPException: problems.as_problem,
     RequestValidationError: problems.unreadable,
-    caller_errors.Unauthenticated: _not_known,
+    caller_errors.Unauthenticated: _later(problems.NotAuthenticated),
     caller_errors.NotMapped: _plain(problems.NotAllowed),
     caller_errors.CannotTell: _later(problems.Unavailable),
     job_errors.NoSuchJob: _plain(problems.NotFound),
@@ -108,7 +111,9 @@ _MADE_FROM: dict[type[Exception], Made] = {
     log_errors.NotReadable: _plain(problems.NotAllowed),
     log_errors.OutOfReach: _later(problems.Unavailable),
     agent_errors.AgentRefused: _plain(problems.NotAllowed),
+    agent_errors.RequestFailed: _plain(problems.NotAccepted),
     agent_errors.AgentError: _later(problems.Unavailable),
     WorkloadFault: _later(problems.Unavailable),
+    TimeoutError: _later(problems.Unavailable),
     Exception: _broken,
 }

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-from fastapi import APIRouter, Response
-from fastapi.responses import PlainTextResponse
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse, PlainTextResponse
 
-from redbox.http.problems import Unavailable
+from redbox.http.callers_route import CallersRoute
+from redbox.http.problems import ALWAYS, Unavailable, documented
 from redbox.http.services import CallerDep, ServicesDep
 from redbox_api.models import Cluster, PartitionList, WhoAmI
 
-router = APIRouter(tags=["cluster"])
+router = APIRouter(tags=["cluster"], route_class=CallersRoute, responses=documented(*ALWAYS))
+open_to_all = APIRouter(tags=["health"], responses=documented(500))
 EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -34,13 +36,13 @@ async def whoami(caller: CallerDep, services: ServicesDep) -> WhoAmI:
     return await services.jobs.whoami(caller)
 
 
-@router.get("/healthz", response_class=PlainTextResponse)
+@open_to_all.get("/healthz", response_class=PlainTextResponse)
 async def healthz() -> str:
     """Answer that the process lives; anybody may ask."""
     return "ok\n"
 
 
-@router.get("/readyz", response_class=PlainTextResponse)
+@open_to_all.get("/readyz", response_class=PlainTextResponse, responses=documented(503))
 async def readyz(services: ServicesDep) -> str:
     """Answer whether work should be sent here; why not is in the log, not here: anybody may ask."""
     if services.readiness.unready():
@@ -50,6 +52,13 @@ async def readyz(services: ServicesDep) -> str:
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {EXPOSITION: {}}}})
 async def metrics(caller: CallerDep, services: ServicesDep) -> Response:
-    """Show the metrics, to callers of any role: counts by partition and phase, no names of users or jobs."""
+    """Show the metrics, to callers of any role: counts and times, no names of users or jobs."""
     del caller
     return Response(services.metrics.exposition(), HTTPStatus.OK, media_type=EXPOSITION)
+
+
+@router.get("/openapi.json", include_in_schema=False)
+async def openapi(caller: CallerDep, request: Request) -> JSONResponse:
+    """Show the contract, to callers of any role."""
+    del caller
+    return JSONResponse(request.app.openapi())

@@ -13,27 +13,32 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
+from redbox.http.callers_route import CallersRoute
 from redbox.http.log_routes import OCTETS
-from redbox.http.problems import NotAccepted
+from redbox.http.problems import ALWAYS, NoSuchRange, NotAccepted, documented
 from redbox.http.services import AskedDep, ServicesDep
 from redbox.http.streaming import HeldStream
 from redbox_api.models import FileList
 
 TAR = "application/x-tar"
-ONE_RANGE = re.compile(r"bytes=(\d+)-(\d*)")
-router = APIRouter(tags=["files"])
+ONE_RANGE = re.compile(r"bytes=([0-9]{1,18})-([0-9]{0,18})")
+router = APIRouter(tags=["files"], route_class=CallersRoute, responses=documented(*ALWAYS))
 Globs = Annotated[
     list[Annotated[str, Query(min_length=1, max_length=4096)]], Query(alias="glob", max_length=64)
 ]
 
 
-@router.get("/v1/jobs/{key}/files", response_model_exclude_none=True)
+@router.get("/v1/jobs/{key}/files", response_model_exclude_none=True, responses=documented(404))
 async def find(asked: AskedDep, services: ServicesDep, glob: Globs) -> FileList:
     """List files by glob; `**` goes into directories."""
     return await services.files.find(asked, glob)
 
 
-@router.get("/v1/jobs/{key}/archive", response_class=Response, responses={200: {"content": {TAR: {}}}})
+@router.get(
+    "/v1/jobs/{key}/archive",
+    response_class=Response,
+    responses={200: {"content": {TAR: {}}}, **documented(404, 429)},
+)
 async def archive(asked: AskedDep, services: ServicesDep, glob: Globs) -> Response:
     """Download what the globs find, as a tar with names and modes."""
     async with AsyncExitStack() as held:
@@ -46,7 +51,11 @@ async def archive(asked: AskedDep, services: ServicesDep, glob: Globs) -> Respon
 @router.get(
     "/v1/jobs/{key}/files/{path:path}",
     response_class=Response,
-    responses={200: {"content": {OCTETS: {}}}, 206: {"description": "The part that was asked for."}},
+    responses={
+        200: {"content": {OCTETS: {}}},
+        206: {"content": {OCTETS: {}}, "description": "The part that was asked for."},
+        **documented(404, 416, 429),
+    },
 )
 async def download(
     asked: AskedDep,
@@ -64,8 +73,10 @@ async def download(
         if range_ is None:
             return HeldStream(held.pop_all(), pieces, media_type=OCTETS, headers=headers)
         if start >= size:
-            status = HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
-            return Response(status_code=status, headers={"Content-Range": f"bytes */{size}"})
+            raise NoSuchRange(
+                f"the file has {size} bytes, and the range begins at byte {start}",
+                headers={"Content-Range": f"bytes */{size}"},
+            )
         headers["Content-Range"] = f"bytes {start}-{last - 1}/{size}"
         return HeldStream(held.pop_all(), pieces, media_type=OCTETS, headers=headers, status=206)
     raise AssertionError
@@ -77,10 +88,18 @@ def _range(header: str | None) -> tuple[int, int | None]:
     found = ONE_RANGE.fullmatch(header.strip())
     if not found:
         raise NotAccepted(f"Range is {header!r}: one range from a first byte on is served, as bytes=100-")
-    return int(found[1]), int(found[2]) + 1 if found[2] else None
+    start, end = int(found[1]), int(found[2]) + 1 if found[2] else None
+    if end is not None and end <= start:
+        raise NotAccepted(f"Range is {header!r}: it ends before it begins")
+    return start, end
 
 
-@router.put("/v1/jobs/{key}/files/{path:path}", status_code=HTTPStatus.CREATED)
+@router.put(
+    "/v1/jobs/{key}/files/{path:path}",
+    status_code=HTTPStatus.CREATED,
+    responses=documented(404),
+    openapi_extra={"requestBody": {"required": True, "content": {OCTETS: {}}}},
+)
 async def upload(
     asked: AskedDep,
     path: str,

@@ -10,21 +10,27 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
-from redbox.http.problems import NotAccepted
+from redbox.http.callers_route import CallersRoute
+from redbox.http.openapi import REFERENCE
+from redbox.http.problems import ALWAYS, NotAccepted, documented
 from redbox.http.services import AskedDep, CallerDep, OwnerDep, ServicesDep
-from redbox.http.streaming import HeldStream
+from redbox.http.streaming import HeldStream, closing
 from redbox.jobs.pages import Filters
 from redbox.jobs.pages import Page as PageOfJobs
 from redbox.workload import Act
 from redbox_api.models import Cancelled, Check, Job, JobList, JobRequest, Phase, Request, WatchEvent
 
 NDJSON = "application/x-ndjson"
-router = APIRouter(tags=["jobs"])
+router = APIRouter(tags=["jobs"], route_class=CallersRoute, responses=documented(*ALWAYS))
 
 SignalName = Annotated[str | None, Query(pattern=r"^(SIG)?[A-Z0-9]{1,12}$|^[0-9]{1,2}$")]
 
 
-@router.put("/v1/jobs/{key}", response_model_exclude_none=True, responses={201: {"model": Job}})
+@router.put(
+    "/v1/jobs/{key}",
+    response_model_exclude_none=True,
+    responses={201: {"model": Job, "description": "Submitted now."}, **documented(409, 413, 429)},
+)
 async def submit(asked: AskedDep, body: JobRequest, services: ServicesDep, response: Response) -> Job:
     """Submit a job, or attach to the one that this key already is. Sending it again is always safe."""
     job, created = await services.jobs.put(asked.caller, asked.key, asked.attempt, body)
@@ -32,13 +38,13 @@ async def submit(asked: AskedDep, body: JobRequest, services: ServicesDep, respo
     return job
 
 
-@router.get("/v1/jobs/{key}", response_model_exclude_none=True)
+@router.get("/v1/jobs/{key}", response_model_exclude_none=True, responses=documented(404))
 async def look(asked: AskedDep, services: ServicesDep, owner: OwnerDep) -> Job:
     """Tell all that is known of a job; of an array also each task."""
     return await services.jobs.get(asked.caller, asked.key, asked.attempt, owner)
 
 
-@router.delete("/v1/jobs/{key}", response_model_exclude_none=True)
+@router.delete("/v1/jobs/{key}", response_model_exclude_none=True, responses=documented(404, 429))
 async def cancel(
     asked: AskedDep,
     services: ServicesDep,
@@ -54,7 +60,7 @@ async def cancel(
     return Cancelled(items=list(await services.jobs.delete(asked.caller, asked.key, attempt, owner)))
 
 
-@router.post("/v1/jobs/{key}/{act}", response_model_exclude_none=True)
+@router.post("/v1/jobs/{key}/{act}", response_model_exclude_none=True, responses=documented(404, 409))
 async def act_on(
     asked: AskedDep,
     act: Literal["hold", "release", "requeue", "signal"],
@@ -76,14 +82,16 @@ class Page(Request):
     next: Annotated[str | None, Field(alias="continue", max_length=512)] = None
     phase: tuple[Phase, ...] = ()
     namespace: Annotated[str | None, Field(max_length=253)] = None
-    account: Annotated[str | None, Field(max_length=253)] = None
 
 
 @router.get(
     "/v1/jobs",
     response_model=JobList,
     response_model_exclude_none=True,
-    responses={200: {"content": {NDJSON: {"schema": WatchEvent.model_json_schema()}}}},
+    responses={
+        200: {"content": {NDJSON: {"schema": {"$ref": REFERENCE + WatchEvent.__name__}}}},
+        **documented(410, 429),
+    },
 )
 async def list_or_watch(
     caller: CallerDep,
@@ -97,16 +105,17 @@ async def list_or_watch(
     async with AsyncExitStack() as held:
         held.enter_context(services.streams.one_more(caller))
         events = services.jobs.watch(caller, page.since, filters)
-        return HeldStream(held.pop_all(), _lines(events), media_type=NDJSON)
+        return HeldStream(held.pop_all(), _lines(events), media_type=NDJSON, stall_s=services.stall_s)
     raise AssertionError
 
 
 async def _lines(events: AsyncIterator[WatchEvent]) -> AsyncIterator[bytes]:
-    async for event in events:
-        yield event.model_dump_json(by_alias=True, exclude_none=True).encode() + b"\n"
+    async with closing(events) as changes:
+        async for event in changes:
+            yield event.model_dump_json(by_alias=True, exclude_none=True).encode() + b"\n"
 
 
-@router.post("/v1/check", response_model_exclude_none=True)
+@router.post("/v1/check", response_model_exclude_none=True, responses=documented(413, 429))
 async def check(body: JobRequest, caller: CallerDep, services: ServicesDep) -> Check:
     """Ask Slurm whether it would take this, and when it would start; nothing is submitted."""
     return await services.jobs.check(caller, body)

@@ -6,6 +6,7 @@ and no byte is left. An answer that ends cleanly only says: ask again.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from http import HTTPStatus
 from typing import Annotated, Literal
@@ -14,13 +15,15 @@ from fastapi import APIRouter, Query, Response
 from fastapi import Request as HttpRequest
 from pydantic import Field, model_validator
 
+from redbox.http.callers_route import CallersRoute
+from redbox.http.problems import ALWAYS, documented
 from redbox.http.services import AskedDep, ServicesDep
-from redbox.http.streaming import HeldStream, unless_caller_leaves
+from redbox.http.streaming import HeldStream, closing, unless_caller_leaves
 from redbox.logs.service import Query as LogQuery
 from redbox_api.models import Request
 
 OCTETS = "application/octet-stream"
-router = APIRouter(tags=["logs"])
+router = APIRouter(tags=["logs"], route_class=CallersRoute, responses=documented(*ALWAYS))
 Count = Annotated[int | None, Field(ge=0, le=1 << 62)]
 
 
@@ -28,7 +31,6 @@ class Place(Request):
     """Where the reader stands, and how much it wants."""
 
     task: Count = None
-    attempt: int = 1
     generation: Annotated[str | None, Field(max_length=128)] = None
     offset: Annotated[int, Field(ge=0, le=1 << 62)] = 0
     tail: Annotated[int | None, Field(ge=0, le=1 << 62, description="only the last so many bytes")] = None
@@ -60,6 +62,7 @@ class Place(Request):
     responses={
         200: {"content": {OCTETS: {}}, "description": "Bytes; ask again from behind the last one."},
         204: {"description": "The job is final, and there is no further byte."},
+        **documented(404, 429),
     },
 )
 async def read(
@@ -77,5 +80,13 @@ async def read(
         headers = {"Redbox-Generation": answer.generation, "Redbox-Offset": str(answer.offset)}
         if answer.nothing_more:
             return Response(status_code=HTTPStatus.NO_CONTENT, headers=headers)
-        return HeldStream(held.pop_all(), answer.pieces, media_type=OCTETS, headers=headers)
+        pieces = _counted(answer.pieces, services.metrics.bytes_relayed)
+        return HeldStream(held.pop_all(), pieces, media_type=OCTETS, headers=headers)
     raise AssertionError
+
+
+async def _counted(pieces: AsyncIterator[bytes], count: Callable[[int], None]) -> AsyncIterator[bytes]:
+    async with closing(pieces) as read:
+        async for piece in read:
+            yield piece
+            count(len(piece))

@@ -7,6 +7,7 @@ ProblemError
 ├── Taken              409
 ├── TooOld             410
 ├── TooLarge           413
+├── NoSuchRange        416
 ├── NotAccepted        422
 ├── TooMany            429
 ├── Broken             500
@@ -17,8 +18,9 @@ The `type` of a problem ends in a slug that never changes its meaning; texts may
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
@@ -28,6 +30,7 @@ from redbox_api.models import Problem
 
 BASE = "https://redbox.dev/problems/"
 MEDIA_TYPE = "application/problem+json"
+MOST_FLAWS = 10  # told in one answer
 
 
 class ProblemError(HTTPException):
@@ -36,10 +39,18 @@ class ProblemError(HTTPException):
     status: ClassVar[HTTPStatus] = HTTPStatus.INTERNAL_SERVER_ERROR
     slug: ClassVar[str] = "broken"
     title: ClassVar[str] = "Something broke"
-    retry: ClassVar[bool] = False
+    retry: bool = False
 
-    def __init__(self, detail: str, *, retry_after: float | None = None) -> None:
-        super().__init__(status_code=self.status, detail=detail)
+    def __init__(
+        self,
+        detail: str,
+        *,
+        retry: bool | None = None,
+        retry_after: float | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(status_code=self.status, detail=detail, headers=headers)
+        self.retry = type(self).retry if retry is None else retry
         self.retry_after = retry_after
 
     def document(self, request_id: str) -> Problem:
@@ -90,6 +101,16 @@ class TooLarge(ProblemError):
     status, slug, title = HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-large", "The request is too large"
 
 
+class NoSuchRange(ProblemError):
+    """It begins behind the file's last byte."""
+
+    status, slug, title = (
+        HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,
+        "no-such-range",
+        "There is no such range",
+    )
+
+
 class NotAccepted(ProblemError):
     """It can never work like this."""
 
@@ -123,8 +144,10 @@ BY_STATUS: dict[int, type[ProblemError]] = {
         Taken,
         TooOld,
         TooLarge,
+        NoSuchRange,
         NotAccepted,
         TooMany,
+        Broken,
         Unavailable,
     )
 }
@@ -132,7 +155,7 @@ BY_STATUS: dict[int, type[ProblemError]] = {
 
 def problem_response(problem: ProblemError, request_id: str) -> Response:
     """The answer that carries a problem."""
-    headers = {}
+    headers = dict(problem.headers or {})
     if problem.retry_after is not None:
         headers["Retry-After"] = str(max(1, round(problem.retry_after)))
     if problem.status == HTTPStatus.UNAUTHORIZED:
@@ -141,11 +164,20 @@ def problem_response(problem: ProblemError, request_id: str) -> Response:
     return JSONResponse(body, problem.status, headers, media_type=MEDIA_TYPE)
 
 
+def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """A route's `responses`: the problems that it may answer with (`openapi` gives them their form)."""
+    return {status: {"description": BY_STATUS[status].title + "."} for status in statuses}
+
+
+ALWAYS = (401, 403, 422, 500, 503)
+"""What every route may answer that has a caller."""
+
+
 def as_problem(error: HTTPException) -> ProblemError:
     """What the framework itself refuses (no such route, a method that is not there) in our form."""
     if isinstance(error, ProblemError):
         return error
-    return _framework_problem(error.status_code)(str(error.detail))
+    return _framework_problem(error.status_code)(str(error.detail), headers=error.headers)
 
 
 def _framework_problem(status: int) -> type[ProblemError]:
@@ -159,15 +191,19 @@ def _framework_problem(status: int) -> type[ProblemError]:
 
 def unreadable(error: RequestValidationError) -> NotAccepted:
     """Which fields were wrong, by name, without repeating their values: a value may be a secret."""
-    return NotAccepted(
-        "; ".join(_sentence(one["loc"], one["msg"], one["type"]) for one in error.errors()[:10])
-    )
+    flaws = error.errors()
+    said = [_sentence(flaw["loc"], flaw["msg"], flaw["type"]) for flaw in flaws[:MOST_FLAWS]]
+    rest = len(flaws) - len(said)
+    return NotAccepted("; ".join([*said, f"and {rest} more"] if rest > 0 else said))
 
 
 def _sentence(where: tuple[str | int, ...], message: str, kind: str) -> str:
-    path = ".".join(str(part) for part in where if part not in {"body", "query", "path"})
+    if kind == "json_invalid":
+        return f"the body is not JSON: {message.removeprefix('JSON decode error')}".rstrip(": ")
+    path = ".".join(str(part) for part in where if part not in {"body", "query", "path", "header"})
     if kind == "extra_forbidden":
         return f"{path} is not a field that red-box knows"
-    return (
-        f"{path}: {message.removeprefix('Value error, ')}" if path else message.removeprefix("Value error, ")
-    )
+    if kind == "missing":
+        return f"{path or 'the body'} is missing"
+    words = message.removeprefix("Value error, ")
+    return f"{path}: {words}" if path else words

@@ -6,6 +6,7 @@ hold them in memory.
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -15,7 +16,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from redbox.http.problems import TooLarge
+from redbox.http.problems import TooLarge, problem_response
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -25,6 +26,9 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 request_id: ContextVar[str] = ContextVar("request_id", default="-")
 log = structlog.get_logger(__name__)
+ID_KEY = "redbox.request_id"
+STAGES_IN = re.compile(r"PUT /v1/jobs/[^/]+/files/").match
+"""Files that are staged in have no limit but their disk's: they are never held in memory."""
 
 
 class RequestCounter(Protocol):
@@ -47,26 +51,32 @@ class Seen:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        identifier = secrets.token_hex(8)
+        identifier = scope[ID_KEY] = secrets.token_hex(8)
         token = request_id.set(identifier)
         answer = _Answer(send, identifier)
         started = time.monotonic()
         try:
-            await self._app(scope, _bounded(receive, self._limit_of(scope)), answer)
+            await self._bounded(scope, receive, answer)
         finally:
-            request_id.reset(token)
             self._done(scope, answer.status, time.monotonic() - started)
+            request_id.reset(token)
 
-    def _limit_of(self, scope: Scope) -> int | None:
-        """Files that are staged in have a limit of their own, where they are written."""
-        return None if scope["method"] == "PUT" and scope["path"].endswith("/files") else self._body_limit
+    async def _bounded(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+        limit = None if STAGES_IN(scope["method"] + " " + scope["path"]) else self._body_limit
+        if limit is not None and _announced(scope) > limit:
+            refusal = problem_response(_too_large(limit), scope[ID_KEY])
+            await refusal(scope, receive, answer)
+            return
+        await self._app(scope, receive if limit is None else _at_most(limit, receive), answer)
 
     def _done(self, scope: Scope, status: int, took_s: float) -> None:
+        """Count it; 0 is a request whose defect is answered further out, as 500."""
+        status = status or HTTPStatus.INTERNAL_SERVER_ERROR
         route = getattr(scope.get("route"), "path", "unmatched")
         self._counter.request_done(scope["method"], route, status, took_s)
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             log.warning(
-                "request", method=scope["method"], route=route, status=status, took_s=round(took_s, 4)
+                "request", method=scope["method"], route=route, status=int(status), took_s=round(took_s, 4)
             )
 
 
@@ -85,9 +95,24 @@ class _Answer:
         await self._send(message)
 
 
-def _bounded(receive: Receive, limit: int | None) -> Receive:
-    if limit is None:
-        return receive
+def id_of(scope: Scope) -> str:
+    """The request's id, also where the context in which it was seen is left already."""
+    return str(scope.get(ID_KEY, "-"))
+
+
+def _announced(scope: Scope) -> int:
+    lengths = [value for name, value in scope["headers"] if name == b"content-length"]
+    return int(lengths[0]) if lengths and lengths[0].isdigit() else 0
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(
+        f"the request is larger than {limit} bytes, which is limits.body_bytes of this red-box: "
+        "stage large data as files"
+    )
+
+
+def _at_most(limit: int, receive: Receive) -> Receive:
     taken = 0
 
     async def receive_some() -> Message:
@@ -95,7 +120,7 @@ def _bounded(receive: Receive, limit: int | None) -> Receive:
         message = await receive()
         taken += len(message.get("body", b""))
         if taken > limit:
-            raise TooLarge(f"the request is larger than {limit} bytes; ask the administrator for limits.body")
+            raise _too_large(limit)
         return message
 
     return receive_some

@@ -12,11 +12,14 @@ from fastapi import Query as QueryParameter
 from starlette.requests import HTTPConnection, Request
 
 from redbox.domain import Asked, Caller, Owner
+from redbox.http.problems import NotAccepted
 from redbox.http.requests_seen import RequestCounter
 from redbox.http.stream_limits import StreamLimits
 from redbox.jobs.service import Jobs
 from redbox.logs.service import Answer, Query
 from redbox_api.models import KEY_PATTERN, FileList
+
+NO_CONTROL = r"^[^\x00-\x1f\x7f]*$"
 
 
 class Authenticator(Protocol):
@@ -62,6 +65,10 @@ class JobFiles(Protocol):
 class Exposition(RequestCounter, Protocol):
     """The metrics, as Prometheus reads them."""
 
+    def bytes_relayed(self, count: int) -> None:
+        """So many bytes of logs were sent."""
+        ...
+
     def exposition(self) -> bytes:
         """All of them, in text."""
         ...
@@ -87,36 +94,60 @@ class Services:
     readiness: Readiness
     streams: StreamLimits
     body_limit: int = 8 << 20
+    stall_s: float = 60.0  # a watcher that takes nothing for so long is cut off
 
 
-def services_of(request: Request) -> Services:
+# These are async although nothing here waits: FastAPI would run plain functions in threads.
+
+
+async def services_of(request: Request) -> Services:
     """Where the application keeps them."""
     services: Services = request.app.state.services
     return services
 
 
 async def caller_of(request: Request) -> Caller:
-    """Who asks; kept for the request, so that streams and limits need not ask again."""
-    services = services_of(request)
-    caller: Caller = await services.authenticator.authenticate(request)
-    request.state.caller = caller
+    """Who asks, as `CallersRoute` has found out."""
+    caller: Caller = request.state.caller
     return caller
 
 
-def owner_named(
-    caller: Annotated[Caller, Depends(caller_of)], namespace: str | None = None, account: str | None = None
+Namespace = Annotated[
+    str | None,
+    QueryParameter(
+        min_length=1,
+        max_length=253,
+        pattern=NO_CONTROL,
+        description="For operators: whose job, with `account`.",
+    ),
+]
+Account = Annotated[
+    str | None,
+    QueryParameter(
+        min_length=1,
+        max_length=253,
+        pattern=NO_CONTROL,
+        description="For operators: whose job, with `namespace`.",
+    ),
+]
+
+
+async def owner_named(
+    caller: Annotated[Caller, Depends(caller_of)], namespace: Namespace = None, account: Account = None
 ) -> Owner | None:
     """Whom an operator means; everybody else means oneself, and `jobs` refuses the rest."""
     if namespace is None and account is None:
         return None
-    return Owner(caller.owner.cluster, namespace or "", account or "")
+    if namespace is None or account is None:
+        raise NotAccepted("namespace and account name an owner together: give both, or none")
+    return Owner(caller.owner.cluster, namespace, account)
 
 
 Key = Annotated[str, Path(pattern=KEY_PATTERN, description="The caller's own name for the job.")]
 Attempt = Annotated[int, QueryParameter(ge=1, le=1_000_000)]
 
 
-def asked_of(caller: Annotated[Caller, Depends(caller_of)], key: Key, attempt: Attempt = 1) -> Asked:
+async def asked_of(caller: Annotated[Caller, Depends(caller_of)], key: Key, attempt: Attempt = 1) -> Asked:
     """Which job the path and the query mean."""
     return Asked(caller, key, attempt)
 

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable
-from contextlib import AsyncExitStack
-from typing import TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, TypeVar
 
+import structlog
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
+log = structlog.get_logger(__name__)
 T = TypeVar("T")
+Piece = TypeVar("Piece")
 
 
 class CallerLeft(Exception):
@@ -41,7 +44,11 @@ async def unless_caller_leaves(request: Request, work: Awaitable[T]) -> T:
 
 
 class HeldStream(StreamingResponse):
-    """A streamed answer that lets go of what it holds when it is over, however it ends."""
+    """A streamed answer that lets go of what it holds when it is over, however it ends.
+
+    Its status is sent before its first piece, so what fails later can only break it off: the connection is
+    closed in the middle of the body, which no reader takes for its end.
+    """
 
     def __init__(
         self,
@@ -51,10 +58,39 @@ class HeldStream(StreamingResponse):
         media_type: str,
         headers: dict[str, str] | None = None,
         status: int = 200,
+        stall_s: float | None = None,
     ) -> None:
         super().__init__(pieces, status, headers, media_type)
+        held.push_async_callback(_close, pieces)
         self._held = held
+        self._stall_s = stall_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._held:
             await super().__call__(scope, receive, send)
+
+    async def stream_response(self, send: Send) -> None:
+        async def send_in_time(message: Message) -> None:
+            async with asyncio.timeout(self._stall_s):
+                await send(message)
+
+        try:
+            await super().stream_response(send_in_time)
+        except TimeoutError:
+            log.warning("a reader was cut off", why=f"it took nothing for {self._stall_s} s")
+        except Exception as error:  # noqa: BLE001 (whatever it is, there is no answer left to say it in)
+            log.warning("an answer broke off", error=repr(error))
+
+
+@asynccontextmanager
+async def closing(pieces: AsyncIterator[Piece]) -> AsyncIterator[AsyncIterator[Piece]]:
+    """`contextlib.aclosing` for iterators that may be generators: what they hold is let go now, not later."""
+    try:
+        yield pieces
+    finally:
+        await _close(pieces)
+
+
+async def _close(pieces: AsyncIterator[Any]) -> None:
+    if isinstance(pieces, AsyncGenerator):
+        await pieces.aclose()
