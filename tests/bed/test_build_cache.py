@@ -1,11 +1,12 @@
 """What is built once is built whole, or not at all."""
 
+import os
 from pathlib import Path
 from threading import Thread
 
 import pytest
 
-from redbox_bed.build_cache import contents_of, ensure_built, key_of
+from redbox_bed.build_cache import contents_of, ensure_built, forget_unused, key_of
 
 
 def test_a_thing_is_built_once(tmp_path: Path) -> None:
@@ -53,3 +54,17 @@ def test_a_key_follows_names_and_contents_but_not_compiled_python(tmp_path: Path
 
 def test_inputs_do_not_run_into_each_other() -> None:
     assert key_of("ab", "c") != key_of("a", "bc")
+
+
+def test_what_was_built_long_ago_is_forgotten(tmp_path: Path) -> None:
+    for name, built in (("project-old", 1000), ("project-new", 3000), ("base-old", 1000)):
+        ensure_built(tmp_path / name, lambda _folder: None)
+        os.utime(tmp_path / name, (built, built))
+        os.utime(tmp_path / f"{name}.lock", (built, built))
+    forget_unused(tmp_path, "project-*", since=2000)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "project-new",
+        "project-new.lock",
+        "base-old",
+        "base-old.lock",
+    }

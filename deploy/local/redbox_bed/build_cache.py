@@ -46,6 +46,13 @@ def ensure_built(target: Path, build: Callable[[Path], object]) -> Path:
     return target
 
 
+def forget_unused(shelf: Path, pattern: str, since: float) -> None:
+    """Remove what was built before `since` (in seconds of the epoch) and, with it, its lock."""
+    for path in shelf.glob(pattern):
+        if path.stat().st_mtime < since:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
 @contextmanager
 def _locked(file: Path) -> Iterator[None]:
     with file.open("w") as lock:

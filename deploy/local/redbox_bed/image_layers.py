@@ -10,13 +10,14 @@ import configparser
 import shutil
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from redbox_bed.build_cache import contents_of, ensure_built, key_of
+from redbox_bed.build_cache import contents_of, ensure_built, forget_unused, key_of
 from redbox_bed.errors import BedError
 from redbox_bed.image_list import FOLDER, ImageList, Program, read_image_list
 from redbox_bed.images import REGISTRY, architecture
@@ -26,6 +27,8 @@ from redbox_bed.progress import Progress
 from redbox_bed.roots import machine_mirror, machine_proxy
 
 _BUILD_SECONDS = 900
+# Each change of our code leaves a layer of some 3 MB in the cache.
+_KEPT_SECONDS = 24 * 3600
 _SOURCES = ("redbox", "companion", "operator", "resourced")
 # Newest first; pip takes a wheel of any of them.
 _GLIBC_VERSIONS = ("2_34", "2_28", "2_17", "2_12", "2_5")
@@ -79,6 +82,7 @@ class Workshop:
     def project(self, base: Path) -> Path:
         sources = b"".join(contents_of(CHECKOUT / source, "*.*") for source in _SOURCES)
         key = key_of(sources, (CHECKOUT / "pyproject.toml").read_bytes(), base.name, self.listed.library)
+        forget_unused(self.shelf, "project-*", time.time() - _KEPT_SECONDS)
         return self._ensure(f"project-{key}", partial(_build_project, self.listed, base))
 
     def _ensure(self, name: str, build: Callable[[Path], object], once: str = "") -> Path:

@@ -9,20 +9,18 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 from redbox_bed import kube_existing
 from redbox_bed.bed import Bed
 from redbox_bed.host import CACHE
 from redbox_bed.image_layers import project_images
-from redbox_bed.images import busybox_image, pause_image
+from redbox_bed.images import busybox_image, import_missing, pause_image
 from redbox_bed.kube_build import ensure_programs
 from redbox_bed.kube_conf import AUTHORITIES, Machine, control_plane_host, identities, kubeconfig
 from redbox_bed.kube_control_plane import control_plane
 from redbox_bed.kube_hosts import start_control_plane, start_node, wait_for_nodes
 from redbox_bed.kube_node import node
-from redbox_bed.oci import Image
 from redbox_bed.parts import PartStatus
 from redbox_bed.pki import ensure_pki
 from redbox_bed.plan import Role, Source
@@ -36,46 +34,33 @@ DAEMONS = {
 """By role of the host, in the order in which they start."""
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """What the cluster needs before its hosts are booted."""
-
-    programs: Path
-    images: tuple[Image, ...]
-
-
-def prepare(bed: Bed, progress: Progress) -> Prepared:
-    """Build what is not in the cache: minutes the first time, and no host is needed for it."""
-    with progress.step("Kubernetes' programs"):
-        programs = ensure_programs(bed.places, progress)
-    with progress.step("images"):
-        ours = project_images(bed.places, progress)
-        return Prepared(programs, (pause_image(bed.places, programs), busybox_image(bed.places), *ours))
-
-
 def up(bed: Bed, progress: Progress) -> None:
-    """Make it right: every daemon runs, every image is there, every node is Ready."""
+    """Make it right: every daemon runs, every node is Ready, every image is there."""
     if bed.plan.options.kube is Source.EXISTING:
         kube_existing.adopt(bed.places, progress)
         return
-    prepared = prepare(bed, progress)
+    programs = ensure_programs(bed.places, progress)
     pki = _pki(bed)
-    machine = _machine(bed, prepared.programs)
+    machine = _machine(bed, programs)
     control_host = bed.host(control_plane_host(bed.plan).name)
     nodes = [bed.host(spec.name) for spec in bed.plan.of_role(Role.NODE)]
-    with progress.step("Kubernetes' daemons"), ThreadPoolExecutor(max_workers=1 + len(nodes)) as pool:
-        setup = control_plane(bed.plan, machine, pki)
-        control = pool.submit(start_control_plane, control_host, setup, machine.programs)
-        setups = [node(bed.plan, host.spec, machine, pki) for host in nodes]
-        starts = [
-            pool.submit(start_node, host, setup, prepared.images)
-            for host, setup in zip(nodes, setups, strict=True)
-        ]
-        control.result()
-        started = {host.name: start.result() for host, start in zip(nodes, starts, strict=True)}
-    _leave_access(bed, prepared.programs, pki)
-    with progress.step("Kubernetes' nodes"):
-        wait_for_nodes(control_host, machine.programs, started)
+    with ThreadPoolExecutor(max_workers=2 + len(nodes)) as pool:
+        # Beside the rest and asked for last: code that does not compile must not keep the cluster down.
+        ours = pool.submit(project_images, bed.places, progress)
+        with progress.step("Kubernetes' daemons"):
+            setup = control_plane(bed.plan, machine, pki)
+            control = pool.submit(start_control_plane, control_host, setup, machine.programs)
+            needed = (pause_image(bed.places, programs), busybox_image(bed.places))
+            setups = [node(bed.plan, host.spec, machine, pki) for host in nodes]
+            starts = [pool.submit(start_node, *each, needed) for each in zip(nodes, setups, strict=True)]
+            control.result()
+            started = {host.name: start.result() for host, start in zip(nodes, starts, strict=True)}
+        _leave_access(bed, programs, pki)
+        with progress.step("Kubernetes' nodes"):
+            wait_for_nodes(control_host, machine.programs, started)
+        with progress.step("the project's images"):
+            images = ours.result()
+            list(pool.map(lambda host: import_missing(host, images), nodes))
 
 
 def status(bed: Bed) -> list[PartStatus]:
