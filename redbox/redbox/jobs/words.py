@@ -55,10 +55,10 @@ def explain(record: Record) -> str | None:
     """One sentence about the record as it is now, or None where its state says it all."""
     if record.phase is Phase.SUCCEEDED:
         return None
-    if record.phase is Phase.FAILED or record.ending_since is not None:
-        return _failure(record)
     if record.phase is Phase.CANCELLED:
         return _cancellation(record)
+    if record.phase is Phase.FAILED or record.ending_since is not None:
+        return _failure(record)
     if record.unproven:
         return (
             "It is held by red-box until it is certain that an earlier submit of it, which was never "

@@ -81,7 +81,9 @@ class Manner:
 
     arrives_s: float | None = 0.0
     ends_s: float | None = 0.0
-    answer: SubmitOutcome | None = None  # None: what the controller says, or Unknown where sbatch heard nothing
+    answer: SubmitOutcome | None = (
+        None  # None: what the controller says, or Unknown where sbatch heard nothing
+    )
 
 
 PROMPT = Manner()
@@ -130,7 +132,9 @@ class SimulatedSlurm:
     processes: list[Sbatch] = field(default_factory=list)
     acts: list[tuple[Act, str]] = field(default_factory=list)
     polls: list[float] = field(default_factory=list)
-    ever: list[Observation] = field(default_factory=list)  # every job that was ever taken, for the tests to count
+    ever: list[Observation] = field(
+        default_factory=list
+    )  # every job that was ever taken, for the tests to count
     touched_strangers: list[Handle] = field(default_factory=list)
     next_id: int = 1
     refuse_acts: str = ""
@@ -141,7 +145,12 @@ class SimulatedSlurm:
         """Let everything arrive that is due, and let the controller forget what ended long ago."""
         for sbatch in self.processes:
             due = sbatch.manner.arrives_s
-            if not sbatch.arrived and due is not None and self.clock.elapsed >= sbatch.began + due and not self.down:
+            if (
+                not sbatch.arrived
+                and due is not None
+                and self.clock.elapsed >= sbatch.began + due
+                and not self.down
+            ):
                 sbatch.arrived = True
                 sbatch.job_id = self.take(sbatch.user, sbatch.submission)
         for job in list(self.jobs.values()):
@@ -170,7 +179,9 @@ class SimulatedSlurm:
         self.put(job)
         return job.job_id
 
-    def add_foreign(self, uid: int, mark: str = "", job_id: str | None = None, **facts: object) -> Observation:
+    def add_foreign(
+        self, uid: int, mark: str = "", job_id: str | None = None, **facts: object
+    ) -> Observation:
         """A job that red-box has nothing to do with."""
         job = Observation(
             job_id=job_id or self._free_id(),
@@ -198,9 +209,15 @@ class SimulatedSlurm:
         self.rows.append((self.clock.elapsed + self.rows_late_s, replace(job, live=False)))
 
     def start(self, job_id: str) -> None:
-        self.put(replace(self.jobs[job_id], state="RUNNING", reason="None", started_at=self.clock.now(), nodes="n1"))
+        self.put(
+            replace(
+                self.jobs[job_id], state="RUNNING", reason="None", started_at=self.clock.now(), nodes="n1"
+            )
+        )
 
-    def end(self, job_id: str, state: str = "COMPLETED", code: int | None = 0, signal: int | None = None) -> None:
+    def end(
+        self, job_id: str, state: str = "COMPLETED", code: int | None = 0, signal: int | None = None
+    ) -> None:
         job = self.jobs[job_id]
         self.put(replace(job, state=state, exit_code=code, signal=signal, ended_at=self.clock.now()))
 
@@ -302,7 +319,9 @@ class SimulatedSlurm:
 
     async def cluster(self) -> Cluster:
         self._reachable()
-        return Cluster(name="hpc1", workload_manager="simulated", version="1", redbox_version="1", accounting=True)
+        return Cluster(
+            name="hpc1", workload_manager="simulated", version="1", redbox_version="1", accounting=True
+        )
 
     async def partitions(self) -> tuple[Partition, ...]:
         self._reachable()

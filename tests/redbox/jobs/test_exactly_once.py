@@ -20,7 +20,17 @@ from tests.redbox.jobs.simulated import ENDED, HANGS, NEVER_ARRIVES, PROMPT, REF
 from tests.redbox.jobs.world import World, caller, request
 
 KEYS = ["one", "two", "three"]
-MANNERS = [PROMPT, REFUSED, UNAVAILABLE, NEVER_ARRIVES, HANGS, late(5.0, 6.0), late(30.0), late(90.0), late(400.0)]
+MANNERS = [
+    PROMPT,
+    REFUSED,
+    UNAVAILABLE,
+    NEVER_ARRIVES,
+    HANGS,
+    late(5.0, 6.0),
+    late(30.0),
+    late(90.0),
+    late(400.0),
+]
 EXPECTED = (Later, Conflict, NoSuchJob, RefusedBySlurm)
 
 
@@ -66,7 +76,12 @@ class ExactlyOnce(RuleBasedStateMachine):
 
     # ---------------------------------------------------------------------------------------- the server's fate
 
-    @rule(key=st.sampled_from(KEYS), steps=st.integers(0, 40), loses=st.booleans(), manner=st.sampled_from(MANNERS))
+    @rule(
+        key=st.sampled_from(KEYS),
+        steps=st.integers(0, 40),
+        loses=st.booleans(),
+        manner=st.sampled_from(MANNERS),
+    )
     def crash_under_a_put(self, key: str, steps: int, loses: bool, manner: Any) -> None:
         if not self.world.slurm.manners:
             self.world.slurm.manners.append(manner)
@@ -211,6 +226,9 @@ class ExactlyOnce(RuleBasedStateMachine):
 
 
 ExactlyOnce.TestCase.settings = settings(
-    max_examples=int(os.environ.get("EXACTLY_ONCE_EXAMPLES", "60")), stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=int(os.environ.get("EXACTLY_ONCE_EXAMPLES", "60")),
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
 )
 TestExactlyOnce = ExactlyOnce.TestCase

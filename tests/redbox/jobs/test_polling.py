@@ -35,7 +35,9 @@ def test_a_job_is_followed_from_pending_to_its_end(world: World) -> None:
     assert (job.phase, job.exit_code, job.message) == (Phase.FAILED, 3, "It exited with code 3.")
 
 
-def test_a_live_job_is_looked_for_every_second_or_so_and_nothing_is_asked_when_nothing_is_live(world: World) -> None:
+def test_a_live_job_is_looked_for_every_second_or_so_and_nothing_is_asked_when_nothing_is_live(
+    world: World,
+) -> None:
     world.advance(600)
     assert world.slurm.polls == []
     submitted(world)
@@ -204,7 +206,9 @@ def test_a_requeued_job_is_the_next_run_of_the_same_job(world: World) -> None:
     assert (current(world).phase, current(world).run) == (Phase.PENDING, 2)
 
 
-def test_a_final_job_that_lives_again_is_followed_and_one_being_deleted_is_cancelled_again(world: World) -> None:
+def test_a_final_job_that_lives_again_is_followed_and_one_being_deleted_is_cancelled_again(
+    world: World,
+) -> None:
     submitted(world)
     world.run(world.jobs.delete(caller(), KEY))
     world.advance(5)
@@ -247,7 +251,9 @@ def test_a_cancel_that_slurm_refuses_is_said_in_its_words(world: World) -> None:
         (0.01, True, 9, 10.0),
     ],
 )
-def test_the_interval_follows_what_a_call_costs(took_s: float, accounting: bool, faults: int, expected: float) -> None:
+def test_the_interval_follows_what_a_call_costs(
+    took_s: float, accounting: bool, faults: int, expected: float
+) -> None:
     settings = JobsSettings(min_job_age_s=12.0)
     assert interval(settings, took_s, accounting=accounting, faults=faults) == pytest.approx(expected)
 

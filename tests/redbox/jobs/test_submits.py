@@ -30,7 +30,9 @@ def test_two_puts_at_once_share_one_submit(world: World) -> None:
     assert len(world.slurm.ever) == 1
 
 
-def test_another_body_under_the_same_key_is_a_conflict_even_while_the_first_is_under_way(world: World) -> None:
+def test_another_body_under_the_same_key_is_a_conflict_even_while_the_first_is_under_way(
+    world: World,
+) -> None:
     first = world.begin(world.jobs.put(caller(), KEY, 1, request()))
     second = world.begin(world.jobs.put(caller(), KEY, 1, request(script="#!/bin/sh\nfalse\n")))
     world.settle()
@@ -40,7 +42,9 @@ def test_another_body_under_the_same_key_is_a_conflict_even_while_the_first_is_u
         put(world, script="#!/bin/sh\nfalse\n")
 
 
-def test_an_equal_digest_with_another_body_is_the_same_job_and_says_that_the_body_changed(world: World) -> None:
+def test_an_equal_digest_with_another_body_is_the_same_job_and_says_that_the_body_changed(
+    world: World,
+) -> None:
     put(world, spec_digest="d1", env={"TOKEN": "old"})
     job, created = world.run(
         world.jobs.put(caller(), KEY, 1, request(spec_digest="d1", env={"TOKEN": "new"}))
@@ -76,7 +80,9 @@ def test_slurms_refusal_is_given_in_its_words_and_the_key_stays_free(world: Worl
     assert put(world)[1]
 
 
-def test_a_slurm_that_cannot_be_asked_is_a_reason_to_come_again_and_nothing_is_left_behind(world: World) -> None:
+def test_a_slurm_that_cannot_be_asked_is_a_reason_to_come_again_and_nothing_is_left_behind(
+    world: World,
+) -> None:
     world.slurm.manners.append(UNAVAILABLE)
     with pytest.raises(Busy):
         put(world)
@@ -97,7 +103,9 @@ def test_a_deadline_only_detaches_the_caller(world: World) -> None:
 
 
 @pytest.mark.parametrize("delay", [30.0, 90.0, 400.0])
-def test_a_submit_that_arrives_long_after_its_sbatch_gave_up_never_makes_two_jobs(world: World, delay: float) -> None:
+def test_a_submit_that_arrives_long_after_its_sbatch_gave_up_never_makes_two_jobs(
+    world: World, delay: float
+) -> None:
     world.slurm.manners.append(late(delay))
     for _ in range(40):
         try:
@@ -114,7 +122,9 @@ def test_a_submit_that_arrives_long_after_its_sbatch_gave_up_never_makes_two_job
     assert len(world.slurm.ever) == (1 if delay < 60 else 2)
 
 
-def test_a_doubtful_submit_is_tried_again_only_for_a_live_put_held_and_released_when_alone(world: World) -> None:
+def test_a_doubtful_submit_is_tried_again_only_for_a_live_put_held_and_released_when_alone(
+    world: World,
+) -> None:
     world.slurm.manners.append(NEVER_ARRIVES)
     with pytest.raises(Busy):
         put(world)

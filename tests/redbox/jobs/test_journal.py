@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from redbox.domain import JobKey, Owner, UnixUser
+from redbox.jobs.database import SCHEMA, Batch, Database
+from redbox.jobs.errors import (
+    JobsError,
+    JournalFull,
+    JournalInUse,
+    JournalMisplaced,
+    JournalUnreadable,
+    Tombstoned,
+)
+from redbox.jobs.filesystems import file_system_type, is_network
+from redbox.jobs.journal import FILE_NAME, Journal
+from redbox.jobs.records import Record, Seen, Stage, Tombstone
+from redbox.workload import TaskObservation
+from redbox_api.models import Phase
+from tests.redbox.jobs.world import World, caller, request
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
+OWNER = Owner("kube", "physics", "default", "uid-1")
+RECORD = Record(
+    key=JobKey(OWNER, "key", 2),
+    user=UnixUser("alice", 2001),
+    mark="rb1.key",
+    body_id="body",
+    spec_digest="d1",
+    created_at=NOW,
+    doubt_since=NOW,
+    stage=Stage.BOUND,
+    job_id="17",
+    phase=Phase.FAILED,
+    warnings=("one", "two"),
+    seen=Seen(state="FAILED", exit_code=3, ended_at=NOW, tasks=(TaskObservation(1, "17_1", "FAILED", 3, 0),)),
+    final_at=NOW,
+    revision=4,
+)
+
+
+def test_what_was_committed_is_there_after_the_file_is_opened_again(tmp_path: Path) -> None:
+    database = Database(tmp_path / "journal.db")
+    stone = Tombstone(OWNER, "other", 0, NOW)
+    database.commit([Batch(save=(RECORD,), bury=(stone,), facts=(("a", "b"),))])
+    database.close()
+    contents = Database(tmp_path / "journal.db").load()
+    assert contents.records == (RECORD,)
+    assert contents.tombstones == (stone,)
+    assert contents.facts["a"] == "b"
+
+
+def test_what_was_forgotten_is_gone(tmp_path: Path) -> None:
+    database = Database(tmp_path / "journal.db")
+    stone = Tombstone(OWNER, "other", 0, NOW)
+    database.commit([Batch(save=(RECORD,), bury=(stone,))])
+    database.commit([Batch(forget=(RECORD.key,), unbury=(stone,))])
+    assert database.load().records == database.load().tombstones == ()
+
+
+def test_the_epoch_belongs_to_the_journal(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    first = Database(tmp_path / "journal.db").load().facts["epoch"]
+    assert Database(tmp_path / "journal.db").load().facts["epoch"] == first
+    assert Database(tmp_path / "other" / "journal.db").load().facts["epoch"] != first
+
+
+def test_commits_are_on_the_disk_before_they_are_answered(tmp_path: Path) -> None:
+    database = Database(tmp_path / "journal.db")
+    settings = {
+        name: database._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")
+    }
+    assert settings == {"journal_mode": "wal", "synchronous": 2}  # 2 is FULL
+
+
+def test_nobody_else_can_read_a_journal(tmp_path: Path) -> None:
+    os.umask(0o022)
+    Database(tmp_path / "journal.db").commit([Batch(save=(RECORD,))])
+    assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
+
+
+def test_a_second_red_box_is_refused_by_name(tmp_path: Path) -> None:
+    first = Journal(tmp_path)
+    with pytest.raises(JournalInUse, match=f"process {os.getpid()}.*serves one server"):
+        Journal(tmp_path)
+    first.close()
+    Journal(tmp_path).close()
+
+
+def test_a_journal_of_a_newer_release_is_refused_and_its_lock_given_back(tmp_path: Path) -> None:
+    Journal(tmp_path).close()
+    db = sqlite3.connect(tmp_path / FILE_NAME)
+    db.execute(f"PRAGMA user_version = {len(SCHEMA) + 1}")
+    db.close()
+    for _ in range(2):
+        with pytest.raises(JournalUnreadable, match="newer red-box"):
+            Journal(tmp_path)
+
+
+def test_a_damaged_journal_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_bytes(b"no database at all" * 1000)
+    with pytest.raises(JournalUnreadable, match="redbox recover"):
+        Journal(tmp_path)
+
+
+def test_a_missing_directory_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(JournalMisplaced, match="does not exist: make it"):
+        Journal(tmp_path / "nowhere")
+
+
+MOUNTS = """\
+22 1 8:1 / / rw - ext4 /dev/sda1 rw
+30 22 0:40 / /home rw - nfs4 server:/home rw
+31 30 8:2 / /home/local rw - xfs /dev/sdb1 rw
+32 22 0:41 / /scratch\\040space rw shared:1 - lustre lnet rw
+33 22 0:42 / /fuse rw - fuse.sshfs sshfs rw
+34 22 8:3 / /usb rw - fuseblk /dev/sdc rw
+35 22 0:43 / /twice rw - ext4 /dev/sdd rw
+36 35 0:44 / /twice rw - nfs server:/x rw
+"""
+
+
+@pytest.mark.parametrize(
+    "path, kind, network",
+    [
+        ("/var/lib/redbox", "ext4", False),
+        ("/home/alice", "nfs4", True),
+        ("/homely", "ext4", False),
+        ("/home/local/redbox", "xfs", False),
+        ("/scratch space/x", "lustre", True),
+        ("/fuse", "fuse.sshfs", True),
+        ("/usb/redbox", "fuseblk", False),
+        ("/twice/x", "nfs", True),
+    ],
+)
+def test_the_mount_that_a_path_is_on_decides(path: str, kind: str, network: bool) -> None:
+    assert file_system_type(path, MOUNTS) == kind
+    assert is_network(kind) is network
+
+
+def test_a_journal_on_a_network_file_system_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("redbox.jobs.filesystems.file_system_type", lambda _path, _mounts: "nfs4")
+    with pytest.raises(JournalMisplaced, match=r"network file system \(nfs4\)"):
+        Journal(tmp_path)
+
+
+def fill(world: World) -> None:
+    """No page more: SQLite answers as it does on a full disk."""
+    world.journal._database._db.execute("PRAGMA max_page_count = 1")
+
+
+def test_a_full_disk_refuses_new_submits_and_goes_on_serving_and_heals(world: World) -> None:
+    script = "#!/bin/sh\n"
+    world.run(world.jobs.put(caller(), "first", 1, request(script)))
+    fill(world)
+    refusals = []
+    for number in range(60):
+        task = world.begin(world.jobs.put(caller(), f"k{number}", 1, request(script, name="n" * 120)))
+        world.settle()
+        refusals.append(task.exception())
+    full = [error for error in refusals if error is not None]
+    assert full
+    assert all(isinstance(error, JournalFull) and error.retry for error in full)
+    assert len(world.slurm.ever) == 61 - len(full)
+    assert world.run(world.jobs.get(caller(), "first")).job_id == "1"
+    world.journal._database._db.execute("PRAGMA max_page_count = 1073741823")
+    assert world.run(world.jobs.put(caller(), "k59", 1, request(script, name="n" * 120)))[1]
+
+
+def test_what_cannot_be_written_takes_nothing_else_with_it(world: World) -> None:
+    odd = caller(namespace="\ud800")
+    tasks = [
+        world.begin(world.jobs.put(who, "key", 1, request()))
+        for who in (caller(), odd, caller(namespace="chemistry"))
+    ]
+    world.settle()
+    outcomes = [task.exception() for task in tasks]
+    assert outcomes[0] is None
+    assert isinstance(outcomes[1], JobsError)
+    assert outcomes[2] is None
+
+
+def test_old_final_jobs_and_old_tombstones_are_swept_and_living_ones_stay(world: World) -> None:
+    world.run(world.jobs.put(caller(), "ended", 1, request()))
+    world.run(world.jobs.put(caller(), "living", 1, request()))
+    world.begin(world.jobs.delete(caller(), "never"))
+    world.settle()
+    world.slurm.end("1")
+    world.advance(400)
+    world.clock.advance_to(world.clock.elapsed + 32 * 86400.0)
+    world.advance(1300)
+    assert [record.key.key for record in world.jobs] == ["living"]
+    world.restart()
+    assert [record.key.key for record in world.jobs] == ["living"]
+    assert world.run(world.jobs.put(caller(), "never", 1, request()))[1]
+
+
+def test_a_tombstone_outlives_a_restart_and_a_swept_journal_tells_old_watchers_to_begin_anew(
+    world: World,
+) -> None:
+    with pytest.raises(JobsError):
+        world.run(world.jobs.delete(caller(), "never"))
+    world.restart()
+    with pytest.raises(Tombstoned):
+        world.run(world.jobs.put(caller(), "never", 1, request()))

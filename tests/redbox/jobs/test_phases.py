@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redbox.domain import JobKey, Owner, UnixUser
+from redbox.jobs.absences import Evidence, absent
+from redbox.jobs.hostlists import expand
+from redbox.jobs.phases import count_tasks, observed, phase_of
+from redbox.jobs.records import Record, Stage
+from redbox.jobs.rows import from_text, to_text
+from redbox.jobs.settings import JobsSettings
+from redbox.workload import Observation, TaskObservation
+from redbox_api.models import Phase
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+RECORD = Record(
+    key=JobKey(Owner("kube", "ns", "default", "u"), "key"),
+    user=UnixUser("alice", 2001),
+    mark="rb1.x",
+    body_id="b",
+    created_at=NOW,
+    doubt_since=NOW,
+    stage=Stage.BOUND,
+    job_id="7",
+    bound_at=NOW,
+    phase=Phase.PENDING,
+)
+
+
+def seen(state: str, *, live: bool = True, **facts: Any) -> Observation:
+    return Observation(job_id="7", uid=2001, mark="rb1.x", state=state, live=live, **facts)
+
+
+def after(*observations: Observation, seconds: float = 0.0, record: Record = RECORD) -> Record:
+    for number, observation in enumerate(observations):
+        now = NOW + timedelta(seconds=seconds * number)
+        record = observed(record, observation, now, final_after_s=30.0)
+    return record
+
+
+@pytest.mark.parametrize(
+    "state, phase",
+    [
+        *(
+            (state, Phase.PENDING)
+            for state in ("PENDING", "CONFIGURING", "REQUEUED", "REVOKED", "POWER_UP_NODE")
+        ),
+        *(
+            (state, Phase.RUNNING)
+            for state in ("RUNNING", "COMPLETING", "SIGNALING", "STAGE_OUT", "RESIZING")
+        ),
+        *((state, Phase.SUSPENDED) for state in ("SUSPENDED", "STOPPED", "SPECIAL_EXIT", "REQUEUE_HOLD")),
+        ("COMPLETED", Phase.SUCCEEDED),
+        ("CANCELLED", Phase.CANCELLED),
+        *((state, Phase.FAILED) for state in ("FAILED", "TIMEOUT", "OUT_OF_MEMORY", "DEADLINE")),
+    ],
+)
+def test_each_of_slurms_states_has_its_phase_at_once(state: str, phase: Phase) -> None:
+    assert after(seen(state)).phase is phase
+
+
+@pytest.mark.parametrize("state", ["NODE_FAIL", "PREEMPTED", "BOOT_FAIL"])
+def test_a_state_that_slurm_may_take_back_is_final_only_when_it_can_not(state: str) -> None:
+    assert not after(seen("RUNNING"), seen(state)).final
+    assert after(seen("RUNNING"), seen(state, requeue=False)).final
+    assert after(seen("RUNNING"), seen(state, live=False)).final
+    assert not after(seen(state), seen(state), seconds=29).final
+    assert after(seen(state), seen(state), seconds=30).final
+    assert after(
+        seen(state), seen("PENDING", restarts=1), seen(state), seconds=29
+    ).ending_since == NOW + timedelta(seconds=58)
+
+
+def test_a_state_that_nobody_knows_changes_nothing() -> None:
+    record = after(seen("RUNNING"), seen("DANCING"))
+    assert (record.phase, record.seen.state) == (Phase.RUNNING, "DANCING")
+    assert phase_of("DANCING") is None
+
+
+def test_a_job_that_lives_again_is_the_next_run_and_says_nothing_of_its_last_end() -> None:
+    record = after(seen("RUNNING", nodes="n1"), seen("FAILED", exit_code=9), seen("PENDING", restarts=1))
+    assert (record.phase, record.run, record.final_at, record.seen.exit_code) == (
+        Phase.PENDING,
+        2,
+        None,
+        None,
+    )
+    assert record.seen.nodes == ""
+
+
+def test_a_job_that_was_thought_lost_and_is_seen_again_is_the_same_run() -> None:
+    gone = replace(RECORD, phase=Phase.LOST, final_at=NOW)
+    record = after(seen("RUNNING"), record=gone)
+    assert (record.phase, record.run) == (Phase.RUNNING, 1)
+
+
+@pytest.mark.parametrize(
+    "facts, words",
+    [
+        (
+            {"state": "FAILED", "exit_code": 0, "signal": 53, "stdout": "/x/o"},
+            "cannot enter the working directory or write the output file (/x/o)",
+        ),
+        ({"state": "FAILED", "exit_code": 53}, "exited with code 53"),
+        ({"state": "FAILED", "exit_code": 127}, "not found (exit code 127"),
+        ({"state": "FAILED", "exit_code": 0, "signal": 9}, "SIGKILL (9)"),
+        ({"state": "FAILED", "exit_code": 0, "signal": 15}, "SIGTERM (15)"),
+        ({"state": "TIMEOUT"}, "longer than its time limit"),
+        ({"state": "OUT_OF_MEMORY", "exit_code": 0, "signal": 125}, "more memory"),
+        ({"state": "NODE_FAIL", "nodes": "n2", "requeue": False}, "A node that it ran on failed (n2)"),
+        ({"state": "CANCELLED", "cancelled_by": 0}, "by an administrator"),
+        ({"state": "CANCELLED", "cancelled_by": 2001}, "by alice"),
+        ({"state": "CANCELLED", "cancelled_by": 2002}, "uid 2002"),
+        (
+            {"state": "PENDING", "reason": "PartitionTimeLimit", "partition": "debug"},
+            "wait for ever: it asks for more time than partition debug",
+        ),
+        ({"state": "PENDING", "reason": "(ReqNodeNotAvail, UnavailableNodes:n1)"}, "UnavailableNodes:n1"),
+        (
+            {"state": "PENDING", "reason": "AssocGrpCpuLimit", "account": "physics"},
+            "limit of account physics",
+        ),
+        ({"state": "PENDING", "reason": "QOSMaxJobsPerUserLimit", "qos": "short"}, "limit of QOS short"),
+        ({"state": "PENDING", "reason": "SomethingNew"}, "Slurm says: SomethingNew"),
+        ({"state": "REQUEUE_HOLD", "reason": "JobHeldUser"}, "held by its user"),
+    ],
+)
+def test_why_is_said_in_words(facts: dict[str, Any], words: str) -> None:
+    assert words in (after(seen(**facts)).message or "")
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "COMPLETED"])
+def test_where_the_state_says_it_all_nothing_is_added(state: str) -> None:
+    assert after(seen(state)).message is None
+
+
+def tasks(*states: str) -> tuple[TaskObservation, ...]:
+    return tuple(TaskObservation(index, f"7_{index}", state) for index, state in enumerate(states))
+
+
+def test_an_array_is_counted_by_its_tasks_and_what_is_not_split_off_waits() -> None:
+    record = after(
+        seen("RUNNING", array_size=10, pending_tasks=7, tasks=tasks("RUNNING", "COMPLETED", "FAILED"))
+    )
+    counts = count_tasks(record.seen)
+    assert (counts.total, counts.pending, counts.running, counts.succeeded, counts.failed) == (10, 7, 1, 1, 1)
+    assert record.phase is Phase.RUNNING
+
+
+def test_tasks_that_the_queue_has_forgotten_keep_their_last_state() -> None:
+    first = seen("RUNNING", array_size=2, tasks=tasks("FAILED", "RUNNING"))
+    second = seen("RUNNING", array_size=2, tasks=tasks("FAILED", "COMPLETED")[1:])
+    record = after(first, second)
+    assert [task.state for task in record.seen.tasks] == ["FAILED", "COMPLETED"]
+    assert (record.phase, record.message) == (Phase.FAILED, "Not all tasks of the array succeeded.")
+
+
+@pytest.mark.parametrize(
+    "waited, row, accounting, phase",
+    [
+        (0, None, True, Phase.PENDING),
+        (599, None, True, Phase.PENDING),
+        (600, None, True, Phase.LOST),
+        (599, seen("RUNNING", live=False), True, Phase.PENDING),
+        (600, seen("RUNNING", live=False), True, Phase.LOST),
+        (0, seen("COMPLETED", live=False), True, Phase.SUCCEEDED),
+        (0, seen("NODE_FAIL", live=False), True, Phase.FAILED),
+        (0, None, False, Phase.PENDING),
+        (2, None, False, Phase.LOST),
+    ],
+)
+def test_absence_becomes_loss_only_slowly(
+    waited: float, row: Observation | None, accounting: bool, phase: Phase
+) -> None:
+    record = replace(RECORD, absent_since=NOW)
+    evidence = Evidence(row, accounting, stranger=False)
+    assert absent(record, evidence, NOW + timedelta(seconds=waited), JobsSettings()).phase is phase
+
+
+STATES = st.sampled_from(
+    ["PENDING", "RUNNING", "COMPLETING", "COMPLETED", "FAILED", "NODE_FAIL", "REQUEUED", "ODD"]
+)
+
+
+@given(st.lists(st.tuples(STATES, st.integers(0, 3), st.booleans()), max_size=12))
+def test_whatever_is_seen_a_record_is_consistent_and_survives_the_journal(
+    looks: list[tuple[str, int, bool]],
+) -> None:
+    record = RECORD
+    for number, (state, restarts, live) in enumerate(looks):
+        before = record
+        record = after(seen(state, restarts=restarts, live=live), record=record)
+        assert record.run >= before.run
+        assert record.final == (record.final_at is not None)
+        assert record.in_queue == live
+        assert from_text(record.key, number, to_text(record)) == replace(record, revision=number)
+
+
+@pytest.mark.parametrize(
+    "text, names",
+    [
+        ("", []),
+        ("n1", ["n1"]),
+        ("n[1-3,7],gpu01", ["n1", "n2", "n3", "n7", "gpu01"]),
+        ("n[08-11]", ["n08", "n09", "n10", "n11"]),
+        ("r[1-2]n[1-2]x", ["r1n1x", "r1n2x", "r2n1x", "r2n2x"]),
+        ("n[1-", ["n[1-"]),
+        ("n[a-b]", ["n[a-b]"]),
+        ("n[1-99999999]", ["n[1-99999999]"]),
+        ("(null)", ["(null)"]),
+    ],
+)
+def test_a_host_list_is_names_and_what_is_none_is_kept(text: str, names: list[str]) -> None:
+    assert expand(text) == names
+
+
+@given(st.text(alphabet="n[]-,0123456789x", max_size=40))
+def test_no_text_makes_a_host_list_fail_or_grow_without_bound(text: str) -> None:
+    assert len(expand(text)) <= 20_000
