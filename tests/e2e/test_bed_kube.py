@@ -180,6 +180,7 @@ def test_a_pod_reaches_login_under_its_own_address(bed: Bed, namespace: Namespac
         pytest.skip("this bed has no Slurm of its own")
     login = bed.host(bed.plan.clusters[0].login)
     namespace.pod("caller", ["nc", login.spec.address, "22"], container={"stdin": True})
+    namespace.wait_until_ready("caller")
     eventually(lambda: namespace.run("logs", "caller").startswith("SSH-2.0-"), "a banner of sshd")
     address = namespace.get("pod", "caller")["status"]["podIP"]
     assert f" {address}:" in login.run("ss", "-Htn", "state", "established", "( sport = :22 )").stdout
