@@ -202,6 +202,25 @@ async def test_nobody_is_refused_while_the_keys_are_not_known() -> None:
     assert fault.value.retry_after_s == 10
 
 
+async def test_a_new_key_is_a_503_and_not_a_401_while_the_keys_cannot_be_fetched() -> None:
+    clock, source = StoppedClock(), Documents(jwks(a=rsa_key()))
+    prod = TokenVerifier([cluster("prod", source, clock)], clock)
+    await prod.verify(token())
+    source.problem = NoAnswer("connection refused")
+    clock.pass_s(10)
+    with pytest.raises(CannotTell):
+        await prod.verify(token(ec_key(), "b"))
+
+
+async def test_a_token_of_another_algorithm_has_no_keys_fetched_for_it() -> None:
+    clock, source = StoppedClock(), Documents(jwks(a=rsa_key()))
+    prod = TokenVerifier([cluster("prod", source, clock)], clock)
+    with pytest.raises(Unauthenticated, match="accepted are RS256 and ES256") as refusal:
+        await prod.verify(forged({"alg": "HS256", "kid": "unknown"}, claims(), b"secret"))
+    assert refusal.value.fault is Fault.ALGORITHM
+    assert source.fetched == 0
+
+
 async def test_a_cluster_out_of_reach_does_not_hold_up_tokens_of_another() -> None:
     clock = StoppedClock()
     away = cluster("away", Documents(b"", problem=NoAnswer("no route to host")), clock)
