@@ -71,7 +71,7 @@ def refuse_network(directory: Path) -> None:
     if is_network(kind):
         raise JournalMisplaced(
             f"The journal's directory {directory} is on a network file system ({kind}), which does not keep "
-            "what a journal promises. Set jobs.journal to a directory on a local disk, such as /var/lib/redbox."
+            "what a journal promises. Set jobs.journal to a directory on a local disk (/var/lib/redbox)."
         )
 
 

@@ -1,9 +1,8 @@
 """A workload manager in memory, for faults that a real Slurm does not make when asked to.
 
-It forgets jobs, gives ids out twice, takes submits minutes after they were sent, answers late or never, hides jobs,
-and writes its accounting late. It lives outside of any event loop: a server that dies takes nothing of it along, and
-an sbatch that was begun arrives whether or not anybody still waits for it. What it refuses to do is written down in
-`touched_strangers`: an act that hits a job whose mark or user is not the handle's.
+It forgets jobs, gives ids out twice, takes submits minutes after they were sent, answers late or never, hides
+jobs, and writes its accounting late. It lives outside of any event loop: a server that dies takes nothing of
+it along, and an sbatch that was begun arrives whether or not anybody still waits for it.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ class SimulatedClock:
 
 @dataclass(frozen=True)
 class Manner:
-    """How a submit goes: when it reaches the controller (None: never), and when its sbatch ends (None: never)."""
+    """How a submit goes: when it reaches the controller, and when its sbatch ends (None: never)."""
 
     arrives_s: float | None = 0.0
     ends_s: float | None = 0.0
@@ -135,11 +134,10 @@ class SimulatedSlurm:
     ever: list[Observation] = field(
         default_factory=list
     )  # every job that was ever taken, for the tests to count
-    touched_strangers: list[Handle] = field(default_factory=list)
     next_id: int = 1
     refuse_acts: str = ""
 
-    # ---------------------------------------------------------------------------------------- what happens to jobs
+    # -------------------------------------------------------------------------------- what happens to jobs
 
     def tick(self) -> None:
         """Let everything arrive that is due, and let the controller forget what ended long ago."""
@@ -281,7 +279,7 @@ class SimulatedSlurm:
             self.requeue(job.job_id)
         return ActOutcome(done=True, detail=signal or "")
 
-    async def poll(self, *, users: Collection[UnixUser] | None = None) -> Poll:
+    async def poll(self, *, users: Collection[UnixUser] | None = None) -> Poll:  # noqa: ARG002
         self.polls.append(self.clock.elapsed)
         if self.poll_hangs:
             await asyncio.get_running_loop().create_future()
@@ -295,10 +293,10 @@ class SimulatedSlurm:
         self.tick()
         return tuple(job for job in self.jobs.values() if job.job_id in job_ids)
 
-    async def history(self, job_ids: Collection[str], *, since: datetime) -> History:
+    async def history(self, job_ids: Collection[str], *, since: datetime) -> History:  # noqa: ARG002
         return self._history(lambda row: row.job_id in job_ids)
 
-    async def history_of(self, user: UnixUser, *, since: datetime) -> History:
+    async def history_of(self, user: UnixUser, *, since: datetime) -> History:  # noqa: ARG002
         return self._history(lambda row: row.uid == user.uid)
 
     def _history(self, wanted: object) -> History:
@@ -327,7 +325,7 @@ class SimulatedSlurm:
         self._reachable()
         return ()
 
-    async def associations(self, user: UnixUser) -> Mapping[str, tuple[str, ...]]:
+    async def associations(self, _user: UnixUser) -> Mapping[str, tuple[str, ...]]:
         return {"physics": ("normal",)}
 
     def _reachable(self) -> None:

@@ -38,8 +38,8 @@ class ExactlyOnce(RuleBasedStateMachine):
     """Callers, crashes, and a Slurm that does its worst."""
 
     @initialize(accounting=st.booleans())
-    def begin(self, accounting: bool) -> None:
-        # Memory, where there is some to write to: these are a hundred thousand commits, and none meets a power cut.
+    def begin(self, *, accounting: bool) -> None:
+        # In memory where that can be: these are a hundred thousand commits, and none meets a power cut.
         parent = "/dev/shm" if Path("/dev/shm").is_dir() else None
         self.directory = Path(tempfile.mkdtemp(dir=parent))
         self.world = World(self.directory)
@@ -74,7 +74,7 @@ class ExactlyOnce(RuleBasedStateMachine):
             error = task.exception()
             assert error is None or isinstance(error, EXPECTED), error
 
-    # ---------------------------------------------------------------------------------------- the server's fate
+    # -------------------------------------------------------------------------------- the server's fate
 
     @rule(
         key=st.sampled_from(KEYS),
@@ -82,21 +82,21 @@ class ExactlyOnce(RuleBasedStateMachine):
         loses=st.booleans(),
         manner=st.sampled_from(MANNERS),
     )
-    def crash_under_a_put(self, key: str, steps: int, loses: bool, manner: Any) -> None:
+    def crash_under_a_put(self, *, key: str, steps: int, loses: bool, manner: Any) -> None:
         if not self.world.slurm.manners:
             self.world.slurm.manners.append(manner)
         self.world.begin(self.world.jobs.put(caller(), key, 1, request("a")))
-        self._crash(steps, loses)
+        self._crash(steps=steps, loses=loses)
 
     @rule(steps=st.integers(0, 40), loses=st.booleans(), seconds=st.sampled_from([0.0, 1.3, 70.0]))
-    def crash(self, steps: int, loses: bool, seconds: float) -> None:
+    def crash(self, *, steps: int, loses: bool, seconds: float) -> None:
         waking = self.world.clock.next_waking()
         if waking is not None:
             self.world.clock.advance_to(waking)
-        self._crash(steps, loses)
+        self._crash(steps=steps, loses=loses)
         self.world.clock.advance_to(self.world.clock.elapsed + seconds)
 
-    def _crash(self, steps: int, loses: bool) -> None:
+    def _crash(self, *, steps: int, loses: bool) -> None:
         for _ in range(steps):
             self.world.step()
         self.world.journal.losing = loses
@@ -113,11 +113,11 @@ class ExactlyOnce(RuleBasedStateMachine):
     # ---------------------------------------------------------------------------------------- Slurm's fate
 
     @rule(what=st.sampled_from(["down", "accounting_down"]), on=st.booleans())
-    def outage(self, what: str, on: bool) -> None:
+    def outage(self, *, what: str, on: bool) -> None:
         setattr(self.world.slurm, what, on)
 
     @rule(on=st.booleans())
-    def hide(self, on: bool) -> None:
+    def hide(self, *, on: bool) -> None:
         self.world.slurm.hidden_uids = frozenset({2001}) if on else frozenset()
 
     def _ours(self) -> list[Observation]:
@@ -148,7 +148,7 @@ class ExactlyOnce(RuleBasedStateMachine):
 
     @precondition(lambda self: self._ours())
     @rule(data=st.data(), taken=st.booleans(), rows_too=st.booleans())
-    def controller_dies_young(self, data: st.DataObject, taken: bool, rows_too: bool) -> None:
+    def controller_dies_young(self, *, data: st.DataObject, taken: bool, rows_too: bool) -> None:
         """It forgets a job, and its id goes to a stranger."""
         job_id = data.draw(st.sampled_from([job.job_id for job in self._ours()]))
         self.world.slurm.forget(job_id, rows_too=rows_too)

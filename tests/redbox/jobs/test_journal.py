@@ -61,7 +61,7 @@ def test_what_was_forgotten_is_gone(tmp_path: Path) -> None:
     stone = Tombstone(OWNER, "other", 0, NOW)
     database.commit([Batch(save=(RECORD,), bury=(stone,))])
     database.commit([Batch(forget=(RECORD.key,), unbury=(stone,))])
-    assert database.load().records == database.load().tombstones == ()
+    assert (*database.load().records, *database.load().tombstones) == ()
 
 
 def test_the_epoch_belongs_to_the_journal(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ MOUNTS = """\
 
 
 @pytest.mark.parametrize(
-    "path, kind, network",
+    ("path", "kind", "network"),
     [
         ("/var/lib/redbox", "ext4", False),
         ("/home/alice", "nfs4", True),
@@ -139,7 +139,7 @@ MOUNTS = """\
         ("/twice/x", "nfs", True),
     ],
 )
-def test_the_mount_that_a_path_is_on_decides(path: str, kind: str, network: bool) -> None:
+def test_the_mount_that_a_path_is_on_decides(path: str, kind: str, *, network: bool) -> None:
     assert file_system_type(path, MOUNTS) == kind
     assert is_network(kind) is network
 

@@ -45,7 +45,7 @@ def after(*observations: Observation, seconds: float = 0.0, record: Record = REC
 
 
 @pytest.mark.parametrize(
-    "state, phase",
+    ("state", "phase"),
     [
         *(
             (state, Phase.PENDING)
@@ -101,7 +101,7 @@ def test_a_job_that_was_thought_lost_and_is_seen_again_is_the_same_run() -> None
 
 
 @pytest.mark.parametrize(
-    "facts, words",
+    ("facts", "words"),
     [
         (
             {"state": "FAILED", "exit_code": 0, "signal": 53, "stdout": "/x/o"},
@@ -162,7 +162,7 @@ def test_tasks_that_the_queue_has_forgotten_keep_their_last_state() -> None:
 
 
 @pytest.mark.parametrize(
-    "waited, row, accounting, phase",
+    ("waited", "row", "accounting", "phase"),
     [
         (0, None, True, Phase.PENDING),
         (599, None, True, Phase.PENDING),
@@ -176,7 +176,7 @@ def test_tasks_that_the_queue_has_forgotten_keep_their_last_state() -> None:
     ],
 )
 def test_absence_becomes_loss_only_slowly(
-    waited: float, row: Observation | None, accounting: bool, phase: Phase
+    waited: float, row: Observation | None, *, accounting: bool, phase: Phase
 ) -> None:
     record = replace(RECORD, absent_since=NOW)
     evidence = Evidence(row, accounting, stranger=False)
@@ -203,7 +203,7 @@ def test_whatever_is_seen_a_record_is_consistent_and_survives_the_journal(
 
 
 @pytest.mark.parametrize(
-    "text, names",
+    ("text", "names"),
     [
         ("", []),
         ("n1", ["n1"]),

@@ -239,7 +239,7 @@ def test_a_cancel_that_slurm_refuses_is_said_in_its_words(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    "took_s, accounting, faults, expected",
+    ("took_s", "accounting", "faults", "expected"),
     [
         (0.01, True, 0, 1.2),
         (0.1, True, 0, 2.0),
@@ -252,7 +252,7 @@ def test_a_cancel_that_slurm_refuses_is_said_in_its_words(world: World) -> None:
     ],
 )
 def test_the_interval_follows_what_a_call_costs(
-    took_s: float, accounting: bool, faults: int, expected: float
+    took_s: float, *, accounting: bool, faults: int, expected: float
 ) -> None:
     settings = JobsSettings(min_job_age_s=12.0)
     assert interval(settings, took_s, accounting=accounting, faults=faults) == pytest.approx(expected)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from redbox.domain import Caller, Limits, Owner, Role
@@ -23,7 +25,7 @@ KEY = "3f2b7c1e-0000-4000-8000-000000000001"
 HERS = Owner("kube", "physics", "default")
 
 
-def put(world: World, key: str = KEY, who: Caller | None = None, **facts: object) -> object:
+def put(world: World, key: str = KEY, who: Caller | None = None, **facts: Any) -> object:
     job, _ = world.run(world.jobs.put(who or caller(), key, 1, request(**facts)))
     world.advance(2)
     return job
@@ -107,9 +109,9 @@ def test_a_put_after_the_mapping_changed_is_a_conflict_not_another_job(world: Wo
 
 def test_limits_of_the_rule_are_refused_by_name(world: World) -> None:
     limited = caller(limits=Limits(accounts=frozenset({"physics"}), partitions=frozenset({"debug", "long"})))
-    with pytest.raises(Forbidden, match="account biology is not among.*physics"):
+    with pytest.raises(Forbidden, match=r"account biology is not among.*physics"):
         put(world, who=limited, account="biology")
-    with pytest.raises(Forbidden, match="partition debug,gpu is not among.*debug, long"):
+    with pytest.raises(Forbidden, match=r"partition debug,gpu is not among.*debug, long"):
         put(world, who=limited, partition="debug,gpu")
     put(world, who=limited, account="physics", partition="debug")
     assert world.slurm.processes[-1].submission.limits == limited.limits
@@ -180,7 +182,7 @@ def test_dependencies_by_key_are_jobs_of_the_same_owner(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    "state, kind, outcome",
+    ("state", "kind", "outcome"),
     [
         ("COMPLETED", "afterok", ()),
         ("COMPLETED", "afterany", ()),
@@ -191,15 +193,15 @@ def test_dependencies_by_key_are_jobs_of_the_same_owner(world: World) -> None:
     ],
 )
 def test_a_dependency_on_what_slurm_has_forgotten_is_decided_here(
-    world: World, state: str, kind: str, outcome: object
+    world: World, state: str, kind: Any, outcome: object
 ) -> None:
     put(world, "first")
     world.slurm.end("1", state)
     world.advance(2)
-    put(world, "soon", dependencies=[Dependency(type=kind, key="first")])  # type: ignore[arg-type]
+    put(world, "soon", dependencies=[Dependency(type=kind, key="first")])
     assert world.slurm.processes[-1].submission.dependencies == (f"{kind}:1",)
     world.advance(400)
-    dependencies = [Dependency(type=kind, key="first")]  # type: ignore[arg-type]
+    dependencies = [Dependency(type=kind, key="first")]
     if outcome is NotAcceptable:
         with pytest.raises(NotAcceptable, match="can never start"):
             put(world, "later", dependencies=dependencies)

@@ -1,17 +1,19 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from redbox.jobs.errors import Busy, Conflict, NoSuchJob, RefusedBySlurm, Tombstoned
 from redbox.workload import Act
-from redbox_api.models import Phase
+from redbox_api.models import Job, Phase
 from tests.redbox.jobs.simulated import HANGS, NEVER_ARRIVES, REFUSED, UNAVAILABLE, late
 from tests.redbox.jobs.world import BOB, World, caller, request
 
 KEY = "3f2b7c1e-0000-4000-8000-000000000001"
 
 
-def put(world: World, key: str = KEY, **facts: object) -> tuple[object, bool]:
+def put(world: World, key: str = KEY, **facts: Any) -> tuple[Job, bool]:
     return world.run(world.jobs.put(caller(), key, 1, request(**facts)))
 
 
@@ -132,8 +134,7 @@ def test_a_doubtful_submit_is_tried_again_only_for_a_live_put_held_and_released_
     assert world.slurm.ever == []
     with pytest.raises(NoSuchJob):
         world.run(world.jobs.get(caller(), KEY))
-    job, created = put(world)
-    assert created
+    assert put(world)[1]
     assert world.slurm.jobs["1"].reason == "JobHeldUser"
     world.advance(5)
     assert world.slurm.acts == [(Act.RELEASE, "1")]

@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from redbox.jobs.errors import Gone, JobsError, NotAcceptable
+from redbox.jobs.errors import Gone, NotAcceptable
+from redbox.jobs.journal import Journal
+from redbox.jobs.marks import Marks
 from redbox.jobs.pages import Filters, Page
+from redbox.jobs.service import Jobs
 from redbox_api.models import Phase, WatchEvent
-from tests.redbox.jobs.world import BOB, World, caller, operator, request
+from tests.redbox.jobs.simulated import SimulatedClock, SimulatedSlurm
+from tests.redbox.jobs.world import BOB, SECRET, World, caller, operator, request
 
 
 class Reader:
@@ -169,7 +173,7 @@ def test_a_list_is_filtered_by_phase_and_namespace(world: World) -> None:
     assert [job.key for job in others.items] == ["three"]
 
 
-def test_nobody_sees_a_state_that_is_not_on_the_disk(world: World, tmp_path: Path) -> None:
+def test_nobody_sees_a_state_that_is_not_on_the_disk(world: World) -> None:
     put(world, "one")
     world.advance(3)
     reader = Reader(world, world.jobs.watch(caller()))
@@ -187,12 +191,6 @@ def test_nobody_sees_a_state_that_is_not_on_the_disk(world: World, tmp_path: Pat
 
 async def test_ten_watchers_each_see_each_job(tmp_path: Path) -> None:
     """On the real event loop and clock."""
-    from redbox.jobs.journal import Journal
-    from redbox.jobs.marks import Marks
-    from redbox.jobs.service import Jobs
-    from tests.redbox.jobs.simulated import SimulatedClock, SimulatedSlurm
-    from tests.redbox.jobs.world import SECRET
-
     journal = Journal(tmp_path)
     async with Jobs(journal, SimulatedSlurm(SimulatedClock()), Marks(SECRET, "hpc1")) as jobs:
 

@@ -1,7 +1,7 @@
 """A red-box, its journal and a simulated Slurm that tests drive step by step, and may kill at any step.
 
-The event loop is run one iteration at a time. A crash abandons it where it stands: nothing is cancelled, no `finally`
-runs, as after a kill -9; the next server is a new `Jobs` on the same journal.
+The event loop is run one iteration at a time. A crash abandons it where it stands: nothing is cancelled, no
+`finally` runs, as after a kill -9; the next server is a new `Jobs` on the same journal.
 """
 
 from __future__ import annotations
@@ -26,15 +26,18 @@ T = TypeVar("T")
 SECRET = bytes(range(32))
 ALICE = UnixUser("alice", 2001)
 BOB = UnixUser("bob", 2002)
+SUBMIT = frozenset({Role.SUBMIT})
+NO_LIMITS = Limits()
 SCRIPT = "#!/bin/sh\ntrue\n"
 _ABANDONED: list[object] = []  # kept, so that no destructor of a dead server's tasks runs anything
 
 
-def caller(user: UnixUser = ALICE, namespace: str = "physics", uid: str = "uid-1", **facts: Any) -> Caller:
+def caller(
+    user: UnixUser = ALICE, namespace: str = "physics", uid: str = "uid-1", limits: Limits = NO_LIMITS
+) -> Caller:
     """A service account that may submit."""
     owner = Owner("kube", namespace, "default", uid)
-    facts = {"roles": frozenset({Role.SUBMIT}), "limits": Limits()} | facts
-    return Caller(f"system:serviceaccount:{namespace}:default", owner, user=user, **facts)
+    return Caller(f"system:serviceaccount:{namespace}:default", owner, SUBMIT, user, limits)
 
 
 def operator(cluster: str = "kube") -> Caller:
@@ -102,9 +105,12 @@ class World:
             self.marks,
             clock=self.clock,
             settings=self.settings,
-            audit=self.deeds.append,
+            audit=self.hear,
         )
         self.run(self.jobs.__aenter__())
+
+    def hear(self, deed: Deed) -> None:
+        self.deeds.append(deed)
 
     def crash(self) -> None:
         """kill -9: what was asked of the disk may still reach it, everything else ends here."""
@@ -161,7 +167,8 @@ class World:
         self.settle()
         while not task.done():
             waking = self.clock.next_waking()
-            assert waking is not None and waking <= limit, "it waits for something that never happens"
+            assert waking is not None, "it waits for something that never happens"
+            assert waking <= limit, "it waits too long"
             self.clock.advance_to(waking)
             self.settle()
         return task.result()
