@@ -7,7 +7,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,14 @@ answer = b""
 while part := s.recv(65536): answer += part
 print(answer.partition(b"\\r\\n\\r\\n")[2].decode())
 """
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that other users reach; pytest's own are closed to them."""
+    with tempfile.TemporaryDirectory(prefix="redbox-peers-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
 
 
 async def show_peer(scope: Any, _receive: Any, send: Callable[[Any], Awaitable[None]]) -> None:
@@ -72,26 +81,20 @@ async def answers(path: Path, uid: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
-def test_the_kernel_says_who_is_at_the_socket(tmp_path: Path, run: Callable[..., Any]) -> None:
-    tmp_path.chmod(0o755)
-    for parent in tmp_path.parents[:2]:
-        parent.chmod(0o755)
+def test_the_kernel_says_who_is_at_the_socket(open_folder: Path, run: Callable[..., Any]) -> None:
     other = "2001" if os.geteuid() == 0 else "-"
     expected = 2001 if os.geteuid() == 0 else os.getuid()
-    mine, theirs, lying = run(answers(tmp_path / "redbox.sock", other))
+    mine, theirs, lying = run(answers(open_folder / "redbox.sock", other))
     assert mine == [os.getuid(), os.getgid(), True]
     assert theirs[0] == expected
     assert lying == theirs
 
 
-def test_a_user_that_is_unknown_in_this_user_namespace_is_nobody(tmp_path: Path) -> None:
+def test_a_user_that_is_unknown_in_this_user_namespace_is_nobody(open_folder: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root")
-    tmp_path.chmod(0o755)
-    for parent in tmp_path.parents[:2]:
-        parent.chmod(0o755)
     overflow = Path("/proc/sys/kernel/overflowuid").read_text().strip()
-    assert asyncio.run(answers(tmp_path / "redbox.sock", overflow))[1] is None
+    assert asyncio.run(answers(open_folder / "redbox.sock", overflow))[1] is None
 
 
 async def test_a_caller_over_tcp_has_no_peer() -> None:
