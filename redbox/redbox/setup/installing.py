@@ -10,7 +10,7 @@ from pathlib import Path
 from redbox.config import load_settings
 from redbox.setup.initialize import Found, InitPlan, NewFile
 from redbox.setup.layout import SERVICE_ACCOUNT, Layout, Whose
-from redbox.tls import Pair
+from redbox.tls import BadCertificate, Pair, fits
 
 
 class NotInstalled(Exception):
@@ -18,7 +18,7 @@ class NotInstalled(Exception):
 
 
 def find(layout: Layout) -> Found:
-    """Look at what is there; raises DocumentError where the settings cannot be read."""
+    """Look at what is there; raises NotInstalled or DocumentError where that cannot be used."""
     settings = load_settings(layout.settings) if layout.settings.exists() else None
     certificate, key = layout.certificate, layout.key
     if settings is not None:
@@ -51,9 +51,21 @@ def host_names() -> tuple[str, ...]:
 
 
 def _pair(certificate: Path, key: Path) -> Pair | None:
-    if not certificate.exists() or not key.exists():
-        return None
-    return Pair(certificate.read_bytes(), key.read_bytes())
+    try:
+        if not certificate.exists() or not key.exists():
+            return None
+        pair = Pair(certificate.read_bytes(), key.read_bytes())
+        if fits(pair):
+            return pair
+    except OSError as error:
+        raise NotInstalled(
+            f"{error.filename} cannot be read: {error.strerror}: run redbox init as root"
+        ) from error
+    except BadCertificate as error:
+        raise NotInstalled(
+            f"{certificate}, {key}: {error}: mend or remove them, then run redbox init"
+        ) from error
+    raise NotInstalled(f"{key} is not the key of {certificate}: mend or remove them, then run redbox init")
 
 
 def _make_directory(path: Path, mode: int, whose: Whose) -> None:

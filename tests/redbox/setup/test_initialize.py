@@ -213,6 +213,25 @@ def test_a_host_without_the_account_redbox_is_told_to_make_it(
         run_init(layout)
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("ca.crt", b"damaged", "no certificate in PEM form"),
+        ("server.key", b"damaged", "no private key in PEM form"),
+        ("server.key", make_authority("x", NOW).key, "is not the key of"),
+    ],
+)
+def test_what_is_damaged_is_not_overwritten_but_named(
+    layout: Layout, name: str, content: bytes, words: str
+) -> None:
+    run_init(layout)
+    (layout.configuration / "tls" / name).write_bytes(content)
+    before = contents(layout)
+    with pytest.raises(NotInstalled, match=words):
+        run_init(layout)
+    assert contents(layout) == before
+
+
 def test_a_directory_that_cannot_be_written_is_named(layout: Layout) -> None:
     layout.configuration.parent.joinpath("etc").write_text("a file")
     with pytest.raises(NotInstalled, match="could not be written"):
