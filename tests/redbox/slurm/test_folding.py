@@ -120,3 +120,11 @@ def test_an_unchanged_row_keeps_its_observation_from_look_to_look() -> None:
     second, _ = folder.fold([rows[0], replace(rows[1], state="RUNNING")])
     assert second[0] is first[0]
     assert second[1].state == "RUNNING"
+
+
+def test_tasks_that_were_cancelled_while_they_waited_may_have_lost_their_expression() -> None:
+    array = fold(
+        [row("7", state="CANCELLED"), row("8", array_job_id="7", array_task="0", state="CANCELLED")]
+    )[0][0]
+    assert (array.job_id, array.state, array.pending_tasks) == ("7", "CANCELLED", 0)
+    assert [task.index for task in array.tasks] == [0]

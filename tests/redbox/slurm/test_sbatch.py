@@ -234,7 +234,10 @@ def test_a_check_tells_when_the_job_would_start() -> None:
 
 
 def test_a_check_tells_why_not() -> None:
-    said = b"sbatch: error: invalid partition specified: nope\nallocation failure: Invalid partition name specified\n"
+    said = (
+        b"sbatch: error: invalid partition specified: nope\n"
+        b"allocation failure: Invalid partition name specified\n"
+    )
     check = read_check(1, said)
     assert (check.valid, check.detail) == (
         False,

@@ -1,0 +1,342 @@
+"""The script of a container request, run by a real sh with a runtime that writes down how it was called."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from redbox.slurm.errors import RequestRefused
+from redbox.slurm.singularity import (
+    NO_IMAGE,
+    NO_RUNTIME,
+    Places,
+    container_environment,
+    credentials_file,
+    plan_container,
+    pulls_always,
+)
+from redbox_api.models import JobRequest, RegistryCredentials
+
+RUNTIME = f"""#!{sys.executable}
+import json, os, sys
+calls = os.environ["CALLS"]
+names = ("APPTAINER_DOCKER_USERNAME", "APPTAINER_DOCKER_PASSWORD", "SINGULARITY_DOCKER_PASSWORD")
+seen = {{"argv": sys.argv[1:], "credentials": {{name: os.environ.get(name) for name in names}}}}
+with open(calls, "a") as file:
+    file.write(json.dumps(seen) + "\\n")
+if sys.argv[1:3] == ["pull", "--help"]:
+    print("  -U, --allow-unsigned   do not require a signed container")
+elif sys.argv[2:3] == ["pull"]:
+    if os.environ.get("PULL_FAILS"):
+        sys.exit(13)
+    open(sys.argv[-2], "w").write(sys.argv[-1])
+sys.exit(int(os.environ.get("EXIT", 0)))
+"""
+SRUN = f"""#!{sys.executable}
+import os, sys
+with open(os.environ["CALLS"], "a") as file:
+    file.write('{{"srun": ' + __import__("json").dumps(sys.argv[1:3]) + "}}\\n")
+words = [word for word in sys.argv[1:] if not word.startswith("--") or "srun" in word]
+first = next(i for i, word in enumerate(sys.argv) if i and not word.startswith("--"))
+os.execvp(sys.argv[first], sys.argv[first:])
+"""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A compute node: a PATH with the runtime, and what was called on it."""
+
+    folder: Path
+
+    def run(self, script: str, **env: str) -> subprocess.CompletedProcess[str]:
+        path = f"{self.folder}/bin:/usr/bin:/bin"
+        return subprocess.run(
+            ["/bin/sh"],
+            input=script,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=30,
+            env={"PATH": path, "CALLS": str(self.folder / "calls"), **env},
+        )
+
+    def calls(self) -> list[dict[str, object]]:
+        lines = (self.folder / "calls").read_text().splitlines()
+        (self.folder / "calls").unlink()
+        return [json.loads(line) for line in lines]
+
+    @property
+    def places(self) -> Places:
+        return Places(str(self.folder / "cache dir"))
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    (tmp_path / "bin").mkdir()
+    for name, text in (("apptainer", RUNTIME), ("srun", SRUN)):
+        (tmp_path / "bin" / name).write_text(text)
+        (tmp_path / "bin" / name).chmod(0o755)
+    return Node(tmp_path)
+
+
+def request(
+    image: str = "/images/a.sif", resources: dict[str, object] | None = None, **container: object
+) -> JobRequest:
+    asked = {"container": {"image": image, **container}, "resources": resources or {}}
+    return JobRequest.model_validate(asked)
+
+
+def last_argv(node: Node) -> list[str]:
+    argv = node.calls()[-1]["argv"]
+    assert isinstance(argv, list)
+    return argv
+
+
+words = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(words, min_size=1, max_size=4), st.lists(words, max_size=4))
+def test_what_was_asked_for_arrives_as_argv_in_the_container(
+    node: Node, command: list[str], args: list[str]
+) -> None:
+    script = plan_container(request(command=command, args=args), node.places)
+    assert "\r\n" not in script
+    done = node.run(script)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert last_argv(node) == ["-q", "exec", "/images/a.sif", *command, *args]
+
+
+HOSTILE = [
+    "$(touch /tmp/x)",
+    "`id`",
+    "a'b\"c",
+    "\n#SBATCH --wait\n",
+    "\r\n",
+    "*",
+    "~",
+    "-c",
+    "",
+    "$HOME",
+    "\\",
+    "ü€",
+]
+
+
+def test_hostile_words_are_words(node: Node) -> None:
+    node.run(plan_container(request(command=["run me"], args=HOSTILE), node.places))
+    assert last_argv(node)[3:] == ["run me", *HOSTILE]
+
+
+def test_without_a_command_the_image_runs_what_it_is_made_for(node: Node) -> None:
+    node.run(plan_container(request(args=["x"]), node.places))
+    assert last_argv(node) == ["-q", "run", "/images/a.sif", "x"]
+
+
+def test_every_option_becomes_its_switch(node: Node) -> None:
+    options = {
+        "cleanEnv": True,
+        "contain": True,
+        "fakeRoot": True,
+        "ipc": True,
+        "pid": True,
+        "noPrivs": True,
+        "writable": True,
+        "app": "foo",
+        "hostName": "box",
+        "binds": ["/data:/mnt:ro", "/a b,/c"],
+        "gpus": "nvidia",
+    }
+    node.run(plan_container(request(options=options), node.places))
+    assert last_argv(node) == [
+        *("-q", "run", "--cleanenv", "--contain", "--fakeroot", "--ipc", "--pid", "--no-privs", "--writable"),
+        *("--nv", "--app=foo", "--hostname=box", "--bind=/data:/mnt:ro", "--bind=/a b,/c", "/images/a.sif"),
+    ]
+    node.run(plan_container(request(options={"gpus": "rocm"}), node.places))
+    assert "--rocm" in last_argv(node)
+
+
+def test_the_exit_code_is_the_containers(node: Node) -> None:
+    assert node.run(plan_container(request(), node.places), EXIT="42").returncode == 42
+
+
+def test_a_node_without_a_runtime_says_so(node: Node) -> None:
+    (node.folder / "bin" / "apptainer").unlink()
+    done = node.run(plan_container(request(), node.places))
+    assert done.returncode == NO_RUNTIME
+    assert "neither apptainer nor singularity is in PATH" in done.stderr
+
+
+def test_singularity_does_where_there_is_no_apptainer(node: Node) -> None:
+    (node.folder / "bin" / "apptainer").rename(node.folder / "bin" / "singularity")
+    assert node.run(plan_container(request(), node.places)).returncode == 0
+    assert last_argv(node)[:2] == ["-q", "run"]
+
+
+def test_the_administrators_lines_come_first(node: Node) -> None:
+    (node.folder / "bin").rename(node.folder / "elsewhere")
+    places = Places("/c", setup=f"PATH={node.folder}/elsewhere:$PATH\n")
+    assert node.run(plan_container(request(), places)).returncode == 0
+
+
+def test_more_than_one_task_is_started_by_srun_and_mpi_by_its_kind(node: Node) -> None:
+    node.run(plan_container(request(resources={"tasks": 4, "cpusPerTask": 2}), node.places))
+    assert node.calls()[0]["srun"] == ["--cpus-per-task=2", f"{node.folder}/bin/apptainer"]
+    node.run(plan_container(request(options={"mpi": "pmix"}), node.places))
+    assert node.calls()[0]["srun"] == ["--mpi=pmix", f"{node.folder}/bin/apptainer"]
+    assert "srun" not in plan_container(request(resources={"tasks": 1, "nodes": 1}), node.places)
+
+
+def pulls(node: Node) -> list[list[str]]:
+    found = [call["argv"] for call in node.calls()]
+    return [argv for argv in found if isinstance(argv, list) and argv[:2] == ["-q", "pull"]]
+
+
+def test_an_image_is_pulled_once_into_the_cache_and_run_from_there(node: Node) -> None:
+    script = plan_container(request("docker://registry/app:1.2"), node.places)
+    for expected in (1, 0):
+        assert node.run(script).returncode == 0
+        assert len(pulls(node)) == expected
+    cached = [path for path in (node.folder / "cache dir").iterdir() if path.suffix == ".sif"]
+    assert [path.read_text() for path in cached] == ["docker://registry/app:1.2"]
+    assert (node.folder / "cache dir").stat().st_mode & 0o077 == 0
+
+
+def test_many_tasks_that_start_at_once_pull_one_image(node: Node) -> None:
+    script = plan_container(request("docker://registry/app:1.2"), node.places)
+    env = {"PATH": f"{node.folder}/bin:/usr/bin:/bin", "CALLS": str(node.folder / "calls")}
+    tasks = [
+        subprocess.Popen(["/bin/sh", "-c", script], env=env, stdout=subprocess.DEVNULL) for _ in range(6)
+    ]
+    assert [task.wait(timeout=60) for task in tasks] == [0] * 6
+    assert len(pulls(node)) == 1
+
+
+def test_a_pull_that_fails_says_so_and_leaves_nothing(node: Node) -> None:
+    script = plan_container(request("docker://registry/app:1.2"), node.places)
+    done = node.run(script, PULL_FAILS="1")
+    assert done.returncode == NO_IMAGE
+    assert "docker://registry/app:1.2 could not be pulled" in done.stderr
+    assert [path.suffix for path in (node.folder / "cache dir").iterdir()] == [".lock"]
+    assert node.run(script).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("image", "always"),
+    [
+        ("docker://ubuntu", True),
+        ("docker://ubuntu:latest", True),
+        ("docker://localhost:5000/ubuntu", True),
+        ("docker://localhost:5000/ubuntu:22.04", False),
+        ("docker://ubuntu@sha256:abc", False),
+        ("library://user/coll/image:latest", True),
+        ("https://host/image.sif", False),
+        ("/images/a.sif", False),
+    ],
+)
+def test_images_without_a_lasting_tag_are_asked_for_again_as_kubernetes_does(
+    image: str,
+    always: bool,  # noqa: FBT001 (pytest gives it by name)
+) -> None:
+    assert pulls_always(image) is always
+
+
+def test_unsigned_images_are_allowed_where_the_runtime_has_the_option(node: Node) -> None:
+    node.run(plan_container(request("library://a/b/c:1", options={"allowUnsigned": True}), node.places))
+    assert "--allow-unsigned" in pulls(node)[0]
+
+
+SECRET = "p'a\"s $(id)\nword"
+REGISTRY = {"username": "me", "password": SECRET}
+
+
+def with_credentials(node: Node, **options: object) -> tuple[str, Path]:
+    asked = request("docker://registry/app:1.2", registry=REGISTRY, **options)
+    folder = node.folder / "job" / ".redbox-12345678"
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "registry.sh"
+    assert asked.container is not None
+    assert asked.container.registry is not None
+    file.write_bytes(credentials_file(asked.container.registry))
+    return plan_container(asked, Places(str(node.folder / "cache"), str(file))), file
+
+
+def test_credentials_reach_the_pull_alone_and_are_gone_when_the_container_runs(node: Node) -> None:
+    script, file = with_credentials(node)
+    assert SECRET not in script
+    assert node.run(script).returncode == 0
+    pull, run = node.calls()
+    assert pull["credentials"] == {
+        "APPTAINER_DOCKER_USERNAME": "me",
+        "APPTAINER_DOCKER_PASSWORD": SECRET,
+        "SINGULARITY_DOCKER_PASSWORD": SECRET,
+    }
+    assert set(run["credentials"].values()) == {None}  # type: ignore[attr-defined]
+    assert not file.parent.exists()
+    assert SECRET not in json.dumps([pull["argv"], run["argv"]])
+
+
+def test_credentials_are_removed_also_when_the_pull_fails(node: Node) -> None:
+    script, file = with_credentials(node)
+    assert node.run(script, PULL_FAILS="1").returncode == NO_IMAGE
+    assert not file.exists()
+
+
+def test_a_later_task_of_the_array_runs_the_image_that_the_first_has_pulled(node: Node) -> None:
+    script, _ = with_credentials(node)
+    assert node.run(script).returncode == 0
+    assert node.run(script).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"image": "ubuntu:22.04"}, "perhaps docker://ubuntu:22.04"),
+        ({"image": "images/a.sif"}, "neither an absolute path"),
+        ({"image": "shub://a/b"}, "perhaps docker://..."),
+        ({"image": "/a.sif", "registry": REGISTRY}, "credentials can only be used"),
+        ({"image": "/a.sif", "options": {"cleanEnv": True, "mpi": "pmix"}}, "rank 0 of 1"),
+    ],
+)
+def test_what_cannot_work_is_refused_in_words(fields: dict[str, object], words: str) -> None:
+    with pytest.raises(RequestRefused, match="container") as caught:
+        plan_container(request(**fields), Places("/cache"))  # type: ignore[arg-type]
+    assert words in caught.value.detail
+
+
+def test_env_is_handed_to_the_container_and_settings_to_the_runtime() -> None:
+    env = container_environment({"PATH": "/mine", "A": "$(id)", "APPTAINER_NOHTTPS": "1"})
+    assert env == {
+        "APPTAINER_NO_EVAL": "1",
+        "SINGULARITY_NO_EVAL": "1",
+        "APPTAINERENV_PATH": "/mine",
+        "SINGULARITYENV_PATH": "/mine",
+        "APPTAINERENV_A": "$(id)",
+        "SINGULARITYENV_A": "$(id)",
+        "APPTAINER_NOHTTPS": "1",
+    }
+
+
+@settings(max_examples=50, deadline=None)
+@given(words.filter(lambda text: "\r" not in text), words)
+def test_any_password_survives_its_file(username: str, password: str) -> None:
+    file = credentials_file(
+        RegistryCredentials.model_construct(username=username, password=_secret(password))
+    )
+    show = b'\nprintf "%s\\0%s" "$APPTAINER_DOCKER_USERNAME" "$SINGULARITY_DOCKER_PASSWORD"'
+    shown = subprocess.run(
+        ["/bin/sh"], input=file + show, capture_output=True, check=True, env=dict(os.environ)
+    )
+    assert shown.stdout == f"{username}\0{password}".encode()
+
+
+def _secret(text: str):  # type: ignore[no-untyped-def]  # noqa: ANN202
+    return RegistryCredentials.model_validate({"username": "", "password": text}).password
