@@ -1,6 +1,6 @@
 """Slurm's configuration says what the plan says."""
 
-from redbox_bed.accounts import sacctmgr_lines
+from redbox_bed.accounts import associations, parse_associations, sacctmgr_lines
 from redbox_bed.plan import Options, SlurmCluster, make_plan
 from redbox_bed.slurm_conf import cgroup_conf, gres_conf, slurm_conf, slurmdbd_conf
 from redbox_bed.slurm_daemons import daemons_of
@@ -88,3 +88,9 @@ def test_slurm_knows_alice_and_bob_but_not_carol() -> None:
     assert lines.index("add account biology Description=biology Organization=uni") < lines.index(
         "add user bob Account=biology DefaultAccount=biology"
     )
+
+
+def test_who_belongs_to_which_account_is_read_back_without_the_accounts_own_rows() -> None:
+    listed = "root|\nroot|root\nbiology|\nbiology|alice\nbiology|bob\nphysics|alice\n"
+    assert associations() < parse_associations(listed)
+    assert not associations() <= parse_associations("root|\nroot|root\nphysics|alice\n")

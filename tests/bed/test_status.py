@@ -24,7 +24,7 @@ def host(*, pid: int | None = 7, linked: bool = True, daemon_runs: bool = True) 
     ],
 )
 def test_one_thing_that_is_missing_is_seen_and_named(ill: HostStatus, word: str) -> None:
-    status = BedStatus((ill,), ports_open=True, notes=())
+    status = BedStatus((ill,), faults=(), notes=())
     output = io.StringIO()
     Console(file=output, width=120).print(table(status))
     assert not status.well
@@ -32,9 +32,9 @@ def test_one_thing_that_is_missing_is_seen_and_named(ill: HostStatus, word: str)
     assert word in output.getvalue()
 
 
-def test_all_well_is_well_and_closed_ports_are_not() -> None:
-    assert BedStatus((host(),), ports_open=True, notes=()).well
-    assert not BedStatus((host(),), ports_open=False, notes=()).well
+def test_all_well_is_well_and_a_fault_beside_the_hosts_is_not() -> None:
+    assert BedStatus((host(),), faults=(), notes=()).well
+    assert not BedStatus((host(),), faults=("the forwarded ports are closed",), notes=()).well
 
 
 def test_what_is_not_the_beds_own_is_said() -> None:

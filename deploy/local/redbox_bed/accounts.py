@@ -24,3 +24,14 @@ def sacctmgr_lines(cluster: str, users: tuple[User, ...] = USERS) -> list[str]:
             )
             lines.append(f"modify user {user.name} set QOS=normal,high,tiny DefaultQOS=normal")
     return lines
+
+
+def associations(users: tuple[User, ...] = USERS) -> set[tuple[str, str]]:
+    """Who belongs to which account, once all of the lines have been obeyed."""
+    return {(account, user.name) for user in users for account in user.accounts}
+
+
+def parse_associations(text: str) -> set[tuple[str, str]]:
+    """From `sacctmgr -nP list assoc format=account,user`; accounts themselves have a row without a user."""
+    rows = (line.split("|") for line in text.splitlines() if "|" in line)
+    return {(account, user) for account, user in rows if user}

@@ -99,7 +99,7 @@ def show_status(output: Annotated[Output, typer.Option(help="table or json")] = 
     else:
         console = Console(highlight=False)
         console.print(status.table(seen))
-        for note in (*seen.notes, *([] if seen.ports_open else ["the forwarded ports are closed"])):
+        for note in (*seen.faults, *seen.notes):
             console.print(note)
     raise typer.Exit(0 if seen.well else 1)
 

@@ -15,12 +15,14 @@ from redbox_bed.build_cache import contents_of, ensure_built, key_of
 from redbox_bed.errors import BedError
 from redbox_bed.host import BACKING, CACHE, Daemon, Host
 from redbox_bed.kube_build import find_go, go_version_text
+from redbox_bed.parts import PartStatus
 from redbox_bed.places import PACKAGE, Places
 from redbox_bed.progress import Progress
 from redbox_bed.waiting import wait_until
 
 MODULE = PACKAGE.parent / "slowfs"
 CONTROL = "/run/bed/slowfs.sock"
+_NAME = "slowfs"
 _BUILD_SECONDS = 900
 _MOUNT_SECONDS = 20
 
@@ -53,19 +55,28 @@ def _build(go: str, folder: Path) -> None:
 def ensure(bed: Bed, host: Host) -> None:
     """Mount it in the host, unless it is; also after its client was killed."""
     program = _inside(bed)
-    client = Daemon("slowfs", (program, "-mount", "/home", "-backing", BACKING, "-control", CONTROL))
-    if host.ensure(client):
-        wait_until(
-            partial(_answers, host, program),
-            _MOUNT_SECONDS,
-            f"the slow /home of {host.name} was not mounted",
-            log=host.log_path(client.name),
-        )
+    client = Daemon(_NAME, (program, "-mount", "/home", "-backing", BACKING, "-control", CONTROL))
+    host.ensure(client)
+    wait_until(
+        partial(_answers, host, program),
+        _MOUNT_SECONDS,
+        f"the slow /home of {host.name} was not mounted",
+        log=host.log_path(client.name),
+    )
 
 
 def _answers(host: Host, program: str) -> bool:
     """It does as soon as it has mounted; what a killed client left only looks mounted."""
     return host.run(program, "-control", CONTROL, "status", check=False).returncode == 0
+
+
+def status(bed: Bed) -> list[PartStatus]:
+    """A line for each host's client."""
+    return [
+        PartStatus(_NAME, host.name, host.running(_NAME), "/home")
+        for host in bed.hosts.values()
+        if bed.plan.has_slow_home(host.spec)
+    ]
 
 
 def command(bed: Bed, host: Host, *words: str) -> str:

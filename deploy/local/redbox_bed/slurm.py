@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from redbox_bed.accounts import sacctmgr_lines
+from redbox_bed.accounts import associations, parse_associations, sacctmgr_lines
 from redbox_bed.errors import DaemonError
 from redbox_bed.host import Daemon, Host
 from redbox_bed.parts import PartStatus
@@ -80,15 +80,27 @@ class Slurm:
 
     # ------------------------------------------------------------------------- accounting
     def _ensure_accounting(self) -> None:
-        if self._controller.ensure(MARIADBD):
+        if not self._controller.running(SLURMDBD.name):
+            self._controller.ensure(MARIADBD)
             _wait(self._controller, MARIADBD, lambda: self._answers("mariadb-admin", "ping"))
             self._make_database_user()
         self._ensure_listening(self._controller, SLURMDBD, SLURMDBD_PORT)
         # Before slurmctld starts, so that its first contact with slurmdbd needs no retry.
-        known = self._controller.run("sacctmgr", "-nP", "list", "cluster", "format=cluster").stdout.split()
-        if self.cluster.name not in known:
-            for line in sacctmgr_lines(self.cluster.name):
-                self._controller.run("sacctmgr", "-iQ", *line.split())
+        if not self._has_accounts():
+            self._make_accounts()
+
+    def _has_accounts(self) -> bool:
+        query = ("sacctmgr", "-nP", "list", "assoc", f"cluster={self.cluster.name}", "format=account,user")
+        return associations() <= parse_associations(self._controller.run(*query).stdout)
+
+    def _make_accounts(self) -> None:
+        """Also where an `up` was broken off half-way: what is there already is a failure to sacctmgr."""
+        said = [
+            self._controller.run("sacctmgr", "-iQ", *line.split(), check=False).stderr
+            for line in sacctmgr_lines(self.cluster.name)
+        ]
+        if not self._has_accounts():
+            raise DaemonError(f"Slurm's accounts could not be made: {' '.join(' '.join(said).split())}")
 
     def _make_database_user(self) -> None:
         """The Unix user slurm, without a password."""
@@ -121,8 +133,8 @@ class Slurm:
 
     # ------------------------------------------------------------------------- daemons
     def _ensure_listening(self, host: Host, daemon: Daemon, port: int) -> None:
-        if host.ensure(daemon):
-            _wait(host, daemon, lambda: _listens(host, port))
+        host.ensure(daemon)
+        _wait(host, daemon, lambda: _listens(host, port))
 
     def _answers(self, *argv: str) -> bool:
         return self._controller.run(*argv, check=False).returncode == 0
@@ -140,12 +152,12 @@ def listening_ports(table: str) -> set[int]:
 
 
 def _ensure_munge(host: Host) -> None:
-    if host.ensure(MUNGED):
-        _wait(host, MUNGED, lambda: _is_socket(host, "/run/munge/munge.socket.2"))
+    host.ensure(MUNGED)
+    _wait(host, MUNGED, lambda: _is_socket(host, "/run/munge/munge.socket.2"))
 
 
 def _wait(host: Host, daemon: Daemon, ready: Callable[[], bool]) -> None:
-    """Wait until a new daemon serves; one that has ended is not waited for."""
+    """Wait until a daemon serves, also one that a broken-off `up` has started; not for one that has ended."""
     log = host.log_path(daemon.name)
     ended = f"{daemon.name} on {host.name} ended as soon as it was started"
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
-from redbox_bed import forward, kube
+from redbox_bed import forward, kube, slow_home
 from redbox_bed.bed import Bed
 from redbox_bed.host import Host
 from redbox_bed.parts import PartStatus
@@ -37,28 +37,36 @@ class BedStatus:
     """The whole bed at one moment."""
 
     hosts: tuple[HostStatus, ...]
-    ports_open: bool
+    faults: tuple[str, ...]
     notes: tuple[str, ...]
 
     @property
     def well(self) -> bool:
-        return self.ports_open and all(host.well for host in self.hosts)
+        return not self.faults and all(host.well for host in self.hosts)
 
     def as_json(self) -> dict[str, Any]:
         hosts = [{**asdict(host), "well": host.well} for host in self.hosts]
-        return {"well": self.well, "ports_open": self.ports_open, "notes": self.notes, "hosts": hosts}
+        return {"well": self.well, "faults": self.faults, "notes": self.notes, "hosts": hosts}
 
 
 def look(bed: Bed) -> BedStatus:
     """Looks at processes and cables only; asks no daemon."""
-    daemons = [part for slurm in bed.slurms for part in slurm.status()]
+    daemons = slow_home.status(bed) + [part for slurm in bed.slurms for part in slurm.status()]
     if bed.plan.options.kube is Source.OWN:
         daemons += kube.status(bed)
     return BedStatus(
         hosts=tuple(_host_status(bed, host, daemons) for host in bed.hosts.values()),
-        ports_open=forward.forwarder_runs(bed.places),
+        faults=tuple(_faults(bed)),
         notes=notes(bed.plan),
     )
+
+
+def _faults(bed: Bed) -> Iterator[str]:
+    """What is wrong outside of all hosts."""
+    if not bed.keeper.process():
+        yield "the process that holds the hosts' root is gone: `up` has to boot all of them anew"
+    if not forward.forwarder_runs(bed.places):
+        yield "the forwarded ports are closed"
 
 
 def notes(plan: Plan) -> tuple[str, ...]:
