@@ -21,6 +21,7 @@ from redbox.jobs.records import Lineage, Record, Tombstone, lineage
 from redbox.jobs.table import Table
 from redbox.jobs.tombstones import Tombstones
 
+AT_A_STRETCH = 250
 FLOOR = "deletions forgotten up to"
 
 
@@ -95,9 +96,22 @@ class Ledger:
         self, records: Iterable[Record], decide: Callable[[Record], Record]
     ) -> list[tuple[Record, Record]]:
         """Change these in one commit, not waiting for those that are being changed; returns (old, new)."""
-        pairs: list[tuple[Record, Record]] = []
         taken: set[Lineage] = set()
-        for known in records:
+        try:
+            pairs = await self._decide_free(records, decide, taken)
+        except BaseException:
+            self._give_back(taken)
+            raise
+        await asyncio.shield(self._commit(Change(tuple(new for _, new in pairs)), taken))
+        return pairs
+
+    async def _decide_free(
+        self, records: Iterable[Record], decide: Callable[[Record], Record], taken: set[Lineage]
+    ) -> list[tuple[Record, Record]]:
+        pairs: list[tuple[Record, Record]] = []
+        for number, known in enumerate(records, 1):
+            if number % AT_A_STRETCH == 0:
+                await asyncio.sleep(0)  # ten thousand jobs must not hold up a log line
             line = lineage(known.key.owner, known.key.key)
             if line not in taken and not self._turns.take_free(line):
                 continue
@@ -106,7 +120,6 @@ class Ledger:
             decided = record if record is None else decide(record)
             if record is not None and decided is not None and decided != record:
                 pairs.append((record, decided))
-        await asyncio.shield(self._commit(Change(tuple(new for _, new in pairs)), taken))
         return pairs
 
     async def note(self, name: str, value: str) -> None:

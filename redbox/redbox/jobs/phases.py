@@ -9,8 +9,9 @@ absence means in `absences`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
+from operator import attrgetter
 
 from redbox.jobs.records import Record, Seen, Stage, seen_in
 from redbox.jobs.words import explain
@@ -44,6 +45,7 @@ ENDS = {
     "PREEMPTED": Phase.FAILED,
     "BOOT_FAIL": Phase.FAILED,
 }
+FACTS = attrgetter(*(field.name for field in fields(Seen)))
 TAKEN_BACK = frozenset({"NODE_FAIL", "PREEMPTED", "BOOT_FAIL"})  # Slurm requeues these, a moment later
 
 
@@ -110,6 +112,7 @@ def shown_phase(seen: Seen) -> Phase | None:
 def merged(record: Record, observation: Observation) -> Seen:
     """What is known now: what was seen, without losing what only earlier looks or the queue could tell."""
     old, new = record.seen, seen_in(observation)
+    directory = new.working_directory or old.working_directory
     same_run = new.restarts == old.restarts
     return replace(
         new,
@@ -117,11 +120,29 @@ def merged(record: Record, observation: Observation) -> Seen:
         submitted_at=new.submitted_at or old.submitted_at,
         stdout=new.stdout or old.stdout,
         stderr=new.stderr or old.stderr,
-        working_directory=new.working_directory or old.working_directory,
+        working_directory=shared(directory, record.working_directory),
         nodes=new.nodes or (old.nodes if same_run else ""),
         array_size=new.array_size or old.array_size,
         restarts=max(new.restarts, old.restarts),  # old accounting does not count them
         tasks=merge_tasks(old.tasks, new.tasks),
+    )
+
+
+def shared(text: str, known: str) -> str:
+    """One string instead of two that are equal, of which there would be ten thousand pairs."""
+    return known if text == known else text
+
+
+def shows_nothing_new(record: Record, observation: Observation) -> bool:
+    """Whether a look found all as it was: most looks at most jobs do, so this is quick."""
+    settled = record.final or (record.ending_since is None and record.absent_since is None)
+    return (
+        settled
+        and record.in_queue
+        and record.confirmed
+        and record.job_id == observation.job_id
+        and observation.live
+        and FACTS(observation) == FACTS(record.seen)
     )
 
 

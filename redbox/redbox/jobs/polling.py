@@ -21,7 +21,7 @@ from redbox.jobs.clock import finished_within
 from redbox.jobs.context import Context
 from redbox.jobs.errors import JournalError
 from redbox.jobs.looks import Look, Sighting, bound, find, look_from
-from redbox.jobs.phases import dropped_from_queue, observed
+from redbox.jobs.phases import dropped_from_queue, observed, shows_nothing_new
 from redbox.jobs.records import Record, Stage
 from redbox.jobs.settings import JobsSettings
 from redbox.workload import WorkloadFault
@@ -47,6 +47,8 @@ def after_look(
     for other in () if record.unproven else sighting.duplicates:
         record = warned(record, DUPLICATE.format(other.job_id))
     job = sighting.job
+    if job is not None and not sighting.mark_changed and shows_nothing_new(record, job):
+        return record
     if job is not None:
         record = observed(bound(record, job.job_id, now), job, now, final_after_s=settings.final_after_s)
         return warned(record, MARK_CHANGED) if sighting.mark_changed else record
@@ -134,21 +136,23 @@ class Poller:
         if poll.dropped:
             log.warning("%d records of the queue could not be read", poll.dropped)
         look = look_from(poll, begun_at, self._ledger.table)
-        await self._ledger.change_free(self._concerned(look), lambda record: self._after(record, look))
-        self._start_errands(look)
+        sightings: dict[JobKey, Sighting] = {}
+
+        def decide(record: Record) -> Record:
+            sighting = sightings[record.key] = find(record, look)
+            return after_look(record, sighting, look, self._clock.now(), self._settings)
+
+        await self._ledger.change_free(self._concerned(look), decide)
+        self._start_errands(look, sightings)
         return poll.complete
 
     def _concerned(self, look: Look) -> list[Record]:
         marked = [record for mark in look.by_mark if (record := self._ledger.table.marked(mark)) is not None]
         return self._ledger.table.watched() + [record for record in marked if not record.watched]
 
-    def _after(self, record: Record, look: Look) -> Record:
-        return after_look(record, find(record, look), look, self._clock.now(), self._settings)
-
-    def _start_errands(self, look: Look) -> None:
-        concerned = self._concerned(look)
-        sightings = {record.key: find(record, look) for record in concerned}
-        absent = [record for record in concerned if is_absent(record, sightings[record.key], look)]
+    def _start_errands(self, look: Look, sightings: Mapping[JobKey, Sighting]) -> None:
+        records = [record for key in sightings if (record := self._ledger.table.get(key)) is not None]
+        absent = [record for record in records if is_absent(record, sightings[record.key], look)]
         due = self._absences.due(absent)
         if due:
             self._chores.start("absent jobs", self._investigate(due))
