@@ -22,6 +22,8 @@ from redbox_bed.build_cache import contents_of, ensure_built, key_of
 from redbox_bed.errors import BedError
 from redbox_bed.host import Daemon, Host
 from redbox_bed.places import CHECKOUT, Places
+from redbox_bed.plan import SERVICE_PORT
+from redbox_bed.waiting import wait_until
 
 SERVICE = "redbox"
 LIBRARY = "/opt/redbox/lib"
@@ -30,6 +32,7 @@ SETTINGS = "/etc/redbox/redbox.yaml"
 SUDOERS = "/etc/sudoers.d/redbox"
 LOCK = CHECKOUT / "deploy/local/server.lock"
 BUILD_SECONDS = 600
+START_SECONDS = 30
 SOURCES = ("redbox", "companion", "operator", "resourced")
 
 LAUNCHER = f"""\
@@ -74,9 +77,23 @@ def introduce(host: Host, *, name: str, cluster: str, issuer: str, keys: bytes, 
     return manifest
 
 
+def restart(host: Host) -> None:
+    """Have the service run what is installed now."""
+    if host.running(SERVICE):
+        host.kill(SERVICE)
+    start(host)
+
+
 def start(host: Host) -> None:
-    """Start the service, as its own account."""
+    """Start the service, as its own account, and wait until it takes work."""
     host.ensure(DAEMON)
+    ready = ("curl", "--silent", "--fail", "--insecure", f"https://127.0.0.1:{SERVICE_PORT}/readyz")
+    wait_until(
+        lambda: host.run(*ready, check=False).returncode == 0,
+        START_SECONDS,
+        f"red-box on {host.name} was not ready",
+        log=host.log_path(SERVICE),
+    )
 
 
 def _rule(cluster: str, rule: Rule) -> dict[str, object]:

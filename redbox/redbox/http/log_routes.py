@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
 from fastapi import Request as HttpRequest
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from redbox.http.callers_route import CallersRoute
 from redbox.http.problems import ALWAYS, documented
@@ -29,6 +29,9 @@ Count = Annotated[int | None, Field(ge=0, le=1 << 62)]
 
 class Place(Request):
     """Where the reader stands, and how much it wants."""
+
+    # `attempt` is read with the job; what nobody reads is refused by the route.
+    model_config = ConfigDict(extra="ignore")
 
     task: Count = None
     generation: Annotated[str | None, Field(max_length=128)] = None
