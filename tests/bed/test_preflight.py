@@ -13,6 +13,7 @@ from redbox_bed.preflight import (
     PACKAGES,
     check_disk,
     check_distribution,
+    check_path,
     check_root,
     install_missing,
     needed_space,
@@ -46,6 +47,13 @@ def test_a_full_disk_is_said_with_what_is_needed_and_where() -> None:
     check_disk(Path("/cache"), 4 * GB, 5 * GB)
     with pytest.raises(NotPossibleError, match=r"4 GB in /cache and 1\.5 GB are free.*REDBOX_CACHE"):
         check_disk(Path("/cache"), 4 * GB, 3 * GB // 2)
+
+
+@pytest.mark.parametrize("path", ["/a,b/.bed", "/a:b/.bed", "/my checkout/.bed"])
+def test_a_path_that_mount_cannot_take_is_refused(path: str) -> None:
+    check_path(Path("/plain/.bed"))
+    with pytest.raises(NotPossibleError, match="nothing can be mounted"):
+        check_path(Path(path))
 
 
 def test_space_is_asked_for_only_what_is_yet_to_be_built(tmp_path: Path) -> None:

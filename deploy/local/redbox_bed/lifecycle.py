@@ -17,8 +17,9 @@ from contextlib import contextmanager
 from functools import partial
 
 from redbox_bed import forward, kube, kube_build, roots, slow_home
-from redbox_bed.bed import Bed
+from redbox_bed.bed import Bed, saved_options
 from redbox_bed.cgroups import Cgroups
+from redbox_bed.errors import NotPossibleError
 from redbox_bed.host import Host
 from redbox_bed.places import Places
 from redbox_bed.plan import Source
@@ -33,6 +34,8 @@ _REMOVAL_SECONDS = 300
 def up(bed: Bed, progress: Progress) -> None:
     """Make the bed what its plan says, from nothing or from any state that a crash has left."""
     with locked(bed.places, progress):
+        if saved_options(bed.places) not in {None, bed.plan.options}:
+            raise NotPossibleError("another `up` has just made a bed with other options; take that down first")
         check_machine(bed, progress)
         bed.places.state.mkdir(parents=True, exist_ok=True)
         bed.places.plan.write_text(bed.plan.options.to_json())

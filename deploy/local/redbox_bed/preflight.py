@@ -67,9 +67,20 @@ def check_disk(folder: Path, needed: int, free: int) -> None:
         )
 
 
+def check_path(folder: Path) -> None:
+    """What an overlay's options and lists of paths are parted by cannot be in a path."""
+    if bad := sorted(set(str(folder)) & set(",: \t\n\\")):
+        raise NotPossibleError(
+            f"the path {folder} has {bad[0]!r} in it, with which nothing can be mounted there: "
+            "use another checkout, or BED_DIR and REDBOX_CACHE"
+        )
+
+
 def check_machine(bed: Bed, progress: Progress) -> None:
     """All of it; what a bed that already runs has proved is not tried again."""
     check_root(os.geteuid())
+    for folder in (bed.places.state, bed.places.cache):
+        check_path(folder)
     forward.refuse_taken_ports(bed.places, bed.plan)
     if bed.keeper.process():
         return
