@@ -1,0 +1,368 @@
+"""A whole red-box for tests: real HTTP on a Unix socket and on TLS, real callers, jobs and agents.
+
+Only Slurm is simulated. Whoever calls at the Unix socket is alice; alice's agent runs as the tests' own
+user, or as nobody where that is root.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import ssl
+import tempfile
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import uvicorn
+
+from redbox.agents.pool import AgentPool
+from redbox.callers.accounts import Account, AccountDirectory, Patience
+from redbox.callers.authenticator import Authenticator
+from redbox.callers.opaque_tokens import TokenStore
+from redbox.callers.peers import PeerAwareProtocol
+from redbox.clock import SystemClock
+from redbox.config import load_settings, rules_in_force
+from redbox.domain import UnixUser
+from redbox.files.service import FilesOfJobs
+from redbox.http.app import build_app
+from redbox.http.services import Services
+from redbox.http.stream_limits import StreamLimits
+from redbox.jobs.journal import Journal
+from redbox.jobs.marks import Marks
+from redbox.jobs.service import Jobs
+from redbox.jobs.settings import JobsSettings
+from redbox.logs.of_jobs import JobLogReader
+from redbox.logs.service import Logs, LogSettings
+from redbox.metrics import LiveState, Metrics
+from redbox.server import Listener
+from redbox.slurm.errors import RequestRefused
+from redbox.slurm.script import encode_script
+from redbox.tls import Pair, issue_server, make_authority
+from redbox.workload import Refused, Submission, SubmitOutcome
+from redbox_api.client import Deadlines, RedboxClient
+from tests.redbox.agents.processes import LaunchedTransport, tests_user
+from tests.redbox.callers.issuing import AUDIENCE, ISSUER, jwks, rsa_key
+from tests.redbox.callers.test_mapping import Accounts
+from tests.redbox.jobs.simulated import SimulatedClock, SimulatedSlurm
+
+Result = TypeVar("Result")
+SCRIPT = "#!/bin/sh\ntrue\n"
+BODY_LIMIT = 100_000
+QUICK = JobsSettings(
+    shortest_interval_s=0.02,
+    longest_interval_s=0.1,
+    reads_per_minute=60_000,
+    read_burst=1000,
+    bookmark_every_s=0.05,
+    final_after_s=0.05,
+    sweep_every_s=3600,
+)
+ALICE_UID = tests_user().uid
+
+
+class RunningClock(SimulatedClock):
+    """The simulated Slurm's clock, where time passes by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._began = time.monotonic()
+
+    @property
+    def elapsed(self) -> float:  # type: ignore[override]  # a number that moves by itself
+        return time.monotonic() - self._began
+
+    @elapsed.setter
+    def elapsed(self, value: float) -> None:
+        """Nobody moves this one."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(max(0.0, seconds))
+
+
+class StrictSlurm(SimulatedSlurm):
+    """Refuses what the real one's front refuses before sbatch is asked."""
+
+    async def submit(self, user: UnixUser, submission: Submission) -> SubmitOutcome:
+        try:
+            encode_script(SCRIPT if submission.request.batch is None else submission.request.batch)
+        except RequestRefused as refused:
+            return Refused(refused.detail)
+        return await super().submit(user, submission)
+
+
+class Host(Accounts):
+    """Knows alice and bob, and takes whoever runs the tests for alice."""
+
+    def account_of(self, uid: int) -> Account | None:
+        return self.account("alice") if uid == os.geteuid() else super().account_of(uid)
+
+
+@dataclass
+class Ready:
+    """Says of itself what a test wants."""
+
+    reason: str | None = None
+
+    def unready(self) -> str | None:
+        return self.reason
+
+
+@dataclass
+class Stand:
+    """What runs, and how to reach it."""
+
+    directory: Path
+    home: Path  # of alice: where the jobs of tests work
+    tokens: dict[str, str]  # by who holds them
+    slurm: SimulatedSlurm
+    jobs: Jobs
+    services: Services
+    ready: Ready
+    authority: str
+    settings: Path
+    port: int = 0
+
+    @property
+    def socket(self) -> Path:
+        return self.directory / "redbox.sock"
+
+    @property
+    def endpoint(self) -> str:
+        return f"https://localhost:{self.port}"
+
+    def at_socket(self, **options: Any) -> httpx.AsyncClient:
+        """As alice."""
+        transport = httpx.AsyncHTTPTransport(uds=str(self.socket))
+        return httpx.AsyncClient(transport=transport, base_url="http://redbox", timeout=20, **options)
+
+    def by_token(self, token: str) -> httpx.AsyncClient:
+        """Over TLS; `token` is a holder's name, or a token."""
+        context = ssl.create_default_context(cadata=self.authority)
+        headers = {"authorization": f"Bearer {self.tokens.get(token, token)}"} if token else {}
+        return httpx.AsyncClient(
+            base_url=self.endpoint, verify=context, headers=headers, timeout=20, trust_env=False
+        )
+
+    def client(self, token: str | None = None, deadlines: Deadlines | None = None) -> RedboxClient:
+        """The project's own client: at the socket, or by the token of a holder."""
+        if token is None:
+            return RedboxClient("http://redbox", socket=str(self.socket), deadlines=deadlines)
+
+        async def current() -> str:
+            return self.tokens[token]
+
+        return RedboxClient(self.endpoint, token=current, ca_bundle=self.authority, deadlines=deadlines)
+
+    async def submitted(self, key: str = "k1", **request: Any) -> str:
+        """A job of alice that Slurm knows; returns its id."""
+        body = {"batch": SCRIPT, "workingDirectory": str(self.home), **request}
+        async with self.at_socket() as http:
+            answer = await http.put(f"/v1/jobs/{key}", json=body)
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["jobID"])
+
+    async def writing(self, key: str = "k1", content: bytes = b"") -> tuple[str, Path]:
+        """A job that runs and writes to a file; returns its id and the file."""
+        job_id = await self.submitted(key)
+        path = self.home / f"slurm-{job_id}.out"
+        path.write_bytes(content)
+        job = self.slurm.jobs[job_id]
+        self.slurm.put(replace(job, stdout=str(path), stderr=str(path.with_suffix(".err"))))
+        self.slurm.start(job_id)
+        await self.until(key, lambda job: job["phase"] == "Running" and job["logs"].get("stdout"))
+        return job_id, path
+
+    async def until(self, key: str, holds: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+        """The job, once this holds of it."""
+        async with self.at_socket() as http, asyncio.timeout(20):
+            while True:
+                change = asyncio.ensure_future(self.jobs.next_change())
+                job: dict[str, Any] = (await http.get(f"/v1/jobs/{key}")).json()
+                if holds(job):
+                    change.cancel()
+                    return job
+                await change
+
+
+@asynccontextmanager
+async def standing(*, stall_s: float = 60.0, **settings: Any) -> AsyncIterator[Stand]:
+    """Everything, serving; `settings` change those of the jobs."""
+    async with AsyncExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rb-")))
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rb-home-", dir="/dev/shm")))
+        os.chown(home, ALICE_UID, -1)
+        tokens, path = _write_settings(directory)
+        authenticator = await stack.enter_async_context(_door(path))
+        clock = RunningClock()
+        slurm = StrictSlurm(clock)
+        journal = Journal(directory / "journal")
+        stack.callback(journal.close)
+        transport = LaunchedTransport()
+        stack.callback(transport.end_all)
+        pool = await stack.enter_async_context(AgentPool(transport))
+        jobs = await stack.enter_async_context(
+            Jobs(
+                journal, slurm, Marks(bytes(range(32)), "hpc1"), clock=clock, settings=replace(QUICK, **settings)
+            )
+        )
+        ready = Ready()
+        services = _services(authenticator, jobs, pool, ready, stall_s)
+        authority = make_authority("tests", _now())
+        ca = authority.certificate.decode()
+        stand = Stand(directory, home, tokens, slurm, jobs, services, ready, ca, settings=path)
+        pair = issue_server(authority, ["localhost"], [], _now())
+        await stack.enter_async_context(_listening(stand, pair))
+        yield stand
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _write_settings(directory: Path) -> tuple[dict[str, str], Path]:
+    (directory / "journal").mkdir()
+    store = TokenStore(directory / "tokens.json", SystemClock())
+    made = {name: store.create(user, 3600) for name, user in HOLDERS.items()}
+    keys = directory / "jwks.json"
+    keys.write_bytes(jwks(a=rsa_key()))
+    prod = {"name": "prod", "issuer": ISSUER, "audience": AUDIENCE, "jwks_file": str(keys)}
+    rules = [
+        {"tokens": [made["operator"].record.id], "roles": ["operator"]},
+        {"tokens": [made["reader"].record.id], "roles": ["reader"]},
+        {"tokens": [made["limited"].record.id], "partitions": ["debug"], "accounts": ["physics"]},
+        {"cluster": "prod", "namespaces": ["physics"], "user": "alice"},
+    ]
+    settings = {
+        "name": "hpc1",
+        "listen": {"unix_socket": str(directory / "redbox.sock")},
+        "callers": {"tokens_file": str(directory / "tokens.json"), "clusters": [prod]},
+        "mapping": {"rules": rules},
+    }
+    path = directory / "redbox.yaml"
+    path.write_text(json.dumps(settings))  # which is YAML too
+    return {name: token.secret for name, token in made.items()}, path
+
+
+HOLDERS = {"alice": "alice", "bob": "bob", "operator": "alice", "reader": "alice", "limited": "bob"}
+
+
+@asynccontextmanager
+async def _door(path: Path) -> AsyncIterator[Authenticator]:
+    settings = load_settings(path)
+    host = Host(
+        {
+            "alice": Account("alice", ALICE_UID, frozenset({ALICE_UID, 500})),
+            "bob": Account("bob", 2002, frozenset({2002, 500})),
+        }
+    )
+    clock = SystemClock()
+    directory = AccountDirectory(host, Patience(), clock)
+    rules = rules_in_force(settings, path)
+    async with Authenticator.from_settings(settings.callers, rules, clock, directory) as authenticator:
+        yield authenticator
+
+
+def _services(
+    authenticator: Authenticator, jobs: Jobs, pool: AgentPool, ready: Ready, stall_s: float
+) -> Services:
+    metrics, streams = Metrics(), StreamLimits(per_user=20, in_all=30)
+    metrics.watch(LiveState(jobs=jobs, stale_s=lambda: 0.0, agents=pool.state, streams=lambda: streams.open))
+    return Services(
+        authenticator=authenticator,
+        jobs=jobs,
+        logs=JobLogReader(jobs, pool, Logs(LogSettings(settle_s=0.02), time.monotonic)),
+        files=FilesOfJobs(jobs, pool),
+        metrics=metrics,
+        readiness=ready,
+        streams=streams,
+        body_limit=BODY_LIMIT,
+        stall_s=stall_s,
+    )
+
+
+class SoundedListener(Listener):
+    """Says when it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listens = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listens.set()
+
+
+@asynccontextmanager
+async def _listening(stand: Stand, pair: Pair) -> AsyncIterator[None]:
+    (stand.directory / "tls.crt").write_bytes(pair.certificate)
+    (stand.directory / "tls.key").write_bytes(pair.key)
+    common: dict[str, Any] = {
+        "app": build_app(stand.services),
+        "http": PeerAwareProtocol,
+        "log_config": None,
+        "access_log": False,
+        "lifespan": "off",
+        "timeout_graceful_shutdown": 1,
+    }
+    tls = {"ssl_certfile": str(stand.directory / "tls.crt"), "ssl_keyfile": str(stand.directory / "tls.key")}
+    bound = socket.create_server(("127.0.0.1", 0))
+    stand.port = bound.getsockname()[1]
+    servers = [
+        SoundedListener(uvicorn.Config(**common, uds=str(stand.socket))),
+        SoundedListener(uvicorn.Config(**common, **tls)),
+    ]
+    async with asyncio.TaskGroup() as group:
+        group.create_task(servers[0].serve())
+        group.create_task(servers[1].serve(sockets=[bound]))
+        for server in servers:
+            await server.listens.wait()
+        try:
+            yield
+        finally:
+            for server in servers:
+                server.should_exit = True
+
+
+@contextmanager
+def standing_in_thread(**settings: Any) -> Iterator[Stand]:
+    """The same, for programs and tests that do not share its event loop."""
+    ready: threading.Event = threading.Event()
+    made: list[Stand] = []
+    leave: list[Callable[[], object]] = []
+
+    async def stand_until_left() -> None:
+        left = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        async with standing(**settings) as stand:
+            made.append(stand)
+            leave.append(lambda: loop.call_soon_threadsafe(left.set))
+            ready.set()
+            await left.wait()
+
+    def run() -> None:
+        with contextlib.ExitStack() as always:
+            always.callback(ready.set)
+            asyncio.run(stand_until_left())
+
+    thread = threading.Thread(target=run, name="red-box")
+    thread.start()
+    ready.wait()
+    try:
+        yield made[0]
+    finally:
+        if leave:
+            leave[0]()
+        thread.join()

@@ -1,0 +1,232 @@
+"""Submitting, looking, cancelling and acting, as an HTTP client sees them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.redbox.http.stand import BODY_LIMIT, SCRIPT, Stand, standing
+from tests.redbox.jobs.simulated import REFUSED, UNAVAILABLE
+
+
+def problem(answer: httpx.Response) -> dict[str, Any]:
+    """The problem document that a refusal must be."""
+    assert answer.headers["content-type"] == "application/problem+json"
+    document: dict[str, Any] = answer.json()
+    assert document["status"] == answer.status_code
+    assert document["type"].startswith("https://redbox.dev/problems/")
+    assert document["requestId"] == answer.headers["x-request-id"]
+    return document
+
+
+async def test_a_submit_is_created_once_and_the_same_afterwards(alice: httpx.AsyncClient) -> None:
+    first = await alice.put("/v1/jobs/k1", json={"batch": SCRIPT})
+    again = await alice.put("/v1/jobs/k1", json={"batch": SCRIPT})
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert first.json()["jobID"] == again.json()["jobID"]
+
+
+async def test_another_body_under_the_same_key_is_a_conflict(alice: httpx.AsyncClient) -> None:
+    await alice.put("/v1/jobs/k1", json={"batch": SCRIPT})
+    answer = await alice.put("/v1/jobs/k1", json={"batch": SCRIPT + "false\n"})
+    assert answer.status_code == 409
+    assert not problem(answer)["retry"]
+
+
+UNREADABLE: dict[str, tuple[dict[str, Any], str]] = {
+    "an unknown field": ({"batch": SCRIPT, "bacth": 1}, "bacth is not a field that red-box knows"),
+    "one further in": (
+        {"batch": SCRIPT, "resources": {"node": 1}},
+        "resources.node is not a field that red-box knows",
+    ),
+    "one of a container": (
+        {"container": {"image": "a", "options": {"fakeroot": True}}},
+        "container.options.fakeroot is not a field that red-box knows",
+    ),
+    "no kind": ({}, "exactly one of batch and container"),
+    "two kinds": ({"batch": SCRIPT, "container": {"image": "a"}}, "exactly one of batch and container"),
+    "a number too small": ({"batch": SCRIPT, "resources": {"nodes": 0}}, "resources.nodes"),
+    "a name of an environment variable": ({"batch": SCRIPT, "env": {"A B": "1"}}, "env.A B"),
+    "a dependency on nothing": ({"batch": SCRIPT, "dependencies": [{}]}, "exactly one of key and jobID"),
+}
+
+
+@pytest.mark.parametrize("case", UNREADABLE)
+async def test_a_request_that_cannot_be_read_is_refused_by_the_name_of_its_field(
+    alice: httpx.AsyncClient, case: str
+) -> None:
+    body, words = UNREADABLE[case]
+    answer = await alice.put("/v1/jobs/k1", json=body)
+    assert answer.status_code == 422
+    assert words in problem(answer)["detail"]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"), [(b"", "the body is missing"), (b"{", "the body is not JSON"), (b"[]", "dictionary")]
+)
+async def test_a_body_that_is_no_request_is_refused_in_words(
+    alice: httpx.AsyncClient, content: bytes, words: str
+) -> None:
+    json = {"content-type": "application/json"}
+    answer = await alice.put("/v1/jobs/k1", content=content, headers=json)
+    assert answer.status_code == 422
+    assert words in problem(answer)["detail"]
+
+
+SCRIPTS = {
+    "empty": ("", "empty"),
+    "blank": (" \n", "empty"),
+    "binary": ("#!/bin/sh\n\0", "binary"),
+    "of DOS": ("#!/bin/sh\r\ntrue\r\n", "DOS line ends"),
+    "without an interpreter": ("true\n", "must name its interpreter"),
+}
+
+
+@pytest.mark.parametrize("case", SCRIPTS)
+async def test_a_script_that_cannot_run_is_refused_in_words(alice: httpx.AsyncClient, case: str) -> None:
+    script, words = SCRIPTS[case]
+    answer = await alice.put("/v1/jobs/k1", json={"batch": script})
+    assert answer.status_code == 422
+    assert words in problem(answer)["detail"]
+    assert (await alice.get("/v1/jobs/k1")).status_code == 404
+
+
+async def test_a_refusal_does_not_repeat_secrets(alice: httpx.AsyncClient) -> None:
+    body = {"batch": SCRIPT, "env": {"TOKEN": "hunter2\0"}, "container": {"registry": {"password": "hunter2"}}}
+    answer = await alice.put("/v1/jobs/k1", json=body)
+    assert answer.status_code == 422
+    assert "hunter2" not in answer.text
+
+
+async def test_slurms_refusal_is_told_in_its_own_words_and_not_to_be_tried_again(
+    stand: Stand, alice: httpx.AsyncClient
+) -> None:
+    stand.slurm.manners.append(REFUSED)
+    answer = await alice.put("/v1/jobs/k1", json={"batch": SCRIPT})
+    assert answer.status_code == 422
+    assert problem(answer)["detail"] == "sbatch: error: invalid partition specified: nowhere"
+    assert not problem(answer)["retry"]
+
+
+async def test_slurm_away_is_to_be_tried_again_later(stand: Stand, alice: httpx.AsyncClient) -> None:
+    stand.slurm.manners.append(UNAVAILABLE)
+    answer = await alice.put("/v1/jobs/k1", json={"batch": SCRIPT})
+    assert answer.status_code == 503
+    assert problem(answer)["retry"]
+    assert int(answer.headers["retry-after"]) > 0
+
+
+@pytest.mark.parametrize("announced", [True, False])
+async def test_a_body_that_is_too_large_is_refused_before_it_is_read(
+    alice: httpx.AsyncClient, *, announced: bool
+) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(4):
+            yield b"x" * (BODY_LIMIT // 2)
+
+    content = b"x" * (2 * BODY_LIMIT) if announced else pieces()
+    answer = await alice.put("/v1/jobs/k1", content=content, headers={"content-type": "application/json"})
+    assert answer.status_code == 413
+    assert str(BODY_LIMIT) in problem(answer)["detail"]
+
+
+@pytest.mark.parametrize("key", ["a_b", "a.b", "a" * 65, "%20", "%00"])
+async def test_a_key_is_letters_digits_and_dashes(alice: httpx.AsyncClient, key: str) -> None:
+    answer = await alice.get(f"/v1/jobs/{key}")
+    assert answer.status_code == 422
+    assert problem(answer)["detail"].startswith("key:")
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/v1/jobs/k1?atempt=2"),
+        ("DELETE", "/v1/jobs/k1?allAtempts=true"),
+        ("GET", "/v1/jobs?account=a"),
+        ("GET", "/v1/jobs/k1/logs/stdout?tail_lines=1"),
+        ("GET", "/v1/whoami?verbose=1"),
+    ],
+)
+async def test_a_misspelt_query_parameter_is_refused_by_name(
+    alice: httpx.AsyncClient, method: str, path: str
+) -> None:
+    answer = await alice.request(method, path)
+    assert answer.status_code == 422
+    assert path.partition("?")[2].partition("=")[0] in problem(answer)["detail"]
+
+
+async def test_a_cancel_before_the_submit_refuses_the_submit(alice: httpx.AsyncClient) -> None:
+    assert (await alice.delete("/v1/jobs/k1")).status_code == 404
+    answer = await alice.put("/v1/jobs/k1", json={"batch": SCRIPT})
+    assert answer.status_code == 409
+    assert "deleted before it was submitted" in problem(answer)["detail"]
+
+
+async def test_a_cancelled_job_ends_as_cancelled(stand: Stand, alice: httpx.AsyncClient) -> None:
+    await stand.submitted()
+    answer = await alice.delete("/v1/jobs/k1")
+    assert [job["cancelRequested"] for job in answer.json()["items"]] == [True]
+    assert (await stand.until("k1", lambda job: job["phase"] == "Cancelled"))["state"] == "CANCELLED"
+
+
+async def test_acts_are_done_or_refused_in_slurms_words(stand: Stand, alice: httpx.AsyncClient) -> None:
+    await stand.submitted()
+    assert (await alice.post("/v1/jobs/k1/hold")).status_code == 200
+    stand.slurm.refuse_acts = "Access/permission denied"
+    answer = await alice.post("/v1/jobs/k1/release")
+    assert answer.status_code == 422
+    assert problem(answer)["detail"] == "Access/permission denied"
+
+
+@pytest.mark.parametrize("path", ["signal", "hold?signal=TERM", "signal?signal=%3Brm", "explode"])
+async def test_an_act_that_is_none_is_refused(stand: Stand, alice: httpx.AsyncClient, path: str) -> None:
+    await stand.submitted()
+    assert (await alice.post(f"/v1/jobs/k1/{path}")).status_code == 422
+
+
+async def test_a_list_comes_in_pages_that_together_are_all(stand: Stand, alice: httpx.AsyncClient) -> None:
+    for number in range(5):
+        await stand.submitted(f"k{number}")
+    page = (await alice.get("/v1/jobs?limit=2")).json()
+    seen = [job["key"] for job in page["items"]]
+    while "next" in page:
+        page = (await alice.get("/v1/jobs", params={"limit": 2, "continue": page["next"]})).json()
+        seen += [job["key"] for job in page["items"]]
+    assert seen == ["k0", "k1", "k2", "k3", "k4"]
+
+
+async def test_a_list_is_limited_to_phases(stand: Stand, alice: httpx.AsyncClient) -> None:
+    await stand.submitted("waits")
+    await stand.writing("runs")
+    running = (await alice.get("/v1/jobs?phase=Running&phase=Failed")).json()
+    assert [job["key"] for job in running["items"]] == ["runs"]
+
+
+async def test_a_continue_token_of_ones_own_making_is_refused(alice: httpx.AsyncClient) -> None:
+    assert (await alice.get("/v1/jobs?continue=e30")).status_code == 422
+
+
+async def test_too_many_submits_are_told_when_to_come_again() -> None:
+    async with standing(submits_per_second=0.01, submit_burst=1) as stand, stand.at_socket() as alice:
+        await stand.submitted("k1")
+        answer = await alice.put("/v1/jobs/k2", json={"batch": SCRIPT})
+    assert answer.status_code == 429
+    assert problem(answer)["retry"]
+    assert int(answer.headers["retry-after"]) >= 1
+
+
+async def test_more_followed_logs_than_one_user_may_have_are_refused(
+    stand: Stand, alice: httpx.AsyncClient
+) -> None:
+    stand.services.streams.per_user = 0
+    answer = await alice.get("/v1/jobs?watch=true")
+    assert answer.status_code == 429
+    assert answer.headers["retry-after"] == "5"
+
+
+async def test_a_check_says_whether_slurm_would_take_it(alice: httpx.AsyncClient) -> None:
+    answer = await alice.post("/v1/check", json={"batch": SCRIPT})
+    assert answer.json()["valid"]

@@ -1,0 +1,121 @@
+"""Every error of the parts below becomes the answer that says whether to try again."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import httpx
+import pytest
+
+from redbox.agents.errors import AgentDied, AgentRefused, AgentUnavailable, SystemFault
+from redbox.callers.errors import CannotTell
+from redbox.jobs.errors import Busy, Gone, JournalFull, JournalUnreadable
+from redbox.logs.sources import NotReadable, NotThere, OutOfReach
+from redbox.workload import WorkloadFault
+from tests.redbox.http.stand import Stand
+from tests.redbox.http.test_job_routes import problem
+
+ERRORS: list[tuple[Exception, int, bool]] = [
+    (CannotTell("the API server does not answer"), 503, True),
+    (Busy("the submit takes long", retry_after=7), 503, True),
+    (Gone("too old"), 410, False),
+    (JournalFull("the disk is full"), 503, True),
+    (JournalUnreadable("it is damaged"), 503, False),
+    (NotThere("no file"), 404, False),
+    (NotReadable("Permission denied"), 403, False),
+    (OutOfReach("the file system hangs"), 503, True),
+    (AgentUnavailable("two agents have not ended"), 503, True),
+    (AgentRefused("sudo does not allow it"), 403, False),
+    (AgentDied("it ended", doing="write a", retry=False), 503, False),
+    (AgentDied("it ended", doing="read a", retry=True), 503, True),
+    (SystemFault(28, "No space left on device", "/home/a"), 422, False),
+    (WorkloadFault("squeue: error: Unable to contact slurm controller"), 503, True),
+    (TimeoutError("no answer within 60 s"), 503, True),
+]
+
+
+@pytest.mark.parametrize(("error", "status", "retry"), ERRORS)
+async def test_an_error_has_its_status_and_says_whether_to_try_again(
+    stand: Stand,
+    alice: httpx.AsyncClient,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    status: int,
+    retry: bool,
+) -> None:
+    fail_with(error, stand, monkeypatch)
+    answer = await alice.get("/v1/whoami")
+    assert (answer.status_code, problem(answer)["retry"]) == (status, retry)
+    assert problem(answer)["detail"] == str(error)
+    assert ("retry-after" in answer.headers) == retry
+
+
+async def test_a_retry_that_has_its_time_says_when(
+    stand: Stand, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_with(Busy("later", retry_after=7), stand, monkeypatch)
+    assert (await alice.get("/v1/whoami")).headers["retry-after"] == "7"
+
+
+async def test_a_defect_is_answered_with_the_id_under_which_the_log_tells_it(
+    stand: Stand,
+    alice: httpx.AsyncClient,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    logging.disable()  # uvicorn's own traceback
+    fail_with(ZeroDivisionError("secret details"), stand, monkeypatch)
+    answer = await alice.get("/v1/whoami")
+    logging.disable(logging.NOTSET)
+    assert (answer.status_code, answer.json()["retry"]) == (500, True)
+    assert "secret details" not in answer.text
+    assert answer.json()["requestId"] in capsys.readouterr().out
+    counted = 'redbox_requests_total{method="GET",route="/v1/whoami",status="500"} 1.0'
+    assert counted in (await alice.get("/metrics")).text
+
+
+def fail_with(error: Exception, stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def whoami(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(stand.jobs, "whoami", whoami)
+
+
+@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/v2", 404), ("PATCH", "/v1/jobs", 405)])
+async def test_what_the_framework_refuses_has_the_same_form(
+    alice: httpx.AsyncClient, method: str, path: str, status: int
+) -> None:
+    answer = await alice.request(method, path)
+    assert answer.status_code == status
+    problem(answer)
+
+
+async def test_a_method_that_is_not_there_names_those_that_are(alice: httpx.AsyncClient) -> None:
+    assert (await alice.patch("/v1/jobs")).headers["allow"] == "GET"
+
+
+async def test_each_request_has_an_id_of_its_own(alice: httpx.AsyncClient) -> None:
+    answers = [await alice.get("/healthz") for _ in range(3)]
+    assert len({answer.headers["x-request-id"] for answer in answers}) == 3
+
+
+async def test_health_is_everybodys_to_ask_and_readiness_says_no_reason(stand: Stand) -> None:
+    stand.ready.reason = "the background work has ended"
+    async with stand.by_token("") as anybody:
+        assert (await anybody.get("/healthz")).text == "ok\n"
+        answer = await anybody.get("/readyz")
+        assert answer.status_code == 503
+        assert "background" not in answer.text
+        for path in ("/metrics", "/openapi.json", "/v1/cluster"):
+            assert (await anybody.get(path)).status_code == 401, path
+
+
+async def test_the_metrics_hold_no_names(stand: Stand, alice: httpx.AsyncClient) -> None:
+    _, log = await stand.writing("very-secret-key", b"hello\n")
+    await alice.get("/v1/jobs/very-secret-key/logs/stdout")
+    text = (await alice.get("/metrics")).text
+    assert 'redbox_jobs{phase="Running"} 1.0' in text
+    assert "redbox_log_bytes_total 6.0" in text
+    for name in ("alice", "very-secret-key", log.name, str(stand.home), "physics"):
+        assert name not in text

@@ -1,0 +1,161 @@
+"""Watches: what changed, line by line, resumable, and at nobody's cost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+
+from tests.redbox.http.stand import SCRIPT, Stand, standing
+from tests.redbox.http.test_job_routes import problem
+
+Event = dict[str, Any]
+
+
+@asynccontextmanager
+async def watching(http: httpx.AsyncClient, **query: str) -> AsyncIterator[AsyncIterator[Event]]:
+    async with http.stream("GET", "/v1/jobs", params={"watch": "true", **query}) as answer:
+        assert answer.status_code == 200
+        assert answer.headers["content-type"] == "application/x-ndjson"
+        yield (json.loads(line) async for line in answer.aiter_lines())
+
+
+async def first(events: AsyncIterator[Event], kind: str = "job") -> Event:
+    async with asyncio.timeout(20):
+        while (event := await anext(events))["type"] != kind:
+            pass
+    return event
+
+
+async def test_a_change_is_told_as_it_happens(stand: Stand, alice: httpx.AsyncClient) -> None:
+    job_id = await stand.submitted()
+    since = (await alice.get("/v1/jobs")).json()["revision"]
+    async with watching(alice, since=since) as events:
+        stand.slurm.start(job_id)
+        event = await first(events)
+    assert (event["job"]["key"], event["job"]["phase"]) == ("k1", "Running")
+    assert event["revision"] == event["job"]["revision"]
+
+
+async def test_whoever_comes_back_is_told_what_was_missed_and_nothing_twice(
+    stand: Stand, alice: httpx.AsyncClient
+) -> None:
+    await stand.submitted("k1")
+    async with watching(alice) as events:
+        seen = await first(events)
+    await stand.submitted("k2")
+    async with watching(alice, since=seen["revision"]) as events:
+        missed = await first(events)
+    assert missed["job"]["key"] == "k2"
+
+
+async def test_bookmarks_come_though_nothing_happens_and_are_where_to_resume(
+    stand: Stand, alice: httpx.AsyncClient
+) -> None:
+    await stand.submitted("k1")
+    await stand.until("k1", lambda job: job.get("state"))
+    async with watching(alice) as events:
+        bookmark = await first(events, "bookmark")
+    async with watching(alice, since=bookmark["revision"]) as events:
+        assert (await anext(events))["type"] == "bookmark"
+
+
+async def test_a_revision_of_another_journal_is_gone(alice: httpx.AsyncClient) -> None:
+    for since in ("0123456789ab.1", "nonsense", "x" * 64):
+        answer = await alice.get("/v1/jobs", params={"watch": "true", "since": since})
+        assert answer.status_code == 410
+        assert "list the jobs" in problem(answer)["detail"]
+
+
+async def test_nobody_watches_anothers_jobs(
+    stand: Stand, alice: httpx.AsyncClient, bob: httpx.AsyncClient
+) -> None:
+    async with watching(bob) as events:
+        await stand.submitted("k1")
+        await bob.put("/v1/jobs/k2", json={"batch": SCRIPT})
+        assert (await first(events))["job"]["key"] == "k2"
+    async with watching(alice) as events:
+        assert (await first(events))["job"]["key"] == "k1"
+
+
+async def test_an_operator_watches_all_with_their_owners(stand: Stand) -> None:
+    async with stand.by_token("operator") as operator, watching(operator) as events:
+        await stand.submitted("k1")
+        owner = (await first(events))["job"]["owner"]
+    assert owner == {"cluster": "local", "namespace": "users", "account": "alice"}
+
+
+class SilentReader:
+    """Asks for a watch and then reads nothing, or as late as it likes."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    @classmethod
+    async def asks(cls, stand: Stand) -> SilentReader:
+        reader, writer = await asyncio.open_unix_connection(str(stand.socket), limit=1)
+        writer.write(b"GET /v1/jobs?watch=true HTTP/1.1\r\nhost: redbox\r\n\r\n")
+        await writer.drain()
+        return cls(reader, writer)
+
+    async def rest(self) -> bytes:
+        """All that comes until the connection ends."""
+        async with asyncio.timeout(20):
+            return await self.reader.read()
+
+    async def answer(self) -> bytes:
+        """All that comes until the answer ends as it should."""
+        told = b""
+        async with asyncio.timeout(20):
+            while not told.endswith(b"\r\n0\r\n\r\n"):
+                told += await self.reader.read(65536)
+        return told
+
+    def leaves(self) -> None:
+        self.writer.close()
+
+
+async def fill_table(stand: Stand, alice: httpx.AsyncClient) -> None:
+    """More to tell of than the buffers between server and reader can hold."""
+    long = "/" + "/".join(["d" * 200] * 19)
+    for number in range(150):
+        answer = await alice.put(f"/v1/jobs/k{number}", json={"batch": SCRIPT, "workingDirectory": long})
+        assert answer.status_code == 201
+
+
+async def until_streams_are(stand: Stand, count: int) -> None:
+    async with asyncio.timeout(20):
+        while stand.services.streams.open != count:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_watcher_who_takes_nothing_is_cut_off_and_holds_up_nobody() -> None:
+    async with standing(stall_s=0.2) as stand, stand.at_socket() as alice:
+        await fill_table(stand, alice)
+        silent = await SilentReader.asks(stand)
+        await until_streams_are(stand, 1)
+        async with watching(alice) as events:
+            assert (await first(events, "bookmark"))["type"] == "bookmark"
+        await until_streams_are(stand, 0)
+        told = await silent.rest()
+        assert told.startswith(b"HTTP/1.1 200")
+        assert not told.endswith(b"\r\n0\r\n\r\n")  # broken off, not ended
+        silent.leaves()
+
+
+async def test_a_watcher_who_is_slow_is_told_so_and_dropped() -> None:
+    async with standing(slow_watcher_s=0.01) as stand, stand.at_socket() as alice:
+        await fill_table(stand, alice)
+        slow = await SilentReader.asks(stand)
+        await until_streams_are(stand, 1)
+        async with watching(alice) as events:
+            await first(events, "bookmark")
+        told = await slow.answer()
+        assert b'"type":"error"' in told
+        assert b"Too slow" in told
+        slow.leaves()
