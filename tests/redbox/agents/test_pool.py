@@ -148,6 +148,16 @@ async def test_an_idle_agent_is_let_go_and_its_process_ends(
         assert (await pool.agent(user)).hello.pid != first.hello.pid
 
 
+async def test_an_agent_that_hears_nothing_leaves_by_itself_and_is_replaced(user: UnixUser) -> None:
+    source = LaunchedTransport().preamble.split(b"\n", 1)[1].replace(b"IDLE_S = 900.0", b"IDLE_S = 0.2")
+    transport = LaunchedTransport(preamble=b"%d\n%b" % (len(source), source))
+    async with AgentPool(transport) as pool:
+        agent = await pool.agent(user)
+        assert (await agent.run(["/bin/sleep", "0.6"], deadline=10)).code == 0  # busy is not idle
+        await until(lambda: pool.state().processes == 0)
+        assert (await pool.agent(user)).hello.pid != agent.hello.pid
+
+
 async def test_a_busy_agent_is_not_idle(transport: LaunchedTransport, user: UnixUser) -> None:
     async with AgentPool(transport, PoolSettings(idle_s=0.05, sweep_s=0.02)) as pool:
         agent = await pool.agent(user)

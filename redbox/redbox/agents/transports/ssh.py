@@ -24,6 +24,9 @@ from redbox.agents.transports.bootstrap import COMMAND, bootstrap_preamble
 from redbox.domain import UnixUser
 
 MAX_WORDS = 4096
+# Preferred, not required: on a machine with AES instructions a log is read at 200-270 MB/s, with asyncssh's own
+# first choice, ChaCha20, at 165-195.
+FAST_CIPHERS = "^aes128-gcm@openssh.com,aes256-gcm@openssh.com"
 NOT_FOUND = 127
 
 
@@ -135,6 +138,7 @@ class SshTransport:
                 config=None,
                 agent_path=None,
                 preferred_auth="publickey",
+                encryption_algs=FAST_CIPHERS,
                 keepalive_interval=self._node.keepalive_s,
                 login_timeout=self._node.login_s,
             )
