@@ -35,7 +35,7 @@ def up(bed: Bed, progress: Progress) -> None:
     """Make the bed what its plan says, from nothing or from any state that a crash has left."""
     with locked(bed.places, progress):
         if saved_options(bed.places) not in {None, bed.plan.options}:
-            raise NotPossibleError("another `up` has just made a bed with other options; take that down first")
+            raise NotPossibleError("another `up` has just made a bed with other options: take it down")
         check_machine(bed, progress)
         bed.places.state.mkdir(parents=True, exist_ok=True)
         bed.places.plan.write_text(bed.plan.options.to_json())
