@@ -6,7 +6,7 @@ a user and, once a job exists, to its id *and* its mark, because ids come back (
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -190,8 +190,13 @@ class WorkloadManager(Protocol):
         """Do it as the job's user, bound to id and mark, and read back what it did."""
         ...
 
-    async def poll(self, *, users: Collection[UnixUser] | None = None) -> Poll:
-        """One look at the queue; of these users only where that is cheaper or all that may be seen."""
+    async def poll(
+        self, *, users: Collection[UnixUser] | None = None, wanted: Callable[[str, str], bool] | None = None
+    ) -> Poll:
+        """One look at the queue; of these users only where that is cheaper or all that may be seen.
+
+        `wanted` says of an id and a mark whether they can matter: other jobs need not be shown.
+        """
         ...
 
     async def find_live(self, job_ids: Collection[str]) -> tuple[Observation, ...]:

@@ -7,8 +7,11 @@ not.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import takewhile
 
 from redbox.domain import Caller, JobKey, UnixUser
 from redbox.jobs.errors import Conflict, Forbidden, Tombstoned
@@ -17,6 +20,12 @@ from redbox.jobs.records import Record, Stage
 from redbox.jobs.settings import JobsSettings
 from redbox.workload import Submission
 from redbox_api.models import JobRequest
+
+DEFAULT_NAME = "redbox"
+NAME_DIRECTIVE = re.compile(
+    r"""#SBATCH\s+(?:-J\s*|--job-name(?:=|\s+))(?:["'](?P<quoted>[^"']+)["']|(?P<plain>[^\s"']+))"""
+)
+HET_SEPARATOR = re.compile(r"#SBATCH\s+(hetjob|packjob)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +54,26 @@ def order_for(
 
 def default_directory(template: str, key: JobKey, request: JobRequest) -> str:
     """The administrator's template; `{home}` stays in it, for only the user's agent knows it."""
-    names = {"namespace": key.owner.namespace, "account": key.owner.account, "name": request.name or "job"}
+    names = {"namespace": key.owner.namespace, "account": key.owner.account, "name": job_name(request)}
     path = template
     for name, value in names.items():
         path = path.replace("{" + name + "}", value.replace("/", "_").replace("{", "_"))
     return f"{path}-{key8(key.key)}"
+
+
+def job_name(request: JobRequest) -> str:
+    """The request's, else the script's own: acts are bound to the name, so that it must always be known."""
+    name = request.name or DEFAULT_NAME
+    if request.name is None:
+        for found in filter(None, map(NAME_DIRECTIVE.match, _directives(request.batch or ""))):
+            name = found["quoted"] or found["plain"]
+    return "".join(c for c in name if c.isprintable())[:128] or DEFAULT_NAME
+
+
+def _directives(script: str) -> Iterator[str]:
+    """The lines that sbatch reads for its first component: up to the first command."""
+    comments = takewhile(lambda line: line.startswith("#") or not line.strip(), script.splitlines())
+    return takewhile(lambda line: HET_SEPARATOR.match(line) is None, comments)
 
 
 def refuse_beyond_limits(order: Order) -> None:
@@ -74,7 +98,7 @@ def new_record(order: Order, now: datetime) -> Record:
         body_id=order.body_id,
         body_digest=order.body_digest,
         spec_digest=order.request.spec_digest,
-        job_name=order.request.name or "",
+        job_name=job_name(order.request),
         working_directory=order.working_directory,
         hold=order.request.hold,
         created_at=now,
@@ -89,7 +113,7 @@ def tried_again(record: Record, order: Order, now: datetime) -> Record:
         stage=Stage.INTENT,
         doubt_since=now,
         body_digest=order.body_digest,
-        job_name=order.request.name or "",
+        job_name=job_name(order.request),
         working_directory=order.working_directory,
     )
 
@@ -130,7 +154,7 @@ def submission(order: Order, dependencies: tuple[str, ...], *, held: bool) -> Su
     return Submission(
         request=order.request,
         mark=order.mark,
-        job_name=order.request.name or "",
+        job_name=job_name(order.request),
         working_directory=order.working_directory,
         directory_key=key8(order.key.key),
         limits=order.caller.limits,

@@ -7,7 +7,7 @@ because a slurmctld that died young gives ids out twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -33,6 +33,12 @@ def look_from(poll: Poll, begun_at: datetime, table: Table) -> Look:
     """Keep the jobs that carry a known mark, or a watched record's id; others, however many, are let go."""
     by_mark, by_id = sort_observations(poll.jobs, table, {r.job_id for r in table.watched()})
     return Look(begun_at, poll.complete, poll.doubtful, by_mark, by_id)
+
+
+def wanted_by(table: Table) -> Callable[[str, str], bool]:
+    """Whether a job with this id and this mark can matter to any record."""
+    ids = {record.job_id for record in table.watched()}
+    return lambda job_id, mark: job_id in ids or table.marked(mark) is not None
 
 
 def sort_observations(

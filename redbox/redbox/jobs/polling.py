@@ -20,7 +20,7 @@ from redbox.jobs.acts import warned
 from redbox.jobs.clock import finished_within
 from redbox.jobs.context import Context
 from redbox.jobs.errors import JournalError
-from redbox.jobs.looks import Look, Sighting, bound, find, look_from
+from redbox.jobs.looks import Look, Sighting, bound, find, look_from, wanted_by
 from redbox.jobs.phases import dropped_from_queue, observed, shows_nothing_new
 from redbox.jobs.records import Record, Stage
 from redbox.jobs.settings import JobsSettings
@@ -132,7 +132,8 @@ class Poller:
     async def _look(self) -> bool:
         begun_at = self._clock.now()
         users = {record.user for record in self._ledger.table.watched()}
-        poll = await self._context.ask(self._workload.poll(users=users))
+        wanted = wanted_by(self._ledger.table)
+        poll = await self._context.ask(self._workload.poll(users=users, wanted=wanted))
         if poll.dropped:
             log.warning("%d records of the queue could not be read", poll.dropped)
         look = look_from(poll, begun_at, self._ledger.table)

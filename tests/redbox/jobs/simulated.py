@@ -11,7 +11,7 @@ import asyncio
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
@@ -279,13 +279,22 @@ class SimulatedSlurm:
             self.requeue(job.job_id)
         return ActOutcome(done=True, detail=signal or "")
 
-    async def poll(self, *, users: Collection[UnixUser] | None = None) -> Poll:  # noqa: ARG002
+    async def poll(
+        self,
+        *,
+        users: Collection[UnixUser] | None = None,  # noqa: ARG002
+        wanted: Callable[[str, str], bool] | None = None,
+    ) -> Poll:
         self.polls.append(self.clock.elapsed)
         if self.poll_hangs:
             await asyncio.get_running_loop().create_future()
         self._reachable()
         self.tick()
-        shown = tuple(job for job in self.jobs.values() if job.uid not in self.hidden_uids)
+        shown = tuple(
+            job
+            for job in self.jobs.values()
+            if job.uid not in self.hidden_uids and (wanted is None or wanted(job.job_id, job.mark))
+        )
         return Poll(at=self.clock.now(), took_s=0.01, jobs=shown, complete=not self.hidden_uids)
 
     async def find_live(self, job_ids: Collection[str]) -> tuple[Observation, ...]:

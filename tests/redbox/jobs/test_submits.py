@@ -306,3 +306,23 @@ def test_a_refused_submit_that_was_deleted_meanwhile_stays_deleted(world: World)
     assert isinstance(task.exception(), Tombstoned)
     with pytest.raises(Tombstoned):
         put(world)
+
+
+@pytest.mark.parametrize(
+    ("facts", "name"),
+    [
+        ({"script": "#!/bin/sh\ntrue\n"}, "redbox"),
+        ({"script": "#!/bin/sh\n#SBATCH --job-name=train\n"}, "train"),
+        ({"script": "#!/bin/sh\n#SBATCH -J 'my job' # mine\n"}, "my job"),
+        ({"script": "#!/bin/sh\n#SBATCH -Ja\n\n# b\n#SBATCH --job-name last\ntrue\n#SBATCH -J no\n"}, "last"),
+        ({"script": "#!/bin/sh\n#SBATCH -J first\n#SBATCH hetjob\n#SBATCH -J second\n"}, "first"),
+        ({"script": "#!/bin/sh\n#SBATCH -J script\n", "name": "field"}, "field"),
+    ],
+)
+def test_a_job_has_the_name_that_its_request_or_its_script_gives_it(
+    world: World, facts: dict[str, Any], name: str
+) -> None:
+    put(world, **facts)
+    submission = world.slurm.processes[-1].submission
+    assert submission.job_name == name
+    assert submission.working_directory == f"{{home}}/redbox/physics/{name}-3f2b7c1e"
