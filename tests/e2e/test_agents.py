@@ -159,7 +159,7 @@ async def test_nothing_of_a_request_is_seen_by_other_users(
             "cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null; ls -lR /tmp /dev/shm",
         ]
         async with asyncio.timeout(WAIT_S):
-            while b"read go" not in (seen := (await bob.run(look, deadline=30)).stdout):
+            while b"read go" not in (seen := (await bob.run(look, deadline=30)).stdout):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         login.run("sh", "-c", f"echo go >{os_pipe}", user="alice")
         assert (await run).code == 0

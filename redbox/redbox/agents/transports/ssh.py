@@ -24,8 +24,8 @@ from redbox.agents.transports.bootstrap import COMMAND, bootstrap_preamble
 from redbox.domain import UnixUser
 
 MAX_WORDS = 4096
-# Preferred, not required: measured, a file is read at 200-270 MB/s, with asyncssh's own first choice, ChaCha20,
-# at 165-195.
+# Preferred, not required: measured, a file is read at 200-270 MB/s, with asyncssh's own first
+# choice, ChaCha20, at 165-195.
 FAST_CIPHERS = "^aes128-gcm@openssh.com,aes256-gcm@openssh.com"
 NOT_FOUND = 127
 
