@@ -46,9 +46,6 @@ class Answer(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
 
 
-# ---------------------------------------------------------------------------------------------- requests
-
-
 class Resources(Request):
     """What the job asks of Slurm; what is not said is left to the script, the partition and Slurm."""
 
@@ -180,9 +177,6 @@ class JobRequest(Request):
             msg = "a job has exactly one of batch and container"
             raise ValueError(msg)
         return self
-
-
-# ----------------------------------------------------------------------------------------------- answers
 
 
 class Phase(StrEnum):

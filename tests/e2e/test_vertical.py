@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,12 +14,11 @@ import yaml
 
 from redbox_bed import login_node
 from redbox_bed.bed import Bed
+from redbox_bed.delivery import Kubernetes, deliver
 from redbox_bed.host import Host
-from redbox_bed.login_node import Rule
+from redbox_bed.progress import Progress
 
 ENDS_WITHIN = 90
-OPERATOR_IMAGE = "bed.local/redbox-operator:dev"
-COMPANION_IMAGE = "bed.local/redbox-companion:dev"
 
 SCRIPT = """\
 #!/bin/bash
@@ -36,13 +33,7 @@ exit 3
 class Cluster:
     """kubectl as the cluster's administrator."""
 
-    bed: Bed
-
-    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        command = ["kubectl", "--kubeconfig", str(self.bed.places.kubeconfig), *arguments]
-        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=False)
-        assert done.returncode == 0, f"{' '.join(arguments)}: {done.stderr}"
-        return done.stdout
+    kubectl: Kubernetes
 
     def get(self, *arguments: str) -> dict[str, Any]:
         answer: dict[str, Any] = json.loads(self.kubectl("get", *arguments, "--output", "json"))
@@ -57,37 +48,8 @@ def login(bed: Bed) -> Host:
 @pytest.fixture(scope="module")
 def cluster(bed: Bed, login: Host) -> Iterator[Cluster]:
     """red-box on the login node, the operator in the cluster, alice and bob with a namespace each."""
-    cluster = Cluster(bed)
-    login_node.install(login, bed.places)
-    manifest = login_node.introduce(
-        login,
-        name="hpc1",
-        cluster="bed",
-        issuer=json.loads(cluster.kubectl("get", "--raw", "/.well-known/openid-configuration"))["issuer"],
-        keys=cluster.kubectl("get", "--raw", "/openid/v1/jwks").encode(),
-        rules=[Rule("alice", "alice"), Rule("bob", "bob")],
-    )
-    login_node.restart(login)
-    options = ("--image", OPERATOR_IMAGE, "--companion-image", COMPANION_IMAGE)
-    printed = subprocess.run(
-        [sys.executable, "-m", "redbox_operator", "manifests", *options],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    namespaces = [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in ("alice", "bob")
-    ]
-    cluster.kubectl("apply", "--server-side", "--filename=-", stdin=printed)
-    cluster.kubectl(
-        "wait", "--for=condition=Established", "crd/slurmclusters.redbox.dev", "crd/slurmjobs.redbox.dev"
-    )
-    cluster.kubectl("apply", "--filename=-", stdin=manifest)
-    cluster.kubectl("apply", "--filename=-", stdin=yaml.safe_dump_all(namespaces))
-    cluster.kubectl(
-        "rollout", "status", "--namespace=redbox-system", "deployment/redbox-operator", "--timeout=90s"
-    )
-    yield cluster
+    deliver(bed, Progress.silent())
+    yield Cluster(Kubernetes(bed))
     login.kill(login_node.SERVICE)
 
 

@@ -18,6 +18,7 @@ from rich.console import Console
 
 from redbox_bed import lifecycle, slow_home, status
 from redbox_bed.bed import Bed, saved_options
+from redbox_bed.delivery import deliver
 from redbox_bed.errors import BedError, NotPossibleError
 from redbox_bed.places import Places
 from redbox_bed.plan import Release, Source, choose_options, make_plan
@@ -80,6 +81,13 @@ def up(
     bed = Bed(make_plan(choose_options(saved_options(places), asked)), places)
     lifecycle.up(bed, progress)
     progress("the bed is up")
+
+
+@app.command()
+def redbox() -> None:
+    """Install red-box on login and the operator in Kubernetes, as their administrators would."""
+    check_root(os.geteuid())
+    deliver(Bed.open(), _interruptible(Progress(), "`redbox` begins anew"))
 
 
 @app.command()
