@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any
 
 import pytest
 
@@ -57,7 +58,7 @@ HOSTILE = ["a b", "$(id)", "`id`", "'\"", "\n#SBATCH --wait", "cr\r\nlf", "*", "
 
 
 async def run(
-    manager: SlurmManager, login: Host, fields: dict[str, object], **request: object
+    manager: SlurmManager, login: Host, fields: Mapping[str, object], **request: Any
 ) -> tuple[Submitted, str, str]:
     """Run it to a good end; what it wrote to stdout and to stderr."""
     job = await submit(manager, container=fields, **request)

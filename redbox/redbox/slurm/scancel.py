@@ -6,10 +6,12 @@ It is silent, with exit code 0, about ids that are unknown or filtered out: what
 from __future__ import annotations
 
 import re
+import signal as signals
 
 from redbox.slurm.errors import RequestRefused
 
-SIGNAL = re.compile(r"(?:SIG)?([A-Z][A-Z0-9+-]{0,15}|[1-9][0-9]?)")
+NAMES = frozenset(name.removeprefix("SIG") for name in signals.Signals.__members__)
+NUMBER = re.compile(r"[1-9]|[1-5][0-9]|6[0-4]")
 
 
 def cancel(job_id: str, user: str, name: str) -> list[str]:
@@ -28,7 +30,7 @@ def _only(user: str, name: str) -> list[str]:
 
 def read_signal(text: str) -> str:
     """A signal's name without SIG, or its number, as scancel takes it."""
-    found = SIGNAL.fullmatch(text.upper())
-    if found is None:
+    name = text.upper().removeprefix("SIG")
+    if name not in NAMES and NUMBER.fullmatch(name) is None:
         raise RequestRefused(f"signal: {text!r} is no signal: give a name (USR1, TERM) or a number.")
-    return found[1]
+    return name

@@ -186,7 +186,7 @@ class Submits:
             completed = await self._call(agent, ready.call, {}, self._calls.settings.submit_s, keep=keep)
         except RequestFailed as failed:
             if isinstance(failed, SystemFault) and failed.errno == errno.EEXIST:
-                return await self._earlier(agent, keep)
+                return await self._earlier(agent, keep, retry=ready.submission.held)
             return Unavailable(f"sbatch could not be run: {failed.detail}")
         except AgentUnavailable as busy:
             return Unavailable(busy.detail)
@@ -194,18 +194,23 @@ class Submits:
             return Unknown(lost.detail)
         return outcome_of(completed)
 
-    async def _earlier(self, agent: Agent, keep: str) -> SubmitOutcome | None:
-        """What became of an earlier submit under this name: None where it is certain that it made no job."""
+    async def _earlier(self, agent: Agent, keep: str, *, retry: bool) -> SubmitOutcome | None:
+        """What became of an earlier submit under this name: None where sbatch is to be called once more.
+
+        That is where it surely made no job; and where nobody knows, if this is the held retry of it.
+        """
         try:
             kept = await agent.recall(keep)
         except AgentError as error:
             return Unknown(error.detail)
-        if kept.state is KeptState.ENDED and kept.completed is not None:
+        if kept.state is KeptState.RUNNING:
+            return Unknown("an earlier submit of this job is still under way")
+        outcome: SubmitOutcome = Unknown("nobody saw the end of an earlier submit of this job")
+        if kept.completed is not None:
             outcome = outcome_of(kept.completed)
-            return None if isinstance(outcome, Refused | Unavailable) else outcome
-        if kept.state is KeptState.LOST:
-            return None  # in doubt for good: it is the caller who knows whether enough time has passed
-        return Unknown("an earlier submit of this job is still under way")
+        if isinstance(outcome, Accepted):
+            return outcome
+        return outcome if isinstance(outcome, Unknown) and not retry else None
 
     async def _call(
         self, agent: Agent, call: SbatchCall, env: Mapping[str, str], deadline: float, *, keep: str | None

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,7 +89,7 @@ def node(tmp_path: Path) -> Node:
 
 
 def request(
-    image: str = "/images/a.sif", resources: dict[str, object] | None = None, **container: object
+    image: str = "/images/a.sif", resources: Mapping[str, object] | None = None, **container: object
 ) -> JobRequest:
     asked = {"container": {"image": image, **container}, "resources": resources or {}}
     return JobRequest.model_validate(asked)
@@ -258,8 +259,8 @@ SECRET = "p'a\"s $(id)\nword"
 REGISTRY = {"username": "me", "password": SECRET}
 
 
-def with_credentials(node: Node, **options: object) -> tuple[str, Path]:
-    asked = request("docker://registry/app:1.2", registry=REGISTRY, **options)
+def with_credentials(node: Node) -> tuple[str, Path]:
+    asked = request("docker://registry/app:1.2", registry=REGISTRY)
     folder = node.folder / "job" / ".redbox-12345678"
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "registry.sh"

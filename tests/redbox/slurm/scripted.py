@@ -1,0 +1,139 @@
+"""Agents that answer as a test says, for faults that Slurm cannot be made to have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from redbox.agents.answers import Completed, FileFacts, Kept, KeptState
+from redbox.agents.errors import AgentError, SystemFault
+from redbox.domain import UnixUser
+from redbox.slurm import squeue
+from tests.redbox.slurm.captured import output
+from tests.redbox.slurm.test_squeue import PLAIN
+
+ALICE, BOB, REDBOX = UnixUser("alice", 2001), UnixUser("bob", 2002), UnixUser("redbox", 999)
+FACTS = FileFacts("directory", 0, 1, 1, 0, 0o755, 2001, 2001)
+Answer = Callable[[list[str]], Completed] | AgentError | Completed
+
+
+def done(stdout: str = "", stderr: str = "", code: int = 0) -> Completed:
+    return Completed(code, stdout.encode(), stderr.encode(), 0.01)
+
+
+def late() -> Completed:
+    return Completed(-9, b"", b"", 15.0, timed_out=True)
+
+
+def queue(*records: dict[str, str]) -> Callable[[list[str]], Completed]:
+    """An squeue that shows these jobs, parted as it was asked to."""
+
+    def answer(argv: list[str]) -> Completed:
+        ends = [word.partition(":")[2] for word in argv_option(argv, "--Format").split(",")]
+        lines = (
+            "".join(record[n] + end for n, end in zip(squeue.FIELDS, ends, strict=True)) for record in records
+        )
+        return done("".join(line + "\n" for line in lines))
+
+    return answer
+
+
+def argv_option(argv: Sequence[str], name: str) -> str:
+    return next(word.partition("=")[2] for word in argv if word.startswith(f"{name}="))
+
+
+def job(job_id: str, **fields: str) -> dict[str, str]:
+    return PLAIN | {"JobID": job_id, "ArrayJobID": job_id, "Comment": "rb1.mark"} | fields
+
+
+CONFIG = done(output("24.11", "config.txt"))
+DEFAULTS: dict[str, Answer] = {
+    "/usr/bin/env": done("HOME=/home/alice\0PATH=/usr/bin:/bin\0"),
+    "scontrol show config": CONFIG,
+    "scontrol show federation": done(),
+    "sacctmgr": done(output("24.11", "sacctmgr-config.txt")),
+    "sacct --helpformat": done(output("24.11", "sacct-fields.txt")),
+    "ps": done(),
+}
+
+
+@dataclass
+class ScriptedAgents:
+    """All users' agents. `answers` are by the words that a command begins with; a list is used up in turn."""
+
+    answers: dict[str, Answer | list[Answer]] = field(default_factory=dict)
+    calls: list[tuple[str, list[str], bytes, dict[str, str]]] = field(default_factory=list)
+    kept: dict[str, Kept] = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=dict)
+    directories: list[tuple[str, int]] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    no_agent: AgentError | None = None
+    no_directory: AgentError | None = None
+
+    async def agent(self, user: UnixUser, role: Literal["commands", "files"] = "commands") -> ScriptedAgent:
+        if self.no_agent is not None:
+            raise self.no_agent
+        return ScriptedAgent(self, user, role)
+
+    def answer(self, argv: list[str]) -> Answer:
+        line = " ".join(argv)
+        for begin, answer in sorted({**DEFAULTS, **self.answers}.items(), key=lambda item: -len(item[0])):
+            if line.startswith(begin):
+                return answer.pop(0) if isinstance(answer, list) else answer
+        raise AssertionError(f"nobody said what {line} answers")
+
+    def called(self, begin: str) -> list[list[str]]:
+        return [argv for _, argv, _, _ in self.calls if " ".join(argv).startswith(begin)]
+
+
+@dataclass
+class ScriptedAgent:
+    agents: ScriptedAgents
+    user: UnixUser
+    role: str
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        deadline: float,  # noqa: ARG002
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        account_env: bool = False,  # noqa: ARG002
+        cwd: str | None = None,  # noqa: ARG002
+        inherit: Mapping[str, bytes] | None = None,  # noqa: ARG002
+        keep: str | None = None,
+        output_limit: int = 0,  # noqa: ARG002
+    ) -> Completed:
+        if keep is not None and keep in self.agents.kept:
+            raise SystemFault(17, "this kept command was begun before", keep)
+        self.agents.calls.append((self.user.name, list(argv), stdin, dict(env or {})))
+        answer = self.agents.answer(list(argv))
+        if isinstance(answer, AgentError):
+            if keep is not None:
+                self.agents.kept[keep] = Kept(KeptState.RUNNING)
+            raise answer
+        completed = answer if isinstance(answer, Completed) else answer(list(argv))
+        if keep is not None:
+            self.agents.kept[keep] = Kept(KeptState.ENDED, completed)
+        return completed
+
+    async def recall(self, keep: str) -> Kept:
+        return self.agents.kept.get(keep, Kept(KeptState.UNHEARD))
+
+    async def make_directory(self, path: str, *, mode: int = 0o777) -> tuple[FileFacts, bool]:
+        assert self.role == "files"
+        if self.agents.no_directory is not None:
+            raise self.agents.no_directory
+        self.agents.directories.append((path, mode))
+        return FACTS, True
+
+    async def write(self, path: str, chunks: bytes, *, mode: int = 0o644) -> FileFacts:
+        assert mode == 0o600
+        self.agents.files[path] = chunks
+        return FACTS
+
+    async def remove(self, path: str, *, recursive: bool = False) -> None:
+        assert recursive
+        self.agents.removed.append(path)

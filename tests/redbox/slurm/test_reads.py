@@ -1,0 +1,158 @@
+"""Reading the queue and the accounting: what is complete, and who asks."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from redbox.agents.errors import AgentUnavailable
+from redbox.slurm.settings import SlurmSettings
+from redbox.slurm.workload import SlurmManager
+from redbox.workload import WorkloadFault
+from tests.redbox.slurm.captured import output
+from tests.redbox.slurm.scripted import ALICE, BOB, REDBOX, ScriptedAgents, done, job, late, queue
+
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+PRIVATE = done(
+    output("24.11", "config.txt").replace("PrivateData             = none", "PrivateData             = jobs")
+)
+NO_ACCOUNTING = done(
+    output("24.11", "config.txt").replace("accounting_storage/slurmdbd", "accounting_storage/none")
+)
+
+
+def manager(agents: ScriptedAgents, **settings: object) -> SlurmManager:
+    return SlurmManager(agents, REDBOX, SlurmSettings(**settings), now=lambda: NOW)  # type: ignore[arg-type]
+
+
+def askers(agents: ScriptedAgents, begin: str) -> list[str]:
+    return [user for user, argv, _, _ in agents.calls if argv[0] == begin]
+
+
+async def test_a_poll_is_one_squeue_of_red_boxs_own_account() -> None:
+    agents = ScriptedAgents({"squeue": queue(job("7"), job("8"))})
+    poll = await manager(agents).poll(users=[BOB, ALICE])
+    assert [seen.job_id for seen in poll.jobs] == ["7", "8"]
+    assert (poll.complete, poll.at) == (True, NOW)
+    assert agents.called("squeue")[0][-1] == "--user=2001,2002"
+    assert askers(agents, "squeue") == ["redbox"]
+    assert agents.calls[-1][3] == {"SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
+
+
+async def test_an_empty_queue_is_a_complete_answer() -> None:
+    poll = await manager(ScriptedAgents({"squeue": queue()})).poll()
+    assert (poll.jobs, poll.complete) == ((), True)
+
+
+async def test_many_users_are_asked_for_as_all() -> None:
+    agents = ScriptedAgents({"squeue": queue()})
+    await manager(agents, users_at_most=1).poll(users=[ALICE, BOB])
+    assert not [word for word in agents.called("squeue")[0] if word.startswith("--user")]
+
+
+async def test_a_user_whom_squeue_does_not_know_does_not_hide_the_others() -> None:
+    unknown = done("", "squeue: error: Invalid user: 54321\n")
+    agents = ScriptedAgents({"squeue": [unknown, queue(job("7"))]})
+    poll = await manager(agents).poll(users=[ALICE])
+    assert [seen.job_id for seen in poll.jobs] == ["7"]
+
+
+async def test_a_record_that_cannot_be_read_makes_the_answer_incomplete() -> None:
+    poll = await manager(ScriptedAgents({"squeue": queue(job("7"), job("x"))})).poll()
+    assert (poll.complete, poll.dropped, len(poll.jobs)) == (False, 1, 1)
+
+
+async def test_an_answer_without_its_end_is_incomplete() -> None:
+    poll = await manager(ScriptedAgents({"squeue": done("7~something")})).poll()
+    assert not poll.complete
+
+
+async def test_two_records_for_one_id_are_doubtful() -> None:
+    poll = await manager(ScriptedAgents({"squeue": queue(job("7"), job("7", UserID="2002"))})).poll()
+    assert poll.jobs == ()
+    assert poll.doubtful == {"7"}
+
+
+async def test_where_slurm_hides_jobs_each_users_own_agent_looks() -> None:
+    agents = ScriptedAgents({"scontrol show config": PRIVATE, "squeue": [queue(job("7")), queue()]})
+    poll = await manager(agents).poll(users=[BOB, ALICE])
+    assert askers(agents, "squeue") == ["alice", "bob"]
+    assert (poll.complete, len(poll.jobs)) == (True, 1)
+
+
+async def test_where_slurm_hides_jobs_a_look_of_nobodys_own_means_nothing() -> None:
+    agents = ScriptedAgents({"scontrol show config": PRIVATE, "squeue": queue()})
+    assert not (await manager(agents).poll()).complete
+
+
+@pytest.mark.parametrize(
+    "answer", [late(), AgentUnavailable("busy"), done("", "Unable to contact slurm controller", 1)]
+)
+async def test_no_answer_is_a_fault_and_no_empty_queue(answer: object) -> None:
+    with pytest.raises(WorkloadFault):
+        await manager(ScriptedAgents({"squeue": answer})).poll()  # type: ignore[dict-item]
+
+
+async def test_single_jobs_that_slurm_does_not_know_are_absent_and_a_fault_is_a_fault() -> None:
+    gone = done("", "slurm_load_jobs error: Invalid job id specified\n", 1)
+    assert await manager(ScriptedAgents({"squeue": gone})).find_live(["7"]) == ()
+    with pytest.raises(WorkloadFault):
+        await manager(ScriptedAgents({"squeue": done("", "something else", 1)})).find_live(["7"])
+
+
+async def test_without_accounting_there_is_no_history_and_nobody_asks() -> None:
+    agents = ScriptedAgents({"scontrol show config": NO_ACCOUNTING})
+    history = await manager(agents).history(["7"], since=NOW)
+    assert (history.available, history.jobs) == (False, ())
+    assert agents.called("sacct") == []
+
+
+async def test_history_is_asked_for_a_thousand_ids_at_a_time() -> None:
+    agents = ScriptedAgents({"sacct --noheader": done()})
+    await manager(agents).history([str(job_id) for job_id in range(2500)], since=NOW)
+    asked = [argv[-1].removeprefix("--jobs=").split(",") for argv in agents.called("sacct --noheader")]
+    assert [len(ids) for ids in asked] == [1000, 1000, 500]
+    assert len(agents.called("sacct --helpformat")) == 1
+
+
+async def test_a_users_history_is_asked_by_the_user() -> None:
+    agents = ScriptedAgents({"sacct --noheader": done()})
+    await manager(agents).history_of(ALICE, since=NOW)
+    assert askers(agents, "sacct") == ["redbox", "alice"]  # the first asks for the names of the fields
+
+
+async def test_where_slurmdbd_hides_jobs_the_users_of_the_last_look_are_asked() -> None:
+    hidden = done("\nSlurmDBD configuration:\nPrivateData            = jobs\n")
+    agents = ScriptedAgents({"sacctmgr": hidden, "squeue": queue(), "sacct --noheader": done()})
+    manages = manager(agents)
+    await manages.poll(users=[ALICE, BOB])
+    await manages.history(["7"], since=NOW)
+    assert askers(agents, "sacct")[1:] == ["alice", "bob"]
+
+
+async def test_a_slurmdbd_that_is_down_is_a_fault_and_not_an_empty_history() -> None:
+    down = done("", "sacct: error: Problem talking to the database: Connection refused\n", 1)
+    with pytest.raises(WorkloadFault, match="Connection refused"):
+        await manager(ScriptedAgents({"sacct --noheader": down})).history(["7"], since=NOW)
+
+
+async def test_calls_are_told_with_their_duration_and_whether_they_were_answered() -> None:
+    told: list[tuple[str, bool]] = []
+    agents = ScriptedAgents({"squeue": [late()]})
+    manages = SlurmManager(
+        agents, REDBOX, on_call=lambda command, _, answered: told.append((command, answered))
+    )
+    with pytest.raises(WorkloadFault) as caught:
+        await manages.poll()
+    assert caught.value.timed_out
+    assert told[-1] == ("squeue", False)
+
+
+async def test_what_slurm_conf_says_is_asked_once_in_a_while() -> None:
+    agents, now = ScriptedAgents({"squeue": queue()}), [0.0]
+    manages = SlurmManager(agents, REDBOX, monotonic=lambda: now[0])
+    for moment in (0.0, 299.0, 301.0):
+        now[0] = moment
+        await manages.poll()
+    assert len(agents.called("scontrol show config")) == 2

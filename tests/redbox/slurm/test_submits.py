@@ -1,0 +1,217 @@
+"""A submit's way through the user's agent, and what is known when it breaks off."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+
+import pytest
+
+from redbox.agents.answers import Kept, KeptState
+from redbox.agents.errors import (
+    AgentDied,
+    AgentError,
+    AgentRefused,
+    AgentSilent,
+    AgentUnavailable,
+    Detached,
+    SystemFault,
+)
+from redbox.slurm.settings import SlurmSettings
+from redbox.slurm.workload import SlurmManager
+from redbox.workload import Accepted, Refused, Submission, SubmitOutcome, Unavailable, Unknown, WorkloadFault
+from redbox_api.models import JobRequest
+from tests.redbox.slurm.captured import output
+from tests.redbox.slurm.scripted import ALICE, CONFIG, REDBOX, ScriptedAgents, done, late
+
+MARK = "rb1.mark"
+
+
+def submission(directory: str = "{home}/work", **fields: object) -> Submission:
+    request = JobRequest.model_validate(
+        {"batch": "#!/bin/sh\n"} | fields if "container" not in fields else fields
+    )
+    return Submission(request, MARK, "name", directory, "12345678")
+
+
+async def submit(
+    agents: ScriptedAgents, asked: Submission | None = None, **settings: object
+) -> SubmitOutcome:
+    manager = SlurmManager(agents, REDBOX, SlurmSettings(**settings))  # type: ignore[arg-type]
+    return await manager.submit(ALICE, asked or submission())
+
+
+async def test_a_submit_makes_the_directory_and_calls_sbatch_with_an_empty_environment() -> None:
+    agents = ScriptedAgents({"sbatch": done("7\n", "sbatch: warning: odd\n")})
+    outcome = await submit(agents)
+    assert outcome == Accepted("7", ("warning: odd",), "/home/alice/work")
+    assert agents.directories == [("/home/alice/work", 0o777)]
+    user, argv, script, env = agents.calls[-1]
+    assert (user, script[:10], env) == ("alice", b"#!/bin/sh\n", {})
+    assert "--chdir=/home/alice/work" in argv
+    assert list(agents.kept) == [f"{MARK}.1"]
+
+
+async def test_what_slurms_tools_need_is_in_their_environment_and_in_the_jobs() -> None:
+    agents = ScriptedAgents({"sbatch": done("7\n")})
+    await submit(agents, environment={"SLURM_CONF": "/opt/slurm.conf"})
+    assert agents.calls[-1][3] == {"SLURM_CONF": "/opt/slurm.conf"}
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        AgentDied("gone", doing="sbatch", retry=False),
+        AgentSilent("silent", doing="sbatch", retry=False),
+        Detached("rb1.mark.1"),
+    ],
+)
+async def test_an_agent_that_is_lost_over_sbatch_leaves_the_outcome_unknown(lost: AgentError) -> None:
+    agents = ScriptedAgents({"sbatch": lost})
+    assert isinstance(await submit(agents), Unknown)
+    assert isinstance(await submit(agents), Unknown)  # it may still be under way: nothing is called again
+    assert len(agents.called("sbatch")) == 1
+
+
+async def test_an_sbatch_that_gave_no_answer_in_its_time_is_unknown() -> None:
+    assert isinstance(await submit(ScriptedAgents({"sbatch": late()})), Unknown)
+
+
+async def test_without_an_agent_nothing_was_submitted() -> None:
+    assert isinstance(await submit(ScriptedAgents(no_agent=AgentUnavailable("busy"))), Unavailable)
+    assert isinstance(await submit(ScriptedAgents(no_agent=AgentRefused("never"))), Unavailable | Refused)
+
+
+async def test_a_submit_that_is_tried_again_gets_the_outcome_of_the_first() -> None:
+    agents = ScriptedAgents({"sbatch": done("7\n")})
+    first, second = await submit(agents), await submit(agents)
+    assert first == second
+    assert len(agents.called("sbatch")) == 1
+
+
+async def test_a_submit_that_made_no_job_may_be_tried_again() -> None:
+    dead = done("", "sbatch: error: Batch job submission failed: Unable to contact slurm controller\n", 1)
+    agents = ScriptedAgents({"sbatch": [dead, done("7\n")]})
+    assert isinstance(await submit(agents), Unavailable)
+    assert await submit(agents) == Accepted("7", (), "/home/alice/work")
+    assert list(agents.kept) == [f"{MARK}.1", f"{MARK}.2"]
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        Kept(KeptState.LOST),
+        Kept(KeptState.ENDED, done("", "sbatch: error: Socket timed out on send/recv operation\n", 1)),
+    ],
+)
+async def test_after_a_submit_in_doubt_only_its_held_retry_calls_sbatch_again(kept: Kept) -> None:
+    agents = ScriptedAgents({"sbatch": done("8\n")}, kept={f"{MARK}.1": kept})
+    assert isinstance(await submit(agents), Unknown)
+    assert agents.called("sbatch") == []
+    held = replace(submission(), held=True)
+    assert await submit(agents, held) == Accepted("8", (), "/home/alice/work")
+    assert "--hold" in agents.called("sbatch")[0]
+
+
+async def test_not_even_a_held_retry_is_begun_beside_one_that_is_under_way() -> None:
+    agents = ScriptedAgents({"sbatch": done("8\n")}, kept={f"{MARK}.1": Kept(KeptState.RUNNING)})
+    assert isinstance(await submit(agents, replace(submission(), held=True)), Unknown)
+    assert agents.called("sbatch") == []
+
+
+@pytest.mark.parametrize(
+    ("number", "outcome"), [(errno.EACCES, Refused), (errno.ENOENT, Refused), (errno.ENOSPC, Unavailable)]
+)
+async def test_a_directory_that_cannot_be_made_is_told_before_slurm_is_asked(
+    number: int, outcome: type
+) -> None:
+    agents = ScriptedAgents(no_directory=SystemFault(number, "no", "/home/alice/work"))
+    told = await submit(agents)
+    assert isinstance(told, outcome)
+    assert "/home/alice/work" in told.detail  # type: ignore[union-attr]
+    assert agents.called("sbatch") == []
+
+
+async def test_a_relative_directory_is_refused() -> None:
+    assert isinstance(await submit(ScriptedAgents(), submission("work")), Refused)
+
+
+FEDERATED = done("Federation: fed1\nSelf:       hpc1:ctl:6817 ID:1\n")
+
+
+async def test_a_federation_is_refused_unless_the_administrator_allows_it() -> None:
+    agents = ScriptedAgents({"scontrol show federation": FEDERATED, "sbatch": done("7\n")})
+    refused = await submit(agents)
+    assert isinstance(refused, Refused)
+    assert "fed1" in refused.detail
+    assert isinstance(await submit(agents, allow_federation=True), Accepted)
+
+
+CONTAINER = {"image": "docker://app:1", "registry": {"username": "me", "password": "word"}}
+
+
+async def test_credentials_are_laid_ready_for_the_job_alone() -> None:
+    agents = ScriptedAgents({"sbatch": done("7\n")})
+    asked = submission(container=CONTAINER, env={"A": "1"})
+    await submit(agents, asked)
+    hidden = "/home/alice/work/.redbox-12345678"
+    assert agents.directories == [("/home/alice/work", 0o777), (hidden, 0o700)]
+    assert b"'word'" not in agents.files[f"{hidden}/registry.sh"]
+    assert b"=word;" in agents.files[f"{hidden}/registry.sh"]
+    assert all(b"word" not in script for _, _, script, _ in agents.calls)
+    assert f"cache={'/home/alice/.cache/redbox/images'}".encode() in agents.calls[-1][2]
+    assert agents.removed == []
+
+
+async def test_credentials_of_a_job_that_was_refused_are_taken_away() -> None:
+    agents = ScriptedAgents({"sbatch": done("", "sbatch: error: Invalid qos specification\n", 1)})
+    assert isinstance(await submit(agents, submission(container=CONTAINER)), Refused)
+    assert agents.removed == ["/home/alice/work/.redbox-12345678"]
+
+
+async def test_a_kind_of_mpi_is_checked_against_what_the_cluster_has() -> None:
+    agents = ScriptedAgents({"srun --mpi=list": done(output("24.11", "mpi.txt")), "sbatch": done("7\n")})
+    for kind, outcome in (("pmix", Accepted), ("pmi2", Refused)):
+        container = {"image": "/a.sif", "options": {"mpi": kind}}
+        assert isinstance(await submit(agents, submission(container=container)), outcome)
+
+
+async def test_a_check_that_hangs_is_a_fault_and_not_an_answer() -> None:
+    manager = SlurmManager(ScriptedAgents({"sbatch": late()}), REDBOX)
+    with pytest.raises(WorkloadFault) as caught:
+        await manager.check(ALICE, submission())
+    assert caught.value.timed_out
+
+
+async def test_a_check_of_a_wrong_request_does_not_ask_slurm() -> None:
+    agents = ScriptedAgents()
+    check = await SlurmManager(agents, REDBOX).check(ALICE, submission(batch=""))
+    assert (check.valid, agents.called("sbatch")) == (False, [])
+
+
+@pytest.mark.parametrize(
+    ("kept", "processes", "expected"),
+    [
+        ({f"{MARK}.1": Kept(KeptState.RUNNING)}, "", True),
+        ({f"{MARK}.1": Kept(KeptState.ENDED), f"{MARK}.2": Kept(KeptState.RUNNING)}, "", True),
+        ({f"{MARK}.1": Kept(KeptState.ENDED)}, "", False),
+        ({f"{MARK}.1": Kept(KeptState.LOST)}, "", False),
+        ({}, f"sbatch --parsable --comment={MARK} --hold\n", True),
+        ({}, "sbatch --parsable --comment=rb1.other\n", False),
+    ],
+)
+async def test_whether_an_sbatch_with_the_mark_runs_on_the_host(
+    kept: dict[str, Kept],
+    processes: str,
+    expected: bool,  # noqa: FBT001
+) -> None:
+    agents = ScriptedAgents({"ps": done(processes)}, kept=kept)
+    assert await SlurmManager(agents, REDBOX).submitting(ALICE, MARK) is expected
+
+
+async def test_while_slurms_configuration_cannot_be_read_nothing_is_submitted() -> None:
+    agents = ScriptedAgents(
+        {"scontrol show config": [done("", "Unable to contact slurm controller", 1), CONFIG]}
+    )
+    assert isinstance(await submit(agents), Unavailable)
+    assert agents.called("sbatch") == []
