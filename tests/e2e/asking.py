@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,13 +38,10 @@ async def until(
     client: RedboxClient, key: str, what: Callable[[Job], bool], *, within_s: float = PATIENCE_S
 ) -> Job:
     """The job, as soon as it is so."""
-    job = None
-    try:
-        async with asyncio.timeout(within_s):
-            while not what(job := await client.get_job(key)):
-                await asyncio.sleep(PAUSE_S)
-    except TimeoutError:
-        raise AssertionError(f"it did not come to that in {within_s:.0f} s: {job}") from None
+    give_up_at = time.monotonic() + within_s
+    while not what(job := await client.get_job(key)):
+        assert time.monotonic() < give_up_at, f"it did not come to that in {within_s:.0f} s: {job}"
+        await asyncio.sleep(PAUSE_S)
     return job
 
 
@@ -76,6 +74,13 @@ class Reader:
             except (Unreachable, Busy):
                 await asyncio.sleep(PAUSE_S)
 
+    async def until(self, content: bytes) -> None:
+        """Wait for whoever reads it to have read this."""
+        give_up_at = time.monotonic() + PATIENCE_S
+        while bytes(self.content) != content:
+            assert time.monotonic() < give_up_at, f"read was {bytes(self.content[-1000:])!r}"
+            await asyncio.sleep(PAUSE_S)
+
     async def more(self) -> bool:
         """Read one answer to its end; True when the job is final and no byte is left."""
         query: dict[str, Any] = {"follow": "true", "offset": len(self.content)}
@@ -97,9 +102,7 @@ class Reader:
         assert offset == len(self.content), f"it goes on at {offset}, and {len(self.content)} bytes were read"
 
 
-async def log_of(
-    client: RedboxClient, key: str, stream: str = "stdout", *, task: int | None = None
-) -> str:
+async def log_of(client: RedboxClient, key: str, stream: str = "stdout", *, task: int | None = None) -> str:
     """A whole log, followed to its end."""
     async with asyncio.timeout(PATIENCE_S):
         return (await Reader(client, key, stream, task).whole()).decode()

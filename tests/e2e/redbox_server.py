@@ -1,8 +1,8 @@
 """A red-box of the tests' own on the bed's login host: what it is installed with, its life, and its callers.
 
 Its settings, journal and certificate are in folders of its own, so that no other test meets them. Programs,
-agent, sudoers line and sshd lines are where an administrator has them. It is called from the machine, over TLS
-through the bed's forwarded port, by holders of opaque tokens and of tokens of a cluster that the tests play.
+agent, sudoers line and sshd lines are where an administrator has them. It is called from the machine, over
+TLS through the bed's forwarded port, by holders of opaque tokens and of tokens of a played cluster.
 """
 
 from __future__ import annotations
@@ -84,7 +84,9 @@ class PlayedCluster:
         return jwt.encode(claims, self.key, algorithm="ES256", headers={"kid": "played"})
 
     def public_keys(self) -> bytes:
-        public: dict[str, Any] = jwt.get_algorithm_by_name("ES256").to_jwk(self.key.public_key(), as_dict=True)
+        public: dict[str, Any] = jwt.get_algorithm_by_name("ES256").to_jwk(
+            self.key.public_key(), as_dict=True
+        )
         return json.dumps({"keys": [{**public, "kid": "played", "alg": "ES256", "use": "sig"}]}).encode()
 
 
@@ -132,7 +134,7 @@ class RedboxServer:
         certificate = issue_server(self.authority, [], ["127.0.0.1"], datetime.now(UTC))
         self.login.run("chmod", "755", "/var/lib/redbox")  # the bed's own; here a server may be alice's
         self.login.run("install", "-d", "-o", self.user, "-g", self.user, "-m", "755", self.folder)
-        files = {
+        files: dict[str, bytes] = {
             "server.crt": certificate.certificate,
             "server.key": certificate.key,
             "mark.secret": secrets.token_hex(32).encode(),
@@ -151,7 +153,7 @@ class RedboxServer:
             _rule("bobs", ["default"], user="bob"),
             _rule("redbox-system", ["redbox-operator"], roles=["operator", "reader"]),
         ]
-        settings = {
+        settings: dict[str, Any] = {
             "name": "hpc1",
             "listen": {"unix_socket": self.socket},
             "tls": {
