@@ -25,7 +25,7 @@ FIELDS = (
 )  # fmt: skip
 JOB_ID, COMMENT = FIELDS.index("JobID"), FIELDS.index("Comment")
 SEPARATOR = "\x1f"
-ARRAY_ID = FIELDS.index("ArrayJobID")
+ARRAY_ID, HET_ID = FIELDS.index("ArrayJobID"), FIELDS.index("HetJobID")
 
 Wanted = Callable[[str, str], bool]
 """Whether a record with this job id and this comment can matter: the rest is never made into objects."""
@@ -116,8 +116,8 @@ class RowReader:
 
 
 def _matters(fields: list[str], wanted: Wanted) -> bool:
-    comment = fields[COMMENT]
-    return wanted(fields[ARRAY_ID], comment) or wanted(fields[JOB_ID], comment)
+    ids = {fields[JOB_ID], fields[ARRAY_ID], fields[HET_ID]}
+    return any(wanted(job_id, fields[COMMENT]) for job_id in ids)
 
 
 def read_row(seen: dict[str, str]) -> QueueRow | None:

@@ -106,7 +106,8 @@ def test_the_same_record_twice_is_one() -> None:
 def test_an_array_with_tasks_of_two_users_is_doubtful() -> None:
     tasks = [row("7", array_task="0"), row("9", array_job_id="7", array_task="1", uid=2002)]
     jobs, doubtful = fold(tasks)
-    assert (len(jobs), doubtful) == (0, {"7"})
+    assert len(jobs) == 0
+    assert doubtful == {"7"}
 
 
 def test_output_paths_are_resolved_but_for_arrays() -> None:

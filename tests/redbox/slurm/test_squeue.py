@@ -169,11 +169,12 @@ def test_records_that_cannot_matter_are_left_out_by_id_and_comment() -> None:
     frame = Frame.new(squeue.FIELDS)
     task = PLAIN | {"JobID": "9", "ArrayJobID": "5", "ArrayTaskID": "1"}
     marked = PLAIN | {"JobID": "10", "ArrayJobID": "10", "Comment": "rb1.x"}
-    text = render(frame, PLAIN, task, marked)
+    part = PLAIN | {"JobID": "6", "ArrayJobID": "6", "HetJobID": "5", "HetJobOffset": "1"}
+    text = render(frame, PLAIN, task, marked, part)
     rows = squeue.RowReader().read(
         text, frame, Tally(), lambda job_id, mark: job_id == "5" or mark == "rb1.x"
     )
-    assert [row.job_id for row in rows] == ["9", "10"]
+    assert [row.job_id for row in rows] == ["9", "10", "6"]
 
 
 def test_the_whole_queue_is_asked_for_without_loops_clusters_or_hidden_parts() -> None:

@@ -1,0 +1,17 @@
+"""Section `local` of the settings."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSettings:
+    """Where the jobs' records are, and how many jobs run at once."""
+
+    directory: Path = Path("~/.local/state/redbox/local")
+    slots: int = field(default_factory=lambda: os.cpu_count() or 1)
+    shown_s: float = 300.0  # how long the queue shows a job that has ended, as Slurm does
+    kept_s: float = 30 * 86_400.0  # and how long the history does

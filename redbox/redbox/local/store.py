@@ -1,0 +1,169 @@
+"""Local jobs as files: a directory for each, made whole and renamed: a job is there or it is not.
+
+job.json       what was asked for              held      there while the job is held
+script         what runs                       started.json, ended.json      the supervisor's
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from redbox.local.supervisor import ENDED, JOB, SCRIPT, STARTED, process_start, write_whole
+
+HELD = "held"
+BEGUN = "begun"
+START_S = 5.0  # what a supervisor has to say that it runs
+
+
+@dataclass(frozen=True, slots=True)
+class LocalJob:
+    """What was asked for."""
+
+    job_id: str
+    mark: str
+    name: str
+    submitted_at: float
+    working_directory: str
+    stdout: str
+    stderr: str
+    env: dict[str, str]
+    time_limit_s: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a job stands, by what its files say."""
+
+    job: LocalJob
+    state: str
+    reason: str = ""
+    code: int | None = None
+    signal: int | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    script_pid: int | None = None
+    supervisor_pid: int | None = None
+
+
+class JobStore:
+    """The jobs of one directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory.expanduser()
+        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def add(self, job: LocalJob, script: bytes, *, held: bool) -> LocalJob:
+        """Keep a new job under the next free id."""
+        part = Path(tempfile.mkdtemp(prefix=".new-", dir=self._directory))
+        (part / SCRIPT).write_bytes(script)
+        (part / SCRIPT).chmod(0o700)
+        if held:
+            (part / HELD).touch()
+        while True:
+            job_id = str(max((int(path.name) for path in self._paths()), default=0) + 1)
+            numbered = LocalJob(**{**asdict(job), **_outputs(job, job_id), "job_id": job_id})
+            (part / JOB).write_text(json.dumps(asdict(numbered)))
+            with contextlib.suppress(FileExistsError, OSError):
+                part.rename(self._directory / job_id)
+                return numbered
+
+    def _paths(self) -> Iterator[Path]:
+        return (path for path in self._directory.iterdir() if path.name.isdigit())
+
+    def all(self) -> list[Standing]:
+        """Every job, the oldest first."""
+        paths = sorted(self._paths(), key=lambda path: int(path.name))
+        return [self._standing(path) for path in paths]
+
+    def get(self, job_id: str) -> Standing | None:
+        path = self._directory / job_id
+        return self._standing(path) if job_id.isdigit() and path.is_dir() else None
+
+    def _standing(self, path: Path) -> Standing:
+        job = LocalJob(**json.loads((path / JOB).read_text()))
+        started, ended = _read(path / STARTED), _read(path / ENDED)
+        if ended is not None:
+            return _ended(job, started, ended)
+        if started is not None:
+            pids = {"script_pid": started["script"][0], "supervisor_pid": started["supervisor"][0]}
+            pid, start = started["supervisor"]
+            if process_start(pid) == start:
+                return Standing(job, "RUNNING", started_at=started["at"], **pids)
+            ended = _read(path / ENDED)  # it may have ended between the two looks
+            return _ended(
+                job, started, ended or {"state": "NODE_FAIL", "reason": "SupervisorDied", "at": started["at"]}
+            )
+        if (path / HELD).exists():
+            return Standing(job, "PENDING", reason="JobHeldUser")
+        if (path / BEGUN).exists():
+            return self._begun(path, job)
+        return Standing(job, "PENDING", reason="Resources")
+
+    def _begun(self, path: Path, job: LocalJob) -> Standing:
+        """Its supervisor was started and has not said so yet."""
+        if time.time() - (path / BEGUN).stat().st_mtime < START_S:
+            return Standing(job, "CONFIGURING")
+        return Standing(job, "NODE_FAIL", reason="SupervisorDied", ended_at=job.submitted_at)
+
+    def start(self, job_id: str) -> None:
+        """Start its supervisor, which outlives this process."""
+        path = self._directory / job_id
+        (path / BEGUN).touch()
+        subprocess.Popen(
+            [sys.executable, "-m", "redbox.local.supervisor", str(path)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            env={"PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+
+    def hold(self, job_id: str, *, held: bool) -> None:
+        path = self._directory / job_id / HELD
+        if held:
+            path.touch()
+        else:
+            path.unlink(missing_ok=True)
+
+    def cancel_pending(self, job_id: str) -> None:
+        ended = {"state": "CANCELLED", "at": time.time()}
+        write_whole(self._directory / job_id / ENDED, ended)
+
+    def forget(self, job_id: str) -> None:
+        shutil.rmtree(self._directory / job_id, ignore_errors=True)
+
+
+def _outputs(job: LocalJob, job_id: str) -> dict[str, str]:
+    return {name: getattr(job, name).replace("%j", job_id) for name in ("stdout", "stderr")}
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        value: dict[str, Any] = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    return value
+
+
+def _ended(job: LocalJob, started: dict[str, Any] | None, ended: dict[str, Any]) -> Standing:
+    code = ended.get("code")
+    return Standing(
+        job,
+        ended["state"],
+        reason=ended.get("reason", ""),
+        code=code if code is not None and code >= 0 else None,
+        signal=-code if code is not None and code < 0 else None,
+        started_at=started["at"] if started else None,
+        ended_at=ended["at"],
+    )

@@ -1,0 +1,253 @@
+"""Local jobs, run for real."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from redbox.domain import UnixUser
+from redbox.local.settings import LocalSettings
+from redbox.local.store import JobStore
+from redbox.local.supervisor import process_start
+from redbox.local.workload import LocalManager
+from redbox.slurm.states import has_ended
+from redbox.workload import Accepted, Act, Handle, Observation, Refused, Submission, WorkloadManager
+from redbox_api.models import JobRequest
+
+ME = UnixUser("me", os.geteuid())
+OTHER = UnixUser("other", os.geteuid() + 1)
+SLEEP = "#!/bin/sh\nexec sleep 600\n"
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> LocalSettings:
+    return LocalSettings(directory=tmp_path / "state", slots=2)
+
+
+@pytest.fixture
+def manager(settings: LocalSettings) -> LocalManager:
+    return LocalManager(settings)
+
+
+def submission(tmp_path: Path, batch: str = "#!/bin/sh\n", **fields: object) -> Submission:
+    request = JobRequest.model_validate({"batch": batch, **fields})
+    return Submission(request, f"rb1.{secrets.token_hex(4)}", "name", str(tmp_path / "work"), "12345678")
+
+
+async def submit(manager: LocalManager, asked: Submission) -> Handle:
+    outcome = await manager.submit(ME, asked)
+    assert isinstance(outcome, Accepted), outcome
+    return Handle(outcome.job_id, asked.mark, "name", ME)
+
+
+async def until(manager: LocalManager, handle: Handle, what: Callable[[Observation], bool]) -> Observation:
+    async with asyncio.timeout(30):
+        while True:
+            poll = await manager.poll()
+            found = next(job for job in poll.jobs if job.job_id == handle.job_id)
+            if what(found):
+                return found
+            await asyncio.sleep(0.02)
+
+
+async def ended(manager: LocalManager, handle: Handle) -> Observation:
+    return await until(manager, handle, lambda job: has_ended(job.state))
+
+
+async def running(manager: LocalManager, handle: Handle) -> Observation:
+    return await until(manager, handle, lambda job: job.state == "RUNNING")
+
+
+def test_it_is_a_workload_manager(manager: LocalManager) -> None:
+    seam: WorkloadManager = manager
+    assert seam.name == "local"
+
+
+async def test_a_script_runs_with_its_env_in_its_directory_with_its_outputs_apart(
+    manager: LocalManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    value = "a,b\nc'\"$(id)ü"
+    script = '#!/bin/sh\nprintf %s "$VALUE"\npwd >&2\n[ -z "$SECRET" ] && exit 3\n'
+    monkeypatch.setenv("SECRET", "of the server")
+    handle = await submit(manager, submission(tmp_path, script, env={"VALUE": value}))
+    end = await ended(manager, handle)
+    assert (end.state, end.exit_code, end.signal) == ("FAILED", 3, None)
+    assert (tmp_path / "work" / f"local-{handle.job_id}.out").read_text() == value
+    assert (tmp_path / "work" / f"local-{handle.job_id}.err").read_text() == f"{tmp_path}/work\n"
+    assert end.started_at is not None
+    assert end.ended_at is not None
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("exit 0", ("COMPLETED", 0, None)),
+        ("exit 200", ("FAILED", 200, None)),
+        ("kill -9 $$", ("FAILED", None, 9)),
+    ],
+)
+async def test_each_end_is_told(
+    manager: LocalManager, tmp_path: Path, script: str, told: tuple[str, int | None, int | None]
+) -> None:
+    end = await ended(manager, await submit(manager, submission(tmp_path, f"#!/bin/sh\n{script}\n")))
+    assert (end.state, end.exit_code, end.signal) == told
+
+
+async def test_a_missing_interpreter_is_a_failure_with_a_reason(
+    manager: LocalManager, tmp_path: Path
+) -> None:
+    end = await ended(manager, await submit(manager, submission(tmp_path, "#!/no/such/shell\n")))
+    assert end.state == "FAILED"
+    assert "No such file" in end.reason
+
+
+async def test_a_job_over_its_time_limit_ends_with_its_children(
+    manager: LocalManager, tmp_path: Path
+) -> None:
+    script = "#!/bin/sh\nsleep 600 & echo $!\nwait\n"
+    handle = await submit(manager, submission(tmp_path, script, resources={"time": "0:01"}))
+    end = await ended(manager, handle)
+    assert (end.state, end.exit_code) == ("TIMEOUT", None)
+    child = int((tmp_path / "work" / f"local-{handle.job_id}.out").read_text())
+    assert process_start(child) is None
+
+
+async def test_a_running_job_is_cancelled_and_a_waiting_one_never_starts(
+    manager: LocalManager, tmp_path: Path
+) -> None:
+    first, second, third = [await submit(manager, submission(tmp_path, SLEEP)) for _ in range(3)]
+    await running(manager, first)
+    await running(manager, second)
+    waiting = await until(manager, third, lambda _: True)
+    assert (waiting.state, waiting.reason) == ("PENDING", "Resources")
+    assert (await manager.act(third, Act.CANCEL)).done
+    cancelled = await ended(manager, third)
+    assert (cancelled.state, cancelled.started_at) == ("CANCELLED", None)
+    for handle in (first, second):
+        assert (await manager.act(handle, Act.CANCEL)).done
+        assert (await ended(manager, handle)).state == "CANCELLED"
+    assert (await manager.act(first, Act.CANCEL)).done  # it had ended
+
+
+async def test_a_held_job_waits_until_it_is_released(manager: LocalManager, tmp_path: Path) -> None:
+    handle = await submit(manager, submission(tmp_path, hold=True))
+    held = await until(manager, handle, lambda _: True)
+    assert (held.state, held.reason) == ("PENDING", "JobHeldUser")
+    assert (await manager.act(handle, Act.RELEASE)).done
+    assert (await ended(manager, handle)).state == "COMPLETED"
+
+
+async def test_a_signal_reaches_the_script(manager: LocalManager, tmp_path: Path) -> None:
+    script = "#!/bin/sh\ntrap 'exit 7' USR1\necho ready\nwhile :; do sleep 0.05; done\n"
+    handle = await submit(manager, submission(tmp_path, script))
+    output = tmp_path / "work" / f"local-{handle.job_id}.out"
+    await until(manager, handle, lambda job: job.state == "RUNNING" and output.read_text() == "ready\n")
+    assert (await manager.act(handle, Act.SIGNAL, signal="SIGUSR1")).done
+    assert (await ended(manager, handle)).exit_code == 7
+    assert not (await manager.act(handle, Act.REQUEUE)).done
+
+
+async def test_a_stranger_is_not_touched(manager: LocalManager, tmp_path: Path) -> None:
+    handle = await submit(manager, submission(tmp_path, hold=True))
+    for wrong in (
+        Handle(handle.job_id, "rb1.other", "name", ME),
+        Handle("99", handle.mark, "name", ME),
+        Handle(handle.job_id, handle.mark, "name", OTHER),
+        Handle("../1", handle.mark, "name", ME),
+    ):
+        outcome = await manager.act(wrong, Act.CANCEL)
+        assert (outcome.done, outcome.gone) == (False, True)
+
+
+async def test_jobs_outlive_the_server(settings: LocalSettings, tmp_path: Path) -> None:
+    asked = submission(tmp_path, "#!/bin/sh\nread -r _ <go\nexit 5\n")
+    (tmp_path / "work").mkdir()
+    os.mkfifo(tmp_path / "work" / "go")
+    first = LocalManager(settings)
+    handle = await submit(first, asked)
+    await running(first, handle)
+    second = LocalManager(settings)
+    assert (await second.submit(ME, asked)) == await first.submit(ME, asked)
+    (tmp_path / "work" / "go").write_text("go\n")
+    assert (await ended(second, handle)).exit_code == 5
+
+
+async def test_a_job_whose_supervisor_was_killed_is_not_said_to_run(
+    manager: LocalManager, settings: LocalSettings, tmp_path: Path
+) -> None:
+    handle = await submit(manager, submission(tmp_path, SLEEP))
+    await running(manager, handle)
+    seen = JobStore(settings.directory).get(handle.job_id)
+    assert seen is not None
+    assert seen.supervisor_pid is not None
+    assert seen.script_pid is not None
+    os.kill(seen.supervisor_pid, signal.SIGKILL)
+    end = await ended(manager, handle)
+    assert (end.state, end.reason) == ("NODE_FAIL", "SupervisorDied")
+    os.killpg(seen.script_pid, signal.SIGKILL)
+
+
+async def test_what_the_queue_no_longer_shows_is_in_the_history(tmp_path: Path) -> None:
+    settings = LocalSettings(directory=tmp_path / "state", slots=1)
+    manager = LocalManager(settings)
+    handle = await submit(manager, submission(tmp_path))
+    end = await ended(manager, handle)
+    later = LocalManager(LocalSettings(directory=tmp_path / "state", slots=1, shown_s=0))
+    assert (await later.poll()).jobs == ()
+    assert await later.find_live([handle.job_id]) == ()
+    history = await later.history([handle.job_id, "99"], since=datetime.now(UTC))
+    assert [(job.job_id, job.state, job.mark, job.live) for job in history.jobs] == [
+        (handle.job_id, "COMPLETED", handle.mark, False)
+    ]
+    since = datetime.now(UTC) - timedelta(minutes=1)
+    assert [job.ended_at for job in (await later.history_of(ME, since=since)).jobs] == [end.ended_at]
+    assert (await later.history_of(OTHER, since=since)).jobs == ()
+    forgetful = LocalManager(LocalSettings(directory=tmp_path / "state", slots=1, kept_s=0))
+    await forgetful.poll()
+    assert (await forgetful.history([handle.job_id], since=since)).jobs == ()
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"array": "0-3"}, "no arrays"),
+        ({"begin": "now+1hour"}, "begin"),
+        ({"options": ["--exclusive"]}, "options"),
+        ({"resources": {"nodes": 2}}, "one node"),
+        ({"partition": "debug"}, "partition"),
+        ({"batch": "echo\n"}, "interpreter"),
+        ({"batch": "#!/bin/sh\r\n"}, "DOS"),
+    ],
+)
+async def test_what_it_does_not_do_is_refused_in_words(
+    manager: LocalManager, tmp_path: Path, fields: dict[str, object], words: str
+) -> None:
+    asked = submission(tmp_path, **fields)  # type: ignore[arg-type]
+    outcome = await manager.submit(ME, asked)
+    assert isinstance(outcome, Refused)
+    assert words in outcome.detail
+    check = await manager.check(ME, asked)
+    assert (check.valid, check.detail) == (False, outcome.detail)
+
+
+async def test_jobs_of_others_are_refused(manager: LocalManager, tmp_path: Path) -> None:
+    outcome = await manager.submit(OTHER, submission(tmp_path))
+    assert isinstance(outcome, Refused)
+    assert "only" in outcome.detail
+
+
+async def test_its_one_partition_tells_what_is_free(manager: LocalManager, tmp_path: Path) -> None:
+    handle = await submit(manager, submission(tmp_path, SLEEP))
+    await running(manager, handle)
+    partition = (await manager.partitions())[0]
+    assert (partition.name, partition.total.cpus, partition.free.cpus) == ("local", 2, 1)
+    assert (await manager.cluster()).workload_manager == "local"
+    await manager.act(handle, Act.CANCEL)
+    await ended(manager, handle)
