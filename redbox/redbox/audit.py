@@ -16,8 +16,8 @@ from typing import TextIO
 
 import structlog
 
-from redbox.http.requests_seen import request_id
 from redbox.jobs.audit import Deed
+from redbox.request_id import request_id
 
 log = structlog.get_logger("redbox.audit")
 

@@ -8,7 +8,7 @@ from typing import Any, TextIO
 
 import structlog
 
-from redbox.http.requests_seen import request_id
+from redbox.request_id import request_id
 
 Event = MutableMapping[str, Any]
 

@@ -89,6 +89,13 @@ def _later(kind: type[problems.ProblemError]) -> Made:
     return make
 
 
+def _of_the_system(fault: agent_errors.SystemFault) -> problems.ProblemError:
+    """The kernel's word to the job's user."""
+    if fault.is_missing:
+        return problems.NotFound(str(fault))
+    return (problems.NotAllowed if fault.is_denied else problems.NotAccepted)(str(fault))
+
+
 def _broken(_: Exception) -> problems.ProblemError:
     return problems.Broken("its log says more under this request id; ask again, and tell the administrator")
 
@@ -111,6 +118,7 @@ _MADE_FROM: dict[type[Exception], Made] = {
     log_errors.NotReadable: _plain(problems.NotAllowed),
     log_errors.OutOfReach: _later(problems.Unavailable),
     agent_errors.AgentRefused: _plain(problems.NotAllowed),
+    agent_errors.SystemFault: _of_the_system,
     agent_errors.RequestFailed: _plain(problems.NotAccepted),
     agent_errors.AgentError: _later(problems.Unavailable),
     WorkloadFault: _later(problems.Unavailable),

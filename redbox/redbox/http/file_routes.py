@@ -17,7 +17,7 @@ from redbox.http.callers_route import CallersRoute
 from redbox.http.log_routes import OCTETS
 from redbox.http.problems import ALWAYS, NoSuchRange, NotAccepted, documented
 from redbox.http.services import AskedDep, ServicesDep
-from redbox.http.streaming import HeldStream
+from redbox.http.streaming import HeldStream, begun
 from redbox_api.models import FileList
 
 TAR = "application/x-tar"
@@ -43,7 +43,7 @@ async def archive(asked: AskedDep, services: ServicesDep, glob: Globs) -> Respon
     """Download what the globs find, as a tar with names and modes."""
     async with AsyncExitStack() as held:
         held.enter_context(services.streams.one_more(asked.caller))
-        pieces = await services.files.archive(asked, glob)
+        pieces = await begun(held, await services.files.archive(asked, glob))
         return HeldStream(held.pop_all(), pieces, media_type=TAR)
     raise AssertionError
 
@@ -70,13 +70,14 @@ async def download(
         size, pieces = await services.files.download(asked, path, start, end)
         last = size if end is None else min(end, size)
         headers = {"Accept-Ranges": "bytes", "Content-Length": str(max(0, last - start))}
-        if range_ is None:
-            return HeldStream(held.pop_all(), pieces, media_type=OCTETS, headers=headers)
-        if start >= size:
+        if range_ is not None and start >= size:
             raise NoSuchRange(
                 f"the file has {size} bytes, and the range begins at byte {start}",
                 headers={"Content-Range": f"bytes */{size}"},
             )
+        pieces = await begun(held, pieces)
+        if range_ is None:
+            return HeldStream(held.pop_all(), pieces, media_type=OCTETS, headers=headers)
         headers["Content-Range"] = f"bytes {start}-{last - 1}/{size}"
         return HeldStream(held.pop_all(), pieces, media_type=OCTETS, headers=headers, status=206)
     raise AssertionError
@@ -98,7 +99,7 @@ def _range(header: str | None) -> tuple[int, int | None]:
     "/v1/jobs/{key}/files/{path:path}",
     status_code=HTTPStatus.CREATED,
     responses=documented(404),
-    openapi_extra={"requestBody": {"required": True, "content": {OCTETS: {}}}},
+    openapi_extra={"requestBody": {"content": {OCTETS: {}}}},
 )
 async def upload(
     asked: AskedDep,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from http import HTTPStatus
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from redbox.http.callers_route import CallersRoute
 from redbox.http.openapi import REFERENCE
-from redbox.http.problems import ALWAYS, NotAccepted, documented
+from redbox.http.problems import ALWAYS, documented
 from redbox.http.services import AskedDep, CallerDep, OwnerDep, ServicesDep
 from redbox.http.streaming import HeldStream, closing
 from redbox.jobs.pages import Filters
@@ -23,7 +23,10 @@ from redbox_api.models import Cancelled, Check, Job, JobList, JobRequest, Phase,
 NDJSON = "application/x-ndjson"
 router = APIRouter(tags=["jobs"], route_class=CallersRoute, responses=documented(*ALWAYS))
 
-SignalName = Annotated[str | None, Query(pattern=r"^(SIG)?[A-Z0-9]{1,12}$|^[0-9]{1,2}$")]
+SignalName = Annotated[
+    str,
+    Query(pattern=r"^(SIG)?[A-Z0-9]{1,12}$|^[0-9]{1,2}$", description="its name or number: TERM, USR1, 10"),
+]
 
 
 @router.put(
@@ -60,17 +63,31 @@ async def cancel(
     return Cancelled(items=list(await services.jobs.delete(asked.caller, asked.key, attempt, owner)))
 
 
-@router.post("/v1/jobs/{key}/{act}", response_model_exclude_none=True, responses=documented(404, 409))
-async def act_on(
-    asked: AskedDep,
-    act: Literal["hold", "release", "requeue", "signal"],
-    services: ServicesDep,
-    signal: SignalName = None,
-) -> Job:
-    """Hold, release, requeue, or signal a job."""
-    if (act == "signal") != (signal is not None):
-        raise NotAccepted("signal, and nothing else, takes ?signal=NAME (TERM, USR1, 10)")
-    return await services.jobs.act(asked.caller, asked.key, asked.attempt, Act(act), signal=signal)
+ACTS = documented(404, 409)
+
+
+@router.post("/v1/jobs/{key}/hold", response_model_exclude_none=True, responses=ACTS)
+async def hold(asked: AskedDep, services: ServicesDep) -> Job:
+    """Keep a waiting job from starting."""
+    return await services.jobs.act(asked.caller, asked.key, asked.attempt, Act.HOLD)
+
+
+@router.post("/v1/jobs/{key}/release", response_model_exclude_none=True, responses=ACTS)
+async def release(asked: AskedDep, services: ServicesDep) -> Job:
+    """Let a held job start."""
+    return await services.jobs.act(asked.caller, asked.key, asked.attempt, Act.RELEASE)
+
+
+@router.post("/v1/jobs/{key}/requeue", response_model_exclude_none=True, responses=ACTS)
+async def requeue(asked: AskedDep, services: ServicesDep) -> Job:
+    """Have a job run once more: the same job, and its next run."""
+    return await services.jobs.act(asked.caller, asked.key, asked.attempt, Act.REQUEUE)
+
+
+@router.post("/v1/jobs/{key}/signal", response_model_exclude_none=True, responses=ACTS)
+async def send_signal(asked: AskedDep, services: ServicesDep, signal: SignalName) -> Job:
+    """Send a signal to a job's processes."""
+    return await services.jobs.act(asked.caller, asked.key, asked.attempt, Act.SIGNAL, signal=signal)
 
 
 class Page(Request):

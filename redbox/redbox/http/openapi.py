@@ -26,6 +26,10 @@ WORDS = (
     "where the kernel says who calls. Refusals are problem documents (RFC 9457) whose `retry` says whether "
     "the same request may succeed later. Unknown fields and query parameters are refused by name."
 )
+NO_HTTP: Document = {
+    "description": "What was sent is no HTTP, or its head is longer than 64 KiB: said in plain text.",
+    "content": {"text/plain": {"schema": {"type": "string"}}},
+}
 
 
 def describe(app: FastAPI) -> None:
@@ -57,8 +61,9 @@ def _finished(document: Document) -> Document:
     for path, operation in _operations(document):
         if path not in OPEN_TO_ALL:
             operation["security"] = [{"token": []}]
+        operation["responses"]["400"] = NO_HTTP
         for status, response in operation["responses"].items():
-            if int(status) >= HTTPStatus.BAD_REQUEST:
+            if int(status) > HTTPStatus.BAD_REQUEST:
                 response["content"] = {MEDIA_TYPE: {"schema": {"$ref": REFERENCE + Problem.__name__}}}
     return document
 

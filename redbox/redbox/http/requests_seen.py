@@ -10,13 +10,13 @@ import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
-from contextvars import ContextVar
 from http import HTTPStatus
 from typing import Any, Protocol
 
 import structlog
 
 from redbox.http.problems import TooLarge, problem_response
+from redbox.request_id import request_id
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -24,7 +24,6 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-request_id: ContextVar[str] = ContextVar("request_id", default="-")
 log = structlog.get_logger(__name__)
 ID_KEY = "redbox.request_id"
 STAGES_IN = re.compile(r"PUT /v1/jobs/[^/]+/files/").match

@@ -82,6 +82,20 @@ class HeldStream(StreamingResponse):
             log.warning("an answer broke off", error=repr(error))
 
 
+async def begun(held: AsyncExitStack, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Have the first piece at hand, so that what refuses it is answered with a status of its own."""
+    held.push_async_callback(_close, pieces)
+    first = await anext(pieces, None)
+    return _from(first, pieces)
+
+
+async def _from(first: bytes | None, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    if first is not None:
+        yield first
+        async for piece in rest:
+            yield piece
+
+
 @asynccontextmanager
 async def closing(pieces: AsyncIterator[Piece]) -> AsyncIterator[AsyncIterator[Piece]]:
     """`contextlib.aclosing` for iterators that may be generators: what they hold is let go now, not later."""

@@ -1,0 +1,7 @@
+"""The id of the request at work: in its answer, in the log, in audit lines."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+
+request_id: ContextVar[str] = ContextVar("request_id", default="-")
