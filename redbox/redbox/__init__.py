@@ -1,1 +1,1 @@
-"""red-box: the REST proxy on a Slurm login node; submits, watches, cancels and streams as the calling user."""
+"""red-box, the REST proxy on a Slurm login node: submits, watches, cancels, streams, as the calling user."""
