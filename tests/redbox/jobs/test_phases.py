@@ -9,9 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redbox.domain import JobKey, Owner, UnixUser
-from redbox.jobs.absences import Evidence, absent
+from redbox.jobs.absences import Evidence, absent, row_of
+from redbox.jobs.doubts import same_mark
 from redbox.jobs.hostlists import expand
+from redbox.jobs.looks import Look, Sighting
 from redbox.jobs.phases import count_tasks, observed, phase_of
+from redbox.jobs.polling import is_absent
 from redbox.jobs.records import Record, Stage
 from redbox.jobs.rows import from_text, to_text
 from redbox.jobs.settings import JobsSettings
@@ -223,3 +226,33 @@ def test_a_host_list_is_names_and_what_is_none_is_kept(text: str, names: list[st
 @given(st.text(alphabet="n[]-,0123456789x", max_size=40))
 def test_no_text_makes_a_host_list_fail_or_grow_without_bound(text: str) -> None:
     assert len(expand(text)) <= 20_000
+
+
+def test_a_row_of_another_user_under_the_same_id_with_the_same_mark_is_not_the_jobs() -> None:
+    forged = replace(seen("COMPLETED", live=False), uid=2002)
+    assert row_of(RECORD, [forged]) is None
+    assert row_of(RECORD, [forged, seen("FAILED", live=False)]) == seen("FAILED", live=False)
+
+
+def test_a_row_without_its_mark_is_the_jobs_if_it_was_submitted_at_that_moment() -> None:
+    row = replace(seen("COMPLETED", live=False, submitted_at=NOW), mark="")
+    known = after(seen("RUNNING", submitted_at=NOW))
+    assert row_of(known, [row]) == row
+    assert row_of(known, [replace(row, submitted_at=NOW + timedelta(seconds=1))]) is None
+    assert row_of(RECORD, [row]) is None
+
+
+def test_absence_counts_only_in_a_whole_look_that_began_after_the_job_was_bound() -> None:
+    later = NOW + timedelta(seconds=1)
+    assert is_absent(RECORD, Sighting(), Look(later, complete=True))
+    assert not is_absent(RECORD, Sighting(), Look(NOW, complete=True))
+    assert not is_absent(RECORD, Sighting(), Look(later, complete=False))
+    assert not is_absent(RECORD, Sighting(unclear=True), Look(later, complete=True))
+    assert not is_absent(RECORD, Sighting(job=seen("RUNNING")), Look(later, complete=True))
+
+
+def test_rows_that_slurm_left_of_an_earlier_refused_submit_are_not_the_intents_job() -> None:
+    old = seen("FAILED", live=False, submitted_at=NOW - timedelta(hours=1))
+    new = seen("RUNNING", live=False, submitted_at=NOW)
+    assert same_mark(RECORD, [old]) is None
+    assert same_mark(RECORD, [old, new]) == new

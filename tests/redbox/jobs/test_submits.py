@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from redbox.jobs.errors import Busy, Conflict, NoSuchJob, RefusedBySlurm, Tombstoned
+from redbox.jobs.records import Stage
 from redbox.workload import Act
 from redbox_api.models import Job, Phase
 from tests.redbox.jobs.simulated import HANGS, NEVER_ARRIVES, REFUSED, UNAVAILABLE, late
@@ -326,3 +327,38 @@ def test_a_job_has_the_name_that_its_request_or_its_script_gives_it(
     submission = world.slurm.processes[-1].submission
     assert submission.job_name == name
     assert submission.working_directory == f"{{home}}/redbox/physics/{name}-3f2b7c1e"
+
+
+def test_a_retry_that_is_refused_leaves_its_key_in_doubt_and_the_next_one_is_held_too(world: World) -> None:
+    world.slurm.manners.append(NEVER_ARRIVES)
+    with pytest.raises(Busy):
+        put(world)
+    world.advance(120)
+    world.slurm.manners.append(REFUSED)
+    with pytest.raises(RefusedBySlurm):
+        put(world)
+    assert put(world)[1]
+    assert world.slurm.jobs["1"].reason == "JobHeldUser"
+
+
+def test_an_sbatch_that_ends_between_a_look_and_the_question_for_it_is_not_taken_for_absent(
+    world: World,
+) -> None:
+    world.slurm.accounting = False
+    world.slurm.manners.append(late(1e6, ends_s=30.0))
+    with pytest.raises(Busy):
+        put(world)
+    sbatch = world.slurm.processes[0]
+
+    async def submitting(*_: object) -> bool:
+        if not sbatch.arrived:
+            sbatch.arrived = True
+            sbatch.job_id = world.slurm.take(sbatch.user, sbatch.submission)
+        return False
+
+    world.slurm.submitting = submitting  # type: ignore[method-assign, assignment]
+    stages = set()
+    for _ in range(200):
+        world.advance(0.5)
+        stages |= {record.stage for record in world.jobs}
+    assert stages == {Stage.INTENT, Stage.BOUND}
