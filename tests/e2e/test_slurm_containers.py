@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import shlex
 import signal
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from redbox.agents.pool import AgentPool
+from redbox.slurm.credentials import credentials_path
 from redbox.slurm.workload import SlurmManager
 from redbox.workload import Act, Refused
 from redbox_bed.bed import Bed
@@ -234,7 +236,7 @@ async def test_a_registrys_password_is_in_no_script_no_log_and_no_file_afterward
     }
     job = await submit(manager, container=container, env={"APPTAINER_NOHTTPS": "1"}, hold=True)
     directory = str(job.accepted.working_directory)
-    hidden = f"{directory}/.redbox-{job.submission.directory_key}"
+    hidden = posixpath.dirname(credentials_path(directory, job.submission.mark))
     assert (
         login.run("stat", "-c", "%a %U", hidden, f"{hidden}/registry.sh").stdout == "700 alice\n600 alice\n"
     )
@@ -246,6 +248,16 @@ async def test_a_registrys_password_is_in_no_script_no_log_and_no_file_afterward
     assert (end.state, output(login, job)) == ("COMPLETED", "<here>"), output(login, job, "slurm-{id}.err")
     assert login.run("sh", "-c", f"grep -rlF {shlex.quote(PASSWORD)} {directory} || true").stdout == ""
     assert not login.run("ls", "-A", hidden, check=False).stdout
+
+
+async def test_a_job_that_is_cancelled_before_it_starts_leaves_no_password_behind(
+    manager: SlurmManager, login: Host
+) -> None:
+    container = {"image": "oras://10.77.0.10:5000/app:3", "registry": {"username": "a", "password": PASSWORD}}
+    job = await submit(manager, container=container, hold=True)
+    directory = str(job.accepted.working_directory)
+    assert (await manager.act(job.handle, Act.CANCEL)).done
+    assert login.run("ls", "-A", directory).stdout == ""
 
 
 @pytest.mark.usefixtures("registry")

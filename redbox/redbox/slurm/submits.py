@@ -17,6 +17,7 @@ from redbox.agents.errors import AgentError, AgentRefused, AgentUnavailable, Req
 from redbox.domain import UnixUser
 from redbox.slurm import sbatch, singularity
 from redbox.slurm.calls import Agent, Calls
+from redbox.slurm.credentials import credentials_path, remove_credentials
 from redbox.slurm.errors import RequestRefused
 from redbox.slurm.inventory import Inventory
 from redbox.slurm.sbatch import SbatchCall
@@ -33,7 +34,6 @@ from redbox.workload import (
 from redbox_api.models import Check
 
 ENVIRONMENT_OF = ("/usr/bin/env", "-0")
-CREDENTIALS_FILE = "registry.sh"
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT})
 MOST_TRIES = 20  # submits under one mark: each was answered "not now"
 
@@ -70,8 +70,8 @@ class Submits:
         outcome = await self._run(agent, ready)
         if isinstance(outcome, Accepted):
             return replace(outcome, working_directory=ready.submission.working_directory)
-        if not isinstance(outcome, Unknown):
-            await self.tidy(user, ready)
+        if ready.credentials is not None and not isinstance(outcome, Unknown):
+            await remove_credentials(self._calls.agents, user, ready.credentials)
         return outcome
 
     async def check(self, user: UnixUser, submission: Submission) -> Check:
@@ -117,7 +117,8 @@ class Submits:
         container = request.container
         if container is not None and container.options.mpi is not None:
             check_mpi_kind(container.options.mpi, await self._inventory.mpi_kinds())
-        credentials = credentials_path(submission) if container is not None and container.registry else None
+        asked = container is not None and container.registry is not None
+        credentials = credentials_path(submission.working_directory, submission.mark) if asked else None
         cache = self._calls.settings.image_cache.replace("{home}", account_env.get("HOME", "/"))
         places = singularity.Places(
             image_cache=cache.replace("{user}", user.name),
@@ -160,16 +161,6 @@ class Submits:
             if fault.errno in FULL:
                 raise WorkloadFault(words) from fault
             raise RequestRefused(words) from fault
-
-    async def tidy(self, user: UnixUser, ready: Ready) -> None:
-        """Take the credentials of a job that will not be away again."""
-        if ready.credentials is None:
-            return
-        try:
-            agent = await self._calls.agents.agent(user, "files")
-            await agent.remove(posixpath.dirname(ready.credentials), recursive=True)
-        except AgentError:
-            return  # they are in a directory of the user's own, and are removed with it
 
     # ------------------------------------------------------------------------------------------ sbatch
     async def _run(self, agent: Agent, ready: Ready) -> SubmitOutcome:
@@ -252,13 +243,6 @@ class Submits:
         if completed.timed_out:
             raise WorkloadFault("ps gave no answer", timed_out=True)
         return f"--comment={mark}".encode() in completed.stdout
-
-
-def credentials_path(submission: Submission) -> str:
-    """A file in a directory of this job's own."""
-    return posixpath.join(
-        submission.working_directory, f".redbox-{submission.directory_key}", CREDENTIALS_FILE
-    )
 
 
 def kept_name(mark: str, count: int) -> str:

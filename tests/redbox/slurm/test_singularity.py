@@ -133,7 +133,9 @@ HOSTILE = [
 
 
 def test_hostile_words_are_words(node: Node) -> None:
-    node.run(plan_container(request(command=["run me"], args=HOSTILE), node.places))
+    script = plan_container(request(command=["run me"], args=HOSTILE), node.places)
+    assert "\r" not in script  # with CR LF anywhere sbatch takes it for a DOS file
+    node.run(script)
     assert last_argv(node)[3:] == ["run me", *HOSTILE]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import posixpath
 from dataclasses import replace
 
 import pytest
@@ -17,6 +18,7 @@ from redbox.agents.errors import (
     Detached,
     SystemFault,
 )
+from redbox.slurm.credentials import credentials_path
 from redbox.slurm.settings import SlurmSettings
 from redbox.slurm.workload import SlurmManager
 from redbox.workload import Accepted, Refused, Submission, SubmitOutcome, Unavailable, Unknown, WorkloadFault
@@ -154,7 +156,7 @@ async def test_credentials_are_laid_ready_for_the_job_alone() -> None:
     agents = ScriptedAgents({"sbatch": done("7\n")})
     asked = submission(container=CONTAINER, env={"A": "1"})
     await submit(agents, asked)
-    hidden = "/home/alice/work/.redbox-12345678"
+    hidden = posixpath.dirname(credentials_path("/home/alice/work", MARK))
     assert agents.directories == [("/home/alice/work", 0o777), (hidden, 0o700)]
     assert b"'word'" not in agents.files[f"{hidden}/registry.sh"]
     assert b"=word;" in agents.files[f"{hidden}/registry.sh"]
@@ -166,7 +168,7 @@ async def test_credentials_are_laid_ready_for_the_job_alone() -> None:
 async def test_credentials_of_a_job_that_was_refused_are_taken_away() -> None:
     agents = ScriptedAgents({"sbatch": done("", "sbatch: error: Invalid qos specification\n", 1)})
     assert isinstance(await submit(agents, submission(container=CONTAINER)), Refused)
-    assert agents.removed == ["/home/alice/work/.redbox-12345678"]
+    assert agents.removed == [posixpath.dirname(credentials_path("/home/alice/work", MARK))]
 
 
 async def test_a_kind_of_mpi_is_checked_against_what_the_cluster_has() -> None:
