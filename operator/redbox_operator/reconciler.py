@@ -178,9 +178,11 @@ class Reconciler:
         """The finalizer is lifted when the job is final, or never was."""
         if FINALIZER not in job.finalizers:
             return
-        if watch is not None and not await self._has_ended(job, watch):
-            return
-        await self._set_finalizers(job, [one for one in job.finalizers if one != FINALIZER])
+        if watch is None and job.status.get("companion"):
+            missing = f"its job cannot be cancelled: SlurmCluster {job.spec.cluster} is gone; create it again"
+            await self._tell(job, None, self.known.companions.get(job.uid), missing)
+        elif watch is None or await self._has_ended(job, watch):
+            await self._set_finalizers(job, [one for one in job.finalizers if one != FINALIZER])
 
     async def _has_ended(self, job: SlurmJob, watch: RedboxWatch) -> bool:
         owner = OwnerRef(cluster="", namespace=job.namespace, account=job.spec.service_account_name)
