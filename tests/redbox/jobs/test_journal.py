@@ -81,8 +81,11 @@ def test_commits_are_on_the_disk_before_they_are_answered(tmp_path: Path) -> Non
 
 def test_nobody_else_can_read_a_journal(tmp_path: Path) -> None:
     os.umask(0o022)
-    Database(tmp_path / "journal.db").commit([Batch(save=(RECORD,))])
+    database = Database(tmp_path / "journal.db")
+    database.commit([Batch(save=(RECORD,))])
+    assert len(list(tmp_path.iterdir())) == 3  # with its write-ahead log and the log's index
     assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
+    database.close()
 
 
 def test_a_second_red_box_is_refused_by_name(tmp_path: Path) -> None:
