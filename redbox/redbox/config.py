@@ -19,6 +19,7 @@ from redbox.callers.rules_file import RulesInForce, RulesReader, read_rules, ref
 from redbox.callers.settings import AbsolutePath, CallersSettings, ClusterName
 from redbox.documents import Section, read_document, validate
 from redbox.jobs.settings import JobsSettings
+from redbox.local.settings import LocalSettings
 from redbox.logs.service import LogSettings
 from redbox.slurm.settings import SlurmSettings
 
@@ -127,6 +128,7 @@ class Settings(Section):
     """local runs jobs as processes of this host: for a laptop."""
     agents: AgentsSettings = AgentsSettings()
     slurm: SlurmSettings = SlurmSettings()
+    local: LocalSettings = LocalSettings()
     jobs: JobsSection = JobsSection()
     logs: LogSettings = LogSettings()
     limits: LimitsSettings = LimitsSettings()

@@ -33,6 +33,7 @@ from redbox.jobs.audit import Deed
 from redbox.jobs.journal import Journal
 from redbox.jobs.marks import Marks, read_secret
 from redbox.jobs.service import Jobs
+from redbox.local.workload import LocalManager
 from redbox.logs.of_jobs import JobLogReader
 from redbox.logs.service import Logs
 from redbox.metrics import LiveState, Metrics
@@ -85,9 +86,7 @@ async def running(settings: Settings, path: Path) -> AsyncIterator[Parts]:
         journal = Journal(settings.jobs.journal)
         stack.callback(journal.close)
         pool = await stack.enter_async_context(AgentPool(transport_of(settings.agents), settings.agents.pool))
-        workload = SlurmManager(
-            pool, observer_of(settings.agents), settings.slurm, on_call=metrics.slurm_called
-        )
+        workload = _workload_manager(settings, pool, metrics)
         marks = Marks(read_secret(settings.jobs.mark_secret), await _slurm_cluster(workload))
 
         def tell(deed: Deed) -> None:
@@ -115,6 +114,12 @@ async def running(settings: Settings, path: Path) -> AsyncIterator[Parts]:
             body_limit=settings.limits.body_bytes,
         )
         yield Parts(build_app(services), authenticator, audit)
+
+
+def _workload_manager(settings: Settings, pool: AgentPool, metrics: Metrics) -> WorkloadManager:
+    if settings.workload_manager == "local":
+        return LocalManager(settings.local)
+    return SlurmManager(pool, observer_of(settings.agents), settings.slurm, on_call=metrics.slurm_called)
 
 
 async def _slurm_cluster(workload: WorkloadManager) -> str:

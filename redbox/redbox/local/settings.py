@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 
@@ -12,6 +11,6 @@ class LocalSettings:
     """Where the jobs' records are, and how many jobs run at once."""
 
     directory: Path = Path("~/.local/state/redbox/local")
-    slots: int = field(default_factory=lambda: os.cpu_count() or 1)
+    slots: int = 0  # 0: as many as this host has processors
     shown_s: float = 300.0  # how long the queue shows a job that has ended, as Slurm does
     kept_s: float = 30 * 86_400.0  # and how long the history does

@@ -49,6 +49,7 @@ class LocalManager:
 
     def __init__(self, settings: LocalSettings | None = None) -> None:
         self._settings = settings or LocalSettings()
+        self._slots = self._settings.slots or os.cpu_count() or 1
         self._store = JobStore(self._settings.directory)
         self._account = pwd.getpwuid(os.geteuid())
 
@@ -122,7 +123,7 @@ class LocalManager:
     def _start_waiting(self) -> None:
         """Start the oldest that wait for a slot."""
         standings = self._store.all()
-        free = self._settings.slots - sum(seen.state in ("RUNNING", "CONFIGURING") for seen in standings)
+        free = self._slots - sum(seen.state in ("RUNNING", "CONFIGURING") for seen in standings)
         waiting = [seen for seen in standings if seen.state == "PENDING" and seen.reason != "JobHeldUser"]
         for seen in waiting[: max(0, free)]:
             self._store.start(seen.job.job_id)
@@ -247,7 +248,7 @@ class LocalManager:
 
     async def partitions(self) -> tuple[Partition, ...]:
         running = sum(seen.state == "RUNNING" for seen in self._store.all())
-        slots, memory = self._settings.slots, memory_mb()
+        slots, memory = self._slots, memory_mb()
         free = max(0, slots - running)
         return (
             Partition(
