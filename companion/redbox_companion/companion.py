@@ -23,6 +23,7 @@ STDOUT, STDERR = 1, 2
 STREAMS = (("stdout", STDOUT), ("stderr", STDERR))
 UNAUTHENTICATED_TRIES = 12  # a token that is not good yet (clock, rotation) gets about a minute
 ASK_AGAIN_S = 2.0
+UNCONFIRMED = "Submitting"  # nobody knows whether Slurm has it: only a PUT may try again
 
 
 class Refused(Exception):
@@ -63,7 +64,7 @@ class Companion:
 
     def _attach_or_submit(self) -> None:
         answer = self._ask("GET")
-        if answer.status != HTTPStatus.NOT_FOUND:
+        if answer.status != HTTPStatus.NOT_FOUND and answer.body.get("phase") != UNCONFIRMED:
             return
         answer = self._ask("PUT", read_request(self.settings))
         if answer.status == HTTPStatus.CONFLICT and self._ask("GET").status != HTTPStatus.OK:

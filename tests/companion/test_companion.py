@@ -120,6 +120,12 @@ def test_it_attaches_to_a_job_that_exists_and_never_submits_then(redbox: Scripte
     assert redbox.bodies == []
 
 
+def test_a_submit_that_is_in_doubt_is_asked_for_again(redbox: Scripted, pod: Pod) -> None:
+    redbox.job = {"phase": "Submitting"}
+    assert pod.run().returncode == 0
+    assert len(redbox.bodies) == 1
+
+
 def test_answers_that_break_off_lose_and_double_no_byte(redbox: Scripted, pod: Pod) -> None:
     redbox.logs["stdout"] = bytes(range(256)) * 20
     redbox.break_after = 1500
