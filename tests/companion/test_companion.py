@@ -166,7 +166,7 @@ def test_a_log_that_cannot_be_read_does_not_change_the_jobs_outcome(redbox: Scri
 
 
 @pytest.mark.parametrize(
-    "job, code",
+    ("job", "code"),
     [
         ({"phase": "Failed", "state": "FAILED", "exitCode": 300 & 0xFF}, 44),
         ({"phase": "Failed", "state": "FAILED", "exitCode": 0, "signal": 9}, 137),
@@ -189,7 +189,7 @@ def test_a_message_for_a_person_is_the_last_line(redbox: Scripted, pod: Pod) -> 
 
 
 @pytest.mark.parametrize(
-    "name, value, word",
+    ("name", "value", "word"),
     [
         ("REDBOX_ENDPOINT", "http://plain", b"https://"),
         ("REDBOX_KEY", "../../etc", b"REDBOX_KEY"),
