@@ -14,9 +14,6 @@ from redbox_bed.bed import Bed
 from tests.e2e.asking import Reader, ended, log_of, new_key, script, started, submit, until
 from tests.e2e.redbox_server import RedboxServer, running
 
-SLOW_S = 300.0
-"""For what takes Slurm minutes."""
-
 ENDS = {
     "success": (["exit 0"], Phase.SUCCEEDED, "COMPLETED", 0, None, None),
     "a code": (["exit 3"], Phase.FAILED, "FAILED", 3, None, "It exited with code 3."),
@@ -31,11 +28,6 @@ ENDS = {
         None,
         "memory",
     ),
-}
-LONG = {
-    "time limit": script("#SBATCH --time=1", "exec sleep 600"),
-    # Slurm starts these by its backfill alone, which comes round every 30 s.
-    "het": script("#SBATCH -n1", "#SBATCH hetjob", "#SBATCH -n2", "srun --het-group=0,1 -l id -un"),
 }
 
 
@@ -58,15 +50,12 @@ async def bob(server: RedboxServer) -> AsyncIterator[RedboxClient]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def long_jobs(server: RedboxServer) -> dict[str, str]:
-    """Their keys. They take Slurm minutes, and so begin before all else; the last tests wait for them."""
+def overdue(server: RedboxServer) -> str:
+    """The key of a job that runs into its limit: begun before all else, waited for by the last test."""
 
-    async def begin() -> dict[str, str]:
+    async def begin() -> str:
         async with server.client_of("alice") as client:
-            keys = {name: new_key() for name in LONG}
-            for name, key in keys.items():
-                await client.put_job(key, LONG[name])
-            return keys
+            return await submit(client, "#SBATCH --time=1", "exec sleep 600")
 
     return asyncio.run(begin())
 
@@ -385,16 +374,18 @@ async def test_a_watch_tells_each_change_and_misses_none(alice: RedboxClient) ->
 
 
 # ---------------------------------------------------------------------------------------- what takes minutes
-@pytest.mark.timeout(SLOW_S)
-async def test_a_job_that_runs_out_of_time_says_so(alice: RedboxClient, long_jobs: dict[str, str]) -> None:
-    job = await ended(alice, long_jobs["time limit"], within_s=SLOW_S)
-    assert (job.phase, job.state) == (Phase.FAILED, "TIMEOUT")
-    assert "time" in (job.message or "")
-
-
-@pytest.mark.timeout(SLOW_S)
-async def test_a_het_job_is_one_job(alice: RedboxClient, long_jobs: dict[str, str]) -> None:
-    key = long_jobs["het"]
-    job = await ended(alice, key, within_s=SLOW_S)
+async def test_a_het_job_is_one_job(alice: RedboxClient) -> None:
+    """Slurm starts these by its backfill alone, every 30 s, and holds up what comes later until then."""
+    key = await submit(
+        alice, "#SBATCH -n1", "#SBATCH hetjob", "#SBATCH -n2", "srun --het-group=0,1 -l id -un"
+    )
+    job = await ended(alice, key)
     assert (job.phase, job.exit_code) == (Phase.SUCCEEDED, 0)
     assert sorted((await log_of(alice, key)).split()) == ["0:", "1:", "2:", "alice", "alice", "alice"]
+
+
+@pytest.mark.timeout(180)
+async def test_a_job_that_runs_out_of_time_says_so(alice: RedboxClient, overdue: str) -> None:
+    job = await ended(alice, overdue, within_s=150)
+    assert (job.phase, job.state) == (Phase.FAILED, "TIMEOUT")
+    assert "time" in (job.message or "")
