@@ -75,7 +75,7 @@ def _read(token: str | None, revision: str) -> tuple[Place | None, str]:
         return (str(cluster), str(namespace), str(account), str(account_uid), str(key), int(attempt)), str(
             first_revision
         )
-    except (binascii.Error, ValueError, TypeError) as error:
+    except (binascii.Error, ValueError, TypeError, OverflowError, RecursionError) as error:
         raise NotAcceptable(
             "This continue token was not made by red-box: list from the beginning."
         ) from error
