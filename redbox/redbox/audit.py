@@ -22,6 +22,10 @@ from redbox.request_id import request_id
 log = structlog.get_logger("redbox.audit")
 
 
+class AuditUnusable(Exception):
+    """Its file cannot be opened, and nothing is to be done that nobody could trace."""
+
+
 class AuditFile:
     """Who did what, as whom, with what outcome."""
 
@@ -46,8 +50,13 @@ class AuditFile:
 
     def reopen(self) -> None:
         """Another file has the name now."""
+        try:
+            opened = self._open()
+        except AuditUnusable as error:
+            log.error("the old audit file stays open", error=str(error))  # noqa: TRY400
+            return
         self.close()
-        self._file = self._open()
+        self._file = opened
 
     def close(self) -> None:
         """Nothing more is told."""
@@ -57,5 +66,11 @@ class AuditFile:
     def _open(self) -> TextIO | None:
         if self._path is None:
             return None
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        except OSError as error:
+            raise AuditUnusable(
+                f"The audit file {self._path} cannot be opened: {error.strerror}. Its directory must be "
+                "there and be red-box's own (audit.file: null has the audit in the log)."
+            ) from error
         return os.fdopen(descriptor, "a", buffering=1, encoding="utf-8")
