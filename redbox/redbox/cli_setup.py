@@ -14,10 +14,13 @@ import typer
 
 from redbox.agents.errors import AgentError
 from redbox.agents.install import render_sudoers
+from redbox.audit import AuditUnusable
 from redbox.config import SETTINGS_FILE, load_settings
 from redbox.documents import DocumentError
 from redbox.jobs.errors import JobsError
+from redbox.listeners import CannotListen
 from redbox.log import configure_log
+from redbox.server import BackgroundEnded
 from redbox.server import serve as serve_settings
 from redbox.setup.initialize import ISSUER, OPERATOR_NAMESPACE, Wishes, plan_init
 from redbox.setup.installing import NotInstalled, find, host_names, install
@@ -25,6 +28,7 @@ from redbox.setup.layout import Layout
 from redbox.setup.manifest import how_to_get_keys, slurm_cluster
 
 log = structlog.get_logger(__name__)
+BROKEN = 70  # EX_SOFTWARE: what systemd should restart for
 UNUSABLE = 78  # EX_CONFIG: what systemd need not restart for
 
 
@@ -82,7 +86,9 @@ def serve(
     try:
         settings = load_settings(config)
         asyncio.run(serve_settings(settings, config))
-    except (DocumentError, JobsError, AgentError) as error:
+    except BackgroundEnded as error:
+        _end(str(error), BROKEN)
+    except (DocumentError, JobsError, AgentError, AuditUnusable, CannotListen) as error:
         _end(str(error), UNUSABLE)
 
 

@@ -9,20 +9,18 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import structlog
-import uvicorn
 from fastapi import FastAPI
 
 from redbox.agents.pool import AgentPool
 from redbox.audit import AuditFile
 from redbox.callers.authenticator import Authenticator
-from redbox.callers.peers import PeerAwareProtocol
 from redbox.clock import SystemClock
 from redbox.config import Settings, rules_in_force
 from redbox.files.service import FilesOfJobs
@@ -33,6 +31,7 @@ from redbox.jobs.audit import Deed
 from redbox.jobs.journal import Journal
 from redbox.jobs.marks import Marks, read_secret
 from redbox.jobs.service import Jobs
+from redbox.listeners import Listener, open_listeners, reload_certificate
 from redbox.local.workload import LocalManager
 from redbox.logs.of_jobs import JobLogReader
 from redbox.logs.service import Logs
@@ -42,7 +41,6 @@ from redbox.transports import observer_of, transport_of
 from redbox.workload import WorkloadFault, WorkloadManager
 
 log = structlog.get_logger(__name__)
-GRACE_S = 5
 SLURM_PAUSE_S = 2.0
 
 
@@ -53,6 +51,11 @@ class Parts:
     app: FastAPI
     authenticator: Authenticator
     audit: AuditFile
+    jobs: Jobs
+
+
+class BackgroundEnded(Exception):
+    """What looks at Slurm, and settles submits, is no more: a restart mends it."""
 
 
 class Readiness:
@@ -67,13 +70,28 @@ class Readiness:
 
 
 async def serve(settings: Settings, path: Path) -> None:
-    """Serve until told to end."""
-    async with running(settings, path) as parts:
-        listeners = list(_listeners(settings, parts.app))
-        with _signals(listeners, parts):
-            async with asyncio.TaskGroup() as group:
-                for listener in listeners:
-                    group.create_task(listener.serve())
+    """Serve until told to end; raises BackgroundEnded where it could only limp on."""
+    with _hangup_ignored():
+        async with running(settings, path) as parts:
+            listeners = open_listeners(settings.listen, settings.tls, parts.app)
+            with _signals(listeners, parts):
+                async with asyncio.TaskGroup() as group:
+                    watch = group.create_task(_end_with_background(parts.jobs, listeners))
+                    await asyncio.wait([group.create_task(listener.listen()) for listener in listeners])
+                    watch.cancel()
+            fault = parts.jobs.fault
+    if fault is not None:
+        raise BackgroundEnded(
+            "The background work has ended: see the log. It must be started anew."
+        ) from fault
+
+
+async def _end_with_background(jobs: Jobs, listeners: Sequence[Listener]) -> None:
+    """A server whose states never change again, and that takes submits, is worse than none."""
+    fault = await jobs.ended()
+    log.critical("the background work has ended: so does the server", exc_info=fault)
+    for listener in listeners:
+        listener.should_exit = True
 
 
 @asynccontextmanager
@@ -113,7 +131,7 @@ async def running(settings: Settings, path: Path) -> AsyncIterator[Parts]:
             streams=streams,
             body_limit=settings.limits.body_bytes,
         )
-        yield Parts(build_app(services), authenticator, audit)
+        yield Parts(build_app(services), authenticator, audit, jobs)
 
 
 def _workload_manager(settings: Settings, pool: AgentPool, metrics: Metrics) -> WorkloadManager:
@@ -137,39 +155,15 @@ def _age(jobs: Jobs) -> float:
     return (datetime.now(UTC) - since).total_seconds() if since else 0.0
 
 
-class Listener(uvicorn.Server):
-    """A uvicorn server that leaves signals to us: there are two of them in one process."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
+@contextlib.contextmanager
+def _hangup_ignored() -> Iterator[None]:
+    """SIGHUP would end a server that still waits for Slurm: there is nothing to read again then."""
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGHUP, lambda: log.info("still starting: there is nothing to read again"))
+    try:
         yield
-
-
-def _listeners(settings: Settings, app: FastAPI) -> Iterator[Listener]:
-    listen, tls = settings.listen, settings.tls
-    common = {
-        "app": app,
-        "log_config": None,
-        "access_log": False,
-        "lifespan": "off",
-        "http": PeerAwareProtocol,
-        "loop": "none",
-        "server_header": False,
-        "timeout_graceful_shutdown": GRACE_S,
-    }
-    if listen.port:
-        yield Listener(
-            uvicorn.Config(
-                **common,  # type: ignore[arg-type]
-                host=listen.address,
-                port=listen.port,
-                ssl_certfile=str(tls.certificate_file),
-                ssl_keyfile=str(tls.key_file),
-            )
-        )
-    if listen.unix_socket is not None:
-        listen.unix_socket.unlink(missing_ok=True)  # what a server that was killed left behind
-        yield Listener(uvicorn.Config(**common, uds=str(listen.unix_socket)))  # type: ignore[arg-type]
+    finally:
+        loop.remove_signal_handler(signal.SIGHUP)
 
 
 @contextlib.contextmanager
@@ -184,7 +178,7 @@ def _signals(listeners: list[Listener], parts: Parts) -> Iterator[None]:
         parts.authenticator.reload_rules()
         parts.audit.reopen()
         for listener in listeners:
-            _reload_certificate(listener.config)
+            reload_certificate(listener.config)
 
     loop = asyncio.get_running_loop()
     actions = {signal.SIGTERM: end, signal.SIGINT: end, signal.SIGHUP: reload}
@@ -195,13 +189,3 @@ def _signals(listeners: list[Listener], parts: Parts) -> Iterator[None]:
     finally:
         for number in actions:
             loop.remove_signal_handler(number)
-
-
-def _reload_certificate(config: uvicorn.Config) -> None:
-    """New connections get the new certificate; a bad one is said, and the old one stays."""
-    if config.ssl is None or config.ssl_certfile is None or config.ssl_keyfile is None:
-        return
-    try:
-        config.ssl.load_cert_chain(config.ssl_certfile, config.ssl_keyfile)
-    except OSError as error:
-        log.error("the new certificate cannot be used, the old one stays", error=str(error))  # noqa: TRY400

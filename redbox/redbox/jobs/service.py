@@ -74,7 +74,11 @@ class Jobs:
     async def __aenter__(self) -> Self:
         ready = asyncio.Event()
         self._running = asyncio.create_task(self._run(ready))
-        await ready.wait()
+        starting = asyncio.create_task(ready.wait())
+        await asyncio.wait({self._running, starting}, return_when=asyncio.FIRST_COMPLETED)
+        if not ready.is_set():
+            starting.cancel()
+            self._running.result()  # its fault, which nobody would else hear of
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -102,6 +106,18 @@ class Jobs:
     def alive(self) -> bool:
         """Whether the background work goes on; False is a fault that only a restart mends."""
         return self._running is not None and not self._running.done()
+
+    @property
+    def fault(self) -> BaseException | None:
+        """What ended the background work, once it has ended by itself."""
+        running = self._running
+        return running.exception() if running and running.done() and not running.cancelled() else None
+
+    async def ended(self) -> BaseException | None:
+        """Wait until the background work has ended, and tell of what."""
+        if self._running is not None:
+            await asyncio.wait({self._running})
+        return self.fault
 
     @property
     def stale_since(self) -> datetime | None:

@@ -1,0 +1,137 @@
+"""Where callers come in: the sockets and the certificate, opened before anything is served.
+
+What cannot be opened is said in one sentence, with its cure. What is served there is the application's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import structlog
+import uvicorn
+from fastapi import FastAPI
+
+from redbox.callers.peers import PeerAwareProtocol
+from redbox.config import ListenSettings, TlsSettings
+
+log = structlog.get_logger(__name__)
+GRACE_S = 5
+FOR_ALL_USERS = 0o666  # who they are is what the kernel says of each connection
+
+
+class CannotListen(Exception):
+    """A socket or certificate that cannot be used: why, and what to do."""
+
+
+class Listener(uvicorn.Server):
+    """A uvicorn server at a socket of ours, that leaves signals to us: there are two in one process."""
+
+    def __init__(self, config: uvicorn.Config, opened: socket.socket | None = None) -> None:
+        super().__init__(config)
+        self._opened = opened
+
+    async def listen(self) -> None:
+        """Serve until `should_exit`."""
+        await self.serve(sockets=None if self._opened is None else [self._opened])
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def open_listeners(listen: ListenSettings, tls: TlsSettings, app: FastAPI) -> list[Listener]:
+    """The port and the Unix socket of the settings, bound; raises CannotListen."""
+    with ExitStack() as opened:
+        listeners = []
+        if listen.port:
+            config = _config(app, ssl_certfile=str(tls.certificate_file), ssl_keyfile=str(tls.key_file))
+            _load(config)
+            listeners.append(Listener(config, opened.enter_context(bound_port(listen.address, listen.port))))
+        if listen.unix_socket is not None:
+            listeners.append(Listener(_config(app), opened.enter_context(bound_path(listen.unix_socket))))
+        opened.pop_all()
+        return listeners
+
+
+def reload_certificate(config: uvicorn.Config) -> None:
+    """New connections get the new certificate; a bad one is said, and the old one stays.
+
+    It is tried in a context of its own: one that fails half way would leave this one with a certificate and
+    another's key.
+    """
+    if config.ssl is None or config.ssl_certfile is None or config.ssl_keyfile is None:
+        return
+    try:
+        for context in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), config.ssl):
+            context.load_cert_chain(config.ssl_certfile, config.ssl_keyfile)
+    except OSError as error:
+        log.error("the new certificate cannot be used, the old one stays", error=str(error))  # noqa: TRY400
+
+
+def bound_port(address: str, port: int) -> socket.socket:
+    """A listening socket of this port."""
+    both = address == "::" and socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        return socket.create_server((address, port), family=family, dualstack_ipv6=both)
+    except OSError as error:
+        raise CannotListen(
+            f"Port {port} of {address} cannot be listened at: {_words(error)}. End what holds it, "
+            "or choose another listen.port (and name it in the SlurmCluster)."
+        ) from error
+
+
+def bound_path(path: Path) -> socket.socket:
+    """A listening Unix socket; what a server that was killed left behind is replaced, nothing else is."""
+    if path.exists() and not path.is_socket():
+        raise CannotListen(f"{path} is there and is no socket: choose another listen.unix_socket.")
+    opened = socket.socket(socket.AF_UNIX)
+    try:
+        path.unlink(missing_ok=True)
+        opened.bind(os.fspath(path))
+        path.chmod(FOR_ALL_USERS)
+        opened.listen()
+    except OSError as error:
+        opened.close()
+        raise CannotListen(
+            f"The socket {path} cannot be made: {_words(error)}. Its directory must be there and "
+            "be red-box's own (listen.unix_socket: null goes without one)."
+        ) from error
+    return opened
+
+
+def _config(
+    app: FastAPI, *, ssl_certfile: str | None = None, ssl_keyfile: str | None = None
+) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        http=PeerAwareProtocol,
+        loop="none",
+        server_header=False,
+        timeout_graceful_shutdown=GRACE_S,
+        ssl_certfile=ssl_certfile,
+        ssl_keyfile=ssl_keyfile,
+    )
+
+
+def _load(config: uvicorn.Config) -> None:
+    try:
+        config.load()
+    except OSError as error:
+        raise CannotListen(
+            f"The certificate {config.ssl_certfile} with the key {config.ssl_keyfile} cannot be used: "
+            f"{error}. `redbox init` makes new ones."
+        ) from error
+
+
+def _words(error: OSError) -> str:
+    return os.strerror(error.errno) if error.errno else str(error)

@@ -1,0 +1,56 @@
+"""The end of the background work is told: nobody waits for it in vain, and nobody takes it for life."""
+
+import asyncio
+import base64
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from redbox.jobs import service
+from redbox.jobs.errors import NotAcceptable
+from redbox.jobs.journal import Journal
+from redbox.jobs.marks import Marks
+from redbox.jobs.pages import Page, cut
+from redbox.jobs.retention import Retention
+from redbox.jobs.service import Jobs
+from tests.redbox.jobs.simulated import SimulatedClock, SimulatedSlurm
+from tests.redbox.jobs.world import SECRET
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Jobs:
+    clock = SimulatedClock()
+    return Jobs(Journal(tmp_path), SimulatedSlurm(clock), Marks(SECRET, "hpc1"), clock=clock)
+
+
+async def test_background_work_that_ends_by_a_fault_says_so(jobs: Jobs) -> None:
+    with patch.object(Retention, "run", side_effect=RuntimeError("a defect")):
+        async with jobs, asyncio.timeout(5):
+            fault = await jobs.ended()
+
+    assert not jobs.alive
+    assert isinstance(fault, ExceptionGroup)
+    assert str(fault.exceptions[0]) == "a defect"
+
+
+async def test_background_work_that_cannot_begin_raises_instead_of_waiting(jobs: Jobs) -> None:
+    with (
+        patch.object(service, "fence_from", side_effect=RuntimeError("a defect")),
+        pytest.raises(ExceptionGroup),
+    ):
+        async with asyncio.timeout(5), jobs:
+            pytest.fail("it began")
+
+
+async def test_an_orderly_end_is_no_fault(jobs: Jobs) -> None:
+    async with jobs:
+        assert jobs.alive
+    assert jobs.fault is None
+
+
+@pytest.mark.parametrize("attempt", ["Infinity", "1e999", "NaN"])
+def test_a_continue_token_with_an_odd_number_is_refused(attempt: str) -> None:
+    token = base64.urlsafe_b64encode(f'["1.1", ["a", "b", "c", "d", "e", {attempt}]]'.encode()).decode()
+    with pytest.raises(NotAcceptable, match="not made by red-box"):
+        cut([], Page(token=token), "1.1", 10)

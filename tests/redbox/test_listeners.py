@@ -1,0 +1,107 @@
+"""What cannot be listened at is said in a sentence, and a certificate that cannot be used changes nothing."""
+
+import socket
+import ssl
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import uvicorn
+from fastapi import FastAPI
+
+from redbox.config import ListenSettings, TlsSettings
+from redbox.listeners import CannotListen, bound_path, bound_port, open_listeners, reload_certificate
+from redbox.tls import Pair, issue_server, make_authority
+
+
+@pytest.fixture(scope="module")
+def pairs() -> tuple[Pair, Pair]:
+    now = datetime.now(UTC)
+    authority = make_authority("tests", now)
+    return issue_server(authority, ["one"], [], now), issue_server(authority, ["two"], [], now)
+
+
+def test_a_port_that_is_taken_is_said_and_how_to_mend_it() -> None:
+    with (
+        bound_port("127.0.0.1", 0) as taken,
+        pytest.raises(CannotListen, match=r"already in use\. .*listen\.port"),
+    ):
+        bound_port("127.0.0.1", taken.getsockname()[1])
+
+
+def test_a_socket_that_a_killed_server_left_is_replaced_and_open_to_all_users(tmp_path: Path) -> None:
+    path = tmp_path / "redbox.sock"
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+    with bound_path(path), socket.socket(socket.AF_UNIX) as caller:
+        caller.connect(str(path))
+        assert path.stat().st_mode & 0o777 == 0o666
+
+
+def test_a_file_in_the_sockets_place_is_not_removed(tmp_path: Path) -> None:
+    path = tmp_path / "redbox.sock"
+    path.write_text("precious")
+    with pytest.raises(CannotListen, match="is no socket"):
+        bound_path(path)
+    assert path.read_text() == "precious"
+
+
+def test_a_socket_without_its_directory_is_said(tmp_path: Path) -> None:
+    with pytest.raises(CannotListen, match="Its directory must be there"):
+        bound_path(tmp_path / "none" / "redbox.sock")
+
+
+def test_a_certificate_that_cannot_be_used_is_said(tmp_path: Path) -> None:
+    listen = ListenSettings(address="127.0.0.1", port=1, unix_socket=None)
+    tls = TlsSettings(certificate_file=tmp_path / "none.crt", key_file=tmp_path / "none.key")
+    with pytest.raises(CannotListen, match=r"none\.crt .* cannot be used"):
+        open_listeners(listen, tls, FastAPI())
+
+
+def test_a_new_certificate_with_anothers_key_leaves_the_old_one(
+    tmp_path: Path, pairs: tuple[Pair, Pair]
+) -> None:
+    config = _tls_config(tmp_path, pairs[0])
+    (tmp_path / "server.crt").write_bytes(pairs[1].certificate)
+
+    reload_certificate(config)
+
+    assert _shown_by(config) == ssl.PEM_cert_to_DER_cert(pairs[0].certificate.decode())
+
+
+def test_a_new_certificate_is_shown(tmp_path: Path, pairs: tuple[Pair, Pair]) -> None:
+    config = _tls_config(tmp_path, pairs[0])
+    _write(tmp_path, pairs[1])
+
+    reload_certificate(config)
+
+    assert _shown_by(config) == ssl.PEM_cert_to_DER_cert(pairs[1].certificate.decode())
+
+
+def _write(folder: Path, pair: Pair) -> None:
+    (folder / "server.crt").write_bytes(pair.certificate)
+    (folder / "server.key").write_bytes(pair.key)
+
+
+def _tls_config(folder: Path, pair: Pair) -> uvicorn.Config:
+    _write(folder, pair)
+    files = {"ssl_certfile": str(folder / "server.crt"), "ssl_keyfile": str(folder / "server.key")}
+    config = uvicorn.Config(FastAPI(), log_config=None, **files)  # type: ignore[arg-type]
+    config.load()
+    return config
+
+
+def _shown_by(config: uvicorn.Config) -> bytes | None:
+    """The certificate that a caller sees, after a handshake in memory."""
+    assert config.ssl is not None
+    trusting = ssl.create_default_context()
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+    to_server, to_caller = ssl.MemoryBIO(), ssl.MemoryBIO()
+    caller = trusting.wrap_bio(to_caller, to_server)
+    server = config.ssl.wrap_bio(to_server, to_caller, server_side=True)
+    for side in (caller, server, caller, server):
+        try:
+            side.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
+    return caller.getpeercert(binary_form=True)
