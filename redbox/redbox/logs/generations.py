@@ -25,9 +25,16 @@ class Generation:
     run: int
     cuts: int = 0  # how often this file was seen to be truncated within the run
 
-    def cut(self) -> Generation:
-        """The same file after it was truncated."""
-        return replace(self, cuts=self.cuts + 1)
+    def cut(self, known_cuts: int = 0) -> Generation:
+        """The same file after it was truncated once more than anybody knows."""
+        return replace(self, cuts=max(self.cuts, known_cuts) + 1)
+
+    def is_now(self, current: Generation) -> bool:
+        """Whether a reader in this one may go on in the current one.
+
+        A server that was restarted begins to count cuts anew, so a reader may know of more than it does.
+        """
+        return replace(self, cuts=current.cuts) == current and self.cuts >= current.cuts
 
     def __str__(self) -> str:
         return f"{self.device:x}-{self.inode:x}-{self.run}-{self.cuts}"
@@ -48,20 +55,20 @@ def resumed(text: str) -> Generation | None:
     return Generation(device, inode, run, cuts)
 
 
-def follows(known: Generation | None, piece: Piece, run: int, offset: int) -> Generation:
+def follows(known: Generation | None, piece: Piece, run: int, offset: int, known_cuts: int = 0) -> Generation:
     """The generation of what was just read at `offset`: the known one, or a new one."""
     facts = piece.facts
     if known is None or (known.device, known.inode, known.run) != (facts.device, facts.inode, run):
         return Generation(facts.device, facts.inode, run)
-    return known.cut() if piece.another or facts.size < offset else known
+    return known.cut(known_cuts) if piece.another or facts.size < offset else known
 
 
-def shown_length(data: bytes, *, nul_since: float | None, now: float, writing: bool, patience: float) -> int:
+def shown_length(data: bytes, *, nul_since: float | None, now: float, patience: float) -> int:
     """How much of the newest bytes to show: NULs at their end may be a hole that the next write fills.
 
-    Network file systems show a file's new size before its new bytes, and the gap reads as NUL. While the job
-    lives they are held back until other bytes follow, or `patience` seconds have passed: then they are real.
+    Network file systems show a file's new size before its new bytes, and the gap reads as NUL. So NULs are
+    held back until other bytes follow, or `patience` seconds have passed: then they are real.
     """
-    if not writing or (nul_since is not None and now - nul_since >= patience):
+    if patience <= 0 or (nul_since is not None and now - nul_since >= patience):
         return len(data)
     return len(data.rstrip(b"\0"))

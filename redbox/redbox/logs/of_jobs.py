@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
 
 from redbox.agents.pool import AgentPool
 from redbox.domain import Asked, JobKey
@@ -27,6 +28,7 @@ class JobLogReader:
     jobs: Jobs
     pool: AgentPool
     logs: Logs
+    _files: WeakValueDictionary[int, AgentFiles] = field(default_factory=WeakValueDictionary)
 
     @asynccontextmanager
     async def read(self, asked: Asked, stream: str, task: int | None, query: Query) -> AsyncIterator[Answer]:
@@ -39,7 +41,7 @@ class JobLogReader:
             yield nothing_more()
             return
         name = (str(record.key), stream, str(task))
-        files = AgentFiles(self.pool, record.user)
+        files = self._files.setdefault(record.user.uid, AgentFiles(self.pool, record.user))
         async with self.logs.read(name, record.user, files, source, query) as answer:
             yield answer
 

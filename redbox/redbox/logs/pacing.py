@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 
@@ -22,6 +22,7 @@ class Pace:
     asleep: float = 10.0  # after `asleep_after` of silence
     asleep_after: float = 600.0
     share: float = 0.2  # of the silence so far
+    out_of_reach: float = 1.0  # when nobody could look
     reopen_network: float = 3.0  # how often to open anew on a network file system
 
 
@@ -38,6 +39,7 @@ class Budget:
 
     per_second: float
     clock: Callable[[], float]
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     _waiting: dict[int, deque[asyncio.Future[None]]] = field(default_factory=dict)
     _next_at: float = 0.0
     _dealer: asyncio.Task[None] | None = None
@@ -58,7 +60,7 @@ class Budget:
         """One turn for each waiting user, round and round, at the pace."""
         while self._waiting:
             for user in list(self._waiting):
-                await asyncio.sleep(max(0.0, self._next_at - self.clock()))
+                await self.sleep(max(0.0, self._next_at - self.clock()))
                 self._next_at = max(self._next_at, self.clock()) + 1.0 / self.per_second
                 self._give_turn(user)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from redbox.domain import UnixUser
 from redbox.logs.pacing import Budget, Pace
-from redbox.logs.sources import Files, Source
+from redbox.logs.sources import Files, OutOfReach, Source
 from redbox.logs.tail import Bytes, Ended, Tail
 
 BLOCK_BYTES = 65536
@@ -67,13 +67,11 @@ class Logs:
         self, name: tuple[str, ...], user: UnixUser, files: Files, source: Source, query: Query
     ) -> AsyncIterator[Answer]:
         """An answer for one reader; `name` is the file's name here: readers of one name share its tail."""
-        with self._tail(name, user, files, source, query) as tail:
+        with self._tail(name, user, files, source) as tail:
             yield await self._answer(tail, query)
 
     @contextlib.contextmanager
-    def _tail(
-        self, name: tuple[str, ...], user: UnixUser, files: Files, source: Source, query: Query
-    ) -> Iterator[Tail]:
+    def _tail(self, name: tuple[str, ...], user: UnixUser, files: Files, source: Source) -> Iterator[Tail]:
         self._budget = self._budget or Budget(self.settings.looks_per_second, self.clock)
         tail, readers = self._tails.get(name) or (
             Tail(
@@ -84,7 +82,6 @@ class Logs:
                 clock=self.clock,
                 pace=self.pace,
                 settle_network_s=self.settings.settle_s,
-                resumed=query.generation or "",
             ),
             0,
         )
@@ -108,15 +105,16 @@ class Logs:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._first_byte(tail, query), self.settings.silent_s)
         else:
-            await tail.known(query.offset)
-        generation = str(tail.generation or "")
+            await tail.known(query.generation, query.offset)
+        claimed = query.generation
+        generation = claimed if claimed and tail.is_now(claimed) else str(tail.generation or "")
         offset = await self._start(tail, query, generation)
         nothing_more = tail.complete and offset >= tail.shown
         return Answer(generation, offset, self._pieces(tail, generation, offset, query), nothing_more)
 
     @staticmethod
     async def _first_byte(tail: Tail, query: Query) -> None:
-        await tail.known(query.offset)
+        await tail.known(query.generation, query.offset)
         await tail.at(query.generation, query.offset)
 
     async def _start(self, tail: Tail, query: Query, generation: str) -> int:
@@ -130,16 +128,31 @@ class Logs:
         end = tail.shown if not query.follow else None
         left = query.limit if query.limit is not None else float("inf")
         while generation and left > 0 and (end is None or offset < end):
-            try:
-                found = await asyncio.wait_for(tail.at(generation, offset), self.settings.silent_s)
-            except TimeoutError:
-                return
+            found = await (
+                self._later(tail, generation, offset) if query.follow else tail.at(generation, offset)
+            )
             if isinstance(found, Ended):
                 return
             data = found.data[: int(min(left, len(found.data)))]
             yield data
             offset += len(data)
             left -= len(data)
+
+    async def _later(self, tail: Tail, generation: str, offset: int) -> Bytes | Ended:
+        """As a follower waits: also for a file system that hangs, but for ever neither."""
+        try:
+            async with asyncio.timeout(self.settings.silent_s):
+                return await _as_soon_as_in_reach(tail, generation, offset)
+        except TimeoutError:
+            return Ended(complete=False)
+
+
+async def _as_soon_as_in_reach(tail: Tail, generation: str, offset: int) -> Bytes | Ended:
+    while True:
+        try:
+            return await tail.at(generation, offset)
+        except OutOfReach:
+            await asyncio.sleep(tail.pace.out_of_reach)
 
 
 async def _start_of_lines(tail: Tail, generation: str, lines: int) -> int:

@@ -2,6 +2,7 @@
 
 LogError
 ├── NotThere        no file of that name (yet)
+│   └── NotYetShown     its directory lists it, but this host does not open it yet
 ├── NotReadable     the user's own rights do not reach it, or it is no regular file
 └── OutOfReach      the file system or the agent does not answer; asking again is right
 """
@@ -18,6 +19,10 @@ class LogError(Exception):
 
 class NotThere(LogError):
     """It does not exist, as far as this host can see."""
+
+
+class NotYetShown(NotThere):
+    """It is there: a network file system remembers for a while that it was not."""
 
 
 class NotReadable(LogError):

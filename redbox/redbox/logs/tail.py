@@ -15,7 +15,7 @@ from typing import Any
 
 from redbox.logs.generations import TAIL_BYTES, Generation, follows, resumed, shown_length, tail_hash
 from redbox.logs.pacing import Budget, Pace, pause_after
-from redbox.logs.sources import Expected, Facts, Files, NotThere, Piece, Source, Written
+from redbox.logs.sources import Expected, Facts, Files, NotThere, NotYetShown, Piece, Source, Written
 
 PIECE_BYTES = 1 << 20
 NUL_PATIENCE_S = 60.0
@@ -27,7 +27,6 @@ LAST_LOOKS_S = 30.0  # how long to look on after a run has stopped and before th
 class Bytes:
     """What stands at an offset of a generation."""
 
-    generation: str
     data: bytes
 
 
@@ -53,7 +52,7 @@ class Tail:
     generation: Generation | None = None
     shown: int = 0  # how far the file's bytes are known and shown
     complete: bool = False
-    resumed: str = ""  # the generation that the first reader came back with
+    _known_cuts: int = 0  # that readers came back with
     _tail: bytes = b""  # the last bytes before `shown`, as far as they were read here
     _tail_hash: str = ""
     _newest: tuple[int, bytes] = (0, b"")
@@ -61,6 +60,7 @@ class Tail:
     _nul_since: float | None = None
     _grew_at: float = 0.0
     _opened_at: float = float("-inf")
+    _final_seen: bool = False  # it was looked at since the job was final
     _equal_since: float | None = None  # final, and the size has not changed since
     _more: bool = False  # the last look found bytes, and there are more behind them
     _look: asyncio.Task[None] | None = None
@@ -69,26 +69,45 @@ class Tail:
     async def at(self, generation: str | None, offset: int) -> Bytes | Ended:
         """The bytes there, as soon as there are some; `generation` None is the one that is there now."""
         while True:
-            if self.generation is not None and generation not in {None, str(self.generation)}:
+            if self.generation is not None and generation is not None and not self.is_now(generation):
                 return Ended(complete=False)
             if self.generation is not None and offset < self.shown:
                 data = await self._bytes_at(offset)
                 if data:
-                    return Bytes(str(self.generation), data)
+                    return Bytes(data)
             elif self.complete:
                 return Ended(complete=True)
             else:
                 await self._learn()
 
-    async def known(self, offset: int = 0) -> None:
-        """Look until its end is found, as it is now; a file shorter than `offset` was cut meanwhile."""
+    def is_now(self, generation: str) -> bool:
+        """Whether what is read now is what a reader came back with."""
+        claimed = resumed(generation)
+        if claimed is None or self.generation is None or not claimed.is_now(self.generation):
+            return False
+        self._known_cuts = max(self._known_cuts, claimed.cuts)
+        return True
+
+    async def known(self, generation: str | None = None, offset: int = 0) -> None:
+        """Look until its end is found, as it is now; one that is shorter than what was read was cut."""
         if self._nothing_to_see(self.source.now()):
             return
+        await self._learn_end()
+        if generation is None or not self._is_short_of(generation, offset):
+            return
+        give_up_at = self.clock() + self._settle_s()  # another client of the file system may have shown more
+        while self.clock() < give_up_at and self._is_short_of(generation, offset) and not self.complete:
+            await self._learn_end()
+        if self.generation is not None and self._facts is not None and self._is_short_of(generation, offset):
+            self._begin(self.generation.cut(self._known_cuts), self._facts)
+
+    async def _learn_end(self) -> None:
         await self._learn()
         while self._more and not self.complete:
             await self._learn()
-        if self.generation is not None and self._facts is not None and self._facts.size < offset:
-            self._begin(self.generation.cut(), self._facts)
+
+    def _is_short_of(self, generation: str, offset: int) -> bool:
+        return self.is_now(generation) and self.size < offset
 
     def close(self) -> None:
         """Nobody reads it any more."""
@@ -154,8 +173,8 @@ class Tail:
         await self.budget.take(self.user)
         try:
             piece = await self._read_new(written)
-        except NotThere:
-            self._missing(written)
+        except NotThere as error:
+            self._missing(written, is_listed=isinstance(error, NotYetShown))
         else:
             self._take(piece, written)
 
@@ -167,16 +186,20 @@ class Tail:
 
     async def _pause(self, written: Written) -> None:
         seconds = self._rest_of_settling() if written.final else self._pace()
-        if seconds > 0 and not self._more:
+        if seconds > 0:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.source.changed(written), seconds)
 
     def _pace(self) -> float:
-        return pause_after(self.clock() - self._grew_at, self.pace) if self._grew_at else 0.0
+        if self._more or not self._grew_at:
+            return 0.0
+        return pause_after(self.clock() - self._grew_at, self.pace)
 
     def _rest_of_settling(self) -> float:
-        if self._equal_since is None:
+        if self._more or not self._final_seen:
             return 0.0
+        if self._equal_since is None:
+            return self.pace.first
         return max(0.05, self._equal_since + self._settle_s() - self.clock())
 
     def _settle_s(self) -> float:
@@ -196,15 +219,19 @@ class Tail:
 
     # -- what a look says
 
-    def _missing(self, written: Written) -> None:
+    def _missing(self, written: Written, *, is_listed: bool) -> None:
         self._grew_at = self._grew_at or self.clock()
-        if written.final:
+        self._final_seen = written.final
+        if is_listed:
+            self._equal_since = None
+        elif written.final:
             self._settle(0)
 
     def _take(self, piece: Piece, written: Written) -> None:
-        generation = follows(self.generation or resumed(self.resumed), piece, written.run, self.shown)
+        generation = follows(self.generation, piece, written.run, self.shown, self._known_cuts)
+        self._final_seen = written.final
         if generation != self.generation:
-            self._begin(generation, piece.facts, writing=written.writing)
+            self._begin(generation, piece.facts)
             return
         self._opened_at = self.clock() if self._wants_fresh(written) else self._opened_at
         self._facts = piece.facts
@@ -212,9 +239,9 @@ class Tail:
         if written.final:
             self._settle(piece.facts.size)
 
-    def _begin(self, generation: Generation, facts: Facts, *, writing: bool = False) -> None:
+    def _begin(self, generation: Generation, facts: Facts) -> None:
         """Another file, or the same one cut: who reads the old one is told, and begins at its first byte."""
-        doubtful = DOUBTFUL_BYTES if facts.network and writing else TAIL_BYTES
+        doubtful = DOUBTFUL_BYTES if facts.network else TAIL_BYTES
         self.generation, self._facts, self._opened_at = generation, facts, self.clock()
         self.shown, self._tail, self._tail_hash = max(0, facts.size - doubtful), b"", ""
         self._newest, self._nul_since, self._equal_since = (0, b""), None, None
@@ -222,12 +249,13 @@ class Tail:
 
     def _grow(self, data: bytes, written: Written) -> None:
         now = self.clock()
-        writing = not written.final
-        length = shown_length(
-            data, nul_since=self._nul_since, now=now, writing=writing, patience=NUL_PATIENCE_S
-        )
+        patience = self._settle_s() if written.final else NUL_PATIENCE_S
+        length = shown_length(data, nul_since=self._nul_since, now=now, patience=patience)
+        self._newest = (
+            self.shown,
+            data[:length],
+        )  # a look that finds nothing lets go of what the last one found
         if length:
-            self._newest = (self.shown, data[:length])
             self.shown += length
             self._tail = (self._tail + data[:length])[-TAIL_BYTES:]
             self._tail_hash = tail_hash(self._tail) if len(self._tail) >= min(TAIL_BYTES, self.shown) else ""

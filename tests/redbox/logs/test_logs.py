@@ -29,7 +29,7 @@ class Reader:
         self.path = path
         self.disk = Disk(network=network)
         self.life = Life(path, writing=writing)
-        pace = Pace(first=0.001, longest=0.005)
+        pace = Pace(first=0.001, longest=0.005, out_of_reach=0.001)
         self.logs = Logs(LogSettings(settle_s=0.02, silent_s=0.3), time.monotonic, pace)
 
     @asynccontextmanager
@@ -162,9 +162,12 @@ async def test_nul_bytes_at_the_end_wait_for_the_bytes_that_fill_them(path: Path
         assert await anext(answer.pieces) == b"a" * 100
 
 
-async def test_nul_bytes_that_the_job_really_wrote_arrive_when_it_is_final(path: Path) -> None:
+@pytest.mark.parametrize("network", [False, True])
+async def test_nul_bytes_that_the_job_really_wrote_arrive_when_it_is_final(
+    path: Path, *, network: bool
+) -> None:
     path.write_bytes(b"\0\0binary\0\0")
-    reader = Reader(path)
+    reader = Reader(path, network=network)
     reader.life.ends()
     assert await reader.follows_to_the_end() == b"\0\0binary\0\0"
 

@@ -4,6 +4,7 @@ Only regular files are read; /dev/null is an empty one. Opening never blocks on 
 terminal. What a path may reach is decided by the kernel, since the agent is the user.
 """
 
+import errno
 import glob as globbing
 import hashlib
 import os
@@ -64,11 +65,30 @@ def file_system_of(device: int) -> str:
 
 
 def open_for_reading(path: bytes) -> int:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        if is_listed_only(path):
+            raise OSError(errno.EAGAIN, "its directory lists it, but it does not open yet", path) from None
+        raise
     if kind_of(os.fstat(descriptor)) in ("file", "null"):
         return descriptor
     os.close(descriptor)
     raise OSError(22, "not a regular file", path)
+
+
+def is_listed_only(path: bytes) -> bool:
+    """Tell whether a lookup denies what the directory has: that it was missing may be cached for a while."""
+    directory, name = os.path.split(path)
+    try:
+        if name not in os.listdir(directory):
+            return False
+        os.lstat(path)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False  # a link to nowhere, or a file that has just been made
 
 
 def tail_hash(descriptor: int, offset: int) -> str:

@@ -1,0 +1,30 @@
+"""A name that a network file system remembers as missing is told from one that is missing."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from redbox.agents.program.files import open_for_reading
+
+
+def errno_of_opening(path: Path) -> int | None:
+    with pytest.raises(OSError, match=path.name) as raised:
+        open_for_reading(os.fsencode(path))
+    return raised.value.errno
+
+
+def test_a_name_that_only_its_directory_shows_is_to_be_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "listdir", lambda _: [b"late"])
+    assert errno_of_opening(tmp_path / "late") == errno.EAGAIN
+
+
+@pytest.mark.parametrize("name", ["nowhere", "link", "no-directory/file"])
+def test_what_is_missing_is_missing(tmp_path: Path, name: str) -> None:
+    (tmp_path / "link").symlink_to("nowhere")
+    assert errno_of_opening(tmp_path / name) == errno.ENOENT

@@ -1,0 +1,166 @@
+"""What readers see of a file system that is late, hangs or forgets, and after red-box was restarted."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from redbox.logs.generations import Generation
+from redbox.logs.service import Query
+from redbox.logs.sources import Expected, NotYetShown, OutOfReach, Piece
+from tests.redbox.logs.disk import Disk
+from tests.redbox.logs.test_logs import FOLLOW, LINES, Reader
+
+A_GENERATION = Generation(device=0x10, inode=0x20, run=1, cuts=2)
+
+
+@dataclass
+class LateDisk(Disk):
+    """The next reads fail, or show a file as short as it was."""
+
+    faults: list[Exception] = field(default_factory=list)
+    short_for: int = 0
+    short_size: int = 0
+
+    async def read(
+        self, path: str, offset: int, limit: int, *, expected: Expected | None = None, fresh: bool = False
+    ) -> Piece:
+        if self.faults:
+            raise self.faults.pop(0)
+        if self.short_for:
+            self.short_for -= 1
+            whole = Path(path).read_bytes()
+            Path(path).write_bytes(whole[: self.short_size])
+            try:
+                return await super().read(path, offset, limit, expected=expected, fresh=fresh)
+            finally:
+                Path(path).write_bytes(whole)
+        return await super().read(path, offset, limit, expected=expected, fresh=fresh)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "slurm-7.out"
+
+
+def late_reader(path: Path, **lateness: object) -> Reader:
+    reader = Reader(path)
+    reader.disk = LateDisk(network=True, **lateness)  # type: ignore[arg-type]
+    return reader
+
+
+async def test_a_file_that_its_directory_lists_is_waited_for_beyond_the_jobs_end(path: Path) -> None:
+    path.write_bytes(LINES)
+    reader = late_reader(path, faults=[NotYetShown("listed")] * 20)
+    reader.life.ends()
+    assert await reader.follows_to_the_end() == LINES
+
+
+async def test_nul_bytes_are_not_shown_at_once_because_the_job_is_final(path: Path) -> None:
+    path.write_bytes(b"seen\n" + b"\0" * 100)
+    reader = late_reader(path)
+    reader.life.ends()
+    async with reader.asks(FOLLOW) as answer:
+        assert await anext(answer.pieces) == b"seen\n"
+        with path.open("r+b") as file:
+            file.seek(5)
+            file.write(b"a" * 100)
+        assert await anext(answer.pieces) == b"a" * 100
+
+
+async def test_a_follower_outlasts_a_file_system_that_hangs(path: Path) -> None:
+    path.write_bytes(b"before\n")
+    reader = late_reader(path)
+    async with reader.asks(FOLLOW) as answer:
+        assert await anext(answer.pieces) == b"before\n"
+        assert isinstance(reader.disk, LateDisk)
+        reader.disk.faults += [OutOfReach("it hangs")] * 3
+        path.write_bytes(b"before\nafter\n")
+        assert await anext(answer.pieces) == b"after\n"
+
+
+async def test_who_does_not_follow_is_told_that_nobody_could_look(path: Path) -> None:
+    reader = late_reader(path, faults=[OutOfReach("it hangs")])
+    with pytest.raises(OutOfReach):
+        await reader.reads(Query())
+
+
+async def test_an_older_size_after_a_restart_is_not_taken_for_a_cut(path: Path) -> None:
+    path.write_bytes(LINES)
+    first, _ = await Reader(path).reads(Query())
+    restarted = late_reader(path, short_for=2, short_size=100)
+    restarted.life.ends()
+    stand = Query(generation=first.generation, offset=len(LINES) - 9, follow=True)
+    answer, read = await restarted.reads(stand)
+    assert (answer.generation, read) == (first.generation, b"line 999\n")
+
+
+async def test_an_offset_that_no_reader_can_have_starts_nobody_else_anew(path: Path) -> None:
+    path.write_bytes(LINES)
+    reader = Reader(path)
+    async with reader.asks(FOLLOW) as answer:
+        assert await anext(answer.pieces) == LINES
+        assert (await reader.reads(Query(offset=1 << 40)))[1] == b""
+        with path.open("ab") as file:
+            file.write(b"more\n")
+        assert await anext(answer.pieces) == b"more\n"
+
+
+async def test_readers_from_before_and_after_a_restart_share_a_file(path: Path) -> None:
+    path.write_bytes(LINES)
+    reader = Reader(path)
+    answer, _ = await reader.reads(Query())
+    cut_before = answer.generation.rpartition("-")[0] + "-3"
+    async with reader.asks(FOLLOW) as new:
+        assert await anext(new.pieces) == LINES
+        reader.life.ends()
+        old, read = await reader.reads(Query(generation=cut_before, offset=10, follow=True))
+        assert (old.generation, read) == (cut_before, LINES[10:])
+        assert [piece async for piece in new.pieces] == []
+
+
+async def test_a_cut_ends_the_generations_of_all_readers(path: Path) -> None:
+    path.write_bytes(LINES)
+    reader = Reader(path)
+    answer, _ = await reader.reads(Query())
+    cut_before = answer.generation.rpartition("-")[0] + "-3"
+    stand = Query(generation=cut_before, offset=10, follow=True)
+    async with reader.asks(FOLLOW) as new, reader.asks(stand) as old:
+        assert [await anext(new.pieces), await anext(old.pieces)] == [LINES, LINES[10:]]
+        path.write_bytes(b"x" * (len(LINES) + 100))
+        assert [piece async for piece in new.pieces] == [piece async for piece in old.pieces] == []
+        reader.life.ends()
+        again, read = await reader.reads(stand)
+    assert again.generation.endswith("-4")
+    assert read == b"x" * (len(LINES) + 100)
+
+
+@pytest.mark.parametrize(
+    ("current", "is_now"),
+    [
+        (Generation(0x10, 0x20, 1, 2), True),
+        (Generation(0x10, 0x20, 1, 0), True),
+        (Generation(0x10, 0x20, 1, 3), False),
+        (Generation(0x10, 0x21, 1, 2), False),
+        (Generation(0x10, 0x20, 2, 0), False),
+    ],
+)
+def test_a_reader_goes_on_where_no_cut_came_after_its_own(current: Generation, *, is_now: bool) -> None:
+    assert A_GENERATION.is_now(current) is is_now
+
+
+async def test_a_silent_file_keeps_no_bytes_in_memory(path: Path) -> None:
+    path.write_bytes(LINES)
+    reader = Reader(path)
+    async with reader.asks(FOLLOW) as answer:
+        assert await anext(answer.pieces) == LINES
+        waiting = asyncio.ensure_future(anext(answer.pieces))
+        looks = reader.disk.reads
+        while reader.disk.reads < looks + 3:  # noqa: ASYNC110 (looks are not told to anybody)
+            await asyncio.sleep(0)
+        ((tail, _),) = reader.logs._tails.values()
+        assert tail._newest[1] == b""
+        waiting.cancel()
