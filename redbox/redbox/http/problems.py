@@ -177,6 +177,8 @@ def as_problem(error: HTTPException) -> ProblemError:
     """What the framework itself refuses (no such route, a method that is not there) in our form."""
     if isinstance(error, ProblemError):
         return error
+    if error.status_code == HTTPStatus.BAD_REQUEST:  # FastAPI's word for bytes that are no text
+        return NotAccepted("the body is not JSON in UTF-8")
     return _framework_problem(error.status_code)(str(error.detail), headers=error.headers)
 
 

@@ -41,10 +41,10 @@ from redbox.jobs.journal import Journal
 from redbox.jobs.marks import Marks
 from redbox.jobs.service import Jobs
 from redbox.jobs.settings import JobsSettings
+from redbox.listeners import Listener
 from redbox.logs.of_jobs import JobLogReader
 from redbox.logs.service import Logs, LogSettings
 from redbox.metrics import LiveState, Metrics
-from redbox.server import Listener
 from redbox.slurm.errors import RequestRefused
 from redbox.slurm.script import encode_script
 from redbox.tls import Pair, issue_server, make_authority
@@ -78,7 +78,7 @@ class RunningClock(SimulatedClock):
         self._began = time.monotonic()
 
     @property
-    def elapsed(self) -> float:  # type: ignore[override]  # a number that moves by itself
+    def elapsed(self) -> float:
         return time.monotonic() - self._began
 
     @elapsed.setter
@@ -198,7 +198,9 @@ class Stand:
 
 
 @asynccontextmanager
-async def standing(*, stall_s: float = 60.0, **settings: Any) -> AsyncIterator[Stand]:
+async def standing(
+    *, stall_s: float = 60.0, body_limit: int = BODY_LIMIT, **settings: Any
+) -> AsyncIterator[Stand]:
     """Everything, serving; `settings` change those of the jobs."""
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rb-")))
@@ -215,11 +217,17 @@ async def standing(*, stall_s: float = 60.0, **settings: Any) -> AsyncIterator[S
         pool = await stack.enter_async_context(AgentPool(transport))
         jobs = await stack.enter_async_context(
             Jobs(
-                journal, slurm, Marks(bytes(range(32)), "hpc1"), clock=clock, settings=replace(QUICK, **settings)
+                journal,
+                slurm,
+                Marks(bytes(range(32)), "hpc1"),
+                clock=clock,
+                settings=replace(QUICK, **settings),
             )
         )
         ready = Ready()
-        services = _services(authenticator, jobs, pool, ready, stall_s)
+        services = replace(
+            _services(authenticator, jobs, pool, ready), stall_s=stall_s, body_limit=body_limit
+        )
         authority = make_authority("tests", _now())
         ca = authority.certificate.decode()
         stand = Stand(directory, home, tokens, slurm, jobs, services, ready, ca, settings=path)
@@ -275,9 +283,7 @@ async def _door(path: Path) -> AsyncIterator[Authenticator]:
         yield authenticator
 
 
-def _services(
-    authenticator: Authenticator, jobs: Jobs, pool: AgentPool, ready: Ready, stall_s: float
-) -> Services:
+def _services(authenticator: Authenticator, jobs: Jobs, pool: AgentPool, ready: Ready) -> Services:
     metrics, streams = Metrics(), StreamLimits(per_user=20, in_all=30)
     metrics.watch(LiveState(jobs=jobs, stale_s=lambda: 0.0, agents=pool.state, streams=lambda: streams.open))
     return Services(
@@ -288,8 +294,6 @@ def _services(
         metrics=metrics,
         readiness=ready,
         streams=streams,
-        body_limit=BODY_LIMIT,
-        stall_s=stall_s,
     )
 
 
@@ -317,7 +321,10 @@ async def _listening(stand: Stand, pair: Pair) -> AsyncIterator[None]:
         "lifespan": "off",
         "timeout_graceful_shutdown": 1,
     }
-    tls = {"ssl_certfile": str(stand.directory / "tls.crt"), "ssl_keyfile": str(stand.directory / "tls.key")}
+    tls: dict[str, Any] = {
+        "ssl_certfile": str(stand.directory / "tls.crt"),
+        "ssl_keyfile": str(stand.directory / "tls.key"),
+    }
     bound = socket.create_server(("127.0.0.1", 0))
     stand.port = bound.getsockname()[1]
     servers = [
@@ -334,6 +341,13 @@ async def _listening(stand: Stand, pair: Pair) -> AsyncIterator[None]:
         finally:
             for server in servers:
                 server.should_exit = True
+
+
+async def eventually(holds: Callable[[], bool]) -> None:
+    """Wait for what nobody tells of: a file that is gone, a task that has ended."""
+    async with asyncio.timeout(20):
+        while not holds():  # noqa: ASYNC110 (there is no event to wait for)
+            await asyncio.sleep(0.01)
 
 
 @contextmanager

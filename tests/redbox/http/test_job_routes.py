@@ -65,7 +65,13 @@ async def test_a_request_that_cannot_be_read_is_refused_by_the_name_of_its_field
 
 
 @pytest.mark.parametrize(
-    ("content", "words"), [(b"", "the body is missing"), (b"{", "the body is not JSON"), (b"[]", "dictionary")]
+    ("content", "words"),
+    [
+        (b"", "the body is missing"),
+        (b"{", "the body is not JSON"),
+        (b'"\xff"', "not JSON in UTF-8"),
+        (b"[]", "dictionary"),
+    ],
 )
 async def test_a_body_that_is_no_request_is_refused_in_words(
     alice: httpx.AsyncClient, content: bytes, words: str
@@ -95,7 +101,11 @@ async def test_a_script_that_cannot_run_is_refused_in_words(alice: httpx.AsyncCl
 
 
 async def test_a_refusal_does_not_repeat_secrets(alice: httpx.AsyncClient) -> None:
-    body = {"batch": SCRIPT, "env": {"TOKEN": "hunter2\0"}, "container": {"registry": {"password": "hunter2"}}}
+    body = {
+        "batch": SCRIPT,
+        "env": {"TOKEN": "hunter2\0"},
+        "container": {"registry": {"password": "hunter2"}},
+    }
     answer = await alice.put("/v1/jobs/k1", json=body)
     assert answer.status_code == 422
     assert "hunter2" not in answer.text
@@ -181,10 +191,15 @@ async def test_acts_are_done_or_refused_in_slurms_words(stand: Stand, alice: htt
     assert problem(answer)["detail"] == "Access/permission denied"
 
 
-@pytest.mark.parametrize("path", ["signal", "hold?signal=TERM", "signal?signal=%3Brm", "explode"])
-async def test_an_act_that_is_none_is_refused(stand: Stand, alice: httpx.AsyncClient, path: str) -> None:
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [("signal", 422), ("hold?signal=TERM", 422), ("signal?signal=%3Brm", 422), ("explode", 404)],
+)
+async def test_an_act_that_is_none_is_refused(
+    stand: Stand, alice: httpx.AsyncClient, path: str, status: int
+) -> None:
     await stand.submitted()
-    assert (await alice.post(f"/v1/jobs/k1/{path}")).status_code == 422
+    assert (await alice.post(f"/v1/jobs/k1/{path}")).status_code == status
 
 
 async def test_a_list_comes_in_pages_that_together_are_all(stand: Stand, alice: httpx.AsyncClient) -> None:

@@ -35,15 +35,14 @@ ERRORS: list[tuple[Exception, int, bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("error", "status", "retry"), ERRORS)
+@pytest.mark.parametrize("expected", ERRORS, ids=lambda expected: type(expected[0]).__name__)
 async def test_an_error_has_its_status_and_says_whether_to_try_again(
     stand: Stand,
     alice: httpx.AsyncClient,
     monkeypatch: pytest.MonkeyPatch,
-    error: Exception,
-    status: int,
-    retry: bool,
+    expected: tuple[Exception, int, bool],
 ) -> None:
+    error, status, retry = expected
     fail_with(error, stand, monkeypatch)
     answer = await alice.get("/v1/whoami")
     assert (answer.status_code, problem(answer)["retry"]) == (status, retry)

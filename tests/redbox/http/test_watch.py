@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from tests.redbox.http.stand import SCRIPT, Stand, standing
+from tests.redbox.http.stand import SCRIPT, Stand, eventually, standing
 from tests.redbox.http.test_job_routes import problem
 
 Event = dict[str, Any]
@@ -45,6 +45,7 @@ async def test_whoever_comes_back_is_told_what_was_missed_and_nothing_twice(
     stand: Stand, alice: httpx.AsyncClient
 ) -> None:
     await stand.submitted("k1")
+    await stand.until("k1", lambda job: job.get("state"))
     async with watching(alice) as events:
         seen = await first(events)
     await stand.submitted("k2")
@@ -120,7 +121,7 @@ class SilentReader:
         self.writer.close()
 
 
-async def fill_table(stand: Stand, alice: httpx.AsyncClient) -> None:
+async def fill_table(alice: httpx.AsyncClient) -> None:
     """More to tell of than the buffers between server and reader can hold."""
     long = "/" + "/".join(["d" * 200] * 19)
     for number in range(150):
@@ -129,14 +130,12 @@ async def fill_table(stand: Stand, alice: httpx.AsyncClient) -> None:
 
 
 async def until_streams_are(stand: Stand, count: int) -> None:
-    async with asyncio.timeout(20):
-        while stand.services.streams.open != count:
-            await asyncio.sleep(0.01)
+    await eventually(lambda: stand.services.streams.open == count)
 
 
 async def test_a_watcher_who_takes_nothing_is_cut_off_and_holds_up_nobody() -> None:
     async with standing(stall_s=0.2) as stand, stand.at_socket() as alice:
-        await fill_table(stand, alice)
+        await fill_table(alice)
         silent = await SilentReader.asks(stand)
         await until_streams_are(stand, 1)
         async with watching(alice) as events:
@@ -150,7 +149,7 @@ async def test_a_watcher_who_takes_nothing_is_cut_off_and_holds_up_nobody() -> N
 
 async def test_a_watcher_who_is_slow_is_told_so_and_dropped() -> None:
     async with standing(slow_watcher_s=0.01) as stand, stand.at_socket() as alice:
-        await fill_table(stand, alice)
+        await fill_table(alice)
         slow = await SilentReader.asks(stand)
         await until_streams_are(stand, 1)
         async with watching(alice) as events:
