@@ -81,14 +81,10 @@ def is_listed_only(path: bytes) -> bool:
     """Tell whether a lookup denies what the directory has: that it was missing may be cached for a while."""
     directory, name = os.path.split(path)
     try:
-        if name not in os.listdir(directory):
-            return False
-        os.lstat(path)
-    except FileNotFoundError:
-        return True
+        is_listed = name in os.listdir(directory)
     except OSError:
         return False
-    return False  # a link to nowhere, or a file that has just been made
+    return is_listed and not os.path.lexists(path)  # else a link to nowhere, or a file made just now
 
 
 def tail_hash(descriptor: int, offset: int) -> str:
