@@ -20,16 +20,44 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from redbox.callers.identities import Peer
 
 STATE_KEY = "redbox.peer"
+REQUEST_S = 30.0  # from the connection to the end of a request's headers
 _UCRED = struct.Struct("=iII")
 _OVERFLOW_UID = Path("/proc/sys/kernel/overflowuid")
 
 
 class PeerAwareProtocol(HttpToolsProtocol):
-    """uvicorn's HTTP protocol, which also notes the peer's credentials when a connection is made."""
+    """uvicorn's HTTP protocol, which also notes the peer's credentials when a connection is made.
+
+    Who connects and asks nothing is let go: uvicorn would keep it for ever, and descriptors are limited.
+    """
+
+    _patience: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn does
         self.app_state = {**self.app_state, STATE_KEY: peer_of(transport)}
         super().connection_made(transport)
+        self._await_request()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._request_came()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        self._await_request()
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._request_came()
+        super().on_headers_complete()
+
+    def _await_request(self) -> None:
+        self._request_came()
+        self._patience = self.loop.call_later(REQUEST_S, self.transport.abort)
+
+    def _request_came(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
 
 
 def peer_of(transport: asyncio.BaseTransport) -> Peer | None:

@@ -17,6 +17,7 @@ import pytest
 import uvicorn
 import uvloop
 
+from redbox.callers import peers
 from redbox.callers.identities import Peer
 from redbox.callers.peers import STATE_KEY, PeerAwareProtocol, peer_in
 
@@ -111,3 +112,36 @@ def test_a_scope_without_state_has_no_peer() -> None:
     assert peer_in({"type": "http"}) is None
     assert peer_in({"type": "http", "state": {STATE_KEY: "Peer"}}) is None
     assert peer_in({"type": "http", "state": {STATE_KEY: Peer(1, 1, 1)}}) == Peer(1, 1, 1)
+
+
+@pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\nX-Slow: "])
+async def test_who_connects_and_does_not_finish_asking_is_let_go(
+    open_folder: Path, monkeypatch: pytest.MonkeyPatch, said: bytes
+) -> None:
+    monkeypatch.setattr(peers, "REQUEST_S", 0.05)
+    path = open_folder / "redbox.sock"
+    async with serving(uds=str(path)), asyncio.timeout(10):
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(said)
+        assert await reader.read() == b""
+        writer.close()
+
+
+async def test_an_answer_may_take_longer_than_asking_may(
+    open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peers, "REQUEST_S", 0.05)
+    path = open_folder / "redbox.sock"
+    waited = asyncio.Event()
+    async with serving(uds=str(path)) as server, asyncio.timeout(10):
+
+        async def answer_late(scope: Any, receive: Any, send: Any) -> None:
+            asyncio.get_running_loop().call_later(0.2, waited.set)
+            await waited.wait()
+            await show_peer(scope, receive, send)
+
+        server.config.loaded_app = answer_late
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.1 200")
+        writer.close()
