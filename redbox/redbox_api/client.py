@@ -10,9 +10,10 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from http import HTTPStatus
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import httpx
 from pydantic import BaseModel
@@ -36,15 +37,59 @@ from redbox_api.models import (
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 TokenSource = Callable[[], Awaitable[str]]
 OK_OR_PARTIAL = range(200, 300)
+NO_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=20)
+"""A thousand followed logs are a thousand connections: red-box limits them, and says so."""
 
 
 @dataclass(frozen=True)
 class Deadlines:
-    """In seconds; `quiet` is how long a stream may be silent (bookmarks come every 10 s)."""
+    """In seconds; `quiet` is how long a watch may be silent (bookmarks come every 10 s), and then a log."""
 
     connect: float = 5.0
     answer: float = 60.0
     quiet: float = 30.0
+    log_quiet: float = 400.0  # red-box ends a followed answer that was silent for 300 s
+
+
+@dataclass(frozen=True)
+class LogQuery:
+    """Which log, where its reader stands, and how much it wants."""
+
+    stream: Literal["stdout", "stderr"] = "stdout"
+    attempt: int = 1
+    task: int | None = None
+    generation: str = ""
+    offset: int = 0
+    tail: int | None = None
+    tail_lines: int | None = None
+    follow: bool = False
+
+    def at(self, generation: str, offset: int) -> LogQuery:
+        """The same log, from this byte on."""
+        return replace(self, generation=generation, offset=offset, tail=None, tail_lines=None)
+
+    def parameters(self) -> dict[str, Any]:
+        """As they are sent."""
+        given = {
+            "attempt": self.attempt,
+            "task": self.task,
+            "generation": self.generation or None,
+            "offset": self.offset,
+            "tail": self.tail,
+            "tailLines": self.tail_lines,
+            "follow": str(self.follow).lower(),
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class LogAnswer:
+    """Bytes from `offset` of `generation`; `nothing_more`: there are none and will be none."""
+
+    generation: str
+    offset: int
+    pieces: AsyncIterator[bytes]
+    nothing_more: bool
 
 
 class RedboxClient:
@@ -125,14 +170,17 @@ class RedboxClient:
     # -- logs and files
 
     @asynccontextmanager
-    async def stream(self, method: str, path: str, query: Mapping[str, Any]) -> AsyncIterator[httpx.Response]:
+    async def stream(
+        self, method: str, path: str, query: Mapping[str, Any], *, quiet: float | None = None
+    ) -> AsyncIterator[httpx.Response]:
         """An answer that comes piece by piece (logs, tar, watch); a refusal is raised before the first."""
+        silence = self._deadlines.quiet if quiet is None else quiet
         request = self._http.build_request(
             method,
             path,
             params=dict(query),
             headers=await self._headers(),
-            timeout=httpx.Timeout(self._deadlines.quiet, connect=self._deadlines.connect),
+            timeout=httpx.Timeout(silence, connect=self._deadlines.connect),
         )
         try:
             answer = await self._http.send(request, stream=True)
@@ -144,6 +192,19 @@ class RedboxClient:
                 await answer.aclose()
         except httpx.HTTPError as error:
             raise Unreachable(_why(error, path)) from error
+
+    @asynccontextmanager
+    async def read_log(self, key: str, query: LogQuery) -> AsyncIterator[LogAnswer]:
+        """One answer about a log; `redbox_api.log_reader` asks again until the end."""
+        path = f"/v1/jobs/{key}/logs/{query.stream}"
+        async with self.stream("GET", path, query.parameters(), quiet=self._deadlines.log_quiet) as answer:
+            headers = answer.headers
+            yield LogAnswer(
+                generation=headers.get("redbox-generation", ""),
+                offset=int(headers.get("redbox-offset", query.offset)),
+                pieces=answer.aiter_raw(),
+                nothing_more=answer.status_code == HTTPStatus.NO_CONTENT,
+            )
 
     async def list_files(self, key: str, pattern: str = "*", *, attempt: int = 1) -> FileList:
         """Files in the job's working directory."""
@@ -205,8 +266,9 @@ class RedboxClient:
 
 def _transport(socket: str | None, ca_bundle: str | None) -> httpx.AsyncHTTPTransport:
     if socket is not None:
-        return httpx.AsyncHTTPTransport(uds=socket)
-    return httpx.AsyncHTTPTransport(verify=ssl.create_default_context(cadata=ca_bundle))
+        return httpx.AsyncHTTPTransport(uds=socket, limits=NO_LIMITS)
+    context = ssl.create_default_context(cadata=ca_bundle)
+    return httpx.AsyncHTTPTransport(verify=context, limits=NO_LIMITS)
 
 
 def _owner(owner: OwnerRef | None) -> dict[str, str]:

@@ -1,0 +1,189 @@
+"""The client against a real server: what it sends, what it makes of answers, and what it raises."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+
+from redbox.tls import make_authority
+from redbox_api.client import RedboxClient
+from redbox_api.errors import (
+    Busy,
+    Conflict,
+    NoSuchJob,
+    NotAccepted,
+    NotAllowed,
+    NotAuthenticated,
+    Refused,
+    TooOld,
+    Unreachable,
+    refusal,
+)
+from redbox_api.models import Container, JobRequest, OwnerRef, Phase, RegistryCredentials
+from tests.redbox.http.stand import SCRIPT, Stand, standing
+from tests.redbox.jobs.simulated import REFUSED, UNAVAILABLE
+
+JOB = JobRequest(batch=SCRIPT)
+ALICE = OwnerRef(cluster="local", namespace="users", account="alice")
+
+
+async def test_a_job_from_its_submit_to_its_cancel(stand: Stand, alice: RedboxClient) -> None:
+    job = await alice.put_job("k1", JOB)
+    assert (job.key, job.user, job.phase) == ("k1", "alice", Phase.PENDING)
+    assert (await alice.put_job("k1", JOB)).job_id == job.job_id
+    assert (await alice.get_job("k1")).job_id == job.job_id
+    await alice.act_on_job("k1", "hold")
+    cancelled = await alice.cancel_job("k1")
+    assert [one.cancel_requested for one in cancelled] == [True]
+    await stand.until("k1", lambda seen: seen["phase"] == "Cancelled")
+
+
+async def test_exact_values_and_secrets_arrive_as_they_are(stand: Stand, alice: RedboxClient) -> None:
+    login = RegistryCredentials.model_validate({"username": "u", "password": "p,ä\n$'\""})
+    env = {"A": "comma,", "B": "new\nline", "C": "quote's \"", "D": "ünï"}
+    await alice.put_job("k1", JobRequest(container=Container(image="a.sif", registry=login), env=env))
+    arrived = stand.slurm.processes[-1].submission.request
+    assert arrived.env == env
+    assert arrived.container is not None
+    assert arrived.container.registry == login
+    assert login.password.get_secret_value() not in repr(arrived)
+
+
+async def test_a_list_is_all_its_pages(stand: Stand, alice: RedboxClient) -> None:
+    for number in range(5):
+        await stand.submitted(f"k{number}")
+    pages = [page async for page in alice.list_jobs(limit=2)]
+    assert [job.key for page in pages for job in page.items] == ["k0", "k1", "k2", "k3", "k4"]
+    assert len({page.revision for page in pages}) == 1
+
+
+async def test_a_watch_goes_on_where_the_list_ended(stand: Stand, alice: RedboxClient) -> None:
+    job_id = await stand.submitted("k1")
+    await stand.until("k1", lambda job: job.get("state"))
+    revision = [page async for page in alice.list_jobs()][-1].revision
+    stand.slurm.start(job_id)
+    async for event in alice.watch_jobs(revision):
+        if job := event.job:
+            break
+    assert job is not None
+    assert (job.key, job.phase) == ("k1", Phase.RUNNING)
+
+
+async def test_an_operator_names_the_owner(stand: Stand) -> None:
+    await stand.submitted("k1")
+    async with stand.client("operator") as operator:
+        assert (await operator.get_job("k1", owner=ALICE)).owner == ALICE
+        assert len(await operator.cancel_job("k1", all_attempts=True, owner=ALICE)) == 1
+
+
+async def test_what_the_cluster_is(stand: Stand, alice: RedboxClient) -> None:
+    assert (await alice.cluster()).name == "hpc1"
+    assert (await alice.partitions()).items == []
+    assert (await alice.whoami()).user == "alice"
+    assert (await alice.check(JOB)).valid
+    async with stand.client("bob") as bob:
+        assert (await bob.whoami()).owner.account == "bob"
+
+
+async def test_files_are_found(stand: Stand, alice: RedboxClient) -> None:
+    await stand.submitted("k1")
+    (stand.home / "out.dat").write_bytes(b"12")
+    found = await alice.list_files("k1", "*.dat")
+    assert [(entry.path, entry.size) for entry in found.items] == [("out.dat", 2)]
+
+
+async def test_each_refusal_is_its_own_exception(stand: Stand, alice: RedboxClient) -> None:
+    await stand.submitted("k1", batch=SCRIPT + "other\n")
+    with pytest.raises(Conflict, match="another request"):
+        await alice.put_job("k1", JOB)
+    with pytest.raises(NoSuchJob):
+        await alice.get_job("k2")
+    with pytest.raises(TooOld):
+        await anext(alice.watch_jobs("nonsense"))
+    stand.slurm.manners.append(REFUSED)
+    with pytest.raises(NotAccepted, match="invalid partition specified: nowhere") as refused:
+        await alice.put_job("k3", JOB)
+    assert not refused.value.retry
+    stand.slurm.manners.append(UNAVAILABLE)
+    with pytest.raises(Busy) as busy:
+        await alice.put_job("k3", JOB)
+    assert busy.value.retry
+    assert busy.value.retry_after
+    async with stand.client("reader") as reader:
+        with pytest.raises(NotAllowed):
+            await reader.get_job("k1")
+    stand.tokens["stranger"] = "nonsense"
+    async with stand.client("stranger") as stranger:
+        with pytest.raises(NotAuthenticated):
+            await stranger.whoami()
+
+
+async def test_too_many_submits_say_when_to_come_again() -> None:
+    async with standing(submits_per_second=0.01, submit_burst=1) as stand, stand.client() as alice:
+        await alice.put_job("k1", JOB)
+        with pytest.raises(Busy) as busy:
+            await alice.put_job("k2", JOB)
+    assert busy.value.problem.status == 429
+    assert busy.value.retry_after
+
+
+async def test_a_token_is_asked_for_before_each_request(stand: Stand) -> None:
+    given = iter(["nonsense", stand.tokens["bob"]])
+
+    async def rotating() -> str:
+        return next(given)
+
+    async with RedboxClient(stand.endpoint, token=rotating, ca_bundle=stand.authority) as client:
+        with pytest.raises(NotAuthenticated):
+            await client.whoami()
+        assert (await client.whoami()).user == "bob"
+
+
+async def test_a_server_of_another_ca_is_not_spoken_to(stand: Stand) -> None:
+    another = make_authority("another", stand.slurm.clock.now()).certificate.decode()
+
+    async def token() -> str:
+        return stand.tokens["bob"]
+
+    async with RedboxClient(stand.endpoint, token=token, ca_bundle=another) as client:
+        with pytest.raises(Unreachable, match="CERTIFICATE_VERIFY_FAILED"):
+            await client.whoami()
+
+
+async def test_where_nobody_listens_nobody_is_reached(tmp_path: Path) -> None:
+    async with RedboxClient("http://redbox", socket=str(tmp_path / "none")) as client:
+        with pytest.raises(Unreachable):
+            await client.whoami()
+
+
+@pytest.mark.parametrize(
+    "answer", [b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", b"HTTP/1.1 200 OK\r\n", b"?"]
+)
+async def test_an_answer_that_is_none_is_no_answer(tmp_path: Path, answer: bytes) -> None:
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        writer.close()
+
+    path = str(tmp_path / "s")
+    async with (
+        await asyncio.start_unix_server(respond, path),
+        RedboxClient("http://redbox", socket=path) as client,
+    ):
+        with pytest.raises(Unreachable):
+            await client.whoami()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "retry"), [(502, b"<html>bad gateway</html>", True), (418, b"", False)]
+)
+def test_a_refusal_without_a_problem_document_is_one_all_the_same(
+    status: int, body: bytes, *, retry: bool
+) -> None:
+    made = refusal(status, body, None)
+    assert type(made) is Refused
+    assert made.retry == retry
+    assert re.match(f"HTTP {status}", str(made))
