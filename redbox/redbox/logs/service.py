@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from redbox.domain import UnixUser
 from redbox.logs.pacing import Budget, Pace
 from redbox.logs.sources import Files, OutOfReach, Source
-from redbox.logs.tail import Bytes, Ended, Tail
+from redbox.logs.tail import PIECE_BYTES, Bytes, Ended, Tail
 
-BLOCK_BYTES = 65536
+BLOCK_BYTES = PIECE_BYTES  # less would have an agent read each piece many times over
 
 
 @dataclass(frozen=True)

@@ -209,9 +209,17 @@ async def test_the_last_lines(path: Path, lines: int, expected: bytes) -> None:
 
 
 async def test_the_last_lines_of_a_file_of_many_blocks_without_a_last_newline(path: Path) -> None:
-    path.write_bytes(b"a" * 70_000 + b"\n" + b"b" * 150_000 + b"\n" + b"c" * 10)
+    path.write_bytes(b"a" * 1_100_000 + b"\n" + b"b" * 2_500_000 + b"\n" + b"c" * 10)
     _, read = await Reader(path).reads(Query(tail_lines=2))
-    assert read == b"b" * 150_000 + b"\n" + b"c" * 10
+    assert read == b"b" * 2_500_000 + b"\n" + b"c" * 10
+
+
+async def test_looking_for_lines_where_there_are_none_reads_each_piece_once(path: Path) -> None:
+    path.write_bytes(b"x" * (16 << 20))
+    reader = Reader(path)
+    async with reader.asks(Query(tail_lines=1)) as answer:
+        assert answer.offset == 0
+    assert reader.disk.reads < 2 * 16  # of 1 MiB
 
 
 async def test_the_last_bytes_and_a_limit(path: Path) -> None:
