@@ -56,7 +56,7 @@ class Acts:
         if handle is None or not wanted or record.seen.state == "COMPLETING":
             return
         if self._is_due((handle.job_id, record.run)):
-            self._chores.start(("cancel", record.key), self._cancel(record.key, handle))
+            self._chores.start(("cancel", record.key), self._cancel(record.key, handle), of=record.user.uid)
 
     def _is_due(self, what: tuple[str, int]) -> bool:
         """Each time twice as long after the last."""
@@ -77,7 +77,8 @@ class Acts:
     def _cancel_duplicate(self, record: Record, job: Observation) -> None:
         if self._is_due((job.job_id, 0)):
             handle = Handle(job.job_id, record.mark, job.name, record.user)
-            self._chores.start(("cancel duplicate", job.job_id), self._cancel(record.key, handle))
+            work = self._cancel(record.key, handle)
+            self._chores.start(("cancel duplicate", job.job_id), work, of=record.user.uid)
 
     async def _warn(self, key: JobKey, warning: str) -> None:
         await self._ledger.change_free(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Coroutine, Hashable
 from typing import Any
 
@@ -18,24 +19,30 @@ log = logging.getLogger(__name__)
 
 
 class Chores:
-    """Named tasks of a group; at most so many at a time ask the workload manager."""
+    """Named tasks of a group; at most so many at a time ask the workload manager, and few for one user.
 
-    def __init__(self, group: asyncio.TaskGroup, *, at_once: int = 32) -> None:
+    A user may stop the own agent: what waits for it must leave places for everybody else.
+    """
+
+    def __init__(self, group: asyncio.TaskGroup, *, at_once: int = 32, of_one: int = 4) -> None:
         self._group = group
         self._slots = asyncio.Semaphore(at_once)
+        self._slots_of: defaultdict[Hashable, asyncio.Semaphore] = defaultdict(
+            lambda: asyncio.Semaphore(of_one)
+        )
         self._tasks: dict[Hashable, asyncio.Task[None]] = {}
 
-    def start(self, name: Hashable, work: Coroutine[Any, Any, None]) -> None:
-        """Begin this unless a chore of this name is under way."""
+    def start(self, name: Hashable, work: Coroutine[Any, Any, None], *, of: Hashable = None) -> None:
+        """Begin this unless a chore of this name is under way; `of` is the user whose agent does it."""
         if name in self._tasks:
             work.close()
             return
-        task = self._group.create_task(self._do(name, work))
+        task = self._group.create_task(self._do(name, work, of))
         self._tasks[name] = task
         task.add_done_callback(lambda _: self._tasks.pop(name, None))
 
-    async def _do(self, name: Hashable, work: Coroutine[Any, Any, None]) -> None:
-        async with self._slots:
+    async def _do(self, name: Hashable, work: Coroutine[Any, Any, None], of: Hashable) -> None:
+        async with self._slots_of[of], self._slots:
             try:
                 await work
             except (JobsError, WorkloadFault, TimeoutError) as fault:

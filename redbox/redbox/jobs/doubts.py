@@ -114,9 +114,11 @@ class Doubts:
         if record.stage is Stage.INTENT and sighting.job is None:
             self._first_looks.setdefault(key, look.begun_at)
             if self._clock.now() - record.doubt_since >= timedelta(seconds=self._settings.settle_s):
-                self._chores.start(("settle", key), self._settle(record, look.begun_at))
+                work = self._settle(record, look.begun_at)
+                self._chores.start(("settle", key), work, of=record.user.uid)
         elif record.unproven and record.stage is Stage.BOUND and _began_after(look, record):
-            self._chores.start(("prove", key), self._prove(record, sighting.duplicates))
+            work = self._prove(record, sighting.duplicates)
+            self._chores.start(("prove", key), work, of=record.user.uid)
 
     async def _settle(self, record: Record, looked_at: datetime) -> None:
         if await self._context.ask(self._workload.submitting(record.user, record.mark)):

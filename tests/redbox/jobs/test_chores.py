@@ -1,0 +1,24 @@
+"""What one user's agent keeps waiting holds up nobody else."""
+
+import asyncio
+
+from redbox.jobs.chores import Chores
+
+
+async def test_one_users_waiting_chores_leave_places_for_others() -> None:
+    done, never = asyncio.Event(), asyncio.Event()
+
+    async def work_of_another() -> None:
+        done.set()
+
+    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+        chores = Chores(group, at_once=8, of_one=4)
+        for number in range(50):
+            chores.start(number, _wait(never), of=2001)
+        chores.start("another's", work_of_another(), of=2002)
+        await done.wait()
+        never.set()
+
+
+async def _wait(event: asyncio.Event) -> None:
+    await event.wait()
