@@ -81,6 +81,12 @@ class Reader:
             assert time.monotonic() < give_up_at, f"read was {bytes(self.content[-1000:])!r}"
             await asyncio.sleep(PAUSE_S)
 
+    async def until_begins(self, content: bytes) -> None:
+        """Read until it begins so, and no further."""
+        query = {"follow": "true", "limit": len(content)}
+        async with self.client.stream("GET", f"/v1/jobs/{self.key}/logs/{self.stream}", query) as answer:
+            assert await answer.aread() == content
+
     async def more(self) -> bool:
         """Read one answer to its end; True when the job is final and no byte is left."""
         query: dict[str, Any] = {"follow": "true", "offset": len(self.content)}

@@ -223,7 +223,8 @@ class RedboxServer:
         """End it and its jobs, and take away what it kept."""
         if self.login.running(NAME):
             self.kill()
-        self.login.run("scancel", "--user=alice", "--user=bob", check=False)
+        for user in ("alice", "bob"):
+            self.login.run("scancel", f"--user={user}", check=False)
         self.login.run("rm", "-rf", self.folder, SSHD_LINES)
 
     @property
