@@ -1,6 +1,6 @@
 # Red Box. `make` lists the targets; each makes first what it needs (deploy/bootstrap, deploy/local/bed).
 .DEFAULT_GOAL := list
-.PHONY: list demo test lint unit e2e bench bed-up bed-down bed-status bed-shell lock venv
+.PHONY: list demo test lint unit e2e bench bed-up bed-down bed-status bed-shell generate lock venv
 HOST ?= login
 
 list: ## this list
@@ -35,6 +35,9 @@ bed-status: ## what of the bed runs
 
 bed-shell: ## a shell on one of the bed's hosts (HOST=login)
 	@deploy/local/bed exec $(HOST) bash -l
+
+generate: venv ## make anew what is generated and checked for drift (docs/openapi.json)
+	@.venv/bin/redbox openapi > docs/openapi.json
 
 lock: venv ## choose anew the versions in requirements.lock from pyproject.toml (UPGRADE=1: the newest)
 	@.venv/bin/uv pip compile pyproject.toml --quiet --all-extras --group dev --universal --python-version 3.11 \

@@ -6,11 +6,18 @@ from typing import Annotated
 import typer
 
 from redbox.cli_setup import init, serve, sudoers
+from redbox.commands.check import check
+from redbox.commands.cluster import partitions, whoami
+from redbox.commands.jobs import cancel, jobs
+from redbox.commands.logs import logs
+from redbox.commands.openapi import openapi
+from redbox.commands.tokens import token
 
 app = typer.Typer(
     name="redbox",
     help="Runs Slurm jobs for callers from Kubernetes, each as its own Unix user.",
     no_args_is_help=True,
+    pretty_exceptions_enable=False,
 )
 
 
@@ -33,3 +40,8 @@ def options(
 app.command()(init)
 app.command()(serve)
 app.command()(sudoers)
+app.command()(check)
+app.add_typer(token)
+for asks in (jobs, logs, cancel, whoami, partitions):
+    app.command(rich_help_panel="At the red-box of this host")(asks)
+app.command(hidden=True)(openapi)

@@ -8,7 +8,7 @@ reason for a request decides that (PUT and DELETE are safe to send again).
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from http import HTTPStatus
@@ -145,9 +145,9 @@ class RedboxClient:
         query: dict[str, Any] = {"attempt": attempt} | ({"signal": signal} if signal else {})
         return await self._ask(Job, "POST", f"/v1/jobs/{key}/{act}", query)
 
-    async def list_jobs(self, **filters: str | int) -> AsyncIterator[JobList]:
+    async def list_jobs(self, **filters: str | int | Sequence[str]) -> AsyncIterator[JobList]:
         """All pages of a list; each carries the revision at which a watch may begin."""
-        query = dict(filters)
+        query: dict[str, Any] = dict(filters)
         while True:
             page = await self._ask(JobList, "GET", "/v1/jobs", query)
             yield page

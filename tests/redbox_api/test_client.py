@@ -65,6 +65,7 @@ async def test_a_watch_goes_on_where_the_list_ended(stand: Stand, alice: RedboxC
     await stand.until("k1", lambda job: job.get("state"))
     revision = [page async for page in alice.list_jobs()][-1].revision
     stand.slurm.start(job_id)
+    job = None
     async for event in alice.watch_jobs(revision):
         if job := event.job:
             break

@@ -33,6 +33,15 @@ Made = Callable[[Any], problems.ProblemError]
 
 def build_app(services: Services) -> FastAPI:
     """Join the routes to the services."""
+    app = bare_app()
+    app.state.services = services
+    app.add_middleware(Seen, counter=services.metrics, body_limit=services.body_limit)
+    _translate_errors(app)
+    return app
+
+
+def bare_app() -> FastAPI:
+    """The routes with nothing behind them, which is enough to describe them."""
     app = FastAPI(
         title="red-box",
         version=version("red-box"),
@@ -41,12 +50,9 @@ def build_app(services: Services) -> FastAPI:
         redoc_url=None,
         openapi_url=None,
     )
-    app.state.services = services
     for module in (job_routes, log_routes, file_routes, cluster_routes):
         app.include_router(module.router)
     app.include_router(cluster_routes.open_to_all)
-    app.add_middleware(Seen, counter=services.metrics, body_limit=services.body_limit)
-    _translate_errors(app)
     describe(app)
     return app
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import hypothesis
 import pytest
@@ -21,9 +20,8 @@ from schemathesis.checks import (
     unsupported_method,
 )
 
-from redbox.http.app import build_app
+from redbox.http.app import bare_app
 from redbox.http.openapi import OPEN_TO_ALL
-from redbox.http.services import Services
 from redbox_api.models import KEY_PATTERN
 from tests.redbox.http.stand import Stand, standing_in_thread
 
@@ -36,8 +34,7 @@ CHECKS = [
     unsupported_method,
 ]
 ENDLESS = ("watch", "follow")
-NO_SERVICES = cast("Services", SimpleNamespace(metrics=None, body_limit=0))
-DOCUMENT = build_app(NO_SERVICES).openapi()
+DOCUMENT = bare_app().openapi()
 # The phase that walks every boundary of every field takes minutes for the job request alone.
 QUICKLY = schemathesis.Config.from_dict({"phases": {"coverage": {"enabled": False}}})
 schema = schemathesis.openapi.from_dict(DOCUMENT, config=QUICKLY)

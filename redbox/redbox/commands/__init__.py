@@ -1,0 +1,1 @@
+"""The commands of `redbox`, a module each: they ask and show; what is decided is decided elsewhere."""

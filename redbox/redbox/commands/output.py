@@ -1,0 +1,103 @@
+"""Showing answers: as a table for people, as JSON or YAML for programs.
+
+A table on a terminal is as wide as the terminal; into a pipe every cell is whole, columns are parted by two
+spaces, and there is no markup. What others wrote (names, reasons, paths) is shown without control characters,
+so that no job's name can write on somebody's terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+import yaml
+from pydantic import BaseModel
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+
+class Output(StrEnum):
+    """The forms of an answer."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to show it.")]
+
+Columns = Mapping[str, Callable[[Any], object]]
+"""Headings, and what stands below each for one item."""
+
+
+def show_list(items: Sequence[Any], columns: Columns, output: Output) -> None:
+    """Several things of a kind."""
+    if output is Output.TABLE:
+        rows = [[_cell(value(item)) for value in columns.values()] for item in items]
+        _show_table([*columns], rows)
+    else:
+        _show_document([_plain(item) for item in items], output)
+
+
+def show_one(item: BaseModel, output: Output) -> None:
+    """One thing, whole: a line for each of its fields that says something."""
+    document = _plain(item)
+    if output is Output.TABLE:
+        _show_table([], [[name, _cell(value)] for name, value in _flat(document)])
+    else:
+        _show_document(document, output)
+
+
+def _plain(item: object) -> Any:  # noqa: ANN401 (JSON's values)
+    if isinstance(item, BaseModel):
+        return item.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return item
+
+
+def _flat(document: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, object]]:
+    for name, value in document.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        elif value not in (None, [], False, ""):
+            yield prefix + name, value
+
+
+def _show_document(document: object, output: Output) -> None:
+    if output is Output.JSON:
+        typer.echo(json.dumps(document, indent=2))
+    else:
+        typer.echo(yaml.safe_dump(document, sort_keys=False, default_flow_style=False), nl=False)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, list):
+        value = ", ".join(_cell(one) for one in value)
+    return "".join(one if one.isprintable() else "?" for one in str(value))
+
+
+def _show_table(headings: list[str], rows: list[list[str]]) -> None:
+    if sys.stdout.isatty():
+        _show_on_terminal(headings, rows)
+        return
+    lines = [headings, *rows] if headings else rows
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))] if lines else []
+    for line in lines:
+        padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        typer.echo("  ".join(padded).rstrip())
+
+
+def _show_on_terminal(headings: list[str], rows: list[list[str]]) -> None:
+    table = Table(box=box.SIMPLE_HEAD if headings else None, show_header=bool(headings), pad_edge=False)
+    for heading in headings or ["", ""]:
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    Console(highlight=False).print(table)
