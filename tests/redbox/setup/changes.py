@@ -1,0 +1,117 @@
+"""Ways to spoil a good login node, one at a time."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from redbox.callers.accounts import Account
+from redbox.setup.machine import Ran
+from redbox.tls import issue_server, make_authority
+from tests.redbox.callers.issuing import ISSUER
+from tests.redbox.setup.hosts import (
+    AUDIENCE,
+    NOW,
+    REDBOX,
+    SLURM_CONFIG,
+    File,
+    LoginNode,
+    settings_text,
+)
+
+Change = Callable[[LoginNode], object]
+
+
+def set_file(path: str, **changes: Any) -> Change:
+    def change(host: LoginNode) -> None:
+        host.files[path] = replace(host.files.get(path, File()), **changes)
+
+    return change
+
+
+def remove(path: str) -> Change:
+    return lambda host: host.files.pop(path)
+
+
+def answer(command: str, *ran: Any) -> Change:
+    return lambda host: host.commands.update({command: Ran(*ran)})
+
+
+def configure(**sections: Any) -> Change:
+    return set_file("/etc/redbox/redbox.yaml", content=settings_text(**sections).encode())
+
+
+def slurm_says(old: str, new: str) -> Change:
+    return answer("/usr/bin/scontrol show config", 0, SLURM_CONFIG.replace(old, new))
+
+
+def account(name: str, uid: int, *groups: int) -> Change:
+    return lambda host: host.accounts.update({name: Account(name, uid, frozenset(groups))})
+
+
+def rule(**changes: Any) -> Change:
+    written = {"cluster": "prod", "namespaces": ["physics"], "user": "alice", **changes}
+    return configure(mapping={"rules": [{key: value for key, value in written.items() if value is not None}]})
+
+
+def cluster(**changes: Any) -> dict[str, Any]:
+    good = {
+        "name": "prod",
+        "issuer": ISSUER,
+        "audience": AUDIENCE,
+        "jwks_file": "/etc/redbox/prod.jwks.json",
+    }
+    return {key: value for key, value in {**good, **changes}.items() if value is not None}
+
+
+BY_URL = configure(callers={"clusters": [cluster(jwks_file=None, jwks_url="https://k/openid/v1/jwks")]})
+BY_SSH = {
+    "transport": "ssh",
+    "ssh": {
+        "host": "login",
+        "ca_key_file": "/etc/redbox/ssh-ca.key",
+        "addresses": ["10.77.0.1"],
+    },
+}
+SSHD = "/usr/sbin/sshd"
+
+
+def both(*changes: Change) -> Change:
+    def change(host: LoginNode) -> None:
+        for one in changes:
+            one(host)
+
+    return change
+
+
+def good_ssh(host: LoginNode) -> None:
+    configure(agents=BY_SSH)(host)
+    host.files["/etc/redbox/ssh-ca.key"] = File(b"key", 0o600, REDBOX)
+    host.files["/etc/redbox/known_hosts"] = File(b"login ssh-ed25519 AAAA")
+    host.files[SSHD] = File(mode=0o755)
+    host.commands[f"{SSHD} -T -C user=root"] = Ran(0, "port 22\ntrustedusercakeys none\n")
+
+
+def certificate(**changes: Any) -> Change:
+    def change(host: LoginNode) -> None:
+        made = {"names": ["login"], "addresses": [], "now": NOW, **changes}
+        authority = make_authority("x", made["now"])
+        server = issue_server(authority, made["names"], made["addresses"], made["now"])
+        host.files["/etc/redbox/tls/server.crt"].content = server.certificate
+        host.files["/etc/redbox/tls/server.key"].content = server.key
+
+    return change
+
+
+def move_clock(**by: int) -> Change:
+    return lambda host: setattr(host, "clock", NOW + dt.timedelta(**by))
+
+
+def set_host(**values: Any) -> Change:
+    def change(host: LoginNode) -> None:
+        for name, value in values.items():
+            setattr(host, name, value)
+
+    return change
