@@ -52,12 +52,15 @@ def order_for(
     return Order(key, user, caller, request, mark, body_id, marks.body_digest(request), directory)
 
 
+UNSAFE = re.compile(r"[/{%\\]")  # path separators, our own placeholders, sbatch's file name patterns
+
+
 def default_directory(template: str, key: JobKey, request: JobRequest) -> str:
     """The administrator's template; `{home}` stays in it, for only the user's agent knows it."""
     names = {"namespace": key.owner.namespace, "account": key.owner.account, "name": job_name(request)}
     path = template
     for name, value in names.items():
-        path = path.replace("{" + name + "}", value.replace("/", "_").replace("{", "_"))
+        path = path.replace("{" + name + "}", UNSAFE.sub("_", value))
     return f"{path}-{key8(key.key)}"
 
 
