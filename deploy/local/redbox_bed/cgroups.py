@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from redbox_bed.errors import BedError, NotPossibleError
-from redbox_bed.processes import Process
+from redbox_bed.processes import Process, is_in_namespace
 
 _MOUNTS = Path("/proc/self/mounts")
 _REMOVAL_SECONDS = 20
@@ -25,6 +25,8 @@ _WANTED_V1 = frozenset({"cpu", "cpuacct", "cpuset", "memory", "devices", "freeze
 _NEEDED_V1 = frozenset({"cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "pids"})
 _NEEDED_V2 = ("cpuset", "cpu", "memory", "pids")
 _LEAF = "init"
+MACHINE = "machine"
+"""The group of the bed's processes that are outside all hosts."""
 
 
 class Cgroups(ABC):
@@ -32,6 +34,9 @@ class Cgroups(ABC):
 
     slurm_plugin: str
     """What Slurm's cgroup.conf calls this version."""
+
+    entered_inside = False
+    """Whether a process enters a host's group only once it is in the host's namespaces (host_enter.sh)."""
 
     def __init__(self, bed: str) -> None:
         self.bed = bed
@@ -141,6 +146,7 @@ class CgroupsV2(Cgroups):
     """The one hierarchy of a machine without v1 controllers."""
 
     slurm_plugin = "cgroup/v2"
+    entered_inside = True
 
     def __init__(self, bed: str, mount: Path) -> None:
         super().__init__(bed)
@@ -162,10 +168,15 @@ class CgroupsV2(Cgroups):
         (group / _LEAF).mkdir(exist_ok=True)
 
     def settle(self, host: str) -> None:
-        """Move what booted the host into the leaf; only then can its root group hand controllers down."""
+        """Move what booted the host into the leaf; only then can its root group hand controllers down.
+
+        The parent of the host's PID 1 is outside and goes out: slurmd refuses a group with such a process.
+        """
         group = self._mount / self.bed / host
-        for pid in _pids(group):
-            (group / _LEAF / "cgroup.procs").write_text(str(pid))
+        deadline = time.monotonic() + _REMOVAL_SECONDS
+        while (pids := _pids(group)) and time.monotonic() < deadline:  # one of them may just have forked
+            for pid in pids:
+                _move(pid, (group if is_in_namespace(pid) else group.parent / MACHINE) / _LEAF)
         _delegate(group)
 
     def entry_files(self, host: str) -> list[str]:
@@ -196,6 +207,13 @@ def _inherit_cpuset(folder: Path) -> None:
     for name in ("cpuset.cpus", "cpuset.mems"):
         if not (folder / name).read_text().strip():
             (folder / name).write_text((folder.parent / name).read_text())
+
+
+def _move(pid: int, group: Path) -> None:
+    try:
+        (group / "cgroup.procs").write_text(str(pid))
+    except ProcessLookupError:
+        return
 
 
 def _delegate(group: Path) -> None:

@@ -19,8 +19,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from redbox_bed.bed import Bed
+from redbox_bed.cgroups import MACHINE
 from redbox_bed.errors import BedError, NotPossibleError
-from redbox_bed.keeper import MACHINE
 from redbox_bed.parts import PartStatus
 from redbox_bed.places import PACKAGE, Places
 from redbox_bed.plan import Forward, Plan

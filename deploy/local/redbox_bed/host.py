@@ -229,6 +229,7 @@ class Host:
             "sh",
             str(PACKAGE / "host_enter.sh"),
             str(self.need_pid()),
+            "inside" if self._cgroups.entered_inside else "outside",
             *self._cgroups.entry_files(self.name),
             "--",
         ]

@@ -10,13 +10,10 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from redbox_bed.cgroups import Cgroups
+from redbox_bed.cgroups import MACHINE, Cgroups
 from redbox_bed.errors import BedError
 from redbox_bed.places import Places
 from redbox_bed.processes import Process
-
-MACHINE = "machine"
-"""The group of the bed's processes that are outside all hosts."""
 
 _START = """
 for file; do echo $$ >"$file"; done

@@ -71,14 +71,25 @@ class Process:
 
 def inner_pid(outer: int) -> int | None:
     """The pid of a process as its own pid namespace counts."""
+    pids = _pids_by_namespace(outer)
+    return pids[-1] if pids else None
+
+
+def is_in_namespace(outer: int) -> bool:
+    """Whether it is in another pid namespace than ours."""
+    return len(_pids_by_namespace(outer)) > 1
+
+
+def _pids_by_namespace(outer: int) -> list[int]:
+    """The process's pids, from our namespace inwards."""
     try:
         status = Path(f"/proc/{outer}/status").read_text()
     except (FileNotFoundError, ProcessLookupError):
-        return None
+        return []
     for line in status.splitlines():
         if line.startswith("NSpid:"):
-            return int(line.split()[-1])
-    return None
+            return [int(word) for word in line.split()[1:]]
+    return []
 
 
 def children(pid: int) -> list[int]:
