@@ -75,16 +75,22 @@ def reload_certificate(config: uvicorn.Config) -> None:
 
 
 def bound_port(address: str, port: int) -> socket.socket:
-    """A listening socket of this port."""
+    """A listening socket of this port, whose connections send at once.
+
+    asyncio turns Nagle's algorithm off for sockets that it made itself only. With it, an answer's body waits
+    for the caller's delayed acknowledgement of its headers: 40 ms a request.
+    """
     both = address == "::" and socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
-        return socket.create_server((address, port), family=family, dualstack_ipv6=both)
+        opened = socket.create_server((address, port), family=family, dualstack_ipv6=both)
     except OSError as error:
         raise CannotListen(
             f"Port {port} of {address} cannot be listened at: {_words(error)}. End what holds it, "
             "or choose another listen.port (and name it in the SlurmCluster)."
         ) from error
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it
+    return opened
 
 
 def bound_path(path: Path) -> socket.socket:

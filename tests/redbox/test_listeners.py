@@ -29,6 +29,15 @@ def test_a_port_that_is_taken_is_said_and_how_to_mend_it() -> None:
         bound_port("127.0.0.1", taken.getsockname()[1])
 
 
+def test_connections_send_at_once() -> None:
+    with (
+        bound_port("127.0.0.1", 0) as opened,
+        socket.create_connection(opened.getsockname()),
+        opened.accept()[0] as accepted,
+    ):
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def test_a_socket_that_a_killed_server_left_is_replaced_and_open_to_all_users(tmp_path: Path) -> None:
     path = tmp_path / "redbox.sock"
     with socket.socket(socket.AF_UNIX) as left:
