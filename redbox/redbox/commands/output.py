@@ -64,7 +64,7 @@ def _flat(document: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, 
     for name, value in document.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{name}.")
-        elif value not in (None, [], False, ""):
+        elif value or type(value) is int:  # an exit code of 0 says something, a False does not
             yield prefix + name, value
 
 

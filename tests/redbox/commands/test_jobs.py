@@ -67,6 +67,13 @@ async def test_a_jobs_name_writes_on_nobodys_terminal(stand: Stand, redbox: Run)
     assert len(shown.splitlines()) == 2
 
 
+async def test_a_job_that_succeeded_shows_its_exit_code(stand: Stand, redbox: Run) -> None:
+    job_id, _ = await stand.writing("k1")
+    stand.slurm.end(job_id)
+    await stand.until("k1", lambda job: job["phase"] == "Succeeded")
+    assert ["exitCode", "0"] in [line.split() for line in (await redbox("jobs", "k1")).stdout.splitlines()]
+
+
 async def test_one_job_is_shown_whole(stand: Stand, redbox: Run) -> None:
     await stand.writing("k1")
     lines = dict(line.split(maxsplit=1) for line in (await redbox("jobs", "k1")).stdout.splitlines())
