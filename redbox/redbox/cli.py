@@ -11,6 +11,7 @@ from redbox.commands.cluster import partitions, whoami
 from redbox.commands.jobs import cancel, jobs
 from redbox.commands.logs import logs
 from redbox.commands.openapi import openapi
+from redbox.commands.recover import recover
 from redbox.commands.tokens import token
 
 app = typer.Typer(
@@ -41,6 +42,7 @@ app.command()(init)
 app.command()(serve)
 app.command()(sudoers)
 app.command()(check)
+app.command()(recover)
 app.add_typer(token)
 for asks in (jobs, logs, cancel, whoami, partitions):
     app.command(rich_help_panel="At the red-box of this host")(asks)

@@ -1,0 +1,130 @@
+"""A lost journal, and the command that brings its jobs back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from redbox.cli import app
+from redbox.commands import recover
+from redbox.jobs.journal import Journal
+from redbox.jobs.marks import Marks, read_secret
+from redbox.jobs.service import Jobs
+from redbox_api.models import Phase
+from tests.redbox.http.stand import QUICK, RunningClock
+from tests.redbox.jobs.simulated import SimulatedSlurm
+from tests.redbox.jobs.world import caller, request
+
+SECRET = "ab" * 32
+
+
+@pytest.fixture
+def slurm(monkeypatch: pytest.MonkeyPatch) -> SimulatedSlurm:
+    slurm = SimulatedSlurm(RunningClock())
+
+    @asynccontextmanager
+    async def workload_of(_: Any) -> AsyncIterator[SimulatedSlurm]:
+        yield slurm
+
+    monkeypatch.setattr(recover, "workload_of", workload_of)
+    return slurm
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Path:
+    (tmp_path / "journal").mkdir(mode=0o700)
+    (tmp_path / "mark.secret").write_text(SECRET)
+    (tmp_path / "mark.secret").chmod(0o600)
+    jobs = {"journal": str(tmp_path / "journal"), "mark_secret": str(tmp_path / "mark.secret")}
+    path = tmp_path / "redbox.yaml"
+    path.write_text(yaml.safe_dump({"name": "hpc1", "jobs": jobs}))
+    return path
+
+
+def run(settings: Path, *more: str) -> Result:
+    return CliRunner().invoke(app, ["recover", "--config", str(settings), "--user", "nobody", *more])
+
+
+@asynccontextmanager
+async def serving(slurm: SimulatedSlurm, settings: Path) -> AsyncIterator[Jobs]:
+    journal = Journal(settings.parent / "journal")
+    marks = Marks(read_secret(settings.parent / "mark.secret"), "hpc1")
+    try:
+        async with Jobs(journal, slurm, marks, settings=QUICK) as jobs:
+            yield jobs
+    finally:
+        journal.close()
+
+
+async def submit(slurm: SimulatedSlurm, settings: Path, *keys: str) -> None:
+    async with serving(slurm, settings) as jobs:
+        for key in keys:
+            await jobs.put(caller(), key, 1, request())
+
+
+async def look(slurm: SimulatedSlurm, settings: Path, key: str) -> Phase:
+    async with serving(slurm, settings) as jobs:
+        return (await jobs.get(caller(), key)).phase
+
+
+def lose(settings: Path) -> None:
+    shutil.rmtree(settings.parent / "journal")
+    (settings.parent / "journal").mkdir(mode=0o700)
+
+
+def test_jobs_come_back_to_their_owners(slurm: SimulatedSlurm, settings: Path) -> None:
+    asyncio.run(submit(slurm, settings, "k1", "k2"))
+    lose(settings)
+    ended = run(settings)
+    assert (ended.exit_code, ended.stderr) == (0, "")
+    assert ended.stdout == f"2 jobs are in the new journal in {settings.parent}/journal.\n"
+    assert asyncio.run(look(slurm, settings, "k2")) is Phase.PENDING
+
+
+def test_a_mark_that_somebody_made_up_is_printed_and_not_believed(
+    slurm: SimulatedSlurm, settings: Path
+) -> None:
+    asyncio.run(submit(slurm, settings, "k1"))
+    slurm.add_foreign(2002, slurm.jobs["1"].mark)
+    lose(settings)
+    ended = run(settings)
+    assert ended.stdout.startswith("1 jobs")
+    assert "not believed: job 2 of uid 2002" in ended.stderr
+
+
+def test_a_journal_that_holds_jobs_is_not_touched(slurm: SimulatedSlurm, settings: Path) -> None:
+    asyncio.run(submit(slurm, settings, "k1"))
+    ended = run(settings)
+    assert ended.exit_code == 1
+    assert "Move the old one away first." in ended.stderr
+
+
+def test_slurm_away_writes_nothing(slurm: SimulatedSlurm, settings: Path) -> None:
+    slurm.down = True
+    ended = run(settings)
+    assert ended.exit_code == 75
+    slurm.down = False
+    assert run(settings).exit_code == 0
+
+
+def test_a_user_who_is_not_there_is_told(settings: Path) -> None:
+    ended = run(settings, "--user", "no-such-user")
+    assert ended.exit_code == 1
+    assert "this host has no user 'no-such-user'" in ended.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+def test_whoever_is_not_the_servers_account_is_told_who_is(settings: Path) -> None:
+    os.chown(settings.parent / "journal", 65534, 65534)
+    ended = run(settings)
+    assert ended.exit_code == 1
+    assert "runuser -u nobody -- redbox recover" in ended.stderr
