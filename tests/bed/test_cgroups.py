@@ -52,6 +52,16 @@ def test_a_host_of_version_2_is_born_in_its_root_and_lives_in_its_leaf(tmp_path:
     assert groups.entry_files("n1") == [str(tmp_path / "bed/n1/init/cgroup.procs")]
 
 
+def test_of_version_2_a_daemon_gets_a_group_whose_parents_hand_controllers_down(tmp_path: Path) -> None:
+    for group in (tmp_path / "bed/n1", tmp_path / "bed/n1/system.slice"):
+        group.mkdir(parents=True)
+        (group / "cgroup.controllers").write_text("cpu memory pids rdma\n")
+    CgroupsV2("bed", tmp_path).delegate("n1", "system.slice/n1.scope")
+    assert (tmp_path / "bed/n1/system.slice/n1.scope").is_dir()
+    for group in (tmp_path / "bed/n1", tmp_path / "bed/n1/system.slice"):
+        assert (group / "cgroup.subtree_control").read_text() == "+cpu +memory +pids"
+
+
 def test_members_are_those_of_the_groups_below_too(version_1: CgroupsV1, tmp_path: Path) -> None:
     below = tmp_path / "memory/bed/n1/slurm/job_1"
     below.mkdir(parents=True)

@@ -58,9 +58,8 @@ def test_jobs_are_tracked_and_confined_by_control_groups() -> None:
     assert settings(cgroup_conf("cgroup/v1"))["ConstrainDevices"] == "yes"
 
 
-def test_on_version_2_slurmd_does_not_look_for_systemd() -> None:
-    assert "IgnoreSystemd=yes" in cgroup_conf("cgroup/v2").splitlines()
-    assert "IgnoreSystemd" not in cgroup_conf("cgroup/v1")
+def test_the_version_of_control_groups_is_said_and_never_guessed() -> None:
+    assert settings(cgroup_conf("cgroup/v2"))["CgroupPlugin"] == "cgroup/v2"
 
 
 def test_only_a_fast_bed_starts_jobs_without_gathering_them() -> None:

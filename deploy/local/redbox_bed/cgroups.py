@@ -76,6 +76,10 @@ class Cgroups(ABC):
     def settle(self, host: str) -> None:
         """Called once the host's cgroup namespace exists and before anything is started in it."""
 
+    @abstractmethod
+    def delegate(self, host: str, path: str) -> None:
+        """Make a group below the host's for a daemon that manages groups itself, unless it is there."""
+
     def birth_files(self, host: str) -> list[str]:
         """Where a process writes its pid to be in what becomes the root of the host's cgroup namespace."""
         return [str(folder / host / "cgroup.procs") for folder in self.folders]
@@ -141,6 +145,9 @@ class CgroupsV1(Cgroups):
     def settle(self, host: str) -> None:
         """Nothing: a v1 group may hold processes and groups side by side."""
 
+    def delegate(self, host: str, path: str) -> None:
+        """Nothing: with v1 such daemons make what they need."""
+
 
 class CgroupsV2(Cgroups):
     """The one hierarchy of a machine without v1 controllers."""
@@ -178,6 +185,13 @@ class CgroupsV2(Cgroups):
             for pid in pids:
                 _move(pid, (group if is_in_namespace(pid) else group.parent / MACHINE) / _LEAF)
         _delegate(group)
+
+    def delegate(self, host: str, path: str) -> None:
+        group = self._mount / self.bed / host
+        for name in Path(path).parts:
+            _delegate(group)
+            group /= name
+            group.mkdir(exist_ok=True)
 
     def entry_files(self, host: str) -> list[str]:
         return [str(self._mount / self.bed / host / _LEAF / "cgroup.procs")]

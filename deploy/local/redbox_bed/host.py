@@ -124,6 +124,10 @@ class Host:
         else:
             network.ensure_cable(self._plan, self.spec, self._switch(), self.need_pid())
 
+    def delegate_group(self, path: str) -> None:
+        """Make a control group for a daemon of the host that manages groups itself."""
+        self._cgroups.delegate(self.name, path)
+
     def power_off(self) -> None:
         """Cut its power: everything in it dies at once; folders that are its own stay."""
         self._cgroups.kill(self.name)

@@ -10,7 +10,7 @@ enter() { exec nsenter --target "$pid" --mount --uts --ipc --net --pid --cgroup 
 if [ "$where" = inside ]; then
   exec 9>"$1"
   shift 2
-  enter sh -c 'echo 0 >&9; exec 9>&-; exec "$@"' sh "$@"
+  enter sh -ec 'echo 0 >&9; exec 9>&-; exec "$@"' sh "$@"
 fi
 while [ "$1" != -- ]; do echo $$ >"$1"; shift; done; shift
 enter "$@"

@@ -15,6 +15,7 @@ from redbox_bed.errors import DaemonError
 from redbox_bed.host import Daemon, Host
 from redbox_bed.parts import PartStatus
 from redbox_bed.plan import SLURMRESTD_PORT, SlurmCluster
+from redbox_bed.slurm_conf import steps_group
 from redbox_bed.slurm_daemons import (
     MARIADBD,
     MUNGED,
@@ -76,6 +77,7 @@ class Slurm:
             self._ensure_listening(host, SLURMCTLD, SLURMCTLD_PORT)
             self._ensure_listening(host, slurmrestd(self.cluster), SLURMRESTD_PORT)
         else:
+            host.delegate_group(steps_group(host.name))
             host.ensure(SLURMD)
 
     # ------------------------------------------------------------------------- accounting

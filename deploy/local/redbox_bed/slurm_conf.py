@@ -111,11 +111,16 @@ def gres_conf(cluster: SlurmCluster) -> str:
 
 def cgroup_conf(plugin: str) -> str:
     """`plugin` is the machine's version of control groups, as Slurm names it."""
-    lines = [f"CgroupPlugin={plugin}", "ConstrainRAMSpace=yes", "ConstrainCores=no", "ConstrainDevices=yes"]
-    if plugin == "cgroup/v2":
-        # No systemd runs in a host: slurmd makes its groups itself, and hands the controllers down to them.
-        lines += ["IgnoreSystemd=yes", "EnableControllers=yes"]
-    return "\n".join(lines) + "\n"
+    return f"CgroupPlugin={plugin}\nConstrainRAMSpace=yes\nConstrainCores=no\nConstrainDevices=yes\n"
+
+
+def steps_group(node: str) -> str:
+    """The control group for a node's job steps, which slurmd has systemd make with version 2 unless it is there.
+
+    So it is made beforehand. Told to do without systemd (IgnoreSystemd), slurmd 24.11 moves all that is beside it
+    into a group below, and nothing can join those any more.
+    """
+    return f"system.slice/{node}_slurmstepd.scope"
 
 
 def slurmdbd_conf(cluster: SlurmCluster) -> str:
