@@ -7,6 +7,7 @@
 #   BINDS     "source:target ...", mounted read-only
 # Says its pid, as the machine counts, on its standard output once all is in place.
 set -eu
+: "${NAME:?}" "${TREE:?}" "${OWN:?}" "${OWN_PATHS:?}" "${HOMES:?}" "${HOMES_AT:?}" "${CGROUPS:?}" "${DEVICES:?}" "${BINDS?}"
 exec 3>&1 1>&2
 
 mount_api_file_systems() {

@@ -115,10 +115,10 @@ def cgroup_conf(plugin: str) -> str:
 
 
 def steps_group(node: str) -> str:
-    """The control group for a node's job steps, which slurmd has systemd make with version 2 unless it is there.
+    """The control group for a node's job steps: with version 2 slurmd asks systemd for it, unless it is there.
 
-    So it is made beforehand. Told to do without systemd (IgnoreSystemd), slurmd 24.11 moves all that is beside it
-    into a group below, and nothing can join those any more.
+    So it is made beforehand. Told to do without systemd (IgnoreSystemd), slurmd 24.11 moves all that is beside
+    it into a group below, and nothing can join those any more.
     """
     return f"system.slice/{node}_slurmstepd.scope"
 
