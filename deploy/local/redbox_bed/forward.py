@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-import select
+import selectors
 import socket
 import subprocess
 import sys
@@ -173,5 +173,7 @@ def _start(bed: Bed, routes: Sequence[tuple[socket.socket, Target]], switch_pid:
 def _says_something(forwarder: subprocess.Popen[bytes]) -> bool:
     """It prints a line once it serves; if it died instead, its output ends without one."""
     with forwarder.stdout or open(os.devnull, "rb") as output:  # noqa: PTH123
-        readable, _, _ = select.select([output], [], [], _START_SECONDS)
+        with selectors.DefaultSelector() as ready:
+            ready.register(output, selectors.EVENT_READ)
+            readable = ready.select(_START_SECONDS)
         return bool(readable and output.readline())

@@ -40,8 +40,10 @@ func TestTheWriterReadsItsOwnDataAtOnce(t *testing.T) {
 
 func TestOverwrittenBytesStayOldUntilTheWriteBack(t *testing.T) {
 	writer, reader := twoClients(t, prompt)
-	writer.write("data", "aaaaaaaa")
-	file := writer.open("data", os.O_RDWR)
+	// One descriptor: the kernel tells of a close later, and what is dirty then is written back.
+	file := writer.open("data", os.O_CREATE|os.O_RDWR)
+	writeTo(t, file, "aaaaaaaa")
+	must(t, file.Sync())
 	_, err := file.WriteAt([]byte("BB"), 3)
 	must(t, err)
 	_, err = file.WriteAt([]byte("CCCC"), 6)
