@@ -62,7 +62,7 @@ class AgentFiles:
         except AgentError as error:
             raise OutOfReach(f"{path} cannot be read now: {error}") from error
         seen = Facts(facts.device, facts.inode, facts.size, self._network.get(facts.device, True))
-        return Piece(seen, piece.data, another=not piece.same)
+        return Piece(seen, piece.data if piece.same else b"", another=not piece.same)
 
     async def _agent(self, path: str) -> Agent:
         try:

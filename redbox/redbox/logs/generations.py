@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from redbox.logs.sources import Piece
 
 TAIL_BYTES = 4096
+PAGE_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +73,15 @@ def shown_length(data: bytes, *, nul_since: float | None, now: float, patience: 
     if patience <= 0 or (nul_since is not None and now - nul_since >= patience):
         return len(data)
     return len(data.rstrip(b"\0"))
+
+
+def doubtful_hole(data: bytes, offset: int) -> int | None:
+    """Where in the data at `offset` NULs begin that reach the end of a page, with other bytes behind them.
+
+    They may be a page that was read before its bytes were there, beside one that was read after.
+    """
+    end = len(data.rstrip(b"\0"))
+    for boundary in range(PAGE_BYTES - offset % PAGE_BYTES, end, PAGE_BYTES):
+        if data[boundary - 1] == 0:
+            return len(data[:boundary].rstrip(b"\0"))
+    return None

@@ -107,7 +107,8 @@ class Logs:
         else:
             await tail.known(query.generation, query.offset)
         claimed = query.generation
-        generation = claimed if claimed and tail.is_now(claimed) else str(tail.generation or "")
+        keeps = claimed is not None and (tail.generation is None or tail.is_now(claimed))
+        generation = claimed if claimed and keeps else str(tail.generation or "")
         offset = await self._start(tail, query, generation)
         nothing_more = tail.complete and offset >= tail.shown
         return Answer(generation, offset, self._pieces(tail, generation, offset, query), nothing_more)

@@ -13,7 +13,15 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from redbox.logs.generations import TAIL_BYTES, Generation, follows, resumed, shown_length, tail_hash
+from redbox.logs.generations import (
+    TAIL_BYTES,
+    Generation,
+    doubtful_hole,
+    follows,
+    resumed,
+    shown_length,
+    tail_hash,
+)
 from redbox.logs.pacing import Budget, Pace, pause_after
 from redbox.logs.sources import Expected, Facts, Files, NotThere, NotYetShown, Piece, Source, Written
 
@@ -58,6 +66,7 @@ class Tail:
     _newest: tuple[int, bytes] = (0, b"")
     _facts: Facts | None = None
     _nul_since: float | None = None
+    _hole_at: int | None = None  # NULs amid the newest bytes, which a second new open must confirm
     _grew_at: float = 0.0
     _opened_at: float = float("-inf")
     _final_seen: bool = False  # it was looked at since the job was final
@@ -213,7 +222,7 @@ class Tail:
 
     def _wants_fresh(self, written: Written) -> bool:
         """Local files are seen through an open descriptor; network ones only after a new open."""
-        if written.final or self._facts is None:
+        if written.final or self._facts is None or self._hole_at is not None:
             return True
         return self._facts.network and self.clock() - self._opened_at >= self.pace.reopen_network
 
@@ -233,9 +242,10 @@ class Tail:
         if generation != self.generation:
             self._begin(generation, piece.facts)
             return
-        self._opened_at = self.clock() if self._wants_fresh(written) else self._opened_at
+        is_fresh = self._wants_fresh(written)
+        self._opened_at = self.clock() if is_fresh else self._opened_at
         self._facts = piece.facts
-        self._grow(piece.data, written)
+        self._grow(self._before_hole(piece, is_fresh=is_fresh), written)
         if written.final:
             self._settle(piece.facts.size)
 
@@ -244,8 +254,17 @@ class Tail:
         doubtful = DOUBTFUL_BYTES if facts.network else TAIL_BYTES
         self.generation, self._facts, self._opened_at = generation, facts, self.clock()
         self.shown, self._tail, self._tail_hash = max(0, facts.size - doubtful), b"", ""
-        self._newest, self._nul_since, self._equal_since = (0, b""), None, None
+        self._newest, self._nul_since, self._equal_since, self._hole_at = (0, b""), None, None, None
         self._grew_at, self._more = self.clock(), facts.size > 0
+
+    def _before_hole(self, piece: Piece, *, is_fresh: bool) -> bytes:
+        """A network file's bytes as far as they are no patchwork of older and newer pages."""
+        hole = doubtful_hole(piece.data, self.shown) if piece.facts.network else None
+        if hole is None or self._hole_at == self.shown + hole:
+            self._hole_at = None
+            return piece.data
+        self._hole_at = self.shown + hole if is_fresh else -1
+        return piece.data[:hole]
 
     def _grow(self, data: bytes, written: Written) -> None:
         now = self.clock()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from redbox.logs.generations import Generation
+from redbox.logs.generations import Generation, doubtful_hole
 from redbox.logs.service import Query
 from redbox.logs.sources import Expected, NotYetShown, OutOfReach, Piece
 from tests.redbox.logs.disk import Disk
@@ -164,3 +164,37 @@ async def test_a_silent_file_keeps_no_bytes_in_memory(path: Path) -> None:
         ((tail, _),) = reader.logs._tails.values()
         assert tail._newest[1] == b""
         waiting.cancel()
+
+
+@pytest.mark.parametrize(
+    ("data", "offset", "hole"),
+    [
+        (b"a" * 9000, 0, None),
+        (b"a" * 4000 + b"\0" * 96 + b"b", 0, 4000),
+        (b"a" * 4000 + b"\0" * 95 + b"b", 0, None),
+        (b"a" * 4000 + b"\0" * 96, 0, None),
+        (b"a" * 10 + b"\0" * 86 + b"b", 4000, 10),
+        (b"\0" * 96 + b"b", 8192 - 96, 0),
+    ],
+)
+def test_nuls_to_the_end_of_a_page_are_doubtful_before_other_bytes(
+    data: bytes, offset: int, hole: int | None
+) -> None:
+    assert doubtful_hole(data, offset) == hole
+
+
+async def test_a_page_that_was_read_too_early_is_read_again(path: Path) -> None:
+    path.write_bytes(b"a" * 4000 + b"\0" * 96 + b"b" * 10)
+    reader = late_reader(path)
+    async with reader.asks(FOLLOW) as answer:
+        assert await anext(answer.pieces) == b"a" * 4000
+        path.write_bytes(b"a" * 4096 + b"b" * 10)
+        assert await anext(answer.pieces) == b"a" * 96 + b"b" * 10
+
+
+async def test_a_hole_that_stays_is_the_jobs_own(path: Path) -> None:
+    content = b"a" * 4000 + b"\0" * 100_000 + b"b" * 10
+    path.write_bytes(content)
+    reader = late_reader(path)
+    reader.life.ends()
+    assert await reader.follows_to_the_end() == content

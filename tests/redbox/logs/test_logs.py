@@ -240,6 +240,15 @@ async def test_asking_a_waiting_job_for_what_is_there_is_answered_at_once(path: 
     assert (answer.nothing_more, read) == (False, b"")
 
 
+async def test_a_reader_keeps_its_place_while_the_job_waits_for_its_next_run(path: Path) -> None:
+    path.write_bytes(b"first run\n")
+    reader = Reader(path)
+    answer, _ = await reader.reads(FOLLOW)
+    reader.life.waits()
+    again, read = await reader.reads(Query(generation=answer.generation, offset=10, follow=True))
+    assert (again.generation, again.offset, read) == (answer.generation, 10, b"")
+
+
 async def test_a_fifo_is_no_log(path: Path) -> None:
     os.mkfifo(path)
     with pytest.raises(NotReadable):
