@@ -22,6 +22,7 @@ from redbox.jobs.phases import lost, never_submitted, observed
 from redbox.jobs.records import Record, Seen, Stage
 from redbox.jobs.settings import JobsSettings
 from redbox.workload import Act, History, Observation
+from redbox_api.models import Phase
 
 T = TypeVar("T")
 SINCE_SLACK = timedelta(hours=1)
@@ -144,7 +145,8 @@ class Doubts:
         if other is not None:
             await self._give_way(record, other)
             return
-        if not record.hold and record.handle is not None and not record.cancel_requested:
+        waits = record.phase in (Phase.SUBMITTING, Phase.PENDING)  # the one that arrived may run, unheld
+        if waits and not record.hold and record.handle is not None and not record.cancel_requested:
             outcome = await self._acts.act(record.handle, Act.RELEASE)
             if not outcome.done:
                 return

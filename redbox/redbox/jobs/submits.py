@@ -159,7 +159,8 @@ class Submits:
             now = self._clock.now()
             self._submitting.add(order.key)
             intent = intents.tried_again(known, order, now) if known else intents.new_record(order, now)
-            return Change(save=(intent,))
+            # Known before sbatch runs: whoever finds the job by its mark must know to release it.
+            return Change(save=(replace(intent, unproven=held),))
 
         await self._ledger.change([lineage(order.key.owner, order.key.key)], decide)
         return held

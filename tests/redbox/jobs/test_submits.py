@@ -142,6 +142,21 @@ def test_a_doubtful_submit_is_tried_again_only_for_a_live_put_held_and_released_
     assert world.slurm.jobs["1"].reason == "Priority"
 
 
+def test_a_held_retry_whose_answer_a_crash_took_is_released_all_the_same(world: World) -> None:
+    world.slurm.manners.append(NEVER_ARRIVES)
+    with pytest.raises(Busy):
+        put(world)
+    world.advance(500)
+    world.slurm.manners.append(HANGS)
+    world.begin(world.jobs.put(caller(), KEY, 1, request()))
+    world.settle()
+    assert world.slurm.jobs["1"].reason == "JobHeldUser"
+    world.restart()
+    world.advance(20)
+    assert world.slurm.acts == [(Act.RELEASE, "1")]
+    assert world.slurm.jobs["1"].reason == "Priority"
+
+
 def test_a_retry_within_the_minute_is_refused_for_now(world: World) -> None:
     world.slurm.manners.append(NEVER_ARRIVES)
     with pytest.raises(Busy):
