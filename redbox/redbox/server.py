@@ -28,6 +28,7 @@ from redbox.http.app import build_app
 from redbox.http.services import Services
 from redbox.http.stream_limits import StreamLimits
 from redbox.jobs.audit import Deed
+from redbox.jobs.database import Batch
 from redbox.jobs.journal import Journal
 from redbox.jobs.marks import Marks, read_secret
 from redbox.jobs.service import Jobs
@@ -42,6 +43,7 @@ from redbox.workload import WorkloadFault, WorkloadManager
 
 log = structlog.get_logger(__name__)
 SLURM_PAUSE_S = 2.0
+SLURM_CLUSTER = "Slurm's name of the cluster"
 
 
 @dataclass
@@ -105,7 +107,7 @@ async def running(settings: Settings, path: Path) -> AsyncIterator[Parts]:
         stack.callback(journal.close)
         pool = await stack.enter_async_context(AgentPool(transport_of(settings.agents), settings.agents.pool))
         workload = _workload_manager(settings, pool, metrics)
-        marks = Marks(read_secret(settings.jobs.mark_secret), await _slurm_cluster(workload))
+        marks = Marks(read_secret(settings.jobs.mark_secret), await _slurm_cluster(workload, journal))
 
         def tell(deed: Deed) -> None:
             audit(deed)
@@ -140,14 +142,25 @@ def _workload_manager(settings: Settings, pool: AgentPool, metrics: Metrics) -> 
     return SlurmManager(pool, observer_of(settings.agents), settings.slurm, on_call=metrics.slurm_called)
 
 
-async def _slurm_cluster(workload: WorkloadManager) -> str:
-    """The name that marks are bound to; without Slurm's answer nothing can be submitted or recognised."""
+async def _slurm_cluster(workload: WorkloadManager, journal: Journal) -> str:
+    """The name that marks are bound to: Slurm's word, or where it is away, the word that it gave before.
+
+    A server that starts while Slurm is away must say what it knows, and answer submits with 503; one that
+    never heard the name could submit nothing and recognise nothing.
+    """
+    known = journal.contents.facts.get(SLURM_CLUSTER) if journal.contents else None
     while True:
         try:
-            return (await workload.cluster()).name
+            name = (await workload.cluster()).name
         except WorkloadFault as fault:
-            log.warning("Slurm does not answer; waiting for it", detail=fault.detail)
+            log.warning("Slurm does not answer", detail=fault.detail, known_name=known)
+            if known is not None:
+                return known
             await asyncio.sleep(SLURM_PAUSE_S)
+        else:
+            if name != known:
+                journal.commit(Batch(facts=((SLURM_CLUSTER, name),)), lambda _: None)
+            return name
 
 
 def _age(jobs: Jobs) -> float:

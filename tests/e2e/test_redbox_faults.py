@@ -183,6 +183,27 @@ async def test_a_submit_while_slurmctld_hangs_is_503_and_later_exactly_one_job(
     assert jobs_named(server.login, name) == {job.job_id}
 
 
+async def test_a_red_box_that_starts_while_slurm_is_away_says_what_it_knows(
+    bed: Bed, server: RedboxServer, alice: RedboxClient, controller: Host
+) -> None:
+    key = await submit(alice, "echo before", "exec sleep 600")
+    before = await started(alice, key)
+    await Reader(alice, key).until_begins(b"before\n")
+    save_state(server.login, controller)
+    controller.kill("slurmctld")
+    server.kill()
+    server.start()
+    job = await until(alice, key, lambda job: job.stale_since is not None)
+    assert (job.phase, job.job_id) == (Phase.RUNNING, before.job_id)
+    await Reader(alice, key).until_begins(b"before\n")
+    with pytest.raises(Busy):
+        await submit(alice, "true")
+    await asyncio.to_thread(bed.slurms[0].up)
+    await until(alice, key, lambda job: job.stale_since is None)
+    await alice.cancel_job(key)
+    assert (await ended(alice, key)).phase is Phase.CANCELLED
+
+
 async def test_states_are_said_to_be_stale_while_slurmctld_hangs(
     alice: RedboxClient, controller: Host
 ) -> None:
