@@ -259,6 +259,28 @@ async def test_a_server_that_comes_back_goes_on_where_its_readers_stand(
     assert reader.generation == generation
 
 
+async def test_a_second_run_is_a_generation_of_its_own(alice: RedboxClient, home: Home) -> None:
+    key = await submit(
+        alice,
+        AT_NODE,
+        "#SBATCH --requeue",
+        "echo run $SLURM_RESTART_COUNT",
+        "[ $SLURM_RESTART_COUNT ] || sleep 600",
+    )
+    reader = Reader(alice, key)
+    async with following(reader) as whole:
+        await reader.until(b"run\n")
+        first = reader.generation
+        await alice.act_on_job(key, "requeue")
+        waiting = await until(alice, key, lambda job: job.reason == "BeginTime")
+        login = home.bed.host("login")
+        login.run("scontrol", "update", f"JobId={waiting.job_id}", "StartTime=now", user="alice")
+        async with asyncio.timeout(PATIENCE_S):
+            assert await whole == b"run 1\n" == home.written(await path_of(alice, key))
+    assert reader.generation != first
+
+
+# ------------------------------------------------------------------------------------ which bytes
 async def test_the_ends_of_a_log(alice: RedboxClient) -> None:
     key = await submit(alice, AT_NODE, "seq 100000")
     await log_of(alice, key)

@@ -54,18 +54,27 @@ class RecordSource:
     key: JobKey
     stream: str
     task: int | None
+    _started_run: int = 0  # the newest one that was seen at work
 
     def now(self) -> Written:
         record = self.jobs.current(self.key)
         if record is None:
             return Written(path=None, run=0, writing=False, final=True)
-        started = record.final or record.phase in UNDER_WAY
         return Written(
             path=self._path(record, self.stream),
-            run=record.run if started else record.run - 1,
+            run=self._run_in_file(record),
             writing=record.phase in UNDER_WAY,
             final=record.final,
         )
+
+    def _run_in_file(self, record: Record) -> int:
+        """Slurm counts a requeue when it is asked for: the old run ends under the new one's number."""
+        if record.seen.state == "COMPLETING" and self._started_run:
+            return self._started_run
+        if not record.final and record.phase not in UNDER_WAY:
+            return record.run - 1
+        self._started_run = record.run
+        return record.run
 
     async def changed(self, since: Written) -> Written:
         while (now := self.now()) == since:
