@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from redbox.domain import UnixUser
+from redbox.logs.generations import resumed
 from redbox.logs.pacing import Budget, Pace
 from redbox.logs.sources import Files, OutOfReach, Source
 from redbox.logs.tail import PIECE_BYTES, Bytes, Ended, Tail
@@ -106,9 +107,9 @@ class Logs:
                 await asyncio.wait_for(self._first_byte(tail, query), self.settings.silent_s)
         else:
             await tail.known(query.generation, query.offset)
-        claimed = query.generation
-        keeps = claimed is not None and (tail.generation is None or tail.is_now(claimed))
-        generation = claimed if claimed and keeps else str(tail.generation or "")
+        claimed = resumed(query.generation or "")
+        keeps = claimed is not None and (tail.generation is None or tail.is_now(str(claimed)))
+        generation = str(claimed if keeps else tail.generation or "")
         offset = await self._start(tail, query, generation)
         nothing_more = tail.complete and offset >= tail.shown
         return Answer(generation, offset, self._pieces(tail, generation, offset, query), nothing_more)

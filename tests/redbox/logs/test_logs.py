@@ -249,6 +249,11 @@ async def test_a_reader_keeps_its_place_while_the_job_waits_for_its_next_run(pat
     assert (again.generation, again.offset, read) == (answer.generation, 10, b"")
 
 
+async def test_nonsense_for_a_generation_is_not_repeated(path: Path) -> None:
+    answer, _ = await Reader(path, writing=False).reads(Query(generation="\u00b4\r\nX: y", offset=3))
+    assert (answer.generation, answer.offset) == ("", 0)
+
+
 async def test_a_fifo_is_no_log(path: Path) -> None:
     os.mkfifo(path)
     with pytest.raises(NotReadable):
