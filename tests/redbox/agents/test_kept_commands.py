@@ -213,5 +213,12 @@ class TestRecords:
         outcomes, record = self.begin(tmp_path, "old")
         outcomes.end(record, {"code": 0})
         os.utime(tmp_path / "redbox-kept" / "old", (0, 0))
-        outcomes.begin("new")
+        self.begin(tmp_path, "new")
         assert [path.name for path in (tmp_path / "redbox-kept").iterdir()] == ["new"]
+
+    def test_records_are_not_looked_through_at_each_submit(self, tmp_path: Path) -> None:
+        outcomes, record = self.begin(tmp_path, "old")
+        outcomes.end(record, {"code": 0})
+        os.utime(tmp_path / "redbox-kept" / "old", (0, 0))
+        outcomes.begin("new")
+        assert (tmp_path / "redbox-kept" / "old").exists()

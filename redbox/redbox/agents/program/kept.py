@@ -17,6 +17,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 IDENTITY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}\Z")
 RETAINED_S = 86400.0
+SWEEP_S = 3600.0  # looking through a day's records takes longer than a submit
 MAX_UNWRITTEN = 200
 
 
@@ -85,6 +86,7 @@ class KeptOutcomes:
     def __init__(self, directories: List[str]) -> None:
         self._directories = [os.path.join(directory, "redbox-kept") for directory in directories]
         self._here: Dict[str, Record] = {}  # those under way, and the latest that could not be written
+        self._swept: Dict[str, float] = {}  # when each directory was last rid of old records
 
     def begin(self, identity: str) -> Record:
         """Begin a record, which is refused for an identity that has one: nothing kept runs twice."""
@@ -123,8 +125,15 @@ class KeptOutcomes:
         for directory in self._directories:
             descriptor = create_in(directory, identity)
             if descriptor is not None:
+                self._sweep(directory)
                 return descriptor
         return None
+
+    def _sweep(self, directory: str) -> None:
+        now = time.monotonic()
+        if now - self._swept.get(directory, -SWEEP_S) >= SWEEP_S:
+            self._swept[directory] = now
+            forget_old(directory)
 
     def _read(self, identity: str) -> List[Dict[str, Any]]:
         if not IDENTITY.match(identity):
@@ -144,7 +153,6 @@ def create_in(directory: str, identity: str) -> Optional[int]:
     try:
         if not make_private(directory):
             return None
-        forget_old(directory)
         return os.open(os.path.join(directory, identity), flags, 0o600)
     except FileExistsError:
         raise
@@ -168,9 +176,11 @@ def make_private(directory: str) -> bool:
 
 def forget_old(directory: str) -> None:
     before = time.time() - RETAINED_S
-    for entry in os.scandir(directory):
-        if entry.stat(follow_symlinks=False).st_mtime < before:
-            os.unlink(entry.path)
+    with suppress(OSError):
+        for entry in os.scandir(directory):
+            with suppress(FileNotFoundError):  # another agent of this user does the same
+                if entry.stat(follow_symlinks=False).st_mtime < before:
+                    os.unlink(entry.path)
 
 
 def encode_outcome(
