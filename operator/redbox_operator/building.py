@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from redbox_api.models import JobRequest
-from redbox_operator.kinds import SlurmCluster, SlurmJob
+from redbox_kube.names import API_VERSION, LABEL_ATTEMPT, LABEL_CLUSTER, LABEL_JOB_UID
+from redbox_kube.slurm_cluster import SlurmCluster
+from redbox_operator.kinds import SlurmJob
 from redbox_operator.known_names import (
-    API_VERSION,
     CA_FILE,
     COMPANION_CONTAINER,
-    LABEL_ATTEMPT,
-    LABEL_CLUSTER,
-    LABEL_JOB_UID,
     REQUEST_FILE,
     REQUEST_FOLDER,
     TOKEN_FILE,

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 import yaml
 
+from redbox_kube.own_token import Account
 from redbox_operator.crds import all_crds
 from redbox_operator.installation import manifests as installed
-from redbox_operator.jobs_at_redbox import Account
 from redbox_operator.watching import run_operator
 
 app = typer.Typer(

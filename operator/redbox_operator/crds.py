@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from redbox_operator.kinds import SlurmClusterSpec, SlurmJobSpec
-from redbox_operator.known_names import GROUP, VERSION
+from redbox_kube.names import GROUP, VERSION
+from redbox_kube.slurm_cluster import SlurmClusterSpec
+from redbox_operator.kinds import SlurmJobSpec
 
 Schema = dict[str, Any]
 DROPPED = frozenset({"title", "$defs", "additionalProperties", "default"})

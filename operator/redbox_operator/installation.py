@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from redbox_kube.names import GROUP
 from redbox_operator.crds import all_crds
-from redbox_operator.known_names import GROUP
 
 Object = dict[str, Any]
 NAME = "redbox-operator"

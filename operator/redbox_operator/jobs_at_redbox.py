@@ -18,21 +18,12 @@ import structlog
 from redbox_api.client import RedboxClient
 from redbox_api.errors import RedboxError, TooOld
 from redbox_api.models import Job, OwnerRef
-from redbox_operator.kinds import SlurmCluster
-from redbox_operator.objects import ApiRefused, Objects
+from redbox_kube.objects import ApiRefused, Objects
+from redbox_kube.own_token import Account, OwnToken
+from redbox_kube.slurm_cluster import SlurmCluster
 
 log = structlog.get_logger(__name__)
-TOKEN_SECONDS = 3600
-TOKEN_USED_FOR_S = 2400.0
 LONGEST_PAUSE_S = 10.0
-
-
-@dataclass
-class Account:
-    """The operator's own service account."""
-
-    namespace: str
-    name: str
 
 
 @dataclass
@@ -46,11 +37,11 @@ class RedboxWatch:
     rows: dict[tuple[str, int, str, str], Job] = field(default_factory=dict)
     reachable: bool = False
     _task: asyncio.Task[None] | None = None
-    _token: tuple[str, float] = ("", 0.0)
 
     async def __aenter__(self) -> Self:
         spec = self.cluster.spec
-        self.client = RedboxClient(spec.endpoint, token=self._fresh_token, ca_bundle=spec.ca_bundle.decode())
+        token = OwnToken(self.objects, self.account, spec.audience)
+        self.client = RedboxClient(spec.endpoint, token=token, ca_bundle=spec.ca_bundle.decode())
         self._task = asyncio.create_task(self._run())
         return self
 
@@ -110,13 +101,3 @@ class RedboxWatch:
         else:
             self.rows[place] = job
         self.changed(job.key)
-
-    async def _fresh_token(self) -> str:
-        token, made_at = self._token
-        now = asyncio.get_running_loop().time()
-        if not token or now - made_at > TOKEN_USED_FOR_S:
-            token = await self.objects.token_for(
-                self.account.namespace, self.account.name, self.cluster.spec.audience, seconds=TOKEN_SECONDS
-            )
-            self._token = (token, now)
-        return token

@@ -1,22 +1,15 @@
-"""SlurmJob and SlurmCluster as users write them. The CRDs are made from these models (`crds`)."""
+"""SlurmJob as users write it. The CRD is made from this model (`crds`)."""
 
 from __future__ import annotations
 
-import base64
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
-from pydantic.alias_generators import to_camel
+from pydantic import Field
 
 from redbox_api.models import Resources
+from redbox_kube.slurm_cluster import Kind
 
 DNS_NAME = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"
-
-
-class Kind(BaseModel):
-    """Base of what the API server has checked by the CRD's schema; fields of later versions are ignored."""
-
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
 
 
 class EnvVar(Kind):
@@ -66,34 +59,6 @@ class SlurmJobSpec(Kind):
     ] = "default"
 
 
-class SlurmClusterSpec(Kind):
-    """A Slurm cluster behind a red-box."""
-
-    endpoint: Annotated[
-        str, Field(pattern=r"^https://[^/]+$", max_length=512, description="Where its red-box is.")
-    ]
-    ca_bundle: Annotated[
-        bytes,
-        Field(
-            max_length=65536, description="The CA of its certificate: PEM, in base64 as caBundle always is."
-        ),
-    ]
-
-    @field_validator("ca_bundle", mode="before")
-    @classmethod
-    def _decoded(cls, given: object) -> object:
-        return base64.b64decode(given) if isinstance(given, str) else given
-
-    audience: Annotated[
-        str,
-        Field(
-            pattern=r"^redbox\.dev/.+$",
-            max_length=256,
-            description="The audience of tokens for this red-box alone, as `redbox init` printed it.",
-        ),
-    ]
-
-
 class SlurmJob(Kind):
     """A SlurmJob as the API server holds it."""
 
@@ -120,14 +85,3 @@ class SlurmJob(Kind):
     @property
     def being_deleted(self) -> bool:
         return "deletionTimestamp" in self.metadata
-
-
-class SlurmCluster(Kind):
-    """A SlurmCluster as the API server holds it."""
-
-    metadata: dict[str, Any]
-    spec: SlurmClusterSpec
-
-    @property
-    def name(self) -> str:
-        return str(self.metadata["name"])

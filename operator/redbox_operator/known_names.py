@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-GROUP = "redbox.dev"
-VERSION = "v1alpha1"
-API_VERSION = f"{GROUP}/{VERSION}"
+from redbox_kube.names import GROUP
+
 FIELD_MANAGER = "redbox-operator"
 FINALIZER = f"{GROUP}/slurm-job"
 
-LABEL_JOB_UID = f"{GROUP}/slurmjob-uid"
-LABEL_ATTEMPT = f"{GROUP}/attempt"
-LABEL_CLUSTER = f"{GROUP}/cluster"
-
-AUDIENCE_PREFIX = f"{GROUP}/"
 COMPANION_CONTAINER = "companion"
 REQUEST_FOLDER = "/etc/redbox/job"
 REQUEST_FILE = "request.json"

@@ -16,11 +16,13 @@ import structlog
 
 from redbox_api.errors import NoSuchJob, RedboxError
 from redbox_api.models import FINAL_PHASES, Job, OwnerRef
+from redbox_kube.names import LABEL_JOB_UID
+from redbox_kube.objects import ApiRefused, Objects, Where, slurm_job
+from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_operator.building import FIRST_ATTEMPT, Object, companion_pod, config_map
 from redbox_operator.jobs_at_redbox import RedboxWatch
-from redbox_operator.kinds import SlurmCluster, SlurmJob
-from redbox_operator.known_names import FINALIZER, LABEL_JOB_UID, pod_name
-from redbox_operator.objects import ApiRefused, Objects, Where, slurm_job
+from redbox_operator.kinds import SlurmJob
+from redbox_operator.known_names import FINALIZER, pod_name
 from redbox_operator.status import refusal_of, status_of
 
 log = structlog.get_logger(__name__)

@@ -17,10 +17,13 @@ import kopf
 import structlog
 from pydantic import ValidationError
 
-from redbox_operator.jobs_at_redbox import Account, RedboxWatch
-from redbox_operator.kinds import SlurmCluster, SlurmJob
-from redbox_operator.known_names import GROUP, LABEL_JOB_UID, VERSION
-from redbox_operator.objects import Objects
+from redbox_kube.names import GROUP, LABEL_JOB_UID, VERSION
+from redbox_kube.objects import Objects
+from redbox_kube.own_token import Account
+from redbox_kube.slurm_cluster import SlurmCluster
+from redbox_operator.jobs_at_redbox import RedboxWatch
+from redbox_operator.kinds import SlurmJob
+from redbox_operator.known_names import FIELD_MANAGER
 from redbox_operator.reconciler import Reconciler
 
 log = structlog.get_logger(__name__)
@@ -124,7 +127,7 @@ def _read(kind: type[KindT], raw: kopf.RawBody) -> KindT | None:
 
 async def run_operator(account: Account, image: str) -> None:
     """Watch and reconcile until told to end."""
-    objects = await Objects.connect()
+    objects = await Objects.connect(FIELD_MANAGER)
     clusters = Clusters(objects, account)
     reconciler = Reconciler(objects, clusters.watches, image)
     working = asyncio.create_task(reconciler.run())

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from redbox_api.models import JobRequest
+from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_operator.building import companion_pod, config_map, job_request
-from redbox_operator.kinds import SlurmCluster, SlurmJob
+from redbox_operator.kinds import SlurmJob
 
 IMAGE = "registry.example/redbox-companion:1"
 CLUSTER = SlurmCluster.model_validate(

@@ -9,10 +9,11 @@ import pytest
 
 from redbox_api.errors import NoSuchJob
 from redbox_api.models import Job, OwnerRef, Phase, Problem
+from redbox_kube.objects import ApiRefused, Objects, Where
+from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_operator.jobs_at_redbox import RedboxWatch
-from redbox_operator.kinds import SlurmCluster, SlurmJob
+from redbox_operator.kinds import SlurmJob
 from redbox_operator.known_names import FINALIZER
-from redbox_operator.objects import ApiRefused, Objects, Where
 from redbox_operator.reconciler import Reconciler
 from tests.operator.test_building import CLUSTER, IMAGE, slurm_job
 

@@ -28,8 +28,8 @@ class Part:
 COMPANION = Part("redbox-companion", "", ("redbox_companion",))
 WITH_EXTRA = (
     Part("redbox", "server", ("redbox", "redbox_api")),
-    Part("redbox-operator", "operator", ("redbox_operator", "redbox_api")),
-    Part("redbox-resourced", "resourced", ("redbox_resourced", "redbox_api")),
+    Part("redbox-operator", "operator", ("redbox_operator", "redbox_kube", "redbox_api")),
+    Part("redbox-resourced", "resourced", ("redbox_resourced", "redbox_kube", "redbox_api")),
 )
 IMPORT_ALL = """
 import importlib, json, pkgutil, sys

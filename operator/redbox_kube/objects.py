@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from kubernetes.aio import client, config
 
-from redbox_operator.known_names import API_VERSION, FIELD_MANAGER
+from redbox_kube.names import API_VERSION
 
 Object = dict[str, Any]
 DEADLINE_S = 30.0
@@ -23,6 +23,7 @@ PAGE = 500
 PLURALS = {
     "SlurmJob": "slurmjobs",
     "SlurmCluster": "slurmclusters",
+    "Node": "nodes",
     "Pod": "pods",
     "ConfigMap": "configmaps",
     "Event": "events",
@@ -61,16 +62,17 @@ def slurm_job(namespace: str, name: str) -> Where:
 
 
 class Objects:
-    """The API server, asked as the operator's own service account."""
+    """The API server, asked as the controller's own service account."""
 
-    def __init__(self, api: client.ApiClient) -> None:
+    def __init__(self, api: client.ApiClient, field_manager: str) -> None:
         self._api = api
+        self._field_manager = field_manager
 
     @classmethod
-    async def connect(cls) -> Objects:
+    async def connect(cls, field_manager: str) -> Objects:
         """Use the pod's service account, or the kubeconfig outside of a cluster."""
         await config.load_config()  # type: ignore[no-untyped-call]
-        return cls(client.ApiClient())
+        return cls(client.ApiClient(), field_manager)
 
     async def close(self) -> None:
         """Close its connections."""
@@ -102,7 +104,7 @@ class Objects:
             "metadata": {"name": where.name, "namespace": where.namespace},
             "status": status,
         }
-        query = {"fieldManager": FIELD_MANAGER, "force": "true"}
+        query = {"fieldManager": self._field_manager, "force": "true"}
         return await self._ask("PATCH", f"{where.path()}/status", query=query, body=body, content_type=APPLY)
 
     async def set_finalizers(

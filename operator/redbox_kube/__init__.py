@@ -1,0 +1,1 @@
+"""What the operator and resourced share of Kubernetes: objects, the SlurmCluster, names on nodes."""

@@ -1,0 +1,22 @@
+"""Names of ours that objects in Kubernetes carry and both controllers know."""
+
+from __future__ import annotations
+
+GROUP = "redbox.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+AUDIENCE_PREFIX = f"{GROUP}/"
+
+LABEL_JOB_UID = f"{GROUP}/slurmjob-uid"
+LABEL_ATTEMPT = f"{GROUP}/attempt"
+LABEL_CLUSTER = f"{GROUP}/cluster"
+LABEL_PARTITION = f"{GROUP}/partition"
+"""On virtual nodes: the SlurmCluster, and the partition as `partition_label` writes it."""
+LABEL_DEFAULT_PARTITION = f"{GROUP}/default-partition"
+LABEL_VIRTUAL = f"{GROUP}/virtual"
+ANNOTATION_PARTITION = f"{GROUP}/partition"
+"""The partition's true name, which a label may not be able to hold."""
+
+TAINT_SLURM = f"{GROUP}/slurm"
+"""Keeps from virtual nodes whatever does not mean to run there."""
+TAINT_UNREACHABLE = f"{GROUP}/unreachable"

@@ -1,0 +1,79 @@
+"""How a partition is written on a node: valid, unique, and the same for who writes it and who asks for it.
+
+resourced publishes these keys, the operator makes node affinities of them; neither has to ask the other.
+A name that Kubernetes would not take as it is gets a short digest of the true one, so that `GPU_big` and
+`gpu-big` stay two partitions whatever else the cluster has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from enum import StrEnum
+from itertools import product
+from typing import Any
+
+from redbox_kube.names import GROUP
+
+DIGEST_LENGTH = 6
+LONGEST_LABEL = 63
+LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
+class Limit(StrEnum):
+    """Numbers that a partition allows one job; where it sets no limit there is no label."""
+
+    NODES = "max-nodes"
+    CPUS_PER_NODE = "max-cpus-per-node"
+    MEM_MB_PER_NODE = "max-mem-mb-per-node"
+    GPUS_PER_NODE = "max-gpus-per-node"
+    TIME_S = "max-time-s"
+
+
+def dns_label(name: str) -> str:
+    """The name as one label of a DNS name."""
+    return name if DNS_LABEL.fullmatch(name) else _digested(name.lower(), name, r"[^a-z0-9-]+", "-")
+
+
+def partition_label(partition: str) -> str:
+    """The name as a label's value: as it is, where that is allowed."""
+    return (
+        partition if LABEL_VALUE.fullmatch(partition) else _digested(partition, partition, r"[^\w.-]+", "_")
+    )
+
+
+def prefix(partition: str, cluster: str) -> str:
+    """`<partition>.<cluster>.redbox.dev`: before the slash of every key that tells of this partition."""
+    return f"{dns_label(partition)}.{dns_label(cluster)}.{GROUP}"
+
+
+def limit_key(limit: Limit, partition: str, cluster: str) -> str:
+    """The label of a limit."""
+    return f"{prefix(partition, cluster)}/{limit.value}"
+
+
+def virtual_node(partition: str, cluster: str) -> str:
+    """The name of the virtual node of a partition."""
+    return f"{dns_label(cluster)}-{dns_label(partition)}"
+
+
+def fit_terms(needs: dict[Limit, int], partition: str, cluster: str) -> list[dict[str, Any]]:
+    """NodeSelectorTerms that accept a node whose limits are high enough, or not set.
+
+    Expressions of one term must all hold and one term must: so there is a term for each choice of
+    "high enough" and "not set", 2^n of them for n <= 5 needs.
+    """
+    choices = []
+    for limit, need in sorted(needs.items()):
+        key = limit_key(limit, partition, cluster)
+        enough = {"key": key, "operator": "Gt", "values": [str(need - 1)]}
+        choices.append((enough, {"key": key, "operator": "DoesNotExist"}))
+    return [{"matchExpressions": list(chosen)} for chosen in product(*choices)] if choices else []
+
+
+def _digested(written: str, name: str, invalid: str, filler: str) -> str:
+    digest = hashlib.sha256(name.encode()).hexdigest()[:DIGEST_LENGTH]
+    room = LONGEST_LABEL - DIGEST_LENGTH - 1
+    readable = re.sub(invalid, filler, written, flags=re.ASCII)[:room].strip("-_.")
+    return f"{readable}-{digest}" if readable else f"x-{digest}"

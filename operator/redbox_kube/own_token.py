@@ -1,0 +1,39 @@
+"""The controller's own token for one red-box, asked for anew well before it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from redbox_kube.objects import Objects
+
+LIFETIME_S = 3600
+USED_FOR_S = 2400.0
+
+
+@dataclass(frozen=True)
+class Account:
+    """The controller's own service account."""
+
+    namespace: str
+    name: str
+
+
+@dataclass
+class OwnToken:
+    """One audience's token; a RedboxClient calls it before each request."""
+
+    objects: Objects
+    account: Account
+    audience: str
+    _token: str = ""
+    _made_at: float = field(default=0.0)
+
+    async def __call__(self) -> str:
+        now = asyncio.get_running_loop().time()
+        if not self._token or now - self._made_at > USED_FOR_S:
+            self._token = await self.objects.token_for(
+                self.account.namespace, self.account.name, self.audience, seconds=LIFETIME_S
+            )
+            self._made_at = now
+        return self._token
