@@ -19,16 +19,17 @@ import httpx
 from pydantic import BaseModel
 
 from redbox_api.errors import Unreachable, refusal
+from redbox_api.files import FileList
 from redbox_api.models import (
     REVEAL_SECRETS,
     Cancelled,
     Check,
     Cluster,
-    FileList,
     Job,
     JobList,
     JobRequest,
     OwnerRef,
+    PartitionEvent,
     PartitionList,
     WatchEvent,
     WhoAmI,
@@ -221,6 +222,13 @@ class RedboxClient:
     async def partitions(self) -> PartitionList:
         """Every partition that the caller may use."""
         return await self._ask(PartitionList, "GET", "/v1/partitions", {})
+
+    async def watch_partitions(self, since: str | None = None) -> AsyncIterator[PartitionEvent]:
+        """What changes in them from a list's revision on; ends and raises as `watch_jobs` does."""
+        query = {"watch": "true"} | ({"since": since} if since else {})
+        async with self.stream("GET", "/v1/partitions", query) as answer:
+            async for line in _lines(answer):
+                yield PartitionEvent.model_validate_json(line)
 
     async def whoami(self) -> WhoAmI:
         """Who the caller is there."""

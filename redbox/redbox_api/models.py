@@ -302,32 +302,18 @@ class Problem(Answer):
     request_id: str | None = None
 
 
-class FileEntry(Answer):
-    """A file in a job's working directory."""
-
-    path: str
-    size: int
-    mode: int
-    modified_at: datetime
-    kind: Literal["file", "directory", "symlink", "other"]
-    target: str | None = None
-
-
-class FileList(Answer):
-    """What a glob found."""
-
-    items: list[FileEntry]
-    truncated: bool = False
-
-
 class PartitionLimits(Answer):
-    """Limits of a partition; None is UNLIMITED."""
+    """Limits of a partition for one job, as configured; None is UNLIMITED.
+
+    Slurm has no such limit on GPUs: theirs is what the best equipped node has, None where there is no node.
+    """
 
     max_time_s: int | None = None
     default_time_s: int | None = None
     max_nodes: int | None = None
     max_cpus_per_node: int | None = None
     max_mem_mb_per_node: int | None = None
+    max_gpus_per_node: int | None = None
 
 
 class Amounts(Answer):
@@ -348,7 +334,7 @@ class Partition(Answer):
     state: str  # UP, DOWN, DRAIN, INACTIVE
     total: Amounts
     free: Amounts
-    largest_node: Amounts | None = None
+    largest_node: Amounts | None = None  # of each thing the most that any one node has; None: no nodes
     limits: PartitionLimits = PartitionLimits()
     features: list[str] = []
     node_states: dict[str, int] = {}
@@ -360,6 +346,19 @@ class PartitionList(Answer):
 
     items: list[Partition]
     revision: str
+    stale_since: datetime | None = None
+
+
+class PartitionEvent(Answer):
+    """One line of a watch: a partition that is new or has changed, one that was removed, or a bookmark.
+
+    A bookmark says since when Slurm could not be asked, if that is so.
+    """
+
+    type: Literal["partition", "gone", "bookmark", "error"]
+    revision: str
+    partition: Partition | None = None
+    message: str | None = None
     stale_since: datetime | None = None
 
 

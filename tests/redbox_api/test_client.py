@@ -73,6 +73,16 @@ async def test_a_watch_goes_on_where_the_list_ended(stand: Stand, alice: RedboxC
     assert (job.key, job.phase) == ("k1", Phase.RUNNING)
 
 
+async def test_a_watch_of_partitions_goes_on_where_the_list_ended(stand: Stand) -> None:
+    async with stand.client("reader") as reader:
+        revision = (await reader.partitions()).revision
+        with pytest.raises(TooOld):
+            await anext(reader.watch_partitions("000000000000.1"))
+        async for event in reader.watch_partitions(revision):
+            assert event.type == "bookmark"
+            break
+
+
 async def test_an_operator_names_the_owner(stand: Stand) -> None:
     await stand.submitted("k1")
     async with stand.client("operator") as operator:

@@ -22,7 +22,7 @@ from redbox.domain import Asked
 from redbox.jobs.errors import Forbidden, NoSuchJob, NotAcceptable
 from redbox.jobs.records import Record
 from redbox.jobs.service import Jobs
-from redbox_api.models import FileEntry, FileList
+from redbox_api.files import FileEntry, FileList
 
 MOST_FOUND = 10_000
 MOST_PATHS = 4_000

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from http import HTTPStatus
+from typing import Annotated
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
+from pydantic import Field
 
 from redbox.http.callers_route import CallersRoute
+from redbox.http.openapi import REFERENCE
 from redbox.http.problems import ALWAYS, Unavailable, documented
 from redbox.http.services import CallerDep, ServicesDep
-from redbox_api.models import Cluster, PartitionList, WhoAmI
+from redbox.http.streaming import NDJSON, HeldStream, ndjson
+from redbox_api.models import Cluster, PartitionEvent, PartitionList, WhoAmI
+from redbox_api.models import Request as Asked
 
 router = APIRouter(tags=["cluster"], route_class=CallersRoute, responses=documented(*ALWAYS))
 open_to_all = APIRouter(tags=["health"], responses=documented(500))
@@ -24,10 +30,33 @@ async def cluster(caller: CallerDep, services: ServicesDep) -> Cluster:
     return await services.jobs.cluster()
 
 
-@router.get("/v1/partitions", response_model_exclude_none=True)
-async def partitions(caller: CallerDep, services: ServicesDep) -> PartitionList:
-    """List the partitions that the caller may use, with what they have and what is free."""
-    return await services.jobs.partitions(caller)
+class Since(Asked):
+    """Whether to watch, and since when."""
+
+    watch: bool = False
+    since: Annotated[str | None, Field(max_length=64)] = None
+
+
+@router.get(
+    "/v1/partitions",
+    response_model=PartitionList,
+    response_model_exclude_none=True,
+    responses={
+        200: {"content": {NDJSON: {"schema": {"$ref": REFERENCE + PartitionEvent.__name__}}}},
+        **documented(410, 429),
+    },
+)
+async def list_or_watch_partitions(
+    caller: CallerDep, services: ServicesDep, asked: Annotated[Since, Query()]
+) -> Response | PartitionList:
+    """List the partitions that the caller may use, with what they have and what is free, or watch them."""
+    if not asked.watch:
+        return await services.jobs.partitions(caller)
+    async with AsyncExitStack() as held:
+        held.enter_context(services.streams.one_more(caller))
+        events = await services.jobs.watch_partitions(caller, asked.since)
+        return HeldStream(held.pop_all(), ndjson(events), media_type=NDJSON, stall_s=services.stall_s)
+    raise AssertionError
 
 
 @router.get("/v1/whoami", response_model_exclude_none=True)

@@ -18,7 +18,7 @@ from redbox.http.log_routes import OCTETS
 from redbox.http.problems import ALWAYS, NoSuchRange, NotAccepted, documented
 from redbox.http.services import AskedDep, ServicesDep
 from redbox.http.streaming import HeldStream, begun
-from redbox_api.models import FileList
+from redbox_api.files import FileList
 
 TAR = "application/x-tar"
 ONE_RANGE = re.compile(r"bytes=([0-9]{1,18})-([0-9]{0,18})")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from http import HTTPStatus
 from typing import Annotated
@@ -14,13 +13,12 @@ from redbox.http.callers_route import CallersRoute
 from redbox.http.openapi import REFERENCE
 from redbox.http.problems import ALWAYS, documented
 from redbox.http.services import AskedDep, CallerDep, OwnerDep, ServicesDep
-from redbox.http.streaming import HeldStream, closing
+from redbox.http.streaming import NDJSON, HeldStream, ndjson
 from redbox.jobs.pages import Filters
 from redbox.jobs.pages import Page as PageOfJobs
 from redbox.workload import Act
 from redbox_api.models import Cancelled, Check, Job, JobList, JobRequest, Phase, Request, WatchEvent
 
-NDJSON = "application/x-ndjson"
 router = APIRouter(tags=["jobs"], route_class=CallersRoute, responses=documented(*ALWAYS))
 
 SignalName = Annotated[
@@ -122,14 +120,8 @@ async def list_or_watch(
     async with AsyncExitStack() as held:
         held.enter_context(services.streams.one_more(caller))
         events = services.jobs.watch(caller, page.since, filters)
-        return HeldStream(held.pop_all(), _lines(events), media_type=NDJSON, stall_s=services.stall_s)
+        return HeldStream(held.pop_all(), ndjson(events), media_type=NDJSON, stall_s=services.stall_s)
     raise AssertionError
-
-
-async def _lines(events: AsyncIterator[WatchEvent]) -> AsyncIterator[bytes]:
-    async with closing(events) as changes:
-        async for event in changes:
-            yield event.model_dump_json(by_alias=True, exclude_none=True).encode() + b"\n"
 
 
 @router.post("/v1/check", response_model_exclude_none=True, responses=documented(413, 429))

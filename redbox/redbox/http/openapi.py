@@ -15,7 +15,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
 from redbox.http.problems import MEDIA_TYPE
-from redbox_api.models import Problem, WatchEvent
+from redbox_api.models import PartitionEvent, Problem, WatchEvent
 
 REFERENCE = "#/components/schemas/"
 OPEN_TO_ALL = frozenset({"/healthz", "/readyz"})
@@ -77,7 +77,7 @@ def _operations(document: Document) -> Iterator[tuple[str, Document]]:
 def _schemas_of_streams() -> Document:
     """What no route returns as one JSON document."""
     _, made = models_json_schema(
-        [(Problem, "serialization"), (WatchEvent, "serialization")],
+        [(model, "serialization") for model in (Problem, WatchEvent, PartitionEvent)],
         by_alias=True,
         ref_template=REFERENCE + "{model}",
     )

@@ -17,7 +17,8 @@ from redbox.http.requests_seen import RequestCounter
 from redbox.http.stream_limits import StreamLimits
 from redbox.jobs.service import Jobs
 from redbox.logs.service import Answer, Query
-from redbox_api.models import KEY_PATTERN, FileList
+from redbox_api.files import FileList
+from redbox_api.models import KEY_PATTERN
 
 NO_CONTROL = r"^[^\x00-\x1f\x7f]*$"
 

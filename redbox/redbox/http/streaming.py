@@ -13,11 +13,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
 import structlog
+from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 log = structlog.get_logger(__name__)
+NDJSON = "application/x-ndjson"
 T = TypeVar("T")
 Piece = TypeVar("Piece")
 
@@ -80,6 +82,13 @@ class HeldStream(StreamingResponse):
             log.warning("a reader was cut off", why=f"it took nothing for {self._stall_s} s")
         except Exception as error:  # noqa: BLE001 (whatever it is, there is no answer left to say it in)
             log.warning("an answer broke off", error=repr(error))
+
+
+async def ndjson(events: AsyncIterator[BaseModel]) -> AsyncIterator[bytes]:
+    """Events as they are sent: one JSON document a line."""
+    async with closing(events) as changes:
+        async for event in changes:
+            yield event.model_dump_json(by_alias=True, exclude_none=True).encode() + b"\n"
 
 
 async def begun(held: AsyncExitStack, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

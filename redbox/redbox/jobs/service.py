@@ -32,15 +32,26 @@ from redbox.jobs.ledger import Change, Ledger
 from redbox.jobs.marks import Marks
 from redbox.jobs.pace import Bucket
 from redbox.jobs.pages import Filters, Page
+from redbox.jobs.partitions import Partitions
 from redbox.jobs.phases import never_submitted
 from redbox.jobs.polling import Poller
 from redbox.jobs.records import ALL_ATTEMPTS, Record, Stage, Tombstone, lineage
 from redbox.jobs.retention import Retention
 from redbox.jobs.settings import JobsSettings
 from redbox.jobs.submits import Put, Submits
-from redbox.jobs.watch import Watcher
+from redbox.jobs.watch import JobView, Watcher
 from redbox.workload import Act, WorkloadFault, WorkloadManager
-from redbox_api.models import Check, Cluster, Job, JobList, JobRequest, PartitionList, WatchEvent, WhoAmI
+from redbox_api.models import (
+    Check,
+    Cluster,
+    Job,
+    JobList,
+    JobRequest,
+    PartitionEvent,
+    PartitionList,
+    WatchEvent,
+    WhoAmI,
+)
 
 ALL_FILTERS_OFF = Filters()
 FIRST_PAGE = Page()
@@ -90,6 +101,7 @@ class Jobs:
         async with asyncio.TaskGroup() as group:
             self._assemble(group)
             group.create_task(self._poller.run())
+            group.create_task(self._partitions.run())
             group.create_task(Retention(self._ledger, self._clock, self._settings).run())
             ready.set()
 
@@ -101,6 +113,7 @@ class Jobs:
         doubts = Doubts(context, self._acts, self._submits.under_way)
         self._poller = Poller(context, Absences(context), (self._acts, doubts))
         self._inquiries = Inquiries(context, self._poller.take_turn)
+        self._partitions = Partitions(context, self._poller.take_turn)
 
     @property
     def alive(self) -> bool:
@@ -212,10 +225,7 @@ class Jobs:
         """What changes in what the caller may see; raises Gone at once where `since` is too old."""
         self._reader_of_jobs(caller)
         number = self._ledger.table.number_of(since)
-        watcher = Watcher(
-            self._ledger.table,
-            self._clock,
-            self._settings,
+        view = JobView(
             wanted=lambda record: (
                 may_see(caller, record) and filters.namespace in (None, record.key.owner.namespace)
             ),
@@ -223,7 +233,7 @@ class Jobs:
             answer=self._job,
             remark=self._staleness,
         )
-        return watcher.events(number)
+        return Watcher(self._ledger.table, view, self._clock, self._settings).events(number)
 
     def _staleness(self) -> str | None:
         since = self._poller.stale_since
@@ -357,7 +367,12 @@ class Jobs:
         return await self._inquiries.cluster()
 
     async def partitions(self, caller: Caller) -> PartitionList:
-        return await self._inquiries.partitions(caller)
+        return await self._partitions.list(caller)
+
+    async def watch_partitions(
+        self, caller: Caller, since: str | None = None
+    ) -> AsyncIterator[PartitionEvent]:
+        return await self._partitions.watch(caller, since)
 
     async def whoami(self, caller: Caller) -> WhoAmI:
         return await self._inquiries.whoami(caller)

@@ -8,53 +8,111 @@ dead, or its program is.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 from redbox.jobs.clock import Clock, finished_within
 from redbox.jobs.errors import Gone
 from redbox.jobs.records import Record
 from redbox.jobs.settings import JobsSettings
-from redbox.jobs.table import Difference, Table
+from redbox.jobs.table import Difference
 from redbox_api.models import Job, WatchEvent
 
 
-@dataclass(frozen=True, slots=True)
-class Watcher:
-    """What one watcher may and wants to see."""
+class Numbered(Protocol):
+    """A change, and its place among all changes."""
 
-    table: Table
-    clock: Clock
-    settings: JobsSettings
+    @property
+    def revision(self) -> int: ...
+
+
+ChangeT = TypeVar("ChangeT", bound=Numbered)
+EventT = TypeVar("EventT")
+ChangeT_co = TypeVar("ChangeT_co", bound=Numbered, covariant=True)
+ChangeT_contra = TypeVar("ChangeT_contra", contravariant=True)
+EventT_co = TypeVar("EventT_co", covariant=True)
+
+
+class Changing(Protocol[ChangeT_co]):
+    """What can be watched: it says what is different since a number, and when it moved."""
+
+    epoch: str
+    number: int
+    moved: asyncio.Event
+
+    def since(self, number: int) -> Sequence[ChangeT_co]: ...
+
+
+class View(Protocol[ChangeT_contra, EventT_co]):
+    """What one watcher may and wants to see, and in which words it is told."""
+
+    def concerns(self, difference: ChangeT_contra) -> bool: ...
+
+    def event(self, difference: ChangeT_contra, revision: str) -> EventT_co: ...
+
+    def bookmark(self, revision: str) -> EventT_co: ...
+
+    def dropped(self, revision: str, why: str) -> EventT_co: ...
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """Jobs, for one watcher."""
+
     wanted: Callable[[Record], bool]
     shown: Callable[[Record], bool]  # False: to this watcher it is gone
     answer: Callable[[Record], Job]
     remark: Callable[[], str | None]  # what a bookmark should say: that the truth is stale
 
-    async def events(self, number: int) -> AsyncIterator[WatchEvent]:
+    def concerns(self, difference: Difference) -> bool:
+        return self.wanted(difference.record)
+
+    def event(self, difference: Difference, revision: str) -> WatchEvent:
+        gone = difference.dropped or not self.shown(difference.record)
+        return WatchEvent(
+            type="gone" if gone else "job", revision=revision, job=self.answer(difference.record)
+        )
+
+    def bookmark(self, revision: str) -> WatchEvent:
+        return WatchEvent(type="bookmark", revision=revision, message=self.remark())
+
+    def dropped(self, revision: str, why: str) -> WatchEvent:
+        return WatchEvent(type="error", revision=revision, message=why)
+
+
+@dataclass(frozen=True, slots=True)
+class Watcher(Generic[ChangeT, EventT]):
+    """One who watches."""
+
+    source: Changing[ChangeT]
+    view: View[ChangeT, EventT]
+    clock: Clock
+    settings: JobsSettings
+
+    async def events(self, number: int) -> AsyncGenerator[EventT, None]:
         """All that changed since `number`, then all that changes, with a bookmark every ten seconds."""
         bookmark_at = self.clock.monotonic() + self.settings.bookmark_every_s
         while True:
-            moved = self.table.moved
+            moved = self.source.moved
             try:
-                differences = self.table.since(number)
+                differences = self.source.since(number)
             except Gone as gone:
-                yield self._dropped(number, gone.detail)
+                yield self.view.dropped(self._revision(number), gone.detail)
                 return
-            reached = self.table.number
-            for difference in filter(self._concerns, differences):
+            reached = self.source.number
+            for difference in filter(self.view.concerns, differences):
                 given = self.clock.monotonic()
-                yield self._event(difference)
+                revision = self._revision(difference.revision)
+                yield self.view.event(difference, revision)
                 if self.clock.monotonic() - given > self.settings.slow_watcher_s:
-                    yield self._dropped(
-                        difference.revision, "Too slow: a single line took a minute to be read."
-                    )
+                    yield self.view.dropped(revision, "Too slow: a single line took a minute to be read.")
                     return
             number = reached
             if bookmark_at <= self.clock.monotonic():
                 bookmark_at = self.clock.monotonic() + self.settings.bookmark_every_s
-                yield WatchEvent(type="bookmark", revision=self._revision(number), message=self.remark())
-            elif self.table.number == number:
+                yield self.view.bookmark(self._revision(number))
+            elif self.source.number == number:
                 await self._moved(moved, bookmark_at)
 
     async def _moved(self, moved: asyncio.Event, until: float) -> None:
@@ -64,18 +122,5 @@ class Watcher:
         finally:
             waiting.cancel()
 
-    def _concerns(self, difference: Difference) -> bool:
-        return self.wanted(difference.record)
-
-    def _event(self, difference: Difference) -> WatchEvent:
-        gone = difference.dropped or not self.shown(difference.record)
-        job = self.answer(difference.record)
-        return WatchEvent(
-            type="gone" if gone else "job", revision=self._revision(difference.revision), job=job
-        )
-
-    def _dropped(self, number: int, why: str) -> WatchEvent:
-        return WatchEvent(type="error", revision=self._revision(max(number, 0)), message=why)
-
     def _revision(self, number: int) -> str:
-        return f"{self.table.epoch}.{number}"
+        return f"{self.source.epoch}.{max(number, 0)}"

@@ -39,6 +39,7 @@ def shown_state(node: NodeRow) -> str:
 
 def _describe(facts: PartitionFacts, nodes: Sequence[NodeRow]) -> Partition:
     usable = [node for node in nodes if node.usable]
+    largest = _largest(nodes) if nodes else None
     free = [
         node for node in usable if node.base == "idle" and node.states <= {"idle", "cloud", "powered_down"}
     ]
@@ -48,13 +49,14 @@ def _describe(facts: PartitionFacts, nodes: Sequence[NodeRow]) -> Partition:
         state=facts.state,
         total=_sum(nodes, len(nodes)),
         free=_sum(usable, len(free), free=True),
-        largest_node=max((_sum([node], 1) for node in nodes), key=_size, default=None),
+        largest_node=largest,
         limits=PartitionLimits(
             max_time_s=facts.max_time_s,
             default_time_s=facts.default_time_s,
             max_nodes=facts.max_nodes,
             max_cpus_per_node=facts.max_cpus_per_node,
             max_mem_mb_per_node=facts.max_mem_mb_per_node,
+            max_gpus_per_node=largest.gpus if largest else None,
         ),
         features=sorted({feature for node in nodes for feature in node.features}),
         node_states=count_states(nodes),
@@ -77,8 +79,17 @@ def _sum(nodes: Sequence[NodeRow], count: int, *, free: bool = False) -> Amounts
     )
 
 
-def _size(amounts: Amounts) -> tuple[int, int, int]:
-    return (amounts.cpus, amounts.mem_mb, amounts.gpus)
+def _largest(nodes: Sequence[NodeRow]) -> Amounts:
+    """Thing by thing: the node with the most CPUs need not be the one with the GPUs."""
+    each = [_sum([node], 1) for node in nodes]
+    names = sorted({name for amounts in each for name in amounts.gres})
+    return Amounts(
+        nodes=1,
+        cpus=max(amounts.cpus for amounts in each),
+        mem_mb=max(amounts.mem_mb for amounts in each),
+        gpus=max(amounts.gpus for amounts in each),
+        gres={name: max(amounts.gres.get(name, 0) for amounts in each) for name in names},
+    )
 
 
 def _reason(nodes: Sequence[NodeRow]) -> str | None:

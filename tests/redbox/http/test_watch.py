@@ -10,15 +10,19 @@ from typing import Any
 
 import httpx
 
+from redbox_api.models import Amounts, Partition
 from tests.redbox.http.stand import SCRIPT, Stand, eventually, standing
 from tests.redbox.http.test_job_routes import problem
 
 Event = dict[str, Any]
+NOTHING = Amounts(nodes=0, cpus=0, mem_mb=0)
 
 
 @asynccontextmanager
-async def watching(http: httpx.AsyncClient, **query: str) -> AsyncIterator[AsyncIterator[Event]]:
-    async with http.stream("GET", "/v1/jobs", params={"watch": "true", **query}) as answer:
+async def watching(
+    http: httpx.AsyncClient, path: str = "/v1/jobs", **query: str
+) -> AsyncIterator[AsyncIterator[Event]]:
+    async with http.stream("GET", path, params={"watch": "true", **query}) as answer:
         assert answer.status_code == 200
         assert answer.headers["content-type"] == "application/x-ndjson"
         yield (json.loads(line) async for line in answer.aiter_lines())
@@ -88,6 +92,24 @@ async def test_an_operator_watches_all_with_their_owners(stand: Stand) -> None:
         await stand.submitted("k1")
         owner = (await first(events))["job"]["owner"]
     assert owner == {"cluster": "local", "namespace": "users", "account": "alice"}
+
+
+async def test_a_reader_watches_partitions_and_resumes(stand: Stand) -> None:
+    debug = Partition(name="debug", state="UP", total=NOTHING, free=NOTHING)
+    stand.slurm.partitions_now = [debug]
+    async with stand.by_token("reader") as reader:
+        async with watching(reader, "/v1/partitions") as events:
+            event = await first(events, "partition")
+            assert event["partition"]["name"] == "debug"
+        async with watching(reader, "/v1/partitions", since=event["revision"]) as events:
+            assert (await anext(events))["type"] == "bookmark"
+
+
+async def test_a_revision_of_partitions_that_means_nothing_is_gone(alice: httpx.AsyncClient) -> None:
+    for since in ("0123456789ab.1", "nonsense", "x" * 64):
+        answer = await alice.get("/v1/partitions", params={"watch": "true", "since": since})
+        assert answer.status_code == 410
+        assert "list the partitions" in problem(answer)["detail"]
 
 
 class SilentReader:

@@ -125,6 +125,7 @@ class SimulatedSlurm:
     accounting_down: bool = False
     hidden_uids: frozenset[int] = frozenset()
     poll_hangs: bool = False
+    partitions_now: list[Partition] = field(default_factory=list)
     manners: deque[Manner] = field(default_factory=deque)
     jobs: dict[str, Observation] = field(default_factory=dict)  # what the controller knows
     rows: list[tuple[float, Observation]] = field(default_factory=list)  # accounting: when written, what
@@ -332,7 +333,7 @@ class SimulatedSlurm:
 
     async def partitions(self) -> tuple[Partition, ...]:
         self._reachable()
-        return ()
+        return tuple(self.partitions_now)
 
     async def associations(self, _user: UnixUser) -> Mapping[str, tuple[str, ...]]:
         return {"physics": ("normal",)}

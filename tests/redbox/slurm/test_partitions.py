@@ -103,6 +103,21 @@ def test_gpus_are_counted_with_their_types_and_what_is_taken_is_not_free() -> No
     assert partition.largest_node.gpus == 4
 
 
+def test_what_a_node_has_at_most_is_said_thing_by_thing() -> None:
+    nodes = [
+        node("n1", CPUsState="0/64/0/64", Memory="1000"),
+        node("n2", CPUsState="0/4/0/4", Memory="9000", Gres="gpu:a100:4,gpu:tesla:1"),
+        node("n3", StateComplete="down+not_responding", Gres="gpu:a100:8", Memory="10"),
+    ]
+    partition = describe([facts("p")], nodes)[0]
+    largest = partition.largest_node
+    assert largest is not None
+    assert (largest.nodes, largest.cpus, largest.mem_mb, largest.gpus) == (1, 64, 9000, 8)
+    assert largest.gres == {"gpu:a100": 8, "gpu:tesla": 1}
+    assert partition.limits.max_gpus_per_node == 8
+    assert describe([facts("empty")], [])[0].limits.max_gpus_per_node is None
+
+
 @pytest.mark.parametrize(
     ("state", "shown"),
     [

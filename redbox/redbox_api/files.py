@@ -1,0 +1,26 @@
+"""The contract's part on files in jobs' working directories."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from redbox_api.models import Answer
+
+
+class FileEntry(Answer):
+    """A file in a job's working directory."""
+
+    path: str
+    size: int
+    mode: int
+    modified_at: datetime
+    kind: Literal["file", "directory", "symlink", "other"]
+    target: str | None = None
+
+
+class FileList(Answer):
+    """What a glob found."""
+
+    items: list[FileEntry]
+    truncated: bool = False
