@@ -54,8 +54,8 @@ def limit_key(limit: Limit, partition: str, cluster: str) -> str:
 
 
 def virtual_node(partition: str, cluster: str) -> str:
-    """The name of the virtual node of a partition."""
-    return f"{dns_label(cluster)}-{dns_label(partition)}"
+    """The name of the virtual node of a partition; the dot keeps (`a-b`, `c`) and (`a`, `b-c`) apart."""
+    return f"{dns_label(cluster)}.{dns_label(partition)}"
 
 
 def fit_terms(needs: dict[Limit, int], partition: str, cluster: str) -> list[dict[str, Any]]:

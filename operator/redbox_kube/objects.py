@@ -7,18 +7,22 @@ what is built and compared here is JSON.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
+import aiohttp
+import aiohttp
 from kubernetes.aio import client, config
 
 from redbox_kube.names import API_VERSION
 
 Object = dict[str, Any]
 DEADLINE_S = 30.0
+WATCH_S = 300
+WATCH_SILENT_S = 100.0  # bookmarks come every minute: a longer silence is a broken line
 PAGE = 500
 PLURALS = {
     "SlurmJob": "slurmjobs",
@@ -27,12 +31,21 @@ PLURALS = {
     "Pod": "pods",
     "ConfigMap": "configmaps",
     "Event": "events",
+    "Lease": "leases",
 }
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 
 
-class ApiRefused(Exception):
+class ApiError(Exception):
+    """Base of what can go wrong between the controllers and the API server."""
+
+
+class ApiUnreachable(ApiError):
+    """No answer, or half of one: nobody knows what the API server did."""
+
+
+class ApiRefused(ApiError):
     """The API server answered, and said no: `status` and its own words."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -48,6 +61,10 @@ class Where:
     name: str = ""
     namespace: str = ""
     api_version: str = "v1"
+
+    def all(self) -> Where:
+        """Every object of the kind, where this one is."""
+        return replace(self, name="")
 
     def path(self) -> str:
         """As in a URL."""
@@ -96,6 +113,26 @@ class Objects:
                 return None
             raise
 
+    async def replace(self, where: Where, body: Object) -> Object | None:
+        """Put the whole object in place of the version that it came from; None where that is not the newest."""
+        try:
+            return await self._ask("PUT", where.path(), body=body)
+        except ApiRefused as refusal:
+            if refusal.status == HTTPStatus.CONFLICT:
+                return None
+            raise
+
+    async def delete(self, where: Where, *, uid: str, grace_s: int | None = None) -> None:
+        """Delete exactly this object; one that is gone, or is another by now, is left as it is."""
+        options: Object = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
+        if grace_s is not None:
+            options["gracePeriodSeconds"] = grace_s
+        try:
+            await self._ask("DELETE", where.path(), body=options)
+        except ApiRefused as refusal:
+            if refusal.status not in {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND}:
+                raise
+
     async def apply_status(self, where: Where, status: Object) -> Object:
         """Say what the status is, whole, as its one owner (server-side apply)."""
         body = {
@@ -127,6 +164,68 @@ class Objects:
         answer = await self._ask("POST", path, body={**kind, "spec": spec})
         return str(answer["status"]["token"])
 
+    async def apply(
+        self, where: Where, body: Object, *, field_manager: str = "", subresource: str = ""
+    ) -> Object:
+        """Say what this manager's fields are, all of them: those it no longer names are withdrawn."""
+        path = where.path() + (f"/{subresource}" if subresource else "")
+        query = {"fieldManager": field_manager or self._field_manager, "force": "true"}
+        named = {"apiVersion": where.api_version, "kind": where.kind, **body}
+        named["metadata"] = {"name": where.name, **body.get("metadata", {})}
+        return await self._ask("PATCH", path, query=query, body=named, content_type=APPLY)
+
+    async def merge(self, where: Where, body: Object, *, subresource: str = "") -> Object | None:
+        """Change these fields, null removes one; None where the object is gone or not of that version."""
+        path = where.path() + (f"/{subresource}" if subresource else "")
+        query = {"fieldManager": self._field_manager}
+        try:
+            return await self._ask("PATCH", path, query=query, body=body, content_type=MERGE)
+        except ApiRefused as refusal:
+            if refusal.status in {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND}:
+                return None
+            raise
+
+    async def delete(self, where: Where, *, uid: str = "") -> None:
+        """Delete; with `uid`, only the one object that has it. Gone already is as good."""
+        body = {"preconditions": {"uid": uid}} if uid else {}
+        try:
+            await self._ask("DELETE", where.path(), body=body)
+        except ApiRefused as refusal:
+            if refusal.status not in {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND}:
+                raise
+
+    async def list_at(
+        self, where: Where, selection: Mapping[str, str] | None = None
+    ) -> tuple[list[Object], str]:
+        """Every object selected, and the resourceVersion from which a watch goes on."""
+        query: dict[str, str] = {"limit": str(PAGE), **(selection or {})}
+        items: list[Object] = []
+        while True:
+            page = await self._ask("GET", where.path(), query=query)
+            items += page["items"]
+            if not page["metadata"].get("continue"):
+                return items, str(page["metadata"]["resourceVersion"])
+            query["continue"] = page["metadata"]["continue"]
+
+    async def watch(
+        self, where: Where, since: str, selection: Mapping[str, str] | None = None
+    ) -> AsyncIterator[Object]:
+        """Events from a resourceVersion on, bookmarks among them; ends after some minutes."""
+        query = {
+            "watch": "true",
+            "resourceVersion": since,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(WATCH_S),
+            **(selection or {}),
+        }
+        patience = aiohttp.ClientTimeout(sock_connect=DEADLINE_S, sock_read=WATCH_SILENT_S)
+        answer = await self._send("GET", where.path(), query, deadline=patience)
+        async with answer.response:
+            if answer.status >= HTTPStatus.BAD_REQUEST:
+                raise ApiRefused(answer.status, _words(await answer.read()))  # type: ignore[no-untyped-call]
+            async for line in answer.response.content:
+                yield json.loads(line)
+
     async def list_all(self, where: Where) -> AsyncIterator[Object]:
         """Every object of a kind, page by page."""
         query: dict[str, str] = {"limit": str(PAGE)}
@@ -147,6 +246,22 @@ class Objects:
         body: Object | None = None,
         content_type: str = "application/json",
     ) -> Object:
+        answer = await self._send(method, path, query, body=body, content_type=content_type)
+        raw: bytes = await answer.read()  # type: ignore[no-untyped-call]
+        if answer.status >= HTTPStatus.BAD_REQUEST:
+            raise ApiRefused(answer.status, _words(raw))
+        return dict(json.loads(raw))
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        *,
+        body: Object | None = None,
+        content_type: str = "application/json",
+        deadline: float | aiohttp.ClientTimeout = DEADLINE_S,
+    ) -> client.rest.RESTResponse:
         headers = {"Accept": "application/json", "Content-Type": content_type}
         method, url, headers, sent, _ = await self._api.param_serialize(
             method,
@@ -156,11 +271,7 @@ class Objects:
             body=body,
             auth_settings=["BearerToken"],
         )
-        answer = await self._api.call_api(method, url, headers, sent, _request_timeout=DEADLINE_S)
-        raw: bytes = await answer.read()  # type: ignore[no-untyped-call]
-        if answer.status >= HTTPStatus.BAD_REQUEST:
-            raise ApiRefused(answer.status, _words(raw))
-        return dict(json.loads(raw))
+        return await self._api.call_api(method, url, headers, sent, _request_timeout=deadline)
 
 
 def _words(raw: bytes) -> str:

@@ -35,6 +35,10 @@ def test_partitions_that_would_be_written_alike_stay_apart() -> None:
     assert len({virtual_node(name, "hpc1") for name in ("GPU_big", "gpu_big", "gpu-big", "GPU-big")}) == 4
 
 
+def test_a_hyphen_does_not_make_two_clusters_nodes_one() -> None:
+    assert virtual_node("b-c", "a") != virtual_node("c", "a-b")
+
+
 @given(NAMES)
 def test_every_name_becomes_valid(name: str) -> None:
     assert DNS_LABEL.fullmatch(dns_label(name))
