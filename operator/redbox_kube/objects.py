@@ -14,7 +14,6 @@ from typing import Any
 from urllib.parse import quote
 
 import aiohttp
-import aiohttp
 from kubernetes.aio import client, config
 
 from redbox_kube.names import API_VERSION
@@ -35,6 +34,7 @@ PLURALS = {
 }
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
+NO_ANSWER = (aiohttp.ClientError, OSError, TimeoutError)
 
 
 class ApiError(Exception):
@@ -114,24 +114,13 @@ class Objects:
             raise
 
     async def replace(self, where: Where, body: Object) -> Object | None:
-        """Put the whole object in place of the version that it came from; None where that is not the newest."""
+        """Put the whole object in place of the version it came from; None where that is not the newest."""
         try:
             return await self._ask("PUT", where.path(), body=body)
         except ApiRefused as refusal:
             if refusal.status == HTTPStatus.CONFLICT:
                 return None
             raise
-
-    async def delete(self, where: Where, *, uid: str, grace_s: int | None = None) -> None:
-        """Delete exactly this object; one that is gone, or is another by now, is left as it is."""
-        options: Object = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
-        if grace_s is not None:
-            options["gracePeriodSeconds"] = grace_s
-        try:
-            await self._ask("DELETE", where.path(), body=options)
-        except ApiRefused as refusal:
-            if refusal.status not in {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND}:
-                raise
 
     async def apply_status(self, where: Where, status: Object) -> Object:
         """Say what the status is, whole, as its one owner (server-side apply)."""
@@ -185,9 +174,11 @@ class Objects:
                 return None
             raise
 
-    async def delete(self, where: Where, *, uid: str = "") -> None:
+    async def delete(self, where: Where, *, uid: str = "", grace_s: int | None = None) -> None:
         """Delete; with `uid`, only the one object that has it. Gone already is as good."""
-        body = {"preconditions": {"uid": uid}} if uid else {}
+        body: Object = {"preconditions": {"uid": uid}} if uid else {}
+        if grace_s is not None:
+            body["gracePeriodSeconds"] = grace_s
         try:
             await self._ask("DELETE", where.path(), body=body)
         except ApiRefused as refusal:
@@ -223,8 +214,11 @@ class Objects:
         async with answer.response:
             if answer.status >= HTTPStatus.BAD_REQUEST:
                 raise ApiRefused(answer.status, _words(await answer.read()))  # type: ignore[no-untyped-call]
-            async for line in answer.response.content:
-                yield json.loads(line)
+            try:
+                async for line in answer.response.content:
+                    yield json.loads(line)
+            except NO_ANSWER as error:
+                raise _unreachable(error) from error
 
     async def list_all(self, where: Where) -> AsyncIterator[Object]:
         """Every object of a kind, page by page."""
@@ -271,7 +265,14 @@ class Objects:
             body=body,
             auth_settings=["BearerToken"],
         )
-        return await self._api.call_api(method, url, headers, sent, _request_timeout=deadline)
+        try:
+            return await self._api.call_api(method, url, headers, sent, _request_timeout=deadline)
+        except NO_ANSWER as error:
+            raise _unreachable(error) from error
+
+
+def _unreachable(error: BaseException) -> ApiUnreachable:
+    return ApiUnreachable(f"the API server does not answer: {str(error) or type(error).__name__}")
 
 
 def _words(raw: bytes) -> str:
