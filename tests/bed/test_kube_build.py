@@ -1,10 +1,13 @@
 """Which Go builds the cluster's programs, and as what version."""
 
+from pathlib import Path
+
 import pytest
 
 from redbox_bed.errors import BedError
+from redbox_bed.golang import parse_go_version, required_version
 from redbox_bed.kube import may_raise_limits
-from redbox_bed.kube_build import MODULE, kubernetes_version, parse_go_version, version_flags
+from redbox_bed.kube_build import MODULE, version_flags
 
 
 @pytest.mark.parametrize(
@@ -21,14 +24,17 @@ def test_gos_version_is_read_from_its_own_words(text: str, version: tuple[int, i
 
 
 def test_the_programs_say_the_version_that_the_module_requires() -> None:
-    version = kubernetes_version((MODULE / "go.mod").read_text())
+    version = required_version(MODULE / "go.mod", "k8s.io/kubernetes")
     assert version.startswith("v1.34.")
     assert f"component-base/version.gitVersion={version}" in version_flags(version)
 
 
-def test_a_module_without_kubernetes_is_refused() -> None:
-    with pytest.raises(BedError, match="which version"):
-        kubernetes_version("module kube\n\nrequire k8s.io/kubectl v0.34.4\n")
+def test_a_module_without_what_is_asked_for_is_refused(tmp_path: Path) -> None:
+    modules = tmp_path / "go.mod"
+    modules.write_text("module kube\n\nrequire k8s.io/kubectl v0.34.4\n")
+    with pytest.raises(BedError, match="which version of k8s"):
+        required_version(modules, "k8s.io/kubernetes")
+    assert required_version(modules, "k8s.io/kubectl") == "v0.34.4"
 
 
 @pytest.mark.parametrize(("mask", "may"), [("000001fffeffffff", False), ("000001ffffffffff", True)])

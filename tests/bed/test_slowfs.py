@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from redbox_bed.kube_build import find_go
+from redbox_bed.golang import find_go
 from redbox_bed.places import CHECKOUT, Places
 from redbox_bed.progress import Progress
 

@@ -101,4 +101,4 @@ def _leave_access(bed: Bed, programs: Path, pki: Mapping[str, bytes]) -> None:
     port = next(forward.port for forward in bed.plan.forwards if forward.host == control_plane_name)
     bed.places.kubeconfig.touch(mode=0o600)
     bed.places.kubeconfig.write_text(kubeconfig(f"https://127.0.0.1:{port}", "admin", pki))
-    kube_existing.link_kubectl(bed.places, programs / "kubectl")
+    kube_existing.link_program(bed.places, programs / "kubectl")

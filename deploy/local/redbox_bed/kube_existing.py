@@ -27,19 +27,19 @@ def adopt(places: Places, progress: Progress) -> None:
     _ask(kubectl, "get", "--raw=/readyz", f"--request-timeout={_ANSWER_SECONDS // 2}s")
     places.kubeconfig.touch(mode=0o600)
     places.kubeconfig.write_text(_ask(kubectl, "config", "view", "--minify", "--raw", "--flatten"))
-    link_kubectl(places, kubectl)
+    link_program(places, kubectl)
     progress(
         f"using the existing cluster at {server}, of KUBECONFIG; no Kubernetes of the bed's own is started"
     )
 
 
-def link_kubectl(places: Places, kubectl: Path) -> None:
-    """A kubectl that fits the cluster, beside its kubeconfig."""
-    link = places.state / "bin" / "kubectl"
+def link_program(places: Places, program: Path) -> None:
+    """A kubectl, or helm, that fits the cluster, beside its kubeconfig."""
+    link = places.state / "bin" / program.name
     link.parent.mkdir(parents=True, exist_ok=True)
-    if not link.is_symlink() or link.readlink() != kubectl:
+    if not link.is_symlink() or link.readlink() != program:
         link.unlink(missing_ok=True)
-        link.symlink_to(kubectl)
+        link.symlink_to(program)
 
 
 def _ask(kubectl: Path, *arguments: str) -> str:

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 
-from redbox_bed import forward, kube, kube_build, roots, slow_home
+from redbox_bed import forward, helm, kube, kube_build, roots, slow_home
 from redbox_bed.bed import Bed, saved_options
 from redbox_bed.cgroups import Cgroups
 from redbox_bed.errors import NotPossibleError
@@ -75,9 +75,15 @@ def _missing_builds(bed: Bed, progress: Progress) -> Iterator[Callable[[], objec
         if not roots.is_built(bed.places, name):
             yield partial(_build_root, bed.places, name, progress)
     if bed.plan.options.kube is Source.OWN:
-        yield partial(kube_build.ensure_programs, bed.places, progress)
+        yield partial(_build_kube_and_helm, bed.places, progress)
     if bed.plan.options.slow_home:
         yield partial(slow_home.ensure_program, bed.places, progress)
+
+
+def _build_kube_and_helm(places: Places, progress: Progress) -> None:
+    """One after the other: what both need is compiled once."""
+    kube_build.ensure_programs(places, progress)
+    helm.ensure_helm(places, progress)
 
 
 def _build_root(places: Places, name: str, progress: Progress) -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 from redbox_bed.bed import Bed
 from redbox_bed.build_cache import contents_of, ensure_built, key_of
 from redbox_bed.errors import BedError
+from redbox_bed.golang import find_go, go_version_text
 from redbox_bed.host import BACKING, CACHE, Daemon, Host
-from redbox_bed.kube_build import find_go, go_version_text
 from redbox_bed.parts import PartStatus
 from redbox_bed.places import PACKAGE, Places
 from redbox_bed.progress import Progress
