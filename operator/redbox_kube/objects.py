@@ -10,7 +10,7 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import aiohttp
@@ -25,12 +25,15 @@ WATCH_SILENT_S = 100.0  # bookmarks come every minute: a longer silence is a bro
 PAGE = 500
 PLURALS = {
     "SlurmJob": "slurmjobs",
+    "WlmJob": "wlmjobs",
     "SlurmCluster": "slurmclusters",
     "Node": "nodes",
     "Pod": "pods",
     "ConfigMap": "configmaps",
     "Event": "events",
     "Lease": "leases",
+    "SubjectAccessReview": "subjectaccessreviews",
+    "CertificateSigningRequest": "certificatesigningrequests",
 }
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
@@ -73,6 +76,13 @@ class Where:
         return f"{group}{inside}/{PLURALS[self.kind]}" + (f"/{quote(self.name)}" if self.name else "")
 
 
+class PodRef(NamedTuple):
+    """Which pod of that name is meant."""
+
+    name: str
+    uid: str
+
+
 def slurm_job(namespace: str, name: str) -> Where:
     """Where a SlurmJob is."""
     return Where("SlurmJob", name, namespace, API_VERSION)
@@ -89,7 +99,18 @@ class Objects:
     async def connect(cls, field_manager: str) -> Objects:
         """Use the pod's service account, or the kubeconfig outside of a cluster."""
         await config.load_config()  # type: ignore[no-untyped-call]
-        return cls(client.ApiClient(), field_manager)
+        settings = client.Configuration.get_default_copy()
+        settings.connection_pool_maxsize = (
+            0  # no limit: a watch holds a connection, each virtual node has one
+        )
+        return cls(client.ApiClient(settings), field_manager)
+
+    def impersonating(self, user: str, group: str) -> Objects:
+        """The same API server, asked as somebody else; to be closed apart."""
+        api = client.ApiClient(self._api.configuration)
+        api.set_default_header("Impersonate-User", user)
+        api.set_default_header("Impersonate-Group", group)
+        return Objects(api, self._field_manager)
 
     async def close(self) -> None:
         """Close its connections."""
@@ -145,10 +166,14 @@ class Objects:
                 return None
             raise
 
-    async def token_for(self, namespace: str, account: str, audience: str, *, seconds: int) -> str:
-        """A token of a service account for one audience (TokenRequest)."""
+    async def token_for(
+        self, namespace: str, account: str, audience: str, *, seconds: int, pod: PodRef | None = None
+    ) -> str:
+        """A token of a service account for one audience (TokenRequest); bound to a pod it dies with it."""
         path = f"/api/v1/namespaces/{quote(namespace)}/serviceaccounts/{quote(account)}/token"
-        spec = {"audiences": [audience], "expirationSeconds": seconds}
+        spec: Object = {"audiences": [audience], "expirationSeconds": seconds}
+        if pod:
+            spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid}
         kind = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}
         answer = await self._ask("POST", path, body={**kind, "spec": spec})
         return str(answer["status"]["token"])
@@ -185,17 +210,16 @@ class Objects:
             if refusal.status not in {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND}:
                 raise
 
-    async def list_at(
+    async def pages(
         self, where: Where, selection: Mapping[str, str] | None = None
-    ) -> tuple[list[Object], str]:
-        """Every object selected, and the resourceVersion from which a watch goes on."""
+    ) -> AsyncIterator[tuple[list[Object], str]]:
+        """Every object selected, page by page, each with the resourceVersion that a watch may begin at."""
         query: dict[str, str] = {"limit": str(PAGE), **(selection or {})}
-        items: list[Object] = []
         while True:
             page = await self._ask("GET", where.path(), query=query)
-            items += page["items"]
+            yield page["items"], str(page["metadata"]["resourceVersion"])
             if not page["metadata"].get("continue"):
-                return items, str(page["metadata"]["resourceVersion"])
+                return
             query["continue"] = page["metadata"]["continue"]
 
     async def watch(
@@ -221,15 +245,10 @@ class Objects:
                 raise _unreachable(error) from error
 
     async def list_all(self, where: Where) -> AsyncIterator[Object]:
-        """Every object of a kind, page by page."""
-        query: dict[str, str] = {"limit": str(PAGE)}
-        while True:
-            page = await self._ask("GET", where.path(), query=query)
-            for item in page["items"]:
+        """Every object of a kind."""
+        async for page, _ in self.pages(where):
+            for item in page:
                 yield item
-            if not page["metadata"].get("continue"):
-                return
-            query["continue"] = page["metadata"]["continue"]
 
     async def _ask(
         self,
