@@ -100,16 +100,14 @@ class Objects:
         """Use the pod's service account, or the kubeconfig outside of a cluster."""
         await config.load_config()  # type: ignore[no-untyped-call]
         settings = client.Configuration.get_default_copy()
-        settings.connection_pool_maxsize = (
-            0  # no limit: a watch holds a connection, each virtual node has one
-        )
+        settings.connection_pool_maxsize = 0  # none: each virtual node has a watch, which holds a connection
         return cls(client.ApiClient(settings), field_manager)
 
     def impersonating(self, user: str, group: str) -> Objects:
         """The same API server, asked as somebody else; to be closed apart."""
         api = client.ApiClient(self._api.configuration)
-        api.set_default_header("Impersonate-User", user)
-        api.set_default_header("Impersonate-Group", group)
+        api.set_default_header("Impersonate-User", user)  # type: ignore[no-untyped-call]
+        api.set_default_header("Impersonate-Group", group)  # type: ignore[no-untyped-call]
         return Objects(api, self._field_manager)
 
     async def close(self) -> None:
