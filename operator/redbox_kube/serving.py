@@ -20,9 +20,14 @@ def _well() -> str | None:
 
 @asynccontextmanager
 async def serving(
-    port: int, registry: CollectorRegistry, *, unready: Trouble, unhealthy: Trouble = _well
+    port: int,
+    registry: CollectorRegistry,
+    *,
+    unready: Trouble,
+    unhealthy: Trouble = _well,
+    address: str | None = None,
 ) -> AsyncIterator[int]:
-    """Answer for as long as this lasts; the port that was bound is given (0 binds any)."""
+    """Answer for as long as this lasts, at every address unless one is given; the bound port is told."""
 
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(
@@ -36,7 +41,7 @@ async def serving(
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
-        await web.TCPSite(runner, None, port).start()
+        await web.TCPSite(runner, address, port).start()
         yield int(runner.addresses[0][1])
     finally:
         await runner.cleanup()

@@ -11,7 +11,9 @@ from redbox_kube.serving import serving
 async def test_trouble_is_told_in_its_words_and_by_the_status() -> None:
     trouble: list[str] = ["the first look at all objects is not over"]
     async with (
-        serving(0, CollectorRegistry(), unready=lambda: trouble[0] if trouble else None) as port,
+        serving(
+            0, CollectorRegistry(), unready=lambda: trouble[0] if trouble else None, address="127.0.0.1"
+        ) as port,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
     ):
         assert (await client.get("/healthz")).status_code == 200
@@ -25,7 +27,7 @@ async def test_metrics_are_served_in_prometheus_words() -> None:
     registry = CollectorRegistry()
     Counter("patches", "Patches.", registry=registry).inc(3)
     async with (
-        serving(0, registry, unready=lambda: None) as port,
+        serving(0, registry, unready=lambda: None, address="127.0.0.1") as port,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
     ):
         answer = await client.get("/metrics")
