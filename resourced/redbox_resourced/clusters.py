@@ -1,0 +1,123 @@
+"""The SlurmClusters that there are, and what the red-box of each says of its partitions.
+
+Each has a task of its own, so that one that hangs holds up no other. Nothing is decided here: who publishes
+partitions looks at `followed` whenever `changed` is called, and who serves a virtual node asks `of_node`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import structlog
+from pydantic import ValidationError
+
+from redbox_api.client import RedboxClient
+from redbox_api.models import Partition
+from redbox_kube.mirror import Mirror, Place
+from redbox_kube.names import API_VERSION
+from redbox_kube.node_labels import dns_label, virtual_node
+from redbox_kube.objects import Objects, Where
+from redbox_kube.own_token import Account, OwnToken
+from redbox_kube.slurm_cluster import SlurmCluster
+from redbox_resourced.following import Followed
+
+log = structlog.get_logger(__name__)
+
+
+class ServedNode(NamedTuple):
+    """Whose virtual node it is; `partition` is None where red-box has not named it yet, or no more does."""
+
+    cluster: SlurmCluster
+    partition: Partition | None
+    client: RedboxClient
+
+
+@dataclass
+class Clusters:
+    """Follows every SlurmCluster; `run` it in a TaskGroup."""
+
+    objects: Objects
+    account: Account
+    changed: Callable[[], None]
+    unusable: dict[str, str] = field(default_factory=dict)
+    """Those that are written in a way that nobody can follow, and why."""
+    settled: bool = False
+    """Whether all SlurmClusters are known: before that, nobody can say which is gone."""
+    _running: dict[str, tuple[Followed, asyncio.Task[None]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        where = Where("SlurmCluster", api_version=API_VERSION)
+        self._mirror = Mirror(self.objects, where, told=self._told)
+        self._moved: set[str] = set()
+        self._wake = asyncio.Event()
+
+    @property
+    def followed(self) -> Mapping[str, Followed]:
+        """By the SlurmCluster's name."""
+        return {name: followed for name, (followed, _) in self._running.items()}
+
+    def of_node(self, node_name: str) -> ServedNode | None:
+        """Whose virtual node has this name; None where no SlurmCluster is known that would have it."""
+        written = node_name.partition(".")[0]
+        for followed, _ in self._running.values():
+            if dns_label(followed.cluster.name) == written:
+                return ServedNode(followed.cluster, _partition_of(followed, node_name), followed.client)
+        return None
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._mirror.run())
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._moved:
+                    await self._settle(self._moved.pop(), group)
+                self.settled = True
+                self.changed()
+
+    def _told(self, places: set[Place]) -> None:
+        self._moved |= {name for _, name in places}
+        self._wake.set()
+
+    async def _settle(self, name: str, group: asyncio.TaskGroup) -> None:
+        """Have the SlurmCluster followed as it is now written, or no more."""
+        try:
+            cluster = self._read(name)
+            known, _ = self._running.get(name, (None, None))
+            if cluster and known and known.takes(cluster):
+                return
+            await self._forget(name)
+            if cluster is not None:
+                followed = Followed(cluster, self._client(cluster), self.changed)
+                self._running[name] = (followed, group.create_task(followed.run()))
+        except (ValidationError, ssl.SSLError, UnicodeDecodeError) as error:
+            await self._forget(name)
+            self.unusable[name] = f"SlurmCluster {name} cannot be used: {error}"
+            log.warning("unusable", cluster=name, error=str(error))
+
+    async def _forget(self, name: str) -> None:
+        self.unusable.pop(name, None)
+        if name in self._running:
+            _, task = self._running.pop(name)
+            task.cancel()
+            await asyncio.wait({task})
+
+    def _read(self, name: str) -> SlurmCluster | None:
+        raw = self._mirror.items.get(("", name))
+        return None if raw is None else SlurmCluster.model_validate(raw)
+
+    def _client(self, cluster: SlurmCluster) -> RedboxClient:
+        spec = cluster.spec
+        token = OwnToken(self.objects, self.account, spec.audience)
+        return RedboxClient(spec.endpoint, token=token, ca_bundle=spec.ca_bundle.decode())
+
+
+def _partition_of(followed: Followed, node_name: str) -> Partition | None:
+    cluster = followed.cluster.name
+    named = (one for one in followed.partitions.values() if virtual_node(one.name, cluster) == node_name)
+    return next(named, None)
