@@ -11,6 +11,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
+from typing import Any
 
 import structlog
 
@@ -21,9 +22,11 @@ FIRST_DELAY_S = 1.0
 LONGEST_DELAY_S = 30.0
 Place = tuple[str, str]
 """Namespace and name."""
+Kept = Any
+"""What is kept of an object, as the one who asks for it wants it."""
 
 
-def whole(seen: Object) -> Object | None:
+def whole(seen: Object) -> Kept | None:
     """Keep all of it."""
     return seen
 
@@ -37,10 +40,10 @@ class Mirror:
         where: Where,
         *,
         selection: Mapping[str, str] | None = None,
-        reduced: Callable[[Object], Object | None] = whole,
+        reduced: Callable[[Object], Kept | None] = whole,
         told: Callable[[set[Place]], None],
     ) -> None:
-        self.items: dict[Place, Object] = {}
+        self.items: dict[Place, Kept] = {}
         self.listed = asyncio.Event()
         self._objects = objects
         self._where = where
@@ -65,7 +68,7 @@ class Mirror:
                 self._delay = min(LONGEST_DELAY_S, self._delay * 2)
 
     async def _list(self) -> None:
-        found: dict[Place, Object] = {}
+        found: dict[Place, Kept] = {}
         version = ""
         async for page, version in self._objects.pages(self._where, self._selection):  # noqa: B007
             found |= self._kept(page)
@@ -93,7 +96,7 @@ class Mirror:
         if kept is not None or known is not None:
             self._told({place})
 
-    def _kept(self, page: Iterable[Object]) -> dict[Place, Object]:
+    def _kept(self, page: Iterable[Object]) -> dict[Place, Kept]:
         reduced = ((_place(one), self._reduced(one)) for one in page)
         return {place: kept for place, kept in reduced if kept is not None}
 

@@ -7,6 +7,7 @@ reason for a request decides that (PUT and DELETE are safe to send again).
 
 from __future__ import annotations
 
+import copy
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -122,6 +123,12 @@ class RedboxClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._http.aclose()
+
+    def speaking_for(self, token: TokenSource) -> Self:
+        """The same red-box over the same connections, as another caller: it lives as long as this one."""
+        other = copy.copy(self)
+        other._token = token  # noqa: SLF001 (one of ours)
+        return other
 
     # -- jobs
 
