@@ -16,7 +16,7 @@ from redbox.jobs.looks import Look, Sighting
 from redbox.jobs.phases import phase_of
 from redbox.jobs.records import Record, Stage, lineage
 from redbox.workload import Act, ActOutcome, Handle, Observation
-from redbox_api.models import Phase
+from redbox_api.models import FINAL_PHASES, Phase
 
 LONGEST_PAUSE_S = 300.0
 
@@ -45,8 +45,8 @@ class Acts:
             if record is None:
                 continue
             self.cancel_if_due(record)
-            for job in () if record.unproven else sighting.duplicates:  # `doubts` decides which of two stays
-                if job.live and job.job_id != record.job_id and phase_of(job.state) is Phase.PENDING:
+            for job in sighting.duplicates:
+                if job.job_id != record.job_id and is_to_be_cancelled(record, job):
                     self._cancel_duplicate(record, job)
 
     def cancel_if_due(self, record: Record) -> None:
@@ -85,6 +85,17 @@ class Acts:
             [record for record in [self._ledger.table.get(key)] if record is not None],
             lambda record: warned(record, warning),
         )
+
+
+def is_to_be_cancelled(record: Record, duplicate: Observation) -> bool:
+    """Whether another job with this record's mark is: while it waits, and whatever it does once deleted."""
+    phase = phase_of(duplicate.state)
+    if not duplicate.live or phase is None or phase in FINAL_PHASES:
+        return False
+    if record.cancel_requested:
+        return True
+    undecided = record.unproven and not record.final  # `doubts` decides which of two stays
+    return phase is Phase.PENDING and not undecided
 
 
 def warned(record: Record, warning: str) -> Record:

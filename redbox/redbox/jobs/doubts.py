@@ -8,46 +8,27 @@ the only one. Where a job could have come and gone unseen, the answer is Lost an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TypeVar
 
 from redbox.domain import JobKey
 from redbox.jobs.acts import Acts, line_of
 from redbox.jobs.context import Context
 from redbox.jobs.ledger import Change
-from redbox.jobs.looks import Look, Sighting, bound, order_of_birth
+from redbox.jobs.looks import Look, Sighting, bound
 from redbox.jobs.phases import lost, never_submitted, observed
 from redbox.jobs.records import Record, Seen, Stage
+from redbox.jobs.rivals import Standing, judge, standing, with_mark
 from redbox.jobs.settings import JobsSettings
-from redbox.workload import Act, History, Observation
+from redbox.workload import Act, Handle, History, Observation
 from redbox_api.models import Phase
 
-T = TypeVar("T")
 SINCE_SLACK = timedelta(hours=1)
 UNSEEN = (
     "Lost: red-box was away while it was being submitted, and this cluster keeps no accounting that "
     "could tell whether it ran. It is not submitted again."
 )
-CLOCKS_DIFFER = timedelta(minutes=5)  # munge refuses to work beyond that
-
-
-def same_mark(record: Record, jobs: Iterable[Observation], *, but: str | None = None) -> Observation | None:
-    """The earliest job with the record's mark and uid, other than this id.
-
-    Jobs from well before the record are rows that Slurm leaves of refused submits: an earlier PUT of this
-    key.
-    """
-    ours = [
-        job
-        for job in jobs
-        if job.mark == record.mark
-        and job.uid == record.user.uid
-        and job.job_id != but
-        and (job.submitted_at is None or job.submitted_at >= record.created_at - CLOCKS_DIFFER)
-    ]
-    return min(ours, key=order_of_birth, default=None)
 
 
 def settled(
@@ -56,7 +37,7 @@ def settled(
     """An intent that no complete look has shown since `first_look`, with what history says of it. Pure."""
     if record.stage is not Stage.INTENT:
         return record
-    row = same_mark(record, history.jobs)
+    row = next(iter(with_mark(record, history.jobs)), None)
     if row is not None:
         return observed(bound(record, row.job_id, now), row, now, final_after_s=settings.final_after_s)
     if history.available and not history.complete:
@@ -118,7 +99,7 @@ class Doubts:
                 work = self._settle(record, look.begun_at)
                 self._chores.start(("settle", key), work, of=record.user.uid)
         elif record.unproven and record.stage is Stage.BOUND and _began_after(look, record):
-            work = self._prove(record, sighting.duplicates)
+            work = self._prove(record, sighting, look.begun_at)
             self._chores.start(("prove", key), work, of=record.user.uid)
 
     async def _settle(self, record: Record, looked_at: datetime) -> None:
@@ -136,33 +117,41 @@ class Doubts:
         )
         self._quiet_since.pop(record.key, None)
 
-    async def _prove(self, record: Record, shown: Sequence[Observation]) -> None:
-        """A held job: released if it is the only one with its mark, given up for the other one if not."""
+    async def _prove(self, record: Record, sighting: Sighting, looked_at: datetime) -> None:
+        """One of a submit and its retry: it is the job, and is released, or gives way to the other one."""
         history = await self._history(record)
         if history.available and not history.complete:
             return
-        other = same_mark(record, [*shown, *history.jobs], but=record.job_id)
-        if other is not None:
-            await self._give_way(record, other)
-            return
-        waits = record.phase in (Phase.SUBMITTING, Phase.PENDING)  # the one that arrived may run, unheld
+        verdict = judge(record, sighting.job, [*sighting.duplicates, *history.jobs], looked_at)
+        if verdict.winner is not None:
+            await self._give_way(record, verdict.winner)
+        elif not verdict.unclear and await self._is_alone(record, verdict.losers):
+            await self._change(record.key, lambda _, current: _proved(current, record))
+
+    async def _is_alone(self, record: Record, losers: Iterable[Observation]) -> bool:
+        """Have it alone, and then not held; False where Slurm does not do so now."""
+        for job in losers:
+            if not await self._ended(Handle(job.job_id, record.mark, job.name, record.user)):
+                return False
+        waits = record.phase in (Phase.SUBMITTING, Phase.PENDING)
         if waits and not record.hold and record.handle is not None and not record.cancel_requested:
-            outcome = await self._acts.act(record.handle, Act.RELEASE)
-            if not outcome.done:
-                return
-        await self._change(record.key, lambda _, current: _proved(current, record))
+            return (await self._acts.act(record.handle, Act.RELEASE)).done
+        return True
+
+    async def _ended(self, handle: Handle) -> bool:
+        outcome = await self._acts.act(handle, Act.CANCEL)
+        return outcome.done or outcome.gone
 
     async def _give_way(self, record: Record, other: Observation) -> None:
-        """The earlier submit had arrived after all: it is the job, and the held one is cancelled."""
-        if record.handle is not None:
-            outcome = await self._acts.act(record.handle, Act.CANCEL)
-            if not outcome.done and not outcome.gone:
-                return
+        """The other one is the job: this one is cancelled. One that is still held is to be proved in turn."""
+        if record.handle is not None and not await self._ended(record.handle):
+            return
+        held = standing(other) is Standing.HELD
 
         def adopt(now: datetime, current: Record) -> Record:
             if current.job_id != record.job_id:
                 return current
-            adopted = replace(bound(current, other.job_id, now), unproven=False, seen=Seen())
+            adopted = replace(bound(current, other.job_id, now), unproven=held, seen=Seen())
             return observed(adopted, other, now, final_after_s=self._settings.final_after_s)
 
         await self._change(record.key, adopt)

@@ -115,6 +115,7 @@ def tried_again(record: Record, order: Order, now: datetime) -> Record:
         record,
         stage=Stage.INTENT,
         doubt_since=now,
+        retried=True,
         body_digest=order.body_digest,
         job_name=job_name(order.request),
         working_directory=order.working_directory,

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from redbox.domain import JobKey, Owner, UnixUser
 from redbox.jobs.absences import Evidence, absent, row_of
-from redbox.jobs.doubts import same_mark
 from redbox.jobs.hostlists import expand
 from redbox.jobs.looks import Look, Sighting
 from redbox.jobs.phases import count_tasks, observed, phase_of
 from redbox.jobs.polling import is_absent
 from redbox.jobs.records import Record, Stage
+from redbox.jobs.rivals import with_mark
 from redbox.jobs.rows import from_text, to_text
 from redbox.jobs.settings import JobsSettings
 from redbox.workload import Observation, TaskObservation
@@ -254,5 +254,4 @@ def test_absence_counts_only_in_a_whole_look_that_began_after_the_job_was_bound(
 def test_rows_that_slurm_left_of_an_earlier_refused_submit_are_not_the_intents_job() -> None:
     old = seen("FAILED", live=False, submitted_at=NOW - timedelta(hours=1))
     new = seen("RUNNING", live=False, submitted_at=NOW)
-    assert same_mark(RECORD, [old]) is None
-    assert same_mark(RECORD, [old, new]) == new
+    assert with_mark(RECORD, [old, new]) == [new]
