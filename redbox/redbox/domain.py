@@ -6,6 +6,7 @@ what Slurm says of a job is in `workload`.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -72,6 +73,7 @@ class Caller:
     roles: frozenset[Role]
     user: UnixUser | None = None  # None for operators and readers
     limits: Limits = field(default_factory=Limits)
+    until: float = field(default=math.inf, compare=False)  # the proof counts up to this Unix time
 
     def may(self, role: Role) -> bool:
         """Whether the caller has this role."""

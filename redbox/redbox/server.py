@@ -25,6 +25,7 @@ from redbox.clock import SystemClock
 from redbox.config import Settings, rules_in_force
 from redbox.files.service import FilesOfJobs
 from redbox.http.app import build_app
+from redbox.http.renewals import Renewals
 from redbox.http.services import Services
 from redbox.http.stream_limits import StreamLimits
 from redbox.jobs.audit import Deed
@@ -119,6 +120,7 @@ async def running(settings: Settings, path: Path) -> AsyncIterator[Parts]:
         authenticator = await stack.enter_async_context(
             Authenticator.from_settings(settings.callers, rules_in_force(settings, path), SystemClock())
         )
+        renewals = await stack.enter_async_context(Renewals(authenticator, SystemClock()))
         streams = StreamLimits(settings.limits.streams_per_user, settings.limits.streams)
         metrics.watch(
             LiveState(jobs=jobs, stale_s=lambda: _age(jobs), agents=pool.state, streams=lambda: streams.open)
@@ -131,6 +133,7 @@ async def running(settings: Settings, path: Path) -> AsyncIterator[Parts]:
             metrics=metrics,
             readiness=Readiness(jobs),
             streams=streams,
+            renewals=renewals,
             body_limit=settings.limits.body_bytes,
         )
         yield Parts(build_app(services), authenticator, audit, jobs)

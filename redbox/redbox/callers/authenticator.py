@@ -10,8 +10,9 @@ and everybody else is nobody.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -120,8 +121,9 @@ class Authenticator:
         """Do the same for those who know headers and peer already."""
         token = bearer_token(headers)
         identity: Identity
+        until = math.inf
         if token is not None:
-            identity = await self._identity_of(token)
+            identity, until = await self._identity_of(token)
         elif peer is not None:
             identity = peer
         else:
@@ -130,7 +132,11 @@ class Authenticator:
         mapped = await self._accounts.decide(decide)
         if isinstance(mapped, Refusal):
             raise NotMapped(mapped.identity, mapped.reason)
-        return mapped
+        return replace(mapped, until=until)
+
+    def rules_in_force(self) -> object:
+        """Another object each time that rules were read: what was decided by the last one may be no more."""
+        return self._rules.rules
 
     def health(self) -> CallersHealth:
         return CallersHealth(tuple(cluster.keys.health() for cluster in self._clusters), self._rules.flaws)
@@ -139,14 +145,14 @@ class Authenticator:
         """For SIGHUP: read the rules again; False where the old ones stay in force."""
         return self._rules.reload()
 
-    async def _identity_of(self, token: str) -> Identity:
+    async def _identity_of(self, token: str) -> tuple[Identity, float]:
         if token.startswith(PREFIX):
-            return self._tokens.holder(token)
+            return self._tokens.holder(token), math.inf  # how long is the file's to say, and it may change
         proved = await self._verifier.verify(token)
         reviewer = self._reviewers.get(proved.account.cluster)
         if reviewer is not None:
             await reviewer.confirm(token, proved.account)
-        return proved.account
+        return proved.account, proved.until
 
     async def _watch_rules(self) -> None:
         while True:

@@ -31,10 +31,10 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class ProvedAccount:
-    """A service account, and until when its token proves it."""
+    """A service account, and the Unix time up to which its token is taken for a proof of it."""
 
     account: ServiceAccount
-    expires_at: float
+    until: float
 
 
 def read_claims(payload: bytes) -> dict[str, Any]:
@@ -57,8 +57,8 @@ def judge_claims(claims: Mapping[str, Any], expected: Expectation, now: float) -
     """Return whose token this is, or raise why it does not count."""
     _judge_issuer(claims, expected)
     _judge_audience(claims, expected)
-    expires_at = _judge_times(claims, expected, now)
-    return ProvedAccount(_account(claims, expected.cluster), expires_at)
+    expires = _judge_times(claims, expected, now)
+    return ProvedAccount(_account(claims, expected.cluster), expires + expected.leeway_s)
 
 
 def _judge_issuer(claims: Mapping[str, Any], expected: Expectation) -> None:

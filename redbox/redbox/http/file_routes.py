@@ -44,7 +44,7 @@ async def archive(asked: AskedDep, services: ServicesDep, glob: Globs) -> Respon
     async with AsyncExitStack() as held:
         held.enter_context(services.streams.one_more(asked.caller))
         pieces = await begun(held, await services.files.archive(asked, glob))
-        return HeldStream(held.pop_all(), pieces, media_type=TAR)
+        return HeldStream(held.pop_all(), pieces, media_type=TAR, has_end=True)
     raise AssertionError
 
 
@@ -76,10 +76,12 @@ async def download(
                 headers={"Content-Range": f"bytes */{size}"},
             )
         pieces = await begun(held, pieces)
-        if range_ is None:
-            return HeldStream(held.pop_all(), pieces, media_type=OCTETS, headers=headers)
-        headers["Content-Range"] = f"bytes {start}-{last - 1}/{size}"
-        return HeldStream(held.pop_all(), pieces, media_type=OCTETS, headers=headers, status=206)
+        if range_ is not None:
+            headers["Content-Range"] = f"bytes {start}-{last - 1}/{size}"
+        status = HTTPStatus.OK if range_ is None else HTTPStatus.PARTIAL_CONTENT
+        return HeldStream(
+            held.pop_all(), pieces, media_type=OCTETS, headers=headers, status=status, has_end=True
+        )
     raise AssertionError
 
 

@@ -9,10 +9,11 @@ from typing import Annotated, Protocol
 
 from fastapi import Depends, Path
 from fastapi import Query as QueryParameter
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import Request
 
 from redbox.domain import Asked, Caller, Owner
 from redbox.http.problems import NotAccepted
+from redbox.http.renewals import Door, Renewals
 from redbox.http.requests_seen import RequestCounter
 from redbox.http.stream_limits import StreamLimits
 from redbox.jobs.service import Jobs
@@ -21,14 +22,6 @@ from redbox_api.files import FileList
 from redbox_api.models import KEY_PATTERN
 
 NO_CONTROL = r"^[^\x00-\x1f\x7f]*$"
-
-
-class Authenticator(Protocol):
-    """Proves who is at the other end."""
-
-    async def authenticate(self, connection: HTTPConnection) -> Caller:
-        """The caller; raises the errors of `callers`."""
-        ...
 
 
 class JobLogs(Protocol):
@@ -87,13 +80,14 @@ class Readiness(Protocol):
 class Services:
     """All that the routes use."""
 
-    authenticator: Authenticator
+    authenticator: Door
     jobs: Jobs
     logs: JobLogs
     files: JobFiles
     metrics: Exposition
     readiness: Readiness
     streams: StreamLimits
+    renewals: Renewals
     body_limit: int = 8 << 20
     stall_s: float = 60.0  # a watcher that takes nothing for so long is cut off
 

@@ -16,7 +16,7 @@ import structlog
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 log = structlog.get_logger(__name__)
 NDJSON = "application/x-ndjson"
@@ -49,7 +49,8 @@ class HeldStream(StreamingResponse):
     """A streamed answer that lets go of what it holds when it is over, however it ends.
 
     Its status is sent before its first piece, so what fails later can only break it off: the connection is
-    closed in the middle of the body, which no reader takes for its end.
+    closed in the middle of the body, which no reader takes for its end. So ends also one that `has_end`, when
+    its caller would not be let in any more (`renewals`); the others end cleanly then, which says: ask again.
     """
 
     def __init__(
@@ -61,27 +62,40 @@ class HeldStream(StreamingResponse):
         headers: dict[str, str] | None = None,
         status: int = 200,
         stall_s: float | None = None,
+        has_end: bool = False,
     ) -> None:
         super().__init__(pieces, status, headers, media_type)
         held.push_async_callback(_close, pieces)
         self._held = held
         self._stall_s = stall_s
+        self._has_end = has_end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._request = Request(scope)
         async with self._held:
             await super().__call__(scope, receive, send)
 
     async def stream_response(self, send: Send) -> None:
-        async def send_in_time(message: Message) -> None:
-            async with asyncio.timeout(self._stall_s):
-                await send(message)
-
         try:
-            await super().stream_response(send_in_time)
+            await send(
+                {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+            )
+            if await self._send_pieces(send) or not self._has_end:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
         except TimeoutError:
             log.warning("a reader was cut off", why=f"it took nothing for {self._stall_s} s")
         except Exception as error:  # noqa: BLE001 (whatever it is, there is no answer left to say it in)
             log.warning("an answer broke off", error=repr(error))
+
+    async def _send_pieces(self, send: Send) -> bool:
+        """Whether all were sent, as opposed to those until its caller would not be let in any more."""
+        state = self._request.state
+        renewals = self._request.app.state.services.renewals
+        async with renewals.lasting(self._request, state.caller, has_end=self._has_end) as ended:
+            async for piece in self.body_iterator:
+                async with asyncio.timeout(self._stall_s):
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+        return not ended()
 
 
 async def ndjson(events: AsyncIterator[BaseModel]) -> AsyncIterator[bytes]:

@@ -67,7 +67,7 @@ def test_good_claims_name_the_account_its_uid_and_its_pod() -> None:
     assert (account.cluster, account.namespace, account.name) == ("prod", "physics", "default")
     assert account.uid == "0b8f5a1e-1f3d-4f6a-9a53-1f7d0a4f5c11"
     assert (account.pod, account.pod_uid) == ("run-job", "77aa12")
-    assert proved.expires_at == NOW + 3600
+    assert proved.until == NOW + 3600 + EXPECTED.leeway_s
 
 
 def test_a_token_that_is_bound_to_no_pod_counts_too() -> None:

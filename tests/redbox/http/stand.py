@@ -35,6 +35,7 @@ from redbox.config import load_settings, rules_in_force
 from redbox.domain import UnixUser
 from redbox.files.service import FilesOfJobs
 from redbox.http.app import build_app
+from redbox.http.renewals import Renewals
 from redbox.http.services import Services
 from redbox.http.stream_limits import StreamLimits
 from redbox.jobs.journal import Journal
@@ -225,8 +226,14 @@ async def standing(
             )
         )
         ready = Ready()
+        renewals = await stack.enter_async_context(
+            Renewals(authenticator, SystemClock(), every_s=0.05, tick_s=0.02)
+        )
         services = replace(
-            _services(authenticator, jobs, pool, ready), stall_s=stall_s, body_limit=body_limit
+            _services(authenticator, jobs, pool, renewals),
+            readiness=ready,
+            stall_s=stall_s,
+            body_limit=body_limit,
         )
         authority = make_authority("tests", _now())
         ca = authority.certificate.decode()
@@ -283,7 +290,7 @@ async def _door(path: Path) -> AsyncIterator[Authenticator]:
         yield authenticator
 
 
-def _services(authenticator: Authenticator, jobs: Jobs, pool: AgentPool, ready: Ready) -> Services:
+def _services(authenticator: Authenticator, jobs: Jobs, pool: AgentPool, renewals: Renewals) -> Services:
     metrics, streams = Metrics(), StreamLimits(per_user=20, in_all=30)
     metrics.watch(LiveState(jobs=jobs, stale_s=lambda: 0.0, agents=pool.state, streams=lambda: streams.open))
     return Services(
@@ -292,8 +299,9 @@ def _services(authenticator: Authenticator, jobs: Jobs, pool: AgentPool, ready: 
         logs=JobLogReader(jobs, pool, Logs(LogSettings(settle_s=0.02), time.monotonic)),
         files=FilesOfJobs(jobs, pool),
         metrics=metrics,
-        readiness=ready,
+        readiness=Ready(),
         streams=streams,
+        renewals=renewals,
     )
 
 

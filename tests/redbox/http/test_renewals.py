@@ -1,0 +1,101 @@
+"""Streams end when the request that began them would not be let in any more."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+
+from redbox.callers.opaque_tokens import TokenStore
+from redbox.clock import SystemClock
+from tests.redbox.callers.issuing import claims, token
+from tests.redbox.http.stand import Stand, eventually
+
+ENDLESS = ["/v1/jobs/k1/logs/stdout?follow=true", "/v1/jobs?watch=true", "/v1/partitions?watch=true"]
+MORE_THAN_BUFFERS_HOLD = 64 << 20
+
+
+@asynccontextmanager
+async def streaming(http: httpx.AsyncClient, path: str) -> AsyncIterator[AsyncIterator[bytes]]:
+    async with asyncio.timeout(30), http.stream("GET", path) as answer:
+        assert answer.status_code == 200
+        yield answer.aiter_raw()
+
+
+async def rest(pieces: AsyncIterator[bytes]) -> int:
+    return sum([len(piece) async for piece in pieces])
+
+
+def revoke(stand: Stand, holder: str) -> None:
+    """As `redbox token revoke` does, in another process."""
+    identifier = stand.tokens[holder].split("_")[1]
+    TokenStore(stand.directory / "tokens.json", SystemClock()).revoke(identifier)
+
+
+def change_rules(stand: Stand, user: str) -> None:
+    settings = json.loads(stand.settings.read_text())
+    settings["mapping"]["rules"][-1]["user"] = user
+    stand.settings.write_text(json.dumps(settings))
+
+
+@pytest.mark.parametrize("path", ENDLESS)
+async def test_a_revoked_token_ends_its_streams_cleanly(stand: Stand, path: str) -> None:
+    await stand.writing("k1", b"a line\n")
+    async with stand.by_token("alice") as http:
+        async with streaming(http, path) as pieces:
+            assert await anext(pieces)
+            revoke(stand, "alice")
+            await rest(pieces)
+        assert (await http.get(path)).status_code == 401
+
+
+@pytest.mark.parametrize("path", ENDLESS[1:])
+async def test_a_stream_ends_cleanly_with_its_token(stand: Stand, path: str) -> None:
+    async with stand.by_token(token(said=claims(now=time.time() - 3600 - 25))) as http:
+        async with streaming(http, path) as pieces:
+            await rest(pieces)
+        assert (await http.get(path)).status_code == 401
+
+
+async def test_other_rules_end_the_streams_that_they_change_and_no_others(stand: Stand) -> None:
+    _, written = await stand.writing("k1", b"a line\n")
+    account = stand.by_token(token(said=claims(now=time.time())))
+    async with account, stand.at_socket() as alice, streaming(alice, ENDLESS[0]) as log:
+        assert await anext(log)
+        async with streaming(account, "/v1/jobs?watch=true") as changed:
+            assert await anext(changed)
+            change_rules(stand, "bob")
+            await rest(changed)
+        assert (await account.get("/v1/whoami")).json()["user"] == "bob"
+        with written.open("ab") as file:
+            file.write(b"another\n")
+        assert await anext(log) == b"another\n"
+
+
+async def test_a_download_is_let_come_to_its_end_though_its_token_expires(stand: Stand) -> None:
+    await stand.writing("k1")
+    (stand.home / "big").write_bytes(bytes(MORE_THAN_BUFFERS_HOLD))
+    expiring = token(said=claims(now=time.time() - 3600 - 25))
+    async with stand.by_token(expiring) as http:
+        await http.put("/v1/jobs/k2", json={"batch": "#!/bin/sh\n", "workingDirectory": str(stand.home)})
+        async with streaming(http, "/v1/jobs/k2/files/big") as pieces:
+            begun = len(await anext(pieces))
+            while (await http.get("/v1/whoami")).status_code != 401:
+                pass
+            assert begun + await rest(pieces) == MORE_THAN_BUFFERS_HOLD
+
+
+async def test_a_download_of_a_revoked_token_breaks_off(stand: Stand) -> None:
+    await stand.writing("k1")
+    (stand.home / "big").write_bytes(bytes(MORE_THAN_BUFFERS_HOLD))
+    async with stand.by_token("alice") as http, streaming(http, "/v1/jobs/k1/files/big") as pieces:
+        assert await anext(pieces)
+        revoke(stand, "alice")
+        await eventually(lambda: not stand.services.streams.open)
+        with pytest.raises(httpx.RemoteProtocolError):
+            await rest(pieces)
