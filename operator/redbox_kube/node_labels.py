@@ -38,9 +38,7 @@ def dns_label(name: str) -> str:
 
 def partition_label(partition: str) -> str:
     """The name as a label's value: as it is, where that is allowed."""
-    return (
-        partition if LABEL_VALUE.fullmatch(partition) else _digested(partition, partition, r"[^\w.-]+", "_")
-    )
+    return key_part(partition)
 
 
 def prefix(partition: str, cluster: str) -> str:
@@ -51,6 +49,17 @@ def prefix(partition: str, cluster: str) -> str:
 def limit_key(limit: Limit, partition: str, cluster: str) -> str:
     """The label of a limit."""
     return f"{prefix(partition, cluster)}/{limit.value}"
+
+
+def gateway_key(cluster: str) -> str:
+    """The label, `true`, by which an administrator makes a node a gateway of a cluster."""
+    return f"{GROUP}/gateway.{key_part(cluster, LONGEST_LABEL - len('gateway.'))}"
+
+
+def key_part(name: str, longest: int = LONGEST_LABEL) -> str:
+    """The name as (a part of) what stands after a key's slash."""
+    fits = len(name) <= longest and LABEL_VALUE.fullmatch(name)
+    return name if fits else _digested(name, name, r"[^\w.-]+", "_", longest)
 
 
 def virtual_node(partition: str, cluster: str) -> str:
@@ -72,8 +81,8 @@ def fit_terms(needs: dict[Limit, int], partition: str, cluster: str) -> list[dic
     return [{"matchExpressions": list(chosen)} for chosen in product(*choices)] if choices else []
 
 
-def _digested(written: str, name: str, invalid: str, filler: str) -> str:
+def _digested(written: str, name: str, invalid: str, filler: str, longest: int = LONGEST_LABEL) -> str:
     digest = hashlib.sha256(name.encode()).hexdigest()[:DIGEST_LENGTH]
-    room = LONGEST_LABEL - DIGEST_LENGTH - 1
+    room = longest - DIGEST_LENGTH - 1
     readable = re.sub(invalid, filler, written, flags=re.ASCII)[:room].strip("-_.")
     return f"{readable}-{digest}" if readable else f"x-{digest}"
