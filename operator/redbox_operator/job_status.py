@@ -40,6 +40,7 @@ class ConditionType(StrEnum):
 
     SUBMITTED = "Submitted"  # Slurm has the job
     RUNNING = "Running"
+    HELD = "Held"  # Slurm was asked to hold it
     SYNCED = "Synced"  # what is written here is what red-box says, and the log can be read
     FINISHED = "Finished"  # any end, after the last attempt
     COMPLETE = "Complete"  # success
@@ -72,9 +73,9 @@ class CompanionStatus(Kind):
         bool | None, Field(description="It has said its last word and will not be made again.")
     ] = None
     replaced: Annotated[
-        int | None, Field(description="How often it had to be made again since `replacedSince`.")
+        int | None, Field(description="How often it had to be made again lately, without saying a last word.")
     ] = None
-    replaced_since: datetime | None = None
+    replaced_at: datetime | None = None
 
 
 class ArrayStatus(Kind):
@@ -133,7 +134,9 @@ class SlurmJobStatus(Kind):
     attempts: Annotated[
         int | None, Field(description="How many jobs it has been in Slurm, this one too.")
     ] = None
-    failed_attempts: Annotated[int | None, Field(description="How many count against backoffLimit.")] = None
+    resumed: Annotated[
+        int | None, Field(description="How many of them followed on a suspension, not on a failure.")
+    ] = None
     array: ArrayStatus | None = None
     results: ResultsStatus | None = None
     working_directory: str | None = None

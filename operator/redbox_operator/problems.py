@@ -1,0 +1,14 @@
+"""Why a SlurmJob does not go on: one word for programs, and a sentence for a person that names the cure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """`final`: nothing but another SlurmJob helps; else it goes on by itself once the cure is done."""
+
+    reason: str
+    message: str
+    final: bool = False

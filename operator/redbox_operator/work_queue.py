@@ -1,0 +1,81 @@
+"""Work by key: one key is never worked on twice at once, and none waits for another's pause.
+
+A key that is added while it is worked on is worked on once more afterwards. Pauses cost no task each: there
+may be ten thousand of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar
+
+KeyT = TypeVar("KeyT", bound=Hashable)
+
+
+class WorkQueue(Generic[KeyT]):
+    """First come, first served, by as many workers as are run."""
+
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[KeyT] = asyncio.Queue()
+        self._queued: set[KeyT] = set()
+        self._working: set[KeyT] = set()
+        self._again: set[KeyT] = set()
+        self._alarms: dict[KeyT, asyncio.TimerHandle] = {}
+
+    def __len__(self) -> int:
+        return len(self._queued)
+
+    def add(self, key: KeyT) -> None:
+        """To be worked on as soon as may be."""
+        if key in self._working:
+            self._again.add(key)
+        elif key not in self._queued:
+            self._queued.add(key)
+            self._queue.put_nowait(key)
+
+    def add_later(self, key: KeyT, seconds: float) -> None:
+        """Not before so long; of several such times the earliest counts."""
+        loop = asyncio.get_running_loop()
+        due = loop.time() + max(0.0, seconds)
+        before = self._alarms.get(key)
+        if before is not None and not before.cancelled() and before.when() <= due:
+            return
+        self._forget_alarm(key)
+        self._alarms[key] = loop.call_at(due, self._ring, key)
+
+    def forget(self, key: KeyT) -> None:
+        """No alarm of this key rings any more."""
+        self._forget_alarm(key)
+
+    async def run(self, work: Callable[[KeyT], Awaitable[None]], *, workers: int) -> None:
+        """Work until cancelled. What `work` raises ends it all: it handles what it expects."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(workers):
+                    group.create_task(self._work(work))
+        finally:
+            for key in list(self._alarms):
+                self._forget_alarm(key)
+
+    async def _work(self, work: Callable[[KeyT], Awaitable[None]]) -> None:
+        while True:
+            key = await self._queue.get()
+            self._queued.discard(key)
+            self._working.add(key)
+            try:
+                await work(key)
+            finally:
+                self._working.discard(key)
+            if key in self._again:
+                self._again.discard(key)
+                self.add(key)
+
+    def _ring(self, key: KeyT) -> None:
+        self._alarms.pop(key, None)
+        self.add(key)
+
+    def _forget_alarm(self, key: KeyT) -> None:
+        alarm = self._alarms.pop(key, None)
+        if alarm is not None:
+            alarm.cancel()
