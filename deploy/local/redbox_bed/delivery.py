@@ -1,4 +1,4 @@
-"""Red Box in the bed: red-box on the login host, the operator in Kubernetes, a namespace for each user.
+"""Red Box in the bed: red-box on the login host, the chart in Kubernetes, a namespace for each user.
 
 What each side's administrator types is what is run here; `login_node` is the Slurm side of it.
 """
@@ -8,20 +8,30 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Sequence
+from typing import Any
+
+import yaml
 
 from redbox_bed import login_node
 from redbox_bed.bed import Bed
+from redbox_bed.build_cache import key_of
 from redbox_bed.errors import BedError
-from redbox_bed.images import REGISTRY
+from redbox_bed.helm import ensure_helm
+from redbox_bed.image_layers import project_images
+from redbox_bed.images import REGISTRY, import_missing
+from redbox_bed.kube_existing import link_program
 from redbox_bed.login_node import Rule
+from redbox_bed.oci import image_digest
 from redbox_bed.places import CHECKOUT
+from redbox_bed.plan import Role, Source
 from redbox_bed.progress import Progress
 
 OPERATOR = CHECKOUT / ".venv/bin/redbox-operator"
 KUBERNETES_NAME = "bed"
 NAMESPACE = "redbox-system"
 TENANTS = ("alice", "bob")
-KINDS = ("slurmclusters", "slurmjobs")
+RELEASE = "red-box"
+CHART = CHECKOUT / "deploy/chart"
 WITHIN_S = 120
 
 
@@ -40,19 +50,56 @@ def deliver(bed: Bed, progress: Progress) -> None:
             rules=[Rule(namespace=name, user=name) for name in TENANTS],
         )
         login_node.restart(login)
-    with progress.step("the operator in Kubernetes"):
-        kubernetes.apply(_operator_manifests())
-        kubernetes(
-            "wait", "--for=condition=Established", "crd/slurmclusters.redbox.dev", "crd/slurmjobs.redbox.dev"
-        )
-        kubernetes.apply(manifest)
+    with progress.step("the project's images"):
+        images = _current_images(bed, progress)
+    with progress.step("the chart in Kubernetes"):
+        kubernetes.apply(_run([str(OPERATOR), "crds"]))
         for name in TENANTS:
             kubernetes.apply(
                 json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
             )
-        kubernetes("rollout", "restart", f"--namespace={NAMESPACE}", "deployment/redbox-operator")
-        kubernetes(
-            "rollout", "status", f"--namespace={NAMESPACE}", "deployment/redbox-operator", "--timeout=90s"
+        link_program(bed.places, ensure_helm(bed.places, progress))
+        Helm(bed).install(chart_values(yaml.safe_load(manifest), images))
+
+
+def chart_values(slurm_cluster: dict[str, Any], images: str) -> dict[str, object]:
+    """What the cluster's administrator writes; a change of the images starts the controllers anew."""
+    annotations = {"redbox.dev/images": images}
+    return {
+        "images": {"registry": REGISTRY, "tag": "dev"},
+        "slurmClusters": {slurm_cluster["metadata"]["name"]: slurm_cluster["spec"]},
+        "operator": {"podAnnotations": annotations},
+        "resourced": {"podAnnotations": annotations},
+    }
+
+
+def _current_images(bed: Bed, progress: Progress) -> str:
+    """Put images of the code as it is now on the bed's nodes; what tells them from others."""
+    images = project_images(bed.places, progress)
+    if bed.plan.options.kube is Source.OWN:
+        for node in bed.plan.of_role(Role.NODE):
+            import_missing(bed.host(node.name), images)
+    return key_of(*map(image_digest, images))
+
+
+class Helm:
+    """helm as the cluster's administrator, on the one release of the bed."""
+
+    def __init__(self, bed: Bed) -> None:
+        self._command = (
+            *(str(bed.places.state / "bin/helm"), "--kubeconfig", str(bed.places.kubeconfig)),
+            *("--namespace", NAMESPACE),
+        )
+
+    def __call__(self, *arguments: str, stdin: str | None = None) -> str:
+        return _run([*self._command, *arguments], stdin)
+
+    def install(self, values: dict[str, object], *options: str) -> str:
+        """Install, or bring what is installed to these values."""
+        return self(
+            *("upgrade", RELEASE, str(CHART), "--install", "--create-namespace", "--take-ownership"),
+            *("--wait", f"--timeout={WITHIN_S}s", "--values=-", *options),
+            stdin=json.dumps(values),
         )
 
 
@@ -76,14 +123,6 @@ class Kubernetes:
     def keys(self) -> bytes:
         """Its public keys, for red-box."""
         return self("get", "--raw", "/openid/v1/jwks").encode()
-
-
-def _operator_manifests() -> str:
-    images = (
-        f"--image={REGISTRY}/redbox-operator:dev",
-        f"--companion-image={REGISTRY}/redbox-companion:dev",
-    )
-    return _run([str(OPERATOR), "manifests", *images, f"--namespace={NAMESPACE}"])
 
 
 def _run(command: Sequence[str], stdin: str | None = None) -> str:

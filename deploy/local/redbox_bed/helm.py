@@ -18,8 +18,10 @@ PACKAGE_OF_HELM = "helm.sh/helm/v3"
 def ensure_helm(places: Places, progress: Progress) -> Path:
     """The program."""
     go = find_go(places, progress)
-    version = required_version(MODULE / "go.mod", PACKAGE_OF_HELM)
-    linker_flags = f"-s -w -X {PACKAGE_OF_HELM}/internal/version.version={version}"
+    modules = MODULE / "go.mod"
+    linker_flags = version_flags(
+        required_version(modules, PACKAGE_OF_HELM), required_version(modules, "k8s.io/client-go")
+    )
     key = key_of(contents_of(MODULE, "go.mod", "go.sum"), go_version_text(go), linker_flags)
     build = Build("Helm", MODULE, places.cache / "helm" / f"{key}.log", "some 900", progress)
     folder = ensure_built(
@@ -29,3 +31,12 @@ def ensure_helm(places: Places, progress: Progress) -> Path:
         ),
     )
     return folder / "helm"
+
+
+def version_flags(helm: str, client: str) -> str:
+    """For the linker: what Helm says it is, and which Kubernetes it takes for granted without a cluster."""
+    minor = client.split(".")[1]
+    values = {"internal/version.version": helm}
+    for package in ("pkg/chartutil", "pkg/lint/rules"):
+        values |= {f"{package}.k8sVersionMajor": "1", f"{package}.k8sVersionMinor": minor}
+    return " ".join(["-s", "-w", *(f"-X {PACKAGE_OF_HELM}/{name}={value}" for name, value in values.items())])

@@ -1,0 +1,57 @@
+{{/* The operator's rights, all of them. */}}
+
+{{/* In the namespaces that it watches. It deletes pods by uid, its own companions alone; RBAC cannot say so. */}}
+{{- define "redbox.operator.namespaced" -}}
+- apiGroups: [redbox.dev, wlm.sylabs.io, slurm.sylabs.io]
+  resources: [slurmjobs, wlmjobs]
+  verbs: [get, list, watch, patch]
+- apiGroups: [redbox.dev, wlm.sylabs.io, slurm.sylabs.io]
+  resources: [slurmjobs/status, wlmjobs/status]
+  verbs: [patch]
+# Owner references that block the SlurmJob's deletion.
+- apiGroups: [redbox.dev, wlm.sylabs.io, slurm.sylabs.io]
+  resources: [slurmjobs/finalizers, wlmjobs/finalizers]
+  verbs: [update]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, create, delete]
+# `get`: scripts that a SlurmJob takes from a ConfigMap (batchFrom).
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [get, create]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [create, patch]
+{{- end }}
+
+{{/* Of kinds that no namespace holds. */}}
+{{- define "redbox.operator.clusterwide" -}}
+- apiGroups: [redbox.dev]
+  resources: [slurmclusters]
+  verbs: [get, list, watch, patch]
+- apiGroups: [redbox.dev]
+  resources: [slurmclusters/status]
+  verbs: [patch]
+# kopf asks whether kinds exist, and which namespaces there are; a namespace that is going gets no companion.
+- apiGroups: [apiextensions.k8s.io]
+  resources: [customresourcedefinitions]
+  verbs: [list, watch]
+- apiGroups: [""]
+  resources: [namespaces]
+  verbs: [get, list, watch]
+{{- end }}
+
+{{/* In its own namespace: its Lease, and tokens for itself. */}}
+{{- define "redbox.operator.own" -}}
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [create]
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  resourceNames: [redbox-operator]
+  verbs: [get, update, patch]
+- apiGroups: [""]
+  resources: [serviceaccounts/token]
+  resourceNames: [redbox-operator]
+  verbs: [create]
+{{- end }}
