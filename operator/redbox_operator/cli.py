@@ -9,7 +9,6 @@ import yaml
 
 from redbox_kube.own_token import Account
 from redbox_operator.crds import all_crds
-from redbox_operator.installation import manifests as installed
 from redbox_operator.watching import run_operator
 
 app = typer.Typer(
@@ -47,16 +46,6 @@ def run(
 ) -> None:
     """Run the operator until it is told to end."""
     asyncio.run(run_operator(Account(namespace, account), image))
-
-
-@app.command()
-def manifests(
-    image: Annotated[str, typer.Option(help="The operator's image.")],
-    companion_image: Annotated[str, typer.Option(help="The companion's image.")],
-    namespace: Annotated[str, typer.Option(help="Where it is to run.")] = "redbox-system",
-) -> None:
-    """Print all that the operator needs in a cluster, for kubectl apply -f -."""
-    typer.echo(yaml.safe_dump_all(installed(namespace, image, companion_image), sort_keys=False), nl=False)
 
 
 @app.command()

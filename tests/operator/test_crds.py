@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from redbox_operator.crds import all_crds
-from redbox_operator.installation import OWN_TOKEN, RIGHTS, manifests
 
 CRDS = {crd["spec"]["names"]["kind"]: crd for crd in all_crds()}
 
@@ -50,18 +49,3 @@ def test_short_names_and_columns() -> None:
         column["name"] for column in CRDS["SlurmJob"]["spec"]["versions"][0]["additionalPrinterColumns"]
     ]
     assert columns[:4] == ["Phase", "Job", "Cluster", "Partition"]
-
-
-def test_the_operator_has_no_right_on_secrets_and_none_to_delete() -> None:
-    for right in (*RIGHTS, *OWN_TOKEN):
-        assert "secrets" not in right["resources"]
-        assert not {"*", "delete", "impersonate", "escalate", "bind"} & {*right["verbs"], *right["resources"]}
-
-
-def test_the_operator_may_ask_for_tokens_of_its_own_account_only() -> None:
-    assert [right["resourceNames"] for right in OWN_TOKEN] == [["redbox-operator"]]
-
-
-def test_the_manifests_are_in_an_order_that_can_be_applied() -> None:
-    kinds = [made["kind"] for made in manifests("redbox-system", "operator:1", "companion:1")]
-    assert kinds.index("Namespace") < kinds.index("ServiceAccount") < kinds.index("Deployment")
