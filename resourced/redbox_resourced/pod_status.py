@@ -1,0 +1,217 @@
+"""What a pod on a virtual node says of itself, whole. Pure.
+
+Phase and exit code come from red-box alone. Each time is one that red-box, Slurm or the API server gave,
+never the clock's: so the same job makes the same status, and what has not changed is not written.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from redbox_api.models import FINAL_PHASES, Job, Phase
+from redbox_resourced.bound_pods import SUBMITTED, BoundPod, Container
+from redbox_resourced.endings import Refusal, exit_code_of, word_of
+
+Object = dict[str, Any]
+NOT_RUN = "NotRunOnVirtualNode"
+NOT_RUN_MESSAGE = (
+    "This node stands for a partition of Slurm and runs no containers: jobs come to it as SlurmJobs. "
+    "Keep other pods away by a nodeSelector, or by not tolerating redbox.dev/slurm."
+)
+LONGEST_MESSAGE = 1024
+
+
+def waiting(pod: BoundPod, host: str, *, reason: str, message: str) -> Object:
+    """Not at red-box yet, and why."""
+    return _status(
+        pod,
+        host,
+        phase="Pending",
+        state={"waiting": {"reason": reason, "message": message[:LONGEST_MESSAGE]}},
+        since=pod.created_at,
+        submitted=_condition(SUBMITTED, "False", pod.created_at, reason, message),
+    )
+
+
+def of_job(pod: BoundPod, host: str, job: Job) -> Object:
+    """What red-box says of the job."""
+    if job.phase in FINAL_PHASES:
+        return _ended(pod, host, job)
+    submitted = _submitted(pod, job)
+    if job.started_at is None:
+        queued = {"reason": _reason(job), "message": _why(job)}
+        phase = "Running" if pod.phase == "Running" else "Pending"  # a requeued one: phases never go back
+        state: Object = {"waiting": queued}
+        return _status(
+            pod, host, phase=phase, state=state, since=_since(pod, job), submitted=submitted, runs=job.run
+        )
+    started = _time(job.started_at)
+    return _status(
+        pod,
+        host,
+        phase="Running",
+        state={"running": {"startedAt": started}},
+        since=started,
+        submitted=submitted,
+        ready=True,
+        runs=job.run,
+    )
+
+
+def refused(pod: BoundPod, host: str, refusal: Refusal) -> Object:
+    """It never became a job."""
+    state = {"terminated": _terminated(refusal.exit_code, "Refused", refusal.word(), pod.created_at)}
+    status = _status(
+        pod,
+        host,
+        phase="Failed",
+        state=state,
+        since=pod.created_at,
+        submitted=_condition(SUBMITTED, "False", pod.created_at, "Refused", refusal.sentence),
+    )
+    return status | {"reason": "Refused", "message": refusal.sentence[:LONGEST_MESSAGE]}
+
+
+def stranger(pod: BoundPod, host: str) -> Object:
+    """A pod that nobody will run: it fails, once."""
+    state = {"terminated": _terminated(1, NOT_RUN, NOT_RUN_MESSAGE, pod.created_at)}
+    status = _status(pod, host, phase="Failed", state=state, since=pod.created_at)
+    return status | {"reason": NOT_RUN, "message": NOT_RUN_MESSAGE}
+
+
+def daemon(pod: BoundPod, host: str) -> Object:
+    """A DaemonSet's pod: failed it would be made again for ever, pending it would stall each rollout."""
+    status = _status(
+        pod,
+        host,
+        phase="Running",
+        state={"running": {"startedAt": pod.created_at}},
+        since=pod.created_at,
+        ready=True,
+    )
+    return status | {"reason": NOT_RUN, "message": NOT_RUN_MESSAGE}
+
+
+def _ended(pod: BoundPod, host: str, job: Job) -> Object:
+    code = exit_code_of(job)
+    end = job.ended_at or job.started_at or job.submitted_at
+    finished = _time(end) if end else pod.created_at
+    terminated = _terminated(code, _end_reason(job, code), word_of(job), finished)
+    if job.started_at:
+        terminated["startedAt"] = _time(job.started_at)
+    if job.signal:
+        terminated["signal"] = job.signal
+    status = _status(
+        pod,
+        host,
+        phase="Failed" if code else "Succeeded",
+        state={"terminated": terminated},
+        since=finished,
+        submitted=_submitted(pod, job),
+        runs=job.run,
+    )
+    return status | ({"reason": _end_reason(job, code), "message": _why(job)} if code else {})
+
+
+def _status(
+    pod: BoundPod,
+    host: str,
+    *,
+    phase: str,
+    state: Object,
+    since: str,
+    submitted: Object | None = None,
+    ready: bool = False,
+    runs: int = 1,
+) -> Object:
+    is_ready = "True" if ready else "False"
+    why = {} if ready else _not_ready(state)
+    conditions = [
+        {"type": "Initialized", "status": "True", "lastTransitionTime": pod.created_at},
+        {"type": "Ready", "status": is_ready, "lastTransitionTime": since, **why},
+        {"type": "ContainersReady", "status": is_ready, "lastTransitionTime": since, **why},
+    ]
+    return {
+        "phase": phase,
+        "hostIP": host,
+        "hostIPs": [{"ip": host}],
+        "startTime": pod.created_at,
+        "conditions": [*conditions, submitted] if submitted else conditions,
+        "containerStatuses": [_container(one, state, ready=ready, runs=runs) for one in pod.containers],
+    }
+
+
+def _container(container: Container, state: Object, *, ready: bool, runs: int) -> Object:
+    return {
+        "name": container.name,
+        "image": container.image,
+        "imageID": "",
+        "ready": ready,
+        "started": ready,
+        "restartCount": runs - 1,
+        "state": state,
+        "lastState": {},
+    }
+
+
+def _terminated(code: int, reason: str, message: str, finished: str) -> Object:
+    return {
+        "exitCode": code,
+        "reason": reason,
+        "message": message,
+        "startedAt": finished,
+        "finishedAt": finished,
+    }
+
+
+def _submitted(pod: BoundPod, job: Job) -> Object:
+    since = _since(pod, job)
+    if job.job_id is None:
+        return _condition(SUBMITTED, "True", since, "Accepted", "red-box has the job and gives it to Slurm")
+    return _condition(SUBMITTED, "True", since, "Submitted", f"Slurm job {job.job_id} of {job.user}")
+
+
+def _since(pod: BoundPod, job: Job) -> str:
+    return _time(job.submitted_at) if job.submitted_at else pod.created_at
+
+
+def _condition(kind: str, status: str, since: str, reason: str, message: str) -> Object:
+    return {
+        "type": kind,
+        "status": status,
+        "lastTransitionTime": since,
+        "reason": reason,
+        "message": message[:LONGEST_MESSAGE],
+    }
+
+
+def _not_ready(state: Object) -> Object:
+    return {"reason": "PodCompleted"} if "terminated" in state else {"reason": "ContainersNotReady"}
+
+
+def _reason(job: Job) -> str:
+    """One word: why it does not run."""
+    if job.phase is Phase.SUBMITTING:
+        return "Submitting"
+    if job.run > 1:
+        return "Requeued"
+    return "Suspended" if job.phase is Phase.SUSPENDED else "Queued"
+
+
+def _why(job: Job) -> str:
+    """In red-box's sentence, else in Slurm's words."""
+    words = job.message or " ".join(filter(None, (job.state, job.reason)))
+    return (words or job.phase.value)[:LONGEST_MESSAGE]
+
+
+def _end_reason(job: Job, code: int) -> str:
+    if job.state == "OUT_OF_MEMORY":
+        return "OOMKilled"
+    if job.phase in {Phase.CANCELLED, Phase.LOST}:
+        return job.phase.value
+    return "Error" if code else "Completed"
+
+
+def _time(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
