@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from redbox_api.client import RedboxClient
 from redbox_api.models import Partition
-from redbox_kube.mirror import Mirror, Place
+from redbox_kube.mirror import Mirror, Place, whole
 from redbox_kube.names import API_VERSION
 from redbox_kube.node_labels import dns_label, virtual_node
 from redbox_kube.objects import Objects, Where
@@ -51,7 +51,7 @@ class Clusters:
 
     def __post_init__(self) -> None:
         where = Where("SlurmCluster", api_version=API_VERSION)
-        self._mirror = Mirror(self.objects, where, told=self._told)
+        self._mirror = Mirror(self.objects, where, reduced=whole, told=self._told)
         self._moved: set[str] = set()
         self._wake = asyncio.Event()
 
