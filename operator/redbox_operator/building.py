@@ -1,144 +1,149 @@
-"""What the operator creates for a SlurmJob: pure functions from it and its SlurmCluster to objects."""
+"""What the operator creates for an attempt of a SlurmJob: its frozen request, and pods. Pure.
+
+With Container delivery the companion does everything. With Virtual delivery it is bound to a virtual node,
+where nothing of it runs; what needs a kubelet (values of Secrets, volumes) then has pods of its own.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from redbox_api.models import JobRequest
-from redbox_kube.names import API_VERSION, LABEL_ATTEMPT, LABEL_CLUSTER, LABEL_JOB_UID
-from redbox_kube.slurm_cluster import SlurmCluster
+from redbox_api.models import Dependency
+from redbox_kube.names import LABEL_ATTEMPT, LABEL_CLUSTER, LABEL_JOB_UID
+from redbox_kube.slurm_cluster import Delivery, SlurmCluster
 from redbox_operator.kinds import SlurmJob
 from redbox_operator.known_names import (
     CA_FILE,
     COMPANION_CONTAINER,
+    LABEL_ROLE,
     REQUEST_FILE,
-    REQUEST_FOLDER,
-    TOKEN_FILE,
-    TOKEN_FOLDER,
+    Mode,
+    Role,
     pod_name,
 )
+from redbox_operator.placement import held_back, partition_of, placed, placed_anywhere
+from redbox_operator.pod_parts import Parts, parts_of
+from redbox_operator.requests import digest, frozen, job_request
 
 Object = dict[str, Any]
-TOKEN_SECONDS = 3600
 FIRST_ATTEMPT = 1
+USER = 65532
+NOT_OURS = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true", "sidecar.istio.io/inject": "false"}
+MODES = {Role.JOB: Mode.WHOLE, Role.SUBMIT: Mode.SUBMIT_ONLY, Role.COLLECT: Mode.RESULTS_ONLY}
 
 
-def job_request(job: SlurmJob) -> JobRequest:
-    """What the companion asks of red-box."""
-    spec = job.spec
-    return JobRequest(
-        batch=spec.batch,
-        name=job.name,
-        partition=spec.partition,
-        account=spec.account,
-        qos=spec.qos,
-        resources=spec.resources,
-        env={variable.name: variable.value for variable in spec.env},
-        working_directory=spec.working_directory,
-        output=spec.output,
-        error=spec.error,
-        options=spec.options,
-    )
-
-
-def config_map(job: SlurmJob, cluster: SlurmCluster) -> Object:
+def config_map(
+    job: SlurmJob,
+    cluster: SlurmCluster,
+    attempt: int = FIRST_ATTEMPT,
+    dependencies: Sequence[Dependency] = (),
+) -> Object:
     """The attempt's request, frozen, and the CA of the red-box that it goes to."""
-    request = job_request(job).model_dump_json(by_alias=True, exclude_defaults=True)
+    request = frozen(job_request(job, partition_of(job), dependencies))
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": _metadata(job),
+        "metadata": _metadata(job, cluster, attempt, Role.JOB),
         "immutable": True,
         "data": {REQUEST_FILE: request, CA_FILE: cluster.spec.ca_bundle.decode()},
     }
 
 
-def companion_pod(job: SlurmJob, cluster: SlurmCluster, image: str) -> Object:
-    """The companion: non-root, read-only, without rights, and without a token for Kubernetes."""
-    metadata = _metadata(job)
-    metadata["annotations"] = {
-        "cluster-autoscaler.kubernetes.io/safe-to-evict": "true",
-        "sidecar.istio.io/inject": "false",
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": metadata,
-        "spec": {
-            "restartPolicy": "Never",
-            "serviceAccountName": job.spec.service_account_name,
-            "automountServiceAccountToken": False,
-            "enableServiceLinks": False,
-            "terminationGracePeriodSeconds": 5,
-            "securityContext": {
-                "runAsNonRoot": True,
-                "runAsUser": 65532,
-                "runAsGroup": 65532,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
-            "containers": [_container(job, cluster, image)],
-            "volumes": _volumes(job, cluster),
-        },
-    }
+def request_digest(made: Object) -> str:
+    """Of a ConfigMap's request: what `status.companion.request` says."""
+    return digest(made["data"][REQUEST_FILE])
 
 
-def _container(job: SlurmJob, cluster: SlurmCluster, image: str) -> Object:
-    environment = {
-        "REDBOX_ENDPOINT": cluster.spec.endpoint,
-        "REDBOX_KEY": job.uid,
-        "REDBOX_ATTEMPT": str(FIRST_ATTEMPT),
-        "REDBOX_CA_FILE": f"{REQUEST_FOLDER}/{CA_FILE}",
-        "REDBOX_REQUEST_FILE": f"{REQUEST_FOLDER}/{REQUEST_FILE}",
-        "REDBOX_TOKEN_FILE": f"{TOKEN_FOLDER}/{TOKEN_FILE}",
+def needs_submitter(job: SlurmJob, cluster: SlurmCluster) -> bool:
+    """Whether its request holds values that only a kubelet can read, and its companion has none."""
+    spec = job.spec
+    by_kubelet = spec.batch_from or (spec.container and spec.container.registry_secret)
+    return cluster.spec.delivery is Delivery.VIRTUAL and bool(
+        by_kubelet or any(variable.value_from for variable in spec.env)
+    )
+
+
+def needs_collector(job: SlurmJob, cluster: SlurmCluster) -> bool:
+    """Whether its results need a pod that can mount a volume."""
+    return cluster.spec.delivery is Delivery.VIRTUAL and job.spec.results is not None
+
+
+def companion_pod(
+    job: SlurmJob, cluster: SlurmCluster, attempt: int, image: str, role: Role = Role.JOB
+) -> Object:
+    """The companion, or with Virtual delivery a pod of another role: no rights, no token for Kubernetes."""
+    virtual = cluster.spec.delivery is Delivery.VIRTUAL and role is Role.JOB
+    mode = Mode.ATTACH_ONLY if virtual and needs_submitter(job, cluster) else MODES[role]
+    parts = parts_of(job, cluster, attempt, mode, virtual=virtual)
+    metadata = _metadata(job, cluster, attempt, role)
+    metadata["annotations"] = dict(NOT_OURS)
+    where = placed(job, cluster) if role is Role.JOB else placed_anywhere(job)
+    spec = {
+        "restartPolicy": "Never",
+        "serviceAccountName": job.spec.service_account_name,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 5,
+        "securityContext": _security(parts),
+        "containers": [_container(parts, image, held_back(job, cluster) if role is Role.JOB else {})],
+        **({"volumes": parts.volumes} if parts.volumes else {}),
+        **where,
     }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _container(parts: Parts, image: str, extended: dict[str, str]) -> Object:
     return {
         "name": COMPANION_CONTAINER,
         "image": image,
         "imagePullPolicy": "IfNotPresent",
-        "env": [{"name": name, "value": value} for name, value in environment.items()],
-        "resources": {"requests": {"cpu": "10m", "memory": "24Mi"}, "limits": {"memory": "64Mi"}},
+        "env": parts.env,
+        "resources": {
+            "requests": {**parts.requests, **extended},
+            "limits": {**parts.limits, **extended},
+        },
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         },
         "terminationMessagePolicy": "File",
-        "volumeMounts": [
-            {"name": "job", "mountPath": REQUEST_FOLDER, "readOnly": True},
-            {"name": "token", "mountPath": TOKEN_FOLDER, "readOnly": True},
-        ],
+        "volumeMounts": parts.mounts,
     }
 
 
-def _volumes(job: SlurmJob, cluster: SlurmCluster) -> list[Object]:
-    token = {
-        "audience": cluster.spec.audience,
-        "expirationSeconds": TOKEN_SECONDS,
-        "path": TOKEN_FILE,
+def _security(parts: Parts) -> Object:
+    """As the `restricted` Pod Security level has it; a volume of results becomes the companion's group's."""
+    context: Object = {
+        "runAsNonRoot": True,
+        "runAsUser": USER,
+        "runAsGroup": USER,
+        "seccompProfile": {"type": "RuntimeDefault"},
     }
-    return [
-        {"name": "job", "configMap": {"name": pod_name(job.name)}},
-        {"name": "token", "projected": {"sources": [{"serviceAccountToken": token}]}},
-    ]
+    if parts.has_results:
+        context |= {"fsGroup": USER, "fsGroupChangePolicy": "OnRootMismatch"}
+    return context
 
 
-def _metadata(job: SlurmJob) -> Object:
+def _metadata(job: SlurmJob, cluster: SlurmCluster, attempt: int, role: Role) -> Object:
+    owner = {
+        "apiVersion": job.resource.api_version,
+        "kind": job.resource.kind,
+        "name": job.name,
+        "uid": job.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    labels = {
+        LABEL_JOB_UID: job.uid,
+        LABEL_ATTEMPT: str(attempt),
+        LABEL_CLUSTER: cluster.name,
+        LABEL_ROLE: role.value,
+    }
     return {
-        "name": pod_name(job.name),
+        "name": pod_name(job.name, attempt, role),
         "namespace": job.namespace,
-        "labels": {
-            LABEL_JOB_UID: job.uid,
-            LABEL_ATTEMPT: str(FIRST_ATTEMPT),
-            LABEL_CLUSTER: job.spec.cluster,
-        },
-        "ownerReferences": [
-            {
-                "apiVersion": API_VERSION,
-                "kind": "SlurmJob",
-                "name": job.name,
-                "uid": job.uid,
-                "controller": True,
-                "blockOwnerDeletion": True,
-            }
-        ],
+        "labels": labels,
+        "ownerReferences": [owner],
     }

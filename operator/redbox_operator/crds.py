@@ -1,116 +1,131 @@
-"""CustomResourceDefinitions, made from the models in `kinds`: one place says what a field is and means.
+"""CustomResourceDefinitions, made from the models: one place says what a field is and means.
 
-The API server wants structural schemas: no references, no null as one of several types, no titles.
+What the API server checks beyond the shape of a field is said in its rules (CEL). An optional field is
+compared as `self.?field`, since a rule on the field itself would not see it come or go.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 from redbox_kube.names import GROUP, VERSION
 from redbox_kube.slurm_cluster import SlurmClusterSpec
-from redbox_operator.kinds import SlurmJobSpec
-
-Schema = dict[str, Any]
-DROPPED = frozenset({"title", "$defs", "additionalProperties", "default"})
-
-IMMUTABLE = {"rule": "self == oldSelf", "message": "spec is immutable: delete the SlurmJob, or make another"}
-
-STATUS_OF_JOB: Schema = {
-    "type": "object",
-    "properties": {
-        "phase": {"type": "string"},
-        "status": {"type": "string"},
-        "state": {"type": "string"},
-        "reason": {"type": "string"},
-        "message": {"type": "string"},
-        "jobID": {"type": "string"},
-        "cluster": {"type": "string"},
-        "partition": {"type": "string"},
-        "user": {"type": "string"},
-        "nodes": {"type": "array", "items": {"type": "string"}},
-        "exitCode": {"type": "integer"},
-        "signal": {"type": "integer"},
-        "companion": {"type": "object", "properties": {"uid": {"type": "string"}}},
-        "observedGeneration": {"type": "integer"},
-    },
-}
+from redbox_operator.job_status import SlurmJobStatus
+from redbox_operator.kinds import LONGEST_NAME, MUTABLE, SlurmJobSpec
+from redbox_operator.schemas import Schema, rule, structural
 
 COLUMNS_OF_JOB: list[Schema] = [
     {"name": "Phase", "type": "string", "jsonPath": ".status.phase"},
-    {"name": "Job", "type": "string", "jsonPath": ".status.jobID", "description": "Slurm's job id"},
-    {"name": "Cluster", "type": "string", "jsonPath": ".spec.cluster"},
+    {"name": "Job", "type": "string", "jsonPath": ".status.jobID", "description": "Slurm's job id."},
+    {"name": "Cluster", "type": "string", "jsonPath": ".status.cluster"},
     {"name": "Partition", "type": "string", "jsonPath": ".status.partition"},
     {"name": "Nodes", "type": "string", "jsonPath": ".status.nodes"},
-    {"name": "Exit", "type": "integer", "jsonPath": ".status.exitCode"},
+    {"name": "Exit", "type": "integer", "jsonPath": ".status.exitCode", "description": "Its exit code."},
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+    {"name": "User", "type": "string", "jsonPath": ".status.user", "priority": 1},
     {"name": "Reason", "type": "string", "jsonPath": ".status.reason", "priority": 1},
+    {"name": "Message", "type": "string", "jsonPath": ".status.message", "priority": 1},
+]
+COLUMNS_OF_CLUSTER: list[Schema] = [
+    {
+        "name": "Reachable",
+        "type": "string",
+        "jsonPath": ".status.conditions[?(@.type=='Reachable')].status",
+        "description": "Whether its red-box answers the operator.",
+    },
+    {"name": "Slurm", "type": "string", "jsonPath": ".status.version", "description": "Slurm's version."},
+    {"name": "Partitions", "type": "integer", "jsonPath": ".status.partitions"},
+    {"name": "Delivery", "type": "string", "jsonPath": ".spec.delivery"},
+    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+    {"name": "Endpoint", "type": "string", "jsonPath": ".spec.endpoint", "priority": 1},
+]
+NAME_OF_JOB = rule(
+    f"self.metadata.name.size() <= {LONGEST_NAME}",
+    f"a SlurmJob's name has at most {LONGEST_NAME} characters, since its pod is called <name>-job",
+)
+NAME_OF_CLUSTER = rule(
+    "self.metadata.name.matches('^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$')",
+    "a SlurmCluster's name is at most 63 of a-z, 0-9 and -, since nodes are labelled with it",
+)
+RULES_OF_CLUSTER = [
+    rule(
+        "self.audience == oldSelf.audience",
+        "audience is immutable, since tokens for one red-box must be of no use to another",
+    ),
+    rule(
+        "!self.holdBack || self.delivery == 'Virtual' || self.gateways",
+        "holdBack needs the partitions' resources on the nodes of companions: delivery Virtual, or gateways",
+    ),
 ]
 
 
 def all_crds() -> list[Schema]:
     """Every CRD of ours."""
-    job = structural(SlurmJobSpec.model_json_schema(by_alias=True))
-    job["x-kubernetes-validations"] = [IMMUTABLE]
-    cluster = structural(SlurmClusterSpec.model_json_schema(by_alias=True))
-    job_names, cluster_names = ("SlurmJob", "slurmjobs", "sj"), ("SlurmCluster", "slurmclusters", "slc")
-    return [
-        _crd(job_names, job, STATUS_OF_JOB, COLUMNS_OF_JOB, scope="Namespaced"),
-        _crd(cluster_names, cluster, {"type": "object"}, [], scope="Cluster"),
-    ]
+    return [_slurm_job(), _slurm_cluster()]
 
 
-def _crd(
-    names: tuple[str, str, str], spec: Schema, status: Schema, columns: list[Schema], *, scope: str
-) -> Schema:
-    kind, plural, short = names
-    properties = {"spec": spec, "status": status}
+def _slurm_job() -> Schema:
+    spec = structural(SlurmJobSpec.model_json_schema(by_alias=True))
+    fixed = [name for name in spec["properties"] if name not in MUTABLE]
+    spec["x-kubernetes-validations"] += [_immutable(name) for name in fixed]
+    status = structural(SlurmJobStatus.model_json_schema(by_alias=True), defaults=False)
+    names = _names("SlurmJob", "slurmjobs", "sj")
+    return _crd(names, "Namespaced", _schema(NAME_OF_JOB, spec, status, "A job of Slurm."), COLUMNS_OF_JOB)
+
+
+def _slurm_cluster() -> Schema:
+    spec = structural(SlurmClusterSpec.model_json_schema(by_alias=True))
+    spec["x-kubernetes-validations"] = RULES_OF_CLUSTER
+    status = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    names = _names("SlurmCluster", "slurmclusters", "slc")
+    schema = _schema(NAME_OF_CLUSTER, spec, status, "A Slurm cluster behind a red-box.")
+    return _crd(names, "Cluster", schema, COLUMNS_OF_CLUSTER)
+
+
+def _immutable(field: str) -> Schema:
+    return rule(
+        f"self.?{field} == oldSelf.?{field}",
+        f"{field} is immutable: make another SlurmJob, or delete this one first",
+    )
+
+
+def _schema(name_rule: Schema, spec: Schema, status: Schema, description: str) -> Schema:
+    return {
+        "type": "object",
+        "description": description,
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": spec,
+            "status": status,
+        },
+        "x-kubernetes-validations": [name_rule],
+    }
+
+
+def _names(kind: str, plural: str, short: str) -> Schema:
+    return {
+        "kind": kind,
+        "listKind": f"{kind}List",
+        "plural": plural,
+        "singular": kind.lower(),
+        "shortNames": [short],
+        "categories": ["redbox"],
+    }
+
+
+def _crd(names: Schema, scope: str, schema: Schema, columns: list[Schema]) -> Schema:
     version = {
         "name": VERSION,
         "served": True,
         "storage": True,
         "subresources": {"status": {}},
         "additionalPrinterColumns": columns,
-        "schema": {"openAPIV3Schema": {"type": "object", "required": ["spec"], "properties": properties}},
-    }
-    all_names = {
-        "kind": kind,
-        "plural": plural,
-        "singular": kind.lower(),
-        "shortNames": [short],
-        "categories": ["redbox"],
+        "schema": {"openAPIV3Schema": schema},
     }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{GROUP}"},
-        "spec": {"group": GROUP, "scope": scope, "names": all_names, "versions": [version]},
+        "metadata": {"name": f"{names['plural']}.{GROUP}"},
+        "spec": {"group": GROUP, "scope": scope, "names": names, "versions": [version]},
     }
-
-
-def structural(schema: Schema) -> Schema:
-    """The same schema as the API server takes it."""
-    return _resolved(schema, schema.get("$defs", {}))
-
-
-def _resolved(node: Schema, definitions: Schema) -> Schema:
-    if "$ref" in node:
-        target = definitions[node["$ref"].rpartition("/")[2]]
-        node = {**target, **{key: value for key, value in node.items() if key != "$ref"}}
-    if "anyOf" in node:
-        node = _without_null(node)
-    made = {key: value for key, value in node.items() if key not in DROPPED}
-    if made.get("format") == "binary":
-        made["format"] = "byte"  # Kubernetes' word for base64
-    if "properties" in made:
-        made["properties"] = {name: _resolved(one, definitions) for name, one in made["properties"].items()}
-    if "items" in made:
-        made["items"] = _resolved(made["items"], definitions)
-    return made
-
-
-def _without_null(node: Schema) -> Schema:
-    """Optional fields are left out in Kubernetes, not null."""
-    choices = [choice for choice in node["anyOf"] if choice.get("type") != "null"]
-    rest = {key: value for key, value in node.items() if key != "anyOf"}
-    return {**choices[0], **rest}

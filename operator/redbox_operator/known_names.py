@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from redbox_kube.names import GROUP
 
 FIELD_MANAGER = "redbox-operator"
 FINALIZER = f"{GROUP}/slurm-job"
+LABEL_ROLE = f"{GROUP}/role"
 
 COMPANION_CONTAINER = "companion"
 REQUEST_FOLDER = "/etc/redbox/job"
@@ -13,9 +16,29 @@ REQUEST_FILE = "request.json"
 CA_FILE = "ca.crt"
 TOKEN_FOLDER = "/var/run/secrets/redbox"  # noqa: S105 (a folder)
 TOKEN_FILE = "token"  # noqa: S105 (a file's name)
+BATCH_FOLDER = "/etc/redbox/batch"
+BATCH_FILE = "batch"
+RESULTS_FOLDER = "/results"
 ENV_PREFIX = "REDBOX_ENV_"
 
 
-def pod_name(slurmjob: str) -> str:
-    """What users read logs from: `kubectl logs NAME-job`."""
-    return f"{slurmjob}-job"
+class Role(StrEnum):
+    """What a pod of a job does; the suffix of its name, so that users find it."""
+
+    JOB = "job"  # all of it; with Virtual delivery what users see and read logs from
+    SUBMIT = "submit"  # submits what needs values that only a kubelet can read, for Virtual delivery
+    COLLECT = "collect"  # copies results into their volume, for Virtual delivery
+
+
+class Mode(StrEnum):
+    """What the companion in a pod is told to do."""
+
+    WHOLE = "whole"
+    SUBMIT_ONLY = "submit-only"
+    RESULTS_ONLY = "results-only"
+    ATTACH_ONLY = "attach-only"  # on a virtual node: another pod submits
+
+
+def pod_name(slurmjob: str, attempt: int = 1, role: Role = Role.JOB) -> str:
+    """What users read logs from: `kubectl logs NAME-job`; later attempts have their number behind."""
+    return f"{slurmjob}-{role.value}" + (f"-{attempt}" if attempt > 1 else "")

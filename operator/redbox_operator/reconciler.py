@@ -23,6 +23,7 @@ from redbox_operator.building import FIRST_ATTEMPT, Object, companion_pod, confi
 from redbox_operator.jobs_at_redbox import RedboxWatch
 from redbox_operator.kinds import SlurmJob
 from redbox_operator.known_names import FINALIZER, pod_name
+from redbox_operator.placement import cluster_of
 from redbox_operator.status import refusal_of, status_of
 
 log = structlog.get_logger(__name__)
@@ -69,7 +70,7 @@ class Reconciler:
     def wake_cluster(self, cluster: str) -> None:
         """A SlurmCluster came or changed: all its SlurmJobs may go on."""
         for place, job in self.known.jobs.items():
-            if job.spec.cluster == cluster:
+            if cluster_of(job, self._watches) == cluster:
                 self.wake(place)
 
     def job_seen(self, job: SlurmJob) -> None:
@@ -133,7 +134,7 @@ class Reconciler:
         job = self.known.jobs.get(place)
         if job is None:
             return
-        watch = self._watches.get(job.spec.cluster)
+        watch = self._watches.get(cluster_of(job, self._watches) or "")
         if job.being_deleted:
             await self._end(job, watch)
         elif FINALIZER not in job.finalizers:
@@ -154,7 +155,7 @@ class Reconciler:
 
     async def _make_companion(self, job: SlurmJob, cluster: SlurmCluster) -> Object | None:
         await self._objects.create(Where("ConfigMap", namespace=job.namespace), config_map(job, cluster))
-        pod = companion_pod(job, cluster, self._image)
+        pod = companion_pod(job, cluster, FIRST_ATTEMPT, self._image)
         made = await self._objects.create(Where("Pod", namespace=job.namespace), pod)
         if made is None:
             existing = await self._objects.get(Where("Pod", pod_name(job.name), job.namespace))

@@ -10,8 +10,9 @@ import pytest
 
 from redbox_api.models import JobRequest
 from redbox_kube.slurm_cluster import SlurmCluster
-from redbox_operator.building import companion_pod, config_map, job_request
+from redbox_operator.building import companion_pod, config_map
 from redbox_operator.kinds import SlurmJob
+from redbox_operator.requests import job_request
 
 IMAGE = "registry.example/redbox-companion:1"
 CLUSTER = SlurmCluster.model_validate(
@@ -35,7 +36,7 @@ def slurm_job(**spec: Any) -> SlurmJob:
 
 @pytest.fixture
 def pod() -> dict[str, Any]:
-    return companion_pod(slurm_job(serviceAccountName="farmer"), CLUSTER, IMAGE)
+    return companion_pod(slurm_job(serviceAccountName="farmer"), CLUSTER, 1, IMAGE)
 
 
 def test_every_field_of_the_spec_reaches_red_box() -> None:
@@ -52,6 +53,7 @@ def test_every_field_of_the_spec_reaches_red_box() -> None:
     )
     wire = json.loads(config_map(job, CLUSTER)["data"]["request.json"])
     assert wire == {
+        "specDigest": wire["specDigest"],
         "batch": "#!/bin/sh\necho moo\n",
         "name": "cow",
         "partition": "debug",
@@ -64,7 +66,9 @@ def test_every_field_of_the_spec_reaches_red_box() -> None:
         "error": "err-%j",
         "options": ["--exclusive"],
     }
-    assert JobRequest.model_validate(wire) == job_request(job)
+    assert JobRequest.model_validate(wire) == job_request(job, "debug").model_copy(
+        update={"spec_digest": wire["specDigest"]}
+    )
 
 
 def test_the_request_is_frozen() -> None:

@@ -18,7 +18,9 @@ def schema_of(kind: str) -> dict[str, Any]:
 
 def nodes(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield schema
-    for child in (*schema.get("properties", {}).values(), *([schema["items"]] if "items" in schema else [])):
+    children = [*schema.get("properties", {}).values()]
+    children += [schema[key] for key in ("items", "additionalProperties") if key in schema]
+    for child in children:
         yield from nodes(child)
 
 
@@ -26,15 +28,24 @@ def test_schemas_are_structural() -> None:
     for kind in CRDS:
         for node in nodes(schema_of(kind)):
             assert "type" in node
-            assert not {"$ref", "anyOf", "$defs", "title", "additionalProperties"} & node.keys()
+            assert not {"$ref", "anyOf", "$defs", "title", "propertyNames"} & node.keys()
 
 
-def test_every_string_and_list_of_a_slurmjob_is_bounded() -> None:
+def test_every_string_list_and_map_of_a_slurmjob_is_bounded() -> None:
     for node in nodes(schema_of("SlurmJob")):
         if node["type"] == "string":
-            assert "maxLength" in node or "pattern" in node
+            assert "maxLength" in node or "pattern" in node or "enum" in node
         if node["type"] == "array":
             assert "maxItems" in node
+        if "additionalProperties" in node:
+            assert "maxProperties" in node
+
+
+def test_only_what_may_change_is_without_a_rule_that_it_may_not() -> None:
+    schema = schema_of("SlurmJob")
+    rules = " ".join(one["rule"] for one in schema["x-kubernetes-validations"])
+    free = {field for field in schema["properties"] if f"self.?{field} == oldSelf.?{field}" not in rules}
+    assert free == {"suspend", "hold", "ttlSecondsAfterFinished"}
 
 
 def test_every_field_of_a_slurmjob_says_what_it_means() -> None:

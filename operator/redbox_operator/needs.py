@@ -1,0 +1,80 @@
+"""How much of a partition a job needs at the least, as far as its fields say. Pure.
+
+What the script's #SBATCH lines say stays Slurm's to read: a need that is not known here is no need.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from redbox_api.models import Resources
+from redbox_kube.node_labels import Limit
+
+MB_IN = {"K": 1 / 1024, "M": 1, "": 1, "G": 1024, "T": 1024 * 1024}
+DAYS_AND_CLOCK = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
+
+
+def needs_of(resources: Resources) -> dict[Limit, int]:
+    """What one job must be allowed to have; what is not said is left out."""
+    cpus = _cpus_per_node(resources)
+    known = {
+        Limit.NODES: resources.nodes,
+        Limit.CPUS_PER_NODE: cpus,
+        Limit.MEM_MB_PER_NODE: _mem_mb_per_node(resources, cpus),
+        Limit.GPUS_PER_NODE: _gpus(resources.gpus_per_node),
+        Limit.TIME_S: seconds_of(resources.time),
+    }
+    return {limit: need for limit, need in known.items() if need}
+
+
+def whole_needs_of(resources: Resources) -> dict[str, int]:
+    """What the job takes in all, by the names of the extended resources."""
+    needs, nodes = needs_of(resources), resources.nodes or 1
+    cpus = max(
+        nodes * needs.get(Limit.CPUS_PER_NODE, 1), (resources.tasks or 1) * (resources.cpus_per_task or 1)
+    )
+    whole = {
+        "nodes": nodes,
+        "cpus": cpus,
+        "mem": nodes * needs.get(Limit.MEM_MB_PER_NODE, 0),
+        "gpus": nodes * needs.get(Limit.GPUS_PER_NODE, 0),
+    }
+    return {name: amount for name, amount in whole.items() if amount}
+
+
+def seconds_of(time: str | None) -> int | None:
+    """A time limit as sbatch reads it: minutes, minutes:seconds, hours:.., days-hours:..; None: no limit."""
+    found = DAYS_AND_CLOCK.fullmatch(time or "")
+    if found is None:
+        return None
+    days, *clock = found.groups()
+    numbers = [int(part) for part in clock if part is not None]
+    if days is not None:
+        units: Iterable[int] = (3600, 60, 1)
+    else:
+        units = (3600, 60, 1) if len(numbers) == len(clock) else (60, 1)
+    return int(days or 0) * 86400 + sum(number * unit for number, unit in zip(numbers, units, strict=False))
+
+
+def _cpus_per_node(resources: Resources) -> int | None:
+    per_task = resources.cpus_per_task
+    on_a_node = resources.tasks_per_node
+    if on_a_node is None and resources.tasks and resources.nodes:
+        on_a_node = -(-resources.tasks // resources.nodes)
+    return (on_a_node or 1) * (per_task or 1) if on_a_node or per_task else None
+
+
+def _mem_mb_per_node(resources: Resources, cpus: int | None) -> int | None:
+    if resources.mem_per_node:
+        return _mb(resources.mem_per_node)
+    return _mb(resources.mem_per_cpu) * (cpus or 1) if resources.mem_per_cpu else None
+
+
+def _mb(amount: str) -> int:
+    number = amount.rstrip("KMGT")
+    return -int(-(int(number) * MB_IN[amount[len(number) :]]) // 1)
+
+
+def _gpus(gpus: str | None) -> int | None:
+    return int(gpus.rpartition(":")[2]) if gpus else None

@@ -1,0 +1,110 @@
+"""Environment, volumes and requests of a job's pod: what the kubelet reads for the companion. Pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from redbox_kube.slurm_cluster import SlurmCluster
+from redbox_operator.kinds import SlurmJob
+from redbox_operator.kinds_of_fields import Results, Volume
+from redbox_operator.known_names import (
+    BATCH_FILE,
+    BATCH_FOLDER,
+    CA_FILE,
+    ENV_PREFIX,
+    REQUEST_FILE,
+    REQUEST_FOLDER,
+    RESULTS_FOLDER,
+    TOKEN_FILE,
+    TOKEN_FOLDER,
+    Mode,
+    pod_name,
+)
+
+Object = dict[str, Any]
+TOKEN_SECONDS = 3600
+SUBMITTING = frozenset({Mode.WHOLE, Mode.SUBMIT_ONLY})
+COLLECTING = frozenset({Mode.WHOLE, Mode.RESULTS_ONLY})
+
+
+@dataclass
+class Parts:
+    """What comes together in a pod."""
+
+    env: list[Object] = field(default_factory=list)
+    volumes: list[Object] = field(default_factory=list)
+    mounts: list[Object] = field(default_factory=list)
+    requests: dict[str, str] = field(default_factory=lambda: {"cpu": "10m", "memory": "24Mi"})
+    limits: dict[str, str] = field(default_factory=lambda: {"memory": "64Mi"})
+    has_results: bool = False
+
+    def tell(self, **settings: str) -> None:
+        """Settings of the companion."""
+        self.env += [{"name": name, "value": value} for name, value in settings.items()]
+
+    def mount(self, name: str, folder: str, source: Object, *, read_only: bool = True) -> None:
+        """A volume at a folder."""
+        self.volumes.append({"name": name, **source})
+        self.mounts.append({"name": name, "mountPath": folder, **({"readOnly": True} if read_only else {})})
+
+
+def parts_of(job: SlurmJob, cluster: SlurmCluster, attempt: int, mode: Mode, *, virtual: bool) -> Parts:
+    """All of it. On a virtual node nothing is mounted and nothing runs, so nothing is asked for."""
+    parts = Parts()
+    parts.tell(
+        REDBOX_ENDPOINT=cluster.spec.endpoint,
+        REDBOX_KEY=job.uid,
+        REDBOX_ATTEMPT=str(attempt),
+        REDBOX_MODE=mode.value,
+    )
+    if virtual:
+        parts.requests, parts.limits = {"cpu": "0", "memory": "0"}, {}
+        return parts
+    _job_and_token(parts, job, cluster, attempt)
+    if mode in SUBMITTING:
+        _values_of_the_kubelet(parts, job)
+    if mode in COLLECTING and job.spec.results:
+        _results(parts, job.spec.results)
+    return parts
+
+
+def _job_and_token(parts: Parts, job: SlurmJob, cluster: SlurmCluster, attempt: int) -> None:
+    parts.tell(
+        REDBOX_CA_FILE=f"{REQUEST_FOLDER}/{CA_FILE}",
+        REDBOX_REQUEST_FILE=f"{REQUEST_FOLDER}/{REQUEST_FILE}",
+        REDBOX_TOKEN_FILE=f"{TOKEN_FOLDER}/{TOKEN_FILE}",
+    )
+    token = {"audience": cluster.spec.audience, "expirationSeconds": TOKEN_SECONDS, "path": TOKEN_FILE}
+    parts.mount("job", REQUEST_FOLDER, {"configMap": {"name": pod_name(job.name, attempt)}})
+    parts.mount("token", TOKEN_FOLDER, {"projected": {"sources": [{"serviceAccountToken": token}]}})
+
+
+def _values_of_the_kubelet(parts: Parts, job: SlurmJob) -> None:
+    spec = job.spec
+    for variable in spec.env:
+        if variable.value_from is not None:
+            source = variable.value_from.model_dump(by_alias=True, exclude_defaults=True)
+            parts.env.append({"name": f"{ENV_PREFIX}{variable.name}", "valueFrom": source})
+    if spec.container and spec.container.registry_secret:
+        for name, key in (("REDBOX_REGISTRY_USERNAME", "username"), ("REDBOX_REGISTRY_PASSWORD", "password")):
+            secret_key = {"name": spec.container.registry_secret, "key": key}
+            parts.env.append({"name": name, "valueFrom": {"secretKeyRef": secret_key}})
+    if spec.batch_from:
+        reference = spec.batch_from.config_map_key_ref
+        items = [{"key": reference.key, "path": BATCH_FILE}]
+        parts.tell(REDBOX_BATCH_FILE=f"{BATCH_FOLDER}/{BATCH_FILE}")
+        parts.mount("batch", BATCH_FOLDER, {"configMap": {"name": reference.name, "items": items}})
+
+
+def _results(parts: Parts, results: Results) -> None:
+    parts.has_results = True
+    folder = f"{RESULTS_FOLDER}/{results.folder}" if results.folder else RESULTS_FOLDER
+    told = {"from": results.sources, "when": results.when.value}
+    parts.tell(REDBOX_RESULTS=json.dumps(told), REDBOX_RESULTS_FOLDER=folder)
+    parts.mount("results", RESULTS_FOLDER, _volume(results.volume), read_only=False)
+
+
+def _volume(volume: Volume) -> Object:
+    return volume.model_dump(by_alias=True, exclude_none=True, exclude=set(volume.model_extra or {}))

@@ -1,0 +1,77 @@
+"""What is wrong with a SlurmJob as it is written. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from pydantic import ValidationError
+
+from redbox_kube.names import LABEL_CLUSTER, LABEL_PARTITION
+from redbox_kube.node_labels import partition_label
+from redbox_operator.kinds import LONGEST_NAME, SlurmJob
+from redbox_operator.placement import cluster_of, partition_of
+from redbox_operator.problems import Problem
+from redbox_operator.requests import LARGEST_REQUEST, frozen, job_request
+
+VOLUMES = "persistentVolumeClaim, nfs or ephemeral"
+
+
+def problem_of(job: SlurmJob) -> Problem | None:
+    """The first thing that keeps it from ever being submitted."""
+    return _of_name(job) or _of_selector(job) or _of_volume(job) or _of_request(job)
+
+
+def problem_of_cluster(job: SlurmJob, clusters: Collection[str]) -> Problem | None:
+    """Why no SlurmCluster can run it yet. One that comes may cure it."""
+    name = cluster_of(job, clusters)
+    known = ", ".join(sorted(clusters)) or "none"
+    if name is None:
+        return Problem(
+            "ClusterNotNamed", f"spec.cluster names none of the SlurmClusters ({known}): make it anew"
+        )
+    if name not in clusters:
+        words = (
+            f"there is no SlurmCluster {name} (only: {known}): create it, or name another in a new SlurmJob"
+        )
+        return Problem("NoSuchCluster", words)
+    return None
+
+
+def _of_name(job: SlurmJob) -> Problem | None:
+    if len(job.name) <= LONGEST_NAME:
+        return None
+    words = f"its name has {len(job.name)} characters: give it one of at most {LONGEST_NAME}"
+    return Problem("NameTooLong", words, final=True)
+
+
+def _of_selector(job: SlurmJob) -> Problem | None:
+    for label, field, said in (
+        (LABEL_CLUSTER, "cluster", job.spec.cluster),
+        (LABEL_PARTITION, "partition", job.spec.partition),
+    ):
+        selected = job.spec.node_selector.get(label, said)
+        if said and selected not in {said, partition_label(said)}:
+            words = f"spec.{field} is {said}, but nodeSelector's {label} is {selected}: leave one of them out"
+            return Problem("Contradiction", words, final=True)
+    return None
+
+
+def _of_volume(job: SlurmJob) -> Problem | None:
+    volume = job.spec.results.volume if job.spec.results else None
+    if volume is None or volume.persistent_volume_claim or volume.nfs or volume.ephemeral:
+        return None
+    given = ", ".join(sorted(volume.model_extra or {})) or "nothing"
+    return Problem("VolumeNotAllowed", f"results go into a volume of {given}: use {VOLUMES}", final=True)
+
+
+def _of_request(job: SlurmJob) -> Problem | None:
+    try:
+        size = len(frozen(job_request(job, partition_of(job))).encode())
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = ".".join(str(part) for part in first["loc"]) or "spec"
+        return Problem("Invalid", f"{field}: {first['msg']}", final=True)
+    if size <= LARGEST_REQUEST:
+        return None
+    words = f"its request has {size} bytes: keep it under {LARGEST_REQUEST}, or put the script into batchFrom"
+    return Problem("TooLarge", words, final=True)
