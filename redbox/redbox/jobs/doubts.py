@@ -3,13 +3,14 @@
 An intent without an id is ambiguous until no sbatch with its mark runs on this host, a minute has passed, a
 complete look that began after that does not show its mark, and the accounting does not either. Only then is
 it *doubtful*: a live PUT may submit it once more, held; the held job is released when it is proved to be
-the only one. Where a job could have come and gone unseen, the answer is Lost and never a second job.
+the only one, and no other can arrive any more. Where a job could have come and gone unseen, the answer is
+Lost and never a second job.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from redbox.domain import JobKey
@@ -31,10 +32,18 @@ UNSEEN = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """Since when no look has shown it, and since when no sbatch with its mark has run."""
+
+    first_look: datetime
+    quiet_since: datetime
+
+
 def settled(
-    record: Record, history: History, first_look: datetime, now: datetime, settings: JobsSettings
+    record: Record, history: History, absent: Absent, now: datetime, settings: JobsSettings
 ) -> Record:
-    """An intent that no complete look has shown since `first_look`, with what history says of it. Pure."""
+    """An intent that no complete look has shown, with what history says of it. Pure."""
     if record.stage is not Stage.INTENT:
         return record
     row = next(iter(with_mark(record, history.jobs)), None)
@@ -42,21 +51,23 @@ def settled(
         return observed(bound(record, row.job_id, now), row, now, final_after_s=settings.final_after_s)
     if history.available and not history.complete:
         return record
-    return _not_found(record, history, first_look, now, settings)
+    return _not_found(record, history, absent, now, settings)
 
 
 def _not_found(
-    record: Record, history: History, first_look: datetime, now: datetime, settings: JobsSettings
+    record: Record, history: History, absent: Absent, now: datetime, settings: JobsSettings
 ) -> Record:
     # It could have run and left the queue before anybody looked.
-    forgotten = (first_look - record.doubt_since).total_seconds() > settings.min_job_age_s
+    forgotten = (absent.first_look - record.doubt_since).total_seconds() > settings.min_job_age_s
     if forgotten and not history.available:
         return lost(record, now, UNSEEN)
-    if forgotten and (now - first_look).total_seconds() < settings.rows_late_s:
+    if forgotten and (now - absent.first_look).total_seconds() < settings.rows_late_s:
         return record
     if record.cancel_requested:
         return never_submitted(record, now, may_still_arrive=True)
-    return replace(record, stage=Stage.DOUBTFUL)
+    longest = timedelta(seconds=settings.submit_limit_s)
+    ended_by = min(absent.quiet_since, record.doubt_since + longest)
+    return replace(record, stage=Stage.DOUBTFUL, doubt_since=max(record.doubt_since, ended_by))
 
 
 class Doubts:
@@ -99,7 +110,11 @@ class Doubts:
                 work = self._settle(record, look.begun_at)
                 self._chores.start(("settle", key), work, of=record.user.uid)
         elif record.unproven and record.stage is Stage.BOUND and _began_after(look, record):
-            work = self._prove(record, sighting, look.begun_at)
+            late = look.begun_at - (record.unanswered_at or record.doubt_since)
+            certain = late.total_seconds() >= self._settings.arrives_within_s  # no other arrives any more
+            if not certain and not sighting.duplicates:
+                return
+            work = self._prove(record, sighting, look.begun_at, certain=certain)
             self._chores.start(("prove", key), work, of=record.user.uid)
 
     async def _settle(self, record: Record, looked_at: datetime) -> None:
@@ -111,13 +126,13 @@ class Doubts:
         if looked_at <= quiet_since:
             return  # an sbatch may have ended after the look began: the next look tells
         history = await self._history(record)
-        first_look = self._first_looks.get(record.key, looked_at)
+        absent = Absent(self._first_looks.get(record.key, looked_at), quiet_since)
         await self._change(
-            record.key, lambda now, current: settled(current, history, first_look, now, self._settings)
+            record.key, lambda now, current: settled(current, history, absent, now, self._settings)
         )
         self._quiet_since.pop(record.key, None)
 
-    async def _prove(self, record: Record, sighting: Sighting, looked_at: datetime) -> None:
+    async def _prove(self, record: Record, sighting: Sighting, looked_at: datetime, *, certain: bool) -> None:
         """One of a submit and its retry: it is the job, and is released, or gives way to the other one."""
         history = await self._history(record)
         if history.available and not history.complete:
@@ -125,18 +140,23 @@ class Doubts:
         verdict = judge(record, sighting.job, [*sighting.duplicates, *history.jobs], looked_at)
         if verdict.winner is not None:
             await self._give_way(record, verdict.winner)
-        elif not verdict.unclear and await self._is_alone(record, verdict.losers):
-            await self._change(record.key, lambda _, current: _proved(current, record))
+        elif not verdict.unclear and await self._end_all(record, verdict.losers) and certain:
+            await self._set_free(record)
 
-    async def _is_alone(self, record: Record, losers: Iterable[Observation]) -> bool:
-        """Have it alone, and then not held; False where Slurm does not do so now."""
+    async def _end_all(self, record: Record, losers: Iterable[Observation]) -> bool:
         for job in losers:
             if not await self._ended(Handle(job.job_id, record.mark, job.name, record.user)):
                 return False
+        return True
+
+    async def _set_free(self, record: Record) -> None:
+        """It is the only one: it need not be held any more."""
         waits = record.phase in (Phase.SUBMITTING, Phase.PENDING)
         if waits and not record.hold and record.handle is not None and not record.cancel_requested:
-            return (await self._acts.act(record.handle, Act.RELEASE)).done
-        return True
+            outcome = await self._acts.act(record.handle, Act.RELEASE)
+            if not outcome.done:
+                return
+        await self._change(record.key, lambda _, current: _proved(current, record))
 
     async def _ended(self, handle: Handle) -> bool:
         outcome = await self._acts.act(handle, Act.CANCEL)

@@ -35,9 +35,9 @@ class Fence:
                 retry_after=left,
             )
 
-    def holds(self, now: datetime) -> bool:
-        """Whether a new key must be submitted held."""
-        return self._age_s(now) < self.refuses_s + self.holds_s
+    def holds_since(self, now: datetime) -> datetime | None:
+        """Since when another server may have sent a submit that is late; None: a new key need not be held."""
+        return self.since if self._age_s(now) < self.refuses_s + self.holds_s else None
 
     def _age_s(self, now: datetime) -> float:
         return float("inf") if self.since is None else (now - self.since).total_seconds()

@@ -53,7 +53,7 @@ def after_look(
         record = observed(bound(record, job.job_id, now), job, now, final_after_s=settings.final_after_s)
         return warned(record, MARK_CHANGED) if sighting.mark_changed else record
     if record.final and record.in_queue and look.complete and not sighting.unclear:
-        in_doubt = record.retried or record.stage is Stage.NEVER
+        in_doubt = record.unanswered_at is not None or record.stage is Stage.NEVER
         arrives = in_doubt and _may_arrive(record, now, settings)
         return record if arrives else dropped_from_queue(record)
     return record

@@ -85,7 +85,7 @@ class Record:
     bound_at: datetime | None = None
     confirmed: bool = False  # red-box's own look has shown uid and mark under this id
     unproven: bool = False  # submitted held, and not yet known to be the only one
-    retried: bool = False  # a submit of it before this one was never answered, and may still arrive
+    unanswered_at: datetime | None = None  # when a submit before this one, never answered, was last under way
     cancel_requested: bool = False
     in_queue: bool = False  # Slurm's queue still shows it, ended or not: it may live again
 

@@ -23,6 +23,7 @@ TIMES = frozenset(
         "bound_at",
         "ending_since",
         "absent_since",
+        "unanswered_at",
         "final_at",
         "submitted_at",
         "started_at",

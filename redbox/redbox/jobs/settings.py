@@ -19,6 +19,9 @@ class JobsSettings:
     answer_within_s: float = 25.0
     submit_limit_s: float = 150.0
     settle_s: float = 60.0  # an unanswered submit is in doubt for so long after its sbatch was last seen
+    # Only then is its retry released: a submit that is late by more is refused by slurmctld, for munge's
+    # credentials live for so long (munged --ttl).
+    arrives_within_s: float = 300.0
     submits_per_second: float = 20.0  # per caller
     submit_burst: float = 200.0
 

@@ -153,29 +153,38 @@ class Submits:
         def decide() -> Change:
             nonlocal held
             known = self._ledger.table.get(order.key)
-            held = self._must_hold(known, order)
-            if held is None:
+            if not self._is_to_be_submitted(known, order):
                 return Change()
-            now = self._clock.now()
+            intent = self._intent(known, order, self._clock.now())
+            held = intent.unproven
             self._submitting.add(order.key)
-            intent = intents.tried_again(known, order, now) if known else intents.new_record(order, now)
-            # Known before sbatch runs: whoever finds the job by its mark must know to release it.
-            return Change(save=(replace(intent, unproven=held),))
+            return Change(save=(intent,))
 
         await self._ledger.change([lineage(order.key.owner, order.key.key)], decide)
         return held
 
-    def _must_hold(self, known: Record | None, order: Order) -> bool | None:
+    def _is_to_be_submitted(self, known: Record | None, order: Order) -> bool:
         if known is not None:
             intents.refuse_unless_same(known, order)
             if known.stage is not Stage.DOUBTFUL:
-                return None
+                return False
         elif self._ledger.tombstones.covering(order.key) is not None:
             raise intents.tombstoned(order.key)
         self._fence.refuse(self._clock.now())
         intents.refuse_beyond_limits(order)
         self._dependencies(order)  # what can never be submitted leaves no intent
-        return known is not None or self._fence.holds(self._clock.now())
+        return True
+
+    def _intent(self, known: Record | None, order: Order, now: datetime) -> Record:
+        """Held where an earlier submit may still arrive, of this server or of the one before it.
+
+        That is known before sbatch runs: whoever finds the job by its mark must know to release it.
+        """
+        if known is not None:
+            return intents.tried_again(known, order, now)
+        unanswered_at = self._fence.holds_since(now)
+        fresh = intents.new_record(order, now)
+        return replace(fresh, unproven=unanswered_at is not None, unanswered_at=unanswered_at)
 
     def _dependencies(self, order: Order) -> tuple[str, ...]:
         owner = order.key.owner
@@ -228,7 +237,8 @@ def concluded(record: Record, outcome: SubmitOutcome, *, held: bool, now: dateti
     if record.cancel_requested:
         return Change(save=(never_submitted(record, now, may_still_arrive=held),))
     if held:
-        return Change(save=(replace(record, stage=Stage.DOUBTFUL),))  # the one before it may still arrive
+        before = record.unanswered_at or record.doubt_since  # that one may still arrive
+        return Change(save=(replace(record, stage=Stage.DOUBTFUL, doubt_since=before),))
     return Change(forget=(record.key,))
 
 

@@ -131,6 +131,24 @@ def test_of_two_that_arrived_while_the_server_was_away_the_one_that_is_not_held_
     assert world.run(world.jobs.get(caller(), KEY)).job_id == free
 
 
+@pytest.mark.parametrize("arrives_s", [30.0, 75.0, 90.0, 200.0, 299.0, 1e9])
+def test_a_late_submit_never_runs_beside_its_retry_though_slurm_starts_what_it_has_at_once(
+    world: World, arrives_s: float
+) -> None:
+    world.slurm.manners.append(late(arrives_s))
+    started: set[str] = set()
+    for _ in range(500):
+        asked = world.begin(world.jobs.put(caller(), KEY, 1, request()))
+        asked.add_done_callback(lambda put: put.exception())
+        world.advance(1)
+        ready = [one.job_id for one in living(world) if one.reason == "Priority"]
+        for job_id in set(ready) - started:
+            world.slurm.start(job_id)
+            started.add(job_id)
+    assert len(started) == 1
+    assert world.run(world.jobs.get(caller(), KEY)).job_id in started
+
+
 def test_a_first_submit_that_arrives_when_its_retry_has_long_ended_is_cancelled(world: World) -> None:
     retried(world, late(1200.0), HANGS)
     world.restart()
