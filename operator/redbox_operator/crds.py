@@ -9,8 +9,9 @@ from __future__ import annotations
 from redbox_kube.names import GROUP, VERSION
 from redbox_kube.slurm_cluster import SlurmClusterSpec
 from redbox_operator.job_status import SlurmJobStatus
-from redbox_operator.kinds import LONGEST_NAME, MUTABLE, SlurmJobSpec
+from redbox_operator.kinds import LONGEST_NAME, MUTABLE, SLURM_JOBS, Resource, SlurmJobSpec
 from redbox_operator.schemas import Schema, rule, structural
+from redbox_operator.sylabs import OLD_KINDS
 
 COLUMNS_OF_JOB: list[Schema] = [
     {"name": "Phase", "type": "string", "jsonPath": ".status.phase"},
@@ -22,6 +23,12 @@ COLUMNS_OF_JOB: list[Schema] = [
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
     {"name": "User", "type": "string", "jsonPath": ".status.user", "priority": 1},
     {"name": "Reason", "type": "string", "jsonPath": ".status.reason", "priority": 1},
+    {"name": "Message", "type": "string", "jsonPath": ".status.message", "priority": 1},
+]
+COLUMNS_OF_OLD_JOB: list[Schema] = [
+    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+    {"name": "Status", "type": "string", "jsonPath": ".status.status"},
+    {"name": "Job", "type": "string", "jsonPath": ".status.jobID", "description": "Slurm's job id."},
     {"name": "Message", "type": "string", "jsonPath": ".status.message", "priority": 1},
 ]
 COLUMNS_OF_CLUSTER: list[Schema] = [
@@ -45,6 +52,8 @@ NAME_OF_CLUSTER = rule(
     "self.metadata.name.matches('^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$')",
     "a SlurmCluster's name is at most 63 of a-z, 0-9 and -, since nodes are labelled with it",
 )
+UNCHANGED = rule("self == oldSelf", "spec is immutable: make another one, or delete this one first")
+SLURM_CLUSTERS = Resource(GROUP, VERSION, "slurmclusters", "SlurmCluster")
 RULES_OF_CLUSTER = [
     rule(
         "self.audience == oldSelf.audience",
@@ -59,7 +68,7 @@ RULES_OF_CLUSTER = [
 
 def all_crds() -> list[Schema]:
     """Every CRD of ours."""
-    return [_slurm_job(), _slurm_cluster()]
+    return [_slurm_job(), _slurm_cluster(), *(_old_kind(resource) for resource in OLD_KINDS)]
 
 
 def _slurm_job() -> Schema:
@@ -67,17 +76,25 @@ def _slurm_job() -> Schema:
     fixed = [name for name in spec["properties"] if name not in MUTABLE]
     spec["x-kubernetes-validations"] += [_immutable(name) for name in fixed]
     status = structural(SlurmJobStatus.model_json_schema(by_alias=True), defaults=False)
-    names = _names("SlurmJob", "slurmjobs", "sj")
-    return _crd(names, "Namespaced", _schema(NAME_OF_JOB, spec, status, "A job of Slurm."), COLUMNS_OF_JOB)
+    schema = _schema([NAME_OF_JOB], spec, status, "A job of Slurm.")
+    return _crd(SLURM_JOBS, ["sj"], "Namespaced", schema, COLUMNS_OF_JOB)
+
+
+def _old_kind(resource: Resource) -> Schema:
+    """Its objects were named before there was a rule for names, so that the operator tells of long ones."""
+    spec = structural(OLD_KINDS[resource].model_json_schema(by_alias=True))
+    spec["x-kubernetes-validations"] = [UNCHANGED]
+    status = structural(SlurmJobStatus.model_json_schema(by_alias=True), defaults=False)
+    schema = _schema([], spec, status, "A job of Slurm, as Sylabs' operators had it.")
+    return _crd(resource, [], "Namespaced", schema, COLUMNS_OF_OLD_JOB)
 
 
 def _slurm_cluster() -> Schema:
     spec = structural(SlurmClusterSpec.model_json_schema(by_alias=True))
     spec["x-kubernetes-validations"] = RULES_OF_CLUSTER
     status = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    names = _names("SlurmCluster", "slurmclusters", "slc")
-    schema = _schema(NAME_OF_CLUSTER, spec, status, "A Slurm cluster behind a red-box.")
-    return _crd(names, "Cluster", schema, COLUMNS_OF_CLUSTER)
+    schema = _schema([NAME_OF_CLUSTER], spec, status, "A Slurm cluster behind a red-box.")
+    return _crd(SLURM_CLUSTERS, ["slc"], "Cluster", schema, COLUMNS_OF_CLUSTER)
 
 
 def _immutable(field: str) -> Schema:
@@ -87,7 +104,7 @@ def _immutable(field: str) -> Schema:
     )
 
 
-def _schema(name_rule: Schema, spec: Schema, status: Schema, description: str) -> Schema:
+def _schema(rules: list[Schema], spec: Schema, status: Schema, description: str) -> Schema:
     return {
         "type": "object",
         "description": description,
@@ -99,24 +116,23 @@ def _schema(name_rule: Schema, spec: Schema, status: Schema, description: str) -
             "spec": spec,
             "status": status,
         },
-        "x-kubernetes-validations": [name_rule],
+        "x-kubernetes-validations": rules,
     }
 
 
-def _names(kind: str, plural: str, short: str) -> Schema:
-    return {
-        "kind": kind,
-        "listKind": f"{kind}List",
-        "plural": plural,
-        "singular": kind.lower(),
-        "shortNames": [short],
+def _crd(
+    resource: Resource, short_names: list[str], scope: str, schema: Schema, columns: list[Schema]
+) -> Schema:
+    names = {
+        "kind": resource.kind,
+        "listKind": f"{resource.kind}List",
+        "plural": resource.plural,
+        "singular": resource.kind.lower(),
+        "shortNames": short_names,
         "categories": ["redbox"],
     }
-
-
-def _crd(names: Schema, scope: str, schema: Schema, columns: list[Schema]) -> Schema:
     version = {
-        "name": VERSION,
+        "name": resource.version,
         "served": True,
         "storage": True,
         "subresources": {"status": {}},
@@ -126,6 +142,6 @@ def _crd(names: Schema, scope: str, schema: Schema, columns: list[Schema]) -> Sc
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{names['plural']}.{GROUP}"},
-        "spec": {"group": GROUP, "scope": scope, "names": names, "versions": [version]},
+        "metadata": {"name": f"{resource.plural}.{resource.group}"},
+        "spec": {"group": resource.group, "scope": scope, "names": names, "versions": [version]},
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from redbox_api.job_parts import ContainerOptions, Resources
 from redbox_kube.slurm_cluster import Kind
@@ -44,7 +44,8 @@ def _as_text(value: object) -> object:
 SelectorValue = Annotated[
     str,
     BeforeValidator(_as_text),
-    Field(max_length=63, json_schema_extra={"x-kubernetes-int-or-string": True}),
+    Field(max_length=63),
+    WithJsonSchema({"x-kubernetes-int-or-string": True}),
 ]
 Selector = Annotated[
     dict[str, SelectorValue],

@@ -7,11 +7,12 @@ from typing import Any
 
 from redbox_operator.crds import all_crds
 
-CRDS = {crd["spec"]["names"]["kind"]: crd for crd in all_crds()}
+CRDS = {crd["metadata"]["name"]: crd for crd in all_crds()}
+SLURM_JOB, SLURM_CLUSTER = "slurmjobs.redbox.dev", "slurmclusters.redbox.dev"
 
 
-def schema_of(kind: str) -> dict[str, Any]:
-    (version,) = CRDS[kind]["spec"]["versions"]
+def schema_of(name: str) -> dict[str, Any]:
+    (version,) = CRDS[name]["spec"]["versions"]
     schema: dict[str, Any] = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
     return schema
 
@@ -25,14 +26,14 @@ def nodes(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def test_schemas_are_structural() -> None:
-    for kind in CRDS:
-        for node in nodes(schema_of(kind)):
-            assert "type" in node
+    for name in CRDS:
+        for node in nodes(schema_of(name)):
+            assert "type" in node or node == {"x-kubernetes-int-or-string": True}
             assert not {"$ref", "anyOf", "$defs", "title", "propertyNames"} & node.keys()
 
 
 def test_every_string_list_and_map_of_a_slurmjob_is_bounded() -> None:
-    for node in nodes(schema_of("SlurmJob")):
+    for node in nodes(schema_of(SLURM_JOB)):
         if node["type"] == "string":
             assert "maxLength" in node or "pattern" in node or "enum" in node
         if node["type"] == "array":
@@ -42,21 +43,31 @@ def test_every_string_list_and_map_of_a_slurmjob_is_bounded() -> None:
 
 
 def test_only_what_may_change_is_without_a_rule_that_it_may_not() -> None:
-    schema = schema_of("SlurmJob")
+    schema = schema_of(SLURM_JOB)
     rules = " ".join(one["rule"] for one in schema["x-kubernetes-validations"])
     free = {field for field in schema["properties"] if f"self.?{field} == oldSelf.?{field}" not in rules}
     assert free == {"suspend", "hold", "ttlSecondsAfterFinished"}
 
 
 def test_every_field_of_a_slurmjob_says_what_it_means() -> None:
-    for name, field in schema_of("SlurmJob")["properties"].items():
+    for name, field in schema_of(SLURM_JOB)["properties"].items():
         assert field.get("description"), name
 
 
 def test_short_names_and_columns() -> None:
-    assert CRDS["SlurmJob"]["spec"]["names"]["shortNames"] == ["sj"]
-    assert CRDS["SlurmCluster"]["spec"]["names"]["shortNames"] == ["slc"]
+    assert CRDS[SLURM_JOB]["spec"]["names"]["shortNames"] == ["sj"]
+    assert CRDS[SLURM_CLUSTER]["spec"]["names"]["shortNames"] == ["slc"]
     columns = [
-        column["name"] for column in CRDS["SlurmJob"]["spec"]["versions"][0]["additionalPrinterColumns"]
+        column["name"] for column in CRDS[SLURM_JOB]["spec"]["versions"][0]["additionalPrinterColumns"]
     ]
     assert columns[:4] == ["Phase", "Job", "Cluster", "Partition"]
+
+
+def test_the_kinds_of_old_operators_are_there() -> None:
+    old = {"slurmjobs.wlm.sylabs.io", "wlmjobs.wlm.sylabs.io", "slurmjobs.slurm.sylabs.io"}
+    assert old < CRDS.keys()
+    assert all(CRDS[name]["spec"]["versions"][0]["name"] == "v1alpha1" for name in old)
+
+
+def test_an_old_kind_does_not_take_the_short_name_of_ours() -> None:
+    assert [name for name, crd in CRDS.items() if "sj" in crd["spec"]["names"]["shortNames"]] == [SLURM_JOB]
