@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import ConfigDict, Field
 
-from redbox_api.models import Name, Path, Resources, Text
+from redbox_api.job_parts import Name, Path, Resources, Text
 from redbox_kube.names import GROUP, VERSION
 from redbox_kube.slurm_cluster import Kind
 from redbox_operator.kinds_of_fields import (

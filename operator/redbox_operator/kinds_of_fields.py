@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
-from redbox_api.models import Container as RequestedContainer
-from redbox_api.models import ContainerOptions, EnvName, EnvValue
+from redbox_api.job_parts import Container as RequestedContainer
+from redbox_api.job_parts import ContainerOptions, EnvName, EnvValue
 from redbox_kube.slurm_cluster import Kind
 from redbox_operator.schemas import one_of, rule
 

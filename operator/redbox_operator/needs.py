@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from redbox_api.models import Resources
+from redbox_api.job_parts import Resources
 from redbox_kube.node_labels import Limit
 
 MB_IN = {"K": 1 / 1024, "M": 1, "": 1, "G": 1024, "T": 1024 * 1024}

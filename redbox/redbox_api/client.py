@@ -21,8 +21,8 @@ from pydantic import BaseModel
 
 from redbox_api.errors import Unreachable, refusal
 from redbox_api.files import FileList
+from redbox_api.job_parts import REVEAL_SECRETS
 from redbox_api.models import (
-    REVEAL_SECRETS,
     Cancelled,
     Check,
     Cluster,

@@ -11,115 +11,19 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SecretStr,
-    SerializationInfo,
-    field_serializer,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
+from redbox_api.job_parts import Container, EnvName, EnvValue, Name, Path, Request, Resources, Text
+
 KEY_PATTERN = r"^[A-Za-z0-9-]{1,64}$"
-ENV_NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,255}$"
 MAX_SCRIPT_BYTES = 4 * 1024 * 1024
-REVEAL_SECRETS = {"reveal": True}  # the context in which a dump holds secrets as they are: only for the wire
-
-Text = Annotated[str, Field(max_length=1024, pattern=r"^[^\x00\n\r]*$")]
-Name = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")]
-Path = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00\n\r]+$")]
-EnvName = Annotated[str, Field(pattern=ENV_NAME_PATTERN)]
-EnvValue = Annotated[str, Field(max_length=131072, pattern=r"^[^\x00]*$")]
-
-
-class Request(BaseModel):
-    """Base of what callers send: an unknown field is refused by its name."""
-
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
 
 
 class Answer(BaseModel):
     """Base of what red-box answers."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
-
-
-class Resources(Request):
-    """What the job asks of Slurm; what is not said is left to the script, the partition and Slurm."""
-
-    nodes: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    tasks: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
-    tasks_per_node: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    cpus_per_task: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    mem_per_node: (
-        Annotated[str, Field(pattern=r"^[0-9]{1,12}[KMGT]?$", description="as --mem: 4G, 512M")] | None
-    ) = None
-    mem_per_cpu: (
-        Annotated[str, Field(pattern=r"^[0-9]{1,12}[KMGT]?$", description="as --mem-per-cpu")] | None
-    ) = None
-    gpus_per_node: (
-        Annotated[str, Field(pattern=r"^([A-Za-z0-9_.-]{1,64}:)?[0-9]{1,6}$", description="2 or a100:2")]
-        | None
-    ) = None
-    gres: (
-        Annotated[str, Field(max_length=512, pattern=r"^[A-Za-z0-9_.:,()/=-]+$", description="as --gres")]
-        | None
-    ) = None
-    time: (
-        Annotated[
-            str,
-            Field(
-                max_length=32,
-                pattern=r"^(UNLIMITED|[0-9]+|[0-9]+:[0-5]?[0-9](:[0-5]?[0-9])?|[0-9]+-[0-9]+(:[0-9]+){0,2})$",
-                description="as --time: 90 (minutes), 2:00:00, 1-12:00:00, UNLIMITED",
-            ),
-        ]
-        | None
-    ) = None
-
-
-class RegistryCredentials(Request):
-    """How to log in to the registry that the image comes from; never shown, never in argv."""
-
-    username: Annotated[str, Field(max_length=256, pattern=r"^[^\x00\n\r]*$")]
-    password: SecretStr
-
-    @field_serializer("password", when_used="json")
-    def _hide(self, password: SecretStr, info: SerializationInfo) -> str:
-        return password.get_secret_value() if info.context == REVEAL_SECRETS else "**********"
-
-
-class ContainerOptions(Request):
-    """Singularity's switches, by the names that the Sylabs operator gave them."""
-
-    allow_unsigned: bool = False
-    clean_env: bool = False
-    contain: bool = False
-    fake_root: bool = False
-    ipc: bool = False
-    pid: bool = False
-    no_privs: bool = False
-    writable: bool = False
-    app: Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z0-9_.-]+$")] | None = None
-    host_name: Annotated[str, Field(max_length=253, pattern=r"^[A-Za-z0-9.-]+$")] | None = None
-    binds: Annotated[list[Path], Field(max_length=64)] = []
-    gpus: Literal["nvidia", "rocm"] | None = None
-    mpi: (
-        Annotated[str, Field(max_length=64, pattern=r"^[a-z0-9_]+$", description="as srun --mpi: pmix")]
-        | None
-    ) = None
-
-
-class Container(Request):
-    """A job that is a container: `singularity run IMAGE ARGS`, or `exec` where a command is given."""
-
-    image: Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00-\x20-][^\x00-\x1f]*$")]
-    command: Annotated[list[EnvValue], Field(max_length=1024)] = []
-    args: Annotated[list[EnvValue], Field(max_length=1024)] = []
-    options: ContainerOptions = ContainerOptions()
-    registry: RegistryCredentials | None = None
 
 
 class Dependency(Request):

@@ -22,7 +22,8 @@ from redbox_api.errors import (
     Unreachable,
     refusal,
 )
-from redbox_api.models import Container, JobRequest, OwnerRef, Phase, RegistryCredentials
+from redbox_api.job_parts import Container, RegistryCredentials
+from redbox_api.models import JobRequest, OwnerRef, Phase
 from tests.redbox.http.stand import SCRIPT, Stand, standing
 from tests.redbox.jobs.simulated import REFUSED, UNAVAILABLE
 

@@ -15,8 +15,8 @@ from redbox.http.openapi import REFERENCE
 from redbox.http.problems import ALWAYS, Unavailable, documented
 from redbox.http.services import CallerDep, ServicesDep
 from redbox.http.streaming import NDJSON, HeldStream, ndjson
+from redbox_api.job_parts import Request as Asked
 from redbox_api.models import Cluster, PartitionEvent, PartitionList, WhoAmI
-from redbox_api.models import Request as Asked
 
 router = APIRouter(tags=["cluster"], route_class=CallersRoute, responses=documented(*ALWAYS))
 open_to_all = APIRouter(tags=["health"], responses=documented(500))
@@ -43,7 +43,7 @@ class Since(Asked):
     response_model_exclude_none=True,
     responses={
         200: {"content": {NDJSON: {"schema": {"$ref": REFERENCE + PartitionEvent.__name__}}}},
-        **documented(410, 429),
+        **documented(410),
     },
 )
 async def list_or_watch_partitions(

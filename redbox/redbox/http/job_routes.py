@@ -17,7 +17,8 @@ from redbox.http.streaming import NDJSON, HeldStream, ndjson
 from redbox.jobs.pages import Filters
 from redbox.jobs.pages import Page as PageOfJobs
 from redbox.workload import Act
-from redbox_api.models import Cancelled, Check, Job, JobList, JobRequest, Phase, Request, WatchEvent
+from redbox_api.job_parts import Request
+from redbox_api.models import Cancelled, Check, Job, JobList, JobRequest, Phase, WatchEvent
 
 router = APIRouter(tags=["jobs"], route_class=CallersRoute, responses=documented(*ALWAYS))
 
@@ -30,7 +31,7 @@ SignalName = Annotated[
 @router.put(
     "/v1/jobs/{key}",
     response_model_exclude_none=True,
-    responses={201: {"model": Job, "description": "Submitted now."}, **documented(409, 413, 429)},
+    responses={201: {"model": Job, "description": "Submitted now."}, **documented(408, 409, 413)},
 )
 async def submit(asked: AskedDep, body: JobRequest, services: ServicesDep, response: Response) -> Job:
     """Submit a job, or attach to the one that this key already is. Sending it again is always safe."""
@@ -45,7 +46,7 @@ async def look(asked: AskedDep, services: ServicesDep, owner: OwnerDep) -> Job:
     return await services.jobs.get(asked.caller, asked.key, asked.attempt, owner)
 
 
-@router.delete("/v1/jobs/{key}", response_model_exclude_none=True, responses=documented(404, 429))
+@router.delete("/v1/jobs/{key}", response_model_exclude_none=True, responses=documented(404))
 async def cancel(
     asked: AskedDep,
     services: ServicesDep,
@@ -105,7 +106,7 @@ class Page(Request):
     response_model_exclude_none=True,
     responses={
         200: {"content": {NDJSON: {"schema": {"$ref": REFERENCE + WatchEvent.__name__}}}},
-        **documented(410, 429),
+        **documented(410),
     },
 )
 async def list_or_watch(
@@ -124,7 +125,7 @@ async def list_or_watch(
     raise AssertionError
 
 
-@router.post("/v1/check", response_model_exclude_none=True, responses=documented(413, 429))
+@router.post("/v1/check", response_model_exclude_none=True, responses=documented(408, 413))
 async def check(body: JobRequest, caller: CallerDep, services: ServicesDep) -> Check:
     """Ask Slurm whether it would take this, and when it would start; nothing is submitted."""
     return await services.jobs.check(caller, body)

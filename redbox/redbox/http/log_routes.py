@@ -20,7 +20,7 @@ from redbox.http.problems import ALWAYS, documented
 from redbox.http.services import AskedDep, ServicesDep
 from redbox.http.streaming import HeldStream, closing, unless_caller_leaves
 from redbox.logs.service import Query as LogQuery
-from redbox_api.models import Request
+from redbox_api.job_parts import Request
 
 OCTETS = "application/octet-stream"
 router = APIRouter(tags=["logs"], route_class=CallersRoute, responses=documented(*ALWAYS))
@@ -65,7 +65,7 @@ class Place(Request):
     responses={
         200: {"content": {OCTETS: {}}, "description": "Bytes; ask again from behind the last one."},
         204: {"description": "The job is final, and there is no further byte."},
-        **documented(404, 429),
+        **documented(404),
     },
 )
 async def read(

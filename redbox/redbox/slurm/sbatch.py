@@ -19,7 +19,8 @@ from redbox.slurm.refusals import SPEAKER, classify, words_of
 from redbox.slurm.script import check_directives, encode_script, with_default_outputs
 from redbox.slurm.values import TIME_FORMAT
 from redbox.workload import Accepted, Submission, SubmitOutcome, Unknown
-from redbox_api.models import Check, JobRequest, Resources
+from redbox_api.job_parts import Resources
+from redbox_api.models import Check, JobRequest
 
 ENVIRONMENT: dict[str, str] = {}
 CHECK_ENVIRONMENT = TIME_FORMAT

@@ -16,7 +16,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from redbox.slurm.errors import RequestRefused
-from redbox_api.models import Container, ContainerOptions, JobRequest, RegistryCredentials, Resources
+from redbox_api.job_parts import Container, ContainerOptions, RegistryCredentials, Resources
+from redbox_api.models import JobRequest
 
 PULLED = ("docker://", "library://", "oras://", "http://", "https://")
 WITH_CREDENTIALS = ("docker://", "oras://")

@@ -24,7 +24,8 @@ from redbox.slurm.singularity import (
     plan_container,
     pulls_always,
 )
-from redbox_api.models import JobRequest, RegistryCredentials
+from redbox_api.job_parts import RegistryCredentials
+from redbox_api.models import JobRequest
 
 RUNTIME = f"""#!{sys.executable}
 import json, os, sys

@@ -1,0 +1,141 @@
+"""Parts of a job's request that SlurmJobs have as well: resources, and a container with its options.
+
+Their descriptions are what `kubectl explain` and the API's documentation show.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, SerializationInfo, field_serializer
+from pydantic.alias_generators import to_camel
+
+ENV_NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,255}$"
+REVEAL_SECRETS = {"reveal": True}  # the context in which a dump holds secrets as they are: only for the wire
+
+Text = Annotated[str, Field(max_length=1024, pattern=r"^[^\x00\n\r]*$")]
+Name = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Path = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00\n\r]+$")]
+EnvName = Annotated[str, Field(pattern=ENV_NAME_PATTERN)]
+EnvValue = Annotated[str, Field(max_length=131072, pattern=r"^[^\x00]*$")]
+
+
+class Request(BaseModel):
+    """Base of what callers send: an unknown field is refused by its name."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
+
+
+class Resources(Request):
+    """What the job asks of Slurm; what is not said is left to the script, the partition and Slurm."""
+
+    nodes: Annotated[int, Field(ge=1, le=100_000, description="as --nodes: how many")] | None = None
+    tasks: (
+        Annotated[
+            int, Field(ge=1, le=10_000_000, description="as --ntasks: processes in all, as srun starts them")
+        ]
+        | None
+    ) = None
+    tasks_per_node: (
+        Annotated[int, Field(ge=1, le=100_000, description="as --ntasks-per-node: processes on each node")]
+        | None
+    ) = None
+    cpus_per_task: (
+        Annotated[int, Field(ge=1, le=100_000, description="as --cpus-per-task: for each process's threads")]
+        | None
+    ) = None
+    mem_per_node: (
+        Annotated[
+            str, Field(pattern=r"^[0-9]{1,12}[KMGT]?$", description="memory on each node, as --mem: 4G, 512M")
+        ]
+        | None
+    ) = None
+    mem_per_cpu: (
+        Annotated[
+            str, Field(pattern=r"^[0-9]{1,12}[KMGT]?$", description="instead: for each CPU, as --mem-per-cpu")
+        ]
+        | None
+    ) = None
+    gpus_per_node: (
+        Annotated[
+            str,
+            Field(
+                pattern=r"^([A-Za-z0-9_.-]{1,64}:)?[0-9]{1,6}$", description="as --gpus-per-node: 2, a100:2"
+            ),
+        ]
+        | None
+    ) = None
+    gres: (
+        Annotated[
+            str,
+            Field(
+                max_length=512,
+                pattern=r"^[A-Za-z0-9_.:,()/=-]+$",
+                description="other countable things on each node, as --gres",
+            ),
+        ]
+        | None
+    ) = None
+    time: (
+        Annotated[
+            str,
+            Field(
+                max_length=32,
+                pattern=r"^(UNLIMITED|[0-9]+|[0-9]+:[0-5]?[0-9](:[0-5]?[0-9])?|[0-9]+-[0-9]+(:[0-9]+){0,2})$",
+                description="at most so long, as --time: 90 (minutes), 2:00:00, 1-12:00:00, UNLIMITED",
+            ),
+        ]
+        | None
+    ) = None
+
+
+class RegistryCredentials(Request):
+    """How to log in to the registry that the image comes from; never shown, never in argv."""
+
+    username: Annotated[str, Field(max_length=256, pattern=r"^[^\x00\n\r]*$")]
+    password: SecretStr
+
+    @field_serializer("password", when_used="json")
+    def _hide(self, password: SecretStr, info: SerializationInfo) -> str:
+        return password.get_secret_value() if info.context == REVEAL_SECRETS else "**********"
+
+
+class ContainerOptions(Request):
+    """Singularity's switches, by the names that the Sylabs operator gave them."""
+
+    allow_unsigned: Annotated[bool, Field(description="the image need not be signed")] = False
+    clean_env: Annotated[bool, Field(description="no variable of the job but its own env, as -e")] = False
+    contain: Annotated[bool, Field(description="no home and no /tmp of the host, as -c")] = False
+    fake_root: Annotated[bool, Field(description="be root inside, as -f")] = False
+    ipc: Annotated[bool, Field(description="its own IPC namespace, as -i")] = False
+    pid: Annotated[bool, Field(description="its own PID namespace, as -p")] = False
+    no_privs: Annotated[bool, Field(description="without any capability, as --no-privs")] = False
+    writable: Annotated[bool, Field(description="the image may be written to, as -w")] = False
+    app: (
+        Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z0-9_.-]+$", description="which SCIF app")]
+        | None
+    ) = None
+    host_name: (
+        Annotated[str, Field(max_length=253, pattern=r"^[A-Za-z0-9.-]+$", description="its host name inside")]
+        | None
+    ) = None
+    binds: Annotated[
+        list[Path], Field(max_length=64, description="folders of the host: /data, /data:/inside:ro")
+    ] = []
+    gpus: Annotated[
+        Literal["nvidia", "rocm"] | None, Field(description="the node's GPUs inside, as --nv or --rocm")
+    ] = None
+    mpi: (
+        Annotated[str, Field(max_length=64, pattern=r"^[a-z0-9_]+$", description="as srun --mpi: pmix")]
+        | None
+    ) = None
+
+
+class Container(Request):
+    """A job that is a container: `singularity run IMAGE ARGS`, or `exec` where a command is given."""
+
+    image: Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00-\x20-][^\x00-\x1f]*$")]
+    command: Annotated[list[EnvValue], Field(max_length=1024)] = []
+    args: Annotated[list[EnvValue], Field(max_length=1024)] = []
+    options: ContainerOptions = ContainerOptions()
+    registry: RegistryCredentials | None = None
