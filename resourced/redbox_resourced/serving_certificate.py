@@ -1,0 +1,266 @@
+"""The certificate that all virtual nodes are served with: where it comes from, and its renewal.
+
+All share one listener, and so one certificate: the API server checks the address, not the node's name. In
+this order: files that an administrator gives; else one that the cluster signs, once an administrator approves
+of the request; and until then one that we sign ourselves, which API servers that check none take. Keys are
+made here and never leave this pod's own folder: after a restart in the same pod the request is the same one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import ipaddress
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import structlog
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from redbox_kube.objects import ApiError, Object, Objects, Where
+
+log = structlog.get_logger(__name__)
+GROUP = "system:nodes"
+USER = "system:node:redbox-virtual"
+"""No Node has this name: who holds the certificate is nobody else."""
+API_VERSION = "certificates.k8s.io/v1"
+SIGNER = "kubernetes.io/kubelet-serving"
+SELF_SIGNED_FOR = timedelta(days=90)
+USED_PART = 0.8  # of a certificate's life, before it is renewed
+KEY, CERTIFICATE, REQUESTED_KEY = "serving.key", "serving.crt", "requested.key"
+LAST_MOMENTS = timedelta(minutes=10)
+LOOK_EVERY_S = 5.0
+AFTER_FAULT_S = 300.0
+Key = ec.EllipticCurvePrivateKey
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A certificate and its key, as PEM."""
+
+    certificate: bytes
+    key: bytes
+
+    def renewal(self) -> datetime:
+        """When it is time for another."""
+        read = x509.load_pem_x509_certificate(self.certificate)
+        begin, end = read.not_valid_before_utc, read.not_valid_after_utc
+        return begin + USED_PART * (end - begin)
+
+    def is_for(self, address: str) -> bool:
+        """Whether it names the address."""
+        read = x509.load_pem_x509_certificate(self.certificate)
+        names = read.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        return ipaddress.ip_address(address) in names.get_values_for_type(x509.IPAddress)
+
+
+def make_key() -> Key:
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def key_pem(key: Key) -> bytes:
+    pkcs8 = serialization.PrivateFormat.PKCS8
+    return key.private_bytes(serialization.Encoding.PEM, pkcs8, serialization.NoEncryption())
+
+
+def signing_request(key: Key, address: str) -> bytes:
+    """As the signer kubelet-serving demands it."""
+    builder = x509.CertificateSigningRequestBuilder().subject_name(_subject())
+    builder = builder.add_extension(_names(address), critical=False)
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+def self_signed(key: Key, address: str, now: datetime) -> Pair:
+    """For API servers that do not check."""
+    usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(_subject())
+        .issuer_name(_subject())
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(minutes=5))
+        .not_valid_after(now + SELF_SIGNED_FOR)
+        .add_extension(_names(address), critical=False)
+        .add_extension(usage, critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return Pair(certificate.public_bytes(serialization.Encoding.PEM), key_pem(key))
+
+
+class ServingCertificate:
+    """Has a pair at any time after `run` has begun; `changed` is called with each new one."""
+
+    def __init__(
+        self,
+        objects: Objects,
+        address: str,
+        *,
+        folder: Path,
+        given: Path | None,
+        changed: Callable[[Pair], None],
+    ) -> None:
+        self.note = ""
+        """What an administrator has to do for it, in a sentence; empty where there is nothing."""
+        self._objects = objects
+        self._address = address
+        self._folder = folder
+        self._given = given
+        self._changed = changed
+
+    async def run(self) -> None:
+        """Keep it new until cancelled."""
+        if self._given:
+            await self._follow_files(self._given)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        pair = self._stored()
+        while True:
+            if pair is not None:
+                self._use(pair)
+                await _sleep_until(pair.renewal())
+            pair = await self._have_signed(serves=pair)
+
+    async def _follow_files(self, folder: Path) -> None:
+        """A Secret that is mounted here, which somebody else renews."""
+        known: Pair | None = None
+        while True:
+            try:
+                pair = Pair((folder / "tls.crt").read_bytes(), (folder / "tls.key").read_bytes())
+            except OSError as error:
+                self._say(f"the serving certificate cannot be read: {error}")
+            else:
+                if pair != known:
+                    self._use(pair)
+                    known = pair
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def _have_signed(self, serves: Pair | None) -> Pair:
+        """Ask, and wait for approval; meanwhile what serves goes on, and at last one that we sign."""
+        key = self._requested_key()
+        async with asyncio.TaskGroup() as group:
+            bridging = group.create_task(self._bridge(serves, key))
+            certificate = await self._ask_until_signed(key)
+            bridging.cancel()
+        pair = Pair(certificate, key_pem(key))
+        self._store(KEY, pair.key)
+        self._store(CERTIFICATE, pair.certificate)
+        (self._folder / REQUESTED_KEY).unlink(missing_ok=True)
+        return pair
+
+    async def _bridge(self, serves: Pair | None, key: Key) -> None:
+        if serves is not None:
+            end = x509.load_pem_x509_certificate(serves.certificate).not_valid_after_utc
+            await _sleep_until(end - LAST_MOMENTS)
+        while True:
+            own = self_signed(key, self._address, datetime.now(UTC))
+            self._changed(own)
+            await _sleep_until(own.renewal())
+
+    async def _ask_until_signed(self, key: Key) -> bytes:
+        node = self._objects.impersonating(USER, GROUP)
+        where = Where("CertificateSigningRequest", _request_name(key, self._address), api_version=API_VERSION)
+        try:
+            while True:
+                try:
+                    status = await self._ask(node, where, key)
+                except ApiError as error:
+                    self._say(f"no serving certificate could be asked for, and ours is self-signed: {error}")
+                    await asyncio.sleep(AFTER_FAULT_S)
+                    continue
+                if status.get("certificate"):
+                    return base64.b64decode(status["certificate"])
+                self._say(_outstanding(where.name, status))
+                await asyncio.sleep(LOOK_EVERY_S)
+        finally:
+            await node.close()
+
+    async def _ask(self, node: Objects, where: Where, key: Key) -> Object:
+        request = await node.get(where) or await node.create(where.all(), self._request(where.name, key))
+        return dict((request or {}).get("status", {}))
+
+    def _request(self, name: str, key: Key) -> Object:
+        request = base64.b64encode(signing_request(key, self._address)).decode()
+        spec = {"signerName": SIGNER, "usages": ["digital signature", "server auth"], "request": request}
+        return {
+            "apiVersion": API_VERSION,
+            "kind": "CertificateSigningRequest",
+            "metadata": {"name": name},
+            "spec": spec,
+        }
+
+    def _use(self, pair: Pair) -> None:
+        self.note = ""
+        self._changed(pair)
+
+    def _say(self, note: str) -> None:
+        if note != self.note:
+            log.warning("serving certificate", note=note)
+        self.note = note
+
+    # -- what outlives a restart in the same pod
+
+    def _stored(self) -> Pair | None:
+        try:
+            pair = Pair((self._folder / CERTIFICATE).read_bytes(), (self._folder / KEY).read_bytes())
+        except FileNotFoundError:
+            return None
+        return pair if pair.renewal() > datetime.now(UTC) and pair.is_for(self._address) else None
+
+    def _requested_key(self) -> Key:
+        """The key of the request that is under way, else a new one's."""
+        try:
+            key = serialization.load_pem_private_key((self._folder / REQUESTED_KEY).read_bytes(), None)
+        except (FileNotFoundError, ValueError):
+            key = None
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            key = make_key()
+            self._store(REQUESTED_KEY, key_pem(key))
+        return key
+
+    def _store(self, name: str, content: bytes) -> None:
+        unfinished = self._folder / f".{name}"
+        with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(content)
+        unfinished.replace(self._folder / name)
+
+
+def _outstanding(name: str, status: Object) -> str:
+    judged = {one["type"]: one.get("message", "") for one in status.get("conditions", [])}
+    for verdict in ("Denied", "Failed"):
+        if verdict in judged:
+            word = verdict.lower()
+            return f"CertificateSigningRequest {name} is {word}, ours is self-signed: {judged[verdict]}"
+    if "Approved" in judged:
+        return f"CertificateSigningRequest {name} is approved, and waits for the cluster's signer"
+    return f"the serving certificate is self-signed until this is done: kubectl certificate approve {name}"
+
+
+def _request_name(key: Key, address: str) -> str:
+    public = key.public_key().public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return f"redbox-resourced-{hashlib.sha256(public + address.encode()).hexdigest()[:10]}"
+
+
+def _subject() -> x509.Name:
+    return x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, GROUP),
+            x509.NameAttribute(NameOID.COMMON_NAME, USER),
+        ]
+    )
+
+
+def _names(address: str) -> x509.SubjectAlternativeName:
+    return x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))])
+
+
+async def _sleep_until(moment: datetime) -> None:
+    await asyncio.sleep(max(0.0, (moment - datetime.now(UTC)).total_seconds()))

@@ -1,0 +1,70 @@
+"""Virtual delivery as a whole: the pods on virtual nodes, and the kubelet API that serves them."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+
+from redbox_kube.objects import Objects
+from redbox_resourced.authorization import Authorizer
+from redbox_resourced.clusters import Clusters
+from redbox_resourced.kubelet_api import KubeletApi
+from redbox_resourced.kubelet_listener import KubeletListener
+from redbox_resourced.pod_tokens import PodTokens
+from redbox_resourced.serving_certificate import ServingCertificate
+from redbox_resourced.submission import Submission
+from redbox_resourced.virtual_pods import VirtualPods
+
+
+@dataclass(frozen=True)
+class KubeletSettings:
+    """Where the API server finds the kubelet API, and what it is served with."""
+
+    address: str
+    """This pod's own, which the virtual nodes have as theirs."""
+    port: int
+    folder: Path
+    """Keeps keys and certificates over a restart in the same pod."""
+    certificate: Path | None = None
+    """A folder with tls.crt and tls.key, where an administrator gives them."""
+
+
+class VirtualDelivery:
+    """`run` it in a TaskGroup, beside the clusters."""
+
+    def __init__(self, objects: Objects, clusters: Clusters, settings: KubeletSettings) -> None:
+        submission = Submission(objects, PodTokens(objects))
+        self._objects = objects
+        self._settings = settings
+        self._pods = VirtualPods(objects, clusters, submission, settings.address)
+        self._api = KubeletApi(self._pods, clusters, submission, Authorizer(objects))
+        self._runner = self._api.runner()
+        self._listener = KubeletListener(objects, self._runner, settings.address, settings.port)
+        self._certificate = ServingCertificate(
+            objects,
+            settings.address,
+            folder=settings.folder,
+            given=settings.certificate,
+            changed=self._listener.use,
+        )
+
+    @property
+    def trouble(self) -> str:
+        """Why the nodes are not served; empty where they are."""
+        return self._listener.trouble
+
+    @property
+    def note(self) -> str:
+        """What an administrator has yet to do for the serving certificate; empty where there is nothing."""
+        return self._certificate.note
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        await self._runner.setup()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for part in (self._certificate, self._listener, self._pods):
+                    group.create_task(part.run())
+        finally:
+            await self._runner.cleanup()
