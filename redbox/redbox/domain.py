@@ -75,6 +75,11 @@ class Caller:
     limits: Limits = field(default_factory=Limits)
     until: float = field(default=math.inf, compare=False)  # the proof counts up to this Unix time
 
+    @property
+    def name(self) -> str:
+        """By what the caller's share is counted: the user, or the identity where there is none."""
+        return self.user.name if self.user else self.identity
+
     def may(self, role: Role) -> bool:
         """Whether the caller has this role."""
         return role in self.roles

@@ -5,6 +5,7 @@ What cannot be opened is said in one sentence, with its cure. What is served the
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import socket
@@ -17,11 +18,15 @@ import structlog
 import uvicorn
 from fastapi import FastAPI
 
-from redbox.callers.peers import PeerAwareProtocol
+from redbox.callers.peers import PeerAwareProtocol, peer_of
 from redbox.config import ListenSettings, TlsSettings
+from redbox.connections import Connection, Connections
 
 log = structlog.get_logger(__name__)
 GRACE_S = 5
+HANDSHAKE_S = 10.0
+NO_DESCRIPTORS_S = 0.5
+BACKLOG = 2048
 FOR_ALL_USERS = 0o666  # who they are is what the kernel says of each connection
 
 
@@ -30,31 +35,91 @@ class CannotListen(Exception):
 
 
 class Listener(uvicorn.Server):
-    """A uvicorn server at a socket of ours, that leaves signals to us: there are two in one process."""
+    """A uvicorn server at a socket of ours, that leaves signals to us: there are two in one process.
 
-    def __init__(self, config: uvicorn.Config, opened: socket.socket | None = None) -> None:
+    It takes the connections itself, because asyncio's server knows no bound on those whose handshake is not
+    over: whoever reaches the port could take all descriptors.
+    """
+
+    def __init__(self, config: uvicorn.Config, opened: socket.socket, connections: Connections) -> None:
         super().__init__(config)
         self._opened = opened
+        self._connections = connections
+        self._accepting: asyncio.Task[None] | None = None
 
     async def listen(self) -> None:
         """Serve until `should_exit`."""
-        await self.serve(sockets=None if self._opened is None else [self._opened])
+        async with asyncio.TaskGroup() as group:
+            self._accepting = group.create_task(self._accept())
+            await self.serve(sockets=[self._opened])
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Only note that it has begun: `listen` takes the connections."""
+        del sockets
+        await self.lifespan.startup()
+        self.servers = []
+        self.started = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take no more connections, and end those that are there."""
+        if self._accepting is not None:
+            self._accepting.cancel()
+        await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._opened.setblocking(False)  # noqa: FBT003 (the standard library takes no name for it)
+        async with asyncio.TaskGroup() as handshakes:
+            while True:
+                try:
+                    taken, address = await loop.sock_accept(self._opened)
+                except OSError as error:
+                    log.warning("no connection can be taken", error=_words(error))
+                    await asyncio.sleep(NO_DESCRIPTORS_S)
+                    continue
+                connection = self._connections.enter(_peer_name(taken, address), taken.close)
+                handshakes.create_task(self._begin(taken, connection))
 
-def open_listeners(listen: ListenSettings, tls: TlsSettings, app: FastAPI) -> list[Listener]:
+    async def _begin(self, taken: socket.socket, connection: Connection) -> None:
+        """Shake hands, where there is TLS, and leave the rest to the protocol."""
+        task = asyncio.current_task()
+        if task is None or taken.fileno() < 0:  # it has given way to others before it came here
+            return
+        connection.end = task.cancel
+        loop = asyncio.get_running_loop()
+        deadline = HANDSHAKE_S if self.config.ssl else None
+        try:
+            await loop.connect_accepted_socket(
+                lambda: self._protocol(connection), taken, ssl=self.config.ssl, ssl_handshake_timeout=deadline
+            )
+        except OSError:  # no TLS, a certificate that is not trusted there, or too slow: nothing of ours
+            connection.gone()
+        except asyncio.CancelledError:
+            connection.gone()
+            raise
+
+    def _protocol(self, connection: Connection) -> PeerAwareProtocol:
+        return PeerAwareProtocol(self.config, self.server_state, self.lifespan.state, connection=connection)
+
+
+def open_listeners(
+    listen: ListenSettings, tls: TlsSettings, app: FastAPI, connections: Connections
+) -> list[Listener]:
     """The port and the Unix socket of the settings, bound; raises CannotListen."""
     with ExitStack() as opened:
         listeners = []
         if listen.port:
             config = _config(app, ssl_certfile=str(tls.certificate_file), ssl_keyfile=str(tls.key_file))
             _load(config)
-            listeners.append(Listener(config, opened.enter_context(bound_port(listen.address, listen.port))))
+            port = opened.enter_context(bound_port(listen.address, listen.port))
+            listeners.append(Listener(config, port, connections))
         if listen.unix_socket is not None:
-            listeners.append(Listener(_config(app), opened.enter_context(bound_path(listen.unix_socket))))
+            path = opened.enter_context(bound_path(listen.unix_socket))
+            listeners.append(Listener(_config(app), path, connections))
         opened.pop_all()
         return listeners
 
@@ -83,7 +148,7 @@ def bound_port(address: str, port: int) -> socket.socket:
     both = address == "::" and socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
-        opened = socket.create_server((address, port), family=family, dualstack_ipv6=both)
+        opened = socket.create_server((address, port), family=family, backlog=BACKLOG, dualstack_ipv6=both)
     except OSError as error:
         raise CannotListen(
             f"Port {port} of {address} cannot be listened at: {_words(error)}. End what holds it, "
@@ -102,7 +167,7 @@ def bound_path(path: Path) -> socket.socket:
         path.unlink(missing_ok=True)
         opened.bind(os.fspath(path))
         path.chmod(FOR_ALL_USERS)
-        opened.listen()
+        opened.listen(BACKLOG)
     except OSError as error:
         opened.close()
         raise CannotListen(
@@ -120,7 +185,6 @@ def _config(
         log_config=None,
         access_log=False,
         lifespan="off",
-        http=PeerAwareProtocol,
         loop="none",
         server_header=False,
         timeout_graceful_shutdown=GRACE_S,
@@ -137,6 +201,13 @@ def _load(config: uvicorn.Config) -> None:
             f"The certificate {config.ssl_certfile} with the key {config.ssl_keyfile} cannot be used: "
             f"{error}. `redbox init` makes new ones."
         ) from error
+
+
+def _peer_name(taken: socket.socket, address: object) -> str:
+    """Whose strangers are counted together: those of one address, or of one user of this host."""
+    if isinstance(address, tuple) and address:
+        return str(address[0])
+    return str(peer_of(taken) or "nobody")
 
 
 def _words(error: OSError) -> str:

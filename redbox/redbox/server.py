@@ -23,6 +23,7 @@ from redbox.audit import AuditFile
 from redbox.callers.authenticator import Authenticator
 from redbox.clock import SystemClock
 from redbox.config import Settings, rules_in_force
+from redbox.connections import Connections
 from redbox.files.service import FilesOfJobs
 from redbox.http.app import build_app
 from redbox.http.renewals import Renewals
@@ -76,7 +77,7 @@ async def serve(settings: Settings, path: Path) -> None:
     """Serve until told to end; raises BackgroundEnded where it could only limp on."""
     with _hangup_ignored():
         async with running(settings, path) as parts:
-            listeners = open_listeners(settings.listen, settings.tls, parts.app)
+            listeners = open_listeners(settings.listen, settings.tls, parts.app, Connections())
             with _signals(listeners, parts):
                 async with asyncio.TaskGroup() as group:
                     watch = group.create_task(_end_with_background(parts.jobs, listeners))

@@ -10,6 +10,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from redbox.config import ListenSettings, TlsSettings
+from redbox.connections import Connections
 from redbox.listeners import CannotListen, bound_path, bound_port, open_listeners, reload_certificate
 from redbox.tls import Pair, issue_server, make_authority
 
@@ -64,7 +65,7 @@ def test_a_certificate_that_cannot_be_used_is_said(tmp_path: Path) -> None:
     listen = ListenSettings(address="127.0.0.1", port=1, unix_socket=None)
     tls = TlsSettings(certificate_file=tmp_path / "none.crt", key_file=tmp_path / "none.key")
     with pytest.raises(CannotListen, match=r"none\.crt .* cannot be used"):
-        open_listeners(listen, tls, FastAPI())
+        open_listeners(listen, tls, FastAPI(), Connections())
 
 
 def test_a_new_certificate_with_anothers_key_leaves_the_old_one(

@@ -121,6 +121,7 @@ _MADE_FROM: dict[type[Exception], Made] = {
     job_errors.Gone: _plain(problems.TooOld),
     job_errors.JournalError: _later(problems.Unavailable),
     log_errors.NotThere: _plain(problems.NotFound),
+    log_errors.Forgotten: _plain(problems.NotFound),
     log_errors.NotReadable: _plain(problems.NotAllowed),
     log_errors.OutOfReach: _later(problems.Unavailable),
     agent_errors.AgentRefused: _plain(problems.NotAllowed),

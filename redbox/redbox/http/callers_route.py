@@ -15,7 +15,8 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from redbox.http.problems import NotAccepted
+from redbox.callers.peers import connection_in
+from redbox.http.problems import NotAccepted, TooMany
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -29,7 +30,10 @@ class CallersRoute(APIRoute):
 
         async def handle_known_caller(request: Request) -> Response:
             services = request.app.state.services
-            request.state.caller = await services.authenticator.authenticate(request)
+            caller = request.state.caller = await services.authenticator.authenticate(request)
+            connection = connection_in(request.scope)
+            if connection is not None and not connection.is_of(caller.name):
+                raise TooMany(f"{caller.name} has too many connections open; close some", retry_after=5)
             _refuse_unknown(request, known)
             return await handle(request)
 

@@ -37,7 +37,7 @@ async def find(asked: AskedDep, services: ServicesDep, glob: Globs) -> FileList:
 @router.get(
     "/v1/jobs/{key}/archive",
     response_class=Response,
-    responses={200: {"content": {TAR: {}}}, **documented(404, 429)},
+    responses={200: {"content": {TAR: {}}}, **documented(404)},
 )
 async def archive(asked: AskedDep, services: ServicesDep, glob: Globs) -> Response:
     """Download what the globs find, as a tar with names and modes."""
@@ -54,7 +54,7 @@ async def archive(asked: AskedDep, services: ServicesDep, glob: Globs) -> Respon
     responses={
         200: {"content": {OCTETS: {}}},
         206: {"content": {OCTETS: {}}, "description": "The part that was asked for."},
-        **documented(404, 416, 429),
+        **documented(404, 416),
     },
 )
 async def download(
@@ -100,7 +100,7 @@ def _range(header: str | None) -> tuple[int, int | None]:
 @router.put(
     "/v1/jobs/{key}/files/{path:path}",
     status_code=HTTPStatus.CREATED,
-    responses=documented(404),
+    responses=documented(404, 408),
     openapi_extra={"requestBody": {"content": {OCTETS: {}}}},
 )
 async def upload(
@@ -111,5 +111,6 @@ async def upload(
     mode: Annotated[str, Query(pattern=r"^0?[0-7]{3}$", description="octal")] = "644",
 ) -> dict[str, int]:
     """Stage a file in: it appears whole under its name, or not at all."""
-    written = await services.files.upload(asked, path, int(mode, 8), request.stream())
+    with services.streams.one_more(asked.caller):
+        written = await services.files.upload(asked, path, int(mode, 8), request.stream())
     return {"size": written}

@@ -5,6 +5,7 @@ ProblemError
 ├── NotAllowed         403
 ├── NotFound           404
 ├── Taken              409
+├── TooSlow            408
 ├── TooOld             410
 ├── TooLarge           413
 ├── NoSuchRange        416
@@ -89,6 +90,12 @@ class Taken(ProblemError):
     status, slug, title = HTTPStatus.CONFLICT, "taken", "The key is taken"
 
 
+class TooSlow(ProblemError):
+    """The rest of the request did not come."""
+
+    status, slug, title, retry = HTTPStatus.REQUEST_TIMEOUT, "too-slow", "The request came too slowly", True
+
+
 class TooOld(ProblemError):
     """A revision that is no longer, or never was, known here."""
 
@@ -142,6 +149,7 @@ BY_STATUS: dict[int, type[ProblemError]] = {
         NotAllowed,
         NotFound,
         Taken,
+        TooSlow,
         TooOld,
         TooLarge,
         NoSuchRange,
@@ -169,7 +177,7 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"description": BY_STATUS[status].title + "."} for status in statuses}
 
 
-ALWAYS = (401, 403, 422, 500, 503)
+ALWAYS = (401, 403, 422, 429, 500, 503)
 """What every route may answer that has a caller."""
 
 

@@ -6,6 +6,7 @@ hold them in memory.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 import time
@@ -15,7 +16,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from redbox.http.problems import TooLarge, problem_response
+from redbox.http.problems import TooLarge, TooSlow, problem_response
 from redbox.request_id import request_id
 
 Scope = MutableMapping[str, Any]
@@ -28,6 +29,9 @@ log = structlog.get_logger(__name__)
 ID_KEY = "redbox.request_id"
 STAGES_IN = re.compile(r"PUT /v1/jobs/[^/]+/files/").match
 """Files that are staged in have no limit but their disk's: they are never held in memory."""
+GRACE_S = 30.0
+SLOWEST = 65_536  # bytes a second
+"""A body is waited for so long in all, and a second more for each so many bytes that it already has."""
 
 
 class RequestCounter(Protocol):
@@ -66,7 +70,7 @@ class Seen:
             refusal = problem_response(_too_large(limit), scope[ID_KEY])
             await refusal(scope, receive, answer)
             return
-        await self._app(scope, receive if limit is None else _at_most(limit, receive), answer)
+        await self._app(scope, _Body(receive, limit), answer)
 
     def _done(self, scope: Scope, status: int, took_s: float) -> None:
         """Count it; 0 is a request whose defect is answered further out, as 500."""
@@ -111,15 +115,33 @@ def _too_large(limit: int) -> TooLarge:
     )
 
 
-def _at_most(limit: int, receive: Receive) -> Receive:
-    taken = 0
+class _Body:
+    """Passes a request's body on, as long as it is neither too large nor too slow.
 
-    async def receive_some() -> Message:
-        nonlocal taken
-        message = await receive()
-        taken += len(message.get("body", b""))
-        if taken > limit:
-            raise _too_large(limit)
+    What counts is the time that its sender is waited for, not what is done meanwhile with what came.
+    """
+
+    def __init__(self, receive: Receive, limit: int | None) -> None:
+        self._receive = receive
+        self._limit = limit
+        self._taken = 0
+        self._waited_s = 0.0
+        self._is_whole = False
+
+    async def __call__(self) -> Message:
+        if self._is_whole:  # what comes next is that the caller has left, whenever that may be
+            return await self._receive()
+        began, may_take_s = time.monotonic(), GRACE_S + self._taken / SLOWEST
+        try:
+            async with asyncio.timeout(may_take_s - self._waited_s):
+                message = await self._receive()
+        except TimeoutError:
+            raise TooSlow(
+                f"only {self._taken} bytes of the request's body came in {may_take_s:.0f} s: send it faster"
+            ) from None
+        self._waited_s += time.monotonic() - began
+        self._taken += len(message.get("body", b""))
+        self._is_whole = not message.get("more_body", False)
+        if self._limit is not None and self._taken > self._limit:
+            raise _too_large(self._limit)
         return message
-
-    return receive_some

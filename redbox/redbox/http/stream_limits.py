@@ -22,7 +22,7 @@ class StreamLimits:
     @contextmanager
     def one_more(self, caller: Caller) -> Iterator[None]:
         """Hold a place as long as the stream lives."""
-        name = caller.user.name if caller.user else caller.identity
+        name = caller.name
         if self._open[name] >= self.per_user or self.open >= self.in_all:
             raise TooMany(f"{name} has {self._open[name]} streams open; close some", retry_after=5)
         self._open[name] += 1

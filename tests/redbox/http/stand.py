@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,9 +29,9 @@ from redbox.agents.pool import AgentPool
 from redbox.callers.accounts import Account, AccountDirectory, Patience
 from redbox.callers.authenticator import Authenticator
 from redbox.callers.opaque_tokens import TokenStore
-from redbox.callers.peers import PeerAwareProtocol
 from redbox.clock import SystemClock
 from redbox.config import load_settings, rules_in_force
+from redbox.connections import Connections
 from redbox.domain import UnixUser
 from redbox.files.service import FilesOfJobs
 from redbox.http.app import build_app
@@ -42,7 +42,7 @@ from redbox.jobs.journal import Journal
 from redbox.jobs.marks import Marks
 from redbox.jobs.service import Jobs
 from redbox.jobs.settings import JobsSettings
-from redbox.listeners import Listener
+from redbox.listeners import Listener, bound_path
 from redbox.logs.of_jobs import JobLogReader
 from redbox.logs.service import Logs, LogSettings
 from redbox.metrics import LiveState, Metrics
@@ -135,6 +135,7 @@ class Stand:
     authority: str
     settings: Path
     port: int = 0
+    connections: Connections = field(default_factory=Connections)
 
     @property
     def socket(self) -> Path:
@@ -308,8 +309,8 @@ def _services(authenticator: Authenticator, jobs: Jobs, pool: AgentPool, renewal
 class SoundedListener(Listener):
     """Says when it listens."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
+    def __init__(self, config: uvicorn.Config, opened: socket.socket, connections: Connections) -> None:
+        super().__init__(config, opened, connections)
         self.listens = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -323,7 +324,6 @@ async def _listening(stand: Stand, pair: Pair) -> AsyncIterator[None]:
     (stand.directory / "tls.key").write_bytes(pair.key)
     common: dict[str, Any] = {
         "app": build_app(stand.services),
-        "http": PeerAwareProtocol,
         "log_config": None,
         "access_log": False,
         "lifespan": "off",
@@ -336,12 +336,12 @@ async def _listening(stand: Stand, pair: Pair) -> AsyncIterator[None]:
     bound = socket.create_server(("127.0.0.1", 0))
     stand.port = bound.getsockname()[1]
     servers = [
-        SoundedListener(uvicorn.Config(**common, uds=str(stand.socket))),
-        SoundedListener(uvicorn.Config(**common, **tls)),
+        SoundedListener(uvicorn.Config(**common), bound_path(stand.socket), stand.connections),
+        SoundedListener(uvicorn.Config(**common, **tls), bound, stand.connections),
     ]
     async with asyncio.TaskGroup() as group:
-        group.create_task(servers[0].serve())
-        group.create_task(servers[1].serve(sockets=[bound]))
+        for server in servers:
+            group.create_task(server.listen())
         for server in servers:
             await server.listens.wait()
         try:

@@ -1,0 +1,179 @@
+"""Callers that are slow, silent or many, at real sockets: they get little, and take nothing from others."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import httpx
+import pytest
+
+from redbox import listeners
+from redbox.callers import peers
+from redbox.http import requests_seen
+from tests.redbox.http.stand import Stand, eventually
+from tests.redbox.http.test_job_routes import problem
+
+Wire = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+PUT = b"PUT /v1/jobs/k1 HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+
+
+@asynccontextmanager
+async def at_port(stand: Stand, *, tls: bool = True) -> AsyncIterator[Wire]:
+    context = ssl.create_default_context(cadata=stand.authority) if tls else None
+    reader, writer = await asyncio.open_connection("localhost", stand.port, ssl=context)
+    try:
+        yield reader, writer
+    finally:
+        writer.transport.abort()
+
+
+@asynccontextmanager
+async def at_socket(stand: Stand) -> AsyncIterator[Wire]:
+    reader, writer = await asyncio.open_unix_connection(stand.socket)
+    try:
+        yield reader, writer
+    finally:
+        writer.transport.abort()
+
+
+async def all_said(reader: asyncio.StreamReader) -> bytes:
+    """Up to the end of the connection, which may be a rude one."""
+    said = b""
+    async with asyncio.timeout(20):
+        try:
+            while piece := await reader.read(65536):
+                said += piece
+        except ConnectionError:
+            pass
+    return said
+
+
+async def ask(wire: Wire, path: str = "/v1/whoami", token: str = "") -> bytes:
+    reader, writer = wire
+    sent = f"Authorization: Bearer {token}\r\n" if token else ""
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n{sent}\r\n".encode())
+    return await reader.readline()
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests_seen, "GRACE_S", 0.2)
+    monkeypatch.setattr(peers, "REQUEST_S", 0.2)
+    monkeypatch.setattr(listeners, "HANDSHAKE_S", 0.2)
+
+
+async def test_a_head_without_end_is_refused(stand: Stand) -> None:
+    async with at_port(stand) as (reader, writer):
+        writer.write(b"GET / HTTP/1.1\r\n" + b"X-More: and more\r\n" * 10_000)
+        assert (await all_said(reader)).startswith(b"HTTP/1.1 400")
+
+
+@pytest.mark.usefixtures("hurried")
+async def test_a_body_that_does_not_come_is_waited_for_no_longer(stand: Stand) -> None:
+    async with at_socket(stand) as (reader, writer):
+        writer.write(PUT + b'Content-Length: 100\r\n\r\n{"batch"')
+        said = await all_said(reader)
+    assert said.startswith(b"HTTP/1.1 408")
+    assert b"send it faster" in said
+
+
+@pytest.mark.usefixtures("hurried")
+async def test_a_body_that_drips_is_waited_for_no_longer(stand: Stand) -> None:
+    async with at_socket(stand) as (reader, writer):
+        writer.write(PUT + b"Content-Length: 100000\r\n\r\n")
+        answer = asyncio.create_task(all_said(reader))
+        while not answer.done():
+            writer.write(b" ")
+            await asyncio.sleep(0.02)
+        assert (await answer).startswith(b"HTTP/1.1 408")
+
+
+@pytest.mark.usefixtures("hurried")
+async def test_a_file_that_drips_does_not_appear(stand: Stand) -> None:
+    await stand.writing("k1")
+    before = sorted(stand.home.iterdir())
+    async with at_socket(stand) as (reader, writer):
+        writer.write(b"PUT /v1/jobs/k1/files/in HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\nbegun")
+        assert (await all_said(reader)).startswith(b"HTTP/1.1 408")
+    await eventually(lambda: sorted(stand.home.iterdir()) == before)
+
+
+async def test_a_file_that_is_staged_in_is_one_of_its_users_streams(
+    stand: Stand, alice: httpx.AsyncClient
+) -> None:
+    await stand.writing("k1")
+    stand.services.streams.per_user = 0
+    answer = await alice.put("/v1/jobs/k1/files/in", content=b"data")
+    assert answer.status_code == 429
+    assert "streams open" in problem(answer)["detail"]
+
+
+@pytest.mark.usefixtures("hurried")
+async def test_the_rest_of_a_request_that_is_answered_is_not_waited_for(stand: Stand) -> None:
+    async with at_port(stand) as (reader, writer):
+        writer.write(PUT + b"Content-Length: 100\r\n\r\n{")
+        answer = asyncio.create_task(all_said(reader))
+        while not answer.done():
+            writer.write(b" ")
+            await asyncio.sleep(0.05)
+        assert (await answer).startswith(b"HTTP/1.1 401")
+
+
+async def test_what_comes_behind_a_body_is_no_header(stand: Stand) -> None:
+    async with at_port(stand) as (reader, writer):
+        token = stand.tokens["alice"].encode()
+        writer.write(b"POST /v1/check HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        writer.write(b"2\r\n{}\r\n0\r\nAuthorization: Bearer " + token + b"\r\nConnection: close\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 401")
+
+
+@pytest.mark.usefixtures("hurried")
+async def test_who_shakes_no_hands_is_let_go(stand: Stand) -> None:
+    async with at_port(stand, tls=False) as (reader, _):
+        assert await all_said(reader) == b""
+
+
+@pytest.mark.parametrize("tls", [True, False])
+async def test_the_stranger_who_came_first_gives_way(stand: Stand, *, tls: bool) -> None:
+    stand.connections.strangers_per_peer = 3
+    async with AsyncExitStack() as stack:
+        strangers = [await stack.enter_async_context(at_port(stand, tls=tls)) for _ in range(4)]
+        assert await all_said(strangers[0][0]) == b""
+        async with stand.by_token("bob") as bob:
+            assert (await bob.get("/v1/whoami")).status_code == 200
+
+
+async def test_a_caller_who_is_known_gives_way_to_no_stranger(stand: Stand) -> None:
+    stand.connections.strangers_per_peer = stand.connections.strangers = 2
+    async with AsyncExitStack() as stack:
+        known = await stack.enter_async_context(at_port(stand))
+        assert b"200" in await ask(known, "/v1/jobs?watch=true", stand.tokens["bob"])
+        for _ in range(5):
+            await stack.enter_async_context(at_port(stand))
+        while b"bookmark" not in await known[0].readline():
+            pass
+
+
+async def test_strangers_at_the_socket_are_counted_by_user_not_with_those_at_the_port(stand: Stand) -> None:
+    stand.connections.strangers_per_peer = 2
+    async with AsyncExitStack() as stack:
+        here = await stack.enter_async_context(at_socket(stand))
+        for _ in range(4):
+            await stack.enter_async_context(at_port(stand))
+        assert b"200" in await ask(here)
+
+
+async def test_one_callers_connections_are_bounded(stand: Stand) -> None:
+    stand.connections.per_caller = 2
+    async with AsyncExitStack() as stack:
+        wires = [await stack.enter_async_context(at_port(stand)) for _ in range(3)]
+        answers = [await ask(wire, token=stand.tokens["bob"]) for wire in wires]
+        assert [b"200" in answer for answer in answers] == [True, True, False]
+        assert b"429" in answers[2]
+        wires[0][1].transport.abort()
+        await eventually(lambda: stand.connections.of_caller("bob") == 1)
+        async with at_port(stand) as later:
+            assert b"200" in await ask(later, token=stand.tokens["bob"])
