@@ -49,7 +49,7 @@ class FilesOfJobs:
     ) -> tuple[int, AsyncIterator[bytes]]:
         """One regular file, as it is now; bytes that are appended meanwhile are not sent."""
         async with self._agent(asked) as (agent, directory):
-            whole = posixpath.join(directory, path)
+            whole = _within(directory, path)
             status = await agent.stat(whole)
             if status.kind not in {"file", "null"}:
                 raise NotAcceptable(f"{path} is a {status.kind}: only files are downloaded, or use archive")
@@ -69,7 +69,7 @@ class FilesOfJobs:
     async def upload(self, asked: Asked, path: str, mode: int, pieces: AsyncIterator[bytes]) -> int:
         """Whole under its name, or not at all."""
         async with self._agent(asked) as (agent, directory):
-            whole = posixpath.join(directory, path)
+            whole = _within(directory, path)
             if posixpath.dirname(path):
                 await agent.make_directory(posixpath.dirname(whole))
             facts = await agent.write(whole, pieces, mode=mode, deadline=UPLOAD_S)
@@ -97,7 +97,18 @@ def _directory_of(record: Record) -> str:
     return directory
 
 
+def _within(directory: str, path: str) -> str:
+    return posixpath.join(directory, _without_nul(path))
+
+
+def _without_nul(path: str) -> str:
+    if "\0" in path:
+        raise NotAcceptable(f"{path!r}: no file's name holds a NUL")
+    return path
+
+
 def _relative(pattern: str) -> str:
+    _without_nul(pattern)
     if pattern.startswith("/") or ".." in pattern.split("/"):
         raise NotAcceptable(f"{pattern}: a glob begins in the job's working directory and stays there")
     return pattern

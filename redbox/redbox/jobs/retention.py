@@ -41,6 +41,8 @@ class Retention:
                 await self.sweep()
             except JournalError as fault:
                 log.warning("nothing could be swept from the journal: %s", fault)
+            except Exception:  # what one odd record does to our code must not end the server
+                log.exception("nothing could be swept from the journal")
 
     async def sweep(self) -> None:
         """Forget what is old, a limited number at a time."""

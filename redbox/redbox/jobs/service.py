@@ -203,6 +203,13 @@ class Jobs:
     async def locate(self, caller: Caller, key: str, attempt: int = 1) -> Record:
         """For logs and files: only the owner's, never an operator's."""
         self._submitter(caller)
+        if any(
+            record.stage is Stage.DOUBTFUL and record.key.attempt == attempt
+            for record in self._line(caller, caller.owner, key)
+        ):
+            raise Busy(
+                "It is not known whether Slurm has this job: a PUT of it settles that.", retry_after=10
+            )
         record = await self._record(caller, key, attempt, None)
         if caller.user is None or record.user.uid != caller.user.uid:
             raise no_such_job()

@@ -102,6 +102,7 @@ class Submits:
         """What came of it, as a value: an exception would end its group, which is the server."""
         try:
             put = await self._settle(order, look_soon)
+            acts.cancel_if_due(put.record)
         except JobsError as error:
             return error
         except Exception:  # one request's odd fault is not the server's end; the intent is settled later
@@ -111,7 +112,6 @@ class Submits:
             )
         finally:
             look_soon()
-        acts.cancel_if_due(put.record)
         return put
 
     async def _settle(self, order: Order, look_soon: Callable[[], None]) -> Put:

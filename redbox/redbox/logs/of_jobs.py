@@ -14,7 +14,7 @@ from redbox.jobs.records import Record
 from redbox.jobs.service import Jobs
 from redbox.logs.by_agents import AgentFiles
 from redbox.logs.service import Answer, Logs, Query
-from redbox.logs.sources import Written
+from redbox.logs.sources import Forgotten, Written
 from redbox.slurm.patterns import LogFacts, first_of, resolve
 from redbox_api.models import Phase
 
@@ -59,7 +59,7 @@ class RecordSource:
     def now(self) -> Written:
         record = self.jobs.current(self.key)
         if record is None:
-            return Written(path=None, run=0, writing=False, final=True)
+            raise Forgotten(f"The job {self.key.key} is not known any more.")
         return Written(
             path=self._path(record, self.stream),
             run=self._run_in_file(record),

@@ -19,6 +19,7 @@ from redbox.logs.pacing import Budget, Pace
 from redbox.logs.sources import Files, OutOfReach, Source
 from redbox.logs.tail import PIECE_BYTES, Bytes, Ended, Tail
 
+LINES_BYTES = 64 << 20  # how far back the last lines are looked for, in a file that has hardly any
 BLOCK_BYTES = PIECE_BYTES  # less would have an agent read each piece many times over
 
 
@@ -158,12 +159,13 @@ async def _as_soon_as_in_reach(tail: Tail, generation: str, offset: int) -> Byte
 
 
 async def _start_of_lines(tail: Tail, generation: str, lines: int) -> int:
-    """The offset of the last so many lines, found from the end in blocks."""
+    """The offset of the last so many lines, found from the end in blocks, or of the last 64 MiB."""
     if lines == 0:
         return tail.shown
     end, missing = tail.shown, lines
+    earliest = max(0, end - LINES_BYTES)
     first = True
-    while end > 0:
+    while end > earliest:
         start = max(0, end - BLOCK_BYTES)
         block = await _block(tail, generation, start, end)
         searched = block[:-1] if first and block.endswith(b"\n") else block
@@ -173,7 +175,7 @@ async def _start_of_lines(tail: Tail, generation: str, lines: int) -> int:
         if not missing:
             return start + position + 1
         end, first = start, False
-    return 0
+    return earliest
 
 
 async def _block(tail: Tail, generation: str, start: int, end: int) -> bytes:

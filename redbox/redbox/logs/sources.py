@@ -4,7 +4,8 @@ LogError
 ├── NotThere        no file of that name (yet)
 │   └── NotYetShown     its directory lists it, but this host does not open it yet
 ├── NotReadable     the user's own rights do not reach it, or it is no regular file
-└── OutOfReach      the file system or the agent does not answer; asking again is right
+├── OutOfReach      the file system or the agent does not answer; asking again is right
+└── Forgotten       red-box knows the job no more: what it wrote is neither whole nor lacking
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ class NotReadable(LogError):
 
 class OutOfReach(LogError):
     """Nobody knows: a hanging file system, an agent that died."""
+
+
+class Forgotten(LogError):
+    """Its submit was refused, or it was deleted from the journal while its log was read."""
 
 
 @dataclass(frozen=True, slots=True)

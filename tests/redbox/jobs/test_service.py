@@ -18,7 +18,7 @@ from redbox.jobs.errors import (
 )
 from redbox.workload import Act
 from redbox_api.models import Dependency, Phase
-from tests.redbox.jobs.simulated import HANGS
+from tests.redbox.jobs.simulated import HANGS, NEVER_ARRIVES
 from tests.redbox.jobs.world import ALICE, BOB, World, caller, operator, request
 
 KEY = "3f2b7c1e-0000-4000-8000-000000000001"
@@ -243,6 +243,18 @@ def test_what_is_asked_about_the_cluster_is_asked_of_slurm_once_in_a_while(world
     world.advance(2)  # a fault, too, is remembered for a moment: a hanging Slurm is not asked by each asker
     assert world.run(world.jobs.cluster()).name == "hpc1"
     assert world.run(world.jobs.whoami(caller())).slurm_accounts == ["physics"]
+
+
+def test_the_log_of_a_job_in_doubt_is_to_be_asked_for_again_and_has_not_ended(world: World) -> None:
+    world.slurm.manners.append(NEVER_ARRIVES)
+    with pytest.raises(Busy):
+        put(world)
+    assert world.run(world.jobs.locate(caller(), KEY)).key.key == KEY
+    world.advance(80)
+    with pytest.raises(Busy, match="a PUT of it settles that"):
+        world.run(world.jobs.locate(caller(), KEY))
+    with pytest.raises(NoSuchJob):
+        world.run(world.jobs.locate(caller(BOB), KEY))
 
 
 def test_a_check_submits_nothing(world: World) -> None:

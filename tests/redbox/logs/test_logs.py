@@ -222,6 +222,17 @@ async def test_looking_for_lines_where_there_are_none_reads_each_piece_once(path
     assert reader.disk.reads < 2 * 16  # of 1 MiB
 
 
+async def test_lines_are_looked_for_in_the_last_bytes_only(path: Path) -> None:
+    path.write_bytes(b"")
+    os.truncate(path, 1 << 30)
+    with path.open("ab") as log:
+        log.write(b"x")
+    reader = Reader(path)
+    async with reader.asks(Query(tail_lines=1)) as answer:
+        assert answer.offset == path.stat().st_size - (64 << 20)
+    assert reader.disk.reads < 2 * 64
+
+
 async def test_the_last_bytes_and_a_limit(path: Path) -> None:
     path.write_bytes(LINES)
     reader = Reader(path)

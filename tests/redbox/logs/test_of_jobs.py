@@ -12,6 +12,7 @@ from redbox.domain import JobKey, Owner, UnixUser
 from redbox.jobs.records import Record, Seen
 from redbox.jobs.service import Jobs
 from redbox.logs.of_jobs import RecordSource
+from redbox.logs.sources import Forgotten
 from redbox_api.models import Phase
 
 KEY = JobKey(Owner("prod", "physics", "default"), "k")
@@ -46,6 +47,12 @@ def test_a_requeued_jobs_file_is_the_old_runs_until_the_new_one_works() -> None:
     for phase, state, run, expected in REQUEUED:
         jobs.current = {KEY: record(phase, state, run)}.get
         assert source.now().run == expected, (phase, state, run)
+
+
+def test_the_log_of_a_job_that_is_forgotten_is_not_taken_for_whole() -> None:
+    jobs = SimpleNamespace(current=lambda _: None)
+    with pytest.raises(Forgotten):
+        RecordSource(cast("Jobs", jobs), KEY, "stdout", None).now()
 
 
 @pytest.mark.parametrize(("phase", "state"), [(Phase.RUNNING, "COMPLETING"), (Phase.SUCCEEDED, "COMPLETED")])
