@@ -1,9 +1,17 @@
-"""The command line of `redbox-resourced`. Each command's work is in the module that it is named after."""
+"""The command line of `redbox-resourced`."""
 
+import asyncio
+import sys
 from importlib.metadata import version
+from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from redbox_kube.own_token import Account
+from redbox_resourced.application import Settings, run_resourced
+from redbox_resourced.overrides import BadOverrides
+from redbox_resourced.virtual_node import Address
 
 app = typer.Typer(
     name="redbox-resourced", help="Publishes Slurm's partitions in Kubernetes.", no_args_is_help=True
@@ -24,3 +32,57 @@ def options(
     ] = False,
 ) -> None:
     """Hold the options that every command shares."""
+
+
+@app.command()
+def run(
+    *,
+    namespace: Annotated[str, typer.Option(envvar="REDBOX_NAMESPACE", help="Where resourced itself runs.")],
+    ip: Annotated[
+        str, typer.Option(envvar="POD_IP", help="Where the API server reaches virtual nodes' kubelet API.")
+    ],
+    account: Annotated[
+        str, typer.Option(envvar="REDBOX_SERVICE_ACCOUNT", help="Its own service account.")
+    ] = "redbox-resourced",
+    port: Annotated[int, typer.Option(envvar="REDBOX_KUBELET_PORT", help="The kubelet API's port.")] = 10250,
+    health_port: Annotated[
+        int, typer.Option(envvar="REDBOX_HEALTH_PORT", help="For /healthz, /readyz and /metrics.")
+    ] = 8080,
+    most_nodes: Annotated[
+        int,
+        typer.Option(
+            envvar="REDBOX_VIRTUAL_NODES", min=0, help="Virtual nodes for one SlurmCluster at most."
+        ),
+    ] = 20,
+    gone_after: Annotated[
+        float,
+        typer.Option(
+            envvar="REDBOX_GONE_AFTER",
+            min=0,
+            help="Seconds for which Slurm must lack a partition before its virtual node is deleted.",
+        ),
+    ] = 600.0,
+    old_keys: Annotated[
+        bool, typer.Option(envvar="REDBOX_OLD_KEYS", help="Also publish wlm.sylabs.io/* labels.")
+    ] = False,
+    overrides: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="REDBOX_OVERRIDES", help="A file of limits and features that Slurm does not say."
+        ),
+    ] = None,
+) -> None:
+    """Publish partitions until told to end."""
+    settings = Settings(
+        account=Account(namespace, account),
+        address=Address(ip, port),
+        health_port=health_port,
+        most_nodes=most_nodes,
+        gone_after_s=gone_after,
+        old_keys=old_keys,
+        overrides=overrides,
+    )
+    try:
+        asyncio.run(run_resourced(settings))
+    except BadOverrides as error:
+        sys.exit(f"redbox-resourced: {error}")

@@ -56,6 +56,11 @@ class Clusters:
         self._wake = asyncio.Event()
 
     @property
+    def names(self) -> set[str]:
+        """Of all that there are, followed or not."""
+        return {name for _, name in self._mirror.items}
+
+    @property
     def followed(self) -> Mapping[str, Followed]:
         """By the SlurmCluster's name."""
         return {name: followed for name, (followed, _) in self._running.items()}

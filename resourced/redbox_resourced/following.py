@@ -52,6 +52,16 @@ class Followed:
         return self._listed and not self.fault and self.stale_since is None
 
     @property
+    def told(self) -> bool:
+        """Whether there is anything to say: red-box named its partitions, or could not be reached."""
+        return self._listed or bool(self.unreachable)
+
+    @property
+    def listed(self) -> bool:
+        """Whether red-box named its partitions, be it some time ago."""
+        return self._listed
+
+    @property
     def unreachable(self) -> str:
         """Why red-box cannot be reached; empty where it can, or could a moment ago."""
         if self._failing_since is None:
@@ -61,6 +71,10 @@ class Followed:
     def lacks(self, partition: str) -> bool:
         """Whether Slurm, heard just now, has partitions and this is none of them."""
         return self.fresh and bool(self._all) and partition not in self._all
+
+    def has(self, partition: str) -> bool:
+        """Whether Slurm had it when it was last heard, whatever the SlurmCluster's filter says."""
+        return partition in self._all
 
     def takes(self, cluster: SlurmCluster) -> bool:
         """Go on with the SlurmCluster as it is written now; False where it must be connected anew."""

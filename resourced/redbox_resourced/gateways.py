@@ -1,0 +1,97 @@
+"""What clusters offer, on the real nodes that an administrator made their gateways.
+
+Each cluster is a field manager of its own, so that two clusters on one node know nothing of each other. What
+is no longer said (a partition that went, a label that was taken away, a SlurmCluster that was deleted) is
+withdrawn; what was said by a cluster that cannot be asked now stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import structlog
+
+from redbox_kube.node_labels import dns_label
+from redbox_kube.objects import ApiError
+from redbox_resourced.node_claims import Claim, NodeClaims
+from redbox_resourced.offers import Offer, annotations_of, labels_of, old_labels_of, resources_of
+from redbox_resourced.seen_nodes import MANAGER, SeenNode
+
+log = structlog.get_logger(__name__)
+PREFIX = f"{MANAGER}.gateway."
+OLD_KEYS = f"{MANAGER}.old-keys"
+Offers = Mapping[str, tuple[Offer, ...] | None]
+"""By cluster; None: red-box has not named its partitions since this process began."""
+
+
+def manager_of(cluster: str) -> str:
+    """The field manager that speaks for it."""
+    return f"{PREFIX}{dns_label(cluster)}"
+
+
+def claims_of_gateway(node: SeenNode, offers: Offers, *, old_keys: bool) -> list[Claim]:
+    """What all clusters have to say of one real node. Pure."""
+    said: list[Claim] = []
+    for cluster, offered in offers.items():
+        if offered is not None and node.is_gateway_of(cluster):
+            said += _claims(manager_of(cluster), offered)
+    gateway_of = sorted(cluster for cluster in offers if node.is_gateway_of(cluster))
+    first = offers[gateway_of[0]] if gateway_of and old_keys else ()
+    if first:
+        said.append(Claim(OLD_KEYS, {"metadata": {"labels": old_labels_of(_foremost(first))}}))
+    silent = {manager_of(cluster) for cluster, offered in offers.items() if offered is None}
+    kept = {
+        *(claim.manager for claim in said),
+        *(silent & {manager_of(cluster) for cluster in gateway_of}),
+        *([OLD_KEYS] if first is None else []),
+    }
+    withdrawn = sorted(node.managers - kept)
+    return said + [claim for manager in withdrawn for claim in _claims(manager, ())]
+
+
+@dataclass
+class Gateways:
+    """Keeps the gateways' labels and resources."""
+
+    claims: NodeClaims
+    old_keys: bool
+    problems: dict[str, str] = field(default_factory=dict)
+
+    async def settle(self, nodes: Iterable[SeenNode], offers: Offers) -> None:
+        """One look at all of them; what fails is tried again at the next."""
+        async with asyncio.TaskGroup() as group:
+            for node in nodes:
+                group.create_task(self._keep(node, offers))
+
+    async def _keep(self, node: SeenNode, offers: Offers) -> None:
+        try:
+            await self.claims.keep(node, claims_of_gateway(node, offers, old_keys=self.old_keys))
+            self.problems.pop(node.name, None)
+        except ApiError as error:
+            if self.problems.get(node.name) != str(error):
+                log.warning("gateway", node=node.name, problem=str(error))
+            self.problems[node.name] = str(error)
+
+
+def _claims(manager: str, offers: Iterable[Offer]) -> list[Claim]:
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    resources: dict[str, str] = {}
+    for offer in offers:
+        labels |= labels_of(offer)
+        annotations |= annotations_of(offer)
+        resources |= resources_of(offer)
+    if not labels:
+        return [Claim(manager, {}), Claim(manager, {}, "status")]
+    # The kubelet would work out what is allocatable itself, some seconds later; said here, it is ours.
+    return [
+        Claim(manager, {"metadata": {"labels": labels, "annotations": annotations}}),
+        Claim(manager, {"status": {"capacity": resources, "allocatable": resources}}, "status"),
+    ]
+
+
+def _foremost(offers: Iterable[Offer]) -> Offer:
+    """The one partition that keys without a partition's name can speak of."""
+    return min(offers, key=lambda offer: (not offer.is_default, offer.partition))

@@ -1,0 +1,76 @@
+"""Tells Kubernetes that virtual nodes are served: a Lease for each, renewed well before it lapses.
+
+The renewals of a round are spread over it, so that 200 nodes are twenty small requests a second and no burst.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from datetime import UTC, datetime
+
+import structlog
+
+from redbox_kube.objects import ApiError, Object, Objects, Where
+from redbox_resourced.seen_nodes import SeenNode
+from redbox_resourced.virtual_nodes import LEASE_API, LEASES
+
+log = structlog.get_logger(__name__)
+EVERY_S = 10.0
+LASTS_S = 40
+
+
+class Heartbeats:
+    """Renews the Leases of whatever nodes there are."""
+
+    def __init__(self, objects: Objects, nodes: Callable[[], Collection[SeenNode]]) -> None:
+        self._objects = objects
+        self._nodes = nodes
+        self._leased: dict[str, str] = {}  # node -> its uid, where its Lease names that uid as its owner
+
+    async def run(self) -> None:
+        """Beat until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            nodes = list(self._nodes())
+            async with asyncio.TaskGroup() as group:
+                for number, node in enumerate(nodes):
+                    group.create_task(self._beat(node, after=EVERY_S * number / len(nodes)))
+                await asyncio.sleep(0 if nodes else 1)
+            if nodes:
+                await asyncio.sleep(max(0.0, began + EVERY_S - loop.time()))
+
+    async def _beat(self, node: SeenNode, *, after: float) -> None:
+        await asyncio.sleep(after)
+        where = Where("Lease", node.name, LEASES, LEASE_API)
+        try:
+            async with asyncio.timeout(EVERY_S):
+                if self._leased.get(node.name) != node.uid or not await self._renew(where):
+                    await self._claim(where, node)
+        except (ApiError, TimeoutError) as error:
+            log.warning("heartbeat missed", node=node.name, error=str(error) or "no answer in time")
+
+    async def _renew(self, where: Where) -> bool:
+        return await self._objects.merge(where, {"spec": {"renewTime": _now()}}) is not None
+
+    async def _claim(self, where: Where, node: SeenNode) -> None:
+        """Make the Lease, or have the one that is there belong to this Node."""
+        lease = _lease(node)
+        if await self._objects.create(where.all(), lease) is None:
+            await self._objects.merge(where, {"metadata": lease["metadata"], "spec": lease["spec"]})
+        self._leased[node.name] = node.uid
+
+
+def _lease(node: SeenNode) -> Object:
+    owner = {"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": node.uid}
+    return {
+        "apiVersion": LEASE_API,
+        "kind": "Lease",
+        "metadata": {"name": node.name, "namespace": LEASES, "ownerReferences": [owner]},
+        "spec": {"holderIdentity": node.name, "leaseDurationSeconds": LASTS_S, "renewTime": _now()},
+    }
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

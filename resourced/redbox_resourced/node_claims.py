@@ -1,0 +1,82 @@
+"""What we say of nodes, written by server-side apply: a claim owns its fields, and withdraws those it drops.
+
+A claim is sent when it is new, and again after anybody else has changed the node: then the API server, which
+knows who owns what, decides whether anything has to change. So nothing is compared here, and what a kubelet
+that was restarted or a hand with kubectl took away comes back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from redbox_kube.objects import Objects, Where
+from redbox_resourced.seen_nodes import SeenNode
+
+Object = dict[str, Any]
+OWN_VERSIONS_REMEMBERED = 16
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What one field manager says of a node, of the node itself or of its status; empty: nothing any more."""
+
+    manager: str
+    body: Object
+    subresource: str = ""
+
+    @property
+    def place(self) -> tuple[str, str]:
+        return self.manager, self.subresource
+
+    def digest(self) -> bytes:
+        return hashlib.blake2b(json.dumps(self.body, sort_keys=True).encode(), digest_size=16).digest()
+
+
+@dataclass
+class _Said:
+    """What was said of one node, and the versions of it that came of that."""
+
+    uid: str
+    digests: dict[tuple[str, str], bytes] = field(default_factory=dict)
+    versions: deque[str] = field(default_factory=lambda: deque(maxlen=OWN_VERSIONS_REMEMBERED))
+
+
+class NodeClaims:
+    """Remembers what was said of which node."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._said: dict[str, _Said] = {}
+
+    async def keep(self, node: SeenNode, claims: Iterable[Claim]) -> None:
+        """Have these hold."""
+        said = self._said.get(node.name)
+        if said is None or said.uid != node.uid:
+            said = self._said[node.name] = _Said(node.uid)
+        if node.version not in said.versions:
+            said.digests.clear()  # somebody else was here
+            said.versions.append(node.version)
+        for claim in claims:
+            if said.digests.get(claim.place) != claim.digest():
+                await self._say(node, claim, said)
+
+    def forget(self, node_name: str) -> None:
+        """It is gone."""
+        self._said.pop(node_name, None)
+
+    async def _say(self, node: SeenNode, claim: Claim, said: _Said) -> None:
+        # The uid keeps the API server from making a Node anew that was deleted a moment ago.
+        metadata = {**claim.body.get("metadata", {}), "uid": node.uid}
+        applied = await self._objects.apply(
+            Where("Node", node.name),
+            {**claim.body, "metadata": metadata},
+            field_manager=claim.manager,
+            subresource=claim.subresource,
+        )
+        said.versions.append(applied["metadata"]["resourceVersion"])
+        said.digests[claim.place] = claim.digest()

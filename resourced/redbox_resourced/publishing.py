@@ -1,0 +1,153 @@
+"""Looks at clusters and nodes whenever either changed, and has nodes say what clusters offer.
+
+Every look is the whole truth anew: nothing is carried from one to the next but what was said of which node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Collection, Mapping
+
+import structlog
+from prometheus_client import CollectorRegistry, Gauge
+
+from redbox_kube.mirror import Mirror
+from redbox_kube.objects import Objects, Where
+from redbox_resourced.clusters import Clusters
+from redbox_resourced.gateways import Gateways, Offers
+from redbox_resourced.heartbeats import Heartbeats
+from redbox_resourced.offers import Offer, offer_of
+from redbox_resourced.overrides import OverridesFile
+from redbox_resourced.seen_nodes import SeenNode, kept
+from redbox_resourced.virtual_nodes import VirtualNodes
+from redbox_resourced.wishes import Wish, wishes_of, wishes_of_others, wishes_of_unusable
+
+log = structlog.get_logger(__name__)
+LOOK_EVERY_S = 10.0
+PAUSE_S = 1.0
+"""Between two looks, so that a storm of events is one look and not one each."""
+
+
+class Publishing:
+    """All that resourced says of nodes."""
+
+    def __init__(
+        self,
+        objects: Objects,
+        clusters: Callable[[Callable[[], None]], Clusters],
+        *,
+        overrides: OverridesFile,
+        virtual: VirtualNodes,
+        gateways: Gateways,
+        most_nodes: int,
+        registry: CollectorRegistry,
+    ) -> None:
+        self.clusters = clusters(self._wake)
+        self._nodes = Mirror(objects, Where("Node"), reduced=kept, told=lambda _: self._wake())
+        self._heartbeats = Heartbeats(objects, self._virtual_nodes)
+        self._overrides = overrides
+        self._virtual = virtual
+        self._gateways = gateways
+        self._most_nodes = most_nodes
+        self._metrics = Metrics(registry)
+        self._woken = asyncio.Event()
+
+    @property
+    def unready(self) -> str | None:
+        """What is not known yet."""
+        if not self.clusters.settled:
+            return "the SlurmClusters are not known yet"
+        return None if self._nodes.listed.is_set() else "the Nodes are not known yet"
+
+    async def run(self) -> None:
+        """Publish until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._nodes.run())
+            group.create_task(self.clusters.run())
+            group.create_task(self._heartbeats.run())
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_EVERY_S):
+                        await self._woken.wait()
+                self._woken.clear()
+                if self.unready is None:
+                    await self._look()
+                await asyncio.sleep(PAUSE_S)
+
+    def _wake(self) -> None:
+        self._woken.set()
+
+    def _virtual_nodes(self) -> Collection[SeenNode]:
+        return [node for node in self._nodes.items.values() if node.is_virtual and not node.is_being_deleted]
+
+    async def _look(self) -> None:
+        if self._overrides.reload() and self._overrides.fault:
+            log.error("overrides not used", fault=self._overrides.fault)
+        nodes = {node.name: node for node in self._nodes.items.values()}
+        wishes = self._wishes(nodes)
+        await self._virtual.settle(wishes, nodes)
+        await self._gateways.settle([node for node in nodes.values() if not node.is_virtual], self._offers())
+        self._metrics.tell(self.clusters, problems=len(self._virtual.problems) + len(self._gateways.problems))
+
+    def _wishes(self, nodes: Mapping[str, SeenNode]) -> list[Wish]:
+        virtual = [node for node in nodes.values() if node.is_virtual]
+        wishes: list[Wish] = []
+        for name, followed in self.clusters.followed.items():
+            wished, left_out = wishes_of(followed, virtual, self._overrides.now, self._most_nodes)
+            wishes += wished
+            self._metrics.say_left_out(name, left_out, self._most_nodes)
+        for name, why in self.clusters.unusable.items():
+            wishes += wishes_of_unusable(name, why, virtual)
+        return wishes + wishes_of_others(self.clusters.names, virtual)
+
+    def _offers(self) -> Offers:
+        offers: dict[str, tuple[Offer, ...] | None] = dict.fromkeys(self.clusters.unusable)
+        for name, followed in self.clusters.followed.items():
+            told = tuple(
+                offer_of(name, partition, self._overrides.now.of(name, partition.name))
+                for partition in followed.partitions.values()
+            )
+            offers[name] = told if followed.listed else None
+        return offers
+
+
+class Metrics:
+    """What Prometheus is told of it."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        by_cluster = ["cluster"]
+        self._partitions = Gauge(
+            "redbox_resourced_partitions", "Partitions that red-box named.", by_cluster, registry=registry
+        )
+        self._reachable = Gauge(
+            "redbox_resourced_redbox_reachable", "1 where red-box answers.", by_cluster, registry=registry
+        )
+        self._left_out = Gauge(
+            "redbox_resourced_partitions_without_node",
+            "Partitions beyond the number of virtual nodes allowed.",
+            by_cluster,
+            registry=registry,
+        )
+        self._problems = Gauge(
+            "redbox_resourced_node_problems", "Nodes that are not as they should be.", registry=registry
+        )
+        self._said: dict[str, int] = {}
+
+    def tell(self, clusters: Clusters, *, problems: int) -> None:
+        """As things are now."""
+        for gone in self._said.keys() - clusters.followed.keys():
+            del self._said[gone]
+            for gauge in (self._partitions, self._reachable, self._left_out):
+                gauge.remove(gone)
+        for name, followed in clusters.followed.items():
+            self._partitions.labels(name).set(len(followed.partitions))
+            self._reachable.labels(name).set(not followed.fault)
+        self._problems.set(problems)
+
+    def say_left_out(self, cluster: str, left_out: int, most: int) -> None:
+        """In the log too, once: it is an administrator's to allow more."""
+        if left_out and self._said.get(cluster) != left_out:
+            log.warning("too many partitions", cluster=cluster, without_node=left_out, most=most)
+        self._said[cluster] = left_out
+        self._left_out.labels(cluster).set(left_out)

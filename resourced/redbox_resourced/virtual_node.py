@@ -1,0 +1,179 @@
+"""A partition as a Node: what is said of it, by three field managers. Pure.
+
+That the node is served is said always; where Slurm has the partition, and what it offers, only while red-box
+has told: so a red-box that is away takes no label, no capacity and no cordon back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from redbox_kube.names import (
+    ANNOTATION_PARTITION,
+    LABEL_CLUSTER,
+    LABEL_DEFAULT_PARTITION,
+    LABEL_PARTITION,
+    LABEL_VIRTUAL,
+    TAINT_SLURM,
+    TAINT_UNREACHABLE,
+)
+from redbox_kube.node_labels import dns_label, key_part, partition_label, virtual_node
+from redbox_resourced.node_claims import Claim
+from redbox_resourced.offers import Offer, annotations_of, labels_of, old_labels_of, resources_of
+from redbox_resourced.seen_nodes import MANAGER, SeenNode
+from redbox_resourced.standing import Standing
+
+Object = dict[str, Any]
+STANDING_MANAGER = f"{MANAGER}.standing"
+OFFER_MANAGER = f"{MANAGER}.offer"
+PODS = "100000"
+PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where the API server finds the kubelet API of all virtual nodes."""
+
+    ip: str
+    port: int
+
+
+@dataclass(frozen=True)
+class Versions:
+    """What `kubectl get nodes` shows."""
+
+    kubernetes: str
+    redbox: str
+    slurm: str
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One of the node's."""
+
+    kind: str
+    status: str
+    reason: str
+    message: str
+
+    def written(self, seen: SeenNode, now: str) -> Object:
+        """With the time since when its status is what it is."""
+        before, since = seen.conditions.get(self.kind, ("", ""))
+        at = since if before == self.status and since else now
+        return {
+            "type": self.kind,
+            "status": self.status,
+            "reason": self.reason,
+            "message": self.message,
+            "lastTransitionTime": at,
+            "lastHeartbeatTime": at,
+        }
+
+
+def new_node(cluster: str, partition: str) -> Object:
+    """What a Node must have before anybody sees it: the taint, and the labels by which it is known again."""
+    labels = {
+        LABEL_VIRTUAL: "true",
+        LABEL_CLUSTER: partition_label(cluster),
+        LABEL_PARTITION: partition_label(partition),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": virtual_node(partition, cluster),
+            "labels": labels,
+            "annotations": {ANNOTATION_PARTITION: partition},
+        },
+        "spec": {"providerID": provider_id(cluster, partition), "taints": [_taint(TAINT_SLURM)]},
+    }
+
+
+def provider_id(cluster: str, partition: str) -> str:
+    """Tells a node of ours from one that happens to have its name."""
+    return f"redbox://{dns_label(cluster)}/{dns_label(partition)}"
+
+
+def taints(seen: tuple[Mapping[str, Any], ...], *, unreachable: bool) -> list[Mapping[str, Any]]:
+    """Others' as they are, ours as they are to be. The list is one field: it has no owners of its parts."""
+    ours = [TAINT_SLURM, TAINT_UNREACHABLE] if unreachable else [TAINT_SLURM]
+    others = [one for one in seen if one["key"] not in {TAINT_SLURM, TAINT_UNREACHABLE}]
+    return [*others, *map(_taint, ours)]
+
+
+def claims_of_serving(seen: SeenNode, unreachable: str, address: Address, now: str) -> list[Claim]:
+    """That it is served, where it answers, and whether red-box can be reached."""
+    reachable = (
+        Condition("RedBoxReachable", "False", "Unreachable", unreachable)
+        if unreachable
+        else Condition("RedBoxReachable", "True", "Reachable", "red-box answers.")
+    )
+    served = Condition("Ready", "True", "Served", "resourced serves this node.")
+    none = [Condition(kind, "False", "Virtual", "A virtual node has none of its own.") for kind in PRESSURES]
+    status = {
+        "addresses": [{"type": "InternalIP", "address": address.ip}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": address.port}},
+        "conditions": [one.written(seen, now) for one in (served, reachable, *none)],
+    }
+    return [Claim(MANAGER, {"status": status}, "status")]
+
+
+def claims_of_standing(seen: SeenNode, standing: Standing, now: str) -> list[Claim]:
+    """Whether the partition takes jobs: where not, the node is cordoned. A hand's cordon is left alone."""
+    word = "True" if standing.takes_jobs else "False"
+    condition = Condition("PartitionUp", word, standing.reason, standing.message).written(seen, now)
+    return [
+        Claim(STANDING_MANAGER, {} if standing.takes_jobs else {"spec": {"unschedulable": True}}),
+        Claim(STANDING_MANAGER, {"status": {"conditions": [condition]}}, "status"),
+    ]
+
+
+def claims_of_offer(offer: Offer, versions: Versions, *, old_keys: bool) -> list[Claim]:
+    """What the partition has."""
+    total = offer.amounts
+    capacity = {
+        "cpu": str(total["cpus"]),
+        "memory": f"{total['mem']}Mi",
+        "pods": PODS,
+        **resources_of(offer),
+    }
+    metadata = {"labels": _labels(offer, old_keys=old_keys), "annotations": annotations_of(offer)}
+    status = {"capacity": capacity, "allocatable": capacity, "nodeInfo": _node_info(versions)}
+    return [
+        Claim(OFFER_MANAGER, {"metadata": metadata}),
+        Claim(OFFER_MANAGER, {"status": status}, "status"),
+    ]
+
+
+def _labels(offer: Offer, *, old_keys: bool) -> dict[str, str]:
+    place = key_part(f"redbox-{offer.cluster}")
+    return {
+        "kubernetes.io/hostname": key_part(virtual_node(offer.partition, offer.cluster)),
+        "node.kubernetes.io/exclude-from-external-load-balancers": "true",
+        "topology.kubernetes.io/region": place,
+        "topology.kubernetes.io/zone": place,
+        **({LABEL_DEFAULT_PARTITION: "true"} if offer.is_default else {}),
+        **labels_of(offer),
+        **(old_labels_of(offer) if old_keys else {}),
+    }
+
+
+def _node_info(versions: Versions) -> Object:
+    return {
+        "kubeletVersion": f"{versions.kubernetes}+redbox.{versions.redbox}",
+        "osImage": f"Slurm {versions.slurm}".strip(),
+        "containerRuntimeVersion": f"slurm://{versions.slurm}",
+        "operatingSystem": "linux",
+        "architecture": "",
+        "kernelVersion": "",
+        "kubeProxyVersion": "",
+        "machineID": "",
+        "systemUUID": "",
+        "bootID": "",
+    }
+
+
+def _taint(key: str) -> dict[str, str]:
+    return {"key": key, "effect": "NoSchedule"}

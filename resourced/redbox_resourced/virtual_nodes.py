@@ -1,0 +1,144 @@
+"""Keeps the virtual nodes as they should be: made, described, tainted, and deleted when nobody needs them.
+
+What should be is `wishes`' to say. A Node of the same name that is not ours is left alone, and that is said.
+One that others delete is made again at once, so that its companions go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import structlog
+
+from redbox_kube.objects import ApiError, Objects, Where
+from redbox_resourced.node_claims import Claim, NodeClaims
+from redbox_resourced.seen_nodes import SeenNode, read_node
+from redbox_resourced.virtual_node import (
+    Address,
+    Versions,
+    claims_of_offer,
+    claims_of_serving,
+    claims_of_standing,
+    new_node,
+    provider_id,
+    taints,
+)
+from redbox_resourced.wishes import Wish
+
+log = structlog.get_logger(__name__)
+WRITES_AT_ONCE = 8
+UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
+LEASES = "kube-node-lease"
+LEASE_API = "coordination.k8s.io/v1"
+
+
+@dataclass(frozen=True)
+class Face:
+    """What every virtual node shows of this resourced."""
+
+    address: Address
+    kubernetes: str
+    redbox: str
+    old_keys: bool = False
+
+
+@dataclass
+class VirtualNodes:
+    """Writes what is wished."""
+
+    objects: Objects
+    claims: NodeClaims
+    face: Face
+    gone_after_s: float
+    problems: dict[str, str] = field(default_factory=dict)
+    """By node: what keeps it from being as it should."""
+    _lacked_since: dict[str, float] = field(default_factory=dict)
+
+    async def settle(self, wishes: Iterable[Wish], nodes: Mapping[str, SeenNode]) -> None:
+        """One look at all of them; what fails is tried again at the next."""
+        wished = {wish.node: wish for wish in wishes}
+        self._lacked_since = {name: at for name, at in self._lacked_since.items() if name in wished}
+        self.problems = {name: why for name, why in self.problems.items() if name in wished}
+        at_once = asyncio.Semaphore(WRITES_AT_ONCE)
+        async with asyncio.TaskGroup() as group:
+            for wish in wished.values():
+                group.create_task(self._try(wish, nodes.get(wish.node), at_once))
+
+    async def _try(self, wish: Wish, node: SeenNode | None, at_once: asyncio.Semaphore) -> None:
+        async with at_once:
+            try:
+                problem = await self._fulfil(wish, node)
+            except ApiError as error:
+                problem = str(error)
+        if problem and self.problems.get(wish.node) != problem:
+            log.warning("virtual node", node=wish.node, problem=problem)
+        if problem:
+            self.problems[wish.node] = problem
+        else:
+            self.problems.pop(wish.node, None)
+
+    async def _fulfil(self, wish: Wish, node: SeenNode | None) -> str:
+        """What is wrong, or nothing."""
+        if node is None and wish.offer is not None:
+            node = await self._make(wish)
+        if node is None:
+            return ""
+        expected = provider_id(wish.cluster, wish.partition)
+        if not node.is_virtual or node.provider_id != expected:
+            return f"a Node {node.name} exists that is not ours: delete it, or leave the partition out"
+        await self._retaint(wish, node)
+        await self.claims.keep(node, self._claims(wish, node))
+        if not wish.delete:
+            self._lacked_since.pop(node.name, None)
+        elif self._is_due(wish) and not await self._is_needed(node):
+            await self.remove(node)
+        return ""
+
+    async def _make(self, wish: Wish) -> SeenNode | None:
+        where = Where("Node", wish.node)
+        made = await self.objects.create(where.all(), new_node(wish.cluster, wish.partition))
+        if made is not None:
+            log.info("virtual node made", node=wish.node, partition=wish.partition)
+        found = made or await self.objects.get(where)
+        return None if found is None else read_node(found)
+
+    async def _retaint(self, wish: Wish, node: SeenNode) -> None:
+        wanted = taints(node.taints, unreachable=bool(wish.unreachable))
+        if {(one["key"], one["effect"]) for one in wanted} != {
+            (one["key"], one["effect"]) for one in node.taints
+        }:
+            body = {"metadata": {"resourceVersion": node.version}, "spec": {"taints": wanted}}
+            await self.objects.merge(Where("Node", node.name), body)  # None: it moved, the next look sees it
+
+    def _claims(self, wish: Wish, node: SeenNode) -> list[Claim]:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        claims = claims_of_serving(node, wish.unreachable, self.face.address, now)
+        if wish.standing is not None:
+            claims += claims_of_standing(node, wish.standing, now)
+        if wish.offer is not None:
+            versions = Versions(self.face.kubernetes, self.face.redbox, wish.slurm)
+            claims += claims_of_offer(wish.offer, versions, old_keys=self.face.old_keys)
+        return claims
+
+    def _is_due(self, wish: Wish) -> bool:
+        if wish.is_sure:
+            return True
+        now = asyncio.get_running_loop().time()
+        return now - self._lacked_since.setdefault(wish.node, now) >= self.gone_after_s
+
+    async def _is_needed(self, node: SeenNode) -> bool:
+        """Whether a pod that has not ended is bound to it."""
+        selection = {"fieldSelector": f"spec.nodeName={node.name},{UNFINISHED}", "limit": "1"}
+        async for page, _ in self.objects.pages(Where("Pod"), selection):
+            return bool(page)
+        return False
+
+    async def remove(self, node: SeenNode) -> None:
+        """The Node and its Lease."""
+        await self.objects.delete(Where("Node", node.name), uid=node.uid)
+        await self.objects.delete(Where("Lease", node.name, LEASES, LEASE_API))
+        self.claims.forget(node.name)
+        log.info("virtual node removed", node=node.name)
