@@ -32,6 +32,8 @@ PLURALS = {
     "ConfigMap": "configmaps",
     "Event": "events",
     "Lease": "leases",
+    "Deployment": "deployments",
+    "CustomResourceDefinition": "customresourcedefinitions",
     "SubjectAccessReview": "subjectaccessreviews",
     "CertificateSigningRequest": "certificatesigningrequests",
 }
@@ -114,6 +116,10 @@ class Objects:
         """Close its connections."""
         await self._api.close()  # type: ignore[no-untyped-call]
 
+    async def server_version(self) -> str:
+        """The API server's, as v1.34.4."""
+        return str((await self._ask("GET", "/version"))["gitVersion"])
+
     async def get(self, where: Where) -> Object | None:
         """The object, or None where there is none."""
         try:
@@ -141,12 +147,13 @@ class Objects:
                 return None
             raise
 
-    async def apply_status(self, where: Where, status: Object) -> Object:
-        """Say what the status is, whole, as its one owner (server-side apply)."""
+    async def apply_status(self, where: Where, status: Object, *, uid: str = "") -> Object:
+        """Say what the status is, whole, as its one owner (server-side apply); `uid`: of this one only."""
+        metadata = {"name": where.name, "namespace": where.namespace, "uid": uid}
         body = {
             "apiVersion": where.api_version,
             "kind": where.kind,
-            "metadata": {"name": where.name, "namespace": where.namespace},
+            "metadata": {name: value for name, value in metadata.items() if value},
             "status": status,
         }
         query = {"fieldManager": self._field_manager, "force": "true"}
