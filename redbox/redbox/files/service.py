@@ -30,6 +30,26 @@ UPLOAD_S = 3600.0
 log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """From `start` up to and without `end`; the whole file instead where it is no longer `of` this tag."""
+
+    start: int = 0
+    end: int | None = None
+    of: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """A file as it is now, told from what it was and will be by its tag, and the part that is sent."""
+
+    size: int
+    tag: str
+    start: int
+    end: int
+    pieces: AsyncIterator[bytes]
+
+
 @dataclass
 class FilesOfJobs:
     """What lies in jobs' working directories."""
@@ -44,17 +64,18 @@ class FilesOfJobs:
         items = sorted((_entry(match) for match in matches.found), key=lambda entry: entry.path)
         return FileList(items=items, truncated=matches.truncated)
 
-    async def download(
-        self, asked: Asked, path: str, start: int, end: int | None
-    ) -> tuple[int, AsyncIterator[bytes]]:
+    async def download(self, asked: Asked, path: str, part: Part) -> Download:
         """One regular file, as it is now; bytes that are appended meanwhile are not sent."""
         async with self._agent(asked) as (agent, directory):
             whole = _within(directory, path)
             status = await agent.stat(whole)
             if status.kind not in {"file", "null"}:
                 raise NotAcceptable(f"{path} is a {status.kind}: only files are downloaded, or use archive")
-            last = status.size if end is None else min(end, status.size)
-            return status.size, _bytes(agent, whole, start, max(0, last - start), status)
+            tag = _tag_of(status)
+            start, end = (part.start, part.end) if part.of in {None, tag} else (0, None)
+            end = status.size if end is None else min(end, status.size)
+            pieces = _bytes(agent, whole, start, max(0, end - start), status)
+            return Download(status.size, tag, start, end, pieces)
 
     async def archive(self, asked: Asked, patterns: list[str]) -> AsyncIterator[bytes]:
         """A tar of what the globs find, with names and modes; symbolic links stay links."""
@@ -95,6 +116,10 @@ def _directory_of(record: Record) -> str:
     if not directory:
         raise NoSuchJob("Slurm has not said yet where the job's working directory is")
     return directory
+
+
+def _tag_of(status: FileStatus) -> str:
+    return f'"{status.inode:x}-{status.size:x}-{status.modified_ns:x}"'
 
 
 def _within(directory: str, path: str) -> str:

@@ -13,6 +13,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
+from redbox.files.service import Download, Part
 from redbox.http.callers_route import CallersRoute
 from redbox.http.log_routes import OCTETS
 from redbox.http.problems import ALWAYS, NoSuchRange, NotAccepted, documented
@@ -62,27 +63,38 @@ async def download(
     path: str,
     services: ServicesDep,
     range_: Annotated[str | None, Header(alias="Range", max_length=128)] = None,
+    if_range: Annotated[str | None, Header(alias="If-Range", max_length=128)] = None,
 ) -> Response:
-    """Download one file; a download that broke off goes on with a Range."""
+    """Download one file. A download that broke off goes on with a Range, and with its ETag as If-Range."""
     start, end = _range(range_)
     async with AsyncExitStack() as held:
         held.enter_context(services.streams.one_more(asked.caller))
-        size, pieces = await services.files.download(asked, path, start, end)
-        last = size if end is None else min(end, size)
-        headers = {"Accept-Ranges": "bytes", "Content-Length": str(max(0, last - start))}
-        if range_ is not None and start >= size:
+        part = Part(start, end, of=if_range if range_ is not None else None)
+        file = await services.files.download(asked, path, part)
+        is_part = range_ is not None and if_range in {None, file.tag}
+        if is_part and file.start >= file.size:
             raise NoSuchRange(
-                f"the file has {size} bytes, and the range begins at byte {start}",
-                headers={"Content-Range": f"bytes */{size}"},
+                f"the file has {file.size} bytes, and the range begins at byte {file.start}",
+                headers={"Content-Range": f"bytes */{file.size}"},
             )
-        pieces = await begun(held, pieces)
-        if range_ is not None:
-            headers["Content-Range"] = f"bytes {start}-{last - 1}/{size}"
-        status = HTTPStatus.OK if range_ is None else HTTPStatus.PARTIAL_CONTENT
+        pieces = await begun(held, file.pieces)
         return HeldStream(
-            held.pop_all(), pieces, media_type=OCTETS, headers=headers, status=status, has_end=True
+            held.pop_all(),
+            pieces,
+            media_type=OCTETS,
+            headers=_headers(file, is_part=is_part),
+            status=HTTPStatus.PARTIAL_CONTENT if is_part else HTTPStatus.OK,
+            has_end=True,
         )
     raise AssertionError
+
+
+def _headers(file: Download, *, is_part: bool) -> dict[str, str]:
+    length = str(max(0, file.end - file.start))
+    headers = {"Accept-Ranges": "bytes", "ETag": file.tag, "Content-Length": length}
+    if is_part:
+        headers["Content-Range"] = f"bytes {file.start}-{file.end - 1}/{file.size}"
+    return headers
 
 
 def _range(header: str | None) -> tuple[int, int | None]:

@@ -12,6 +12,7 @@ from fastapi import Query as QueryParameter
 from starlette.requests import Request
 
 from redbox.domain import Asked, Caller, Owner
+from redbox.files.service import Download, Part
 from redbox.http.problems import NotAccepted
 from redbox.http.renewals import Door, Renewals
 from redbox.http.requests_seen import RequestCounter
@@ -41,10 +42,8 @@ class JobFiles(Protocol):
         """What the globs find."""
         ...
 
-    async def download(
-        self, asked: Asked, path: str, start: int, end: int | None
-    ) -> tuple[int, AsyncIterator[bytes]]:
-        """One file's size, and its bytes from `start` up to and without `end`."""
+    async def download(self, asked: Asked, path: str, part: Part) -> Download:
+        """One file, or a part of it."""
         ...
 
     async def archive(self, asked: Asked, patterns: list[str]) -> AsyncIterator[bytes]:

@@ -78,6 +78,25 @@ async def test_a_download_goes_on_where_it_broke_off(
     assert answer.headers["content-range"] == content_range
 
 
+async def test_a_download_of_a_file_that_changed_begins_anew(home: Path, alice: httpx.AsyncClient) -> None:
+    part = {"range": "bytes=4-"}
+    tag = (await alice.get(f"{FILES}/a.dat")).headers["etag"]
+    same = await alice.get(f"{FILES}/a.dat", headers=part | {"if-range": tag})
+    assert (same.status_code, same.content, same.headers["etag"]) == (206, b"456789", tag)
+    (home / "a.dat").write_bytes(b"9876543210")
+    other = await alice.get(f"{FILES}/a.dat", headers=part | {"if-range": tag})
+    assert (other.status_code, other.content) == (200, b"9876543210")
+    assert "content-range" not in other.headers
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("path", [f"{FILES}/a%00b", f"{FILES}?glob=a%00b", "/v1/jobs/k1/archive?glob=%00"])
+async def test_a_path_with_a_nul_is_refused(alice: httpx.AsyncClient, path: str) -> None:
+    answer = await alice.get(path)
+    assert answer.status_code == 422
+    assert "NUL" in problem(answer)["detail"]
+
+
 @pytest.mark.usefixtures("home")
 async def test_a_range_behind_the_end_is_refused_with_the_size(alice: httpx.AsyncClient) -> None:
     answer = await alice.get(f"{FILES}/a.dat", headers={"range": "bytes=10-"})
