@@ -24,6 +24,7 @@ from redbox.callers.authenticator import Authenticator
 from redbox.clock import SystemClock
 from redbox.config import Settings, rules_in_force
 from redbox.connections import Connections
+from redbox.descriptors import take_all
 from redbox.files.service import FilesOfJobs
 from redbox.http.app import build_app
 from redbox.http.renewals import Renewals
@@ -75,6 +76,7 @@ class Readiness:
 
 async def serve(settings: Settings, path: Path) -> None:
     """Serve until told to end; raises BackgroundEnded where it could only limp on."""
+    take_all()
     with _hangup_ignored():
         async with running(settings, path) as parts:
             listeners = open_listeners(settings.listen, settings.tls, parts.app, Connections())

@@ -98,6 +98,7 @@ class RedboxServer:
     user: str = SERVICE_ACCOUNT
     transport: str = "sudo"
     sections: Mapping[str, Any] = field(default_factory=dict)
+    wrapper: tuple[str, ...] = ()
     cluster: PlayedCluster = field(default_factory=PlayedCluster)
     name: str = field(default_factory=lambda: secrets.token_hex(4))
     tokens: dict[str, str] = field(default_factory=dict)
@@ -193,7 +194,7 @@ class RedboxServer:
 
     def command(self) -> tuple[str, ...]:
         """What starts it."""
-        return (login_node.PROGRAM, "serve", "--config", f"{self.folder}/redbox.yaml")
+        return (*self.wrapper, login_node.PROGRAM, "serve", "--config", f"{self.folder}/redbox.yaml")
 
     def start(self) -> None:
         """Start it, and return when it serves."""

@@ -15,6 +15,7 @@ import subprocess
 from collections.abc import Sequence
 
 from redbox.agents.program.wire import MAX_PAYLOAD
+from redbox.descriptors import as_given
 
 MAX_WORDS = 4096
 REAP_S = (0.005, 1.0)  # how often it is asked whether it has ended: at first, and at last
@@ -38,18 +39,20 @@ class ChildProcess:
         self._is_closed = False
 
     @classmethod
-    async def start(cls, argv: Sequence[str], *, preamble: bytes = b"") -> ChildProcess:
+    async def start(cls, argv: Sequence[str], *, preamble: bytes = b"", umask: int = -1) -> ChildProcess:
+        """Start it; with the server's umask where none is given."""
         ours, theirs = socket.socketpair()
         with theirs:
             try:
                 popen = subprocess.Popen(  # noqa: ASYNC220 # only forks: its pipes are asyncio's, its end is polled
-                    list(argv),
+                    [*as_given(), *argv],
                     stdin=theirs.fileno(),
                     stdout=theirs.fileno(),
                     stderr=subprocess.PIPE,
                     env={},
                     cwd="/",
                     start_new_session=True,
+                    umask=umask,
                 )
             except OSError:
                 ours.close()

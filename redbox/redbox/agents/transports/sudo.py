@@ -14,6 +14,7 @@ from redbox.domain import UnixUser
 
 SUDO = "/usr/bin/sudo"
 AGENT_PATH = "/usr/libexec/redbox/agent"
+USUAL_UMASK = 0o022  # what PAM begins with at a login, where it says nothing else
 # sudo exits with 1 whatever its reason; these are final, a failed fork is not.
 REFUSALS = re.compile(
     r"not allowed|may not run|not in the sudoers|password is required|a terminal is required|unknown user"
@@ -32,7 +33,7 @@ class SudoTransport:
 
     async def start(self, user: UnixUser) -> AgentProcess:
         check_user(user)
-        return await ChildProcess.start(self.argv(user))
+        return await ChildProcess.start(self.argv(user), umask=USUAL_UMASK)
 
     def argv(self, user: UnixUser) -> tuple[str, ...]:
         return (self._sudo, "-n", "-u", user.name, "--", self._agent)
