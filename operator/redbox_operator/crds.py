@@ -1,7 +1,6 @@
 """CustomResourceDefinitions, made from the models: one place says what a field is and means.
 
-What the API server checks beyond the shape of a field is said in its rules (CEL). An optional field is
-compared as `self.?field`, since a rule on the field itself would not see it come or go.
+What the API server checks beyond the shape of a field is said in its rules (CEL).
 """
 
 from __future__ import annotations
@@ -98,8 +97,9 @@ def _slurm_cluster() -> Schema:
 
 
 def _immutable(field: str) -> Schema:
+    """Said of the spec, since a rule of the field itself would not see it come or go."""
     return rule(
-        f"self.?{field} == oldSelf.?{field}",
+        f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})",
         f"{field} is immutable: make another SlurmJob, or delete this one first",
     )
 
