@@ -1,7 +1,8 @@
-"""The companion's life: attach or submit, relay, and end as the job ended.
+"""The companion's life: attach or submit, relay, bring results, and end as the job ended.
 
 It asks for its key first and attaches to whatever job that is; only where there is none it submits. It never
-cancels: on SIGTERM it leaves at once, and the job lives on.
+cancels: on SIGTERM it leaves at once, and the job lives on. What it has to say itself it says on stderr,
+before the first byte of the job or after the last: never in between.
 """
 
 from __future__ import annotations
@@ -9,25 +10,32 @@ from __future__ import annotations
 import os
 import threading
 import time
-from dataclasses import dataclass, field
+from contextlib import suppress
 from http import HTTPStatus
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from redbox_companion import outcome
+from redbox_companion import outcome, settings
+from redbox_companion.arrays import follow_tasks
 from redbox_companion.patience import Patience
 from redbox_companion.redbox import Answer, NoAnswer, Redbox
-from redbox_companion.relay import Relay, Unreadable
+from redbox_companion.relay import Outlet, Relay, Unreadable, Unwritable
 from redbox_companion.settings import Settings, read_request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redbox_companion.results import Outcome
 
 STDOUT, STDERR = 1, 2
 STREAMS = (("stdout", STDOUT), ("stderr", STDERR))
-UNAUTHENTICATED_TRIES = 12  # a token that is not good yet (clock, rotation) gets about a minute
+UNAUTHENTICATED_S = 60.0  # a token that is not good yet (clock, rotation)
 ASK_AGAIN_S = 2.0
 UNCONFIRMED = "Submitting"  # nobody knows whether Slurm has it: only a PUT may try again
+COMPLETE, CUT, UNREAD = "complete", "cut", "unread"
 
 
 class Refused(Exception):
-    """Red-box will not have this job."""
+    """Red-box will not have this job, or not this caller."""
 
     def __init__(self, answer: Answer) -> None:
         """Keep the answer: it says why."""
@@ -35,101 +43,198 @@ class Refused(Exception):
         self.answer = answer
 
 
-@dataclass
 class Companion:
     """One job's stand-in in Kubernetes."""
 
-    settings: Settings
-    redbox: Redbox
-    troubles: list[str] = field(default_factory=list)
+    def __init__(self, told: Settings, redbox: Redbox) -> None:
+        self._settings = told
+        self._redbox = redbox
+        self._path = f"/v1/jobs/{told.key}"
+        self._attached = False
+        self._outlets = {name: Outlet(descriptor) for name, descriptor in STREAMS}
+        self._drift: str | None = None
+        self._logs: dict[str, str] = {}
+        self._troubles: list[str] = []
 
     def run(self) -> int:
         """From attaching to the exit code."""
         try:
-            self._attach_or_submit()
+            return self._run()
         except Refused as refusal:
             return self._end_refused(refusal)
-        self._relay()
-        job = self._final_job()
-        code = outcome.exit_code_of(job)
-        if job.get("message"):
-            self.say(str(job["message"]))
-        logs = "; ".join(self.troubles) or "complete"
-        outcome.leave_word(self.settings.termination_file, outcome.word_of(job, logs=logs, exit_code=code))
-        return code
 
-    def say(self, sentence: str) -> None:
-        """One line of our own among the job's stderr."""
-        os.write(STDERR, f"redbox: {sentence}\n".encode())
+    def _run(self) -> int:
+        if self._settings.mode == settings.RESULTS_ONLY:
+            return self._end_with_results_only()
+        self._attach_or_submit()
+        if self._settings.mode == settings.SUBMIT_ONLY:
+            self._leave_word(self._job())
+            return 0
+        self._relay()
+        return self._end_as(self._final_job())
+
+    # -- submitting
 
     def _attach_or_submit(self) -> None:
         answer = self._ask("GET")
-        if answer.status != HTTPStatus.NOT_FOUND and answer.body.get("phase") != UNCONFIRMED:
-            return
-        answer = self._ask("PUT", read_request(self.settings))
-        if answer.status == HTTPStatus.CONFLICT and self._ask("GET").status != HTTPStatus.OK:
-            raise Refused(answer)
-        for warning in answer.body.get("warnings", []):
-            self.say(str(warning))
+        while answer.status == HTTPStatus.NOT_FOUND or answer.body["phase"] == UNCONFIRMED:
+            answer = self._submit()
+        self._attached = True
+
+    def _submit(self) -> Answer:
+        answer = self._ask("PUT", read_request(self._settings))
+        if answer.status == HTTPStatus.CONFLICT:
+            there = self._ask("GET")
+            if there.status != HTTPStatus.OK:
+                raise Refused(answer)
+            self._drift = answer.explanation
+            return there
+        for warning in answer.body.get("warnings") or ():
+            self._say(str(warning))
+        if answer.body["phase"] == UNCONFIRMED:
+            time.sleep(ASK_AGAIN_S)
+        return answer
 
     def _ask(self, method: str, body: bytes | None = None) -> Answer:
         """Ask about our job until there is an answer that says something."""
-        patience, unauthenticated = Patience(self.say), 0
+        patience, refused_since = Patience(None if self._attached else self._say), None
         while True:
             try:
-                answer = self.redbox.ask(method, self._path, {"attempt": self.settings.attempt}, body)
+                answer = self._redbox.ask(method, self._path, {"attempt": self._settings.attempt}, body)
             except NoAnswer as error:
-                time.sleep(patience(str(error)))
+                patience.wait(str(error))
                 continue
-            unauthenticated += answer.status == HTTPStatus.UNAUTHORIZED
-            patience.answered()
-            if _says_something(answer):
+            if _says_something(method, answer):
                 return answer
-            if not _may_change(answer) or unauthenticated > UNAUTHENTICATED_TRIES:
-                raise Refused(answer)
-            time.sleep(answer.retry_after or patience(answer.explanation))
+            if not answer.may_change:
+                refused_since = refused_since or time.monotonic()
+                if time.monotonic() - refused_since >= self._grace_s(answer):
+                    raise Refused(answer)
+            patience.wait(answer.explanation, at_least=answer.retry_after)
+
+    def _grace_s(self, answer: Answer) -> float:
+        """How long a refusal may yet be taken back; a job that is there outlives a mistake in the mapping."""
+        if self._attached:
+            return self._settings.lost_after_s
+        return UNAUTHENTICATED_S if answer.status == HTTPStatus.UNAUTHORIZED else 0.0
+
+    # -- following
+
+    def _job(self) -> dict[str, Any]:
+        """The job as red-box has it; one that red-box does not know for long is lost."""
+        missing_since = None
+        while True:
+            answer = self._ask("GET")
+            if answer.status != HTTPStatus.NOT_FOUND:
+                return answer.body
+            missing_since = missing_since or time.monotonic()
+            if time.monotonic() - missing_since >= self._settings.lost_after_s:
+                return {"phase": "Lost", "message": "red-box no longer knows this job"}
+            time.sleep(ASK_AGAIN_S)
+
+    def _final_job(self) -> dict[str, Any]:
+        while (job := self._job())["phase"] not in outcome.FINAL:
+            time.sleep(ASK_AGAIN_S)
+        return job
 
     def _relay(self) -> None:
         threads = [
-            threading.Thread(target=self._relay_one, args=(name, target), name=name, daemon=True)
-            for name, target in STREAMS
+            threading.Thread(target=self._relay_one, args=(name, outlet), name=name, daemon=True)
+            for name, outlet in self._outlets.items()
         ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
 
-    def _relay_one(self, name: str, target: int) -> None:
-        relay = Relay(
-            self.redbox, f"{self._path}/logs/{name}", self.settings.attempt, target, Patience(self.say)
-        )
-        try:
-            relay.run()
-        except Unreadable as error:
-            self.say(f"{name} cannot be read: {error}")
-            self.troubles.append(f"{name}: {error}")
+    def _relay_one(self, name: str, outlet: Outlet) -> None:
+        self._logs[name] = CUT  # until the last byte is out
+        relays: list[Relay] = []
 
-    def _final_job(self) -> dict[str, Any]:
+        def relay_of(**task: int) -> Relay:
+            query = {"attempt": self._settings.attempt, **task}
+            relays.append(Relay(self._redbox, f"{self._path}/logs/{name}", query, outlet))
+            return relays[-1]
+
+        try:
+            self._follow(relay_of)
+            self._logs[name] = COMPLETE
+        except Unreadable as error:
+            self._logs[name] = CUT if any(relay.copied for relay in relays) else UNREAD
+            self._troubles.append(f"{name} cannot be read: {error}")
+        except Unwritable as error:
+            self._troubles.append(f"{name} is cut: {error}")
+        except Refused as refusal:  # main meets it too, and ends with it
+            self._troubles.append(f"{name} is cut: {refusal}")
+
+    def _follow(self, relay_of: Callable[..., Relay]) -> None:
+        """To the end; what is unreadable may be mended as long as the job is not final."""
+        relay, final = relay_of(), False
         while True:
-            answer = self._ask("GET")
-            if answer.status == HTTPStatus.NOT_FOUND:
-                return {"phase": "Lost", "message": "red-box no longer knows this job"}
-            if answer.body.get("phase") in outcome.FINAL:
-                return answer.body
-            time.sleep(ASK_AGAIN_S)
+            try:
+                return relay.follow()
+            except Unreadable:
+                if final:
+                    raise
+                job = self._job()
+                final = job["phase"] in outcome.FINAL
+                if job.get("array"):
+                    return follow_tasks(self._job, lambda task: relay_of(task=task))
+                if not final:
+                    time.sleep(ASK_AGAIN_S)
+
+    # -- ending
+
+    def _end_as(self, job: dict[str, Any]) -> int:
+        code = outcome.exit_code_of(job)
+        for trouble in [*self._troubles, *([str(job["message"])] if job.get("message") else [])]:
+            self._say(trouble)
+        results = self._results(job)
+        worst = max(self._logs.values(), key=(COMPLETE, CUT, UNREAD).index)
+        self._leave_word(job, logs=worst, results=results)
+        return code
+
+    def _end_with_results_only(self) -> int:
+        self._attached = True
+        job = self._final_job()
+        results = self._results(job)
+        self._leave_word(job, results=results)
+        return outcome.RESULTS_FAILED if results and results.outcome == "Failed" else 0
+
+    def _results(self, job: dict[str, Any]) -> Outcome | None:
+        wanted = self._settings.results
+        if wanted is None:
+            return None
+        from redbox_companion import results  # noqa: PLC0415 - tarfile's memory, for the few jobs that need it
+
+        patience = Patience(self._say)
+        collection = results.Collection(self._redbox, self._path, self._settings.attempt, patience)
+        came = results.skipped(wanted, job["phase"]) or collection.collect(wanted)
+        if came.outcome == results.FAILED:
+            self._say(f"results: {came.message}")
+        return came
 
     def _end_refused(self, refusal: Refused) -> int:
-        self.say(str(refusal))
-        status = refusal.answer.status
-        outcome.leave_word(
-            self.settings.termination_file, outcome.word_of_refusal(str(refusal), status=status)
-        )
-        denied = status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+        self._say(str(refusal))
+        problem = str(refusal.answer.body.get("type", ""))
+        word = outcome.word_of_refusal(str(refusal), problem=problem)
+        outcome.leave_word(self._settings.termination_file, word)
+        denied = refusal.answer.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
         return outcome.NOT_ALLOWED if denied else outcome.REFUSED
 
-    @property
-    def _path(self) -> str:
-        return f"/v1/jobs/{self.settings.key}"
+    def _leave_word(
+        self, job: dict[str, Any], *, logs: str | None = None, results: Outcome | None = None
+    ) -> None:
+        told = results._asdict() if results else None
+        word = outcome.word_of(job, logs=logs, results=told, specDrift=self._drift)
+        outcome.leave_word(self._settings.termination_file, word)
+
+    def _say(self, sentence: str) -> None:
+        """One line of our own on stderr."""
+        outlet = self._outlets["stderr"]
+        begin = "\n" if outlet.in_mid_line else ""
+        with suppress(Unwritable):
+            outlet.write(f"{begin}redbox: {' '.join(sentence.split())}\n".encode())
 
 
 def leave(*_: object) -> NoReturn:
@@ -137,13 +242,6 @@ def leave(*_: object) -> NoReturn:
     os._exit(outcome.CANCELLED)
 
 
-def _says_something(answer: Answer) -> bool:
-    return answer.status < HTTPStatus.BAD_REQUEST or answer.status in (
-        HTTPStatus.NOT_FOUND,
-        HTTPStatus.CONFLICT,
-    )
-
-
-def _may_change(answer: Answer) -> bool:
-    by_status = answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR or answer.status == HTTPStatus.UNAUTHORIZED
-    return bool(answer.body.get("retry", by_status)) or answer.status == HTTPStatus.UNAUTHORIZED
+def _says_something(method: str, answer: Answer) -> bool:
+    telling = HTTPStatus.NOT_FOUND if method == "GET" else HTTPStatus.CONFLICT
+    return answer.status < HTTPStatus.BAD_REQUEST or answer.status == telling

@@ -11,6 +11,8 @@
 | lost: its outcome is unknown | 70 |
 | was never submitted: red-box or Slurm refused it | 65, and 77 where the caller may not |
 | the pod was made wrong | 78 |
+
+A pod that only collects results ends with 74 where it could not. docs/reference-companion.md has the whole.
 """
 
 from __future__ import annotations
@@ -31,54 +33,52 @@ BY_STATE = {
     "BOOT_FAIL": 75,
     "PREEMPTED": 75,
 }
-CANCELLED = 143
-LOST = 70
 REFUSED = 65
+LOST = 70
+RESULTS_FAILED = 74
 NOT_ALLOWED = 77
 BAD_SETTINGS = 78
-TERMINATION_BYTES = 4000  # the kubelet cuts at 4096
+CANCELLED = 143
+WORD_BYTES = 4096  # the kubelet cuts what is longer, and half a JSON document says nothing
 
 
 def exit_code_of(job: Mapping[str, Any]) -> int:
     """The exit code that stands for this end; `job` is red-box's answer."""
-    phase, state = job.get("phase"), job.get("state") or ""
-    if phase == "Succeeded":
-        return 0
-    if phase == "Lost":
-        return LOST
-    if phase == "Cancelled":
-        return CANCELLED
-    if state in BY_STATE:
-        return BY_STATE[state]
+    by_phase = {"Succeeded": 0, "Lost": LOST, "Cancelled": CANCELLED}.get(job["phase"])
+    if by_phase is not None:
+        return by_phase
+    by_state = BY_STATE.get(str(job.get("state")))
+    if by_state is not None:
+        return by_state
     code, signal = job.get("exitCode"), job.get("signal")
-    if signal:
-        return (128 + int(signal)) & 0xFF
-    return (int(code) & 0xFF) or 1 if code is not None else 1
+    if isinstance(signal, int) and signal:
+        return (128 + signal) & 0xFF
+    return (code & 0xFF) or 1 if isinstance(code, int) else 1
 
 
-def word_of(job: Mapping[str, Any], *, logs: str, exit_code: int) -> dict[str, Any]:
-    """What the operator reads from the pod's termination message."""
-    return {
-        "final": True,
-        "logs": logs,
-        "exitCode": exit_code,
-        "jobID": job.get("jobID"),
-        "phase": job.get("phase"),
-        "state": job.get("state"),
-    }
+def word_of(job: Mapping[str, Any], **more: object) -> dict[str, Any]:
+    """What the operator reads from the pod's termination message; what is not known is left out."""
+    seen = {name: job.get(name) for name in ("phase", "state", "exitCode", "signal", "jobID")}
+    word = {"final": True, **seen, **more}
+    return {name: value for name, value in word.items() if value is not None}
 
 
-def word_of_refusal(explanation: str, *, status: int) -> dict[str, Any]:
-    """The same where there never was a job."""
-    return {"final": True, "logs": "none", "refused": explanation[:2000], "status": status}
+def word_of_refusal(sentence: str, *, problem: str) -> dict[str, Any]:
+    """The same where there is no job; `problem` is the type of red-box's problem document."""
+    return {"refused": sentence, "type": problem}
 
 
 def leave_word(path: Path, word: Mapping[str, Any]) -> None:
     """Write the termination message; where that cannot be done, the log has said it already."""
-    text = json.dumps(word)
     try:
-        path.write_text(
-            text if len(text) <= TERMINATION_BYTES else json.dumps({**word, "refused": "see the log"})
-        )
+        path.write_bytes(fitted(word))
     except OSError:
         return
+
+
+def fitted(word: Mapping[str, Any]) -> bytes:
+    """As JSON of at most 4096 bytes: the longest sentence is cut until it is."""
+    while len(raw := json.dumps(word).encode()) > WORD_BYTES:
+        longest = max(word, key=lambda name: len(word[name]) if isinstance(word[name], str) else 0)
+        word = {**word, longest: word[longest][: len(word[longest]) // 2]}
+    return raw

@@ -1,9 +1,9 @@
-"""How long to wait for a red-box that does not answer, and when to tell the reader of the log."""
+"""How long to wait before red-box is asked again, and when to tell the reader of the log."""
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,22 +13,22 @@ QUIET_TRIES = 3  # failures that nobody needs to hear of
 LONGEST_PAUSE_S = 10.0
 
 
-@dataclass
 class Patience:
-    """The wait after a failure grows, with jitter, up to ten seconds; the third failure in a row is told."""
+    """The pause after a failure grows, with jitter, up to ten seconds; the third in a row is told."""
 
-    say: Callable[[str], None]
-    tries: int = 0
+    def __init__(self, say: Callable[[str], None] | None = None) -> None:
+        """Without `say` nobody is told."""
+        self._say = say
+        self._tries = 0
 
-    def __call__(self, why: str) -> float:
-        """Count one more failure."""
-        self.tries += 1
-        if self.tries == QUIET_TRIES:
-            self.say(f"red-box does not answer, trying on: {why}")
-        return min(LONGEST_PAUSE_S, 0.2 * 2.0 ** min(self.tries, 10)) * random.uniform(0.5, 1.0)  # noqa: S311
+    def wait(self, why: str, *, at_least: float = 0.0) -> None:
+        """One more failure."""
+        self._tries += 1
+        if self._say and self._tries == QUIET_TRIES:
+            self._say(f"waiting for red-box: {why}")
+        pause = min(LONGEST_PAUSE_S, 0.1 * 2.0 ** min(self._tries, 10)) * random.uniform(0.5, 1.0)  # noqa: S311
+        time.sleep(max(at_least, pause))
 
     def answered(self) -> None:
         """There was an answer: the next failure is a first one again."""
-        if self.tries >= QUIET_TRIES:
-            self.say("red-box answers again")
-        self.tries = 0
+        self._tries = 0

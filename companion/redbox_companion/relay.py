@@ -7,19 +7,19 @@ cleanly is asked again too, until red-box says 204: the job is final and there i
 
 from __future__ import annotations
 
-import http.client
 import os
 import time
-from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from redbox_companion.redbox import NoAnswer, Redbox, whole
+from redbox_companion.patience import Patience
+from redbox_companion.redbox import NoAnswer, Redbox, Stream
 
 if TYPE_CHECKING:
-    from redbox_companion.patience import Patience
+    from collections.abc import Mapping
 
 PIECE = 65536
+EMPTY_PAUSE_S = 0.2  # red-box waits for the first byte; this is for a day on which it does not
 GENERATION = "Redbox-Generation"
 OFFSET = "Redbox-Offset"
 
@@ -28,67 +28,91 @@ class Unreadable(Exception):
     """Red-box says that this log cannot be read, and that asking again is no use."""
 
 
-@dataclass
-class Place:
-    """The next byte to copy."""
+class Unwritable(Exception):
+    """Nobody takes what we write any more."""
 
-    generation: str = ""
-    offset: int = 0
+
+class Outlet:
+    """One of our own streams."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.in_mid_line = False
+
+    def write(self, piece: bytes) -> None:
+        """All of it, however long the reader takes: as long as it does not read, neither do we."""
+        view = memoryview(piece)
+        while view:
+            try:
+                count = os.write(self._descriptor, view)
+            except OSError as error:
+                raise Unwritable(f"it cannot be written on: {error.strerror}") from error
+            view = view[count:]
+        self.in_mid_line = piece[-1:] != b"\n"
 
 
 class Relay:
-    """One stream of the job, copied to one file descriptor."""
+    """One log of the job, copied to one of our streams."""
 
-    def __init__(self, redbox: Redbox, path: str, attempt: int, target: int, patience: Patience) -> None:
+    def __init__(self, redbox: Redbox, path: str, query: Mapping[str, Any], outlet: Outlet) -> None:
         """Begin at the first byte of whatever generation there is."""
         self._redbox = redbox
         self._path = path
-        self._attempt = attempt
-        self._target = target
-        self._patience = patience
-        self.place = Place()
+        self._query = query
+        self._outlet = outlet
+        self._patience = Patience()
+        self._generation = ""
+        self._offset = 0
+        self.copied = 0
 
-    def run(self) -> None:
+    def follow(self) -> None:
         """Copy until the job is final and its last byte is out."""
+        while (count := self._copy_one_answer(follow=True)) is not None:
+            if not count:
+                time.sleep(EMPTY_PAUSE_S)
+
+    def catch_up(self) -> None:
+        """Copy what is there now."""
+        while self._copy_one_answer(follow=False):
+            pass
+
+    def _copy_one_answer(self, *, follow: bool) -> int | None:
+        """How many bytes there were; None when there will never be more."""
         while True:
             try:
-                if self._copy_one_answer():
-                    return
+                return self._copy(follow=follow)
             except NoAnswer as error:
-                time.sleep(self._patience(str(error)))
+                self._patience.wait(str(error), at_least=error.retry_after)
 
-    def _copy_one_answer(self) -> bool:
-        query = {"attempt": self._attempt, "follow": "true", "offset": self.place.offset}
-        if self.place.generation:
-            query["generation"] = self.place.generation
-        with self._redbox.stream(self._path, query) as response:
+    def _copy(self, *, follow: bool) -> int | None:
+        query = {**self._query, "follow": str(follow).lower(), "offset": self._offset}
+        if self._generation:
+            query["generation"] = self._generation
+        with self._redbox.stream(self._path, query) as stream:
+            if stream.status == HTTPStatus.NO_CONTENT and stream.header(OFFSET):
+                return None
+            if stream.status != HTTPStatus.OK:
+                self._refused(stream)
+            self._take_place(stream)
             self._patience.answered()
-            if response.status == HTTPStatus.NO_CONTENT:
-                return True
-            if response.status != HTTPStatus.OK:
-                self._refused(response)
-                return False
-            self._take_place(response)
-            self._copy(response)
-        return False
+            before = self.copied
+            while piece := stream.read_some(PIECE):
+                self._outlet.write(piece)
+                self._offset += len(piece)
+                self.copied += len(piece)
+            return self.copied - before
 
-    def _refused(self, response: http.client.HTTPResponse) -> None:
-        answer = whole(response)
-        if not answer.body.get("retry", answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR):
+    def _refused(self, stream: Stream) -> None:
+        answer = stream.whole()
+        if not answer.may_change:
             raise Unreadable(answer.explanation)
-        time.sleep(answer.retry_after or self._patience(answer.explanation))
+        raise NoAnswer(answer.explanation, retry_after=answer.retry_after)
 
-    def _take_place(self, response: http.client.HTTPResponse) -> None:
-        self.place.generation = response.getheader(GENERATION, "")
-        self.place.offset = int(response.getheader(OFFSET, str(self.place.offset)))
-
-    def _copy(self, response: http.client.HTTPResponse) -> None:
-        while piece := response.read1(PIECE):
-            _write_all(self._target, piece)
-            self.place.offset += len(piece)
-
-
-def _write_all(target: int, piece: bytes) -> None:
-    view = memoryview(piece)
-    while view:
-        view = view[os.write(target, view) :]
+    def _take_place(self, stream: Stream) -> None:
+        """Where the answer begins; the middle of nowhere would lose or double bytes."""
+        generation, offset = stream.header(GENERATION), stream.header(OFFSET)
+        if not (offset.isascii() and offset.isdecimal()):
+            raise stream.is_strange()
+        if int(offset) != (self._offset if generation == self._generation else 0):
+            raise stream.is_strange()
+        self._generation, self._offset = generation, int(offset)

@@ -13,20 +13,30 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+PROBLEMS = "https://redbox.dev/problems/"
+Refusal = tuple[int, dict[str, Any]]
+NOTHING_THERE: Refusal = (404, {"title": "There is no such thing", "detail": "the globs find nothing"})
+
 
 @dataclass
 class Scripted:
     """What the server has, and what it was asked."""
 
     job: dict[str, Any] | None = None
+    after_log: dict[str, Any] | None = None  # what the job becomes when its stdout has been read
     logs: dict[str, bytes] = field(default_factory=lambda: {"stdout": b"", "stderr": b""})
+    task_logs: dict[str, bytes] = field(default_factory=dict)
+    tars: dict[str, bytes] = field(default_factory=dict)
     generation: str = "g1"
     piece: int = 7
     break_after: int = 1_000_000
-    refuse_put: tuple[int, dict[str, Any]] | None = None
-    refuse_log: dict[str, tuple[int, dict[str, Any]]] = field(default_factory=dict)
+    breaks: int = 1_000_000  # how many answers break off there
+    refuse_put: list[Refusal] = field(default_factory=list)
+    refuse_log: dict[str, Refusal] = field(default_factory=dict)
     failures: list[int] = field(default_factory=list)
+    strange: list[bytes] = field(default_factory=list)  # whole answers of something that is no red-box
     asked: list[tuple[str, str]] = field(default_factory=list)
+    tokens: set[str] = field(default_factory=set)
     bodies: list[dict[str, Any]] = field(default_factory=list)
     port: int = 0
 
@@ -35,7 +45,7 @@ class Scripted:
 def serving(scripted: Scripted, certificate: tuple[Path, Path]) -> Iterator[Scripted]:
     """Serve on a loopback port until the block ends."""
     handler = type("Handler", (_Handler,), {"scripted": scripted})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server = _Server(("127.0.0.1", scripted.port), handler)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*certificate)
     server.socket = context.wrap_socket(server.socket, server_side=True)
@@ -50,6 +60,13 @@ def serving(scripted: Scripted, certificate: tuple[Path, Path]) -> Iterator[Scri
         thread.join()
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: Any) -> None:
+        """A companion that goes, or does not trust the certificate, is what tests are about."""
+
+
 class _Handler(BaseHTTPRequestHandler):
     scripted: Scripted
     protocol_version = "HTTP/1.1"
@@ -59,6 +76,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if "/logs/" in self.path:
             self._log()
+        elif "/archive" in self.path:
+            self._archive()
         elif self.scripted.job is None:
             self._json(404, {"title": "There is no such thing", "detail": "no such job"})
         else:
@@ -69,34 +88,52 @@ class _Handler(BaseHTTPRequestHandler):
         if self._stumble("PUT"):
             return
         if self.scripted.refuse_put:
-            self._json(*self.scripted.refuse_put)
+            self._json(*self.scripted.refuse_put.pop(0))
             return
         self.scripted.job = {"phase": "Succeeded", "exitCode": 0, "jobID": "7", "state": "COMPLETED"}
         self._json(201, self.scripted.job)
 
     def _stumble(self, method: str) -> bool:
         self.scripted.asked.append((method, self.path))
+        self.scripted.tokens.add(self.headers["Authorization"])
+        if self.scripted.strange:
+            self.wfile.write(self.scripted.strange.pop(0))
+            self.close_connection = True
+            return True
         if not self.scripted.failures:
             return False
-        self._json(self.scripted.failures.pop(0), {"title": "Not now", "detail": "starting", "retry": True})
+        status = self.scripted.failures.pop(0)
+        self._json(status, {"title": "Not now", "detail": "starting", "retry": status != 401})
         return True
 
     def _log(self) -> None:
         address = urlsplit(self.path)
         query = parse_qs(address.query)
         stream = address.path.rpartition("/")[2]
-        if stream in self.scripted.refuse_log:
+        if stream in self.scripted.refuse_log and "task" not in query:
             self._json(*self.scripted.refuse_log[stream])
             return
         offset = int(query["offset"][0])
         if query.get("generation", [self.scripted.generation])[0] != self.scripted.generation:
             offset = 0
-        rest = self.scripted.logs[stream][offset:]
-        if not rest:
-            self.send_response(204)
-            self.end_headers()
+        whole = self.scripted.logs[stream]
+        if "task" in query:
+            whole = self.scripted.task_logs.get(f"{stream} {query['task'][0]}", b"")
+        if rest := whole[offset:]:
+            self._pieces(rest, offset)
             return
-        self._pieces(rest, offset)
+        self.send_response(204)
+        self.send_header("Redbox-Offset", str(offset))
+        self.end_headers()
+        if stream == "stdout":
+            self.scripted.job = self.scripted.after_log or self.scripted.job
+
+    def _archive(self) -> None:
+        glob = parse_qs(urlsplit(self.path).query)["glob"][0]
+        if glob in self.scripted.tars:
+            self._pieces(self.scripted.tars[glob], 0)
+        else:
+            self._json(*NOTHING_THERE)
 
     def _pieces(self, rest: bytes, offset: int) -> None:
         self.send_response(200)
@@ -109,13 +146,15 @@ class _Handler(BaseHTTPRequestHandler):
             piece = rest[start : start + self.scripted.piece]
             self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
             sent += len(piece)
-            if sent >= self.scripted.break_after:
+            if sent >= self.scripted.break_after and self.scripted.breaks:
+                self.scripted.breaks -= 1
                 self.close_connection = True
                 return
         self.wfile.write(b"0\r\n\r\n")
 
     def _json(self, status: int, body: dict[str, Any]) -> None:
-        raw = json.dumps(body).encode()
+        problem = {"type": f"{PROBLEMS}scripted"} if status >= 400 else {}
+        raw = json.dumps(problem | body).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(raw)))
         self.end_headers()

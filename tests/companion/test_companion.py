@@ -2,96 +2,17 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import json
 import os
 import signal
 import subprocess
-import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
-from tests.companion.scripted import Scripted, serving
+from tests.companion.pod import Pod
+from tests.companion.scripted import PROBLEMS, Scripted
 
 DONE = {"phase": "Succeeded", "exitCode": 0, "jobID": "7", "state": "COMPLETED"}
-
-
-@pytest.fixture(scope="session")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    folder = tmp_path_factory.mktemp("tls")
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = dt.datetime.now(dt.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(minutes=1))
-        .not_valid_after(now + dt.timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    (folder / "tls.crt").write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    (folder / "tls.key").write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-    )
-    return folder / "tls.crt", folder / "tls.key"
-
-
-@dataclass
-class Pod:
-    """The folder and environment that a companion finds in its pod."""
-
-    folder: Path
-    environ: dict[str, str]
-
-    def run(self, *, timeout: float = 30) -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run(
-            [sys.executable, "-m", "redbox_companion"],
-            env=self.environ,
-            capture_output=True,
-            timeout=timeout,
-            check=False,
-        )
-
-    @property
-    def word(self) -> dict[str, Any]:
-        word: dict[str, Any] = json.loads((self.folder / "termination").read_text())
-        return word
-
-
-@pytest.fixture
-def redbox(certificate: tuple[Path, Path]) -> Iterator[Scripted]:
-    with serving(Scripted(), certificate) as scripted:
-        yield scripted
-
-
-@pytest.fixture
-def pod(tmp_path: Path, redbox: Scripted, certificate: tuple[Path, Path]) -> Pod:
-    (tmp_path / "token").write_text("the-token\n")
-    (tmp_path / "request.json").write_text(json.dumps({"batch": "#!/bin/sh\necho hi\n", "env": {"A": "1"}}))
-    environ = {
-        "PATH": os.environ["PATH"],
-        "REDBOX_ENDPOINT": f"https://localhost:{redbox.port}",
-        "REDBOX_CA_FILE": str(certificate[0]),
-        "REDBOX_KEY": "0aa6-1",
-        "REDBOX_TOKEN_FILE": str(tmp_path / "token"),
-        "REDBOX_REQUEST_FILE": str(tmp_path / "request.json"),
-        "REDBOX_TERMINATION_FILE": str(tmp_path / "termination"),
-    }
-    return Pod(tmp_path, environ)
 
 
 def test_it_submits_relays_both_streams_apart_and_says_that_it_is_done(redbox: Scripted, pod: Pod) -> None:
@@ -138,20 +59,54 @@ def test_a_red_box_that_is_not_ready_is_asked_again(redbox: Scripted, pod: Pod) 
 
 
 def test_a_refusal_is_told_in_words_and_is_not_tried_again(redbox: Scripted, pod: Pod) -> None:
-    redbox.refuse_put = (
-        422,
-        {"title": "This cannot work", "detail": "invalid partition: nope", "retry": False},
-    )
+    redbox.refuse_put = [
+        (422, {"title": "This cannot work", "detail": "invalid partition: nope", "retry": False})
+    ]
     ended = pod.run()
     assert ended.returncode == 65
     assert ended.stderr == b"redbox: This cannot work: invalid partition: nope\n"
-    assert pod.word["refused"] == "This cannot work: invalid partition: nope"
+    assert pod.word == {
+        "refused": "This cannot work: invalid partition: nope",
+        "type": f"{PROBLEMS}scripted",
+    }
     assert len(redbox.bodies) == 1
 
 
 def test_a_caller_who_may_not_gets_another_code(redbox: Scripted, pod: Pod) -> None:
-    redbox.refuse_put = (403, {"title": "The caller may not do this", "detail": "no mapping", "retry": False})
+    redbox.refuse_put = [
+        (403, {"title": "The caller may not do this", "detail": "no mapping", "retry": False})
+    ]
     assert pod.run().returncode == 77
+
+
+def test_a_long_refusal_is_cut_until_the_kubelet_takes_the_whole_word(redbox: Scripted, pod: Pod) -> None:
+    redbox.refuse_put = [(422, {"title": "No", "detail": "ü\x1b" * 4000, "retry": False})]
+    pod.run()
+    assert pod.word["refused"].startswith("No: ü")
+
+
+def test_a_key_that_is_taken_by_another_body_is_attached_to_and_that_is_told(
+    redbox: Scripted, pod: Pod
+) -> None:
+    redbox.job = {"phase": "Submitting"}
+    redbox.refuse_put = [(409, {"title": "The key is taken", "detail": "another body"})]
+    redbox.after_log = DONE
+    assert pod.run().returncode == 0
+    assert pod.word["specDrift"] == "The key is taken: another body"
+
+
+def test_a_key_that_stands_for_nothing_any_more_is_a_refusal(redbox: Scripted, pod: Pod) -> None:
+    redbox.refuse_put = [(409, {"title": "The key is taken", "detail": "it was cancelled"})]
+    assert pod.run().returncode == 65
+    assert pod.word["refused"] == "The key is taken: it was cancelled"
+
+
+def test_a_registrys_credentials_go_into_the_request(redbox: Scripted, pod: Pod) -> None:
+    (pod.folder / "request.json").write_text('{"container": {"image": "docker://private/cow"}}')
+    pod.environ |= {"REDBOX_REGISTRY_USERNAME": "alice", "REDBOX_REGISTRY_PASSWORD": "secret"}
+    pod.run()
+    credentials = {"username": "alice", "password": "secret"}
+    assert redbox.bodies == [{"container": {"image": "docker://private/cow", "registry": credentials}}]
 
 
 def test_a_log_that_cannot_be_read_does_not_change_the_jobs_outcome(redbox: Scripted, pod: Pod) -> None:
@@ -162,7 +117,63 @@ def test_a_log_that_cannot_be_read_does_not_change_the_jobs_outcome(redbox: Scri
     ended = pod.run()
     assert ended.returncode == 0
     assert ended.stderr == b"redbox: stderr cannot be read: Not readable: permission denied\n"
-    assert pod.word["logs"] == "stderr: Not readable: permission denied"
+    assert pod.word["logs"] == "unread"
+
+
+def test_a_log_that_red_box_does_not_know_for_a_while_is_read_while_the_job_lives(
+    redbox: Scripted, pod: Pod
+) -> None:
+    redbox.job = DONE | {"phase": "Running"}
+    redbox.logs["stdout"] = b"late\n"
+    redbox.after_log = DONE
+    redbox.refuse_log = {"stdout": (404, {"title": "There is no such thing", "detail": "no such job"})}
+    with pod.start(stdout=subprocess.PIPE, stderr=subprocess.PIPE) as companion:
+        while sum("/logs/stdout" in path for _, path in redbox.asked) < 2:
+            assert companion.poll() is None
+        redbox.refuse_log = {}
+        assert companion.communicate(timeout=30) == (b"late\n", b"")
+    assert pod.word["logs"] == "complete"
+
+
+def test_a_job_that_red_box_knew_and_no_longer_knows_is_lost(redbox: Scripted, pod: Pod) -> None:
+    pod.environ["REDBOX_LOST_AFTER"] = "1"
+    redbox.job = DONE | {"phase": "Running"}
+    with pod.start(stderr=subprocess.PIPE) as companion:
+        while len(redbox.asked) < 3:  # attached, and following
+            assert companion.poll() is None
+        redbox.job = None
+        assert companion.wait(timeout=30) == 70
+    assert [method for method, _ in redbox.asked if method == "PUT"] == []
+
+
+def test_a_stdout_that_nobody_reads_holds_up_neither_stderr_nor_sigterm(redbox: Scripted, pod: Pod) -> None:
+    redbox.piece = 65536
+    redbox.logs = {"stdout": bytes(4_000_000), "stderr": b"heard\n"}
+    redbox.job = DONE
+    with pod.start(stdout=subprocess.PIPE, stderr=subprocess.PIPE) as companion:
+        assert companion.stderr
+        assert companion.stderr.readline() == b"heard\n"
+        companion.send_signal(signal.SIGTERM)
+        assert companion.wait(timeout=10) == 143
+
+
+def test_a_stdout_that_is_closed_cuts_the_log_and_leaves_the_outcome(redbox: Scripted, pod: Pod) -> None:
+    redbox.job = DONE | {"phase": "Failed", "exitCode": 4}
+    redbox.logs["stdout"] = b"to nobody\n"
+    reader, writer = os.pipe()
+    os.close(reader)
+    with pod.start(stdout=writer) as companion:
+        os.close(writer)
+        assert companion.wait(timeout=30) == 4
+    assert pod.word["logs"] == "cut"
+
+
+def test_with_submit_only_it_ends_as_soon_as_the_job_is_submitted(redbox: Scripted, pod: Pod) -> None:
+    redbox.logs["stdout"] = b"not read here\n"
+    ended = pod.run("--submit-only")
+    assert (ended.returncode, ended.stdout) == (0, b"")
+    assert (len(redbox.bodies), pod.word["jobID"]) == (1, "7")
+    assert not any("/logs/" in path for _, path in redbox.asked)
 
 
 @pytest.mark.parametrize(
@@ -175,6 +186,7 @@ def test_a_log_that_cannot_be_read_does_not_change_the_jobs_outcome(redbox: Scri
         ({"phase": "Failed", "state": "NODE_FAIL", "exitCode": 1}, 75),
         ({"phase": "Failed", "state": "FAILED", "exitCode": None}, 1),
         ({"phase": "Cancelled", "state": "CANCELLED", "signal": 15}, 143),
+        ({"phase": "Failed", "state": "FAILED", "exitCode": "?", "signal": {}}, 1),
         ({"phase": "Lost", "message": "Slurm no longer knows it"}, 70),
     ],
 )
@@ -183,9 +195,12 @@ def test_it_exits_as_the_job_did(redbox: Scripted, pod: Pod, job: dict[str, Any]
     assert pod.run().returncode == code
 
 
-def test_a_message_for_a_person_is_the_last_line(redbox: Scripted, pod: Pod) -> None:
-    redbox.job = {"phase": "Failed", "state": "TIMEOUT", "message": "it ran into its time limit of 1 minute"}
-    assert pod.run().stderr == b"redbox: it ran into its time limit of 1 minute\n"
+def test_a_message_for_a_person_is_a_line_of_its_own_behind_all_of_the_jobs(
+    redbox: Scripted, pod: Pod
+) -> None:
+    redbox.job = {"phase": "Failed", "state": "TIMEOUT", "message": "it ran into\nits limit of 1 minute"}
+    redbox.logs["stderr"] = b"half a line"
+    assert pod.run().stderr == b"half a line\nredbox: it ran into its limit of 1 minute\n"
 
 
 @pytest.mark.parametrize(
@@ -194,7 +209,17 @@ def test_a_message_for_a_person_is_the_last_line(redbox: Scripted, pod: Pod) -> 
         ("REDBOX_ENDPOINT", "http://plain", b"https://"),
         ("REDBOX_KEY", "../../etc", b"REDBOX_KEY"),
         ("REDBOX_ATTEMPT", "zero", b"REDBOX_ATTEMPT"),
+        ("REDBOX_ATTEMPT", "²", b"REDBOX_ATTEMPT"),
+        ("REDBOX_ENDPOINT", "https://host:port", b"REDBOX_ENDPOINT"),
         ("REDBOX_REQUEST_FILE", "/nowhere", b"/nowhere"),
+        ("REDBOX_REQUEST_FILE", "/dev/null", b"/dev/null"),
+        ("REDBOX_CA_FILE", "/nowhere", b"REDBOX_CA_FILE"),
+        ("REDBOX_CA_FILE", __file__, b"REDBOX_CA_FILE"),
+        ("REDBOX_MODE", "half", b"REDBOX_MODE"),
+        ("REDBOX_MODE", "results-only", b"REDBOX_RESULTS"),
+        ("REDBOX_RESULTS", "[]", b"REDBOX_RESULTS"),
+        ("REDBOX_RESULTS", '{"from": "out"}', b"REDBOX_RESULTS"),
+        ("REDBOX_RESULTS", '{"from": ["out"], "when": "Never"}', b"REDBOX_RESULTS"),
     ],
 )
 def test_a_pod_that_was_made_wrong_is_told_so(pod: Pod, name: str, value: str, word: bytes) -> None:
@@ -203,11 +228,24 @@ def test_a_pod_that_was_made_wrong_is_told_so(pod: Pod, name: str, value: str, w
     assert ended.returncode == 78
     assert word in ended.stderr
     assert b"Traceback" not in ended.stderr
+    assert word.decode() in pod.word["refused"]
+
+
+def test_a_flag_that_it_does_not_know_is_refused_by_its_name(pod: Pod) -> None:
+    ended = pod.run("--submit")
+    assert (ended.returncode, b"--submit is no option" in ended.stderr) == (78, True)
+
+
+def test_a_defect_of_its_own_is_not_taken_for_the_jobs_exit_code(redbox: Scripted, pod: Pod) -> None:
+    redbox.job = DONE | {"array": {"total": 1}, "tasks": ["nonsense"]}
+    redbox.refuse_log = {name: (422, {"title": "An array", "retry": False}) for name in ("stdout", "stderr")}
+    assert pod.run().returncode == 0
+    assert pod.word["logs"] == "cut"
 
 
 def test_sigterm_ends_it_while_the_job_lives_on(redbox: Scripted, pod: Pod) -> None:
     redbox.job = DONE | {"phase": "Running"}
-    with subprocess.Popen([sys.executable, "-m", "redbox_companion"], env=pod.environ) as companion:
+    with pod.start() as companion:
         while len(redbox.asked) < 4:  # attached, and following
             assert companion.poll() is None
         companion.send_signal(signal.SIGTERM)

@@ -1,0 +1,258 @@
+"""What comes into a volume: files as they were, nothing outside of it, and the job's outcome untouched."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.companion.pod import COMMAND, Pod
+from tests.companion.scripted import Scripted
+
+DONE = {"phase": "Succeeded", "exitCode": 0, "jobID": "7", "state": "COMPLETED"}
+FAILED = DONE | {"phase": "Failed", "exitCode": 3, "state": "FAILED"}
+MODIFIED_AT = 1_700_000_000
+
+
+def entry(name: str, content: bytes | None = None, **made: Any) -> tuple[tarfile.TarInfo, bytes]:
+    """A file, or what `type` says."""
+    member = tarfile.TarInfo(name)
+    member.mode, member.mtime, member.uid, member.gid = 0o644, MODIFIED_AT, 2001, 2001
+    member.size = len(content or b"")
+    for attribute, value in made.items():
+        setattr(member, attribute, value)
+    return member, content or b""
+
+
+def folder(name: str, mode: int = 0o755) -> tuple[tarfile.TarInfo, bytes]:
+    return entry(name, type=tarfile.DIRTYPE, mode=mode)
+
+
+def link(name: str, target: str) -> tuple[tarfile.TarInfo, bytes]:
+    return entry(name, type=tarfile.SYMTYPE, linkname=target)
+
+
+def tar(*entries: tuple[tarfile.TarInfo, bytes]) -> bytes:
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for member, content in entries:
+            archive.addfile(member, io.BytesIO(content))
+    return raw.getvalue()
+
+
+@pytest.fixture
+def redbox(redbox: Scripted) -> Scripted:
+    redbox.job, redbox.piece = DONE, 5000
+    return redbox
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_files_folders_and_links_come_as_they_were(redbox: Scripted, pod: Pod) -> None:
+    results = pod.want_results("out")
+    redbox.tars["out"] = tar(
+        folder("out", 0o750),
+        entry("out/data", b"\x00\xff" * 5000, mode=0o664),
+        entry("out/run.sh", b"#!/bin/sh\n", mode=0o755),
+        entry("out/private", b"", mode=0o600),
+        entry("out/n\u00e4me \udcff\n.txt", b"odd"),
+        link("out/latest", "data"),
+        link("out/up", "../out/run.sh"),
+        folder("out/empty", 0o700),
+    )
+    assert pod.run().returncode == 0
+    assert pod.word["results"] == {"outcome": "Collected", "files": 6, "bytes": 10013, "message": ""}
+    out = results / "out"
+    assert (out / "data").read_bytes() == b"\x00\xff" * 5000
+    assert [mode_of(out / name) for name in (".", "data", "run.sh", "private", "empty")] == [
+        0o750,
+        0o664,
+        0o755,
+        0o600,
+        0o700,
+    ]
+    assert (out / "latest").readlink() == Path("data")
+    assert (out / "up").read_bytes() == b"#!/bin/sh\n"
+    assert (out / "n\u00e4me \udcff\n.txt").read_bytes() == b"odd"
+    assert {(out / name).stat().st_mtime for name in (".", "data", "empty")} == {MODIFIED_AT}
+
+
+@pytest.mark.parametrize(
+    "outside",
+    [
+        entry("../outside", b"x"),
+        entry("/absolute/../../outside", b"x"),
+        entry("out/../../outside", b"x"),
+        link("out/link", "/etc/passwd"),
+        link("out/link", "../../outside"),
+        entry("out/link", type=tarfile.LNKTYPE, linkname="../outside"),
+        entry("out/link", type=tarfile.LNKTYPE, linkname="out/kept"),
+        entry("out/pipe", type=tarfile.FIFOTYPE),
+        entry("out/device", type=tarfile.BLKTYPE, devmajor=8),
+    ],
+)
+def test_what_lies_or_leads_outside_is_left_out_and_told_and_the_rest_comes(
+    redbox: Scripted, pod: Pod, outside: tuple[tarfile.TarInfo, bytes]
+) -> None:
+    results = pod.want_results("out")
+    before = sorted(pod.folder.iterdir())
+    redbox.tars["out"] = tar(folder("out"), outside, entry("out/kept", b"kept"))
+    assert pod.run().returncode == 0
+    told = pod.word["results"]
+    assert (told["outcome"], told["files"]) == ("Failed", 1)
+    assert told["message"].startswith("1 left out: ")
+    assert (results / "out/kept").read_bytes() == b"kept"
+    assert [path.name for path in (results / "out").iterdir()] == ["kept"]
+    assert sorted({*pod.folder.iterdir()} - {pod.folder / "termination"}) == before
+
+
+def test_a_file_does_not_come_through_a_link_that_came_before_it(redbox: Scripted, pod: Pod) -> None:
+    results = pod.want_results("out")
+    redbox.tars["out"] = tar(
+        folder("out"), entry("out/kept", b"kept"), link("out/link", "kept"), entry("out/link", b"changed")
+    )
+    pod.run()
+    assert ((results / "out/kept").read_bytes(), (results / "out/link").read_bytes()) == (b"kept", b"changed")
+
+
+def test_setuid_stays_behind(redbox: Scripted, pod: Pod) -> None:
+    results = pod.want_results("tool")
+    redbox.tars["tool"] = tar(entry("tool", b"", mode=0o6755))
+    pod.run()
+    assert mode_of(results / "tool") == 0o755
+
+
+def test_a_glob_that_finds_nothing_is_told_by_its_name_and_does_not_keep_others_away(
+    redbox: Scripted, pod: Pod
+) -> None:
+    results = pod.want_results("none/*", "*.dat")
+    redbox.tars["*.dat"] = tar(entry("a.dat", b"a"))
+    ended = pod.run()
+    message = "none/*: There is no such thing: the globs find nothing"
+    assert pod.word["results"] == {"outcome": "Failed", "files": 1, "bytes": 1, "message": message}
+    assert ended.stderr == f"redbox: results: {message}\n".encode()
+    assert (results / "a.dat").read_bytes() == b"a"
+
+
+@pytest.mark.parametrize(
+    ("when", "job", "outcome"),
+    [
+        ("Succeeded", DONE, "Collected"),
+        ("Succeeded", FAILED, "Skipped"),
+        ("Failed", DONE, "Skipped"),
+        ("Failed", FAILED, "Collected"),
+        ("Failed", FAILED | {"phase": "Cancelled"}, "Collected"),
+        ("Always", FAILED, "Collected"),
+    ],
+)
+def test_results_come_after_the_ends_that_were_asked_for(
+    redbox: Scripted, pod: Pod, when: str, job: dict[str, Any], outcome: str
+) -> None:
+    results = pod.want_results("a", when=when)
+    redbox.job, redbox.tars["a"] = job, tar(entry("a", b"a"))
+    pod.run()
+    assert pod.word["results"]["outcome"] == outcome
+    assert (results / "a").exists() == (outcome == "Collected")
+
+
+def test_a_tar_that_breaks_off_is_asked_for_again_and_counted_once(redbox: Scripted, pod: Pod) -> None:
+    results = pod.want_results("out")
+    redbox.tars["out"] = tar(folder("out", 0o555), *(entry(f"out/{i}", bytes(2000)) for i in range(20)))
+    redbox.break_after, redbox.breaks = 30_000, 3
+    assert pod.run().returncode == 0
+    assert pod.word["results"] == {"outcome": "Collected", "files": 20, "bytes": 40_000, "message": ""}
+    assert len(list((results / "out").iterdir())) == 20
+
+
+def test_a_tar_that_always_breaks_off_fails_the_results_and_not_the_job(redbox: Scripted, pod: Pod) -> None:
+    pod.want_results("out")
+    redbox.tars["out"] = b"no tar at all" * 1000
+    assert pod.run(timeout=90).returncode == 0
+    assert "broke off" in pod.word["results"]["message"]
+
+
+def test_with_results_only_a_job_that_has_ended_is_collected_and_nothing_relayed(
+    redbox: Scripted, pod: Pod
+) -> None:
+    results = pod.want_results("a")
+    redbox.job, redbox.tars["a"], redbox.logs["stdout"] = FAILED, tar(entry("a", b"a")), b"not read here"
+    pod.environ["REDBOX_MODE"] = "results-only"
+    ended = pod.run()
+    assert (ended.returncode, ended.stdout, (results / "a").read_bytes()) == (0, b"", b"a")
+    assert pod.word["results"]["outcome"] == "Collected"
+    redbox.tars.clear()
+    assert pod.run().returncode == 74
+
+
+# ---------------------------------------------------------------------------------------------- as in a pod
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="it mounts a small volume, or drops rights")
+
+
+@contextmanager
+def small_volume(path: Path, size: str) -> Iterator[None]:
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", path], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", path], check=True)
+
+
+@as_root
+def test_a_full_volume_fails_the_results_and_leaves_no_half_file(redbox: Scripted, pod: Pod) -> None:
+    results = pod.want_results("out")
+    redbox.job = FAILED
+    redbox.tars["out"] = tar(entry("small", b"small"), entry("large", bytes(500_000)))
+    with small_volume(results, "256k"):
+        assert pod.run().returncode == 3
+        assert [path.name for path in results.iterdir()] == ["small"]
+    told = pod.word
+    assert (told["exitCode"], told["results"]["outcome"]) == (3, "Failed")
+    assert "No space left on device" in told["results"]["message"]
+
+
+def without_rights(pod: Pod) -> subprocess.CompletedProcess[bytes]:
+    """Run it as in a pod: what it has made read-only, it cannot write on."""
+    drop = ("setpriv", "--inh-caps=-all", "--bounding-set=-all")
+    return subprocess.run([*drop, *COMMAND], env=pod.environ, capture_output=True, timeout=30, check=False)
+
+
+@as_root
+def test_collecting_anew_what_is_there_already_and_read_only_is_right(redbox: Scripted, pod: Pod) -> None:
+    results = pod.want_results("out", "out/deep/*")
+    redbox.tars["out"] = tar(
+        folder("out", 0o555),
+        entry("out/a", b"a", mode=0o444),
+        folder("out/deep", 0o500),
+        entry("out/deep/b", b"b", mode=0o400),
+    )
+    redbox.tars["out/deep/*"] = tar(entry("out/deep/b", b"b", mode=0o400))
+    for _ in range(2):
+        assert without_rights(pod).stderr == b""
+        assert pod.word["results"]["outcome"] == "Collected"
+        assert [mode_of(results / name) for name in ("out", "out/a", "out/deep", "out/deep/b")] == [
+            0o555,
+            0o444,
+            0o500,
+            0o400,
+        ]
+
+
+@as_root
+def test_a_volume_that_is_not_writable_is_said_to_be(redbox: Scripted, pod: Pod) -> None:
+    results = pod.want_results("a")
+    redbox.tars["a"] = tar(entry("a", b"a"))
+    with small_volume(results, "256k"):
+        results.chmod(0o755)
+        subprocess.run(["mount", "-o", "remount,ro", results], check=True)
+        pod.run()
+    assert pod.word["results"]["message"] == f"{results}/a: Read-only file system"
