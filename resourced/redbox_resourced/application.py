@@ -20,6 +20,7 @@ from redbox_resourced.node_claims import NodeClaims
 from redbox_resourced.overrides import OverridesFile
 from redbox_resourced.publishing import Publishing
 from redbox_resourced.seen_nodes import MANAGER
+from redbox_resourced.virtual_delivery import KubeletSettings, VirtualDelivery
 from redbox_resourced.virtual_node import Address
 from redbox_resourced.virtual_nodes import Face, VirtualNodes
 
@@ -32,6 +33,8 @@ class Settings:
 
     account: Account
     address: Address
+    state: Path
+    serving: Path | None = None
     health_port: int = 8080
     most_nodes: int = 20
     gone_after_s: float = 600.0
@@ -54,16 +57,24 @@ async def run_resourced(settings: Settings) -> None:
 async def _lead(objects: Objects, settings: Settings, overrides: OverridesFile) -> None:
     registry = CollectorRegistry()
     publishing: Publishing | None = None
+    delivery: VirtualDelivery | None = None
 
     def trouble() -> str | None:
-        return "waiting for the lease" if publishing is None else publishing.unready
+        if publishing is None or delivery is None:
+            return "waiting for the lease"
+        virtual = delivery.trouble if publishing.clusters.deliver_virtually else ""
+        return publishing.unready or virtual or None
 
     async with (
         serving(settings.health_port, registry, unready=trouble),
         Lease(objects, settings.account.namespace, LEASE).leading(),
     ):
         publishing = await _publishing(objects, settings, overrides, registry)
-        await publishing.run()
+        kubelet = KubeletSettings(settings.address, settings.state, settings.serving)
+        delivery = VirtualDelivery(objects, publishing.clusters, settings.account, kubelet)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(publishing.run())
+            group.create_task(delivery.run())
 
 
 async def _publishing(

@@ -45,6 +45,20 @@ def run(
         str, typer.Option(envvar="REDBOX_SERVICE_ACCOUNT", help="Its own service account.")
     ] = "redbox-resourced",
     port: Annotated[int, typer.Option(envvar="REDBOX_KUBELET_PORT", help="The kubelet API's port.")] = 10250,
+    state: Annotated[
+        Path,
+        typer.Option(
+            envvar="REDBOX_STATE_FOLDER",
+            help="Keeps the serving certificate's key over a restart of this pod.",
+        ),
+    ] = Path("/var/lib/redbox-resourced"),
+    serving: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="REDBOX_SERVING_FOLDER",
+            help="A folder with tls.crt and tls.key for the kubelet API; else a certificate is asked for.",
+        ),
+    ] = None,
     health_port: Annotated[
         int, typer.Option(envvar="REDBOX_HEALTH_PORT", help="For /healthz, /readyz and /metrics.")
     ] = 8080,
@@ -76,6 +90,8 @@ def run(
     settings = Settings(
         account=Account(namespace, account),
         address=Address(ip, port),
+        state=state,
+        serving=serving,
         health_port=health_port,
         most_nodes=most_nodes,
         gone_after_s=gone_after,

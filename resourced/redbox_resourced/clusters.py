@@ -22,7 +22,7 @@ from redbox_kube.names import API_VERSION
 from redbox_kube.node_labels import dns_label, virtual_node
 from redbox_kube.objects import Objects, Where
 from redbox_kube.own_token import Account, OwnToken
-from redbox_kube.slurm_cluster import SlurmCluster
+from redbox_kube.slurm_cluster import Delivery, SlurmCluster
 from redbox_resourced.following import Followed
 
 log = structlog.get_logger(__name__)
@@ -64,6 +64,11 @@ class Clusters:
     def followed(self) -> Mapping[str, Followed]:
         """By the SlurmCluster's name."""
         return {name: followed for name, (followed, _) in self._running.items()}
+
+    @property
+    def deliver_virtually(self) -> bool:
+        """Whether any of them has its companions on virtual nodes."""
+        return any(one.cluster.spec.delivery is Delivery.VIRTUAL for one, _ in self._running.values())
 
     def of_node(self, node_name: str) -> ServedNode | None:
         """Whose virtual node has this name; None where no SlurmCluster is known that would have it."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from redbox_api.models import FINAL_PHASES, Job, Phase
 from redbox_resourced.bound_pods import SUBMITTED, BoundPod, Container
-from redbox_resourced.endings import Refusal, exit_code_of, word_of
+from redbox_resourced.endings import BY_STATE, Refusal, exit_code_of, word_of
 
 Object = dict[str, Any]
 NOT_RUN = "NotRunOnVirtualNode"
@@ -210,6 +210,8 @@ def _end_reason(job: Job, code: int) -> str:
         return "OOMKilled"
     if job.phase in {Phase.CANCELLED, Phase.LOST}:
         return job.phase.value
+    if job.state in BY_STATE:
+        return job.state
     return "Error" if code else "Completed"
 
 

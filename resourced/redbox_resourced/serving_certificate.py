@@ -119,7 +119,6 @@ class ServingCertificate:
         """Keep it new until cancelled."""
         if self._given:
             await self._follow_files(self._given)
-        self._folder.mkdir(parents=True, exist_ok=True)
         pair = self._stored()
         while True:
             if pair is not None:
@@ -225,10 +224,15 @@ class ServingCertificate:
         return key
 
     def _store(self, name: str, content: bytes) -> None:
+        """Where it cannot be kept, the next start asks anew."""
         unfinished = self._folder / f".{name}"
-        with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(content)
-        unfinished.replace(self._folder / name)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                file.write(content)
+            unfinished.replace(self._folder / name)
+        except OSError as error:
+            log.warning("serving certificate not kept", folder=str(self._folder), error=str(error))
 
 
 def _outstanding(name: str, status: Object) -> str:

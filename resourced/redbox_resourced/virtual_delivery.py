@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from redbox_kube.objects import Objects
+from redbox_kube.own_token import Account
 from redbox_resourced.authorization import Authorizer
 from redbox_resourced.clusters import Clusters
 from redbox_resourced.kubelet_api import KubeletApi
@@ -14,6 +15,8 @@ from redbox_resourced.kubelet_listener import KubeletListener
 from redbox_resourced.pod_tokens import PodTokens
 from redbox_resourced.serving_certificate import ServingCertificate
 from redbox_resourced.submission import Submission
+from redbox_resourced.token_policy import TokenPolicy
+from redbox_resourced.virtual_node import Address
 from redbox_resourced.virtual_pods import VirtualPods
 
 
@@ -21,9 +24,8 @@ from redbox_resourced.virtual_pods import VirtualPods
 class KubeletSettings:
     """Where the API server finds the kubelet API, and what it is served with."""
 
-    address: str
+    address: Address
     """This pod's own, which the virtual nodes have as theirs."""
-    port: int
     folder: Path
     """Keeps keys and certificates over a restart in the same pod."""
     certificate: Path | None = None
@@ -33,17 +35,19 @@ class KubeletSettings:
 class VirtualDelivery:
     """`run` it in a TaskGroup, beside the clusters."""
 
-    def __init__(self, objects: Objects, clusters: Clusters, settings: KubeletSettings) -> None:
+    def __init__(
+        self, objects: Objects, clusters: Clusters, account: Account, settings: KubeletSettings
+    ) -> None:
         submission = Submission(objects, PodTokens(objects))
-        self._objects = objects
-        self._settings = settings
-        self._pods = VirtualPods(objects, clusters, submission, settings.address)
+        self._policy = TokenPolicy(objects, account)
+        ip, port = settings.address.ip, settings.address.port
+        self._pods = VirtualPods(objects, clusters, submission, ip)
         self._api = KubeletApi(self._pods, clusters, submission, Authorizer(objects))
         self._runner = self._api.runner()
-        self._listener = KubeletListener(objects, self._runner, settings.address, settings.port)
+        self._listener = KubeletListener(objects, self._runner, ip, port)
         self._certificate = ServingCertificate(
             objects,
-            settings.address,
+            ip,
             folder=settings.folder,
             given=settings.certificate,
             changed=self._listener.use,
@@ -52,7 +56,7 @@ class VirtualDelivery:
     @property
     def trouble(self) -> str:
         """Why the nodes are not served; empty where they are."""
-        return self._listener.trouble
+        return self._policy.trouble or self._listener.trouble
 
     @property
     def note(self) -> str:
@@ -61,6 +65,7 @@ class VirtualDelivery:
 
     async def run(self) -> None:
         """Serve until cancelled."""
+        await self._policy.wait()
         await self._runner.setup()
         try:
             async with asyncio.TaskGroup() as group:

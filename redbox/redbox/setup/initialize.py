@@ -148,11 +148,10 @@ def first_settings(wishes: Wishes, audience: str, layout: Layout) -> Mapping[str
 
 
 def _rules_of_red_box_itself(wishes: Wishes) -> list[Mapping[str, Any]]:
+    """Both controllers watch all jobs; resourced tells those of pods on virtual nodes."""
     where = {"cluster": wishes.cluster, "namespaces": [wishes.operator_namespace]}
-    return [
-        {**where, "service_accounts": ["redbox-operator"], "roles": ["operator", "reader"]},
-        {**where, "service_accounts": ["redbox-resourced"], "roles": ["reader"]},
-    ]
+    accounts = ["redbox-operator", "redbox-resourced"]
+    return [{**where, "service_accounts": accounts, "roles": ["operator", "reader"]}]
 
 
 def _plan_tls(draft: _Draft) -> bytes:
