@@ -36,8 +36,9 @@ bed-status: ## what of the bed runs
 bed-shell: ## a shell on one of the bed's hosts (HOST=login)
 	@deploy/local/bed exec $(HOST) bash -l
 
-generate: venv ## make anew what is generated and checked for drift (docs/openapi.json)
+generate: venv ## make anew what is generated and checked for drift (docs/openapi.json, the chart's files)
 	@.venv/bin/redbox openapi > docs/openapi.json
+	@.venv/bin/python deploy/generate.py
 
 lock: venv ## choose anew the versions in requirements.lock from pyproject.toml (UPGRADE=1: the newest)
 	@.venv/bin/uv pip compile pyproject.toml --quiet --all-extras --group dev --universal --python-version 3.11 \

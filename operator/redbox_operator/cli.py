@@ -5,10 +5,9 @@ from importlib.metadata import version
 from typing import Annotated
 
 import typer
-import yaml
 
 from redbox_kube.own_token import Account
-from redbox_operator.crds import all_crds
+from redbox_operator import maintenance
 from redbox_operator.watching import run_operator
 
 app = typer.Typer(
@@ -16,6 +15,8 @@ app = typer.Typer(
     help="Turns SlurmJobs into companions, and Slurm's states into their status.",
     no_args_is_help=True,
 )
+app.add_typer(maintenance.crds, name="crds")
+app.command()(maintenance.uninstall)
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 (typer calls it)
@@ -46,9 +47,3 @@ def run(
 ) -> None:
     """Run the operator until it is told to end."""
     asyncio.run(run_operator(Account(namespace, account), image))
-
-
-@app.command()
-def crds() -> None:
-    """Print the CustomResourceDefinitions, for kubectl apply -f -."""
-    typer.echo(yaml.safe_dump_all(all_crds(), sort_keys=False), nl=False)

@@ -1,0 +1,90 @@
+{{/* resourced's rights, all of them. */}}
+
+{{/* In the namespaces that it watches: pods that are bound to its nodes, for which it is the kubelet. */}}
+{{- define "redbox.resourced.namespaced" -}}
+- apiGroups: [redbox.dev, wlm.sylabs.io, slurm.sylabs.io]
+  resources: [slurmjobs, wlmjobs]
+  verbs: [get, list, watch]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, delete]
+- apiGroups: [""]
+  resources: [pods/status]
+  verbs: [patch]
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [get]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [create, patch]
+{{- if .Values.admission.tokens }}
+# What these may be for is limited by the policy redbox-tokens.
+- apiGroups: [""]
+  resources: [serviceaccounts/token]
+  verbs: [create]
+{{- end }}
+{{- end }}
+
+{{/* Of kinds that no namespace holds. Which nodes, and what of them, is limited by the policy redbox-nodes. */}}
+{{- define "redbox.resourced.clusterwide" -}}
+- apiGroups: [redbox.dev]
+  resources: [slurmclusters]
+  verbs: [get, list, watch]
+- apiGroups: [redbox.dev]
+  resources: [slurmclusters/status]
+  verbs: [patch]
+- apiGroups: [""]
+  resources: [nodes]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [""]
+  resources: [nodes/status]
+  verbs: [patch]
+# Whether the policy redbox-tokens is served; Virtual delivery does without nothing less.
+- apiGroups: [admissionregistration.k8s.io]
+  resources: [validatingadmissionpolicies, validatingadmissionpolicybindings]
+  verbs: [get, list]
+# A serving certificate, asked for as a node that there is not; an administrator approves it.
+- apiGroups: [certificates.k8s.io]
+  resources: [certificatesigningrequests]
+  verbs: [get, list, watch, create]
+- apiGroups: [""]
+  resources: [users]
+  resourceNames: ["system:node:redbox-virtual"]
+  verbs: [impersonate]
+- apiGroups: [""]
+  resources: [groups]
+  resourceNames: ["system:nodes"]
+  verbs: [impersonate]
+# Whether a client of the kubelet API may read logs.
+- apiGroups: [authorization.k8s.io]
+  resources: [subjectaccessreviews]
+  verbs: [create]
+{{- end }}
+
+{{/* The heartbeats of its nodes. */}}
+{{- define "redbox.resourced.heartbeats" -}}
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [get, list, create, update, patch, delete]
+{{- end }}
+
+{{/* In its own namespace: its Lease, tokens for itself, its certificate. */}}
+{{- define "redbox.resourced.own" -}}
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [create]
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  resourceNames: [redbox-resourced]
+  verbs: [get, update, patch]
+- apiGroups: [""]
+  resources: [serviceaccounts/token]
+  resourceNames: [redbox-resourced]
+  verbs: [create]
+{{- with .Values.resourced.servingSecret }}
+- apiGroups: [""]
+  resources: [secrets]
+  resourceNames: [{{ . }}]
+  verbs: [get]
+{{- end }}
+{{- end }}

@@ -1,0 +1,175 @@
+"""Makes what deploy/ holds twice, so that neither half is ever the older one.
+
+The chart's CRDs and the schema of its SlurmClusters come from the operator's models, its README from schema
+and values, the plain manifests from the chart, and so does what the tests expect it to render.
+`make generate` writes them; with --check, those that are not as they would be made are named, and it ends
+with 1.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from redbox_bed.helm import ensure_helm
+from redbox_bed.places import Places
+from redbox_operator.crds import all_crds
+
+DEPLOY = Path(__file__).parent
+CHART = DEPLOY / "chart"
+CRDS = CHART / "crds" / "redbox.yaml"
+SCHEMA = CHART / "values.schema.json"
+README = CHART / "README.md"
+MANIFESTS = DEPLOY / "manifests.yaml"
+EXAMPLES = DEPLOY.parent / "tests" / "deploy" / "chart"
+
+NAMESPACE = "redbox-system"
+REGISTRY = "registry.example.org/red-box"
+MANIFESTS_BEGIN = f"""\
+# Red Box without Helm: what the chart installs by its defaults. Made by `make generate`; do not edit.
+#
+#   sed 's|{REGISTRY}|YOUR-REGISTRY|' deploy/manifests.yaml | kubectl apply --server-side -f -
+#
+# Then apply the SlurmCluster that `redbox init` printed. An upgrade is the same command with the newer file. To
+# remove Red Box, first run, with your own kubeconfig, what the chart's hook runs:
+#
+#   redbox-operator uninstall --namespace {NAMESPACE}
+#
+# Without it SlurmJobs keep a finalizer that nobody lifts. Then delete these objects.
+---
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: {NAMESPACE}
+  labels:
+    pod-security.kubernetes.io/enforce: restricted
+"""
+NO_SPEC_OF_OURS = "x-kubernetes-"
+
+
+def crds() -> str:
+    """All CRDs, as `redbox-operator crds` prints them."""
+    return yaml.safe_dump_all(all_crds(), sort_keys=False)
+
+
+def schema() -> str:
+    """The schema of the values, with the SlurmCluster's own spec in its place."""
+    written: dict[str, Any] = json.loads(SCHEMA.read_text())
+    for crd in all_crds():
+        if crd["metadata"]["name"] == "slurmclusters.redbox.dev":
+            properties = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+            written["definitions"]["slurmCluster"] = _strict(properties["spec"])
+    return json.dumps(written, indent=2, ensure_ascii=False) + "\n"
+
+
+def _strict(node: object) -> object:
+    """The same schema for a person's eyes: no field that it does not know, nothing of Kubernetes' own."""
+    if isinstance(node, list):
+        return [_strict(one) for one in node]
+    if not isinstance(node, dict):
+        return node
+    made = {key: _strict(value) for key, value in node.items() if not key.startswith(NO_SPEC_OF_OURS)}
+    if made.get("type") == "object" and isinstance(made.get("properties"), dict):
+        made["additionalProperties"] = False
+    return made
+
+
+def readme() -> str:
+    """The values as a table: names and defaults from values.yaml, what they mean from the schema."""
+    text = (CHART / "README.md.in").read_text()
+    described = json.loads(SCHEMA.read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    rows = [
+        f"| `{name}` | {default} | {meaning} |"
+        for name, default, meaning in _rows(described, described, values)
+    ]
+    table = "\n".join(["| value | default | what it means |", "|---|---|---|", *rows])
+    return text.replace("{{VALUES}}", table)
+
+
+def _rows(
+    node: Mapping[str, Any], root: Mapping[str, Any], values: object, name: str = ""
+) -> Iterator[tuple[str, str, str]]:
+    if "$ref" in node:
+        node = root["definitions"][node["$ref"].rpartition("/")[2]]
+    if "properties" in node:
+        for key, child in node["properties"].items():
+            if isinstance(values, dict) and key in values:
+                yield from _rows(child, root, values[key], f"{name}.{key}" if name else key)
+        return
+    default = f"`{json.dumps(values)}`"
+    allowed = f" One of {', '.join(f'`{one}`' for one in node['enum'])}." if "enum" in node else ""
+    yield name, default, f"{node['description']}{allowed}".replace("|", "\\|")
+
+
+def manifests() -> str:
+    """The chart by its defaults, without a word of Helm."""
+    lines = _rendered("--no-hooks", "--set", f"images.registry={REGISTRY}").splitlines()
+    return MANIFESTS_BEGIN + "\n".join(line for line in lines if "managed-by: Helm" not in line) + "\n"
+
+
+def example(values: Path) -> str:
+    """The chart by a file of values, but for the CRDs."""
+    return _rendered("--skip-crds", "--values", str(values))
+
+
+def _rendered(*options: str) -> str:
+    helm = ensure_helm(Places.of(), lambda text: print(text, file=sys.stderr))
+    command = [
+        str(helm),
+        "template",
+        "red-box",
+        str(CHART),
+        "--namespace",
+        NAMESPACE,
+        "--include-crds",
+        *options,
+    ]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    if ended.returncode:
+        sys.exit(ended.stderr)
+    lines = (line.rstrip() for line in ended.stdout.splitlines() if not line.startswith("# Source:"))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def generated() -> Iterator[tuple[Path, Callable[[], str]]]:
+    """Each file and how it is made, after those that it is made from."""
+    yield from ((CRDS, crds), (SCHEMA, schema), (README, readme), (MANIFESTS, manifests))
+    for values in sorted(EXAMPLES.glob("*.values.yaml")):
+        rendered = values.with_name(values.name.replace(".values.", ".rendered."))
+        yield rendered, partial(example, values)
+
+
+def main(arguments: list[str]) -> int:
+    """Write all, or check all."""
+    stale = []
+    for file, make in generated():
+        made = make()
+        if not file.exists() or file.read_text() != made:
+            stale.append(file)
+            if "--check" not in arguments:
+                _replace(file, made)
+    if "--check" in arguments and stale:
+        print("not as `make generate` makes them:", *stale, sep="\n    ")
+        return 1
+    return 0
+
+
+def _replace(file: Path, content: str) -> None:
+    with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False) as unfinished:
+        unfinished.write(content)
+    path = Path(unfinished.name)
+    path.chmod(0o644)
+    path.replace(file)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
