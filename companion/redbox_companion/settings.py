@@ -1,8 +1,8 @@
 """What the companion is told: environment variables and files that the operator put into its pod.
 
 The frozen request is a file; values that the kubelet resolved (env with valueFrom) arrive as
-`REDBOX_ENV_<NAME>`, and those of a registry's Secret as `REDBOX_REGISTRY_…`. Both are put into the request
-here, so that they are in no object of Kubernetes.
+`REDBOX_ENV_<NAME>`, those of a registry's Secret as `REDBOX_REGISTRY_…`, and a script of a ConfigMap as a file.
+They are put into the request here, so that they are in no object of ours.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ class Settings(NamedTuple):
     termination_file: Path
     environment: Mapping[str, str]
     registry: Mapping[str, str] | None
+    batch_file: Path | None
     results: Results | None
     lost_after_s: float
 
@@ -76,6 +77,7 @@ def settings_from(environ: Mapping[str, str], mode: str = "") -> Settings:
             name[len(ENV_PREFIX) :]: value for name, value in environ.items() if name.startswith(ENV_PREFIX)
         },
         registry=_registry(environ),
+        batch_file=Path(environ["REDBOX_BATCH_FILE"]) if environ.get("REDBOX_BATCH_FILE") else None,
         results=results,
         lost_after_s=_number(environ, "REDBOX_LOST_AFTER", 600),
     )
@@ -90,12 +92,14 @@ def read_request(settings: Settings) -> bytes:
     """The frozen request as it goes to red-box, with the values that only this pod knows."""
     try:
         request: dict[str, Any] = json.loads(settings.request_file.read_bytes())
+        if settings.batch_file:
+            request["batch"] = settings.batch_file.read_text("utf-8")
         if settings.environment:
             request["env"] = {**request.get("env", {}), **settings.environment}
         if settings.registry:
             request["container"] = {**request["container"], "registry": settings.registry}
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        msg = f"the job's request in {settings.request_file} cannot be read: {error!r}"
+        msg = f"the job's request cannot be read: {error!r}"
         raise BadSettings(msg) from error
     return json.dumps(request).encode()
 

@@ -109,6 +109,15 @@ def test_a_registrys_credentials_go_into_the_request(redbox: Scripted, pod: Pod)
     assert redbox.bodies == [{"container": {"image": "docker://private/cow", "registry": credentials}}]
 
 
+def test_a_script_of_a_config_map_goes_into_the_request_as_it_is(redbox: Scripted, pod: Pod) -> None:
+    script = "#!/bin/sh\necho ü\n" + "#" * 900_000
+    (pod.folder / "batch").write_text(script, "utf-8")
+    (pod.folder / "request.json").write_text('{"name": "cow"}')
+    pod.environ["REDBOX_BATCH_FILE"] = str(pod.folder / "batch")
+    pod.run()
+    assert redbox.bodies == [{"name": "cow", "batch": script}]
+
+
 def test_a_log_that_cannot_be_read_does_not_change_the_jobs_outcome(redbox: Scripted, pod: Pod) -> None:
     redbox.job = DONE
     redbox.refuse_log = {
