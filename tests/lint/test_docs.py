@@ -1,0 +1,45 @@
+"""What the docs point at is there, and what the parts say is in the docs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.lint.sources import ROOT
+
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "deploy/local/README.md"])
+LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
+PROBLEM = re.compile(r'Problem\(\s*"([A-Za-z]+)"')
+
+
+def anchors(page: Path) -> set[str]:
+    """As forges make them of headings."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def links() -> Iterator[tuple[Path, str]]:
+    for page in PAGES:
+        for target in LINK.findall(page.read_text()):
+            if not target.startswith(("http://", "https://")):
+                yield page, target
+
+
+@pytest.mark.parametrize(("page", "target"), [*links()], ids=lambda value: Path(str(value)).name)
+def test_a_link_leads_somewhere(page: Path, target: str) -> None:
+    file, _, anchor = target.partition("#")
+    aim = (page.parent / file).resolve() if file else page
+    assert aim.exists(), f"{page.name}: {target}"
+    if anchor:
+        assert anchor in anchors(aim), f"{page.name}: {target}"
+
+
+def test_every_reason_of_the_operator_is_in_the_troubleshooting() -> None:
+    sources = (ROOT / "operator" / "redbox_operator").glob("*.py")
+    reasons = {reason for source in sources for reason in PROBLEM.findall(source.read_text())}
+    assert len(reasons) > 10
+    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    assert not {reason for reason in reasons if f"`{reason}`" not in page}
