@@ -132,7 +132,8 @@ class RedboxServer:
     def introduce(self) -> None:
         """Write what `serve` reads."""
         owner = f"{self.user}:{self.user}"
-        certificate = issue_server(self.authority, [], ["127.0.0.1"], datetime.now(UTC))
+        addresses = ["127.0.0.1", self.login.spec.address]
+        certificate = issue_server(self.authority, [], addresses, datetime.now(UTC))
         self.login.run("chmod", "755", "/var/lib/redbox")  # the bed's own; here a server may be alice's
         self.login.run("install", "-d", "-o", self.user, "-g", self.user, "-m", "755", self.folder)
         files: dict[str, bytes] = {
