@@ -1,7 +1,7 @@
 """What the companion is told: environment variables and files that the operator put into its pod.
 
 The frozen request is a file; values that the kubelet resolved (env with valueFrom) arrive as
-`REDBOX_ENV_<NAME>`, those of a registry's Secret as `REDBOX_REGISTRY_…`, and a script of a ConfigMap as a file.
+`REDBOX_ENV_<NAME>`, those of a registry's Secret as `REDBOX_REGISTRY_…`, a script of a ConfigMap as a file.
 They are put into the request here, so that they are in no object of ours.
 """
 
@@ -99,7 +99,7 @@ def read_request(settings: Settings) -> bytes:
         if settings.registry:
             request["container"] = {**request["container"], "registry": settings.registry}
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        msg = f"the job's request cannot be read: {error!r}"
+        msg = f"the job's request in {settings.request_file} cannot be read: {error!r}"
         raise BadSettings(msg) from error
     return json.dumps(request).encode()
 
