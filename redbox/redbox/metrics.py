@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 
 from redbox.agents.pool import PoolState
 from redbox.jobs.audit import Deed
-from redbox.jobs.records import Record
+from redbox.jobs.packing import Outline
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 
@@ -79,7 +79,7 @@ class LiveState(Collector):
     def __init__(
         self,
         *,
-        jobs: Iterable[Record],
+        jobs: Iterable[Outline],
         stale_s: Callable[[], float],
         agents: Callable[[], PoolState],
         streams: Callable[[], int],

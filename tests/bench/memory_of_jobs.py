@@ -19,6 +19,7 @@ from redbox.jobs.journal import Journal
 from redbox.jobs.ledger import Change, Ledger
 from redbox.jobs.looks import find, look_from
 from redbox.jobs.marks import Marks
+from redbox.jobs.packing import unpack
 from redbox.jobs.polling import after_look
 from redbox.jobs.records import Record, Stage, lineage
 from redbox.jobs.settings import JobsSettings
@@ -94,7 +95,7 @@ async def _submit(ledger: Ledger, one: Record) -> None:
 async def look(ledger: Ledger) -> float:
     """One poll that shows them all; seconds that it took to sort out and commit."""
     settings = JobsSettings()
-    jobs = tuple(shown(one, int(one.key.key[:8], 16)) for one in ledger.table)
+    jobs = tuple(shown(unpack(one), int(one.key.key[:8], 16)) for one in ledger.table)
     began = time.perf_counter()
     poll = Poll(at=NOW, took_s=0.1, jobs=jobs, complete=True)
     seen = look_from(poll, NOW + timedelta(seconds=1), ledger.table)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from datetime import datetime
 
 from redbox.jobs.hostlists import expand
+from redbox.jobs.packing import Outline
 from redbox.jobs.phases import count_tasks, phase_of
 from redbox.jobs.records import UNCLAIMED, Record, Seen, Stage
 from redbox.workload import TaskObservation
 from redbox_api.models import ArrayCounts, ArrayTask, Job, LogPath, OwnerRef, Phase
 
 
-def visible(record: Record) -> bool:
+def visible(record: Outline) -> bool:
     """A doubtful intent is nothing yet: a companion that asks for it hears 404, and sends its PUT again.
 
     A job whose owner's names were lost with the journal is shown when that owner comes.

@@ -13,6 +13,7 @@ from redbox.domain import Caller, JobKey, Owner, Role
 from redbox.jobs.errors import Forbidden, NoSuchJob
 from redbox.jobs.ledger import Change, Ledger
 from redbox.jobs.marks import Mark, Marks
+from redbox.jobs.packing import Outline
 from redbox.jobs.records import UNCLAIMED, Record, lineage
 
 HASHED = "~"  # begins an account uid of which only the hash is known
@@ -41,7 +42,7 @@ def no_such_job() -> NoSuchJob:
     return NoSuchJob("There is no such job, or it is not yours.")
 
 
-def may_see(caller: Caller, record: Record) -> bool:
+def may_see(caller: Caller, record: Outline) -> bool:
     """Its owner, who still maps to the job's Unix user, or an operator of its cluster."""
     if caller.may(Role.OPERATOR) and record.key.owner.cluster == caller.owner.cluster:
         return True
@@ -101,7 +102,7 @@ class Claims:
             self._unclaimed = sum(self._is_partial(record) for record in self._ledger.table)
 
     @staticmethod
-    def _is_partial(record: Record) -> bool:
+    def _is_partial(record: Outline) -> bool:
         return record.key.owner.account_uid.startswith(HASHED)
 
 

@@ -16,8 +16,9 @@ from pathlib import Path
 
 from redbox.domain import JobKey, Owner
 from redbox.jobs.errors import JournalError, JournalFull, JournalUnreadable
-from redbox.jobs.records import Record, Tombstone
-from redbox.jobs.rows import from_text, to_text
+from redbox.jobs.packing import Outline, outline_from_text
+from redbox.jobs.records import Record, Tombstone, shared
+from redbox.jobs.rows import to_text
 
 SCHEMA = (
     # Version 1. WITHOUT ROWID: the key is the row's place, and no second index is kept.
@@ -62,7 +63,7 @@ class Batch:
 class Contents:
     """All that a journal holds."""
 
-    records: tuple[Record, ...]
+    records: tuple[Outline, ...]
     tombstones: tuple[Tombstone, ...]
     facts: dict[str, str]
 
@@ -104,11 +105,9 @@ class Database:
         except sqlite3.DatabaseError as error:
             raise self._fault(error) from error
 
-    def _records(self) -> Iterator[Record]:
-        owners: dict[Owner, Owner] = {}  # one object for all the jobs of an owner
+    def _records(self) -> Iterator[Outline]:
         for *names, key, attempt, revision, text in self._db.execute(ALL_JOBS):
-            owner = Owner(*names)
-            yield from_text(JobKey(owners.setdefault(owner, owner), key, attempt), revision, text)
+            yield outline_from_text(JobKey(shared(Owner(*names)), key, attempt), revision, text)
 
     def _tombstones(self) -> Iterator[Tombstone]:
         for *names, key, attempt, made_at in self._db.execute("SELECT * FROM tombstones"):

@@ -16,7 +16,7 @@ from itertools import takewhile
 from redbox.domain import Caller, JobKey, UnixUser
 from redbox.jobs.errors import Conflict, Forbidden, Tombstoned
 from redbox.jobs.marks import Marks, key8
-from redbox.jobs.records import Record, Stage
+from redbox.jobs.records import Record, Stage, shared
 from redbox.jobs.settings import JobsSettings
 from redbox.workload import Submission
 from redbox_api.models import JobRequest
@@ -95,8 +95,8 @@ def refuse_beyond_limits(order: Order) -> None:
 def new_record(order: Order, now: datetime) -> Record:
     """The intent, before anybody has heard of it."""
     return Record(
-        key=order.key,
-        user=order.user,
+        key=replace(order.key, owner=shared(order.key.owner)),
+        user=shared(order.user),
         mark=order.mark,
         body_id=order.body_id,
         body_digest=order.body_digest,

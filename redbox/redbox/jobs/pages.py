@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from redbox.jobs.errors import NotAcceptable
-from redbox.jobs.records import Record
+from redbox.jobs.packing import Outline
 from redbox_api.models import Phase
 
 Place = tuple[str, str, str, str, str, int]
@@ -26,7 +26,7 @@ class Filters:
     phases: frozenset[Phase] | None = None
     namespace: str | None = None
 
-    def pass_(self, record: Record) -> bool:
+    def pass_(self, record: Outline) -> bool:
         right_phase = self.phases is None or record.phase in self.phases
         return right_phase and self.namespace in (None, record.key.owner.namespace)
 
@@ -39,7 +39,7 @@ class Page:
     token: str | None = None
 
 
-def place(record: Record) -> Place:
+def place(record: Outline) -> Place:
     owner = record.key.owner
     return (
         owner.cluster,
@@ -52,8 +52,8 @@ def place(record: Record) -> Place:
 
 
 def cut(
-    records: Iterable[Record], page: Page, revision: str, size: int
-) -> tuple[list[Record], str, str | None]:
+    records: Iterable[Outline], page: Page, revision: str, size: int
+) -> tuple[list[Outline], str, str | None]:
     """The page, the revision of the first page, and the token of the next one."""
     after, revision = _read(page.token, revision)
     ordered = sorted((r for r in records if after is None or place(r) > after), key=place)

@@ -10,11 +10,14 @@ import sys
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from functools import lru_cache
+from typing import TypeVar
 
 from redbox.domain import JobKey, Owner, UnixUser
 from redbox.workload import Handle, Observation, TaskObservation
 from redbox_api.models import FINAL_PHASES, Phase
 
+T = TypeVar("T")
 ALL_ATTEMPTS = 0
 UNCLAIMED = "?"  # the cluster of an owner whose names a lost journal took with it
 
@@ -24,6 +27,12 @@ Lineage = tuple[str, str, str, str]
 def lineage(owner: Owner, key: str) -> Lineage:
     """What an operator can name: all attempts of a key, whatever uid the account had."""
     return (owner.cluster, owner.namespace, owner.account, key)
+
+
+@lru_cache(maxsize=10_000)
+def shared(value: T) -> T:
+    """An equal value that others hold already: ten thousand jobs have a handful of owners and users."""
+    return value
 
 
 class Stage(StrEnum):
@@ -107,6 +116,11 @@ class Record:
     def watched(self) -> bool:
         """Whether polls must look for it."""
         return self.in_queue or not self.final
+
+    @property
+    def settled_at(self) -> datetime:
+        """Since when it has been as it is, of one that has ended or never began."""
+        return self.final_at or self.doubt_since
 
     @property
     def handle(self) -> Handle | None:

@@ -10,7 +10,8 @@ from redbox.domain import JobKey
 from redbox.jobs.clock import Clock
 from redbox.jobs.errors import JournalError
 from redbox.jobs.ledger import Change, Ledger
-from redbox.jobs.records import Record, Stage, lineage
+from redbox.jobs.packing import Outline
+from redbox.jobs.records import Stage, lineage
 from redbox.jobs.settings import JobsSettings
 
 log = logging.getLogger(__name__)
@@ -18,11 +19,11 @@ log = logging.getLogger(__name__)
 AT_ONCE = 500  # fewer than the deletions that watchers can still be told of
 
 
-def is_expired(record: Record, now: datetime, keep_s: float) -> bool:
+def is_expired(record: Outline, now: datetime, keep_s: float) -> bool:
     """Final for so long, or an intent that never became anything."""
     if record.watched and record.stage is not Stage.DOUBTFUL:
         return False
-    return (now - (record.final_at or record.doubt_since)).total_seconds() > keep_s
+    return (now - record.settled_at).total_seconds() > keep_s
 
 
 class Retention:

@@ -31,6 +31,7 @@ from redbox.jobs.journal import Journal
 from redbox.jobs.ledger import Change, Ledger
 from redbox.jobs.marks import Marks
 from redbox.jobs.pace import Bucket
+from redbox.jobs.packing import Outline, unpack
 from redbox.jobs.pages import Filters, Page
 from redbox.jobs.partitions import Partitions
 from redbox.jobs.phases import never_submitted
@@ -145,7 +146,7 @@ class Jobs:
         """Wait until any record changes."""
         await self._ledger.table.moved.wait()
 
-    def __iter__(self) -> Iterator[Record]:  # for metrics: how many are where
+    def __iter__(self) -> Iterator[Outline]:  # for metrics: how many are where
         return iter(self._ledger.table)
 
     # ------------------------------------------------------------------------------------------ submitting
@@ -224,7 +225,8 @@ class Jobs:
         seen = (r for r in self._ledger.table if visible(r) and may_see(caller, r) and filters.pass_(r))
         size = min(page.size or self._settings.page_size, self._settings.page_size)
         items, revision, token = pages.cut(seen, page, self._ledger.table.revision, size)
-        return JobList(items=[self._job(record) for record in items], revision=revision, next=token)
+        jobs = [self._job(unpack(outline)) for outline in items]
+        return JobList(items=jobs, revision=revision, next=token)
 
     def watch(
         self, caller: Caller, since: str | None = None, filters: Filters = ALL_FILTERS_OFF
@@ -329,11 +331,23 @@ class Jobs:
         self._poller.ask()
 
     async def act(
-        self, caller: Caller, key: str, attempt: int, act: Act, *, signal: str | None = None
+        self,
+        caller: Caller,
+        key: str,
+        attempt: int,
+        act: Act,
+        *,
+        signal: str | None = None,
+        owner: Owner | None = None,
     ) -> Job:
-        """Hold, release, requeue or signal an own job; what Slurm says against it is a conflict."""
-        self._submitter(caller)
-        record = await self._record(caller, key, attempt, None)
+        """Hold, release, requeue or signal an own job; what Slurm says against it is a conflict.
+
+        An operator names the owner, and may hold and release: it suspends what Kubernetes suspends.
+        """
+        if owner is None or act not in {Act.HOLD, Act.RELEASE}:
+            self._submitter(caller)
+            owner = None
+        record = await self._record(caller, key, attempt, owner)
         handle = record.handle
         if handle is None:
             raise Conflict("The job is still being submitted: there is nothing to act on yet.")

@@ -15,28 +15,37 @@ from dataclasses import dataclass
 
 from redbox.domain import JobKey, Owner
 from redbox.jobs.errors import Gone
+from redbox.jobs.packing import Outline, pack, unpack
 from redbox.jobs.records import Lineage, Record, lineage
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A record that changed, or was dropped."""
+    """A job that changed, or was dropped."""
 
+    outline: Outline
     revision: int
-    record: Record
     dropped: bool = False
+
+    @property
+    def record(self) -> Record:
+        """All of it."""
+        return unpack(self.outline)
 
 
 class Table:
-    """Records by key, by mark and by lineage. Only the ledger writes here, after the journal has."""
+    """Records by key, by mark and by lineage. Only the ledger writes here, after the journal has.
 
-    def __init__(self, epoch: str, records: Iterable[Record], *, floor: int, deletions: int) -> None:
+    Those that have ended are kept packed: going through all of them is done by their outlines.
+    """
+
+    def __init__(self, epoch: str, records: Iterable[Outline], *, floor: int, deletions: int) -> None:
         self.epoch = epoch
         self.moved = asyncio.Event()  # set, and replaced, at each change
         self.number = floor
         self._floor = floor  # deletions up to here are forgotten
         self._deletions: deque[Difference] = deque(maxlen=deletions)
-        self._records: dict[JobKey, Record] = {}
+        self._records: dict[JobKey, Outline] = {}
         self._by_mark: dict[str, JobKey] = {}
         self._by_lineage: dict[Lineage, tuple[JobKey, ...]] = {}
         self._watched: dict[JobKey, None] = {}
@@ -52,24 +61,25 @@ class Table:
     def __len__(self) -> int:
         return len(self._records)
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[Outline]:
         return iter(self._records.values())
 
     def get(self, key: JobKey) -> Record | None:
-        return self._records.get(key)
+        outline = self._records.get(key)
+        return None if outline is None else unpack(outline)
 
     def marked(self, mark: str) -> Record | None:
         key = self._by_mark.get(mark)
-        return None if key is None else self._records[key]
+        return None if key is None else unpack(self._records[key])
 
     def line(self, owner: Owner, key: str) -> list[Record]:
         """All attempts of a key; of the account's one uid where the owner names it."""
         keys = self._by_lineage.get(lineage(owner, key), ())
-        return [self._records[k] for k in keys if owner.account_uid in ("", k.owner.account_uid)]
+        return [unpack(self._records[k]) for k in keys if owner.account_uid in ("", k.owner.account_uid)]
 
     def watched(self) -> list[Record]:
         """Those that polls must look for."""
-        return [self._records[key] for key in self._watched]
+        return [unpack(self._records[key]) for key in self._watched]
 
     def number_of(self, revision: str | None) -> int:
         """The number in a revision that a watcher holds; Gone where it means nothing any more."""
@@ -92,7 +102,7 @@ class Table:
         for record in reversed(self._records.values()):
             if record.revision <= number:
                 break
-            changed.append(Difference(record.revision, record))
+            changed.append(Difference(record, record.revision))
         dropped = [gone for gone in self._deletions if gone.revision > number] if number >= 0 else []
         return sorted(changed + dropped, key=lambda difference: difference.revision)
 
@@ -103,11 +113,11 @@ class Table:
         for number, key in forgotten:
             self._drop(number, key)
         for record in saved:
-            self._enter(record)
+            self._enter(pack(record))
         self.moved.set()
         self.moved = asyncio.Event()
 
-    def _enter(self, record: Record) -> None:
+    def _enter(self, record: Outline) -> None:
         key = record.key
         if self._records.pop(key, None) is None:
             self._by_mark[record.mark] = key
@@ -133,4 +143,4 @@ class Table:
             self._by_lineage[line] = rest
         if len(self._deletions) == self._deletions.maxlen:
             self._floor = self._deletions[0].revision
-        self._deletions.append(Difference(number, record, dropped=True))
+        self._deletions.append(Difference(record, number, dropped=True))

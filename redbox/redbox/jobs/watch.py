@@ -14,6 +14,7 @@ from typing import Generic, Protocol, TypeVar
 
 from redbox.jobs.clock import Clock, finished_within
 from redbox.jobs.errors import Gone
+from redbox.jobs.packing import Outline
 from redbox.jobs.records import Record
 from redbox.jobs.settings import JobsSettings
 from redbox.jobs.table import Difference
@@ -60,16 +61,16 @@ class View(Protocol[ChangeT_contra, EventT_co]):
 class JobView:
     """Jobs, for one watcher."""
 
-    wanted: Callable[[Record], bool]
-    shown: Callable[[Record], bool]  # False: to this watcher it is gone
+    wanted: Callable[[Outline], bool]
+    shown: Callable[[Outline], bool]  # False: to this watcher it is gone
     answer: Callable[[Record], Job]
     remark: Callable[[], str | None]  # what a bookmark should say: that the truth is stale
 
     def concerns(self, difference: Difference) -> bool:
-        return self.wanted(difference.record)
+        return self.wanted(difference.outline)
 
     def event(self, difference: Difference, revision: str) -> WatchEvent:
-        gone = difference.dropped or not self.shown(difference.record)
+        gone = difference.dropped or not self.shown(difference.outline)
         return WatchEvent(
             type="gone" if gone else "job", revision=revision, job=self.answer(difference.record)
         )

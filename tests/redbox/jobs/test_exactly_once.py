@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from redbox.jobs.errors import Busy, Conflict, JobsError, Later, NoSuchJob, RefusedBySlurm
+from redbox.jobs.packing import unpack
 from redbox.workload import Observation
 from redbox_api.models import FINAL_PHASES, Job, Phase
 from tests.redbox.jobs.simulated import ENDED, HANGS, NEVER_ARRIVES, PROMPT, REFUSED, UNAVAILABLE, late
@@ -130,7 +131,7 @@ class ExactlyOnce(RuleBasedStateMachine):
 
     def _shown(self) -> list[str]:
         """Jobs that wait, are not held, and are the ones that red-box follows: others it may still cancel."""
-        bound = {record.job_id for record in self.world.jobs}
+        bound = {unpack(outline).job_id for outline in self.world.jobs}
         waiting = [job for job in self._ours() if job.state == "PENDING" and job.reason != "JobHeldUser"]
         return [job.job_id for job in waiting if job.job_id in bound]
 

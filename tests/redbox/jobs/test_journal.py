@@ -20,6 +20,7 @@ from redbox.jobs.errors import (
 )
 from redbox.jobs.filesystems import file_system_type, is_network
 from redbox.jobs.journal import FILE_NAME, Journal
+from redbox.jobs.packing import unpack
 from redbox.jobs.records import Record, Seen, Stage, Tombstone
 from redbox.workload import TaskObservation
 from redbox_api.models import Phase
@@ -51,7 +52,7 @@ def test_what_was_committed_is_there_after_the_file_is_opened_again(tmp_path: Pa
     database.commit([Batch(save=(RECORD,), bury=(stone,), facts=(("a", "b"),))])
     database.close()
     contents = Database(tmp_path / "journal.db").load()
-    assert contents.records == (RECORD,)
+    assert [unpack(outline) for outline in contents.records] == [RECORD]
     assert contents.tombstones == (stone,)
     assert contents.facts["a"] == "b"
 
