@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from redbox_kube.names import GROUP
+from redbox_kube.names import ATTACH_ONLY, GROUP
 
 FIELD_MANAGER = "redbox-operator"
 FINALIZER = f"{GROUP}/slurm-job"
+CLUSTER_FINALIZER = f"{GROUP}/slurm-cluster"
+ANNOTATION_ABANDON = f"{GROUP}/abandon"
+"""On a SlurmJob, "true": delete it without waiting for its job in Slurm, which may run on."""
 LABEL_ROLE = f"{GROUP}/role"
 
 COMPANION_CONTAINER = "companion"
@@ -36,7 +39,7 @@ class Mode(StrEnum):
     WHOLE = "whole"
     SUBMIT_ONLY = "submit-only"
     RESULTS_ONLY = "results-only"
-    ATTACH_ONLY = "attach-only"  # on a virtual node: another pod submits
+    ATTACH_ONLY = ATTACH_ONLY  # on a virtual node: another pod submits
 
 
 def pod_name(slurmjob: str, attempt: int = 1, role: Role = Role.JOB) -> str:

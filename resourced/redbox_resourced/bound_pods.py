@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from redbox_kube.names import ATTACH_ONLY, ENV_MODE
+
 Object = dict[str, Any]
 
 ATTEMPT = "REDBOX_ATTEMPT"
@@ -69,7 +71,7 @@ class BoundPod:
     is_submitted: bool
     is_being_deleted: bool
     submitted_by_another: bool
-    """Its job's environment comes from Secrets or ConfigMaps: a submitter pod reads them, we only follow."""
+    """Its request needs values of Secrets or ConfigMaps: a submitter pod reads them, we only follow."""
     seen: bytes
     """The digest of its status."""
 
@@ -107,7 +109,7 @@ def read_pod(pod: Object) -> BoundPod:
             one["type"] == SUBMITTED and one["status"] == "True" for one in status.get("conditions", [])
         ),
         is_being_deleted="deletionTimestamp" in metadata,
-        submitted_by_another=any("valueFrom" in one for one in env),
+        submitted_by_another={"name": ENV_MODE, "value": ATTACH_ONLY} in env,
         seen=digest_of(status),
     )
 
