@@ -22,6 +22,7 @@ import yaml
 from redbox_bed.helm import ensure_helm
 from redbox_bed.places import Places
 from redbox_operator.crds import all_crds
+from redbox_operator.reference_page import kinds_page
 
 DEPLOY = Path(__file__).parent
 CHART = DEPLOY / "chart"
@@ -29,6 +30,7 @@ CRDS = CHART / "crds" / "redbox.yaml"
 SCHEMA = CHART / "values.schema.json"
 README = CHART / "README.md"
 MANIFESTS = DEPLOY / "manifests.yaml"
+KINDS = DEPLOY.parent / "docs" / "reference-kinds.md"
 EXAMPLES = DEPLOY.parent / "tests" / "deploy" / "chart"
 
 NAMESPACE = "redbox-system"
@@ -38,8 +40,8 @@ MANIFESTS_BEGIN = f"""\
 #
 #   sed 's|{REGISTRY}|YOUR-REGISTRY|' deploy/manifests.yaml | kubectl apply --server-side -f -
 #
-# Then apply the SlurmCluster that `redbox init` printed. An upgrade is the same command with the newer file. To
-# remove Red Box, first run, with your own kubeconfig, what the chart's hook runs:
+# Then apply the SlurmCluster that `redbox init` printed. An upgrade is the same command with the newer file.
+# To remove Red Box, first run, with your own kubeconfig, what the chart's hook runs:
 #
 #   redbox-operator uninstall --namespace {NAMESPACE}
 #
@@ -58,6 +60,11 @@ NO_SPEC_OF_OURS = "x-kubernetes-"
 def crds() -> str:
     """All CRDs, as `redbox-operator crds` prints them."""
     return yaml.safe_dump_all(all_crds(), sort_keys=False)
+
+
+def kinds() -> str:
+    """Every field of every kind, for people."""
+    return kinds_page(all_crds())
 
 
 def schema() -> str:
@@ -112,13 +119,13 @@ def _rows(
 
 def manifests() -> str:
     """The chart by its defaults, without a word of Helm."""
-    lines = _rendered("--no-hooks", "--set", f"images.registry={REGISTRY}").splitlines()
+    lines = _rendered("--include-crds", "--no-hooks", "--set", f"images.registry={REGISTRY}").splitlines()
     return MANIFESTS_BEGIN + "\n".join(line for line in lines if "managed-by: Helm" not in line) + "\n"
 
 
 def example(values: Path) -> str:
     """The chart by a file of values, but for the CRDs."""
-    return _rendered("--skip-crds", "--values", str(values))
+    return _rendered("--values", str(values))
 
 
 def _rendered(*options: str) -> str:
@@ -130,7 +137,6 @@ def _rendered(*options: str) -> str:
         str(CHART),
         "--namespace",
         NAMESPACE,
-        "--include-crds",
         *options,
     ]
     ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
@@ -142,7 +148,7 @@ def _rendered(*options: str) -> str:
 
 def generated() -> Iterator[tuple[Path, Callable[[], str]]]:
     """Each file and how it is made, after those that it is made from."""
-    yield from ((CRDS, crds), (SCHEMA, schema), (README, readme), (MANIFESTS, manifests))
+    yield from ((KINDS, kinds), (CRDS, crds), (SCHEMA, schema), (README, readme), (MANIFESTS, manifests))
     for values in sorted(EXAMPLES.glob("*.values.yaml")):
         rendered = values.with_name(values.name.replace(".values.", ".rendered."))
         yield rendered, partial(example, values)
