@@ -38,6 +38,8 @@ PLURALS = {
     "CertificateSigningRequest": "certificatesigningrequests",
 }
 APPLY = "application/apply-patch+yaml"
+JSON = "application/json"
+METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 MERGE = "application/merge-patch+json"
 NO_ANSWER = (aiohttp.ClientError, OSError, TimeoutError)
 
@@ -255,6 +257,19 @@ class Objects:
             for item in page:
                 yield item
 
+    async def list_metadata(
+        self, where: Where, selection: Mapping[str, str] | None = None
+    ) -> AsyncIterator[Object]:
+        """The metadata of every object selected: enough to see what changed, for a fraction of the cost."""
+        query: dict[str, str] = {"limit": str(PAGE), **(selection or {})}
+        while True:
+            page = await self._ask("GET", where.path(), query=query, accept=METADATA_ONLY)
+            for item in page["items"]:
+                yield item["metadata"]
+            if not page["metadata"].get("continue"):
+                return
+            query["continue"] = page["metadata"]["continue"]
+
     async def _ask(
         self,
         method: str,
@@ -262,9 +277,10 @@ class Objects:
         *,
         query: dict[str, str] | None = None,
         body: Object | None = None,
-        content_type: str = "application/json",
+        content_type: str = JSON,
+        accept: str = JSON,
     ) -> Object:
-        answer = await self._send(method, path, query, body=body, content_type=content_type)
+        answer = await self._send(method, path, query, body=body, content_type=content_type, accept=accept)
         raw: bytes = await answer.read()  # type: ignore[no-untyped-call]
         if answer.status >= HTTPStatus.BAD_REQUEST:
             raise ApiRefused(answer.status, _words(raw))
@@ -277,10 +293,11 @@ class Objects:
         query: Mapping[str, str] | None,
         *,
         body: Object | None = None,
-        content_type: str = "application/json",
+        content_type: str = JSON,
+        accept: str = JSON,
         deadline: float | aiohttp.ClientTimeout = DEADLINE_S,
     ) -> client.rest.RESTResponse:
-        headers = {"Accept": "application/json", "Content-Type": content_type}
+        headers = {"Accept": accept, "Content-Type": content_type}
         method, url, headers, sent, _ = await self._api.param_serialize(
             method,
             path,

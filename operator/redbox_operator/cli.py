@@ -1,6 +1,7 @@
 """The command line of `redbox-operator`."""
 
 import asyncio
+import sys
 from importlib.metadata import version
 from typing import Annotated
 
@@ -8,7 +9,8 @@ import typer
 
 from redbox_kube.own_token import Account
 from redbox_operator import maintenance
-from redbox_operator.watching import run_operator
+from redbox_operator.application import Options, run_operator
+from redbox_operator.log import configure_log
 
 app = typer.Typer(
     name="redbox-operator",
@@ -44,6 +46,15 @@ def run(
     account: Annotated[
         str, typer.Option(envvar="REDBOX_SERVICE_ACCOUNT", help="Its own service account.")
     ] = "redbox-operator",
+    watch_namespaces: Annotated[
+        str,
+        typer.Option(envvar="REDBOX_WATCH_NAMESPACES", help="Only these, with commas between; empty: all."),
+    ] = "",
+    health_port: Annotated[
+        int, typer.Option(envvar="REDBOX_HEALTH_PORT", help="Where /healthz, /readyz and /metrics are.")
+    ] = 8080,
 ) -> None:
     """Run the operator until it is told to end."""
-    asyncio.run(run_operator(Account(namespace, account), image))
+    configure_log(sys.stderr)
+    namespaces = [name.strip() for name in watch_namespaces.split(",") if name.strip()]
+    asyncio.run(run_operator(Options(Account(namespace, account), image, health_port, namespaces)))

@@ -1,206 +1,394 @@
-"""Brings each SlurmJob to where it should be: companion made, status told, job cancelled in the end.
+"""Brings each SlurmJob to where it should be: companion kept, status told, job held, cancelled, followed.
 
-Watches are hints: whatever happens anywhere, the key of the SlurmJob that it concerns is queued, and
-`reconcile` looks at the whole truth again. One key is never handled twice at once, none waits for others.
+Watches are hints: whatever happens anywhere, the place of the SlurmJob that it concerns is queued, and
+`reconcile` looks at the whole truth again. It alone decides; what it decides with is pure (`attempts`,
+`companions`, `dependencies`, `status`), and what a status announces is done after it was written.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from http import HTTPStatus
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 
 import structlog
 
-from redbox_api.errors import NoSuchJob, RedboxError
-from redbox_api.models import FINAL_PHASES, Job, OwnerRef
-from redbox_kube.names import LABEL_JOB_UID
-from redbox_kube.objects import ApiRefused, Objects, Where, slurm_job
-from redbox_kube.slurm_cluster import SlurmCluster
-from redbox_operator.building import FIRST_ATTEMPT, Object, companion_pod, config_map
-from redbox_operator.jobs_at_redbox import RedboxWatch
-from redbox_operator.kinds import SlurmJob
-from redbox_operator.known_names import FINALIZER, pod_name
+from redbox_api.errors import Busy, Conflict, NoSuchJob, RedboxError
+from redbox_api.models import FINAL_PHASES, Dependency, Job, Phase
+from redbox_kube.objects import ApiError, Object
+from redbox_operator import attempts, dependencies
+from redbox_operator.attempts import Attempt
+from redbox_operator.companion_keeper import CompanionKeeper, Kept, Wanted, given_up
+from redbox_operator.companions import Companion, LastWord
+from redbox_operator.conditions import tellings
+from redbox_operator.ending import Ending
+from redbox_operator.job_status import ConditionType, JobPhase, SlurmJobStatus
+from redbox_operator.kinds import Place, SlurmJob
+from redbox_operator.known import Known, KnownJob
+from redbox_operator.known_names import FINALIZER, Role, pod_name
+from redbox_operator.metrics import Metrics
+from redbox_operator.moment import now
 from redbox_operator.placement import cluster_of
-from redbox_operator.status import refusal_of, status_of
+from redbox_operator.problems import Problem
+from redbox_operator.redbox_link import Away, RedboxLink, RowKey
+from redbox_operator.spec_problems import problem_of, problem_of_cluster
+from redbox_operator.status import SUSPENDING, Facts, Holding, status_of
+from redbox_operator.work_queue import WorkQueue
+from redbox_operator.writing import Writer, where_is
 
 log = structlog.get_logger(__name__)
-WORKERS = 16
+WORKERS = 32
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
+AWAY_PAUSE_S = 5.0
+MOST_REFUSALS = 66  # with these pauses: an hour
+HELD_BY_USER = "JobHeldUser"
+HELD_BY_SLURM = frozenset({HELD_BY_USER, "JobHeldAdmin"})
 
-Place = tuple[str, str]  # namespace, name
 
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One SlurmJob as it is looked at: what is known of its newest attempt."""
 
-@dataclass
-class Known:
-    """What the watches have shown: SlurmJobs and companions, by place and by uid."""
+    known: KnownJob
+    link: RedboxLink | None
+    attempt: Attempt
+    row: Job | None
 
-    jobs: dict[Place, SlurmJob] = field(default_factory=dict)
-    companions: dict[str, Object] = field(default_factory=dict)  # by the SlurmJob's uid
-    places: dict[str, Place] = field(default_factory=dict)  # by the SlurmJob's uid
+    @property
+    def job(self) -> SlurmJob:
+        return self.known.job
+
+    @property
+    def before(self) -> SlurmJobStatus:
+        return self.known.status
+
+    @property
+    def row_key(self) -> RowKey:
+        job = self.job
+        return RowKey(job.uid, self.attempt.number, job.namespace, job.spec.service_account_name)
+
+    @property
+    def same_attempt(self) -> bool:
+        return (self.before.attempts or attempts.FIRST) == self.attempt.number
 
 
 class Reconciler:
     """Owns the queue and those who work it off."""
 
-    def __init__(self, objects: Objects, watches: Mapping[str, RedboxWatch], image: str) -> None:
-        self._objects = objects
-        self._watches = watches
-        self._image = image
-        self._queue: asyncio.Queue[Place] = asyncio.Queue()
-        self._queued: set[Place] = set()
-        self._working: set[Place] = set()
+    def __init__(
+        self,
+        writer: Writer,
+        known: Known,
+        links: Mapping[str, RedboxLink],
+        image: str,
+        metrics: Metrics,
+    ) -> None:
+        self.known = known
+        self.queue: WorkQueue[Place] = WorkQueue()
+        self._writer = writer
+        self._links = links
+        self._metrics = metrics
+        self._keeper = CompanionKeeper(writer, image, known.companion_seen)
+        self._ending = Ending(writer, self._written)
         self._failures: dict[Place, int] = {}
-        self.known = Known()
-
-    def wake(self, place: Place) -> None:
-        """Something about this SlurmJob has changed."""
-        if place not in self._queued:
-            self._queued.add(place)
-            self._queue.put_nowait(place)
-
-    def wake_uid(self, uid: str) -> None:
-        """The same, for who knows only the uid."""
-        if uid in self.known.places:
-            self.wake(self.known.places[uid])
-
-    def wake_cluster(self, cluster: str) -> None:
-        """A SlurmCluster came or changed: all its SlurmJobs may go on."""
-        for place, job in self.known.jobs.items():
-            if cluster_of(job, self._watches) == cluster:
-                self.wake(place)
-
-    def job_seen(self, job: SlurmJob) -> None:
-        """A watch has shown a SlurmJob."""
-        place = (job.namespace, job.name)
-        self.known.jobs[place] = job
-        self.known.places[job.uid] = place
-        self.wake(place)
-
-    def job_gone(self, job: SlurmJob) -> None:
-        """A watch has shown that it is gone."""
-        self.known.jobs.pop((job.namespace, job.name), None)
-        self.known.places.pop(job.uid, None)
-        self.known.companions.pop(job.uid, None)
-
-    def companion_seen(self, pod: Object, *, gone: bool) -> None:
-        """A watch has shown a pod that may be a companion; whether it is one is decided by its uid."""
-        uid = pod["metadata"].get("labels", {}).get(LABEL_JOB_UID, "")
-        if gone:
-            self.known.companions.pop(uid, None)
-        else:
-            self.known.companions[uid] = pod
-        self.wake_uid(uid)
 
     async def run(self) -> None:
         """Work off the queue until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for _ in range(WORKERS):
-                group.create_task(self._work(group))
+        await self.queue.run(self._handle, workers=WORKERS)
 
-    async def _work(self, group: asyncio.TaskGroup) -> None:
-        while True:
-            place = await self._queue.get()
-            self._queued.discard(place)
-            if place in self._working:
-                group.create_task(self._again(place, 0.1))
-                continue
-            self._working.add(place)
-            try:
-                await self._handle(place, group)
-            finally:
-                self._working.discard(place)
+    # -- who calls
 
-    async def _handle(self, place: Place, group: asyncio.TaskGroup) -> None:
+    def wake_uid(self, uid: str) -> None:
+        """Something about the SlurmJob of this uid has changed."""
+        if (place := self.known.place_of(uid)) is not None:
+            self.queue.add(place)
+
+    def wake_cluster(self, cluster: str) -> None:
+        """A SlurmCluster came, changed, or its red-box is back: all its unfinished SlurmJobs may go on."""
+        for one in list(self.known.jobs.values()):
+            goes_there = cluster in {one.status.cluster, one.job.spec.cluster} or not one.status.companion
+            if goes_there and (one.job.being_deleted or not one.status.finished):
+                self.queue.add(one.place)
+
+    def job_seen(self, job: SlurmJob) -> None:
+        """A watch or a list has shown a SlurmJob."""
+        if self.known.job_seen(job):
+            self.queue.add(job.place)
+            for waiting in self.known.waiting_for(job.place):
+                self.queue.add(waiting)
+
+    def job_gone(self, place: Place, uid: str | None = None) -> None:
+        """It is gone."""
+        self.known.job_gone(place, uid)
+        self._failures.pop(place, None)
+        self.queue.forget(place)
+        for waiting in self.known.waiting_for(place):
+            self.queue.add(waiting)
+
+    def companion_seen(self, pod: Companion) -> None:
+        """A watch or a list has shown a pod that may be a companion; whether it is one its uid tells."""
+        if self.known.companion_seen(pod):
+            self.wake_uid(pod.job_uid)
+
+    def companion_gone(self, pod: Companion) -> None:
+        """It is gone."""
+        self.known.companion_gone(pod.namespace, pod.name, pod.uid)
+        self.wake_uid(pod.job_uid)
+
+    # -- the work
+
+    async def _handle(self, place: Place) -> None:
         try:
-            await self.reconcile(place)
-        except (ApiRefused, RedboxError, OSError, TimeoutError) as error:
-            failures = self._failures[place] = self._failures.get(place, 0) + 1
-            pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(failures - 1, 6))
-            log.warning("reconcile", slurmjob="/".join(place), error=str(error), again_in_s=pause)
-            group.create_task(self._again(place, pause))
-        else:
-            self._failures.pop(place, None)
+            again_in_s = await self.reconcile(place)
+        except Away as away:
+            log.info("waits for redbox", slurmjob=_name(place), why=str(away))
+            self._metrics.errors.labels("redbox").inc()
+            again_in_s = AWAY_PAUSE_S
+        except (ApiError, RedboxError, OSError, TimeoutError) as error:
+            again_in_s = self._pause(place)
+            cause = "redbox" if isinstance(error, RedboxError) else "kubernetes"
+            self._metrics.errors.labels(cause).inc()
+            log.warning("reconcile", slurmjob=_name(place), error=str(error), again_in_s=again_in_s)
+        except Exception:
+            # A defect met by one SlurmJob must not stop those of everybody else.
+            again_in_s = self._pause(place)
+            self._metrics.errors.labels("defect").inc()
+            log.exception("defect", slurmjob=_name(place), again_in_s=again_in_s)
+        if again_in_s is not None:
+            self.queue.add_later(place, again_in_s)
 
-    async def _again(self, place: Place, pause: float) -> None:
-        await asyncio.sleep(pause)
-        self.wake(place)
+    def _pause(self, place: Place) -> float:
+        failures = self._failures[place] = self._failures.get(place, 0) + 1
+        return float(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(failures - 1, 6)))
 
-    async def reconcile(self, place: Place) -> None:
-        """One look at one SlurmJob, and what it takes."""
-        job = self.known.jobs.get(place)
-        if job is None:
+    async def reconcile(self, place: Place) -> float | None:
+        """One look at one SlurmJob, and what it takes; when to look again if nothing changes before."""
+        known = self.known.jobs.get(place)
+        if known is None:
+            return None
+        link = self._links.get(cluster_of(known.job, self._links.keys()) or "")
+        if known.job.being_deleted:
+            return await self._ending.end(known, link)
+        if FINALIZER not in known.job.finalizers:
+            known = await self._with_finalizer(known)
+            if known is None:
+                return None  # it has changed: the watch brings what it is now
+        if link is not None and not link.synced and known.status.companion and not known.status.finished:
+            return None  # woken once red-box has told what it knows
+        return await self._advance(known, link)
+
+    async def _with_finalizer(self, known: KnownJob) -> KnownJob | None:
+        job = known.job
+        version = str(job.metadata["resourceVersion"])
+        where = where_is(job.place)
+        changed = await self._writer.finalizers(where, [*job.finalizers, FINALIZER], version=version)
+        return self._written(known, changed) if changed else None
+
+    def _written(self, known: KnownJob, written: Object) -> KnownJob:
+        """The SlurmJob as the API server has it after a write of ours."""
+        metadata = {**known.job.metadata, **written["metadata"]}
+        job = known.job.model_copy(update={"metadata": metadata, "status": written.get("status", {})})
+        self.known.job_seen(job)
+        return self.known.jobs.get(job.place) or known
+
+    async def _advance(self, known: KnownJob, link: RedboxLink | None) -> float | None:
+        case = await self._case(known, link)
+        begins_in = None if case.row else attempts.next_begins_in(case.job.spec, case.before, now())
+        if begins_in == 0.0 and link is not None:
+            case = replace(case, attempt=attempts.following(case.before), row=None)
+        kept = await self._companion(case)
+        if kept is None:
+            return None
+        after = await self._tell(case, kept)
+        await self._do_as_told(case, after)
+        self._let_go(case, after)
+        pauses = (kept.again_in_s, begins_in or None, self._refusal_pause(known.place, kept))
+        ttl = await self._expire(case, after)
+        return min((pause for pause in (*pauses, ttl) if pause is not None), default=None)
+
+    async def _case(self, known: KnownJob, link: RedboxLink | None) -> Case:
+        """The newest attempt and its row, which is asked for where it may have been missed."""
+        case = Case(known, link, attempts.current(known.status), None)
+        if link is None:
+            return case
+        row = link.row(case.row_key)
+        status = known.status
+        moved_on = status.finished or status.reason in {attempts.RETRYING, attempts.SUSPENDED}
+        if row is None and status.companion and not moved_on:
+            row = await link.look(case.row_key)
+        if moved_on and row is not None and row.phase in FINAL_PHASES and _told(status, row):
+            row = None  # the status has all of it
+        return replace(case, row=row)
+
+    # -- the companion
+
+    async def _companion(self, case: Case) -> Kept | None:
+        """Its next step, where it may have one. None: nothing may be made or said, all is going."""
+        job, before = case.job, case.before
+        recorded = before.companion if case.same_attempt else None
+        pod = self.known.companions.get((job.namespace, pod_name(job.name, case.attempt.number)))
+        if recorded is None and before.finished:
+            return Kept(None, None)  # it never came to a companion, and never will
+        told: Sequence[Dependency] = ()
+        if recorded is None:
+            problem, told = self._obstacle(case)
+            if problem:
+                return Kept(None, None, problem)
+        if case.link is None:
+            name = before.cluster or job.spec.cluster
+            gone = Problem("NoSuchCluster", f"SlurmCluster {name} is gone: create it again, and this goes on")
+            return Kept(recorded, pod, None if before.finished else gone)
+        wanted = Wanted(job, case.link.cluster, case.attempt.number, told)
+        if recorded is None and case.row is None:
+            case.link.presume_absent(case.row_key)
+        kept = await self._keeper.keep(wanted, recorded, pod, now())
+        if kept.refused and self._failures.get(job.place, 0) >= MOST_REFUSALS and kept.problem:
+            kept = replace(kept, problem=given_up(kept.problem), refused=False)
+        nothing_said = kept.recorded is None and kept.pod is None and kept.problem is None
+        if nothing_said and kept.again_in_s is None:
+            return None
+        if case.row is not None and case.row.phase in FINAL_PHASES and not before.results:
+            await self._keeper.collect(wanted)
+        return kept
+
+    def _obstacle(self, case: Case) -> tuple[Problem | None, Sequence[Dependency]]:
+        """Why nothing can be made for it yet, or what Slurm has to wait for."""
+        job, link = case.job, case.link
+        problem = problem_of(job) or problem_of_cluster(job, self._links.keys())
+        if problem or link is None:
+            return problem, ()
+        if "deletionTimestamp" in link.cluster.metadata:
+            words = f"SlurmCluster {link.cluster.name} is being deleted: name another in a new SlurmJob"
+            return Problem("ClusterBeingDeleted", words), ()
+        told, problem = dependencies.resolve(
+            job, link.cluster.name, lambda name: self.known.other(job.place, name)
+        )
+        return problem, told
+
+    def _refusal_pause(self, place: Place, kept: Kept) -> float | None:
+        if kept.refused:
+            return self._pause(place)
+        self._failures.pop(place, None)
+        return None
+
+    # -- what is told, and done as told
+
+    async def _tell(self, case: Case, kept: Kept) -> SlurmJobStatus:
+        facts = self._facts(case, kept)
+        before, after = case.before, status_of(facts)
+        if after == before:
+            return after
+        where = where_is(case.job.place)
+        written = await self._writer.status(where, case.job.uid, after.written())
+        if written is None:
+            return after
+        self._written(case.known, written)
+        for waiting in self.known.waiting_for(case.known.place):
+            self.queue.add(waiting)
+        if case.link is not None:
+            self._observe(case.link.lag_of(case.row_key), before, after, case.job)
+        await self._writer.tell(where, case.job.uid, tellings(before.conditions, after.conditions))
+        return after
+
+    def _facts(self, case: Case, kept: Kept) -> Facts:
+        job, link = case.job, case.link
+        believed = kept.recorded is not None and kept.pod is not None and kept.pod.uid == kept.recorded.uid
+        pods = [kept.pod if believed else None, *self._other_pods(case)]
+        words = [pod.last_word for pod in pods if pod and pod.last_word]
+        refused = next((word.refused for word in words if word.refused), None)
+        results = next((word.results for word in words if word.results), None)
+        return Facts(
+            job=job,
+            before=case.before,
+            cluster=link.cluster.name if link else case.before.cluster,
+            attempt=case.attempt,
+            row=case.row,
+            word=LastWord(refused, results) if words else None,
+            trouble=next((pod.trouble for pod in pods if pod and pod.trouble), None),
+            recorded=kept.recorded,
+            problem=kept.problem,
+            now=now(),
+            held=holding_of(case),
+        )
+
+    def _other_pods(self, case: Case) -> list[Companion | None]:
+        roles = (Role.SUBMIT, Role.COLLECT)
+        names = [pod_name(case.job.name, case.attempt.number, role) for role in roles]
+        found = (self.known.companions.get((case.job.namespace, name)) for name in names)
+        return [pod for pod in found if pod and pod.owner_uid == case.job.uid]
+
+    async def _do_as_told(self, case: Case, after: SlurmJobStatus) -> None:
+        """Hold, release or cancel: the status has announced it, so that a restart finds it again."""
+        row, link = case.row, case.link
+        if row is None or link is None or row.phase in FINAL_PHASES:
             return
-        watch = self._watches.get(cluster_of(job, self._watches) or "")
-        if job.being_deleted:
-            await self._end(job, watch)
-        elif FINALIZER not in job.finalizers:
-            await self._set_finalizers(job, [*job.finalizers, FINALIZER])
-        elif watch is None:
-            await self._tell(
-                job, None, None, f"there is no SlurmCluster {job.spec.cluster}: create it, or name another"
-            )
-        else:
-            await self._keep(job, watch)
+        try:
+            if after.phase is JobPhase.SUSPENDED and after.reason == SUSPENDING:
+                await link.cancel(case.row_key, all_attempts=False)
+            elif act := _act_on(row, after):
+                await link.act(case.row_key, act)
+        except (NoSuchJob, Conflict, Busy) as refusal:
+            log.info("not done", slurmjob=_name(case.job.place), why=str(refusal))
+            self.queue.add_later(case.job.place, AWAY_PAUSE_S)
 
-    async def _keep(self, job: SlurmJob, watch: RedboxWatch) -> None:
-        row = watch.row(job.uid, FIRST_ATTEMPT, job.namespace, job.spec.service_account_name)
-        companion = self.known.companions.get(job.uid)
-        if companion is None and not (row and row.phase in FINAL_PHASES):
-            companion = await self._make_companion(job, watch.cluster)
-        await self._tell(job, row, companion, refusal_of(companion) if row is None else None)
+    def _let_go(self, case: Case, after: SlurmJobStatus) -> None:
+        """The row of a job that ended and is told is not kept: there may be thousands of them."""
+        done = after.companion is None or after.companion.done
+        if case.link is not None and case.row is not None and after.finished and done:
+            case.link.forget(case.row_key)
 
-    async def _make_companion(self, job: SlurmJob, cluster: SlurmCluster) -> Object | None:
-        await self._objects.create(Where("ConfigMap", namespace=job.namespace), config_map(job, cluster))
-        pod = companion_pod(job, cluster, FIRST_ATTEMPT, self._image)
-        made = await self._objects.create(Where("Pod", namespace=job.namespace), pod)
-        if made is None:
-            existing = await self._objects.get(Where("Pod", pod_name(job.name), job.namespace))
-            made = existing if existing and _is_ours(existing, job) else None
-        return made
+    async def _expire(self, case: Case, after: SlurmJobStatus) -> float | None:
+        """Delete a SlurmJob whose time is over, once its log has been read."""
+        ttl, finished = case.job.spec.ttl_seconds_after_finished, after.condition(ConditionType.FINISHED)
+        if ttl is None or finished is None or not after.finished:
+            return None
+        left = ttl - (now() - finished.last_transition_time).total_seconds()
+        read = after.companion is None or after.companion.done or left < -3600  # noqa: PLR2004 (an hour)
+        if left > 0 or not read:
+            return max(left, AWAY_PAUSE_S)
+        await self._writer.delete(where_is(case.job.place), case.job.uid)
+        return None
 
-    async def _tell(
-        self, job: SlurmJob, row: Job | None, companion: Object | None, problem: str | None
+    def _observe(
+        self, lag_s: float | None, before: SlurmJobStatus, after: SlurmJobStatus, job: SlurmJob
     ) -> None:
-        status = status_of(job, row, companion, problem)
-        if status != job.status:
-            with contextlib.suppress(KeyError):
-                await self._apply(job, status)
-
-    async def _apply(self, job: SlurmJob, status: Object) -> None:
-        try:
-            await self._objects.apply_status(slurm_job(job.namespace, job.name), status)
-        except ApiRefused as refusal:
-            if refusal.status != HTTPStatus.NOT_FOUND:
-                raise
-
-    async def _end(self, job: SlurmJob, watch: RedboxWatch | None) -> None:
-        """The finalizer is lifted when the job is final, or never was."""
-        if FINALIZER not in job.finalizers:
-            return
-        if watch is None and job.status.get("companion"):
-            missing = f"its job cannot be cancelled: SlurmCluster {job.spec.cluster} is gone; create it again"
-            await self._tell(job, None, self.known.companions.get(job.uid), missing)
-        elif watch is None or await self._has_ended(job, watch):
-            await self._set_finalizers(job, [one for one in job.finalizers if one != FINALIZER])
-
-    async def _has_ended(self, job: SlurmJob, watch: RedboxWatch) -> bool:
-        owner = OwnerRef(cluster="", namespace=job.namespace, account=job.spec.service_account_name)
-        try:
-            cancelled = await watch.cancel(job.uid, owner)
-        except NoSuchJob:
-            return True
-        return all(one.phase in FINAL_PHASES for one in cancelled)
-
-    async def _set_finalizers(self, job: SlurmJob, finalizers: list[str]) -> None:
-        where = slurm_job(job.namespace, job.name)
-        version = job.metadata["resourceVersion"]
-        await self._objects.set_finalizers(where, finalizers, resource_version=version)
+        if lag_s is not None:
+            self._metrics.status_lag.observe(lag_s)
+        if after.job_id and not before.job_id and after.attempts == attempts.FIRST:
+            created = job.metadata["creationTimestamp"]
+            self._metrics.submitted_after.observe((now() - datetime.fromisoformat(created)).total_seconds())
+        if after.started_at and not before.started_at and after.submitted_at:
+            self._metrics.queued_for.observe((after.started_at - after.submitted_at).total_seconds())
 
 
-def _is_ours(pod: Object, job: SlurmJob) -> bool:
-    owners = pod["metadata"].get("ownerReferences", [])
-    return any(owner["uid"] == job.uid and owner.get("controller") for owner in owners)
+def holding_of(case: Case) -> Holding | None:
+    """What Slurm is asked: to hold the job, to release it, or nothing. A release is asked for once."""
+    spec, row = case.job.spec, case.row
+    waits = row is None or row.phase in {Phase.PENDING, Phase.SUBMITTING}
+    if (spec.suspend or spec.hold) and waits:
+        return Holding.HELD
+    said = case.before.condition(ConditionType.HELD) if case.same_attempt else None
+    if said is None:
+        return None
+    asked = said.reason in {Holding.HELD, Holding.RELEASING}
+    still_held = row is None or (row.phase is Phase.PENDING and row.reason == HELD_BY_USER)
+    return Holding.RELEASING if asked and still_held else Holding.RELEASED
+
+
+def _act_on(row: Job, status: SlurmJobStatus) -> str | None:
+    said = status.condition(ConditionType.HELD)
+    if row.phase is not Phase.PENDING or said is None:
+        return None
+    if said.reason == Holding.HELD and row.reason not in HELD_BY_SLURM:
+        return "hold"
+    return "release" if said.reason == Holding.RELEASING and row.reason == HELD_BY_USER else None
+
+
+def _told(status: SlurmJobStatus, row: Job) -> bool:
+    """Whether the status has all that the row of an ended job says."""
+    return (status.job_id, status.state, status.exit_code) == (row.job_id, row.state, row.exit_code)
+
+
+def _name(place: Place) -> str:
+    return f"{place.namespace}/{place.name}"

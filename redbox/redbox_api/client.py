@@ -148,9 +148,17 @@ class RedboxClient:
         query = {"attempt": attempt, "allAttempts": str(all_attempts).lower(), **_owner(owner)}
         return (await self._ask(Cancelled, "DELETE", f"/v1/jobs/{key}", query)).items
 
-    async def act_on_job(self, key: str, act: str, *, attempt: int = 1, signal: str | None = None) -> Job:
-        """Hold, release, requeue or signal."""
-        query: dict[str, Any] = {"attempt": attempt} | ({"signal": signal} if signal else {})
+    async def act_on_job(
+        self,
+        key: str,
+        act: str,
+        *,
+        attempt: int = 1,
+        signal: str | None = None,
+        owner: OwnerRef | None = None,
+    ) -> Job:
+        """Hold, release, requeue or signal; an operator may hold and release the jobs of others."""
+        query: dict[str, Any] = {"attempt": attempt, **_owner(owner)} | ({"signal": signal} if signal else {})
         return await self._ask(Job, "POST", f"/v1/jobs/{key}/{act}", query)
 
     async def list_jobs(self, **filters: str | int | Sequence[str]) -> AsyncIterator[JobList]:

@@ -66,15 +66,15 @@ ACTS = documented(404, 409)
 
 
 @router.post("/v1/jobs/{key}/hold", response_model_exclude_none=True, responses=ACTS)
-async def hold(asked: AskedDep, services: ServicesDep) -> Job:
+async def hold(asked: AskedDep, services: ServicesDep, owner: OwnerDep) -> Job:
     """Keep a waiting job from starting."""
-    return await services.jobs.act(asked.caller, asked.key, asked.attempt, Act.HOLD)
+    return await services.jobs.act(asked.caller, asked.key, asked.attempt, Act.HOLD, owner=owner)
 
 
 @router.post("/v1/jobs/{key}/release", response_model_exclude_none=True, responses=ACTS)
-async def release(asked: AskedDep, services: ServicesDep) -> Job:
+async def release(asked: AskedDep, services: ServicesDep, owner: OwnerDep) -> Job:
     """Let a held job start."""
-    return await services.jobs.act(asked.caller, asked.key, asked.attempt, Act.RELEASE)
+    return await services.jobs.act(asked.caller, asked.key, asked.attempt, Act.RELEASE, owner=owner)
 
 
 @router.post("/v1/jobs/{key}/requeue", response_model_exclude_none=True, responses=ACTS)

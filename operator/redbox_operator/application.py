@@ -1,0 +1,129 @@
+"""The operator as a whole: everything under its Lease, from the first list to the last write.
+
+Nothing is read or written before the Lease is held; losing it ends the process, as does a defect in any part
+that all SlurmJobs need.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import kopf
+import structlog
+
+from redbox_kube.lease import Lease
+from redbox_kube.objects import Objects
+from redbox_kube.own_token import Account
+from redbox_kube.serving import serving
+from redbox_operator.intake import RESOURCES
+from redbox_operator.known import Known
+from redbox_operator.known_names import FIELD_MANAGER
+from redbox_operator.metrics import Metrics
+from redbox_operator.reconciler import Reconciler
+from redbox_operator.redbox_link import RedboxLink
+from redbox_operator.slurm_clusters import SlurmClusters
+from redbox_operator.sweep import Scope, Sweep
+from redbox_operator.watching import registry_for, settings_for
+from redbox_operator.writing import Writer
+
+log = structlog.get_logger(__name__)
+STUCK_S = 600.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the one who installs it says."""
+
+    account: Account
+    image: str
+    health_port: int
+    namespaces: Sequence[str] = ()
+
+
+class Operator:
+    """All parts, joined."""
+
+    def __init__(self, objects: Objects, options: Options) -> None:
+        self._objects = objects
+        self._options = options
+        self.metrics = Metrics()
+        writer = Writer(objects, self.metrics)
+        self.known = Known()
+        links: dict[str, RedboxLink] = {}
+        self.reconciler = Reconciler(writer, self.known, links, options.image, self.metrics)
+        self.clusters = SlurmClusters(
+            writer,
+            options.account,
+            self.known,
+            links,
+            wake_uid=self.reconciler.wake_uid,
+            wake_cluster=self.reconciler.wake_cluster,
+        )
+        scope = Scope(RESOURCES, options.namespaces)
+        self.sweep = Sweep(objects, scope, self.reconciler, self.clusters, self.metrics)
+        self.leads = False
+        self.metrics.watch(
+            phases=lambda: [one.status.phase.value for one in self.known.jobs.values()],
+            reachable=lambda: {name: bool(link.reachable) for name, link in links.items()},
+            waiting=lambda: len(self.reconciler.queue),
+        )
+
+    def unready(self) -> str | None:
+        """Why it is not at work yet."""
+        if not self.leads:
+            return "another operator holds the Lease"
+        return None if self.sweep.done_once else "the first look at everything is not over"
+
+    def unhealthy(self) -> str | None:
+        """Why it should be started anew."""
+        idle = self.sweep.idle_s()
+        return f"no sweep has begun for {idle:.0f} s" if idle > STUCK_S else None
+
+    async def run(self) -> None:
+        """Lead, and work until told to end."""
+        lease = Lease(self._objects, self._options.account.namespace, FIELD_MANAGER)
+        async with (
+            serving(
+                self._options.health_port,
+                self.metrics.registry,
+                unready=self.unready,
+                unhealthy=self.unhealthy,
+            ),
+            lease.leading(),
+        ):
+            self.leads = True
+            log.info("leading", namespaces=list(self._options.namespaces) or "all")
+            await self._work()
+
+    async def _work(self) -> None:
+        namespaces = self._options.namespaces
+        async with asyncio.TaskGroup() as group:
+            parts = (self.clusters.run(), self.sweep.run(), self.reconciler.run())
+            tasks = [group.create_task(part) for part in parts]
+            await kopf.operator(
+                registry=registry_for(self.reconciler, self.clusters, self.sweep.ask_for_one),
+                settings=settings_for(namespaces),
+                standalone=True,
+                clusterwide=not namespaces,
+                namespaces=list(namespaces),
+            )
+            for task in tasks:
+                task.cancel()
+
+
+async def run_operator(options: Options) -> None:
+    """Run until told to end."""
+    main = asyncio.current_task()
+    assert main is not None  # noqa: S101 (a coroutine runs in a task)
+    # The first process of a container has no default for SIGTERM; kopf puts its own in place later.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, main.cancel)
+    objects = await Objects.connect(FIELD_MANAGER)
+    try:
+        await Operator(objects, options).run()
+    except asyncio.CancelledError:
+        log.info("told to end")
+    finally:
+        await objects.close()

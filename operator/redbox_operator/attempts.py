@@ -1,0 +1,72 @@
+"""Which of a SlurmJob's attempts it is on, and when the next one begins. Pure.
+
+Each attempt is a job of its own at red-box, by key and number. A failed one is followed by another as often
+as `backoffLimit` allows; one that was cancelled to suspend the SlurmJob is followed by another when it is
+resumed. All of it can be read from the status again after a restart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from redbox_api.models import Job, Phase
+from redbox_operator.job_status import ConditionType, JobPhase, SlurmJobStatus
+from redbox_operator.kinds import SlurmJobSpec
+
+FIRST = 1
+FIRST_PAUSE_S = 10.0
+LONGEST_PAUSE_S = 360.0
+RETRYING = "Retrying"
+SUSPENDED = "Suspended"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A number, and how many attempts before it were ended by a suspension."""
+
+    number: int
+    resumed: int
+
+    @property
+    def failures(self) -> int:
+        """How many have failed if this one has."""
+        return self.number - self.resumed
+
+
+def current(status: SlurmJobStatus) -> Attempt:
+    """The attempt that the status speaks of."""
+    return Attempt(status.attempts or FIRST, status.resumed or 0)
+
+
+def may_retry(spec: SlurmJobSpec, attempt: Attempt) -> bool:
+    """Whether this attempt's failure is not the end."""
+    return attempt.failures <= spec.backoff_limit
+
+
+def pause_after(attempt: Attempt) -> float:
+    """How long Slurm is left alone after so many failures."""
+    return float(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(attempt.failures - 1, 10)))
+
+
+def was_suspended(status: SlurmJobStatus, row: Job) -> bool:
+    """Whether this end of the attempt is the suspension that the status announced before it was asked for."""
+    return row.phase is Phase.CANCELLED and status.phase is JobPhase.SUSPENDED
+
+
+def next_begins_in(spec: SlurmJobSpec, status: SlurmJobStatus, now: datetime) -> float | None:
+    """Seconds until the attempt after this one begins; None where there is none to come."""
+    if status.phase is JobPhase.SUSPENDED and status.reason == SUSPENDED:
+        return None if spec.suspend else 0.0
+    submitted = status.condition(ConditionType.SUBMITTED)
+    if status.phase is not JobPhase.PENDING or submitted is None or submitted.reason != RETRYING:
+        return None
+    due = pause_after(current(status))
+    return max(0.0, due - (now - submitted.last_transition_time).total_seconds())
+
+
+def following(status: SlurmJobStatus) -> Attempt:
+    """The next attempt."""
+    resumes = status.phase is JobPhase.SUSPENDED
+    attempt = current(status)
+    return Attempt(attempt.number + 1, attempt.resumed + resumes)

@@ -1,0 +1,130 @@
+"""The way out of a deleted SlurmJob: its jobs cancelled, their end awaited, then the finalizer lifted.
+
+It waits without limit, and says what for. The order given to red-box leaves a tombstone there, so that no
+companion can submit afterwards. Two audited ways out wait for nothing: the annotation redbox.dev/abandon on
+the SlurmJob, and `abandonJobs` on its SlurmCluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from redbox_api.errors import NoSuchJob
+from redbox_api.models import FINAL_PHASES, Job
+from redbox_kube.objects import Object
+from redbox_operator.conditions import WARNING, Said, Telling, conditions_of, tellings
+from redbox_operator.job_status import Condition, ConditionType, SlurmJobStatus, Truth
+from redbox_operator.kinds import SlurmJob
+from redbox_operator.known import KnownJob
+from redbox_operator.known_names import ANNOTATION_ABANDON, FINALIZER
+from redbox_operator.moment import now
+from redbox_operator.redbox_link import Away, RedboxLink, RowKey
+from redbox_operator.writing import Writer, where_is
+
+log = structlog.get_logger(__name__)
+LOOKS_AGAIN_S = 10.0
+
+
+class Ending:
+    """Brings deleted SlurmJobs to their end."""
+
+    def __init__(self, writer: Writer, written: Callable[[KnownJob, Object], object]) -> None:
+        """`written` hears of each SlurmJob that was written, as it is now."""
+        self._writer = writer
+        self._written = written
+
+    async def end(self, known: KnownJob, link: RedboxLink | None) -> float | None:
+        """One step; when to look again, if not only after the next change."""
+        job, status = known.job, known.status
+        if FINALIZER not in job.finalizers:
+            return None
+        reason = _abandoned(job, link)
+        if reason:
+            await self._tell_abandoned(job, status, reason)
+        else:
+            wait = await self._waits_for(job, status, link)
+            if wait:
+                await self._say(known, wait)
+                return LOOKS_AGAIN_S
+        left = [one for one in job.finalizers if one != FINALIZER]
+        version = str(job.metadata["resourceVersion"])
+        lifted = await self._writer.finalizers(where_is(job.place), left, version=version)
+        if lifted is not None:
+            log.info("finalizer lifted", slurmjob=f"{job.namespace}/{job.name}", job_id=status.job_id)
+        return None if lifted is not None else 1.0
+
+    async def _waits_for(self, job: SlurmJob, status: SlurmJobStatus, link: RedboxLink | None) -> str:
+        """What has to happen before it may go, in words; nothing if it may."""
+        if link is None:
+            if status.finished or not status.companion:
+                return ""
+            return (
+                f"its job cannot be cancelled: SlurmCluster {status.cluster} is gone. Create it again, or "
+                f"annotate this with {ANNOTATION_ABANDON}=true to leave the job to itself"
+            )
+        try:
+            left = await _cancel(job, link)
+        except Away as away:
+            if status.finished:
+                return ""
+            return (
+                f"its job cannot be cancelled: red-box of SlurmCluster {link.cluster.name} is away ({away}). "
+                f"It goes on when that is back; {ANNOTATION_ABANDON}=true leaves the job to itself"
+            )
+        if not left:
+            return ""
+        names = ", ".join(row.job_id or "the one that is being submitted" for row in left)
+        return f"waits for Slurm to end its job: {names}"
+
+    async def _say(self, known: KnownJob, message: str) -> None:
+        job, status = known.job, known.status
+        kept = [_as_said(one) for one in status.conditions if one.type != ConditionType.FINISHED]
+        said = [*kept, Said(ConditionType.FINISHED, holds=False, reason="Cancelling", message=message)]
+        generation = job.metadata.get("generation")
+        conditions = conditions_of(status.conditions, said, now(), generation)
+        after = status.model_copy(update={"message": message, "conditions": conditions})
+        if after == status:
+            return
+        where = where_is(job.place)
+        if written := await self._writer.status(where, job.uid, after.written()):
+            self._written(known, written)
+            await self._writer.tell(where, job.uid, tellings(status.conditions, conditions))
+
+    async def _tell_abandoned(self, job: SlurmJob, status: SlurmJobStatus, reason: str) -> None:
+        left = f"Slurm job {status.job_id or 'unknown'} on {status.cluster} may run on"
+        message = f"left to itself ({reason}): {left}"
+        log.warning("abandoned", slurmjob=f"{job.namespace}/{job.name}", job_id=status.job_id, why=reason)
+        condition = Condition(
+            type="Abandoned",
+            status=Truth.TRUE,
+            reason="Abandoned",
+            message=message,
+            last_transition_time=now(),
+        )
+        told = Telling(WARNING, "Abandoned", message, condition)
+        await self._writer.tell(where_is(job.place), job.uid, [told])
+
+
+async def _cancel(job: SlurmJob, link: RedboxLink) -> list[Job]:
+    """The jobs that have not ended yet, all told to."""
+    wanted = RowKey(job.uid, 1, job.namespace, job.spec.service_account_name)
+    try:
+        cancelled = await link.cancel(wanted, all_attempts=True)
+    except NoSuchJob:
+        return []
+    return [row for row in cancelled if row.phase not in FINAL_PHASES]
+
+
+def _abandoned(job: SlurmJob, link: RedboxLink | None) -> str:
+    if job.annotations.get(ANNOTATION_ABANDON) == "true":
+        return f"annotation {ANNOTATION_ABANDON}"
+    if link is not None and link.cluster.spec.abandon_jobs:
+        return f"spec.abandonJobs of SlurmCluster {link.cluster.name}"
+    return ""
+
+
+def _as_said(condition: Condition) -> Said:
+    holds = condition.status is Truth.TRUE
+    return Said(ConditionType(condition.type), holds, condition.reason, condition.message)

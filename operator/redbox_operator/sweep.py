@@ -1,0 +1,197 @@
+"""The truth, once a minute: what there is, compared with what the watches have told.
+
+Lists bring metadata only, page by page: an object whose version is known costs a comparison and nothing else.
+What differs is read whole. kopf lists anew after a 410 without telling what went meanwhile: this tells.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+
+import structlog
+
+from redbox_api.errors import NoSuchJob, RedboxError
+from redbox_api.models import Job
+from redbox_kube.names import API_VERSION, LABEL_JOB_UID
+from redbox_kube.objects import ApiError, ApiRefused, Object, Objects, Where
+from redbox_kube.slurm_cluster import OrphanPolicy
+from redbox_operator.companions import companion_of
+from redbox_operator.intake import read_job
+from redbox_operator.kinds import Place, Resource
+from redbox_operator.metrics import Metrics
+from redbox_operator.reconciler import Reconciler
+from redbox_operator.redbox_link import Away, RowKey
+from redbox_operator.slurm_clusters import SlurmClusters
+from redbox_operator.writing import where_is
+
+log = structlog.get_logger(__name__)
+EVERY_S = 60.0
+SOONER_S = 1.0
+UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+COMPANIONS = {"labelSelector": LABEL_JOB_UID}
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Which kinds are looked at, and in which namespaces; none named: in all."""
+
+    resources: Sequence[Resource]
+    namespaces: Sequence[str] = ()
+
+    def places(self, kind: str, api_version: str) -> list[Where]:
+        return [Where(kind, "", namespace, api_version) for namespace in self.namespaces or ("",)]
+
+
+class Sweep:
+    """Compares everything, again and again."""
+
+    def __init__(
+        self,
+        objects: Objects,
+        scope: Scope,
+        reconciler: Reconciler,
+        clusters: SlurmClusters,
+        metrics: Metrics,
+    ) -> None:
+        self.done_once = False
+        self._objects = objects
+        self._scope = scope
+        self._reconciler = reconciler
+        self._clusters = clusters
+        self._metrics = metrics
+        self._due = asyncio.Event()
+        self._began: float | None = None
+
+    def idle_s(self) -> float:
+        """How long ago the last one began."""
+        return 0.0 if self._began is None else asyncio.get_running_loop().time() - self._began
+
+    def ask_for_one(self) -> None:
+        """Something may have been missed: do not wait for the minute to pass."""
+        self._due.set()
+
+    async def run(self) -> None:
+        """Sweep until cancelled."""
+        while True:
+            loop = asyncio.get_running_loop()
+            began = self._began = loop.time()
+            try:
+                await self._sweep()
+                self.done_once = True
+            except (ApiError, TimeoutError) as error:
+                log.warning("sweep", error=str(error))
+            self._metrics.sweep_seconds.observe(loop.time() - began)
+            try:
+                async with asyncio.timeout(EVERY_S):
+                    await self._due.wait()
+                await asyncio.sleep(SOONER_S)  # whoever asks once may ask a thousand times
+            except TimeoutError:
+                pass
+            self._due.clear()
+
+    async def _sweep(self) -> None:
+        await self._of_clusters()
+        living = {name: list(link.living()) for name, link in self._clusters.links.items() if link.synced}
+        uids: set[str] = set()
+        for resource in self._scope.resources:
+            uids |= await self._of_jobs(resource)
+        await self._of_companions()
+        for name, rows in living.items():
+            await self._of_orphans(name, rows, uids)
+        self._clusters.look_again()
+
+    async def _of_clusters(self) -> None:
+        found = set()
+        async for raw in self._objects.list_all(Where("SlurmCluster", api_version=API_VERSION)):
+            found.add(raw["metadata"]["name"])
+            self._clusters.seen(raw)
+        for name in self._clusters.names() - found:
+            self._clusters.gone(name)
+
+    async def _of_jobs(self, resource: Resource) -> set[str]:
+        known = self._reconciler.known.jobs
+        before = {place for place in known if place.resource == resource}
+        found: set[Place] = set()
+        uids: set[str] = set()
+        for where in self._scope.places(resource.kind, resource.api_version):
+            async for item in self._served(where):
+                place = Place(resource, item["namespace"], item["name"])
+                found.add(place)
+                uids.add(item["uid"])
+                there = known.get(place)
+                if there is None or there.job.metadata.get("resourceVersion") != item["resourceVersion"]:
+                    await self._read_job(place)
+        for place in before - found:
+            self._missed("SlurmJob")
+            self._reconciler.job_gone(place)
+        return uids
+
+    async def _served(self, where: Where) -> AsyncIterator[Object]:
+        """Of a kind that this cluster may not have."""
+        try:
+            async for item in self._objects.list_metadata(where):
+                yield item
+        except ApiRefused as refusal:
+            if refusal.status != HTTPStatus.NOT_FOUND:
+                raise
+
+    async def _read_job(self, place: Place) -> None:
+        raw = await self._objects.get(where_is(place))
+        job = read_job(place.resource, raw) if raw else None
+        if job is not None and self._reconciler.known.is_news(job):
+            self._missed("SlurmJob")
+            self._reconciler.job_seen(job)
+
+    async def _of_companions(self) -> None:
+        known = self._reconciler.known.companions
+        before = dict(known)
+        found: set[tuple[str, str]] = set()
+        for where in self._scope.places("Pod", "v1"):
+            async for item in self._objects.list_metadata(where, COMPANIONS):
+                name = (item["namespace"], item["name"])
+                found.add(name)
+                there = known.get(name)
+                if there is None or (there.uid, there.version) != (item["uid"], item["resourceVersion"]):
+                    raw = await self._objects.get(Where("Pod", name[1], name[0]))
+                    if raw is not None:
+                        self._reconciler.companion_seen(companion_of(raw))
+        for name, pod in before.items():
+            if name not in found and known.get(name) is pod:
+                self._missed("Pod")
+                self._reconciler.companion_gone(pod)
+
+    def _missed(self, kind: str) -> None:
+        self._metrics.missed.labels(kind).inc()
+
+    async def _of_orphans(self, name: str, rows: Sequence[Job], uids: set[str]) -> None:
+        """Rows that were there before the SlurmJobs were listed, and belong to none of them."""
+        orphans = [
+            row for row in rows if _is_of_a_slurmjob(row) and row.key not in uids and self._in_scope(row)
+        ]
+        link = self._clusters.links.get(name)
+        if link is None:
+            return
+        self._clusters.report_orphans(name, [row.job_id or row.key for row in orphans])
+        if link.cluster.spec.orphan_policy is not OrphanPolicy.CANCEL or self._scope.namespaces:
+            return
+        for row in orphans:
+            log.warning("orphan cancelled", slurmcluster=name, job_id=row.job_id, key=row.key)
+            wanted = RowKey(row.key, row.attempt, row.owner.namespace, row.owner.account)
+            try:
+                await link.cancel(wanted, all_attempts=True)
+            except NoSuchJob:
+                continue
+            except (Away, RedboxError) as error:
+                log.warning("orphan not cancelled", slurmcluster=name, job_id=row.job_id, error=str(error))
+
+    def _in_scope(self, row: Job) -> bool:
+        return not self._scope.namespaces or row.owner.namespace in self._scope.namespaces
+
+
+def _is_of_a_slurmjob(row: Job) -> bool:
+    """Others may call red-box too, with keys of their own: theirs are no SlurmJob's uid with a digest."""
+    return UID.fullmatch(row.key) is not None and row.spec_digest is not None
