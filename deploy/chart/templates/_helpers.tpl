@@ -121,3 +121,15 @@ priorityClassName: {{ . }}
 - name: REDBOX_HEALTH_PORT
   value: "8080"
 {{- end }}
+
+{{/* Alive as long as it answers; ready when it holds its Lease and sees what it must. */}}
+{{- define "redbox.probes" -}}
+livenessProbe:
+  httpGet: {path: /healthz, port: http}
+  periodSeconds: 20
+  timeoutSeconds: 5
+readinessProbe:
+  httpGet: {path: /readyz, port: http}
+  periodSeconds: 5
+  timeoutSeconds: 5
+{{- end }}

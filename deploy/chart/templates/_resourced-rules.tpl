@@ -39,14 +39,7 @@
 - apiGroups: [""]
   resources: [nodes/status]
   verbs: [patch]
-# Whether the policy redbox-tokens is served; Virtual delivery does without nothing less.
-- apiGroups: [admissionregistration.k8s.io]
-  resources: [validatingadmissionpolicies, validatingadmissionpolicybindings]
-  verbs: [get, list]
-# A serving certificate, asked for as a node that there is not; an administrator approves it.
-- apiGroups: [certificates.k8s.io]
-  resources: [certificatesigningrequests]
-  verbs: [get, list, watch, create]
+# To ask for a serving certificate as a node that there is not; an administrator approves it.
 - apiGroups: [""]
   resources: [users]
   resourceNames: ["system:node:redbox-virtual"]
@@ -68,7 +61,7 @@
   verbs: [get, list, create, update, patch, delete]
 {{- end }}
 
-{{/* In its own namespace: its Lease, tokens for itself, its certificate. */}}
+{{/* In its own namespace: its Lease, and tokens for itself. */}}
 {{- define "redbox.resourced.own" -}}
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
@@ -81,10 +74,4 @@
   resources: [serviceaccounts/token]
   resourceNames: [redbox-resourced]
   verbs: [create]
-{{- with .Values.resourced.servingSecret }}
-- apiGroups: [""]
-  resources: [secrets]
-  resourceNames: [{{ . }}]
-  verbs: [get]
-{{- end }}
 {{- end }}
