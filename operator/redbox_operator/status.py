@@ -20,6 +20,7 @@ from redbox_operator.job_status import (
 )
 from redbox_operator.kinds import SlurmJob
 from redbox_operator.problems import Problem
+from redbox_operator.sylabs import OLD_KINDS, OLD_WORDS
 
 PHASES = {
     Phase.SUBMITTING: JobPhase.PENDING,
@@ -87,7 +88,7 @@ def status_of(facts: Facts) -> SlurmJobStatus:
     status = SlurmJobStatus(
         **told,
         phase=outlook.phase,
-        status=outlook.phase,
+        status=OLD_WORDS[outlook.phase] if facts.job.resource in OLD_KINDS else outlook.phase,
         reason=outlook.reason,
         message=outlook.message,
         cluster=facts.cluster,
