@@ -41,8 +41,8 @@ class Parts:
     has_results: bool = False
 
     def tell(self, **settings: str) -> None:
-        """Settings of the companion."""
-        self.env += [{"name": name, "value": value} for name, value in settings.items()]
+        """Settings of the companion, as they are: the kubelet would replace $(NAME)."""
+        self.env += [{"name": name, "value": value.replace("$", "$$")} for name, value in settings.items()]
 
     def mount(self, name: str, folder: str, source: Object, *, read_only: bool = True) -> None:
         """A volume at a folder."""

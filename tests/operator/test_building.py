@@ -1,90 +1,179 @@
-"""What the operator makes of a SlurmJob, object by object."""
+"""What the operator makes of a SlurmJob: what each field becomes, and the objects whole (`snapshots/`).
+
+`UPDATE_SNAPSHOTS=1 pytest tests/operator/test_building.py` writes them anew; what changed is then in the diff.
+"""
 
 from __future__ import annotations
 
-import base64
 import json
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from redbox_api.models import JobRequest
+from redbox_api.models import Dependency, JobRequest
 from redbox_kube.slurm_cluster import SlurmCluster
-from redbox_operator.building import companion_pod, config_map
+from redbox_operator.building import (
+    companion_pod,
+    config_map,
+    needs_collector,
+    needs_submitter,
+    request_digest,
+)
 from redbox_operator.kinds import SlurmJob
-from redbox_operator.requests import job_request
+from redbox_operator.known_names import Role
+from redbox_operator.requests import digest
+from tests.operator.making import slurm_cluster, slurm_job
 
 IMAGE = "registry.example/redbox-companion:1"
-CLUSTER = SlurmCluster.model_validate(
-    {
-        "metadata": {"name": "hpc1"},
-        "spec": {
-            "endpoint": "https://login.example:8443",
-            "caBundle": base64.b64encode(b"-----BEGIN CERTIFICATE-----").decode(),
-            "audience": "redbox.dev/hpc1/4711",
-        },
-    }
-)
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+SECRET_ENV = {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}
+CLAIM = {"persistentVolumeClaim": {"claimName": "data"}}
+RESULTS = {"from": ["out/*.dat", "log"], "volume": CLAIM, "when": "Succeeded", "folder": "run/1"}
+CASES: dict[str, tuple[SlurmJob, SlurmCluster, int, Role]] = {
+    "batch": (slurm_job(), slurm_cluster(), 1, Role.JOB),
+    "second-attempt": (slurm_job(serviceAccountName="farmer"), slurm_cluster(), 2, Role.JOB),
+    "batch-from": (
+        slurm_job(batchFrom={"configMapKeyRef": {"name": "scripts", "key": "cow.sh"}}),
+        slurm_cluster(),
+        1,
+        Role.JOB,
+    ),
+    "container-and-results": (
+        slurm_job(
+            container={"image": "docker://hub/cow", "args": ["moo"], "registrySecret": "hub"},
+            env=[{"name": "PLAIN", "value": "$(NOT_REPLACED)"}, SECRET_ENV],
+            results=RESULTS,
+        ),
+        slurm_cluster(),
+        1,
+        Role.JOB,
+    ),
+    "gateway": (
+        slurm_job(partition="GPU_big", resources={"nodes": 2, "gpusPerNode": "2"}),
+        slurm_cluster(gateways=True, holdBack=True),
+        1,
+        Role.JOB,
+    ),
+    "virtual": (
+        slurm_job(partition="debug", env=[SECRET_ENV], results=RESULTS),
+        slurm_cluster(delivery="Virtual"),
+        1,
+        Role.JOB,
+    ),
+    "virtual-submit": (
+        slurm_job(partition="debug", env=[SECRET_ENV], results=RESULTS),
+        slurm_cluster(delivery="Virtual"),
+        1,
+        Role.SUBMIT,
+    ),
+    "virtual-collect": (
+        slurm_job(partition="debug", env=[SECRET_ENV], results=RESULTS),
+        slurm_cluster(delivery="Virtual"),
+        2,
+        Role.COLLECT,
+    ),
+}
 
 
-def slurm_job(**spec: Any) -> SlurmJob:
-    metadata = {"name": "cow", "namespace": "farm", "uid": "0aa6-11", "generation": 1}
-    return SlurmJob.model_validate(
-        {"metadata": metadata, "spec": {"cluster": "hpc1", "batch": "#!/bin/sh\necho moo\n", **spec}}
+def pod_of(case: str) -> dict[str, Any]:
+    job, cluster, attempt, role = CASES[case]
+    return companion_pod(job, cluster, attempt, IMAGE, role)
+
+
+def request_of(job: SlurmJob, *dependencies: Dependency) -> dict[str, Any]:
+    wire: dict[str, Any] = json.loads(
+        config_map(job, slurm_cluster(), 1, dependencies)["data"]["request.json"]
     )
+    return wire
 
 
-@pytest.fixture
-def pod() -> dict[str, Any]:
-    return companion_pod(slurm_job(serviceAccountName="farmer"), CLUSTER, 1, IMAGE)
+@pytest.mark.parametrize("case", CASES)
+def test_the_pod_and_its_request_are_as_they_were_looked_at(case: str) -> None:
+    job, cluster, attempt, _ = CASES[case]
+    made = yaml.safe_dump_all([config_map(job, cluster, attempt), pod_of(case)], sort_keys=False)
+    file = SNAPSHOTS / f"{case}.yaml"
+    if os.environ.get("UPDATE_SNAPSHOTS"):
+        file.write_text(made)
+    assert made == file.read_text()
 
 
 def test_every_field_of_the_spec_reaches_red_box() -> None:
-    job = slurm_job(
-        partition="debug",
-        account="physics",
-        qos="high",
-        resources={"nodes": 2, "time": "1:00:00", "memPerNode": "4G"},
-        env=[{"name": "A", "value": "1,2\n"}],
-        workingDirectory="/scratch/x",
-        output="out-%j",
-        error="err-%j",
-        options=["--exclusive"],
-    )
-    wire = json.loads(config_map(job, CLUSTER)["data"]["request.json"])
-    assert wire == {
-        "specDigest": wire["specDigest"],
-        "batch": "#!/bin/sh\necho moo\n",
-        "name": "cow",
+    said = {
         "partition": "debug",
         "account": "physics",
         "qos": "high",
         "resources": {"nodes": 2, "time": "1:00:00", "memPerNode": "4G"},
-        "env": {"A": "1,2\n"},
         "workingDirectory": "/scratch/x",
         "output": "out-%j",
         "error": "err-%j",
+        "array": "0-9%2",
+        "begin": "now+1hour",
+        "hold": True,
         "options": ["--exclusive"],
     }
-    assert JobRequest.model_validate(wire) == job_request(job, "debug").model_copy(
-        update={"spec_digest": wire["specDigest"]}
+    wire = request_of(
+        slurm_job(**said, env=[{"name": "A", "value": "1,2\n"}, {"name": "EMPTY"}]), Dependency(key="other")
     )
+    assert wire.pop("specDigest").startswith("sha256:")
+    assert wire == {
+        "batch": "#!/bin/sh\necho moo\n",
+        "name": "cow",
+        "env": {"A": "1,2\n", "EMPTY": ""},
+        "dependencies": [{"key": "other"}],
+        **said,
+    }
+    JobRequest.model_validate(wire)
 
 
-def test_the_request_is_frozen() -> None:
-    assert config_map(slurm_job(), CLUSTER)["immutable"] is True
+def test_a_container_reaches_red_box_without_its_registrys_credentials() -> None:
+    container = {"image": "docker://hub/cow", "command": ["cowsay"], "options": {"gpus": "nvidia"}}
+    assert request_of(slurm_job(container={**container, "registrySecret": "hub"}))["container"] == container
 
 
-def test_pod_and_request_go_with_their_slurmjob(pod: dict[str, Any]) -> None:
-    for made in (pod, config_map(slurm_job(), CLUSTER)):
+def test_a_script_from_elsewhere_is_not_copied_and_a_suspended_job_is_held() -> None:
+    wire = request_of(slurm_job(batchFrom={"configMapKeyRef": {"name": "s", "key": "k"}}, suspend=True))
+    assert "batch" not in wire
+    assert wire["hold"] is True
+
+
+def test_the_digest_in_the_status_is_of_the_bytes_that_are_frozen() -> None:
+    made = config_map(slurm_job(), slurm_cluster())
+    assert made["immutable"] is True
+    assert request_digest(made) == digest(made["data"]["request.json"])
+    assert request_digest(made) != request_digest(config_map(slurm_job(partition="long"), slurm_cluster()))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_pod_and_request_go_with_their_slurmjob_and_no_label_holds_its_name(case: str) -> None:
+    job, cluster, attempt, _ = CASES[case]
+    for made in (pod_of(case), config_map(job, cluster, attempt)):
         (owner,) = made["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["name"], owner["uid"]) == ("SlurmJob", "cow", "0aa6-11")
-        assert made["metadata"]["name"] == "cow-job"
+        assert owner["controller"] is True
         assert "cow" not in made["metadata"]["labels"].values()
 
 
-def test_the_companion_passes_the_restricted_pod_security_level(pod: dict[str, Any]) -> None:
-    spec, (container,) = pod["spec"], pod["spec"]["containers"]
+@pytest.mark.parametrize("case", CASES)
+def test_no_pod_has_access_to_kubernetes_or_a_token_for_more_than_one_red_box(case: str) -> None:
+    spec = pod_of(case)["spec"]
+    assert spec["automountServiceAccountToken"] is False
+    tokens = [
+        source["serviceAccountToken"]
+        for volume in spec.get("volumes", [])
+        for source in volume.get("projected", {}).get("sources", [])
+    ]
+    assert [(one["audience"], one["expirationSeconds"]) for one in tokens] == (
+        [] if case == "virtual" else [("redbox.dev/hpc1/4711", 3600)]
+    )
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_pod_is_of_the_restricted_level_and_is_not_started_again(case: str) -> None:
+    spec, (container,) = pod_of(case)["spec"], pod_of(case)["spec"]["containers"]
+    assert spec["restartPolicy"] == "Never"
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert container["securityContext"] == {
@@ -94,15 +183,44 @@ def test_the_companion_passes_the_restricted_pod_security_level(pod: dict[str, A
     }
 
 
-def test_the_companion_has_no_access_to_kubernetes_and_a_token_for_one_red_box(pod: dict[str, Any]) -> None:
-    spec = pod["spec"]
-    assert spec["automountServiceAccountToken"] is False
-    assert spec["serviceAccountName"] == "farmer"
-    (token,) = [volume for volume in spec["volumes"] if "projected" in volume]
-    (source,) = token["projected"]["sources"]
-    assert source["serviceAccountToken"]["audience"] == "redbox.dev/hpc1/4711"
-    assert source["serviceAccountToken"]["expirationSeconds"] <= 3600
+def test_no_value_of_a_secret_is_in_any_object() -> None:
+    job, cluster, attempt, _ = CASES["container-and-results"]
+    assert "TOKEN" not in config_map(job, cluster, attempt)["data"]["request.json"]
+    (container,) = pod_of("container-and-results")["spec"]["containers"]
+    (secret,) = [one for one in container["env"] if one["name"] == "REDBOX_ENV_TOKEN"]
+    assert secret["valueFrom"] == {"secretKeyRef": {"name": "hub", "key": "token"}}
 
 
-def test_a_companion_that_ended_is_not_started_again_by_the_kubelet(pod: dict[str, Any]) -> None:
-    assert pod["spec"]["restartPolicy"] == "Never"
+def test_a_pattern_of_results_is_not_what_the_kubelet_takes_for_a_variable() -> None:
+    pod = companion_pod(
+        slurm_job(results={**RESULTS, "from": ["$(REDBOX_KEY)"]}), slurm_cluster(), 1, IMAGE, Role.JOB
+    )
+    (told,) = [one for one in pod["spec"]["containers"][0]["env"] if one["name"] == "REDBOX_RESULTS"]
+    assert "$$(REDBOX_KEY)" in told["value"]
+
+
+def test_a_pod_on_a_virtual_node_waits_for_no_volume_and_for_no_secret() -> None:
+    spec = pod_of("virtual")["spec"]
+    assert "volumes" not in spec
+    assert not any("valueFrom" in one for one in spec["containers"][0]["env"])
+
+
+@pytest.mark.parametrize(
+    ("spec", "submitter", "collector"),
+    [
+        ({}, False, False),
+        ({"env": [{"name": "A", "value": "b"}]}, False, False),
+        ({"env": [SECRET_ENV]}, True, False),
+        ({"batchFrom": {"configMapKeyRef": {"name": "s", "key": "k"}}}, True, False),
+        ({"container": {"image": "docker://cow", "registrySecret": "hub"}}, True, False),
+        ({"results": RESULTS}, False, True),
+    ],
+)
+def test_what_needs_a_kubelet_has_a_pod_of_its_own_with_virtual_delivery_only(
+    spec: dict[str, Any], *, submitter: bool, collector: bool
+) -> None:
+    virtual = slurm_cluster(delivery="Virtual")
+    assert needs_submitter(slurm_job(**spec), virtual) is submitter
+    assert needs_collector(slurm_job(**spec), virtual) is collector
+    assert not needs_submitter(slurm_job(**spec), slurm_cluster())
+    assert not needs_collector(slurm_job(**spec), slurm_cluster())

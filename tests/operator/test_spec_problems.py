@@ -1,0 +1,74 @@
+"""What is wrong with a SlurmJob as it is written, in words that name the cure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from redbox_operator.spec_problems import problem_of, problem_of_cluster
+from tests.operator.making import slurm_job
+
+
+def test_a_job_with_nothing_wrong_has_no_problem() -> None:
+    assert problem_of(slurm_job()) is None
+    assert problem_of_cluster(slurm_job(), {"hpc1"}) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "reason", "words"),
+    [
+        ("c" * 60, {}, "NameTooLong", "at most 59"),
+        (
+            "cow",
+            {"partition": "debug", "nodeSelector": {"redbox.dev/partition": "long"}},
+            "Contradiction",
+            "leave one of them out",
+        ),
+        (
+            "cow",
+            {"nodeSelector": {"redbox.dev/cluster": "hpc2"}},
+            "Contradiction",
+            "spec.cluster is hpc1",
+        ),
+        (
+            "cow",
+            {"results": {"from": ["a"], "volume": {"hostPath": {"path": "/etc"}}}},
+            "VolumeNotAllowed",
+            "hostPath: use persistentVolumeClaim, nfs or ephemeral",
+        ),
+        ("cow", {"results": {"from": ["a"], "volume": {}}}, "VolumeNotAllowed", "nothing"),
+        (
+            "cow",
+            {"env": [{"name": f"A{i}", "value": "x" * 131_072} for i in range(8)]},
+            "TooLarge",
+            "keep it under 1000000",
+        ),
+    ],
+)
+def test_what_can_never_be_submitted_says_so_and_names_the_cure(
+    name: str, spec: dict[str, Any], reason: str, words: str
+) -> None:
+    problem = problem_of(slurm_job(name, **spec))
+    assert problem is not None
+    assert problem.reason == reason
+    assert words in problem.message
+    assert problem.final
+
+
+@pytest.mark.parametrize(
+    ("spec", "clusters", "reason", "words"),
+    [
+        ({"cluster": None}, {"hpc1", "hpc2"}, "ClusterNotNamed", "hpc1, hpc2"),
+        ({"cluster": None}, set(), "ClusterNotNamed", "none"),
+        ({"cluster": "hpc3"}, {"hpc1"}, "NoSuchCluster", "create it"),
+    ],
+)
+def test_a_job_of_no_known_cluster_may_still_be_cured(
+    spec: dict[str, Any], clusters: set[str], reason: str, words: str
+) -> None:
+    problem = problem_of_cluster(slurm_job(**spec), clusters)
+    assert problem is not None
+    assert problem.reason == reason
+    assert words in problem.message
+    assert not problem.final
