@@ -1,6 +1,6 @@
 """What the operator makes of a SlurmJob: what each field becomes, and the objects whole (`snapshots/`).
 
-`UPDATE_SNAPSHOTS=1 pytest tests/operator/test_building.py` writes them anew; what changed is then in the diff.
+`UPDATE_SNAPSHOTS=1 pytest tests/operator/test_building.py` writes them anew; the diff then shows what changed.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def test_the_pod_and_its_request_are_as_they_were_looked_at(case: str) -> None:
 
 
 def test_every_field_of_the_spec_reaches_red_box() -> None:
-    said = {
+    said: dict[str, Any] = {
         "partition": "debug",
         "account": "physics",
         "qos": "high",
