@@ -264,7 +264,7 @@ class Objects:
         query: dict[str, str] = {"limit": str(PAGE), **(selection or {})}
         while True:
             page = await self._ask("GET", where.path(), query=query, accept=METADATA_ONLY)
-            for item in page["items"]:
+            for item in page["items"] or ():
                 yield item["metadata"]
             if not page["metadata"].get("continue"):
                 return
