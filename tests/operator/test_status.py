@@ -2,26 +2,55 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from redbox_api.models import Job, OwnerRef, Phase
-from redbox_operator.status import refusal_of, status_of
+from redbox_api.models import ArrayCounts, Job, OwnerRef, Phase
+from redbox_operator.attempts import Attempt
+from redbox_operator.companions import LastWord
+from redbox_operator.conditions import tellings
+from redbox_operator.job_status import CompanionStatus, ConditionType, JobPhase, SlurmJobStatus
+from redbox_operator.problems import Problem
+from redbox_operator.status import Facts, Holding, status_of
 from tests.operator.test_building import slurm_job
 
 OWNER = OwnerRef(cluster="c", namespace="farm", account="default")
-POD: dict[str, Any] = {"metadata": {"uid": "pod-uid"}}
+NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
+COMPANION = CompanionStatus(name="cow-job", uid="pod-uid", attempt=1)
 
 
 def job(phase: Phase, **facts: Any) -> Job:
+    facts = {"job_id": "7", "state": phase.upper(), **facts}
     return Job(key="0aa6-11", attempt=1, owner=OWNER, user="alice", phase=phase, **facts)
 
 
-def test_before_anything_is_known_it_is_pending() -> None:
-    status = status_of(slurm_job(), None, None, None)
-    assert status == {"phase": "Pending", "status": "Pending", "cluster": "hpc1", "observedGeneration": 1}
+def facts(row: Job | None = None, **changed: Any) -> Facts:
+    plain = Facts(
+        job=slurm_job(),
+        before=SlurmJobStatus(),
+        cluster="hpc1",
+        attempt=Attempt(1, 0),
+        row=row,
+        word=None,
+        trouble=None,
+        recorded=COMPANION,
+        problem=None,
+        now=NOON,
+    )
+    return replace(plain, **changed)
+
+
+def said(status: SlurmJobStatus) -> dict[str, tuple[str, str]]:
+    return {one.type: (one.status.value, one.reason) for one in status.conditions}
+
+
+def test_before_anything_is_known_it_is_pending_on_its_way() -> None:
+    status = status_of(facts())
+    assert (status.phase, status.status) == (JobPhase.PENDING, JobPhase.PENDING)
+    assert said(status) == {"Submitted": ("False", "Waiting"), "Finished": ("False", "Unfinished")}
 
 
 @pytest.mark.parametrize(
@@ -38,45 +67,180 @@ def test_before_anything_is_known_it_is_pending() -> None:
     ],
 )
 def test_phases_are_told_in_both_words(phase: Phase, shown: str) -> None:
-    status = status_of(slurm_job(), job(phase), POD, None)
-    assert (status["phase"], status["status"]) == (shown, shown)
-
-
-def test_what_slurm_says_is_told_and_what_is_unknown_is_left_out() -> None:
-    seen = job(Phase.RUNNING, state="RUNNING", job_id="7", nodes=["n1", "n2"], partition="debug")
-    status = status_of(slurm_job(), seen, POD, None)
-    assert (status["state"], status["jobID"], status["nodes"]) == ("RUNNING", "7", ["n1", "n2"])
-    assert status["companion"] == {"uid": "pod-uid"}
-    assert not {"exitCode", "signal", "reason"} & status.keys()
-
-
-def test_exit_code_zero_is_told() -> None:
-    assert status_of(slurm_job(), job(Phase.SUCCEEDED, exit_code=0), POD, None)["exitCode"] == 0
-
-
-def test_a_refusal_ends_it_with_the_reason() -> None:
-    status = status_of(slurm_job(), None, POD, "invalid partition")
-    assert (status["phase"], status["message"]) == ("Failed", "invalid partition")
-
-
-def ended(message: str) -> dict[str, Any]:
-    return {**POD, "status": {"containerStatuses": [{"state": {"terminated": {"message": message}}}]}}
+    written = status_of(facts(job(phase))).written()
+    assert (written["phase"], written["status"]) == (shown, shown)
 
 
 @pytest.mark.parametrize(
-    ("message", "refusal"),
+    ("phase", "verdict"),
     [
-        (json.dumps({"final": True, "refused": "no mapping"}), "no mapping"),
-        (json.dumps({"final": True, "logs": "complete"}), None),
-        ('"refused" is not JSON', None),
-        ('["refused"]', None),
-        ("", None),
+        (Phase.SUCCEEDED, ("Complete", "Succeeded")),
+        (Phase.FAILED, ("Failed", "Failed")),
+        (Phase.CANCELLED, ("Failed", "Cancelled")),
+        (Phase.LOST, ("Failed", "Lost")),
     ],
 )
-def test_a_companions_last_word_is_read_with_care(message: str, refusal: str | None) -> None:
-    assert refusal_of(ended(message)) == refusal
+def test_each_end_is_finished_and_one_verdict(phase: Phase, verdict: tuple[str, str]) -> None:
+    conditions = said(status_of(facts(job(phase))))
+    kind, reason = verdict
+    assert conditions["Finished"] == ("True", reason)
+    assert conditions[kind] == ("True", reason)
+    assert len({"Complete", "Failed"} & conditions.keys()) == 1
 
 
-def test_a_companion_that_runs_has_refused_nothing() -> None:
-    assert refusal_of(None) is None
-    assert refusal_of({**POD, "status": {"containerStatuses": [{"state": {"running": {}}}]}}) is None
+def test_what_slurm_says_is_told_and_what_is_unknown_is_left_out() -> None:
+    row = job(Phase.RUNNING, state="RUNNING", nodes=["n1", "n2"], partition="debug")
+    written = status_of(facts(row)).written()
+    assert (written["state"], written["jobID"], written["nodes"]) == ("RUNNING", "7", ["n1", "n2"])
+    assert written["companion"] == {"name": "cow-job", "uid": "pod-uid", "attempt": 1}
+    assert not {"exitCode", "signal", "reason"} & written.keys()
+
+
+def test_exit_code_zero_is_told() -> None:
+    assert status_of(facts(job(Phase.SUCCEEDED, exit_code=0))).written()["exitCode"] == 0
+
+
+def test_an_array_is_counted() -> None:
+    counts = ArrayCounts(total=20, running=3, succeeded=16, failed=1)
+    array = status_of(facts(job(Phase.RUNNING, array=counts))).array
+    assert array is not None
+    assert (array.total, array.running, array.succeeded, array.failed) == (20, 3, 16, 1)
+
+
+def test_a_stale_truth_says_since_when() -> None:
+    status = status_of(facts(job(Phase.RUNNING, stale_since=NOON)))
+    assert status.stale_since == NOON
+    assert said(status)["Synced"] == ("False", "Stale")
+
+
+def test_a_condition_keeps_the_time_of_its_last_change() -> None:
+    first = status_of(facts(job(Phase.RUNNING)))
+    later = NOON + timedelta(minutes=5)
+    second = status_of(facts(job(Phase.RUNNING, nodes=["n9"]), before=first, now=later))
+    ended = status_of(facts(job(Phase.SUCCEEDED), before=second, now=later))
+    times = {one.type: one.last_transition_time for one in ended.conditions}
+    assert times["Submitted"] == NOON
+    assert times["Running"] == later
+
+
+def test_nothing_new_is_no_new_status() -> None:
+    first = status_of(facts(job(Phase.RUNNING)))
+    again = status_of(facts(job(Phase.RUNNING), before=first, now=NOON + timedelta(hours=1)))
+    assert again == first
+    assert SlurmJobStatus.model_validate(first.written()) == first
+
+
+def test_a_refusal_ends_it_with_the_reason() -> None:
+    status = status_of(facts(word=LastWord(refused="invalid partition")))
+    assert (status.phase, status.message) == (JobPhase.FAILED, "invalid partition")
+    assert said(status)["Submitted"] == ("False", "Refused")
+    assert said(status)["Failed"] == ("True", "Failed")
+
+
+def test_a_refusal_of_red_box_is_not_believed_once_there_is_a_job() -> None:
+    status = status_of(facts(job(Phase.RUNNING), word=LastWord(refused="forged")))
+    assert status.phase is JobPhase.RUNNING
+
+
+def test_a_problem_that_can_be_cured_leaves_it_pending_with_the_cure() -> None:
+    status = status_of(facts(recorded=None, problem=Problem("NoSuchCluster", "create it")))
+    assert (status.phase, status.reason, status.message) == (JobPhase.PENDING, "NoSuchCluster", "create it")
+    assert not status.finished
+
+
+def test_a_problem_that_nothing_cures_is_the_end() -> None:
+    status = status_of(facts(recorded=None, problem=Problem("NameTooLong", "shorter", final=True)))
+    assert status.finished
+    assert status.phase is JobPhase.FAILED
+    again = status_of(facts(recorded=None, before=status))
+    assert again == status
+
+
+def test_a_finished_job_stays_as_it_was_when_its_row_is_no_longer_kept() -> None:
+    ended = status_of(facts(job(Phase.FAILED, exit_code=3, message="It exited with code 3.")))
+    assert status_of(facts(before=ended)) == ended
+
+
+def test_a_job_that_lives_again_is_not_finished_any_more() -> None:
+    ended = status_of(facts(job(Phase.FAILED, state="NODE_FAIL")))
+    again = status_of(facts(job(Phase.RUNNING, run=2), before=ended))
+    assert (again.phase, again.finished, again.run) == (JobPhase.RUNNING, False, 2)
+    assert again.condition(ConditionType.FAILED) is None
+
+
+def test_a_job_that_red_box_forgot_is_said_to_be_unknown_and_not_ended() -> None:
+    running = status_of(facts(job(Phase.RUNNING)))
+    status = status_of(facts(before=running))
+    assert status.phase is JobPhase.RUNNING
+    assert said(status)["Synced"] == ("False", "NotKnown")
+
+
+def test_a_failure_with_retries_left_is_pending() -> None:
+    spec = slurm_job(backoffLimit=1)
+    status = status_of(facts(job(Phase.FAILED, message="It exited with code 3."), job=spec))
+    assert (status.phase, status.reason) == (JobPhase.PENDING, "Retrying")
+    assert said(status)["Submitted"] == ("False", "Retrying")
+    assert not status.finished
+
+
+def test_the_last_failure_is_the_end() -> None:
+    spec = slurm_job(backoffLimit=1)
+    status = status_of(facts(job(Phase.FAILED), job=spec, attempt=Attempt(2, 0)))
+    assert (status.phase, status.attempts, status.finished) == (JobPhase.FAILED, 2, True)
+
+
+@pytest.mark.parametrize("phase", [Phase.CANCELLED, Phase.LOST])
+def test_only_failures_are_tried_again(phase: Phase) -> None:
+    assert status_of(facts(job(phase), job=slurm_job(backoffLimit=5))).finished
+
+
+def test_suspending_a_running_job_is_announced_before_it_is_cancelled() -> None:
+    status = status_of(facts(job(Phase.RUNNING), job=slurm_job(suspend=True)))
+    assert (status.phase, status.reason) == (JobPhase.SUSPENDED, "Suspending")
+
+
+def test_the_cancellation_that_was_announced_is_no_end() -> None:
+    announced = status_of(facts(job(Phase.RUNNING), job=slurm_job(suspend=True)))
+    status = status_of(facts(job(Phase.CANCELLED), job=slurm_job(suspend=True), before=announced))
+    assert (status.phase, status.reason, status.finished) == (JobPhase.SUSPENDED, "Suspended", False)
+
+
+def test_a_cancellation_that_nobody_announced_is_the_end() -> None:
+    running = status_of(facts(job(Phase.RUNNING)))
+    status = status_of(facts(job(Phase.CANCELLED), before=running))
+    assert (status.phase, status.finished) == (JobPhase.CANCELLED, True)
+
+
+def test_holding_is_a_condition() -> None:
+    status = status_of(facts(job(Phase.PENDING), job=slurm_job(hold=True), held=Holding.HELD))
+    assert said(status)["Held"] == ("True", "Held")
+
+
+# ---------------------------------------------------------------------------------------------- events
+
+
+def told(before: SlurmJobStatus, after: SlurmJobStatus) -> list[tuple[str, str]]:
+    return [(one.severity, one.reason) for one in tellings(before.conditions, after.conditions)]
+
+
+def test_each_change_is_told_once() -> None:
+    new = status_of(facts())
+    submitted = status_of(facts(job(Phase.PENDING), before=new))
+    running = status_of(facts(job(Phase.RUNNING), before=submitted))
+    ended = status_of(facts(job(Phase.FAILED), before=running))
+    assert told(SlurmJobStatus(), new) == []
+    assert told(new, submitted) == [("Normal", "Submitted")]
+    assert told(submitted, running) == [("Normal", "Running")]
+    assert told(running, ended) == [("Warning", "Failed")]
+    assert told(ended, ended) == []
+
+
+def test_what_is_never_submitted_is_one_event() -> None:
+    refused = status_of(facts(word=LastWord(refused="invalid partition")))
+    assert told(status_of(facts()), refused) == [("Warning", "Refused")]
+
+
+def test_a_retry_is_told_as_a_retry() -> None:
+    running = status_of(facts(job(Phase.RUNNING), job=slurm_job(backoffLimit=1)))
+    retrying = status_of(facts(job(Phase.FAILED), job=slurm_job(backoffLimit=1), before=running))
+    assert told(running, retrying) == [("Warning", "Retrying")]

@@ -1,0 +1,90 @@
+"""What a SlurmJob waits for, as Slurm is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from redbox_api.models import Phase
+from redbox_operator.dependencies import Lookup, Other, resolve
+from redbox_operator.job_status import SlurmJobStatus
+from redbox_operator.status import status_of
+from tests.operator.test_building import slurm_job
+from tests.operator.test_status import facts, job
+
+SUBMITTED = status_of(facts(job(Phase.PENDING)))
+SUCCEEDED = status_of(facts(job(Phase.SUCCEEDED)))
+FAILED = status_of(facts(job(Phase.FAILED)))
+
+
+def others(status: SlurmJobStatus, **spec: Any) -> Lookup:
+    first = slurm_job(**spec)
+    first = first.model_copy(update={"metadata": {**first.metadata, "name": "first", "uid": "u1"}})
+    return lambda name: Other(first, status) if name == "first" else None
+
+
+def after(kind: str = "afterok", name: str = "first") -> Any:
+    return slurm_job(dependsOn=[{"name": name, "type": kind}])
+
+
+@pytest.mark.parametrize("kind", ["after", "afterok", "afternotok", "afterany", "aftercorr"])
+def test_slurm_waits_for_a_job_that_it_has(kind: str) -> None:
+    told, problem = resolve(after(kind), "hpc1", others(SUBMITTED))
+    assert problem is None
+    assert [(one.type, one.key) for one in told] == [(kind, "u1")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [("afterok", SUCCEEDED), ("afterany", FAILED), ("afternotok", FAILED), ("after", FAILED)],
+)
+def test_what_is_fulfilled_is_not_told(kind: str, status: SlurmJobStatus) -> None:
+    assert resolve(after(kind), "hpc1", others(status)) == ([], None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"), [("afterok", FAILED), ("afternotok", SUCCEEDED), ("aftercorr", FAILED)]
+)
+def test_what_can_never_be_fulfilled_is_the_end(kind: str, status: SlurmJobStatus) -> None:
+    _, problem = resolve(after(kind), "hpc1", others(status))
+    assert problem is not None
+    assert problem.final
+    assert "first" in problem.message
+
+
+def test_one_that_does_not_exist_yet_is_waited_for() -> None:
+    _, problem = resolve(after(name="nobody"), "hpc1", others(SUBMITTED))
+    assert problem is not None
+    assert (problem.reason, problem.final) == ("DependencyMissing", False)
+
+
+@pytest.mark.parametrize(
+    ("status", "cluster", "spec"),
+    [
+        (status_of(facts()), "hpc1", {}),
+        (SUBMITTED, "elsewhere", {}),
+        (SUBMITTED, "hpc1", {"serviceAccountName": "other"}),
+        (SUBMITTED, "hpc1", {"backoffLimit": 2}),
+        (SUBMITTED, "hpc1", {"suspend": True}),
+    ],
+    ids=["not submitted", "another cluster", "another owner", "may be tried again", "suspended"],
+)
+def test_where_slurm_cannot_wait_the_operator_does(status: Any, cluster: str, spec: Any) -> None:
+    told, problem = resolve(after(), cluster, others(status, **spec))
+    assert told == []
+    assert problem is not None
+    assert problem.reason == "DependencyWaiting"
+
+
+def test_waiting_for_oneself_is_the_end() -> None:
+    _, problem = resolve(after(name="cow"), "hpc1", others(SUBMITTED))
+    assert problem is not None
+    assert (problem.reason, problem.final) == ("DependencyCycle", True)
+
+
+def test_a_longer_way_back_to_oneself_is_found_too() -> None:
+    lookup = others(SUBMITTED, dependsOn=[{"name": "cow"}])
+    _, problem = resolve(after(), "hpc1", lookup)
+    assert problem is not None
+    assert "cow -> first -> cow" in problem.message
