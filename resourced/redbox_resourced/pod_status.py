@@ -201,8 +201,8 @@ def _reason(job: Job) -> str:
 
 def _why(job: Job) -> str:
     """In red-box's sentence, else in Slurm's words."""
-    words = job.message or " ".join(filter(None, (job.state, job.reason)))
-    return (words or job.phase.value)[:LONGEST_MESSAGE]
+    words = " ".join(filter(None, (job.state, job.reason))) or job.phase.value
+    return (job.message or f"Slurm says: {words}")[:LONGEST_MESSAGE]
 
 
 def _end_reason(job: Job, code: int) -> str:
