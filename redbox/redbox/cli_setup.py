@@ -90,6 +90,9 @@ def serve(
         _end(str(error), BROKEN)
     except (DocumentError, JobsError, AgentError, AuditUnusable, CannotListen) as error:
         _end(str(error), UNUSABLE)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        _end(f"It cannot start: {where}{error.strerror or error}.", UNUSABLE)
 
 
 def sudoers() -> None:

@@ -159,11 +159,15 @@ def bound_port(address: str, port: int) -> socket.socket:
 
 
 def bound_path(path: Path) -> socket.socket:
-    """A listening Unix socket; what a server that was killed left behind is replaced, nothing else is."""
+    """A listening Unix socket; what a server that was killed left behind is replaced, nothing else is.
+
+    A directory that a reboot took away with its parent's other contents is made anew, for oneself.
+    """
     if path.exists() and not path.is_socket():
         raise CannotListen(f"{path} is there and is no socket: choose another listen.unix_socket.")
     opened = socket.socket(socket.AF_UNIX)
     try:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
         path.unlink(missing_ok=True)
         opened.bind(os.fspath(path))
         path.chmod(FOR_ALL_USERS)

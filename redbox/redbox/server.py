@@ -27,6 +27,7 @@ from redbox.connections import Connections
 from redbox.descriptors import take_all
 from redbox.files.service import FilesOfJobs
 from redbox.http.app import build_app
+from redbox.http.refusals import Refusals
 from redbox.http.renewals import Renewals
 from redbox.http.services import Services
 from redbox.http.stream_limits import StreamLimits
@@ -66,12 +67,22 @@ class BackgroundEnded(Exception):
 class Readiness:
     """Ready is: the background work goes on."""
 
-    def __init__(self, jobs: Jobs) -> None:
+    def __init__(self, jobs: Jobs, authenticator: Authenticator) -> None:
         self._jobs = jobs
+        self._authenticator = authenticator
 
     def unready(self) -> str | None:
         """Stale states do not make it unready: it still submits, and says what is stale."""
         return None if self._jobs.alive else "the background work has ended: see the log"
+
+    def worries(self) -> list[str]:
+        """What those who watch over it should know."""
+        health, since = self._authenticator.health(), self._jobs.stale_since
+        return [
+            *([f"Slurm does not answer: states are those of {since:%H:%M:%S} UTC"] if since else ()),
+            *(f"keys of cluster {keys.cluster}: {keys.problem}" for keys in health.key_sets if keys.problem),
+            *(f"the mapping rules have a flaw, the old ones stay: {flaw}" for flaw in health.rule_flaws),
+        ]
 
 
 async def serve(settings: Settings, path: Path) -> None:
@@ -134,9 +145,10 @@ async def running(settings: Settings, path: Path) -> AsyncIterator[Parts]:
             logs=JobLogReader(jobs, pool, Logs(settings.logs, time.monotonic)),
             files=FilesOfJobs(jobs, pool),
             metrics=metrics,
-            readiness=Readiness(jobs),
+            readiness=Readiness(jobs, authenticator),
             streams=streams,
             renewals=renewals,
+            refusals=Refusals(audit, SystemClock()),
             body_limit=settings.limits.body_bytes,
         )
         yield Parts(build_app(services), authenticator, audit, jobs)

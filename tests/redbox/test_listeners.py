@@ -58,7 +58,12 @@ def test_a_file_in_the_sockets_place_is_not_removed(tmp_path: Path) -> None:
 
 def test_a_socket_without_its_directory_is_said(tmp_path: Path) -> None:
     with pytest.raises(CannotListen, match="Its directory must be there"):
-        bound_path(tmp_path / "none" / "redbox.sock")
+        bound_path(tmp_path / "none" / "none" / "redbox.sock")
+
+
+def test_a_sockets_directory_that_is_gone_is_made_anew_for_its_owner_alone(tmp_path: Path) -> None:
+    with bound_path(tmp_path / "redbox" / "redbox.sock"):
+        assert (tmp_path / "redbox").stat().st_mode & 0o777 == 0o700
 
 
 def test_a_certificate_that_cannot_be_used_is_said(tmp_path: Path) -> None:

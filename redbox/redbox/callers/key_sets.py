@@ -163,8 +163,11 @@ class KeySet:
         self._tried_at = self._clock.monotonic()  # not when this caller was cancelled: the next one tries
 
     def _note_failure(self, problem: str) -> None:
+        if problem != self._problem:  # a file that is missing is looked for every second
+            log.warning(
+                "keys not refreshed", cluster=self.cluster, problem=problem, age_s=self.health().age_s
+            )
         self._problem = problem
-        log.warning("keys not refreshed", cluster=self.cluster, problem=problem, age_s=self.health().age_s)
 
     def _note_success(self, *, changed: bool) -> None:
         if changed and (self._problem is not None or self._good_at is None):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import textwrap
 from pathlib import Path
 from typing import Annotated
 
@@ -38,7 +37,7 @@ def check(
     findings = _of_token(token_file, layout) if token_file else check_everything(ThisMachine(), layout)
     if output is Output.TABLE:
         for finding in findings:
-            typer.echo(_told(finding))
+            typer.echo(str(finding))
         typer.echo(_summary(findings), err=True)
     else:
         show_list([_shown(finding) for finding in findings], NO_COLUMNS, output)
@@ -60,11 +59,6 @@ def _of_token(path: Path, layout: Layout) -> list[Finding]:
 def _personal() -> Layout:
     runtime = os.environ.get("XDG_RUNTIME_DIR", str(Path.home() / ".local/state"))
     return Layout.personal(Path.home(), Path(runtime))
-
-
-def _told(finding: Finding) -> str:
-    cure = textwrap.indent(finding.cure, "    ")
-    return "\n".join(filter(None, [f"{finding.level.name.lower()}: {finding.what}", cure]))
 
 
 def _summary(findings: list[Finding]) -> str:

@@ -15,7 +15,9 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
+from redbox.callers.errors import NotMapped, Unauthenticated
 from redbox.callers.peers import connection_in
+from redbox.domain import Caller
 from redbox.http.problems import NotAccepted, TooMany
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -29,15 +31,24 @@ class CallersRoute(APIRoute):
         known = frozenset(_query_names(self.dependant))
 
         async def handle_known_caller(request: Request) -> Response:
+            caller = None
             services = request.app.state.services
-            caller = request.state.caller = await services.authenticator.authenticate(request)
-            connection = connection_in(request.scope)
-            if connection is not None and not connection.is_of(caller.name):
-                raise TooMany(f"{caller.name} has too many connections open; close some", retry_after=5)
-            _refuse_unknown(request, known)
-            return await handle(request)
+            try:
+                caller = request.state.caller = await services.authenticator.authenticate(request)
+                _refuse_too_many(request, caller)
+                _refuse_unknown(request, known)
+                return await handle(request)
+            except (Unauthenticated, NotMapped, TooMany) as refusal:
+                services.refusals.refused(request, refusal, caller)
+                raise
 
         return handle_known_caller
+
+
+def _refuse_too_many(request: Request, caller: Caller) -> None:
+    connection = connection_in(request.scope)
+    if connection is not None and not connection.is_of(caller.name):
+        raise TooMany(f"{caller.name} has too many connections open; close some", retry_after=5)
 
 
 def _refuse_unknown(request: Request, known: frozenset[str]) -> None:

@@ -10,10 +10,11 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import Field
 
+from redbox.callers.errors import CallerError
 from redbox.http.callers_route import CallersRoute
 from redbox.http.openapi import REFERENCE
 from redbox.http.problems import ALWAYS, Unavailable, documented
-from redbox.http.services import CallerDep, ServicesDep
+from redbox.http.services import CallerDep, Services, ServicesDep
 from redbox.http.streaming import NDJSON, HeldStream, ndjson
 from redbox_api.job_parts import Request as Asked
 from redbox_api.models import Cluster, PartitionEvent, PartitionList, WhoAmI
@@ -72,11 +73,21 @@ async def healthz() -> str:
 
 
 @open_to_all.get("/readyz", response_class=PlainTextResponse, responses=documented(503))
-async def readyz(services: ServicesDep) -> str:
-    """Answer whether work should be sent here; why not is in the log, not here: anybody may ask."""
-    if services.readiness.unready():
-        raise Unavailable("red-box is not ready", retry_after=2)
-    return "ok\n"
+async def readyz(request: Request, services: ServicesDep) -> str:
+    """Answer, to anybody, whether work should be sent here; to callers also what is amiss."""
+    is_known = await _is_known(request, services)
+    why_not = services.readiness.unready()
+    if why_not:
+        raise Unavailable(f"red-box is not ready{': ' + why_not if is_known else ''}", retry_after=2)
+    return "\n".join(["ok", *(services.readiness.worries() if is_known else ()), ""])
+
+
+async def _is_known(request: Request, services: Services) -> bool:
+    try:
+        await services.authenticator.authenticate(request)
+    except CallerError:
+        return False
+    return True
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {EXPOSITION: {}}}})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Annotated, Protocol
@@ -14,6 +14,7 @@ from starlette.requests import Request
 from redbox.domain import Asked, Caller, Owner
 from redbox.files.service import Download, Part
 from redbox.http.problems import NotAccepted
+from redbox.http.refusals import Refusals
 from redbox.http.renewals import Door, Renewals
 from redbox.http.requests_seen import RequestCounter
 from redbox.http.stream_limits import StreamLimits
@@ -74,6 +75,10 @@ class Readiness(Protocol):
         """Why not, or None."""
         ...
 
+    def worries(self) -> Sequence[str]:
+        """What is not as it should be though it is ready, each in a sentence."""
+        ...
+
 
 @dataclass(frozen=True)
 class Services:
@@ -87,6 +92,7 @@ class Services:
     readiness: Readiness
     streams: StreamLimits
     renewals: Renewals
+    refusals: Refusals
     body_limit: int = 8 << 20
     stall_s: float = 60.0  # a watcher that takes nothing for so long is cut off
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -24,7 +25,8 @@ class Finding:
     cure: str = ""
 
     def __str__(self) -> str:
-        return f"{self.level.name.lower()}: {self.what}" + (f"\n    {self.cure}" if self.cure else "")
+        cure = textwrap.indent(self.cure, "    ")
+        return "\n".join(filter(None, [f"{self.level.name.lower()}: {self.what}", cure]))
 
 
 def fault(what: str, cure: str) -> Finding:

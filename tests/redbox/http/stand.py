@@ -35,9 +35,11 @@ from redbox.connections import Connections
 from redbox.domain import UnixUser
 from redbox.files.service import FilesOfJobs
 from redbox.http.app import build_app
+from redbox.http.refusals import Refusals
 from redbox.http.renewals import Renewals
 from redbox.http.services import Services
 from redbox.http.stream_limits import StreamLimits
+from redbox.jobs.audit import no_audit
 from redbox.jobs.journal import Journal
 from redbox.jobs.marks import Marks
 from redbox.jobs.service import Jobs
@@ -119,6 +121,9 @@ class Ready:
 
     def unready(self) -> str | None:
         return self.reason
+
+    def worries(self) -> list[str]:
+        return ["the keys are old"]
 
 
 @dataclass
@@ -303,6 +308,7 @@ def _services(authenticator: Authenticator, jobs: Jobs, pool: AgentPool, renewal
         readiness=Ready(),
         streams=streams,
         renewals=renewals,
+        refusals=Refusals(no_audit, SystemClock()),
     )
 
 
