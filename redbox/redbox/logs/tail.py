@@ -27,6 +27,7 @@ from redbox.logs.sources import Expected, Facts, Files, NotThere, NotYetShown, P
 
 PIECE_BYTES = 1 << 20
 NUL_PATIENCE_S = 60.0
+LOCAL_COST = 0.25  # of a look at a network file
 DOUBTFUL_BYTES = 8 << 20  # of a file that another host is writing: its newest bytes may not be here yet
 LAST_LOOKS_S = 30.0  # how long to look on after a run has stopped and before the next begins
 
@@ -179,13 +180,16 @@ class Tail:
             return
         await self._pause(written)
         written = self.source.now()
-        await self.budget.take(self.user)
+        await self.budget.take(self.user, LOCAL_COST if self._is_local() else 1.0)
         try:
             piece = await self._read_new(written)
         except NotThere as error:
             self._missing(written, is_listed=isinstance(error, NotYetShown))
         else:
             self._take(piece, written)
+
+    def _is_local(self) -> bool:
+        return self._facts is not None and not self._facts.network
 
     def _nothing_to_see(self, written: Written) -> bool:
         """It waits for its first or next run: only Slurm can change that."""

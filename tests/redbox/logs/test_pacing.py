@@ -18,6 +18,7 @@ class Time:
     """Goes on only where somebody sleeps."""
 
     now: float = 100.0
+    late: float = 0.0
     slept: list[float] = field(default_factory=list)
 
     def __call__(self) -> float:
@@ -25,7 +26,7 @@ class Time:
 
     async def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
-        self.now += seconds
+        self.now += seconds + self.late
         await asyncio.sleep(0)
 
 
@@ -46,6 +47,20 @@ async def test_no_more_looks_a_second_than_the_budget_has() -> None:
     time = Time()
     budget = Budget(10, time, time.sleep)
     await asyncio.gather(*(budget.take(ALICE) for _ in range(51)))
+    assert time.now - 100.0 == pytest.approx(5.0, abs=0.11)
+
+
+async def test_timers_that_fire_late_lower_the_pace_for_nobody() -> None:
+    time = Time(late=0.02)
+    budget = Budget(100, time, time.sleep)
+    await asyncio.gather(*(budget.take(ALICE) for _ in range(501)))
+    assert time.now - 100.0 == pytest.approx(5.0, abs=0.11)
+
+
+async def test_a_look_that_costs_less_takes_less_of_the_budget() -> None:
+    time = Time()
+    budget = Budget(10, time, time.sleep)
+    await asyncio.gather(*(budget.take(ALICE, 0.25) for _ in range(201)))
     assert time.now - 100.0 == pytest.approx(5.0, abs=0.11)
 
 
