@@ -15,7 +15,7 @@ from redbox_operator.conditions import tellings
 from redbox_operator.job_status import CompanionStatus, ConditionType, JobPhase, SlurmJobStatus
 from redbox_operator.problems import Problem
 from redbox_operator.status import Facts, Holding, status_of
-from tests.operator.test_building import slurm_job
+from tests.operator.making import slurm_job
 
 OWNER = OwnerRef(cluster="c", namespace="farm", account="default")
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
