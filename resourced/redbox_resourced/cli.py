@@ -1,6 +1,7 @@
 """The command line of `redbox-resourced`."""
 
 import asyncio
+import contextlib
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -99,6 +100,7 @@ def run(
         overrides=overrides,
     )
     try:
-        asyncio.run(run_resourced(settings))
+        with contextlib.suppress(asyncio.CancelledError):  # SIGTERM
+            asyncio.run(run_resourced(settings))
     except BadOverrides as error:
         sys.exit(f"redbox-resourced: {error}")

@@ -1,0 +1,309 @@
+"""Partitions on nodes: what kubectl shows of a node is what sinfo and scontrol show of its partition."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from redbox_bed.bed import Bed
+from redbox_bed.delivery import Kubernetes
+from redbox_bed.host import Host
+from redbox_kube.node_labels import gateway_key, prefix, virtual_node
+from tests.e2e.redbox_server import RedboxServer
+from tests.e2e.resourced_process import (
+    CLUSTER,
+    Resourced,
+    eventually,
+    install,
+    redbox_of,
+    remove_all,
+    slurm_cluster,
+)
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("resourced")]
+OTHER = "hpc2"
+ADDED = "Added_one"
+GATEWAY = "k1"
+PARTITIONS = ("debug", "long", "GPU_big")
+Object = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def kubernetes(bed: Bed) -> Iterator[Kubernetes]:
+    kubernetes = Kubernetes(bed)
+    install(bed, kubernetes)
+    yield kubernetes
+    kubernetes("label", "node", GATEWAY, f"{gateway_key(CLUSTER)}-", f"{gateway_key(OTHER)}-")
+    remove_all(kubernetes, [CLUSTER, OTHER])
+
+
+@pytest.fixture(scope="module")
+def server(bed: Bed, kubernetes: Kubernetes) -> Iterator[RedboxServer]:
+    with redbox_of(bed, kubernetes) as server:
+        yield server
+
+
+@pytest.fixture
+def login(bed: Bed) -> Iterator[Host]:
+    """Where an administrator of Slurm changes things; all is as it was afterwards."""
+    host = bed.host("login")
+    yield host
+    host.run("scontrol", "update", "partition=debug", "state=UP", "maxtime=30", "nodes=n1,n2,n3")
+    host.run("scontrol", "update", "node=n[1-3]", "state=resume", check=False)
+    host.run("scontrol", "delete", f"partition={ADDED}", check=False)
+
+
+@pytest.fixture
+def resourced(bed: Bed, kubernetes: Kubernetes, server: RedboxServer, tmp_path: Path) -> Iterator[Resourced]:
+    """It publishes hpc1 as virtual nodes; what is gone from Slurm is gone here after two seconds."""
+    remove_all(kubernetes, [CLUSTER, OTHER])
+    kubernetes.apply(slurm_cluster(server, delivery="Virtual"))
+    process = Resourced(bed, tmp_path, options=["--gone-after=2"])
+    process.start()
+    yield process
+    process.stop()
+
+
+class Nodes:
+    """The Nodes of Kubernetes, as its administrator sees them."""
+
+    def __init__(self, kubernetes: Kubernetes) -> None:
+        self.kubectl = kubernetes
+
+    def get(self, name: str) -> Object | None:
+        answer = self.kubectl("get", "node", name, "--ignore-not-found", "--output=json")
+        return json.loads(answer) if answer else None
+
+    def of(self, partition: str, cluster: str = CLUSTER) -> Object | None:
+        return self.get(virtual_node(partition, cluster))
+
+    def names(self) -> set[str]:
+        answer = json.loads(self.kubectl("get", "nodes", "--selector=redbox.dev/virtual", "--output=json"))
+        return {node["metadata"]["name"] for node in answer["items"]}
+
+    def when(self, partition: str, holds: Callable[[Object], object]) -> Object:
+        """The partition's virtual node, as soon as it is so."""
+
+        def look() -> Object | None:
+            node = self.of(partition)
+            return node if node is not None and holds(node) else None
+
+        return eventually(look)
+
+    def ready(self, partition: str) -> Object:
+        return self.when(partition, lambda node: condition(node, "PartitionUp") and capacity(node))
+
+
+@pytest.fixture
+def nodes(kubernetes: Kubernetes) -> Nodes:
+    return Nodes(kubernetes)
+
+
+def condition(node: Object, kind: str) -> Object:
+    return next((one for one in node["status"].get("conditions", []) if one["type"] == kind), {})
+
+
+def capacity(node: Object) -> Object:
+    found: Object = node["status"].get("capacity", {})
+    return found
+
+
+def is_cordoned(node: Object) -> bool:
+    return bool(node["spec"].get("unschedulable"))
+
+
+def quantity(text: str) -> int:
+    number, suffix = re.fullmatch(r"(\d+)([kMGi]*)", text).groups()  # type: ignore[union-attr]
+    return int(number) * {"": 1, "k": 1000, "M": 10**6, "Mi": 2**20, "Gi": 2**30}[suffix]
+
+
+def scontrol(login: Host, partition: str) -> dict[str, str]:
+    """What Slurm itself says of a partition."""
+    words = login.run("scontrol", "show", "partition", partition, "--oneliner").stdout.split()
+    return dict(word.split("=", 1) for word in words if "=" in word)
+
+
+def amounts_in_slurm(login: Host, partition: str) -> dict[str, int]:
+    """From sinfo, node by node."""
+    lines = login.run("sinfo", "-h", "-N", "-p", partition, "-O", "NodeList:20,CPUs:10,Memory:10,Gres:40")
+    rows = [line.split() for line in lines.stdout.splitlines() if line.strip()]
+    gpus = sum(int(row[3].rsplit(":", 1)[1].split("(")[0]) for row in rows if row[3].startswith("gpu:tesla"))
+    return {
+        "nodes": len(rows),
+        "cpus": sum(int(row[1]) for row in rows),
+        "mem": sum(int(row[2]) for row in rows),
+        "gpus": gpus,
+        **({"gpu.tesla": gpus} if gpus else {}),
+    }
+
+
+def features_in_slurm(login: Host, partition: str) -> set[str]:
+    lines = login.run("sinfo", "-h", "-p", partition, "-o", "%b").stdout.split()
+    return {feature for line in lines for feature in line.split(",") if feature != "(null)"}
+
+
+def limits_in_slurm(login: Host, partition: str) -> dict[str, str]:
+    """The numbers of labels, from scontrol; no number where there is no limit."""
+    said = scontrol(login, partition)
+    limits = {
+        "max-nodes": said["MaxNodes"],
+        "max-cpus-per-node": said["MaxCPUsPerNode"],
+        "max-mem-mb-per-node": said.get("MaxMemPerNode", "UNLIMITED"),
+        "max-time-s": seconds(said["MaxTime"]),
+    }
+    return {name: value for name, value in limits.items() if value != "UNLIMITED"}
+
+
+def seconds(time: str) -> str:
+    if time == "UNLIMITED":
+        return time
+    days, _, clock = time.rpartition("-")
+    hours, minutes, rest = map(int, clock.split(":"))
+    return str(int(days or 0) * 86400 + hours * 3600 + minutes * 60 + rest)
+
+
+def published(node: Object, partition: str, cluster: str = CLUSTER) -> tuple[dict[str, int], dict[str, str]]:
+    """Amounts and labels that the node has of the partition, without their prefix."""
+    head = f"{prefix(partition, cluster)}/"
+    amounts = {
+        key.removeprefix(head): quantity(value) for key, value in capacity(node).items() if head in key
+    }
+    labels = {key.removeprefix(head): v for key, v in node["metadata"]["labels"].items() if head in key}
+    return amounts, labels
+
+
+def assert_is_as_in_slurm(node: Object, login: Host, partition: str, cluster: str = CLUSTER) -> None:
+    amounts, labels = published(node, partition, cluster)
+    assert amounts == amounts_in_slurm(login, partition)
+    features = {f"feature.{name}": "true" for name in features_in_slurm(login, partition)}
+    gpus = {"max-gpus-per-node": labels["max-gpus-per-node"]} if amounts["nodes"] else {}
+    expected = {"partition": partition, **limits_in_slurm(login, partition), **features, **gpus}
+    assert labels == expected
+    assert node["metadata"]["annotations"][f"{prefix(partition, cluster)}/partition"] == partition
+    assert (
+        node["status"]["allocatable"].items()
+        >= {key: value for key, value in capacity(node).items() if prefix(partition, cluster) in key}.items()
+    )
+
+
+# ---------------------------------------------------------------------------------------------- virtual
+
+
+@pytest.mark.parametrize("partition", PARTITIONS)
+def test_a_virtual_node_is_what_slurm_says_of_its_partition(
+    nodes: Nodes, login: Host, partition: str
+) -> None:
+    node = nodes.ready(partition)
+    assert_is_as_in_slurm(node, login, partition)
+    amounts = amounts_in_slurm(login, partition)
+    assert quantity(capacity(node)["cpu"]) == amounts["cpus"]
+    assert quantity(capacity(node)["memory"]) == amounts["mem"] * 2**20
+    assert capacity(node)["pods"] == "100k"
+    metadata, spec = node["metadata"], node["spec"]
+    assert metadata["labels"]["redbox.dev/partition"] == partition
+    assert metadata["labels"]["redbox.dev/cluster"] == CLUSTER
+    assert ("redbox.dev/default-partition" in metadata["labels"]) == (partition == "debug")
+    assert not {"kubernetes.io/os", "kubernetes.io/arch"} & metadata["labels"].keys()
+    assert metadata["labels"]["topology.kubernetes.io/zone"] == f"redbox-{CLUSTER}"
+    assert spec["providerID"].startswith("redbox://")
+    assert {"key": "redbox.dev/slurm", "effect": "NoSchedule"} in spec["taints"]
+    assert not is_cordoned(node)
+    assert node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"] == 10250
+
+
+def test_virtual_nodes_are_ready_and_stay_so(nodes: Nodes) -> None:
+    for partition in PARTITIONS:
+        node = nodes.when(
+            partition,
+            lambda node: [taint["key"] for taint in node["spec"]["taints"]] == ["redbox.dev/slurm"],
+        )
+        assert condition(node, "Ready")["status"] == "True"
+        assert condition(node, "RedBoxReachable")["status"] == "True"
+        lease = json.loads(
+            nodes.kubectl(
+                *("get", "lease", node["metadata"]["name"], "--namespace=kube-node-lease", "--output=json")
+            )
+        )
+        assert lease["spec"]["leaseDurationSeconds"] == 40
+        assert lease["metadata"]["ownerReferences"][0]["uid"] == node["metadata"]["uid"]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (("partition=debug", "state=DOWN"), "PartitionDown"),
+        (("partition=debug", "state=DRAIN"), "PartitionDrain"),
+        (("partition=debug", "state=INACTIVE"), "PartitionInactive"),
+        (("node=n[1-3]", "state=drain", "reason=the roof leaks"), "Drained"),
+        (("node=n[1-3]", "state=down", "reason=no power"), "Down"),
+    ],
+)
+def test_a_partition_that_takes_no_jobs_is_cordoned_and_says_why(
+    nodes: Nodes, login: Host, change: tuple[str, ...], reason: str
+) -> None:
+    before = published(nodes.ready("debug"), "debug")
+    login.run("scontrol", "update", *change)
+    node = nodes.when("debug", is_cordoned)
+    up = condition(node, "PartitionUp")
+    assert (up["status"], up["reason"]) == ("False", reason)
+    why = next((word.removeprefix("reason=") for word in change if word.startswith("reason=")), "state")
+    assert why in up["message"]
+    assert condition(node, "Ready")["status"] == "True"
+    assert published(node, "debug") == before
+    login.run("scontrol", "update", "partition=debug", "state=UP")
+    login.run("scontrol", "update", "node=n[1-3]", "state=resume", check=False)
+    back = nodes.when("debug", lambda node: not is_cordoned(node))
+    assert condition(back, "PartitionUp")["reason"] == "Up"
+
+
+def test_a_partly_drained_partition_stays_open_and_says_what_is_away(nodes: Nodes, login: Host) -> None:
+    nodes.ready("debug")
+    login.run("scontrol", "update", "node=n2", "state=drain", "reason=a loose cable")
+    node = nodes.when("debug", lambda node: condition(node, "PartitionUp").get("reason") == "PartlyAway")
+    assert (
+        "1 of 3 nodes start no jobs: 1 drained. Slurm's reason: a loose cable"
+        in condition(node, "PartitionUp")["message"]
+    )
+    assert not is_cordoned(node)
+
+
+def test_a_cordon_by_hand_is_left_alone(nodes: Nodes, login: Host) -> None:
+    name = nodes.ready("debug")["metadata"]["name"]
+    nodes.kubectl("cordon", name)
+    login.run("scontrol", "update", "partition=debug", "state=DRAIN")
+    nodes.when("debug", lambda node: condition(node, "PartitionUp")["status"] == "False")
+    login.run("scontrol", "update", "partition=debug", "state=UP")
+    node = nodes.when("debug", lambda node: condition(node, "PartitionUp")["status"] == "True")
+    assert is_cordoned(node)
+    nodes.kubectl("uncordon", name)
+    nodes.when("debug", lambda node: not is_cordoned(node))
+
+
+def test_partitions_that_come_change_and_go_are_followed(nodes: Nodes, login: Host) -> None:
+    nodes.ready("debug")
+    login.run("scontrol", "create", f"partition={ADDED}", "nodes=n1", "maxtime=2-00:00:00", "maxnodes=1")
+    assert_is_as_in_slurm(nodes.ready(ADDED), login, ADDED)
+    login.run("scontrol", "update", f"partition={ADDED}", "nodes=n1,n2", "maxtime=UNLIMITED", "maxnodes=2")
+    resized = nodes.when(ADDED, lambda node: published(node, ADDED)[0]["nodes"] == 2)
+    assert_is_as_in_slurm(resized, login, ADDED)
+    assert "max-time-s" not in published(resized, ADDED)[1]
+    login.run("scontrol", "delete", f"partition={ADDED}")
+    gone = nodes.when(ADDED, is_cordoned)
+    assert condition(gone, "PartitionUp")["reason"] == "Gone"
+    eventually(lambda: nodes.of(ADDED) is None)
+    assert {virtual_node(name, CLUSTER) for name in PARTITIONS} == nodes.names()
+
+
+def test_a_partition_without_nodes_is_published_as_having_none(nodes: Nodes, login: Host) -> None:
+    nodes.ready("debug")
+    login.run("scontrol", "create", f"partition={ADDED}")
+    node = nodes.ready(ADDED)
+    assert_is_as_in_slurm(node, login, ADDED)
+    assert published(node, ADDED)[0]["nodes"] == 0
+    assert is_cordoned(node)
+    assert condition(node, "PartitionUp")["reason"] == "NoNodes"
