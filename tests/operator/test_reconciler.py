@@ -27,7 +27,7 @@ IMAGE = "registry.example/redbox-companion:1"
 CLUSTER = slurm_cluster()
 
 NO_SUCH_JOB = Problem(type="t", title="There is no such thing", status=404, detail="no such job")
-DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+DELETED: dict[str, Any] = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 
 
 class ApiServer:
