@@ -187,8 +187,10 @@ class Companion:
 
     def _end_as(self, job: dict[str, Any]) -> int:
         code = outcome.exit_code_of(job)
-        for trouble in [*self._troubles, *([str(job["message"])] if job.get("message") else [])]:
+        for trouble in self._troubles:
             self._say(trouble)
+        if job.get("message") and job.get("state") not in outcome.TOLD_BY_CODE:
+            self._say(str(job["message"]))
         results = self._results(job)
         worst = max(self._logs.values(), key=(COMPLETE, CUT, UNREAD).index)
         self._leave_word(job, logs=worst, results=results)

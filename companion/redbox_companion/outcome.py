@@ -33,6 +33,7 @@ BY_STATE = {
     "BOOT_FAIL": 75,
     "PREEMPTED": 75,
 }
+TOLD_BY_CODE = frozenset({"COMPLETED", "FAILED"})  # the job's own exit code or signal says it all
 REFUSED = 65
 LOST = 70
 RESULTS_FAILED = 74

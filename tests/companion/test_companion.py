@@ -212,6 +212,12 @@ def test_a_message_for_a_person_is_a_line_of_its_own_behind_all_of_the_jobs(
     assert pod.run().stderr == b"half a line\nredbox: it ran into its limit of 1 minute\n"
 
 
+def test_an_exit_code_is_not_told_in_words_too(redbox: Scripted, pod: Pod) -> None:
+    redbox.job = {"phase": "Failed", "state": "FAILED", "exitCode": 3, "message": "It exited with code 3."}
+    ended = pod.run()
+    assert (ended.returncode, ended.stderr) == (3, b"")
+
+
 @pytest.mark.parametrize(
     ("name", "value", "word"),
     [
