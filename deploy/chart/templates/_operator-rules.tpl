@@ -2,9 +2,10 @@
 
 {{/* In the namespaces that it watches. It deletes pods by uid, its own companions alone; RBAC cannot say so. */}}
 {{- define "redbox.operator.namespaced" -}}
+# `delete`: those whose ttlSecondsAfterFinished is over.
 - apiGroups: [redbox.dev, wlm.sylabs.io, slurm.sylabs.io]
   resources: [slurmjobs, wlmjobs]
-  verbs: [get, list, watch, patch]
+  verbs: [get, list, watch, patch, delete]
 - apiGroups: [redbox.dev, wlm.sylabs.io, slurm.sylabs.io]
   resources: [slurmjobs/status, wlmjobs/status]
   verbs: [patch]
@@ -15,10 +16,10 @@
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, create, delete]
-# `get`: scripts that a SlurmJob takes from a ConfigMap (batchFrom).
+# The frozen requests of attempts.
 - apiGroups: [""]
   resources: [configmaps]
-  verbs: [get, create]
+  verbs: [get, create, delete]
 - apiGroups: [""]
   resources: [events]
   verbs: [create, patch]

@@ -33,6 +33,7 @@ TENANTS = ("alice", "bob")
 RELEASE = "red-box"
 CHART = CHECKOUT / "deploy/chart"
 WITHIN_S = 120
+ENDS_WITHIN_S = 300  # Helm tells more than a command that was killed
 
 
 def deliver(bed: Bed, progress: Progress) -> None:
@@ -96,11 +97,24 @@ class Helm:
 
     def install(self, values: dict[str, object], *options: str) -> str:
         """Install, or bring what is installed to these values."""
+        self._settle()
         return self(
             *("upgrade", RELEASE, str(CHART), "--install", "--create-namespace", "--take-ownership"),
             *("--wait", f"--timeout={WITHIN_S}s", "--values=-", *options),
             stdin=json.dumps(values),
         )
+
+    def _settle(self) -> None:
+        """Undo what a killed helm has left half-way, which the next one would refuse to go on from."""
+        releases = json.loads(self("list", "--all", "--filter", f"^{RELEASE}$", "--output", "json"))
+        if not releases or releases[0]["status"] == "deployed":
+            return
+        history = json.loads(self("history", RELEASE, "--output", "json"))
+        worked = any(revision["status"] in {"deployed", "superseded"} for revision in history)
+        if not worked:
+            self("uninstall", RELEASE, "--no-hooks")
+        elif releases[0]["status"] != "failed":
+            self("rollback", RELEASE, "--no-hooks")
 
 
 class Kubernetes:
@@ -128,7 +142,7 @@ class Kubernetes:
 def _run(command: Sequence[str], stdin: str | None = None) -> str:
     try:
         done = subprocess.run(
-            command, input=stdin, capture_output=True, text=True, check=True, timeout=WITHIN_S
+            command, input=stdin, capture_output=True, text=True, check=True, timeout=ENDS_WITHIN_S
         )
     except subprocess.SubprocessError as error:
         said = str(getattr(error, "stderr", "") or error).strip()[-1000:]
