@@ -36,7 +36,6 @@ REFUSED = 65
 NOT_ALLOWED = 77
 BEYOND_SIGNALS = 128
 LONGEST_WORD = 4096
-LONGEST_SENTENCE = 2000
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,10 @@ class Refusal:
 
     def word(self) -> str:
         """For the operator."""
-        return json.dumps({"refused": self.sentence[:LONGEST_SENTENCE], "type": self.type[:256]})
+        sentence = self.sentence
+        while len(word := json.dumps({"refused": sentence, "type": self.type[:256]})) > LONGEST_WORD:
+            sentence = sentence[: len(sentence) // 2]
+        return word
 
 
 def exit_code_of(job: Job) -> int:

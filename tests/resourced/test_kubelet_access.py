@@ -1,0 +1,204 @@
+"""Nobody but whom the API server lets at nodes gets an answer from the kubelet API, over real TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from redbox_kube.objects import ApiUnreachable, Object, Objects, Where
+from redbox_resourced.authorization import Access, Authorizer, Client
+from redbox_resourced.clusters import Clusters
+from redbox_resourced.kubelet_api import KubeletApi
+from redbox_resourced.kubelet_listener import KubeletListener
+from redbox_resourced.serving_certificate import Pair, key_pem, make_key, self_signed
+from redbox_resourced.virtual_pods import VirtualPods
+
+NOW = datetime.now(UTC)
+ADDRESS = "127.0.0.1"
+API_SERVER = ("kube-apiserver-kubelet-client", "kubeadm:cluster-admins")
+
+
+class Authority:
+    """A CA, and the certificates that it gives."""
+
+    def __init__(self, name: str) -> None:
+        self._key = make_key()
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        made = self._builder(self._name, self._key.public_key())
+        made = made.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        self.pem = made.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM).decode()
+
+    def issue(self, user: str, group: str, usage: x509.ObjectIdentifier) -> Pair:
+        key = make_key()
+        names = [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, group),
+            x509.NameAttribute(NameOID.COMMON_NAME, user),
+        ]
+        made = self._builder(x509.Name(names), key.public_key())
+        made = made.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        return Pair(made.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM), key_pem(key))
+
+    def _builder(self, subject: x509.Name, public: Any) -> x509.CertificateBuilder:
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(public)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(NOW - timedelta(hours=1))
+            .not_valid_after(NOW + timedelta(hours=1))
+        )
+
+
+class ApiServer:
+    """An API server with a client CA, which lets one group at nodes."""
+
+    def __init__(self, client_ca: str) -> None:
+        self.client_ca = client_ca
+        self.reviews: list[Object] = []
+        self.is_away = False
+
+    async def create(self, _: Where, body: Object) -> Object:
+        if self.is_away:
+            raise ApiUnreachable("away")
+        self.reviews.append(body["spec"])
+        attributes = body["spec"]["resourceAttributes"]
+        allowed = API_SERVER[1] in body["spec"]["groups"] and attributes["subresource"] == "proxy"
+        return {"status": {"allowed": allowed}}
+
+    async def pages(self, *_: Any) -> AsyncIterator[tuple[list[Object], str]]:
+        metadata = {"namespace": "kube-system", "name": "extension-apiserver-authentication"}
+        yield [{"metadata": metadata, "data": {"client-ca-file": self.client_ca}}], "1"
+
+    async def watch(self, *_: Any) -> AsyncIterator[Object]:
+        await asyncio.Event().wait()
+        yield {}
+
+
+class Served:
+    """The kubelet API, listening."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.authority = Authority("kubernetes")
+        self.api_server = ApiServer(self.authority.pem)
+        self.port = free_port()
+        self.pair = self_signed(make_key(), ADDRESS, NOW)
+        objects = cast("Objects", self.api_server)
+        clusters = cast("Clusters", None)
+        pods = VirtualPods(objects, clusters, cast("Any", None), ADDRESS)
+        api = KubeletApi(pods, clusters, cast("Any", None), Authorizer(objects))
+        self.runner = api.runner()
+        self.listener = KubeletListener(objects, self.runner, ADDRESS, self.port)
+
+    async def get(self, client: Pair | None, path: str = "/healthz") -> httpx.Response:
+        context = ssl.create_default_context(cadata=self.pair.certificate.decode())
+        if client is not None:
+            file = self.folder / "client.pem"
+            file.write_bytes(client.key + client.certificate)
+            context.load_cert_chain(file)
+        async with httpx.AsyncClient(verify=context, trust_env=False) as http:
+            return await http.get(f"https://{ADDRESS}:{self.port}{path}")
+
+
+def free_port() -> int:
+    with socket.create_server((ADDRESS, 0)) as found:
+        return int(found.getsockname()[1])
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    served = Served(tmp_path)
+    await served.runner.setup()
+    running = asyncio.create_task(served.listener.run())
+    served.listener.use(served.pair)
+    await asyncio.wait_for(served.listener.serves.wait(), 10)
+    yield served
+    running.cancel()
+    await asyncio.wait({running})
+    await served.runner.cleanup()
+
+
+async def test_the_api_server_is_answered(served: Served) -> None:
+    answer = await served.get(served.authority.issue(*API_SERVER, ExtendedKeyUsageOID.CLIENT_AUTH))
+    assert (answer.status_code, answer.text) == (200, "ok")
+
+
+async def test_without_a_certificate_there_is_no_answer(served: Served) -> None:
+    with pytest.raises((httpx.ReadError, httpx.ConnectError, httpx.RemoteProtocolError)):
+        await served.get(None)
+
+
+async def test_a_certificate_of_another_ca_gets_no_answer(served: Served) -> None:
+    stranger = Authority("kubernetes").issue(*API_SERVER, ExtendedKeyUsageOID.CLIENT_AUTH)
+    with pytest.raises((httpx.ReadError, httpx.ConnectError, httpx.RemoteProtocolError)):
+        await served.get(stranger)
+
+
+async def test_a_kubelets_serving_certificate_is_no_clients(served: Served) -> None:
+    serving = served.authority.issue("system:node:k1", "system:nodes", ExtendedKeyUsageOID.SERVER_AUTH)
+    with pytest.raises((httpx.ReadError, httpx.ConnectError, httpx.RemoteProtocolError)):
+        await served.get(serving)
+
+
+@pytest.mark.parametrize(("user", "group"), [("system:node:k1", "system:nodes"), ("bob", "developers")])
+@pytest.mark.parametrize("path", ["/healthz", "/pods", "/containerLogs/a/b/c", "/exec/a/b/c", "/nowhere"])
+async def test_who_is_known_and_may_not_learns_nothing(
+    served: Served, user: str, group: str, path: str
+) -> None:
+    answer = await served.get(served.authority.issue(user, group, ExtendedKeyUsageOID.CLIENT_AUTH), path)
+    assert (answer.status_code, answer.text[:9]) == (403, "Forbidden")
+
+
+async def test_where_nobody_can_say_nobody_is_answered(served: Served) -> None:
+    served.api_server.is_away = True
+    answer = await served.get(served.authority.issue(*API_SERVER, ExtendedKeyUsageOID.CLIENT_AUTH), "/pods")
+    assert answer.status_code == 503
+
+
+async def test_a_new_certificate_and_a_new_ca_are_served_without_a_break(served: Served) -> None:
+    served.listener.use(served.pair)
+    served.pair = self_signed(make_key(), ADDRESS, NOW)
+    served.listener.use(served.pair)
+    client = served.authority.issue(*API_SERVER, ExtendedKeyUsageOID.CLIENT_AUTH)
+    for _ in range(50):
+        try:
+            assert (await served.get(client)).text == "ok"
+        except httpx.ConnectError:
+            await asyncio.sleep(0.05)
+        else:
+            return
+    pytest.fail("the new certificate was not served")
+
+
+async def test_an_answer_of_the_api_server_is_asked_for_once_and_names_what_is_asked() -> None:
+    api_server = ApiServer("")
+    authorizer = Authorizer(cast("Objects", api_server))
+    client = Client(API_SERVER[0], (API_SERVER[1], "system:authenticated"))
+    for _ in range(3):
+        assert await authorizer.allows(client, Access("get", "log", "hpc1.debug"))
+    asked = [review["resourceAttributes"] for review in api_server.reviews]
+    assert [(one["subresource"], one["name"]) for one in asked] == [
+        ("log", "hpc1.debug"),
+        ("proxy", "hpc1.debug"),
+    ]
+    assert api_server.reviews[0]["groups"] == [API_SERVER[1], "system:authenticated"]
+
+
+def test_our_own_certificate_names_our_address() -> None:
+    pair = self_signed(make_key(), "10.1.2.3", NOW)
+    assert pair.is_for("10.1.2.3")
+    assert not pair.is_for("10.1.2.4")
+    assert NOW < pair.renewal() < NOW + timedelta(days=90)

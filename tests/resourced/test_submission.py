@@ -1,0 +1,124 @@
+"""Which pod is a companion, and whose request is believed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import pytest
+
+from redbox_resourced.bound_pods import BoundPod, Role, read_pod
+from redbox_resourced.submission import Never, NotYet, name_companion, read_request
+
+REQUEST = json.dumps({"batch": "#!/bin/sh\ntrue\n"})
+DIGEST = f"sha256:{hashlib.sha256(REQUEST.encode()).hexdigest()}"
+
+
+def pod(*, account: str = "default", attempt: str = "1", owner: dict[str, Any] | None = None) -> BoundPod:
+    controller = {
+        "apiVersion": "redbox.dev/v1alpha1",
+        "kind": "SlurmJob",
+        "name": "cow",
+        "uid": "job-uid",
+        "controller": True,
+        **(owner or {}),
+    }
+    return read_pod(
+        {
+            "metadata": {
+                "namespace": "alice",
+                "name": "cow-job",
+                "uid": "pod-uid",
+                "creationTimestamp": "2026-11-21T13:00:00Z",
+                "ownerReferences": [controller],
+            },
+            "spec": {
+                "nodeName": "hpc1.debug",
+                "serviceAccountName": account,
+                "containers": [{"name": "companion", "env": [{"name": "REDBOX_ATTEMPT", "value": attempt}]}],
+            },
+        }
+    )
+
+
+def slurm_job(**changed: Any) -> dict[str, Any]:
+    job: dict[str, Any] = {
+        "metadata": {"uid": "job-uid"},
+        "spec": {"cluster": "hpc1"},
+        "status": {"companion": {"uid": "pod-uid", "attempt": 1, "request": DIGEST}},
+    }
+    return {**job, **changed}
+
+
+def named(bound: BoundPod, owner: dict[str, Any] | None, cluster: str = "hpc1") -> str:
+    assert bound.controller is not None
+    return name_companion(bound, bound.controller, owner, cluster)
+
+
+def test_the_pod_that_the_operator_named_is_the_companion() -> None:
+    assert named(pod(), slurm_job()) == DIGEST
+
+
+@pytest.mark.parametrize(
+    ("bound", "owner", "cluster", "reason"),
+    [
+        (pod(), None, "hpc1", "NoSuchOwner"),
+        (pod(), slurm_job(metadata={"uid": "one-made-anew"}), "hpc1", "NoSuchOwner"),
+        (pod(), slurm_job(status={}), "hpc1", "NotTheCompanion"),
+        (pod(), slurm_job(status={"companion": {"uid": "another"}}), "hpc1", "NotTheCompanion"),
+        (pod(attempt="2"), slurm_job(), "hpc1", "NotTheCompanion"),
+        (pod(account="admin"), slurm_job(), "hpc1", "NotTheCompanion"),
+        (
+            pod(),
+            slurm_job(spec={"cluster": "hpc1", "serviceAccountName": "ci"}),
+            "hpc1",
+            "NotTheCompanion",
+        ),
+        (pod(), slurm_job(), "hpc2", "NotTheCompanion"),
+    ],
+)
+def test_no_other_pod_is(bound: BoundPod, owner: dict[str, Any] | None, cluster: str, reason: str) -> None:
+    with pytest.raises(NotYet) as refused:
+        named(bound, owner, cluster)
+    assert refused.value.reason == reason
+
+
+@pytest.mark.parametrize(
+    ("config_map", "reason"),
+    [
+        (None, "NoRequest"),
+        ({"data": {"request.json": REQUEST + " "}}, "RequestChanged"),
+        ({"data": {}}, "RequestChanged"),
+        ({}, "RequestChanged"),
+    ],
+)
+def test_only_the_request_that_the_operator_froze_is_sent(
+    config_map: dict[str, Any] | None, reason: str
+) -> None:
+    with pytest.raises(NotYet) as refused:
+        read_request(config_map, DIGEST)
+    assert refused.value.reason == reason
+
+
+def test_a_request_of_a_newer_operator_is_refused_by_the_field() -> None:
+    newer = json.dumps({"batch": "#!/bin/sh\n", "quantum": True})
+    digest = f"sha256:{hashlib.sha256(newer.encode()).hexdigest()}"
+    with pytest.raises(Never, match="quantum"):
+        read_request({"data": {"request.json": newer}}, digest)
+
+
+@pytest.mark.parametrize(
+    ("owner", "role"),
+    [
+        ({}, Role.JOB),
+        ({"apiVersion": "wlm.sylabs.io/v1alpha1", "kind": "WlmJob"}, Role.JOB),
+        ({"apiVersion": "slurm.sylabs.io/v1alpha1"}, Role.JOB),
+        ({"apiVersion": "evil.example/v1"}, Role.STRANGER),
+        ({"controller": False}, Role.STRANGER),
+        ({"apiVersion": "apps/v1", "kind": "DaemonSet"}, Role.DAEMON),
+        ({"apiVersion": "batch/v1", "kind": "Job"}, Role.STRANGER),
+    ],
+)
+def test_a_pods_controller_says_what_it_is_to_us(owner: dict[str, Any], role: Role) -> None:
+    assert pod(owner=owner).role is role
