@@ -19,10 +19,11 @@ SOURCES = CHECKOUT / "companion/redbox_companion"
 LIBRARY = "/opt/redbox-companion"
 USER = "nobody"
 ENDS_WITHIN_S = 120
-REMEMBER_PID = 'echo $$ >"$0/pid"; exec python3 -I -c "$1" "$2"'
+REMEMBER_PID = 'echo $$ >"$0/pid"; exec "$@"'
 RUN = (
     "import sys; sys.path.insert(0, sys.argv.pop()); from redbox_companion.cli import main; sys.exit(main())"
 )
+COMMAND = ("python3", "-I", "-c", RUN, LIBRARY)
 
 
 def install(host: Host) -> None:
@@ -59,8 +60,8 @@ class CompanionPod:
         for name, content in files.items():
             self.host.write(f"{self.folder}/{name}", content)
 
-    def start(self, **environment: str) -> subprocess.Popen[bytes]:
-        """A companion; another one may run already."""
+    def environment(self) -> dict[str, str]:
+        """What the operator tells it."""
         told = {
             "REDBOX_ENDPOINT": f"https://{self.server.login.spec.address}:{SERVICE_PORT}",
             "REDBOX_KEY": self.key,
@@ -72,13 +73,17 @@ class CompanionPod:
         }
         if self.results is not None:
             told["REDBOX_RESULTS"] = json.dumps(self.results)
-        command = ("sh", "-c", REMEMBER_PID, self.folder, RUN, LIBRARY)
-        pipe = subprocess.PIPE
-        return self.host.popen(*command, user=USER, env=told | environment, stdout=pipe, stderr=pipe)
+        return told
 
-    def run(self, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    def start(self, **more: str) -> subprocess.Popen[bytes]:
+        """A companion; another one may run already."""
+        command = ("sh", "-c", REMEMBER_PID, self.folder, *COMMAND)
+        pipe, environment = subprocess.PIPE, self.environment() | more
+        return self.host.popen(*command, user=USER, env=environment, stdout=pipe, stderr=pipe)
+
+    def run(self, **more: str) -> subprocess.CompletedProcess[bytes]:
         """From its start to its end."""
-        with self.start(**environment) as companion:
+        with self.start(**more) as companion:
             out, err = companion.communicate(timeout=ENDS_WITHIN_S)
         return subprocess.CompletedProcess((), companion.returncode, out, err)
 

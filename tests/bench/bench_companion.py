@@ -1,0 +1,177 @@
+"""The companion: what its start and its life cost, and how soon and how fast it shows what a job writes.
+
+It runs on a compute host with the images' Python, red-box on the login host, the job on another compute host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from redbox_bed.bed import Bed
+from redbox_bed.host import Host
+from tests.bench.bench_slurm import USER, clear
+from tests.bench.benchmark import Trial, benchmark
+from tests.bench.rows import Figure, Target, percentile
+from tests.e2e import companion_pod
+from tests.e2e.asking import ended, script, started
+from tests.e2e.companion_pod import CompanionPod
+from tests.e2e.redbox_server import RedboxServer, running
+
+LOAD = Path(__file__).parent / "loads/companion.py"
+HERE, NODE = "n3", "n1"
+STARTS = 20
+LINES = 150
+SKIPPED_LINES = 30  # those that were written before it was read
+MEGABYTES = 50
+LINE = "yes " + "x" * 99
+BARE_START = "a bare Python that connects"
+CONNECT = "import socket; socket.create_connection(('127.0.0.1', PORT))"
+TAIL = "tail -f of the same file, on the same host"
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Someone on a host who reads a job's log: the companion, or whoever has the file."""
+
+    host: Host
+    server: RedboxServer
+
+    def measure(self, mode: str, command: list[str], env: Mapping[str, str], **asked: Any) -> Any:
+        settings = json.dumps({"command": command, "env": env, **asked})
+        stdin = LOAD.read_text()
+        done = self.host.run("python3", "-", mode, settings, user=USER, stdin=stdin, timeout=300)
+        return json.loads(done.stdout)
+
+    def companion(self, mode: str, pod: CompanionPod, **asked: Any) -> Any:
+        environment = {**pod.environment(), "PATH": "/usr/bin:/bin"}
+        return self.measure(mode, list(companion_pod.COMMAND), environment, **asked)
+
+    def tail(self, mode: str, path: str, **asked: Any) -> Any:
+        return self.measure(mode, ["tail", "-c", "+1", "-f", path], {"PATH": "/usr/bin:/bin"}, **asked)
+
+    def job(self, *lines: str, wait: Any = started) -> tuple[CompanionPod, str]:
+        """A job that is under way, or has ended; and the path of what it writes."""
+        request = script(f"#SBATCH --nodelist={NODE}", *lines, name="bench")
+        pod = CompanionPod(self.host, self.server, request.model_dump(mode="json", exclude_defaults=True))
+        pod.introduce()
+
+        async def submit() -> str:
+            async with self.server.client_of(USER) as client:
+                await client.put_job(pod.key, request)
+                job = await wait(client, pod.key)
+            assert job.logs
+            return str(job.logs.stdout)
+
+        return pod, asyncio.run(submit())
+
+
+@contextmanager
+def reader(bed: Bed) -> Iterator[Reader]:
+    clear(bed)
+    host = bed.host(HERE)
+    companion_pod.install(host)
+    with running(bed) as server:
+        yield Reader(host, server)
+    clear(bed)
+    host.run("sh", "-c", "rm -rf /tmp/companion-* /home/alice/redbox", timeout=300)
+
+
+@benchmark(
+    Figure(
+        "companion-start",
+        "the companion is started -> its first connection",
+        "ms",
+        Target("value", "<=", 100),
+    ),
+    baseline_name=BARE_START,
+)
+@contextmanager
+def companion_start(bed: Bed) -> Iterator[Trial]:
+    with reader(bed) as here:
+        pod = CompanionPod(here.host, here.server, {"batch": "#!/bin/sh\n"})
+        pod.introduce()
+        environment = {**pod.environment(), "REDBOX_ENDPOINT": "https://127.0.0.1:PORT", "PATH": "/usr/bin"}
+
+        def start(command: list[str]) -> dict[str, float]:
+            took = here.measure("start", command, environment, count=STARTS)
+            return {"companion-start": percentile(took, 50)}
+
+        yield Trial(
+            lambda: start(list(companion_pod.COMMAND)),
+            lambda: start(["python3", "-I", "-c", CONNECT]),
+            notes={"starts_per_round": STARTS},
+        )
+
+
+@benchmark(
+    Figure(
+        "companion-memory", "resident memory of a companion that follows", "MiB", Target("value", "<=", 20)
+    ),
+    Figure("companion-memory-own", "of that, what it shares with no other process", "MiB"),
+    rounds=3,
+)
+@contextmanager
+def companion_memory(bed: Bed) -> Iterator[Trial]:
+    with reader(bed) as here:
+        pod, _ = here.job("echo begun", "sleep 600")
+
+        def measure() -> dict[str, float]:
+            seen = here.companion("memory", pod)
+            return {"companion-memory": seen["VmRSS"], "companion-memory-own": seen["RssAnon"]}
+
+        yield Trial(measure)
+
+
+@benchmark(
+    Figure(
+        "companion-line-p50",
+        "a job writes a line -> the companion's stdout: median",
+        "ms",
+        Target("value", "<=", 300),
+    ),
+    Figure("companion-line-p99", "a job writes a line -> the companion's stdout: 99th percentile", "ms"),
+    baseline_name=TAIL,
+    rounds=3,
+)
+@contextmanager
+def companion_line(bed: Bed) -> Iterator[Trial]:
+    lines = f"for i in $(seq {LINES + SKIPPED_LINES}); do date +%s.%N; sleep 0.1; done"
+
+    def percentiles(seen: list[float]) -> dict[str, float]:
+        return {f"companion-line-p{percent}": percentile(seen, percent) for percent in (50, 99)}
+
+    with reader(bed) as here:
+
+        def measure() -> dict[str, float]:
+            pod, _ = here.job(lines)
+            return percentiles(here.companion("lines", pod, count=LINES, skip=SKIPPED_LINES))
+
+        def baseline() -> dict[str, float]:
+            _, path = here.job(lines)
+            return percentiles(here.tail("lines", path, count=LINES, skip=SKIPPED_LINES))
+
+        yield Trial(measure, baseline, notes={"lines_per_round": LINES - SKIPPED_LINES})
+
+
+@benchmark(
+    Figure(
+        "companion-throughput", f"a log of {MEGABYTES} MB of 100-byte lines, through the companion", "MB/s"
+    ),
+    baseline_name=TAIL,
+    rounds=3,
+)
+@contextmanager
+def companion_throughput(bed: Bed) -> Iterator[Trial]:
+    count = MEGABYTES * 1_000_000
+    with reader(bed) as here:
+        pod, path = here.job(f"{LINE} | head -c {count}", wait=ended)
+        yield Trial(
+            lambda: {"companion-throughput": here.companion("drain", pod, bytes=count)},
+            lambda: {"companion-throughput": here.tail("drain", path, bytes=count)},
+        )
