@@ -1,0 +1,213 @@
+"""The chart as it is rendered: what is generated is fresh, wrong values are refused, rights stay few."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from redbox_bed.places import CHECKOUT
+from redbox_operator.crds import all_crds
+
+pytestmark = pytest.mark.timeout(1800)  # Helm is built first, once
+
+CHART = CHECKOUT / "deploy" / "chart"
+Objects = list[dict[str, Any]]
+Render = Callable[..., Objects]
+CONTROLLERS = ("redbox-operator", "redbox-resourced")
+
+
+def of_kind(objects: Objects, *kinds: str) -> Objects:
+    return [one for one in objects if one["kind"] in kinds]
+
+
+def is_hook(one: Mapping[str, Any]) -> bool:
+    return "helm.sh/hook" in one["metadata"].get("annotations", {})
+
+
+def rules_of(objects: Objects, account: str) -> Iterator[dict[str, Any]]:
+    """Every rule that is bound to a service account, wherever."""
+    bound = {
+        (binding["roleRef"]["kind"], binding["roleRef"]["name"], binding["metadata"].get("namespace", ""))
+        for binding in of_kind(objects, "ClusterRoleBinding", "RoleBinding")
+        if any(subject["name"] == account for subject in binding["subjects"])
+    }
+    for role in of_kind(objects, "ClusterRole", "Role"):
+        if (role["kind"], role["metadata"]["name"], role["metadata"].get("namespace", "")) in bound:
+            yield from role["rules"]
+
+
+def pods(objects: Objects) -> Iterator[tuple[str, dict[str, Any]]]:
+    for one in of_kind(objects, "Deployment", "Job"):
+        yield one["metadata"]["name"], one["spec"]["template"]["spec"]
+
+
+def test_what_is_generated_is_as_it_would_be_made_now(helm: Path) -> None:
+    command = [sys.executable, str(CHECKOUT / "deploy/generate.py"), "--check"]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+    assert (ended.returncode, ended.stdout + ended.stderr) == (0, ""), f"{helm}: run `make generate`"
+
+
+@pytest.mark.parametrize("example", ["everything", "limited"])
+def test_helm_has_nothing_to_say_against_the_chart(helm: Path, example: str) -> None:
+    values = CHECKOUT / f"tests/deploy/chart/{example}.values.yaml"
+    ended = subprocess.run(
+        [str(helm), "lint", str(CHART), "--strict", "--values", str(values)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ended.returncode == 0, ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"operator": {"replica": 2}}, "replica"),
+        ({"operator": {"replicas": "two"}}, "/operator/replicas"),
+        ({"uninstall": {"jobs": "Kill"}}, "/uninstall/jobs"),
+        ({"watchNamespaces": ["Not_A_Name"]}, "/watchNamespaces/0"),
+        ({"slurmClusters": {"hpc1": {"endpoint": "http://x", "audience": "redbox.dev/x"}}}, "caBundle"),
+        (
+            {"slurmClusters": {"hpc1": {"endpoint": "http://x", "audience": "a", "caBundle": ""}}},
+            "/slurmClusters/hpc1/endpoint",
+        ),
+        (
+            {
+                "slurmClusters": {
+                    "hpc1": {
+                        "endpoint": "https://x",
+                        "audience": "redbox.dev/x",
+                        "caBundle": "",
+                        "deliver": "Virtual",
+                    }
+                }
+            },
+            "deliver",
+        ),
+        ({"slurmClusters": {"HPC_1": {}}}, "HPC_1"),
+        ({"images": {"registry": "example.org", "pullPolicy": "Sometimes"}}, "/images/pullPolicy"),
+        ({"images": {"registry": ""}}, "images.registry"),
+        ({"resourced": {"enabled": True}, "watchNamespaces": ["a"]}, "watchNamespaces"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_its_name(
+    refused: Callable[[Mapping[str, Any]], str], values: dict[str, Any], named: str
+) -> None:
+    said = refused({"images": {"registry": "example.org"}, **values})
+    assert named in said
+
+
+def test_every_value_has_a_default_and_a_meaning() -> None:
+    table = (CHART / "README.md").read_text()
+
+    def names(values: object, name: str = "") -> Iterator[str]:
+        if isinstance(values, dict) and values and f"| `{name}` |" not in table:
+            for key, value in values.items():
+                yield from names(value, f"{name}.{key}" if name else key)
+        else:
+            yield name
+
+    for name in names(yaml.safe_load((CHART / "values.yaml").read_text())):
+        assert f"| `{name}` |" in table
+
+
+def test_the_hook_may_change_every_kind_of_ours_and_no_other(rendered: Render) -> None:
+    (changed,) = [rule for rule in rules_of(rendered(), "redbox-crds") if "patch" in rule["verbs"]]
+    assert sorted(changed["resourceNames"]) == sorted(crd["metadata"]["name"] for crd in all_crds())
+
+
+@pytest.mark.parametrize("account", [*CONTROLLERS, "redbox-crds", "redbox-uninstall"])
+def test_no_account_reads_secrets_runs_commands_or_raises_itself(rendered: Render, account: str) -> None:
+    rules = list(rules_of(rendered(resourced={"enabled": True}), account))
+    assert rules
+    for rule in rules:
+        assert not {"secrets", "pods/exec", "roles", "clusterroles", "*"} & {*rule["resources"]}
+        assert not {"escalate", "bind", "approve", "*"} & {*rule["verbs"]}
+        if "impersonate" in rule["verbs"]:
+            assert rule["resourceNames"] in (["system:node:redbox-virtual"], ["system:nodes"])
+
+
+def test_the_operator_asks_for_tokens_of_its_own_account_only(rendered: Render) -> None:
+    rules = rules_of(rendered(), "redbox-operator")
+    named = [rule.get("resourceNames") for rule in rules if "serviceaccounts/token" in rule["resources"]]
+    assert named == [["redbox-operator"]]
+
+
+def test_without_the_policy_resourced_asks_for_tokens_of_its_own_account_only(rendered: Render) -> None:
+    objects = rendered(resourced={"enabled": True}, admission={"tokens": False})
+    rules = rules_of(objects, "redbox-resourced")
+    named = [rule.get("resourceNames") for rule in rules if "serviceaccounts/token" in rule["resources"]]
+    assert named == [["redbox-resourced"]]
+
+
+def test_limited_to_namespaces_nothing_of_others_can_be_read_or_written(rendered: Render) -> None:
+    objects = rendered(watchNamespaces=["alice", "bob"])
+    everywhere = {
+        resource
+        for role in of_kind(objects, "ClusterRole")
+        if not is_hook(role) and role["metadata"]["name"] not in {"redbox-editor", "redbox-viewer"}
+        for rule in role["rules"]
+        for resource in rule["resources"]
+    }
+    assert everywhere <= {
+        "slurmclusters",
+        "slurmclusters/status",
+        "customresourcedefinitions",
+        "namespaces",
+    }
+    roles = [one for one in of_kind(objects, "Role") if one["metadata"]["namespace"] in {"alice", "bob"}]
+    assert {role["metadata"]["namespace"] for role in roles} == {"alice", "bob"}
+
+
+def test_users_roles_never_hold_status_or_finalizers_and_view_gets_nothing(rendered: Render) -> None:
+    users = [
+        one
+        for one in of_kind(rendered(), "ClusterRole")
+        if one["metadata"]["name"] in {"redbox-editor", "redbox-viewer"}
+    ]
+    assert len(users) == 2
+    for role in users:
+        assert not any("/" in resource for rule in role["rules"] for resource in rule["resources"])
+        labels = role["metadata"]["labels"]
+        assert "rbac.authorization.k8s.io/aggregate-to-view" not in labels
+    editor = next(one for one in users if one["metadata"]["name"] == "redbox-editor")
+    assert editor["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-edit"] == "true"
+
+
+def test_every_pod_meets_the_restricted_level(rendered: Render) -> None:
+    found = list(pods(rendered(resourced={"enabled": True})))
+    assert {name for name, _ in found} == {*CONTROLLERS, "redbox-crds", "redbox-uninstall"}
+    for name, pod in found:
+        assert pod["securityContext"]["runAsNonRoot"] is True, name
+        assert pod["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault", name
+        for container in pod["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }, name
+
+
+def test_a_single_controller_has_no_budget_that_would_stop_a_drain(rendered: Render) -> None:
+    assert not of_kind(rendered(), "PodDisruptionBudget")
+    (budget,) = of_kind(rendered(operator={"replicas": 2}), "PodDisruptionBudget")
+    assert budget["spec"]["minAvailable"] == 1
+
+
+def test_alerts_say_what_to_do(rendered: Render) -> None:
+    objects = rendered(resourced={"enabled": True}, monitoring={"prometheusRule": True})
+    (rule,) = of_kind(objects, "PrometheusRule")
+    for alert in rule["spec"]["groups"][0]["rules"]:
+        assert alert["annotations"]["summary"], alert["alert"]
+        assert alert["annotations"]["description"], alert["alert"]
+
+
+def test_nothing_of_the_prometheus_operator_is_there_by_default(rendered: Render) -> None:
+    assert not of_kind(rendered(), "PodMonitor", "PrometheusRule")
