@@ -1,0 +1,184 @@
+"""Virtual delivery beside bare sbatch and beside a pod with a container: submits, and the way of a log."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+from uuid import uuid4
+
+from redbox_bed.bed import Bed
+from tests.bench.bench_kubernetes import drain, namespace
+from tests.bench.bench_slurm import clear, on_login
+from tests.bench.benchmark import Trial, benchmark
+from tests.bench.kubectl import Kubectl, pod
+from tests.bench.rows import Figure, Target, percentile
+from tests.bench.virtual_jobs import NAMESPACE, VirtualJobs, administrator
+from tests.e2e.virtual_stand import Companion, Stand, virtual_stand
+
+SINGLE = 20
+BURST = 500
+AT_ONCE = 16
+LATENCIES = 60
+MEGABYTES = 500
+HELD = {"batch": "#!/bin/sh\ntrue\n", "hold": True}
+LINE = "x" * 99
+STAMPS = f"for i in $(seq 1 {LATENCIES}); do date +%s%N; sleep 0.2; done"
+BARE = "bare sbatch"
+NATIVE = "a native pod on the bed's node"
+
+
+@contextmanager
+def standing(bed: Bed) -> Iterator[Stand]:
+    """Both sides, and nothing queued before and after."""
+    clear(bed)
+    with tempfile.TemporaryDirectory() as folder, virtual_stand(bed, Path(folder)) as stand:
+        yield stand
+        stand.kubernetes("delete", "pods", "-n", NAMESPACE, "-l", "bench=virtual", "--wait=false")
+        stand.kubernetes("delete", "slurmjobs", "-n", NAMESPACE, "--all", "--wait=false")
+        clear(bed)
+
+
+def submit(bed: Bed, count: int, at_once: int) -> tuple[float, list[float]]:
+    """Seconds until all are in Slurm, and those of each."""
+
+    async def run() -> tuple[float, list[float]]:
+        async with administrator(bed.places.kubeconfig) as objects:
+            started = time.perf_counter()
+            names = [f"b-{uuid4().hex[:10]}" for _ in range(count)]
+            took = await VirtualJobs(objects, HELD).run(names, at_once=at_once)
+            return time.perf_counter() - started, list(took.values())
+
+    return asyncio.run(run())
+
+
+@benchmark(
+    Figure(
+        "virtual-accepted-p50",
+        "a SlurmJob, its pod on a virtual node -> its job is in Slurm and the pod says so: median",
+        "s",
+        Target("value", "<=", 0.3),
+    ),
+    Figure("virtual-accepted-p99", "the same: 99th percentile", "s"),
+    rounds=3,
+)
+@contextmanager
+def virtual_accepted(bed: Bed) -> Iterator[Trial]:
+    with standing(bed) as stand:
+
+        def measure() -> Mapping[str, float]:
+            seconds = [submit(stand.bed, 1, 1)[1][0] for _ in range(SINGLE)]
+            return {
+                "virtual-accepted-p50": percentile(seconds, 50),
+                "virtual-accepted-p99": percentile(seconds, 99),
+            }
+
+        yield Trial(measure, notes={"operator": "played by the benchmark", "jobs_per_round": SINGLE})
+
+
+@benchmark(
+    Figure(
+        "virtual-burst-rate", f"{BURST} SlurmJobs at once on virtual nodes: until all are in Slurm", "jobs/s"
+    ),
+    Figure("virtual-burst-seconds", "the same: seconds until all are", "s"),
+    rounds=2,
+    baseline_name=f"{BARE}, 8 submitters",
+)
+@contextmanager
+def virtual_burst(bed: Bed) -> Iterator[Trial]:
+    with standing(bed) as stand:
+
+        def measure() -> Mapping[str, float]:
+            whole, _ = submit(stand.bed, BURST, AT_ONCE)
+            return {"virtual-burst-rate": BURST / whole, "virtual-burst-seconds": whole}
+
+        def bare() -> Mapping[str, float]:
+            whole = on_login(bed, "submit.py", BURST, 8)["whole"]
+            return {"virtual-burst-rate": BURST / whole, "virtual-burst-seconds": whole}
+
+        yield Trial(measure, bare, notes={"operator": "played by the benchmark", "makers": AT_ONCE})
+
+
+@benchmark(
+    Figure(
+        "virtual-line-p50",
+        "a job writes a line -> kubectl logs -f of its pod on a virtual node shows it: median",
+        "ms",
+        Target("value", "<=", 300),
+    ),
+    Figure("virtual-line-p99", "the same: 99th percentile", "ms"),
+    rounds=2,
+    baseline_name=NATIVE,
+)
+@contextmanager
+def virtual_line(bed: Bed) -> Iterator[Trial]:
+    with standing(bed) as stand, namespace(bed, "bench-virtual-line") as native:
+        kubectl = Kubectl(bed.places, NAMESPACE)
+
+        def measure() -> Mapping[str, float]:
+            companion = started(stand, f"#!/bin/sh\nsleep 1\n{STAMPS}\n")
+            with kubectl.reading("logs", "--follow", companion.pod_name) as follower:
+                assert follower.stdout
+                return latencies(follower.stdout)
+
+        def beside() -> Mapping[str, float]:
+            native.apply(pod("stamps", f"sleep 1; {STAMPS}"))
+            native.run("wait", "--for=jsonpath={.status.phase}=Running", "pod/stamps", "--timeout=60s")
+            with native.reading("logs", "--follow", "stamps") as follower:
+                assert follower.stdout
+                seen = latencies(follower.stdout)
+            native.delete_pod("stamps")
+            return seen
+
+        yield Trial(measure, beside, notes={"lines_per_round": LATENCIES})
+
+
+def latencies(stream: IO[bytes]) -> Mapping[str, float]:
+    """Each line is the time at which it was written; all clocks here are one."""
+    seen = [(time.time_ns() - int(line)) / 1e6 for line in stream if line.strip().isdigit()]
+    if len(seen) != LATENCIES:
+        raise RuntimeError(f"{len(seen)} lines came of {LATENCIES}")
+    return {"virtual-line-p50": percentile(seen, 50), "virtual-line-p99": percentile(seen, 99)}
+
+
+@benchmark(
+    Figure(
+        "virtual-log-throughput",
+        f"kubectl logs of a job that has written {MEGABYTES} MB",
+        "MB/s",
+        Target("value", ">=", 50),
+    ),
+    Figure("virtual-log-lost", "of these bytes, those that kubectl logs does not show", "bytes"),
+    rounds=2,
+    baseline_name=f"{NATIVE} (its log is cut by rotation)",
+)
+@contextmanager
+def virtual_log(bed: Bed) -> Iterator[Trial]:
+    writes = f"yes {LINE} | head -c {MEGABYTES * 1_000_000}"
+    with standing(bed) as stand, namespace(bed, "bench-virtual-log") as native:
+        companion = started(stand, f"#!/bin/sh\n{writes}\n", "Succeeded")
+        native.apply(pod("writer", writes))
+        native.run("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/writer", "--timeout=120s")
+        kubectl = Kubectl(bed.places, NAMESPACE)
+        yield Trial(
+            lambda: read_whole(kubectl, companion.pod_name),
+            lambda: read_whole(native, "writer"),
+        )
+
+
+def read_whole(kubectl: Kubectl, name: str) -> Mapping[str, float]:
+    with kubectl.reading("logs", name) as reader:
+        assert reader.stdout
+        received, took = drain(reader.stdout.fileno())
+    lost = MEGABYTES * 1_000_000 - received
+    return {"virtual-log-throughput": received / 1e6 / took, "virtual-log-lost": float(lost)}
+
+
+def started(stand: Stand, script: str, phase: str = "Running") -> Companion:
+    companion = stand.submit(script)
+    companion.reaches(phase)
+    return companion
