@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
@@ -20,9 +19,9 @@ from redbox_resourced.node_claims import NodeClaims
 from redbox_resourced.overrides import OverridesFile
 from redbox_resourced.publishing import Publishing
 from redbox_resourced.seen_nodes import MANAGER
+from redbox_resourced.service import Service
 from redbox_resourced.virtual_delivery import KubeletSettings, VirtualDelivery
-from redbox_resourced.virtual_node import Address
-from redbox_resourced.virtual_nodes import Face, VirtualNodes
+from redbox_resourced.virtual_nodes import VirtualNodes
 
 LEASE = "redbox-resourced"
 
@@ -32,9 +31,7 @@ class Settings:
     """How this resourced runs."""
 
     account: Account
-    address: Address
-    state: Path
-    serving: Path | None = None
+    kubelet: KubeletSettings
     health_port: int = 8080
     most_nodes: int = 20
     gone_after_s: float = 600.0
@@ -49,48 +46,58 @@ async def run_resourced(settings: Settings) -> None:
     overrides.load()
     objects = await Objects.connect(MANAGER)
     try:
-        await _lead(objects, settings, overrides)
+        await Resourced(objects, settings, overrides).run()
     finally:
         await objects.close()
 
 
-async def _lead(objects: Objects, settings: Settings, overrides: OverridesFile) -> None:
-    registry = CollectorRegistry()
-    publishing: Publishing | None = None
-    delivery: VirtualDelivery | None = None
+class Resourced:
+    """The parts, and in which order they begin."""
 
-    def trouble() -> str | None:
-        if publishing is None or delivery is None:
+    def __init__(self, objects: Objects, settings: Settings, overrides: OverridesFile) -> None:
+        self._objects = objects
+        self._settings = settings
+        self._registry = CollectorRegistry()
+        self._clusters = Clusters(objects, settings.account)
+        self._delivery = VirtualDelivery(objects, self._clusters, settings.account, settings.kubelet)
+        claims = NodeClaims(objects)
+        self._virtual = VirtualNodes(
+            objects,
+            claims,
+            settings.kubelet.address,
+            Service(self._delivery),
+            gone_after_s=settings.gone_after_s,
+            old_keys=settings.old_keys,
+        )
+        self._publishing = Publishing(
+            objects,
+            self._clusters,
+            overrides=overrides,
+            virtual=self._virtual,
+            gateways=Gateways(claims, settings.old_keys),
+            most_nodes=settings.most_nodes,
+            registry=self._registry,
+        )
+        self._leads = False
+
+    async def run(self) -> None:
+        """Wait for the Lease, then run all of it."""
+        lease = Lease(self._objects, self._settings.account.namespace, LEASE)
+        async with (
+            serving(self._settings.health_port, self._registry, unready=self._unready),
+            lease.leading(),
+            asyncio.TaskGroup() as group,
+        ):
+            self._leads = True
+            self._virtual.kubernetes = await self._objects.server_version()
+            for part in (self._clusters, self._delivery, self._publishing):
+                group.create_task(part.run())
+
+    def _unready(self) -> str | None:
+        if not self._leads:
             return "waiting for the lease"
-        virtual = delivery.trouble if publishing.clusters.deliver_virtually else ""
-        return publishing.unready or virtual or None
-
-    async with (
-        serving(settings.health_port, registry, unready=trouble),
-        Lease(objects, settings.account.namespace, LEASE).leading(),
-    ):
-        publishing = await _publishing(objects, settings, overrides, registry)
-        kubelet = KubeletSettings(settings.address, settings.state, settings.serving)
-        delivery = VirtualDelivery(objects, publishing.clusters, settings.account, kubelet)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(publishing.run())
-            group.create_task(delivery.run())
-
-
-async def _publishing(
-    objects: Objects, settings: Settings, overrides: OverridesFile, registry: CollectorRegistry
-) -> Publishing:
-    claims = NodeClaims(objects)
-    face = Face(settings.address, await objects.server_version(), version("red-box"), settings.old_keys)
-    return Publishing(
-        objects,
-        lambda changed: Clusters(objects, settings.account, changed),
-        overrides=overrides,
-        virtual=VirtualNodes(objects, claims, face, settings.gone_after_s),
-        gateways=Gateways(claims, settings.old_keys),
-        most_nodes=settings.most_nodes,
-        registry=registry,
-    )
+        virtual = self._delivery.trouble if self._clusters.deliver_virtually else ""
+        return self._publishing.unready or virtual or None
 
 
 def end_when_told() -> None:

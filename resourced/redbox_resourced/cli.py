@@ -12,6 +12,7 @@ import typer
 from redbox_kube.own_token import Account
 from redbox_resourced.application import Settings, run_resourced
 from redbox_resourced.overrides import BadOverrides
+from redbox_resourced.virtual_delivery import KubeletSettings
 from redbox_resourced.virtual_node import Address
 
 app = typer.Typer(
@@ -90,9 +91,7 @@ def run(
     """Publish partitions until told to end."""
     settings = Settings(
         account=Account(namespace, account),
-        address=Address(ip, port),
-        state=state,
-        serving=serving,
+        kubelet=KubeletSettings(Address(ip, port), state, serving),
         health_port=health_port,
         most_nodes=most_nodes,
         gone_after_s=gone_after,

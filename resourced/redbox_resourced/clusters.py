@@ -1,7 +1,7 @@
 """The SlurmClusters that there are, and what the red-box of each says of its partitions.
 
 Each has a task of its own, so that one that hangs holds up no other. Nothing is decided here: who publishes
-partitions looks at `followed` whenever `changed` is called, and who serves a virtual node asks `of_node`.
+partitions looks at `followed` whenever it is told of a change, and who serves a virtual node asks `of_node`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class Clusters:
 
     objects: Objects
     account: Account
-    changed: Callable[[], None]
+    changed: list[Callable[[], None]] = field(default_factory=list)
+    """Called whenever anything is known anew."""
     unusable: dict[str, str] = field(default_factory=dict)
     """Those that are written in a way that nobody can follow, and why."""
     settled: bool = False
@@ -88,7 +89,11 @@ class Clusters:
                 while self._moved:
                     await self._settle(self._moved.pop(), group)
                 self.settled = True
-                self.changed()
+                self._tell()
+
+    def _tell(self) -> None:
+        for listener in self.changed:
+            listener()
 
     def _told(self, places: set[Place]) -> None:
         self._moved |= {name for _, name in places}
@@ -103,7 +108,7 @@ class Clusters:
                 return
             await self._forget(name)
             if cluster is not None:
-                followed = Followed(cluster, self._client(cluster), self.changed)
+                followed = Followed(cluster, self._client(cluster), self._tell)
                 self._running[name] = (followed, group.create_task(followed.run()))
         except (ValidationError, ssl.SSLError, UnicodeDecodeError) as error:
             await self._forget(name)

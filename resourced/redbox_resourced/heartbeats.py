@@ -1,11 +1,12 @@
 """Tells Kubernetes that virtual nodes are served: a Lease for each, renewed well before it lapses.
 
-The renewals of a round are spread over it, so that 200 nodes are twenty small requests a second and no burst.
+The renewals are spread over a round, so that 200 nodes are twenty small requests a second and no burst.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 
@@ -18,6 +19,8 @@ from redbox_resourced.virtual_nodes import LEASE_API, LEASES
 log = structlog.get_logger(__name__)
 EVERY_S = 10.0
 LASTS_S = 40
+TICK_S = 0.25
+AT_ONCE = 16
 
 
 class Heartbeats:
@@ -27,25 +30,27 @@ class Heartbeats:
         self._objects = objects
         self._nodes = nodes
         self._leased: dict[str, str] = {}  # node -> its uid, where its Lease names that uid as its owner
+        self._due: dict[str, float] = {}
+        self._at_once = asyncio.Semaphore(AT_ONCE)
 
     async def run(self) -> None:
         """Beat until cancelled."""
         loop = asyncio.get_running_loop()
-        while True:
-            began = loop.time()
-            nodes = list(self._nodes())
-            async with asyncio.TaskGroup() as group:
-                for number, node in enumerate(nodes):
-                    group.create_task(self._beat(node, after=EVERY_S * number / len(nodes)))
-                await asyncio.sleep(0 if nodes else 1)
-            if nodes:
-                await asyncio.sleep(max(0.0, began + EVERY_S - loop.time()))
+        async with asyncio.TaskGroup() as group:
+            while True:
+                now = loop.time()
+                for node in self._nodes():
+                    due = self._due.get(node.name)
+                    if due is None or due <= now:
+                        group.create_task(self._beat(node))
+                        # After its first one a node finds its own place in the round.
+                        self._due[node.name] = now + EVERY_S * (random.random() if due is None else 1.0)  # noqa: S311
+                await asyncio.sleep(TICK_S)
 
-    async def _beat(self, node: SeenNode, *, after: float) -> None:
-        await asyncio.sleep(after)
+    async def _beat(self, node: SeenNode) -> None:
         where = Where("Lease", node.name, LEASES, LEASE_API)
         try:
-            async with asyncio.timeout(EVERY_S):
+            async with asyncio.timeout(EVERY_S), self._at_once:
                 if self._leased.get(node.name) != node.uid or not await self._renew(where):
                     await self._claim(where, node)
         except (ApiError, TimeoutError) as error:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 
 import structlog
 from prometheus_client import CollectorRegistry, Gauge
@@ -35,7 +35,7 @@ class Publishing:
     def __init__(
         self,
         objects: Objects,
-        clusters: Callable[[Callable[[], None]], Clusters],
+        clusters: Clusters,
         *,
         overrides: OverridesFile,
         virtual: VirtualNodes,
@@ -43,7 +43,8 @@ class Publishing:
         most_nodes: int,
         registry: CollectorRegistry,
     ) -> None:
-        self.clusters = clusters(self._wake)
+        self._clusters = clusters
+        clusters.changed.append(self._wake)
         self._nodes = Mirror(objects, Where("Node"), reduced=kept, told=lambda _: self._wake())
         self._heartbeats = Heartbeats(objects, self._virtual_nodes)
         self._overrides = overrides
@@ -56,7 +57,7 @@ class Publishing:
     @property
     def unready(self) -> str | None:
         """What is not known yet."""
-        if not self.clusters.settled:
+        if not self._clusters.settled:
             return "the SlurmClusters are not known yet"
         return None if self._nodes.listed.is_set() else "the Nodes are not known yet"
 
@@ -64,7 +65,6 @@ class Publishing:
         """Publish until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._nodes.run())
-            group.create_task(self.clusters.run())
             group.create_task(self._heartbeats.run())
             while True:
                 with contextlib.suppress(TimeoutError):
@@ -88,22 +88,24 @@ class Publishing:
         wishes = self._wishes(nodes)
         await self._virtual.settle(wishes, nodes)
         await self._gateways.settle([node for node in nodes.values() if not node.is_virtual], self._offers())
-        self._metrics.tell(self.clusters, problems=len(self._virtual.problems) + len(self._gateways.problems))
+        self._metrics.tell(
+            self._clusters, problems=len(self._virtual.problems) + len(self._gateways.problems)
+        )
 
     def _wishes(self, nodes: Mapping[str, SeenNode]) -> list[Wish]:
         virtual = [node for node in nodes.values() if node.is_virtual]
         wishes: list[Wish] = []
-        for name, followed in self.clusters.followed.items():
+        for name, followed in self._clusters.followed.items():
             wished, left_out = wishes_of(followed, virtual, self._overrides.now, self._most_nodes)
             wishes += wished
             self._metrics.say_left_out(name, left_out, self._most_nodes)
-        for name, why in self.clusters.unusable.items():
+        for name, why in self._clusters.unusable.items():
             wishes += wishes_of_unusable(name, why, virtual)
-        return wishes + wishes_of_others(self.clusters.names, virtual)
+        return wishes + wishes_of_others(self._clusters.names, virtual)
 
     def _offers(self) -> Offers:
-        offers: dict[str, tuple[Offer, ...] | None] = dict.fromkeys(self.clusters.unusable)
-        for name, followed in self.clusters.followed.items():
+        offers: dict[str, tuple[Offer, ...] | None] = dict.fromkeys(self._clusters.unusable)
+        for name, followed in self._clusters.followed.items():
             told = tuple(
                 offer_of(name, partition, self._overrides.now.of(name, partition.name))
                 for partition in followed.partitions.values()

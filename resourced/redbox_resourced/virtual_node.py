@@ -23,6 +23,7 @@ from redbox_kube.node_labels import dns_label, key_part, partition_label, virtua
 from redbox_resourced.node_claims import Claim
 from redbox_resourced.offers import Offer, annotations_of, labels_of, old_labels_of, resources_of
 from redbox_resourced.seen_nodes import MANAGER, SeenNode
+from redbox_resourced.service import Served
 from redbox_resourced.standing import Standing
 
 Object = dict[str, Any]
@@ -103,19 +104,25 @@ def taints(seen: tuple[Mapping[str, Any], ...], *, unreachable: bool) -> list[Ma
     return [*others, *map(_taint, ours)]
 
 
-def claims_of_serving(seen: SeenNode, unreachable: str, address: Address, now: str) -> list[Claim]:
-    """That it is served, where it answers, and whether red-box can be reached."""
+def claims_of_serving(
+    seen: SeenNode, served: Served, unreachable: str, address: Address, now: str
+) -> list[Claim]:
+    """Whether it is served, where it answers, and whether red-box can be reached."""
     reachable = (
         Condition("RedBoxReachable", "False", "Unreachable", unreachable)
         if unreachable
         else Condition("RedBoxReachable", "True", "Reachable", "red-box answers.")
     )
-    served = Condition("Ready", "True", "Served", "resourced serves this node.")
+    ready = (
+        Condition("Ready", "False", "NotServed", served.trouble)
+        if served.trouble
+        else Condition("Ready", "True", "Served", f"resourced serves this node. {served.note}".strip())
+    )
     none = [Condition(kind, "False", "Virtual", "A virtual node has none of its own.") for kind in PRESSURES]
     status = {
         "addresses": [{"type": "InternalIP", "address": address.ip}],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": address.port}},
-        "conditions": [one.written(seen, now) for one in (served, reachable, *none)],
+        "conditions": [one.written(seen, now) for one in (ready, reachable, *none)],
     }
     return [Claim(MANAGER, {"status": status}, "status")]
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from importlib.metadata import version
 
 import structlog
 
 from redbox_kube.objects import ApiError, Objects, Where
 from redbox_resourced.node_claims import Claim, NodeClaims
 from redbox_resourced.seen_nodes import SeenNode, read_node
+from redbox_resourced.service import Service
 from redbox_resourced.virtual_node import (
     Address,
     Versions,
@@ -35,27 +36,30 @@ LEASES = "kube-node-lease"
 LEASE_API = "coordination.k8s.io/v1"
 
 
-@dataclass(frozen=True)
-class Face:
-    """What every virtual node shows of this resourced."""
-
-    address: Address
-    kubernetes: str
-    redbox: str
-    old_keys: bool = False
-
-
-@dataclass
 class VirtualNodes:
     """Writes what is wished."""
 
-    objects: Objects
-    claims: NodeClaims
-    face: Face
-    gone_after_s: float
-    problems: dict[str, str] = field(default_factory=dict)
-    """By node: what keeps it from being as it should."""
-    _lacked_since: dict[str, float] = field(default_factory=dict)
+    def __init__(
+        self,
+        objects: Objects,
+        claims: NodeClaims,
+        address: Address,
+        service: Service,
+        *,
+        gone_after_s: float,
+        old_keys: bool,
+    ) -> None:
+        self.kubernetes = ""
+        """The API server's version."""
+        self.problems: dict[str, str] = {}
+        """By node: what keeps it from being as it should."""
+        self._objects = objects
+        self._claims = claims
+        self._address = address
+        self._service = service
+        self._gone_after_s = gone_after_s
+        self._old_keys = old_keys
+        self._lacked_since: dict[str, float] = {}
 
     async def settle(self, wishes: Iterable[Wish], nodes: Mapping[str, SeenNode]) -> None:
         """One look at all of them; what fails is tried again at the next."""
@@ -90,7 +94,7 @@ class VirtualNodes:
         if not node.is_virtual or node.provider_id != expected:
             return f"a Node {node.name} exists that is not ours: delete it, or leave the partition out"
         await self._retaint(wish, node)
-        await self.claims.keep(node, self._claims(wish, node))
+        await self._claims.keep(node, self._said_of(wish, node))
         if not wish.delete:
             self._lacked_since.pop(node.name, None)
         elif self._is_due(wish) and not await self._is_needed(node):
@@ -99,10 +103,10 @@ class VirtualNodes:
 
     async def _make(self, wish: Wish) -> SeenNode | None:
         where = Where("Node", wish.node)
-        made = await self.objects.create(where.all(), new_node(wish.cluster, wish.partition))
+        made = await self._objects.create(where.all(), new_node(wish.cluster, wish.partition))
         if made is not None:
             log.info("virtual node made", node=wish.node, partition=wish.partition)
-        found = made or await self.objects.get(where)
+        found = made or await self._objects.get(where)
         return None if found is None else read_node(found)
 
     async def _retaint(self, wish: Wish, node: SeenNode) -> None:
@@ -111,34 +115,37 @@ class VirtualNodes:
             (one["key"], one["effect"]) for one in node.taints
         }:
             body = {"metadata": {"resourceVersion": node.version}, "spec": {"taints": wanted}}
-            await self.objects.merge(Where("Node", node.name), body)  # None: it moved, the next look sees it
+            await self._objects.merge(Where("Node", node.name), body)  # None: it moved, the next look sees it
 
-    def _claims(self, wish: Wish, node: SeenNode) -> list[Claim]:
+    def _said_of(self, wish: Wish, node: SeenNode) -> list[Claim]:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        claims = claims_of_serving(node, wish.unreachable, self.face.address, now)
+        claims: list[Claim] = []
+        served = self._service.now()
+        if served is not None:
+            claims += claims_of_serving(node, served, wish.unreachable, self._address, now)
         if wish.standing is not None:
             claims += claims_of_standing(node, wish.standing, now)
         if wish.offer is not None:
-            versions = Versions(self.face.kubernetes, self.face.redbox, wish.slurm)
-            claims += claims_of_offer(wish.offer, versions, old_keys=self.face.old_keys)
+            versions = Versions(self.kubernetes, version("red-box"), wish.slurm)
+            claims += claims_of_offer(wish.offer, versions, old_keys=self._old_keys)
         return claims
 
     def _is_due(self, wish: Wish) -> bool:
         if wish.is_sure:
             return True
         now = asyncio.get_running_loop().time()
-        return now - self._lacked_since.setdefault(wish.node, now) >= self.gone_after_s
+        return now - self._lacked_since.setdefault(wish.node, now) >= self._gone_after_s
 
     async def _is_needed(self, node: SeenNode) -> bool:
         """Whether a pod that has not ended is bound to it."""
         selection = {"fieldSelector": f"spec.nodeName={node.name},{UNFINISHED}", "limit": "1"}
-        async for page, _ in self.objects.pages(Where("Pod"), selection):
+        async for page, _ in self._objects.pages(Where("Pod"), selection):
             return bool(page)
         return False
 
     async def remove(self, node: SeenNode) -> None:
         """The Node and its Lease."""
-        await self.objects.delete(Where("Node", node.name), uid=node.uid)
-        await self.objects.delete(Where("Lease", node.name, LEASES, LEASE_API))
-        self.claims.forget(node.name)
+        await self._objects.delete(Where("Node", node.name), uid=node.uid)
+        await self._objects.delete(Where("Lease", node.name, LEASES, LEASE_API))
+        self._claims.forget(node.name)
         log.info("virtual node removed", node=node.name)
