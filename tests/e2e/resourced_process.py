@@ -1,31 +1,23 @@
-"""resourced as a process of the tests' own, with a red-box of the tests' own, on the bed's real Kubernetes.
-
-It runs on this machine, as the service account that the chart makes, with exactly the chart's rights and
-policies: so it can be killed, started again and given other settings within a second.
-"""
+"""What resourced needs on the bed: the chart's rights for it, a red-box of the tests' own, a SlurmCluster."""
 
 from __future__ import annotations
 
 import base64
 import json
-import os
-import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import httpx
 import yaml
 
 from redbox_bed.bed import Bed
 from redbox_bed.delivery import CHART, NAMESPACE, RELEASE, Kubernetes
 from redbox_bed.helm import ensure_helm
 from redbox_bed.kube_existing import link_program
+from redbox_bed.plan import SERVICE_PORT
 from redbox_bed.progress import Progress
 from redbox_operator.crds import all_crds
 from tests.e2e.redbox_server import AUDIENCE, PlayedCluster, RedboxServer, running
@@ -82,7 +74,7 @@ def redbox_of(bed: Bed, kubernetes: Kubernetes) -> Iterator[RedboxServer]:
 def slurm_cluster(server: RedboxServer, name: str = CLUSTER, **spec: Any) -> str:
     """A SlurmCluster of that red-box."""
     given = {
-        "endpoint": server.endpoint,
+        "endpoint": f"https://{server.login.spec.address}:{SERVICE_PORT}",
         "caBundle": base64.b64encode(server.authority.certificate).decode(),
         "audience": AUDIENCE,
         **spec,
@@ -109,77 +101,6 @@ def rendered(bed: Bed) -> str:
         *(f"--show-only=templates/{name}.yaml" for name in TEMPLATES),
     ]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
-
-
-@dataclass
-class Resourced:
-    """The process."""
-
-    bed: Bed
-    folder: Path
-    options: Sequence[str] = ()
-    _process: subprocess.Popen[bytes] | None = None
-    _tokens: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def health(self) -> str:
-        return f"http://127.0.0.1:{self._port}"
-
-    @property
-    def _port(self) -> int:
-        return 18900 + self.bed.plan.options.port_offset // 100
-
-    @property
-    def log(self) -> str:
-        return (self.folder / "resourced.log").read_text(errors="replace")
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
-    def start(self) -> None:
-        """Start it, and return when it has looked at everything."""
-        environment = {**os.environ, "KUBECONFIG": str(self._kubeconfig())}
-        command = (
-            *(sys.executable, "-m", "redbox_resourced", "run", f"--namespace={NAMESPACE}"),
-            *("--ip=10.77.0.40", f"--health-port={self._port}", *self.options),
-        )
-        with (self.folder / "resourced.log").open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
-        eventually(self._is_ready)
-
-    def kill(self) -> None:
-        """Kill -9, at once."""
-        self._end(signal.SIGKILL)
-
-    def stop(self) -> None:
-        """As the kubelet does."""
-        self._end(signal.SIGTERM)
-
-    def _end(self, how: signal.Signals) -> None:
-        if self._process is not None:
-            self._process.send_signal(how)
-            self._process.wait(timeout=20)
-            self._process = None
-
-    def _is_ready(self) -> bool:
-        assert self._process is not None
-        assert self._process.poll() is None, f"resourced has ended: {self.log[-3000:]}"
-        try:
-            return httpx.get(f"{self.health}/readyz", timeout=5).is_success
-        except httpx.HTTPError:
-            return False
-
-    def _kubeconfig(self) -> Path:
-        """The administrator's, with the service account in place of the administrator."""
-        config = yaml.safe_load(self.bed.places.kubeconfig.read_text())
-        token = Kubernetes(self.bed)("create", "token", NAME, f"--namespace={NAMESPACE}", "--duration=2h")
-        config["users"] = [{"name": config["users"][0]["name"], "user": {"token": token.strip()}}]
-        path = self.folder / "kubeconfig"
-        path.write_text(yaml.safe_dump(config))
-        path.chmod(0o600)
-        return path
 
 
 def remove_all(kubernetes: Kubernetes, clusters: Sequence[str]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,13 +16,13 @@ from redbox_kube.node_labels import gateway_key, prefix, virtual_node
 from tests.e2e.redbox_server import RedboxServer
 from tests.e2e.resourced_process import (
     CLUSTER,
-    Resourced,
     eventually,
     install,
     redbox_of,
     remove_all,
     slurm_cluster,
 )
+from tests.e2e.virtual_stand import PORT, InBed
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("resourced")]
 OTHER = "hpc2"
@@ -58,12 +57,14 @@ def login(bed: Bed) -> Iterator[Host]:
     host.run("scontrol", "delete", f"partition={ADDED}", check=False)
 
 
-@pytest.fixture
-def resourced(bed: Bed, kubernetes: Kubernetes, server: RedboxServer, tmp_path: Path) -> Iterator[Resourced]:
+@pytest.fixture(scope="module")
+def resourced(
+    bed: Bed, kubernetes: Kubernetes, server: RedboxServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[InBed]:
     """It publishes hpc1 as virtual nodes; what is gone from Slurm is gone here after two seconds."""
     remove_all(kubernetes, [CLUSTER, OTHER])
     kubernetes.apply(slurm_cluster(server, delivery="Virtual"))
-    process = Resourced(bed, tmp_path, options=["--gone-after=2"])
+    process = InBed(bed, tmp_path_factory.mktemp("resourced"), ["--gone-after=2"])
     process.start()
     yield process
     process.stop()
@@ -77,6 +78,12 @@ class Nodes:
 
     def get(self, name: str) -> Object | None:
         answer = self.kubectl("get", "node", name, "--ignore-not-found", "--output=json")
+        return json.loads(answer) if answer else None
+
+    def lease(self, name: str) -> Object | None:
+        answer = self.kubectl(
+            *("get", "lease", name, "--namespace=kube-node-lease", "--ignore-not-found", "--output=json")
+        )
         return json.loads(answer) if answer else None
 
     def of(self, partition: str, cluster: str = CLUSTER) -> Object | None:
@@ -111,6 +118,10 @@ def condition(node: Object, kind: str) -> Object:
 def capacity(node: Object) -> Object:
     found: Object = node["status"].get("capacity", {})
     return found
+
+
+def taint_keys(node: Object) -> set[str]:
+    return {taint["key"] for taint in node["spec"].get("taints", [])}
 
 
 def is_cordoned(node: Object) -> bool:
@@ -213,7 +224,7 @@ def test_a_virtual_node_is_what_slurm_says_of_its_partition(
     assert spec["providerID"].startswith("redbox://")
     assert {"key": "redbox.dev/slurm", "effect": "NoSchedule"} in spec["taints"]
     assert not is_cordoned(node)
-    assert node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"] == 10250
+    assert node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"] == PORT
 
 
 def test_virtual_nodes_are_ready_and_stay_so(nodes: Nodes) -> None:
@@ -224,11 +235,7 @@ def test_virtual_nodes_are_ready_and_stay_so(nodes: Nodes) -> None:
         )
         assert condition(node, "Ready")["status"] == "True"
         assert condition(node, "RedBoxReachable")["status"] == "True"
-        lease = json.loads(
-            nodes.kubectl(
-                *("get", "lease", node["metadata"]["name"], "--namespace=kube-node-lease", "--output=json")
-            )
-        )
+        lease = eventually(lambda name=node["metadata"]["name"]: nodes.lease(name))
         assert lease["spec"]["leaseDurationSeconds"] == 40
         assert lease["metadata"]["ownerReferences"][0]["uid"] == node["metadata"]["uid"]
 
@@ -307,3 +314,95 @@ def test_a_partition_without_nodes_is_published_as_having_none(nodes: Nodes, log
     assert published(node, ADDED)[0]["nodes"] == 0
     assert is_cordoned(node)
     assert condition(node, "PartitionUp")["reason"] == "NoNodes"
+
+
+# ---------------------------------------------------------------------------------------------- faults
+
+
+def test_a_deleted_node_comes_back_and_is_ready(nodes: Nodes) -> None:
+    before = nodes.ready("debug")["metadata"]
+    nodes.kubectl("delete", "node", before["name"])
+    after = nodes.when("debug", lambda node: node["metadata"]["uid"] != before["uid"])
+    eventually(lambda: condition(nodes.ready("debug"), "Ready").get("status") == "True")
+    lease = eventually(lambda: nodes.lease(before["name"]))
+    eventually(
+        lambda: (
+            (nodes.lease(before["name"]) or lease)["metadata"]["ownerReferences"][0]["uid"]
+            == after["metadata"]["uid"]
+        )
+    )
+
+
+def test_labels_and_capacity_that_a_hand_took_away_come_back(nodes: Nodes, login: Host) -> None:
+    name = nodes.ready("debug")["metadata"]["name"]
+    key = f"{prefix('debug', CLUSTER)}/max-time-s"
+    nodes.kubectl("label", "node", name, f"{key}-")
+    nodes.kubectl("taint", "node", name, "redbox.dev/slurm:NoSchedule-")
+    nodes.kubectl(
+        *("patch", "node", name, "--subresource=status", "--type=merge"),
+        '--patch={"status": {"capacity": {"cpu": "1"}}}',
+    )
+    nodes.when("debug", lambda node: key in node["metadata"]["labels"] and capacity(node)["cpu"] == "12")
+    node = nodes.when("debug", lambda node: "redbox.dev/slurm" in taint_keys(node))
+    assert_is_as_in_slurm(node, login, "debug")
+
+
+def test_a_red_box_that_is_away_taints_its_nodes_and_takes_nothing_else(
+    nodes: Nodes, server: RedboxServer, login: Host
+) -> None:
+    nodes.ready("debug")
+    server.kill()
+    node = nodes.when("debug", lambda node: "redbox.dev/unreachable" in taint_keys(node))
+    reachable = condition(node, "RedBoxReachable")
+    assert (reachable["status"], reachable["reason"]) == ("False", "Unreachable")
+    assert condition(node, "Ready")["status"] == "True"
+    assert not [taint for taint in node["spec"]["taints"] if taint["effect"] == "NoExecute"]
+    assert_is_as_in_slurm(node, login, "debug")
+    server.start()
+    node = nodes.when("debug", lambda node: "redbox.dev/unreachable" not in taint_keys(node))
+    assert condition(node, "RedBoxReachable")["status"] == "True"
+
+
+def test_resourced_killed_and_back_finds_its_nodes_as_they_were(
+    resourced: InBed, nodes: Nodes, login: Host
+) -> None:
+    before = nodes.ready("debug")
+    resourced.kill()
+    login.run("scontrol", "update", "partition=debug", "state=DOWN")
+    resourced.start()
+    after = nodes.when("debug", is_cordoned)
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert published(after, "debug") == published(before, "debug")
+    assert condition(after, "Ready") == condition(before, "Ready")
+
+
+def test_resourced_that_begins_while_red_box_is_away_takes_nothing_back(
+    resourced: InBed, nodes: Nodes, server: RedboxServer
+) -> None:
+    before = nodes.ready("GPU_big")
+    resourced.kill()
+    server.kill()
+    resourced.start()
+    node = nodes.when("GPU_big", lambda node: condition(node, "RedBoxReachable")["status"] == "False")
+    assert published(node, "GPU_big") == published(before, "GPU_big")
+    assert not is_cordoned(node)
+    server.start()
+    nodes.when("GPU_big", lambda node: condition(node, "RedBoxReachable")["status"] == "True")
+
+
+def test_a_node_of_somebody_else_that_has_the_name_is_left_alone(
+    nodes: Nodes, login: Host, resourced: InBed
+) -> None:
+    name = virtual_node(ADDED, CLUSTER)
+    foreign = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"mine": "yes"}}}
+    nodes.kubectl("create", "--filename=-", stdin=json.dumps(foreign))
+    try:
+        login.run("scontrol", "create", f"partition={ADDED}", "nodes=n1")
+        eventually(lambda: "exists that is not ours" in resourced.log)
+        node = nodes.get(name)
+        assert node is not None
+        assert "redbox.dev/virtual" not in node["metadata"]["labels"]
+        assert "redbox.dev/slurm" not in taint_keys(node)
+    finally:
+        nodes.kubectl("delete", "node", name)
+    assert_is_as_in_slurm(nodes.ready(ADDED), login, ADDED)
