@@ -76,10 +76,17 @@ class Applied:
 
     def log(self) -> str:
         """The whole log: until the pod has ended, it is followed to its end."""
-        eventually(
-            lambda: self("get", "pod", self.pod, "--output=jsonpath={.status.containerStatuses[*].state}")
-        )
+        self.has_a_log()
         return self("logs", "--follow", self.pod)
+
+    def has_a_log(self) -> None:
+        """Once the pod's container has begun."""
+        states = "--output=jsonpath={.status.containerStatuses[*].state}"
+        eventually(
+            lambda: (
+                {"running", "terminated"} & json.loads(self("get", "pod", self.pod, states) or "{}").keys()
+            )
+        )
 
     def delete(self) -> None:
         self("delete", "slurmjob", self.name, "--ignore-not-found", "--timeout=60s")
@@ -95,7 +102,7 @@ class SlurmJobs:
     @classmethod
     def on(cls, bed: Bed) -> SlurmJobs:
         """Red Box as the checkout has it is installed first, once for all tests."""
-        #_delivered(bed.places.state)
+        _delivered(bed.places.state)
         return cls(Kubernetes(bed))
 
     def apply(self, batch: str = "", *, namespace: str = "alice", name: str = "", **spec: Any) -> Applied:

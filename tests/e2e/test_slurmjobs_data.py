@@ -1,4 +1,4 @@
-"""What goes into a SlurmJob and comes out of it: values of Secrets, long scripts, images, results, two clusters."""
+"""What goes into a SlurmJob and comes out: values of Secrets, long scripts, images, results, two clusters."""
 
 from __future__ import annotations
 

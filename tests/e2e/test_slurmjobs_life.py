@@ -107,7 +107,7 @@ def test_an_array_of_20(jobs: SlurmJobs) -> None:
     job = jobs.apply("echo task $SLURM_ARRAY_TASK_ID", array="0-19")
     status = job.finishes()
     assert status["array"]["total"] == status["array"]["succeeded"] == 20
-    assert sorted(line for line in job.log().splitlines() if "task" in line)
+    assert sorted(job.log().splitlines()) == sorted(f"task {index}" for index in range(20))
 
 
 def test_a_chain_of_three_runs_in_its_order_in_whichever_order_it_is_applied(jobs: SlurmJobs) -> None:
@@ -137,7 +137,7 @@ def test_a_log_is_followed_from_the_first_line_to_the_last_with_stderr_apart(
     jobs: SlurmJobs, bed: Bed
 ) -> None:
     job = jobs.apply('for i in $(seq 40); do echo "out $i"; echo "err $i" >&2; sleep 0.05; done')
-    eventually(lambda: job("get", "pod", job.pod, "--output=jsonpath={.status.containerStatuses[*].state}"))
+    job.has_a_log()
     with follow(job, bed) as following:
         said, _ = following.communicate(timeout=100)
     lines = said.splitlines()
