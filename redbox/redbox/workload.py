@@ -190,6 +190,10 @@ class WorkloadManager(Protocol):
         """Do it as the job's user, bound to id and mark, and read back what it did."""
         ...
 
+    async def tidy(self, user: UnixUser, mark: str, working_directory: str) -> None:
+        """Take away what was laid ready for a job that has ended; raises WorkloadFault if that failed."""
+        ...
+
     async def poll(
         self, *, users: Collection[UnixUser] | None = None, wanted: Callable[[str, str], bool] | None = None
     ) -> Poll:

@@ -256,7 +256,8 @@ async def test_a_job_that_is_cancelled_before_it_starts_leaves_no_password_behin
     container = {"image": "oras://10.77.0.10:5000/app:3", "registry": {"username": "a", "password": PASSWORD}}
     job = await submit(manager, container=container, hold=True)
     directory = str(job.accepted.working_directory)
-    assert (await manager.act(job.handle, Act.CANCEL)).done
+    login.run("scancel", job.id)
+    await manager.tidy(ALICE, job.submission.mark, directory)
     assert login.run("ls", "-A", directory).stdout == ""
 
 

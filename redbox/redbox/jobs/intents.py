@@ -94,6 +94,7 @@ def refuse_beyond_limits(order: Order) -> None:
 
 def new_record(order: Order, now: datetime) -> Record:
     """The intent, before anybody has heard of it."""
+    container = order.request.container
     return Record(
         key=replace(order.key, owner=shared(order.key.owner)),
         user=shared(order.user),
@@ -104,6 +105,7 @@ def new_record(order: Order, now: datetime) -> Record:
         job_name=job_name(order.request),
         working_directory=order.working_directory,
         hold=order.request.hold,
+        credentials=container is not None and container.registry is not None,
         created_at=now,
         doubt_since=now,
     )

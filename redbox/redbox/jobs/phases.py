@@ -122,7 +122,7 @@ def merged(record: Record, observation: Observation) -> Seen:
         stderr=new.stderr or old.stderr,
         working_directory=shared(directory, record.working_directory),
         nodes=new.nodes or (old.nodes if same_run else ""),
-        array_size=new.array_size or old.array_size,
+        array_size=max(new.array_size, old.array_size),  # the queue forgets tasks one by one
         restarts=max(new.restarts, old.restarts),  # old accounting does not count them
         tasks=merge_tasks(old.tasks, new.tasks),
     )

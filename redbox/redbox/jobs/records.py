@@ -86,6 +86,7 @@ class Record:
     job_name: str = ""
     working_directory: str = ""
     hold: bool = False  # the request itself asks for it
+    credentials: bool = False  # a registry's may lie in its directory: they are taken away once it has ended
     created_at: datetime
     doubt_since: datetime  # when a submit of it was last known to be under way
 
@@ -115,7 +116,7 @@ class Record:
     @property
     def watched(self) -> bool:
         """Whether polls must look for it."""
-        return self.in_queue or not self.final
+        return self.in_queue or not self.final or self.credentials
 
     @property
     def settled_at(self) -> datetime:

@@ -29,6 +29,7 @@ from redbox.jobs.fence import fence_from
 from redbox.jobs.inquiries import Inquiries
 from redbox.jobs.journal import Journal
 from redbox.jobs.ledger import Change, Ledger
+from redbox.jobs.leftovers import Leftovers
 from redbox.jobs.marks import Marks
 from redbox.jobs.pace import Bucket
 from redbox.jobs.packing import Outline, unpack
@@ -112,7 +113,7 @@ class Jobs:
         self._acts = Acts(context)
         self._submits = Submits(context, group, fence_from(self._ledger.facts, self._settings))
         doubts = Doubts(context, self._acts, self._submits.under_way)
-        self._poller = Poller(context, Absences(context), (self._acts, doubts))
+        self._poller = Poller(context, Absences(context), (self._acts, doubts, Leftovers(context)))
         self._inquiries = Inquiries(context, self._poller.take_turn)
         self._partitions = Partitions(context, self._poller.take_turn)
 

@@ -160,6 +160,9 @@ class LocalManager:
         return ActOutcome(done=True)
 
     # ------------------------------------------------------------------------------------------ looking
+    async def tidy(self, user: UnixUser, mark: str, working_directory: str) -> None:
+        """It runs no containers: nothing was laid ready."""
+
     async def poll(
         self, *, users: Collection[UnixUser] | None = None, wanted: Callable[[str, str], bool] | None = None
     ) -> Poll:

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from redbox.slurm import scancel, scontrol
 from redbox.slurm.calls import Calls
-from redbox.slurm.credentials import credentials_path, remove_credentials
 from redbox.slurm.errors import RequestRefused
 from redbox.slurm.reads import Reads
 from redbox.slurm.refusals import is_unavailable, words_of
@@ -49,16 +48,7 @@ class Acts:
             raise WorkloadFault(f"{argv[0]} failed: {words}")
         if completed.code != 0:
             return ActOutcome(done=False, detail=words or f"{argv[0]} ended with exit code {completed.code}")
-        if act is Act.CANCEL:
-            await self._tidy(handle, rows)
         return await self._read_back(handle, act, rows)
-
-    async def _tidy(self, handle: Handle, rows: Sequence[QueueRow]) -> None:
-        """A job that never started has not removed the credentials that were laid ready for it."""
-        directory = rows[0].working_directory
-        if directory and all(is_waiting(row.state) and not row.restarts for row in rows):
-            path = credentials_path(directory, handle.mark)
-            await remove_credentials(self._calls.agents, handle.user, path)
 
     async def _read_back(self, handle: Handle, act: Act, before: Sequence[QueueRow]) -> ActOutcome:
         """Look until it shows, a few times."""

@@ -6,6 +6,7 @@ named by the mark and a count. What it says is judged in `sbatch` and `refusals`
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import posixpath
 import secrets
@@ -71,7 +72,8 @@ class Submits:
         if isinstance(outcome, Accepted):
             return replace(outcome, working_directory=ready.submission.working_directory)
         if ready.credentials is not None and not isinstance(outcome, Unknown):
-            await remove_credentials(self._calls.agents, user, ready.credentials)
+            with contextlib.suppress(AgentError, TimeoutError):  # they stay where only the user reads them
+                await remove_credentials(self._calls.agents, user, ready.credentials)
         return outcome
 
     async def check(self, user: UnixUser, submission: Submission) -> Check:
@@ -89,6 +91,15 @@ class Submits:
         if completed.timed_out:
             raise WorkloadFault("sbatch gave no answer", timed_out=True)
         return sbatch.read_check(completed.code, completed.stderr)
+
+    async def tidy(self, user: UnixUser, mark: str, working_directory: str) -> None:
+        """Remove the credentials of a job that has ended."""
+        try:
+            home = (await self._environment_of(user)).get("HOME", "/")
+            path = credentials_path(working_directory.replace("{home}", home), mark)
+            await remove_credentials(self._calls.agents, user, path)
+        except (AgentError, TimeoutError) as error:
+            raise WorkloadFault(f"credentials could not be removed: {error}") from error
 
     # ------------------------------------------------------------------------------------------ before sbatch
     async def _prepare(self, user: UnixUser, submission: Submission) -> Ready:

@@ -59,6 +59,9 @@ class SlurmManager:
     async def act(self, handle: Handle, act: Act, *, signal: str | None = None) -> ActOutcome:
         return await self._acts.act(handle, act, signal)
 
+    async def tidy(self, user: UnixUser, mark: str, working_directory: str) -> None:
+        await self._submits.tidy(user, mark, working_directory)
+
     async def poll(self, *, users: Collection[UnixUser] | None = None, wanted: Wanted | None = None) -> Poll:
         """`wanted` says by id and comment which records can matter: the rest costs no more than its text."""
         return await self._reads.poll(users, wanted)

@@ -125,6 +125,7 @@ class SimulatedSlurm:
     accounting_down: bool = False
     hidden_uids: frozenset[int] = frozenset()
     poll_hangs: bool = False
+    tidied: list[str] = field(default_factory=list)
     partitions_now: list[Partition] = field(default_factory=list)
     manners: deque[Manner] = field(default_factory=deque)
     jobs: dict[str, Observation] = field(default_factory=dict)  # what the controller knows
@@ -279,6 +280,10 @@ class SimulatedSlurm:
         elif act is Act.REQUEUE:
             self.requeue(job.job_id)
         return ActOutcome(done=True, detail=signal or "")
+
+    async def tidy(self, user: UnixUser, mark: str, working_directory: str) -> None:  # noqa: ARG002
+        self._reachable()
+        self.tidied.append(mark)
 
     async def poll(
         self,

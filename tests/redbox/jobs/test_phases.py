@@ -147,6 +147,17 @@ def tasks(*states: str) -> tuple[TaskObservation, ...]:
     return tuple(TaskObservation(index, f"7_{index}", state) for index, state in enumerate(states))
 
 
+def test_tasks_that_ended_unseen_are_not_taken_for_an_arrays_success() -> None:
+    waiting = seen("PENDING", array_size=10, pending_tasks=10)
+    done = tuple(TaskObservation(index, f"7_{index}", "COMPLETED", 0) for index in range(10))
+    last_two = seen("COMPLETED", array_size=2, tasks=done[8:])  # the queue has forgotten the rest
+    record = after(waiting, last_two)
+    assert not record.final
+    failed = (*(replace(task, state="FAILED", exit_code=1) for task in done[:8]), *done[8:])
+    record = after(seen("FAILED", live=False, array_size=10, tasks=failed), record=record)
+    assert (record.phase, count_tasks(record.seen).failed) == (Phase.FAILED, 8)
+
+
 def test_an_array_is_counted_by_its_tasks_and_what_is_not_split_off_waits() -> None:
     record = after(
         seen("RUNNING", array_size=10, pending_tasks=7, tasks=tasks("RUNNING", "COMPLETED", "FAILED"))

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import posixpath
-
 import pytest
 
 from redbox.agents.errors import AgentUnavailable
-from redbox.slurm.credentials import credentials_path
 from redbox.slurm.workload import SlurmManager
 from redbox.workload import Act, ActOutcome, Handle, WorkloadFault
 from tests.redbox.slurm.scripted import ALICE, REDBOX, ScriptedAgents, done, job, late, queue
@@ -66,16 +63,6 @@ async def test_a_cancel_that_shows_no_effect_is_not_said_to_be_done() -> None:
     outcome = await act(agents)
     assert (outcome.done, outcome.gone) == (False, False)
     assert "still RUNNING" in outcome.detail
-
-
-async def test_credentials_of_a_job_that_never_started_are_taken_away_with_it() -> None:
-    cancelled = job("7", State="CANCELLED")
-    agents = ScriptedAgents({"squeue": [queue(job("7")), queue(cancelled)], "scancel": done()})
-    assert (await act(agents)).done
-    assert agents.removed == [posixpath.dirname(credentials_path("/home/alice", HANDLE.mark))]
-    agents = ScriptedAgents({"squeue": [queue(RUNNING), queue(cancelled)], "scancel": done()})
-    assert (await act(agents)).done
-    assert agents.removed == []  # a job that runs removes them itself
 
 
 async def test_a_cancelled_job_that_slurm_has_dropped_already_is_cancelled() -> None:

@@ -171,6 +171,13 @@ async def test_credentials_of_a_job_that_was_refused_are_taken_away() -> None:
     assert agents.removed == [posixpath.dirname(credentials_path("/home/alice/work", MARK))]
 
 
+async def test_what_was_laid_ready_for_a_job_is_taken_away_also_where_its_home_is_not_known_yet() -> None:
+    for directory in ("/home/alice/work", "{home}/work"):
+        agents = ScriptedAgents({})
+        await SlurmManager(agents, REDBOX).tidy(ALICE, MARK, directory)
+        assert agents.removed == [posixpath.dirname(credentials_path("/home/alice/work", MARK))]
+
+
 async def test_a_kind_of_mpi_is_checked_against_what_the_cluster_has() -> None:
     agents = ScriptedAgents({"srun --mpi=list": done(output("24.11", "mpi.txt")), "sbatch": done("7\n")})
     for kind, outcome in (("pmix", Accepted), ("pmi2", Refused)):
