@@ -19,6 +19,7 @@ from redbox.jobs.errors import Busy, NoSuchJob
 from redbox.jobs.journal import FILE_NAME, Journal
 from redbox.jobs.marks import Marks
 from redbox.jobs.recover import recover, write
+from redbox.jobs.packing import unpack
 from redbox.jobs.service import Jobs
 from redbox.jobs.settings import JobsSettings
 from redbox.slurm.workload import SlurmManager
@@ -169,7 +170,7 @@ async def test_a_second_job_with_the_mark_of_the_same_user_is_cancelled_while_it
     key = new_key()
     async with server(login, tmp_path) as jobs:
         first, _ = await jobs.put(caller(), key, 1, request("exec sleep 300"))
-        record = next(record for record in jobs if record.key.key == key)
+        record = unpack(next(outline for outline in jobs if outline.key.key == key))
         copy = (
             "sbatch",
             "--parsable",
