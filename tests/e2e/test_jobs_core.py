@@ -18,8 +18,8 @@ from redbox.jobs.clock import SystemClock
 from redbox.jobs.errors import Busy, NoSuchJob
 from redbox.jobs.journal import FILE_NAME, Journal
 from redbox.jobs.marks import Marks
-from redbox.jobs.recover import recover, write
 from redbox.jobs.packing import unpack
+from redbox.jobs.recover import recover, write
 from redbox.jobs.service import Jobs
 from redbox.jobs.settings import JobsSettings
 from redbox.slurm.workload import SlurmManager
