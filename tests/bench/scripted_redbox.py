@@ -1,0 +1,132 @@
+"""A red-box that is told what its jobs are: for loads that no Slurm of the bed could hold.
+
+It answers the operator's questions only, over TLS, from a table that a benchmark changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from aiohttp import web
+
+from redbox.tls import issue_server, make_authority
+from redbox_api.models import FINAL_PHASES, Cluster, Job, JobList, PartitionList, Phase, WatchEvent
+
+PAGE = 500
+BOOKMARK_S = 10.0
+
+
+class ScriptedRedbox:
+    """The table, and those who watch it."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Job] = {}
+        self.endpoint = ""
+        self.ca = b""
+        self._changes: list[Job] = []
+        self._changed = asyncio.Event()
+
+    def put(self, row: Job) -> None:
+        """This is how the job is from now on."""
+        self.rows[row.key] = row
+        self._changes.append(row)
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    @asynccontextmanager
+    async def serving(self, folder: Path, address: str = "127.0.0.1") -> AsyncIterator[None]:
+        """Answer while this lasts."""
+        now = datetime.now(UTC)
+        authority = make_authority("scripted", now)
+        pair = issue_server(authority, ["localhost"], [address], now)
+        (folder / "server.crt").write_bytes(pair.certificate)
+        (folder / "server.key").write_bytes(pair.key)
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(folder / "server.crt", folder / "server.key")
+        runner = web.AppRunner(self._app(), access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, address, 0, ssl_context=context).start()
+        self.endpoint = f"https://{address}:{runner.addresses[0][1]}"
+        self.ca = authority.certificate
+        try:
+            yield
+        finally:
+            await runner.cleanup()
+
+    def _app(self) -> web.Application:
+        app = web.Application()
+        app.router.add_get("/v1/jobs", self._list_or_watch)
+        app.router.add_get("/v1/jobs/{key}", self._get)
+        app.router.add_delete("/v1/jobs/{key}", self._cancel)
+        app.router.add_get("/v1/cluster", self._cluster)
+        app.router.add_get("/v1/partitions", self._partitions)
+        return app
+
+    async def _list_or_watch(self, request: web.Request) -> web.StreamResponse:
+        if request.query.get("watch") == "true":
+            return await self._watch(request)
+        begin = int(request.query.get("continue", 0))
+        living = sorted(key for key, row in self.rows.items() if row.phase not in FINAL_PHASES)
+        keys = living[begin : begin + PAGE]
+        more = str(begin + PAGE) if len(living) > begin + PAGE else None
+        items = [self.rows[key] for key in keys]
+        return _json(
+            JobList(items=items, revision=f"e.{len(self._changes)}", next=more).model_dump_json(by_alias=True)
+        )
+
+    async def _watch(self, request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
+        await answer.prepare(request)
+        place = int(request.query.get("since", "e.0").partition(".")[2])
+        while True:
+            changed = self._changed
+            for row in self._changes[place:]:
+                place += 1
+                await _send(answer, WatchEvent(type="job", revision=f"e.{place}", job=row))
+            try:
+                async with asyncio.timeout(BOOKMARK_S):
+                    await changed.wait()
+            except TimeoutError:
+                await _send(answer, WatchEvent(type="bookmark", revision=f"e.{place}"))
+
+    async def _get(self, request: web.Request) -> web.Response:
+        row = self.rows.get(request.match_info["key"])
+        return _json(row.model_dump_json(by_alias=True)) if row else _no_such_job()
+
+    async def _cancel(self, request: web.Request) -> web.Response:
+        row = self.rows.get(request.match_info["key"])
+        if row is None:
+            return _no_such_job()
+        if row.phase not in FINAL_PHASES:
+            row = row.model_copy(update={"phase": Phase.CANCELLED, "state": "CANCELLED"})
+            self.put(row)
+        return _json(f'{{"items": [{row.model_dump_json(by_alias=True)}]}}')
+
+    async def _cluster(self, _: web.Request) -> web.Response:
+        cluster = Cluster(
+            name="scripted", workload_manager="none", version="0", redbox_version="0", accounting=True
+        )
+        return _json(cluster.model_dump_json(by_alias=True))
+
+    async def _partitions(self, _: web.Request) -> web.Response:
+        return _json(PartitionList(items=[], revision="e.0").model_dump_json(by_alias=True))
+
+
+async def _send(answer: web.StreamResponse, event: WatchEvent) -> None:
+    await answer.write(event.model_dump_json(by_alias=True).encode() + b"\n")
+
+
+def _json(text: str) -> web.Response:
+    return web.Response(text=text, content_type="application/json")
+
+
+def _no_such_job() -> web.Response:
+    problem = (
+        '{"type": "not-found", "title": "There is no such thing", "status": 404, "detail": "no such job"}'
+    )
+    return web.Response(text=problem, status=404, content_type="application/problem+json")
