@@ -23,6 +23,7 @@ from redbox.clock import Clock
 
 ALGORITHMS = ("RS256", "ES256")
 MAX_TOKEN_CHARACTERS = 16 * 1024
+JWT_DOTS = 2
 
 _signatures = jwt.PyJWS(algorithms=ALGORITHMS)
 
@@ -123,8 +124,12 @@ def _key_name(token: str) -> str:
 
 def _header(token: str) -> dict[str, Any]:
     """Read the header alone; the whole token is taken apart, strictly, where its signature is verified."""
+    first, *rest = token.encode("ascii", "replace").split(b".")
+    if len(rest) != JWT_DOTS:
+        raise Unauthenticated(
+            Fault.MALFORMED, "the token is no JWT: those have three parts, with dots between"
+        )
     try:
-        first, _, _ = token.encode("ascii").split(b".")
         header = json.loads(base64.urlsafe_b64decode(first + b"=" * (-len(first) % 4)))
     except (ValueError, RecursionError) as error:
         raise Unauthenticated(Fault.MALFORMED, f"the token is no JWT: {error}"[:300]) from error

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from redbox.agents import errors as agent_errors
 from redbox.callers import errors as caller_errors
@@ -60,7 +60,8 @@ def bare_app() -> FastAPI:
 def _translate_errors(app: FastAPI) -> None:
     for error, make in _MADE_FROM.items():
         app.add_exception_handler(error, _handler(make))
-    app.add_exception_handler(CallerLeft, _left)
+    for left in (CallerLeft, ClientDisconnect):
+        app.add_exception_handler(left, _left)
 
 
 def _handler(make: Made) -> Callable[[Request, Exception], Awaitable[Response]]:

@@ -27,11 +27,11 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
+from redbox.http.flaws import told
 from redbox_api.models import Problem
 
 BASE = "https://redbox.dev/problems/"
 MEDIA_TYPE = "application/problem+json"
-MOST_FLAWS = 10  # told in one answer
 
 
 class ProblemError(HTTPException):
@@ -187,7 +187,15 @@ def as_problem(error: HTTPException) -> ProblemError:
         return error
     if error.status_code == HTTPStatus.BAD_REQUEST:  # FastAPI's word for bytes that are no text
         return NotAccepted("the body is not JSON in UTF-8")
-    return _framework_problem(error.status_code)(str(error.detail), headers=error.headers)
+    return _framework_problem(error.status_code)(_framework_words(error), headers=error.headers)
+
+
+def _framework_words(error: HTTPException) -> str:
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        return "there is nothing at this path; /openapi.json tells what there is"
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        return f"this path takes only {(error.headers or {}).get('Allow', 'other methods')}"
+    return str(error.detail)
 
 
 def _framework_problem(status: int) -> type[ProblemError]:
@@ -200,20 +208,5 @@ def _framework_problem(status: int) -> type[ProblemError]:
 
 
 def unreadable(error: RequestValidationError) -> NotAccepted:
-    """Which fields were wrong, by name, without repeating their values: a value may be a secret."""
-    flaws = error.errors()
-    said = [_sentence(flaw["loc"], flaw["msg"], flaw["type"]) for flaw in flaws[:MOST_FLAWS]]
-    rest = len(flaws) - len(said)
-    return NotAccepted("; ".join([*said, f"and {rest} more"] if rest > 0 else said))
-
-
-def _sentence(where: tuple[str | int, ...], message: str, kind: str) -> str:
-    if kind == "json_invalid":
-        return f"the body is not JSON: {message.removeprefix('JSON decode error')}".rstrip(": ")
-    path = ".".join(str(part) for part in where if part not in {"body", "query", "path", "header"})
-    if kind == "extra_forbidden":
-        return f"{path} is not a field that red-box knows"
-    if kind == "missing":
-        return f"{path or 'the body'} is missing"
-    words = message.removeprefix("Value error, ")
-    return f"{path}: {words}" if path else words
+    """Which fields were wrong, by name."""
+    return NotAccepted(told(error.errors()))

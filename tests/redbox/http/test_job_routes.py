@@ -70,7 +70,7 @@ async def test_a_request_that_cannot_be_read_is_refused_by_the_name_of_its_field
         (b"", "the body is missing"),
         (b"{", "the body is not JSON"),
         (b'"\xff"', "not JSON in UTF-8"),
-        (b"[]", "dictionary"),
+        (b"[]", "one JSON object"),
     ],
 )
 async def test_a_body_that_is_no_request_is_refused_in_words(
@@ -147,7 +147,7 @@ async def test_a_body_that_is_too_large_is_refused_before_it_is_read(
 async def test_a_key_is_letters_digits_and_dashes(alice: httpx.AsyncClient, key: str) -> None:
     answer = await alice.get(f"/v1/jobs/{key}")
     assert answer.status_code == 422
-    assert problem(answer)["detail"].startswith("key:")
+    assert problem(answer)["detail"].startswith("key must be 1 to 64 letters")
 
 
 @pytest.mark.parametrize(
