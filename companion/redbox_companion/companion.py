@@ -22,14 +22,13 @@ from redbox_companion.relay import Outlet, Relay, Unreadable, Unwritable
 from redbox_companion.settings import Settings, read_request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from redbox_companion.results import Outcome
 
 STDOUT, STDERR = 1, 2
 STREAMS = (("stdout", STDOUT), ("stderr", STDERR))
 UNAUTHENTICATED_S = 60.0  # a token that is not good yet (clock, rotation)
 ASK_AGAIN_S = 2.0
+LOOK_AGAIN_S = 0.3  # red-box looks at Slurm at once after a submit
 UNCONFIRMED = "Submitting"  # nobody knows whether Slurm has it: only a PUT may try again
 COMPLETE, CUT, UNREAD = "complete", "cut", "unread"
 
@@ -70,7 +69,7 @@ class Companion:
         if self._settings.mode == settings.SUBMIT_ONLY:
             self._leave_word(self._job())
             return 0
-        self._relay()
+        self._relay(self._job_in_slurm())
         return self._end_as(self._final_job())
 
     # -- submitting
@@ -132,14 +131,27 @@ class Companion:
                 return {"phase": "Lost", "message": "red-box no longer knows this job"}
             time.sleep(ASK_AGAIN_S)
 
+    def _job_in_slurm(self) -> dict[str, Any]:
+        """As soon as Slurm has shown it: not before can one know where its logs are, or if it is an array."""
+        while not (job := self._job()).get("state") and job["phase"] not in outcome.FINAL:
+            time.sleep(LOOK_AGAIN_S)
+        return job
+
     def _final_job(self) -> dict[str, Any]:
         while (job := self._job())["phase"] not in outcome.FINAL:
             time.sleep(ASK_AGAIN_S)
         return job
 
-    def _relay(self) -> None:
+    def _relay(self, job: dict[str, Any]) -> None:
+        is_array = bool(job.get("array"))
         threads = [
-            threading.Thread(target=self._relay_one, args=(name, outlet), name=name, daemon=True)
+            threading.Thread(
+                target=self._relay_one,
+                args=(name, outlet),
+                kwargs={"is_array": is_array},
+                name=name,
+                daemon=True,
+            )
             for name, outlet in self._outlets.items()
         ]
         for thread in threads:
@@ -147,7 +159,7 @@ class Companion:
         for thread in threads:
             thread.join()
 
-    def _relay_one(self, name: str, outlet: Outlet) -> None:
+    def _relay_one(self, name: str, outlet: Outlet, *, is_array: bool) -> None:
         self._logs[name] = CUT  # until the last byte is out
         relays: list[Relay] = []
 
@@ -157,7 +169,10 @@ class Companion:
             return relays[-1]
 
         try:
-            self._follow(relay_of)
+            if is_array:
+                follow_tasks(self._job, lambda task: relay_of(task=task))
+            else:
+                self._follow(relay_of())
             self._logs[name] = COMPLETE
         except Unreadable as error:
             self._logs[name] = CUT if any(relay.copied for relay in relays) else UNREAD
@@ -167,19 +182,16 @@ class Companion:
         except Refused as refusal:  # main meets it too, and ends with it
             self._troubles.append(f"{name} is cut: {refusal}")
 
-    def _follow(self, relay_of: Callable[..., Relay]) -> None:
+    def _follow(self, relay: Relay) -> None:
         """To the end; what is unreadable may be mended as long as the job is not final."""
-        relay, final = relay_of(), False
+        final = False
         while True:
             try:
                 return relay.follow()
             except Unreadable:
                 if final:
                     raise
-                job = self._job()
-                final = job["phase"] in outcome.FINAL
-                if job.get("array"):
-                    return follow_tasks(self._job, lambda task: relay_of(task=task))
+                final = self._job()["phase"] in outcome.FINAL
                 if not final:
                     time.sleep(ASK_AGAIN_S)
 

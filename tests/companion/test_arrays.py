@@ -15,6 +15,7 @@ def array(phase: str, *tasks: str) -> dict[str, object]:
         "phase": phase,
         "exitCode": 0,
         "jobID": "7",
+        "state": "RUNNING",
         "array": {"total": len(tasks)},
         "tasks": [{"index": index, "phase": task} for index, task in enumerate(tasks)],
     }

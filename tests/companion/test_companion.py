@@ -144,6 +144,16 @@ def test_a_log_that_red_box_does_not_know_for_a_while_is_read_while_the_job_live
     assert pod.word["logs"] == "complete"
 
 
+def test_logs_are_asked_for_when_slurm_has_shown_the_job(redbox: Scripted, pod: Pod) -> None:
+    redbox.job = {"phase": "Pending", "jobID": "7"}
+    with pod.start() as companion:
+        while len(redbox.asked) < 4:
+            assert companion.poll() is None
+        assert not any("/logs/" in path for _, path in redbox.asked)
+        redbox.job = DONE
+        assert companion.wait(timeout=30) == 0
+
+
 def test_a_job_that_red_box_knew_and_no_longer_knows_is_lost(redbox: Scripted, pod: Pod) -> None:
     pod.environ["REDBOX_LOST_AFTER"] = "1"
     redbox.job = DONE | {"phase": "Running"}
