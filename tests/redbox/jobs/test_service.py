@@ -75,6 +75,25 @@ def test_an_operator_sees_and_cancels_the_jobs_of_its_cluster_by_naming_the_owne
     assert world.slurm.jobs["1"].state == "CANCELLED"
 
 
+def test_an_operator_holds_and_releases_by_naming_the_owner_and_does_nothing_else(world: World) -> None:
+    put(world)
+    world.run(world.jobs.act(operator(), KEY, 1, Act.HOLD, owner=HERS))
+    assert world.slurm.jobs["1"].reason == "JobHeldUser"
+    world.run(world.jobs.act(operator(), KEY, 1, Act.RELEASE, owner=HERS))
+    assert world.slurm.jobs["1"].reason != "JobHeldUser"
+    for act in (Act.REQUEUE, Act.SIGNAL):
+        with pytest.raises(Forbidden):
+            world.run(world.jobs.act(operator(), KEY, 1, act, owner=HERS))
+
+
+@pytest.mark.parametrize("who", [*STRANGERS.values(), READER], ids=[*STRANGERS, "a reader"])
+def test_nobody_else_holds_anothers_job_by_naming_its_owner(world: World, who: Caller) -> None:
+    put(world)
+    with pytest.raises(NoSuchJob):
+        world.run(world.jobs.act(who, KEY, 1, Act.HOLD, owner=HERS))
+    assert world.slurm.acts == []
+
+
 def test_an_operators_tombstone_holds_whatever_uid_the_account_has(world: World) -> None:
     with pytest.raises(NoSuchJob):
         world.run(world.jobs.delete(operator(), KEY, None, HERS))
