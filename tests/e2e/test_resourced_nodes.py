@@ -1,44 +1,44 @@
-"""Partitions on nodes: what kubectl shows of a node is what sinfo and scontrol show of its partition."""
+"""Partitions as virtual nodes: what kubectl shows of a node is what sinfo and scontrol show."""
 
 from __future__ import annotations
 
+import functools
 import json
-import re
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
 from redbox_bed.bed import Bed
 from redbox_bed.delivery import Kubernetes
 from redbox_bed.host import Host
-from redbox_kube.node_labels import gateway_key, prefix, virtual_node
-from tests.e2e.redbox_server import RedboxServer
-from tests.e2e.resourced_process import (
-    CLUSTER,
-    eventually,
-    install,
-    redbox_of,
-    remove_all,
-    slurm_cluster,
+from redbox_kube.node_labels import Limit, fit_terms, prefix, virtual_node
+from tests.e2e.partition_nodes import (
+    ADDED,
+    PARTITIONS,
+    Nodes,
+    amounts_in_slurm,
+    as_it_was,
+    assert_is_as_in_slurm,
+    capacity,
+    condition,
+    is_cordoned,
+    published,
+    publishing,
+    quantity,
+    taint_keys,
 )
+from tests.e2e.redbox_server import RedboxServer
+from tests.e2e.resourced_process import CLUSTER, eventually, install, redbox_of
 from tests.e2e.virtual_stand import PORT, InBed
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("resourced")]
-OTHER = "hpc2"
-ADDED = "Added_one"
-GATEWAY = "k1"
-PARTITIONS = ("debug", "long", "GPU_big")
-Object = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def kubernetes(bed: Bed) -> Iterator[Kubernetes]:
+def kubernetes(bed: Bed) -> Kubernetes:
     kubernetes = Kubernetes(bed)
     install(bed, kubernetes)
-    yield kubernetes
-    kubernetes("label", "node", GATEWAY, f"{gateway_key(CLUSTER)}-", f"{gateway_key(OTHER)}-")
-    remove_all(kubernetes, [CLUSTER, OTHER])
+    return kubernetes
 
 
 @pytest.fixture(scope="module")
@@ -52,58 +52,7 @@ def login(bed: Bed) -> Iterator[Host]:
     """Where an administrator of Slurm changes things; all is as it was afterwards."""
     host = bed.host("login")
     yield host
-    host.run("scontrol", "update", "partition=debug", "state=UP", "maxtime=30", "nodes=n1,n2,n3")
-    host.run("scontrol", "update", "node=n[1-3]", "state=resume", check=False)
-    host.run("scontrol", "delete", f"partition={ADDED}", check=False)
-
-
-@pytest.fixture(scope="module")
-def resourced(
-    bed: Bed, kubernetes: Kubernetes, server: RedboxServer, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[InBed]:
-    """It publishes hpc1 as virtual nodes; what is gone from Slurm is gone here after two seconds."""
-    remove_all(kubernetes, [CLUSTER, OTHER])
-    kubernetes.apply(slurm_cluster(server, delivery="Virtual"))
-    process = InBed(bed, tmp_path_factory.mktemp("resourced"), ["--gone-after=2"])
-    process.start()
-    yield process
-    process.stop()
-
-
-class Nodes:
-    """The Nodes of Kubernetes, as its administrator sees them."""
-
-    def __init__(self, kubernetes: Kubernetes) -> None:
-        self.kubectl = kubernetes
-
-    def get(self, name: str) -> Object | None:
-        answer = self.kubectl("get", "node", name, "--ignore-not-found", "--output=json")
-        return json.loads(answer) if answer else None
-
-    def lease(self, name: str) -> Object | None:
-        answer = self.kubectl(
-            *("get", "lease", name, "--namespace=kube-node-lease", "--ignore-not-found", "--output=json")
-        )
-        return json.loads(answer) if answer else None
-
-    def of(self, partition: str, cluster: str = CLUSTER) -> Object | None:
-        return self.get(virtual_node(partition, cluster))
-
-    def names(self) -> set[str]:
-        answer = json.loads(self.kubectl("get", "nodes", "--selector=redbox.dev/virtual", "--output=json"))
-        return {node["metadata"]["name"] for node in answer["items"]}
-
-    def when(self, partition: str, holds: Callable[[Object], object]) -> Object:
-        """The partition's virtual node, as soon as it is so."""
-
-        def look() -> Object | None:
-            node = self.of(partition)
-            return node if node is not None and holds(node) else None
-
-        return eventually(look)
-
-    def ready(self, partition: str) -> Object:
-        return self.when(partition, lambda node: condition(node, "PartitionUp") and capacity(node))
+    as_it_was(host)
 
 
 @pytest.fixture
@@ -111,98 +60,13 @@ def nodes(kubernetes: Kubernetes) -> Nodes:
     return Nodes(kubernetes)
 
 
-def condition(node: Object, kind: str) -> Object:
-    return next((one for one in node["status"].get("conditions", []) if one["type"] == kind), {})
-
-
-def capacity(node: Object) -> Object:
-    found: Object = node["status"].get("capacity", {})
-    return found
-
-
-def taint_keys(node: Object) -> set[str]:
-    return {taint["key"] for taint in node["spec"].get("taints", [])}
-
-
-def is_cordoned(node: Object) -> bool:
-    return bool(node["spec"].get("unschedulable"))
-
-
-def quantity(text: str) -> int:
-    number, suffix = re.fullmatch(r"(\d+)([kMGi]*)", text).groups()  # type: ignore[union-attr]
-    return int(number) * {"": 1, "k": 1000, "M": 10**6, "Mi": 2**20, "Gi": 2**30}[suffix]
-
-
-def scontrol(login: Host, partition: str) -> dict[str, str]:
-    """What Slurm itself says of a partition."""
-    words = login.run("scontrol", "show", "partition", partition, "--oneliner").stdout.split()
-    return dict(word.split("=", 1) for word in words if "=" in word)
-
-
-def amounts_in_slurm(login: Host, partition: str) -> dict[str, int]:
-    """From sinfo, node by node."""
-    lines = login.run("sinfo", "-h", "-N", "-p", partition, "-O", "NodeList:20,CPUs:10,Memory:10,Gres:40")
-    rows = [line.split() for line in lines.stdout.splitlines() if line.strip()]
-    gpus = sum(int(row[3].rsplit(":", 1)[1].split("(")[0]) for row in rows if row[3].startswith("gpu:tesla"))
-    return {
-        "nodes": len(rows),
-        "cpus": sum(int(row[1]) for row in rows),
-        "mem": sum(int(row[2]) for row in rows),
-        "gpus": gpus,
-        **({"gpu.tesla": gpus} if gpus else {}),
-    }
-
-
-def features_in_slurm(login: Host, partition: str) -> set[str]:
-    lines = login.run("sinfo", "-h", "-p", partition, "-o", "%b").stdout.split()
-    return {feature for line in lines for feature in line.split(",") if feature != "(null)"}
-
-
-def limits_in_slurm(login: Host, partition: str) -> dict[str, str]:
-    """The numbers of labels, from scontrol; no number where there is no limit."""
-    said = scontrol(login, partition)
-    limits = {
-        "max-nodes": said["MaxNodes"],
-        "max-cpus-per-node": said["MaxCPUsPerNode"],
-        "max-mem-mb-per-node": said.get("MaxMemPerNode", "UNLIMITED"),
-        "max-time-s": seconds(said["MaxTime"]),
-    }
-    return {name: value for name, value in limits.items() if value != "UNLIMITED"}
-
-
-def seconds(time: str) -> str:
-    if time == "UNLIMITED":
-        return time
-    days, _, clock = time.rpartition("-")
-    hours, minutes, rest = map(int, clock.split(":"))
-    return str(int(days or 0) * 86400 + hours * 3600 + minutes * 60 + rest)
-
-
-def published(node: Object, partition: str, cluster: str = CLUSTER) -> tuple[dict[str, int], dict[str, str]]:
-    """Amounts and labels that the node has of the partition, without their prefix."""
-    head = f"{prefix(partition, cluster)}/"
-    amounts = {
-        key.removeprefix(head): quantity(value) for key, value in capacity(node).items() if head in key
-    }
-    labels = {key.removeprefix(head): v for key, v in node["metadata"]["labels"].items() if head in key}
-    return amounts, labels
-
-
-def assert_is_as_in_slurm(node: Object, login: Host, partition: str, cluster: str = CLUSTER) -> None:
-    amounts, labels = published(node, partition, cluster)
-    assert amounts == amounts_in_slurm(login, partition)
-    features = {f"feature.{name}": "true" for name in features_in_slurm(login, partition)}
-    gpus = {"max-gpus-per-node": labels["max-gpus-per-node"]} if amounts["nodes"] else {}
-    expected = {"partition": partition, **limits_in_slurm(login, partition), **features, **gpus}
-    assert labels == expected
-    assert node["metadata"]["annotations"][f"{prefix(partition, cluster)}/partition"] == partition
-    assert (
-        node["status"]["allocatable"].items()
-        >= {key: value for key, value in capacity(node).items() if prefix(partition, cluster) in key}.items()
-    )
-
-
-# ---------------------------------------------------------------------------------------------- virtual
+@pytest.fixture(scope="module")
+def resourced(
+    bed: Bed, kubernetes: Kubernetes, server: RedboxServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[InBed]:
+    folder = tmp_path_factory.mktemp("resourced")
+    with publishing(bed, kubernetes, server, folder, delivery="Virtual") as process:
+        yield process
 
 
 @pytest.mark.parametrize("partition", PARTITIONS)
@@ -235,7 +99,7 @@ def test_virtual_nodes_are_ready_and_stay_so(nodes: Nodes) -> None:
         )
         assert condition(node, "Ready")["status"] == "True"
         assert condition(node, "RedBoxReachable")["status"] == "True"
-        lease = eventually(lambda name=node["metadata"]["name"]: nodes.lease(name))
+        lease = eventually(functools.partial(nodes.lease, node["metadata"]["name"]))
         assert lease["spec"]["leaseDurationSeconds"] == 40
         assert lease["metadata"]["ownerReferences"][0]["uid"] == node["metadata"]["uid"]
 
@@ -406,3 +270,30 @@ def test_a_node_of_somebody_else_that_has_the_name_is_left_alone(
     finally:
         nodes.kubectl("delete", "node", name)
     assert_is_as_in_slurm(nodes.ready(ADDED), login, ADDED)
+
+
+def test_a_job_that_fits_nowhere_stays_pending_with_a_reason(nodes: Nodes) -> None:
+    nodes.ready("debug")
+    terms = fit_terms({Limit.TIME_S: 1801}, "debug", CLUSTER)
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "too-long", "namespace": "default"},
+        "spec": {
+            "containers": [{"name": "c", "image": "none"}],
+            "tolerations": [{"operator": "Exists"}],
+            "nodeSelector": {"redbox.dev/cluster": CLUSTER, "redbox.dev/partition": "debug"},
+            "affinity": {
+                "nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}
+                }
+            },
+        },
+    }
+    nodes.kubectl("create", "--filename=-", stdin=json.dumps(pod))
+    try:
+        scheduled = eventually(lambda: condition(nodes.pod("too-long"), "PodScheduled"))
+        assert (scheduled["status"], scheduled["reason"]) == ("False", "Unschedulable")
+        assert "didn't match Pod's node affinity/selector" in scheduled["message"]
+    finally:
+        nodes.kubectl("delete", "pod", "too-long", "--now")

@@ -1,0 +1,53 @@
+"""SlurmClusters and Nodes as resourced has seen them, for tests of what it makes of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from redbox_api.client import RedboxClient
+from redbox_api.models import Amounts, Partition
+from redbox_kube.slurm_cluster import SlurmCluster
+from redbox_resourced.following import Followed
+from redbox_resourced.seen_nodes import SeenNode, read_node
+from redbox_resourced.virtual_node import new_node
+
+NOTHING = Amounts(nodes=0, cpus=0, mem_mb=0)
+
+
+def partition(name: str, **fields: Any) -> Partition:
+    some = Amounts(nodes=2, cpus=8, mem_mb=8000)
+    return Partition(
+        name=name, **{"state": "UP", "total": some, "free": NOTHING, "node_states": {"idle": 2}, **fields}
+    )
+
+
+def slurm_cluster(name: str = "hpc1", **spec: Any) -> SlurmCluster:
+    given = {
+        "endpoint": "https://redbox.example.org",
+        "caBundle": "",
+        "audience": "redbox.dev/hpc1/x",
+        "delivery": "Virtual",
+    }
+    return SlurmCluster.model_validate({"metadata": {"name": name}, "spec": given | spec})
+
+
+def followed(*partitions: Partition, listed: bool = True, fault: str = "", **spec: Any) -> Followed:
+    """As after red-box has named these."""
+    one = Followed(slurm_cluster(**spec), RedboxClient("https://redbox.example.org"), lambda: None)
+    one._all = {partition.name: partition for partition in partitions}
+    one._listed = listed
+    one.fault = fault
+    return one
+
+
+def node(name: str, cluster: str = "hpc1", **changed: Any) -> SeenNode:
+    """The virtual node of a partition."""
+    made = new_node(cluster, name)
+    made["metadata"] |= {"uid": f"uid-of-{name}", "resourceVersion": "1", **changed}
+    return read_node(made)
+
+
+def real_node(name: str, labels: dict[str, str], managers: tuple[str, ...] = ()) -> SeenNode:
+    managed = [{"manager": manager, "operation": "Apply"} for manager in managers]
+    metadata = {"name": name, "uid": f"uid-of-{name}", "resourceVersion": "1", "labels": labels}
+    return read_node({"metadata": {**metadata, "managedFields": managed}})
