@@ -12,6 +12,7 @@ from redbox.clock import Clock
 from redbox.config import Settings, load_settings
 from redbox.documents import DocumentError
 from redbox.setup import check_agents, check_callers, check_host, check_slurm, check_tls
+from redbox.setup.check_left_behind import check_left_behind
 from redbox.setup.findings import Finding, fault, note
 from redbox.setup.layout import SERVICE_ACCOUNT, Layout
 from redbox.setup.machine import Machine
@@ -41,6 +42,7 @@ def _check(machine: Machine, settings: Settings, layout: Layout) -> Iterator[Fin
         yield from check_agents.check_ssh(machine, settings)
     else:
         yield note("secrets, the journal and sudo's rules were not looked at", "run redbox check as root")
+    yield from check_left_behind(machine, settings, layout)
     yield from check_tls.check_certificate(machine, settings)
     yield from check_callers.check_clusters(machine, settings)
     yield from check_callers.check_clocks(machine, settings)

@@ -29,6 +29,7 @@ from tests.redbox.setup.changes import (
 from tests.redbox.setup.hosts import (
     MEMBERS,
     NOW,
+    PROCESSES,
     REDBOX,
     SLURM_CONFIG,
     SUDO_LIST,
@@ -39,6 +40,17 @@ NOTE, WARNING, FAULT = Level.NOTE, Level.WARNING, Level.FAULT
 
 
 BROKEN: dict[str, tuple[Change, Level, str]] = {
+    # what a server left
+    "an agent without a server": (
+        answer("/usr/bin/ps -e", 0, PROCESSES.replace("702     701", "702       1")),
+        WARNING,
+        "process 702 of alice, an agent, was left behind",
+    ),
+    "processes that cannot be seen": (
+        answer("/usr/bin/ps -e", None),
+        WARNING,
+        "left behind were not looked for",
+    ),
     # accounts and groups
     "no account": (lambda host: host.accounts.pop("redbox"), FAULT, "no account redbox"),
     "the account is root": (account("redbox", 0, 0), FAULT, "root under another name"),

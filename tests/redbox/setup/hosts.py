@@ -48,6 +48,17 @@ User redbox may run the following commands on login:
 """
 
 
+PROCESSES = """\
+      1       0 9000 root     /sbin/init
+    700       1 9000 redbox   /usr/bin/python3 /usr/local/bin/redbox serve
+    701     700 9000 root     /usr/bin/sudo -n -u alice -- /usr/libexec/redbox/agent
+    702     701 9000 alice    /usr/bin/python3 -I -S /usr/libexec/redbox/agent
+    801       1   20 root     /usr/bin/sudo -n -u bob -- /usr/libexec/redbox/agent
+    900       1 9000 bob      vi /usr/libexec/redbox/agent.conf
+    901       2 9000 root     [kworker]
+"""
+
+
 @dataclass
 class File:
     content: bytes = b""
@@ -93,6 +104,7 @@ def good_commands() -> dict[str, Ran]:
     return {
         "/usr/sbin/visudo -c": Ran(0, "/etc/sudoers: parsed OK\n"),
         "/usr/bin/sudo -n -l -U redbox": Ran(0, SUDO_LIST),
+        "/usr/bin/ps -e": Ran(0, PROCESSES),
         "/usr/bin/scontrol show config": Ran(0, SLURM_CONFIG),
         "/usr/bin/scontrol show federation": Ran(0, ""),
         "/usr/bin/sacct --helpformat": Ran(0, SACCT_FIELDS),
