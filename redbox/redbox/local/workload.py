@@ -161,7 +161,7 @@ class LocalManager:
 
     # ------------------------------------------------------------------------------------------ looking
     async def tidy(self, user: UnixUser, mark: str, working_directory: str) -> None:
-        """It runs no containers: nothing was laid ready."""
+        """Nothing is laid ready: what a job is given ends with it."""
 
     async def poll(
         self, *, users: Collection[UnixUser] | None = None, wanted: Callable[[str, str], bool] | None = None

@@ -16,6 +16,8 @@ class SlurmSettings:
     """A cluster of a federation may run jobs elsewhere, where red-box does not look."""
     image_cache: str = "{home}/.cache/redbox/images"
     """Where a user's images are kept, seen by all compute nodes; {home} and {user} are replaced."""
+    images_days: int = 30
+    """Images that no job has used for so many days are removed when the next one is pulled; 0: none is."""
     container_setup: str = ""
     """Lines of sh before the runtime is looked for: `. /etc/profile.d/lmod.sh; module load apptainer`."""
 

@@ -45,6 +45,7 @@ class Places:
     image_cache: str
     credentials: str | None = None  # the file that `credentials_file` is written to
     setup: str = ""  # the administrator's own lines: module load apptainer
+    keep_days: int = 0  # images unused for longer are removed; 0: none is
 
 
 def plan_container(request: JobRequest, places: Places) -> str:
@@ -151,7 +152,8 @@ def _pull(container: Container, places: Places) -> list[str]:
         "pull() {",
         *_pull_function(container, with_credentials=credentials is not None),
         "}",
-        '( umask 077 && mkdir -p -- "$cache" && pull ) || {',
+        *_forget_unused(places.keep_days),
+        '( umask 077 && mkdir -p -- "$cache" && pull && forget_unused ) || {',
         '    echo "red-box: the image $source could not be pulled" >&2',
         f"    exit {NO_IMAGE}",
         "}",
@@ -168,7 +170,7 @@ def _pull_function(container: Container, *, with_credentials: bool) -> list[str]
         "    ! command -v flock >/dev/null || flock 9",
     ]
     if not pulls_always(container.image):
-        lines.append('    [ ! -e "$image" ] || return 0')
+        lines.append('    if [ -e "$image" ]; then touch -c -- "$image"; return 0; fi')
     if with_credentials:
         lines += [
             '    if [ -r "$credentials" ]; then . "$credentials"',
@@ -185,6 +187,19 @@ def _pull_function(container: Container, *, with_credentials: bool) -> list[str]
         '    code=$?; rm -f -- "$part"; return "$code"',
     ]
     return lines
+
+
+def _forget_unused(days: int) -> list[str]:
+    """Images by when they were last used; parts by when a pull broke off. Locks stay: one may be held."""
+    if days <= 0:
+        return ["forget_unused() { :; }"]
+    unused = f"-name '*.sif' -mtime +{days}"
+    return [
+        "forget_unused() {",
+        f"    find \"$cache\" -maxdepth 1 -type f \\( {unused} -o -name '*.sif.*.*' -mtime +1 \\) \\",
+        "        -exec rm -f -- {} + 2>/dev/null; :",
+        "}",
+    ]
 
 
 def _run(container: Container, resources: Resources) -> list[str]:

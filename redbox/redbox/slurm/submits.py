@@ -135,6 +135,7 @@ class Submits:
             image_cache=cache.replace("{user}", user.name),
             credentials=credentials,
             setup=self._calls.settings.container_setup,
+            keep_days=self._calls.settings.images_days,
         )
         script = singularity.plan_container(request, places)
         handed_on = request.model_copy(update={"env": singularity.container_environment(request.env)})

@@ -6,8 +6,9 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -222,6 +223,25 @@ def test_many_tasks_that_start_at_once_pull_one_image(node: Node) -> None:
     ]
     assert [task.wait(timeout=60) for task in tasks] == [0] * 6
     assert len(pulls(node)) == 1
+
+
+def test_a_pull_takes_away_what_was_unused_for_a_month(node: Node) -> None:
+    cache = node.folder / "cache dir"
+    cache.mkdir()
+    month_ago = time.time() - 40 * 86400
+    for name in ("old.sif", "old.sif.lock", "broken.sif.17.4", "new.sif"):
+        (cache / name).touch()
+        if name != "new.sif":
+            os.utime(cache / name, (month_ago, month_ago))
+    places = replace(node.places, keep_days=30)
+    for _ in range(2):
+        done = node.run(plan_container(request(image="docker://app:1"), places))
+        assert done.returncode == 0, done.stderr
+        image = next(path for path in cache.glob("*.sif") if path.name != "new.sif")
+        os.utime(image, (month_ago, month_ago))  # and the second time it is used, not pulled
+    assert sorted(path.name for path in cache.iterdir()) == sorted(
+        [image.name, f"{image.name}.lock", "new.sif", "old.sif.lock"]
+    )
 
 
 def test_a_pull_that_fails_says_so_and_leaves_nothing(node: Node) -> None:
