@@ -28,6 +28,7 @@ SUBMITS = 200
 MANY = 32
 CHANGES = 40
 LINES = 150
+LINES_EACH = 60  # of as many jobs as there are readers; the second half is measured, when all of them run
 READERS = 200
 LARGE_MB = 400
 SMALL_MB = 4
@@ -211,6 +212,41 @@ def redbox_line(bed: Bed) -> Iterator[Trial]:
         yield Trial(
             lambda: percentiles("redbox-line", callers.run("lines", count=LINES), 1000),
             notes={"lines_per_round": LINES},
+        )
+
+
+@contextmanager
+def crowded(bed: Bed) -> Iterator[None]:
+    """Have partition `long` run many jobs on each CPU: they sleep."""
+
+    def oversubscribe(how: str) -> None:
+        bed.host("login").run("scontrol", "update", "partition=long", f"oversubscribe={how}")
+
+    oversubscribe("force:32")
+    try:
+        yield
+    finally:
+        oversubscribe("no")
+
+
+@benchmark(
+    Figure(
+        "redbox-line-200-p50",
+        f"{READERS} jobs write a line a second -> a reader each: median",
+        "ms",
+        Target("value", "<=", 200),
+    ),
+    Figure("redbox-line-200-p99", f"{READERS} jobs, a reader each: 99th percentile", "ms"),
+    rounds=1,
+)
+@contextmanager
+def redbox_line_200(bed: Bed) -> Iterator[Trial]:
+    with redbox(bed) as callers, crowded(bed):
+        yield Trial(
+            lambda: percentiles(
+                "redbox-line-200", callers.run("lines_of_many", jobs=READERS, count=LINES_EACH), 1000
+            ),
+            notes={"jobs": READERS, "lines_each": LINES_EACH},
         )
 
 

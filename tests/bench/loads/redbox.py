@@ -110,6 +110,22 @@ def lines(caller: Caller, asked: dict[str, Any]) -> Any:
     return [time.time() - float(line) for line in iter(answer.readline, b"")]
 
 
+def lines_of_many(caller: Caller, asked: dict[str, Any]) -> Any:
+    """The same for many jobs that run side by side, each with a reader; their first lines are left out."""
+    script = f"#!/bin/bash\nfor i in $(seq {asked['count']}); do echo $EPOCHREALTIME; sleep 1; done\n"
+    body = {"batch": script, "name": "bench", "partition": "long", "resources": {"memPerNode": "10M"}}
+    keys = [str(uuid4()) for _ in range(asked["jobs"])]
+    for key in keys:
+        caller.ask("PUT", f"/v1/jobs/{key}", body)
+
+    def follow(key: str) -> list[float]:
+        answer = caller.open("GET", f"/v1/jobs/{key}/logs/stdout?follow=true")
+        return [time.time() - float(line) for line in iter(answer.readline, b"")]
+
+    with ThreadPoolExecutor(len(keys)) as pool:
+        return [late for seen in pool.map(follow, keys) for late in seen[len(seen) // 2 :]]
+
+
 def read(caller: Caller, asked: dict[str, Any]) -> Any:
     """The paths given, all at once: how many bytes came, and the seconds from first to last."""
     start = threading.Barrier(len(asked["paths"]))
@@ -131,5 +147,6 @@ def read(caller: Caller, asked: dict[str, Any]) -> Any:
 
 if __name__ == "__main__":
     settings = json.loads(sys.argv[2])
-    loads = {"submit": submit, "changes": changes, "lines": lines, "read": read}
+    loads = {"submit": submit, "changes": changes, "lines": lines}
+    loads |= {"lines_of_many": lines_of_many, "read": read}
     print(json.dumps(loads[sys.argv[1]](Caller(settings), settings)))
