@@ -7,6 +7,7 @@ what is built and compared here is JSON.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
@@ -102,7 +103,13 @@ class Objects:
     @classmethod
     async def connect(cls, field_manager: str) -> Objects:
         """Use the pod's service account, or the kubeconfig outside of a cluster."""
-        await config.load_config()  # type: ignore[no-untyped-call]
+        try:
+            if "KUBERNETES_SERVICE_HOST" in os.environ and "KUBECONFIG" not in os.environ:
+                config.load_incluster_config()  # type: ignore[no-untyped-call]
+            else:
+                await config.load_kube_config()  # type: ignore[no-untyped-call]
+        except config.ConfigException as error:
+            raise ApiUnreachable(f"no Kubernetes is known here, set KUBECONFIG: {error}") from error
         settings = client.Configuration.get_default_copy()
         settings.connection_pool_maxsize = 0  # none: each virtual node has a watch, which holds a connection
         return cls(client.ApiClient(settings), field_manager)

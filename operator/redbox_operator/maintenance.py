@@ -13,7 +13,7 @@ from redbox_kube.objects import ApiError, Objects
 from redbox_operator.crds import all_crds
 from redbox_operator.crds_upgrade import NotEstablished, upgrade_crds
 from redbox_operator.known_names import FIELD_MANAGER
-from redbox_operator.uninstall import Jobs, NotUninstalled, Uninstall
+from redbox_operator.uninstall import CANCEL_WITHIN_S, Jobs, NotUninstalled, Uninstall
 
 T = TypeVar("T")
 crds = typer.Typer(help="The kinds of Red Box (CustomResourceDefinitions).", invoke_without_command=True)
@@ -40,12 +40,15 @@ def uninstall(
         typer.Option(envvar="REDBOX_WATCH_NAMESPACES", help="Those it is limited to, comma separated."),
     ] = "",
     jobs: Annotated[Jobs, typer.Option(help="What becomes of jobs in Slurm.")] = Jobs.KEEP,
+    cancel_within: Annotated[
+        float, typer.Option(min=0, help="Seconds after which jobs that are not cancelled end the uninstall.")
+    ] = CANCEL_WITHIN_S,
 ) -> None:
     """Lift all finalizers, and remove companions and virtual nodes, before the installation is deleted."""
     watched = [one for one in watch_namespaces.split(",") if one]
 
     async def act(objects: Objects) -> None:
-        await Uninstall(objects, namespace, watched, jobs, typer.echo).run()
+        await Uninstall(objects, namespace, watched, jobs, cancel_within, typer.echo).run()
 
     _asked(act)
 

@@ -52,6 +52,7 @@ class Uninstall:
     watched: Sequence[str]
     """Namespaces that the operator was limited to; empty: all."""
     jobs: Jobs
+    cancel_within_s: float
     say: Say
     kinds: Sequence[Where] = field(default_factory=lambda: tuple(_kinds_of_jobs()))
 
@@ -84,9 +85,9 @@ class Uninstall:
             left = [one async for one in self._jobs() if one["metadata"]["uid"] in uids]
             return not left
 
-        if not await comes_true(none_is_left, CANCEL_WITHIN_S):
+        if not await comes_true(none_is_left, self.cancel_within_s):
             raise NotUninstalled(
-                f"{len(left)} jobs are not cancelled after {CANCEL_WITHIN_S:.0f} s: "
+                f"{len(left)} jobs are not cancelled after {self.cancel_within_s:.0f} s: "
                 f"{'; '.join(map(told, left))}. "
                 "See why with `kubectl get slurmjobs -A -o wide`, or set uninstall.jobs to Keep"
             )

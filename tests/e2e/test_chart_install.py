@@ -1,0 +1,227 @@
+"""Install, upgrade, rollback and uninstall by real Helm, with jobs that must live through all of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import yaml
+
+from redbox_bed import login_node
+from redbox_bed.bed import Bed
+from redbox_bed.delivery import NAMESPACE, RELEASE, Helm, Kubernetes, deliver
+from redbox_bed.errors import BedError
+from redbox_bed.host import Host
+from redbox_bed.progress import Progress
+
+pytestmark = pytest.mark.timeout(400)
+WITHIN_S = 120
+LONG = "#!/bin/sh\necho begun\nsleep {seconds}\necho ended\n"
+
+
+@dataclass(frozen=True)
+class Site:
+    """Both administrators, and what they have installed."""
+
+    bed: Bed
+    kubectl: Kubernetes
+    helm: Helm
+    login: Host
+
+    def install(self) -> None:
+        deliver(self.bed, Progress.silent())
+
+    def get(self, *arguments: str) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(self.kubectl("get", *arguments, "--output=json"))
+        return answer
+
+    def job(self, name: str) -> dict[str, Any]:
+        return self.get("slurmjob", name, "--namespace=alice")
+
+    def phase(self, name: str) -> str:
+        return str(self.job(name).get("status", {}).get("phase", ""))
+
+    def in_slurm(self, name: str) -> list[str]:
+        """Every job of that name that Slurm ever had, and its state."""
+        said = self.login.run("sacct", "-X", "-n", "-P", "-o", "State", f"--name={name}", user="alice")
+        return said.stdout.split("\n")[:-1]
+
+    def values(self) -> dict[str, Any]:
+        values: dict[str, Any] = json.loads(self.helm("get", "values", RELEASE, "--output=json"))
+        return values
+
+    def left_of_release(self) -> list[str]:
+        kinds = (
+            "deployments,pods,jobs,leases,roles,rolebindings,serviceaccounts,configmaps,networkpolicies,"
+            "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings"
+        )
+        said = self.kubectl("get", kinds, "--all-namespaces", "--output=name", "--show-kind")
+        return [line for line in said.splitlines() if "redbox-" in line]
+
+
+@pytest.fixture(scope="module")
+def site(bed: Bed) -> Iterator[Site]:
+    deliver(bed, Progress.silent())
+    site = Site(bed, Kubernetes(bed), Helm(bed), bed.host("login"))
+    yield site
+    if not site.login.running(login_node.SERVICE):
+        login_node.start(site.login)
+    site.install()  # so that the next tests find what they expect, whatever happened here
+
+
+@pytest.fixture
+def submit(site: Site) -> Iterator[Callable[[int], str]]:
+    """A job of alice's that runs so many seconds, seen to run."""
+    made: list[str] = []
+
+    def apply(seconds: int) -> str:
+        name = f"chart-{uuid4().hex[:6]}"
+        made.append(name)
+        manifest = {
+            "apiVersion": "redbox.dev/v1alpha1",
+            "kind": "SlurmJob",
+            "metadata": {"name": name, "namespace": "alice"},
+            "spec": {"cluster": "hpc1", "batch": LONG.format(seconds=seconds)},
+        }
+        site.kubectl("apply", "--filename=-", stdin=yaml.safe_dump(manifest))
+        eventually(lambda: site.phase(name) == "Running")
+        return name
+
+    yield apply
+    for name in made:
+        site.kubectl(*("delete", "slurmjob", name, "--namespace=alice", "--ignore-not-found", "--wait=false"))
+
+
+def eventually(look: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WITHIN_S
+    while not look():
+        assert time.monotonic() < deadline, "it did not come to that in time"
+        time.sleep(0.5)
+
+
+def test_a_job_lives_through_upgrade_and_rollback(site: Site, submit: Callable[[int], str]) -> None:
+    name = submit(40)
+    before = site.get("deployment", "redbox-operator", f"--namespace={NAMESPACE}")["metadata"]["generation"]
+    values = site.values() | {"operator": {"podAnnotations": {"upgraded": "yes"}}}
+    site.helm.install(values)
+    after = site.get("deployment", "redbox-operator", f"--namespace={NAMESPACE}")
+    assert after["metadata"]["generation"] > before
+    site.helm("rollback", RELEASE, "--wait")
+    back = site.get("deployment", "redbox-operator", f"--namespace={NAMESPACE}")
+    assert "upgraded" not in back["spec"]["template"]["metadata"]["annotations"]
+    eventually(lambda: site.phase(name) == "Succeeded")
+    assert site.in_slurm(name) == ["COMPLETED"]
+
+
+def test_an_upgrade_brings_the_kinds_up_to_date_and_keeps_a_stored_version(site: Site) -> None:
+    crd = "slurmjobs.redbox.dev"
+    found = site.get("crd", crd)
+    (current,) = found["spec"]["versions"]
+    older = {**current, "name": "v1alpha0", "storage": False}
+    patch = {"spec": {"versions": [current, older]}}
+    site.kubectl("patch", "crd", crd, "--type=merge", f"--patch={json.dumps(patch)}")
+    stored = {"status": {"storedVersions": ["v1alpha0", "v1alpha1"]}}
+    site.kubectl("patch", "crd", crd, "--type=merge", "--subresource=status", f"--patch={json.dumps(stored)}")
+    try:
+        site.helm.install(site.values())
+        assert {one["name"] for one in site.get("crd", crd)["spec"]["versions"]} == {"v1alpha0", "v1alpha1"}
+    finally:
+        stored["status"]["storedVersions"] = ["v1alpha1"]
+        site.kubectl(
+            *("patch", "crd", crd, "--type=merge", "--subresource=status", f"--patch={json.dumps(stored)}")
+        )
+    site.helm.install(site.values())
+    assert [one["name"] for one in site.get("crd", crd)["spec"]["versions"]] == ["v1alpha1"]
+
+
+def test_uninstall_with_red_box_away_leaves_the_job_and_nothing_that_waits(
+    site: Site, submit: Callable[[int], str]
+) -> None:
+    name = submit(100)
+    site.login.kill(login_node.SERVICE)
+    said = site.helm("uninstall", RELEASE, "--wait")
+    assert said.strip().endswith("uninstalled")
+    assert site.left_of_release() == []
+    kept = site.job(name)
+    assert "finalizers" not in kept["metadata"]
+    pods = site.get(
+        "pods", "--namespace=alice", f"--selector=redbox.dev/slurmjob-uid={kept['metadata']['uid']}"
+    )
+    assert pods["items"] == []
+    assert site.in_slurm(name) == ["RUNNING"]
+
+    login_node.start(site.login)
+    site.install()
+    eventually(lambda: site.phase(name) == "Succeeded")
+    assert site.job(name)["status"]["jobID"] == kept["status"]["jobID"]
+    assert site.in_slurm(name) == ["COMPLETED"]
+
+
+def test_after_an_uninstall_a_namespace_goes_at_once(site: Site) -> None:
+    namespace = f"chart-{uuid4().hex[:6]}"
+    site.kubectl("create", "namespace", namespace)
+    manifest = {
+        "apiVersion": "redbox.dev/v1alpha1",
+        "kind": "SlurmJob",
+        "metadata": {"name": "stuck", "namespace": namespace},
+        "spec": {"cluster": "hpc1", "batch": "#!/bin/sh\ntrue\n"},
+    }
+    site.kubectl("apply", "--filename=-", stdin=yaml.safe_dump(manifest))
+    eventually(lambda: "finalizers" in site.get("slurmjob", "stuck", f"--namespace={namespace}")["metadata"])
+    site.helm("uninstall", RELEASE, "--wait")
+    site.kubectl("delete", "namespace", namespace, "--timeout=60s")
+    assert site.get("slurmclusters")["items"] == []
+    site.install()
+
+
+def test_an_uninstall_that_cancels_leaves_no_job(site: Site, submit: Callable[[int], str]) -> None:
+    name = submit(600)
+    site.helm.install(site.values() | {"uninstall": {"jobs": "Cancel"}})
+    site.helm("uninstall", RELEASE, "--wait")
+    (state,) = site.in_slurm(name)
+    assert state.startswith("CANCELLED")
+    site.install()
+
+
+def test_an_uninstall_that_cannot_cancel_says_so_and_removes_nothing(
+    site: Site, submit: Callable[[int], str]
+) -> None:
+    """The command itself, from the administrator's machine, with less patience than the hook's."""
+    name = submit(60)
+    site.login.kill(login_node.SERVICE)
+    command = [
+        *(sys.executable, "-m", "redbox_operator", "uninstall", f"--namespace={NAMESPACE}"),
+        *("--jobs=Cancel", "--cancel-within=3"),
+    ]
+    environment = os.environ | {"KUBECONFIG": str(site.bed.places.kubeconfig)}
+    ended = subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 1
+    assert f"alice/{name}: job " in ended.stderr
+    deployment = site.get("deployment", "redbox-operator", f"--namespace={NAMESPACE}")
+    assert deployment["spec"]["replicas"] == 1
+    assert site.job(name)["metadata"]["finalizers"]
+    login_node.start(site.login)
+
+
+def test_its_namespace_may_enforce_the_restricted_level(site: Site) -> None:
+    level = "pod-security.kubernetes.io/enforce"
+    site.kubectl("label", "namespace", NAMESPACE, f"{level}=restricted", "--overwrite")
+    try:
+        site.helm.install(site.values() | {"operator": {"podAnnotations": {"again": uuid4().hex}}})
+    finally:
+        site.kubectl("label", "namespace", NAMESPACE, f"{level}-")
+
+
+def test_a_wrong_value_changes_nothing(site: Site) -> None:
+    before = site.helm("get", "values", RELEASE)
+    with pytest.raises(BedError, match="replica"):
+        site.helm.install(site.values() | {"operator": {"replica": 2}})
+    assert site.helm("get", "values", RELEASE) == before
