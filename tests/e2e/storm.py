@@ -180,9 +180,12 @@ class Storm:
         """The ids that each key has as a job's name, in the queue and in the accounting."""
         login = self.server.login
         live = login.run("squeue", "-a", "-h", "-t", "all", "-o", "%j|%A").stdout
-        past = login.run("sacct", "-a", "-X", "-D", "-n", "-P", "-o", "JobName,JobIDRaw").stdout
+        every = ("sacct", "-a", "-X", "-D", "-n", "-P", "-o", "JobName,JobIDRaw")
+        past = login.run(*every).stdout
+        told = ",".join(str(told.final.job_id) for told in self.done if told.final and told.final.job_id)
+        asked = login.run(*every, "-j", told).stdout  # a job that was held to its end is told only so
         found: dict[str, set[str]] = {}
-        for line in (live + past).splitlines():
+        for line in (live + past + asked).splitlines():
             name, _, job_id = line.partition("|")
             found.setdefault(name, set()).add(job_id)
         return found
