@@ -80,7 +80,7 @@ class InBed:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
 
     def start(self) -> None:
-        """Start it, approve of its certificate, and return when it serves."""
+        """Start it, approve of its certificate, and return when it serves with that."""
         self.launch()
         eventually(self._is_ready)
 
@@ -103,7 +103,7 @@ class InBed:
         approve(Kubernetes(self.bed))
         url = f"http://127.0.0.1:{HEALTH_PORT}/readyz"
         asked = subprocess.run([*self.entering(), "curl", "-sf", url], capture_output=True, check=False)
-        return asked.returncode == 0
+        return asked.returncode == 0 and (self.folder / "serving.crt").exists()
 
     def _kubeconfig(self) -> Path:
         """The administrator's, with the service account in place of the administrator, from within."""
