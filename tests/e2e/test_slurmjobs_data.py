@@ -7,20 +7,20 @@ from collections.abc import Iterator
 from hashlib import sha256
 
 import pytest
-import yaml
 
 from redbox_bed import login_node
 from redbox_bed.bed import Bed
-from redbox_bed.delivery import KUBERNETES_NAME, Kubernetes
+from redbox_bed.delivery import KUBERNETES_NAME
 from redbox_bed.host import Host
 from redbox_bed.login_node import Rule
 from tests.e2e.slurmjobs import SlurmJobs, eventually, new_name
 from tests.e2e.test_slurm_containers import BUILD, IMAGE
+from tests.e2e.volumes import FOLDER, claim_of
 
 pytestmark = pytest.mark.timeout(240)
 
-VOLUME = "/var/lib/redbox-results"
 CLAIM = "results"
+VOLUME = f"{FOLDER}/{CLAIM}"
 
 
 @pytest.fixture
@@ -32,37 +32,8 @@ def jobs(bed: Bed) -> Iterator[SlurmJobs]:
 
 @pytest.fixture
 def volume(bed: Bed) -> Host:
-    """A claim of alice's for a folder of one Kubernetes node."""
-    node = bed.host("k1")
-    node.run("sh", "-c", f"rm -rf {VOLUME}; mkdir -m 777 {VOLUME}")
-    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": ""}
-    here = [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["k1"]}]
-    objects = [
-        {
-            "apiVersion": "v1",
-            "kind": "PersistentVolume",
-            "metadata": {"name": "redbox-results"},
-            "spec": {
-                **spec,
-                "capacity": {"storage": "1Gi"},
-                "local": {"path": VOLUME},
-                "claimRef": {"namespace": "alice", "name": CLAIM},
-                "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": here}]}},
-            },
-        },
-        {
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "metadata": {"name": CLAIM, "namespace": "alice"},
-            "spec": {
-                **spec,
-                "volumeName": "redbox-results",
-                "resources": {"requests": {"storage": "1Gi"}},
-            },
-        },
-    ]
-    Kubernetes(bed).apply(yaml.safe_dump_all(objects))
-    return node
+    """A claim of alice's, and the node that holds its folder."""
+    return claim_of(bed, "alice", CLAIM)
 
 
 def into(folder: str, *sources: str, **more: str) -> dict[str, object]:

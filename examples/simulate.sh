@@ -1,0 +1,3 @@
+#!/bin/bash
+#SBATCH --ntasks=1
+for step in $(seq "$STEPS"); do echo "simulating step $step"; done

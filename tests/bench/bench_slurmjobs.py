@@ -1,0 +1,246 @@
+"""SlurmJobs with Container delivery, each figure beside a native pod's of the same script in the same run.
+
+Red Box has to be installed on the bed (`deploy/local/bed redbox`). Jobs run as alice.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from redbox_bed.bed import Bed
+from tests.bench.bench_kubernetes import (
+    EXPECTED_LINES,
+    LINE,
+    MEGABYTES,
+    drain,
+    line_latencies,
+    namespace,
+)
+from tests.bench.benchmark import Trial, benchmark
+from tests.bench.kubectl import Kubectl, pod
+from tests.bench.rows import Figure
+
+MANY = 100
+LABEL = {"app": "bench"}
+MANY_WITHIN_S = 300
+FIFO_FOLDER = "/tmp/bench-slurmjobs"
+SLURM_NODE, KUBERNETES_NODE = "n1", "k1"
+RUNNING = "jsonpath={.status.phase}=Running"
+A_PODS = "a native pod of the same script"
+
+
+def slurm_job(name: str, script: str, **spec: Any) -> dict[str, Any]:
+    said = {"cluster": "hpc1", "batch": f"#!/bin/sh\n{script}\n", **spec}
+    return {
+        "apiVersion": "redbox.dev/v1alpha1",
+        "kind": "SlurmJob",
+        "metadata": {"name": name, "labels": LABEL},
+        "spec": said,
+    }
+
+
+@contextmanager
+def both(bed: Bed) -> Iterator[tuple[Kubectl, Kubectl]]:
+    """alice's namespace for SlurmJobs, and one for the pods that they are compared with."""
+    jobs = Kubectl(bed.places, "alice")
+    with namespace(bed, "bench-slurmjobs") as pods:
+        try:
+            yield jobs, pods
+        finally:
+            jobs.run("delete", "slurmjob", "--selector=app=bench", "--timeout=170s", timeout=180)
+
+
+@benchmark(
+    Figure("slurmjob-submitted", "kubectl apply, until a watch shows the job's id in Slurm", "s"),
+    rounds=7,
+    baseline_name="a native pod, until a watch shows it Running",
+)
+@contextmanager
+def slurmjob_submitted(bed: Bed) -> Iterator[Trial]:
+    with both(bed) as (jobs, pods):
+        yield Trial(
+            lambda: {"slurmjob-submitted": _shown(jobs, slurm_job("one", "true"), "{.object.status.jobID}")},
+            lambda: {"slurmjob-submitted": _shown(pods, pod("one", "sleep 60"), _running())},
+        )
+
+
+def _running() -> str:
+    return "{.object.status.containerStatuses[0].state.running.startedAt}"
+
+
+def _shown(kubectl: Kubectl, thing: Mapping[str, Any], path: str) -> float:
+    """Seconds from apply until a watch shows something at the path."""
+    with _watching(kubectl, thing, path) as seen:
+        started = time.perf_counter()
+        kubectl.apply(thing)
+        seen()
+        return time.perf_counter() - started
+
+
+@contextmanager
+def _watching(kubectl: Kubectl, thing: Mapping[str, Any], path: str) -> Iterator[Callable[[], str]]:
+    """What waits for a watch to show something at the path; the thing is deleted in the end."""
+    kind, name = thing["kind"].lower(), thing["metadata"]["name"]
+    output = f'jsonpath={{.object.metadata.name}} {path}{{"\\n"}}'
+    with kubectl.reading("get", kind, "--watch", "--output-watch-events", "-o", output) as watch:
+        stream = watch.stdout
+        assert stream
+
+        def seen() -> str:
+            for line in stream:
+                words = line.decode().split()
+                if words[:1] == [name] and len(words) > 1:
+                    return words[1]
+            raise RuntimeError(f"the watch ended before {name} had {path}")
+
+        yield seen
+    kubectl.run("delete", kind, name, "--timeout=60s", timeout=70)
+
+
+@benchmark(
+    Figure("slurmjob-end", "the job's last line, until a watch shows its final phase", "s"),
+    rounds=5,
+    baseline_name=A_PODS,
+)
+@contextmanager
+def slurmjob_end(bed: Bed) -> Iterator[Trial]:
+    def ended(kubectl: Kubectl, thing: Mapping[str, Any], path: str) -> Mapping[str, float]:
+        with _watching(kubectl, thing, path) as seen:
+            kubectl.apply(thing)
+            seen()
+            now = time.time()
+            name = "one-job" if thing["kind"] == "SlurmJob" else "one"
+            written = float(kubectl.run("logs", "--follow", name).split()[-1])
+        return {"slurmjob-end": now - written}
+
+    # busybox has no %N: a clock that every host has.
+    clock = "read up _ </proc/uptime; echo $up"
+    offset = time.time() - float(Path("/proc/uptime").read_text().split()[0])
+    script = f"sleep 1; {clock} | awk '{{printf \"%.2f\\n\", $1 + {offset:.3f}}}'"
+    with both(bed) as (jobs, pods):
+        yield Trial(
+            lambda: ended(jobs, slurm_job("one", script), "{.object.status.endedAt}"),
+            lambda: ended(
+                pods, pod("one", script), "{.object.status.containerStatuses[0].state.terminated.finishedAt}"
+            ),
+            notes={"clock": "10 ms"},
+        )
+
+
+@benchmark(
+    Figure("slurmjob-log-latency-p50", "a job writes a line -> kubectl logs -f shows it: median", "ms"),
+    Figure("slurmjob-log-latency-p99", "the same, 99th percentile", "ms"),
+    rounds=3,
+    baseline_name=A_PODS,
+)
+@contextmanager
+def slurmjob_log_latency(bed: Bed) -> Iterator[Trial]:
+    """Feed a `cat` through a named pipe on its host, so that both ends are stamped by one clock."""
+    for host in (SLURM_NODE, KUBERNETES_NODE):
+        made = f"rm -rf {FIFO_FOLDER}; mkdir {FIFO_FOLDER}; mkfifo -m 666 {FIFO_FOLDER}/lines"
+        bed.host(host).run("sh", "-c", made)
+    volume = {"name": "shared", "hostPath": {"path": FIFO_FOLDER}}
+    with both(bed) as (jobs, pods), ExitStack() as stack:
+        jobs.apply(slurm_job("echo", f"exec cat {FIFO_FOLDER}/lines", options=[f"--nodelist={SLURM_NODE}"]))
+        jobs.run("wait", "slurmjob/echo", f"--for={RUNNING}", "--timeout=60s", timeout=70)
+        pods.apply(pod("echo", "exec cat /shared/lines", nodeName=KUBERNETES_NODE, volumes=[volume]))
+        pods.run("wait", "pod/echo", f"--for={RUNNING}", "--timeout=60s", timeout=70)
+
+        def measure_on(host: str, kubectl: Kubectl, name: str) -> Callable[[], Mapping[str, float]]:
+            pipe = Path(f"/proc/{bed.host(host).pid()}/root{FIFO_FOLDER}/lines")
+            lines = stack.enter_context(pipe.open("wb", buffering=0))
+            follower = stack.enter_context(kubectl.reading("logs", "--follow", name))
+            return lambda: {
+                figure.replace("kubectl-logs", "slurmjob-log"): value
+                for figure, value in line_latencies(lines, follower).items()
+            }
+
+        yield Trial(measure_on(SLURM_NODE, jobs, "echo-job"), measure_on(KUBERNETES_NODE, pods, "echo"))
+
+
+@benchmark(
+    Figure("slurmjob-log-throughput", f"kubectl logs -f of a job that writes {MEGABYTES} MB", "MB/s"),
+    Figure("slurmjob-log-lost", "of its lines, those that the kubelet's log rotation hides", "lines"),
+    rounds=3,
+    baseline_name=A_PODS,
+)
+@contextmanager
+def slurmjob_log_throughput(bed: Bed) -> Iterator[Trial]:
+    script = f"sleep 2; yes {LINE.decode().strip()} | head -c {len(LINE) * EXPECTED_LINES}"
+
+    def measure(kubectl: Kubectl, thing: Mapping[str, Any], condition: str, log: str) -> Mapping[str, float]:
+        kubectl.apply(thing)
+        kind, name = thing["kind"].lower(), thing["metadata"]["name"]
+        kubectl.run("wait", f"{kind}/{name}", f"--for={condition}", "--timeout=60s", timeout=70)
+        with kubectl.reading("logs", "--follow", log) as follower:
+            assert follower.stdout
+            received, took = drain(follower.stdout.fileno())
+        kubectl.run("delete", kind, name, "--timeout=60s", timeout=70)
+        return {
+            "slurmjob-log-throughput": received / 1e6 / took,
+            "slurmjob-log-lost": EXPECTED_LINES - received / len(LINE),
+        }
+
+    with both(bed) as (jobs, pods):
+        yield Trial(
+            lambda: measure(jobs, slurm_job("writer", script), RUNNING, "writer-job"),
+            lambda: measure(pods, pod("writer", script), RUNNING, "writer"),
+        )
+
+
+@benchmark(
+    Figure("slurmjobs-100-submitted", f"{MANY} SlurmJobs applied at once, until all are in Slurm", "s"),
+    rounds=1,
+    baseline_name=f"{MANY} native pods, until all have run",
+)
+@contextmanager
+def slurmjobs_100(bed: Bed) -> Iterator[Trial]:
+    def measure(kubectl: Kubectl, things: list[dict[str, Any]], path: str) -> Mapping[str, float]:
+        started = time.perf_counter()
+        kubectl.apply({"apiVersion": "v1", "kind": "List", "items": things})
+        kind = things[0]["kind"].lower()
+        while len(kubectl.run("get", kind, "-o", f"jsonpath={{.items[*]{path}}}").split()) < MANY:
+            if time.perf_counter() - started > MANY_WITHIN_S:
+                raise RuntimeError(f"not all of {MANY} within {MANY_WITHIN_S} s")
+            time.sleep(0.5)
+        took = time.perf_counter() - started
+        kubectl.run("delete", kind, "--all", "--timeout=170s", timeout=180)
+        return {"slurmjobs-100-submitted": took}
+
+    names = [f"many-{number}" for number in range(MANY)]
+    with both(bed) as (jobs, pods):
+        yield Trial(
+            lambda: measure(jobs, [slurm_job(name, "true") for name in names], ".status.jobID"),
+            lambda: measure(
+                pods,
+                [pod(name, "true") for name in names],
+                ".status.containerStatuses[0].state.terminated.finishedAt",
+            ),
+        )
+
+
+@benchmark(
+    Figure("companion-memory", "working set of a companion, as its kubelet counts it", "MiB"),
+    rounds=1,
+    baseline_name="a native pod that sleeps",
+)
+@contextmanager
+def companion_memory(bed: Bed) -> Iterator[Trial]:
+    def of(kubectl: Kubectl, name: str) -> Mapping[str, float]:
+        node = kubectl.run("get", "pod", name, "-o", "jsonpath={.spec.nodeName}")
+        summary = json.loads(kubectl.run("get", "--raw", f"/api/v1/nodes/{node}/proxy/stats/summary"))
+        (found,) = [one for one in summary["pods"] if one["podRef"]["name"] == name]
+        return {"companion-memory": found["containers"][0]["memory"]["workingSetBytes"] / 2**20}
+
+    with both(bed) as (jobs, pods):
+        jobs.apply(slurm_job("sleeper", "sleep 600"))
+        pods.apply(pod("sleeper", "sleep 600"))
+        jobs.run("wait", "slurmjob/sleeper", "--for=condition=Running", "--timeout=60s", timeout=70)
+        pods.run("wait", "pod/sleeper", "--for=condition=Ready", "--timeout=60s", timeout=70)
+        time.sleep(15)  # the kubelet counts every ten seconds
+        yield Trial(lambda: of(jobs, "sleeper-job"), lambda: of(pods, "sleeper"))
