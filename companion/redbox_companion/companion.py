@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 STDOUT, STDERR = 1, 2
 STREAMS = (("stdout", STDOUT), ("stderr", STDERR))
-UNAUTHENTICATED_S = 60.0  # a token that is not good yet (clock, rotation)
 ASK_AGAIN_S = 2.0
 LOOK_AGAIN_S = 0.3  # red-box looks at Slurm at once after a submit
 UNCONFIRMED = "Submitting"  # nobody knows whether Slurm has it: only a PUT may try again
@@ -112,10 +111,9 @@ class Companion:
             patience.wait(answer.explanation, at_least=answer.retry_after)
 
     def _grace_s(self, answer: Answer) -> float:
-        """How long a refusal may yet be taken back; a job that is there outlives a mistake in the mapping."""
-        if self._attached:
-            return self._settings.lost_after_s
-        return UNAUTHENTICATED_S if answer.status == HTTPStatus.UNAUTHORIZED else 0.0
+        """How long a refusal may yet be taken back: a job that is there outlives a mistake in the mapping."""
+        may_pass = self._attached or answer.status == HTTPStatus.UNAUTHORIZED  # clocks, keys, rotation
+        return self._settings.lost_after_s if may_pass else 0.0
 
     # -- following
 

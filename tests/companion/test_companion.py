@@ -118,6 +118,14 @@ def test_a_script_of_a_config_map_goes_into_the_request_as_it_is(redbox: Scripte
     assert redbox.bodies == [{"name": "cow", "batch": script}]
 
 
+def test_a_caller_who_stays_unknown_is_refused_in_the_end(redbox: Scripted, pod: Pod) -> None:
+    pod.environ["REDBOX_LOST_AFTER"] = "1"
+    redbox.failures = [401] * 100
+    ended = pod.run()
+    assert (ended.returncode, redbox.bodies) == (77, [])
+    assert ended.stderr.startswith(b"redbox: waiting for red-box: Not now: starting\n")
+
+
 def test_a_log_that_cannot_be_read_does_not_change_the_jobs_outcome(redbox: Scripted, pod: Pod) -> None:
     redbox.job = DONE
     redbox.refuse_log = {
