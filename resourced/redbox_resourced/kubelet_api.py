@@ -142,8 +142,6 @@ class KubeletApi:
         attempt = attempt_asked(asked, pod.attempt, job.run)
         if attempt != pod.attempt:
             job = await self._job(redbox, pod, attempt)
-        if job.array is not None:
-            raise NotHonoured(_array(job))
         is_empty = is_empty_since(asked, job)
         answer = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8"})
         answer.enable_chunked_encoding()
@@ -208,11 +206,6 @@ async def _well(_: web.Request) -> web.Response:
 
 async def _nothing_to_enter(_: web.Request) -> web.Response:
     return _said(HTTPStatus.METHOD_NOT_ALLOWED, NOTHING_TO_ENTER)
-
-
-def _array(job: Job) -> str:
-    tasks = job.array.total if job.array else 0
-    return f"this job is an array: each of its {tasks} tasks has a log of its own, in {job.working_directory}"
 
 
 def _said(status: HTTPStatus, sentence: str) -> web.Response:

@@ -124,6 +124,14 @@ def test_what_would_enter_a_container_is_told_what_to_use_instead(
     assert asked.returncode != 0
 
 
+def test_an_arrays_log_is_its_tasks_logs(stand: Stand) -> None:
+    companion = stand.submit("#!/bin/sh\necho task $SLURM_ARRAY_TASK_ID\n", array="1-3")
+    followed = companion.logs("--follow")
+    assert sorted(followed.splitlines()) == ["task 1", "task 2", "task 3"]
+    companion.reaches("Succeeded")
+    assert companion.logs() == "task 1\ntask 2\ntask 3\n"
+
+
 def test_a_hundred_followers_each_get_every_line_once(stand: Stand) -> None:
     companion = stand.submit(TICKS)
     companion.has_condition("Submitted")

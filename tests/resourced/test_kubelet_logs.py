@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from redbox_api.client import LogAnswer, LogQuery, RedboxClient
 from redbox_api.errors import Unreachable
-from redbox_api.models import Job, OwnerRef, Phase
+from redbox_api.models import ArrayCounts, ArrayTask, Job, OwnerRef, Phase
+from redbox_resourced import kubelet_logs
 from redbox_resourced.kubelet_logs import LONGEST_LINE, PodLog, _Lines
 from redbox_resourced.log_request import LogRequest
 
@@ -31,11 +32,18 @@ class Files:
     """A red-box that has these pieces of each stream; `BROKEN` among them breaks an answer off."""
 
     def __init__(self, **streams: Sequence[bytes]) -> None:
+        self.looks = 0
         self._streams: Mapping[str, list[bytes]] = {name: list(pieces) for name, pieces in streams.items()}
+
+    async def get_job(self, *_: Any, **__: Any) -> Job:
+        self.looks += 1
+        return array("SSS")
 
     @asynccontextmanager
     async def read_log(self, _: str, query: LogQuery) -> AsyncGenerator[LogAnswer, None]:
-        pieces = self._streams.get(query.stream, [])
+        pieces = self._streams.get(query.stream if query.task is None else f"task_{query.task}", [])
+        if query.task is not None and query.stream == "stderr":
+            pieces = []
         content = b"".join(piece for piece in pieces if piece != BROKEN)
         start = query.offset
         if query.tail_lines is not None:
@@ -56,13 +64,28 @@ class Files:
                 yield wanted
 
 
-async def read(files: Files, **asked: Any) -> bytes:
+def array(phases: str) -> Job:
+    """S: the task has succeeded, R: it runs, P: it waits."""
+    words = {"S": Phase.SUCCEEDED, "R": Phase.RUNNING, "P": Phase.PENDING}
+    tasks = [
+        ArrayTask(index=index, job_id=f"7_{index}", phase=words[phase], state="x")
+        for index, phase in enumerate(phases)
+    ]
+    over = Phase.SUCCEEDED if set(phases) == {"S"} else Phase.RUNNING
+    counts = ArrayCounts(total=len(phases))
+    return JOB.model_copy(update={"phase": over, "array": counts, "tasks": tasks})
+
+
+TASKS = {"task_0": [b"a\n", b"b\n"], "task_1": [b"c\n"], "task_2": [b"d\n", b"e"]}
+
+
+async def read(files: Files, job: Job = JOB, **asked: Any) -> bytes:
     out: list[bytes] = []
 
     async def write(data: bytes) -> None:
         out.append(data)
 
-    log = PodLog(cast("RedboxClient", files), "k", 1, JOB)
+    log = PodLog(cast("RedboxClient", files), "k", 1, job)
     await log.copy(LogRequest(**asked), write)
     return b"".join(out)
 
@@ -96,6 +119,25 @@ async def test_each_line_is_stamped_once() -> None:
     lines = (await read(files, timestamps=True, streams=("stdout",))).decode().split("\n")
     time = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"
     assert [re.sub(f"^{time} ", "@", line) for line in lines] == ["@one", "@two", "@three"]
+
+
+async def test_an_array_is_read_task_by_task() -> None:
+    assert await read(Files(**TASKS), array("SSS")) == b"a\nb\nc\nd\ne"
+    assert await read(Files(**TASKS), array("SRP")) == b"a\nb\nc\n"
+
+
+async def test_the_last_lines_of_an_array_are_those_of_its_last_tasks() -> None:
+    assert await read(Files(**TASKS), array("SSS"), tail_lines=2) == b"d\ne"
+    assert await read(Files(**TASKS), array("SSS"), tail_lines=4) == b"b\nc\nd\ne"
+
+
+async def test_a_follower_of_an_array_gets_each_task_once_it_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kubelet_logs, "LOOK_EVERY_S", 0.0)
+    files = Files(**TASKS)
+    assert await read(files, array("PRS"), follow=True) == b"d\nea\nb\nc\n"
+    assert files.looks == 1
 
 
 @given(st.lists(st.binary(max_size=40) | st.just(b"\n") | st.just(b"x" * LONGEST_LINE)))
