@@ -128,12 +128,15 @@ def claims_of_serving(
 
 
 def claims_of_standing(seen: SeenNode, standing: Standing, now: str) -> list[Claim]:
-    """Whether the partition takes jobs: where not, the node is cordoned. A hand's cordon is left alone."""
+    """Whether the partition takes jobs: where not, the node is cordoned, but first says why.
+
+    A cordon by hand is its owner's, and left alone.
+    """
     word = "True" if standing.takes_jobs else "False"
     condition = Condition("PartitionUp", word, standing.reason, standing.message).written(seen, now)
     return [
-        Claim(STANDING_MANAGER, {} if standing.takes_jobs else {"spec": {"unschedulable": True}}),
         Claim(STANDING_MANAGER, {"status": {"conditions": [condition]}}, "status"),
+        Claim(STANDING_MANAGER, {} if standing.takes_jobs else {"spec": {"unschedulable": True}}),
     ]
 
 

@@ -1,0 +1,125 @@
+"""A mirror of objects under the faults of a watch, by a scripted API server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, cast
+
+import pytest
+
+from redbox_kube import mirror as module
+from redbox_kube.mirror import Mirror, Place
+from redbox_kube.objects import ApiRefused, ApiUnreachable, Object, Objects, Where
+
+PATIENCE_S = 5.0
+
+
+def thing(name: str, version: int, **more: Any) -> Object:
+    return {"metadata": {"name": name, "resourceVersion": str(version)}, **more}
+
+
+def event(kind: str, seen: Object) -> Object:
+    return {"type": kind, "object": seen}
+
+
+FORGOTTEN = event("ERROR", {"code": 410, "message": "too old"})
+
+
+class Script:
+    """Lists and watches, in the order in which they are to be asked for; then the watch stays silent."""
+
+    def __init__(self, *steps: list[Object] | list[Exception]) -> None:
+        self.steps = list(steps)
+        self.asked: list[str] = []
+
+    async def pages(
+        self, _where: Where, _selection: Mapping[str, str]
+    ) -> AsyncIterator[tuple[list[Object], str]]:
+        self.asked.append("list")
+        yield cast("list[Object]", self.steps.pop(0)), "10"
+
+    async def watch(self, _where: Where, since: str, _selection: Mapping[str, str]) -> AsyncIterator[Object]:
+        self.asked.append(since)
+        if not self.steps:
+            await asyncio.sleep(3600)
+        for one in self.steps.pop(0):
+            if isinstance(one, Exception):
+                raise one
+            yield one
+
+
+@pytest.fixture(autouse=True)
+def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FIRST_DELAY_S", 0.0)
+    monkeypatch.setattr(module, "LONGEST_DELAY_S", 0.0)
+
+
+async def played(script: Script, **options: Any) -> tuple[Mirror, list[set[Place]]]:
+    """The mirror once the script is over, and what it told."""
+    told: list[set[Place]] = []
+    given = {"reduced": lambda seen: seen, **options}
+    mirror: Mirror = Mirror(cast("Objects", script), Where("Node"), told=told.append, **given)
+    running = asyncio.create_task(mirror.run())
+    async with asyncio.timeout(PATIENCE_S):
+        while script.steps or script.asked[-1] == "list":  # noqa: ASYNC110 (the mirror tells nothing at its end)
+            await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.wait({running})
+    return mirror, told
+
+
+async def test_a_watch_goes_on_from_the_list_and_from_where_it_ended() -> None:
+    script = Script(
+        [thing("a", 1)], [event("ADDED", thing("b", 11)), event("DELETED", thing("a", 12))], [], []
+    )
+    mirror, told = await played(script)
+    assert {name for _, name in mirror.items} == {"b"}
+    assert script.asked[:3] == ["list", "10", "12"]
+    assert told == [{("", "a")}, {("", "b")}, {("", "a")}]
+
+
+async def test_after_a_place_that_is_forgotten_it_lists_and_tells_what_is_gone() -> None:
+    mirror, told = await played(Script([thing("a", 1), thing("b", 2)], [FORGOTTEN], [thing("b", 2)], []))
+    assert {name for _, name in mirror.items} == {"b"}
+    assert told[-1] == {("", "a"), ("", "b")}
+
+
+@pytest.mark.parametrize(
+    ("fault", "asked"),
+    [
+        (ApiUnreachable("cut"), ["list", "10", "11"]),
+        (ApiRefused(403, "no longer yours"), ["list", "10", "list"]),
+    ],
+)
+async def test_a_cut_watch_goes_on_and_a_refused_one_begins_anew(fault: Exception, asked: list[str]) -> None:
+    steps: list[Any] = [[thing("a", 1)], [event("MODIFIED", thing("a", 11)), fault], [], []]
+    script = Script(*steps)
+    mirror, _ = await played(script)
+    assert script.asked[:3] == asked
+    if "list" not in asked[2:]:
+        assert ("", "a") in mirror.items
+
+
+async def test_a_bookmark_moves_its_place_and_tells_nothing() -> None:
+    script = Script([], [event("BOOKMARK", thing("", 50))], [], [])
+    _, told = await played(script)
+    assert script.asked[:3] == ["list", "10", "50"]
+    assert told == [set()]
+
+
+async def test_what_is_not_wanted_is_not_kept_and_not_told() -> None:
+    script = Script([thing("a", 1)], [event("ADDED", thing("b", 11)), event("MODIFIED", thing("a", 12))], [])
+    mirror, told = await played(script, reduced=lambda _: None)
+    assert mirror.items == {}
+    assert told == [set()]
+
+
+async def test_what_is_no_longer_wanted_is_told_once() -> None:
+    changed = event("MODIFIED", thing("a", 12, left=True))
+    mirror, told = await played(
+        Script([thing("a", 1)], [changed, changed], []),
+        reduced=lambda seen: None if "left" in seen else seen,
+    )
+    assert mirror.items == {}
+    assert told == [{("", "a")}, {("", "a")}]

@@ -1,0 +1,99 @@
+"""What is said of a node is said once, and again when somebody else was there; how a virtual node looks."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from redbox_kube.objects import Object, Objects, Where
+from redbox_resourced.node_claims import Claim, NodeClaims
+from redbox_resourced.seen_nodes import SeenNode
+from redbox_resourced.service import Served
+from redbox_resourced.standing import vanished
+from redbox_resourced.virtual_node import Address, claims_of_serving, claims_of_standing, taints
+from tests.resourced.clusters_seen import node
+
+NOW = "2026-01-01T00:00:00Z"
+SLURM = {"key": "redbox.dev/slurm", "effect": "NoSchedule"}
+UNREACHABLE = {"key": "redbox.dev/unreachable", "effect": "NoSchedule"}
+OTHERS = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute", "timeAdded": NOW}
+
+
+class Applies:
+    """Takes what is applied; each makes a new version of the node."""
+
+    def __init__(self) -> None:
+        self.applied: list[tuple[str, str, Object]] = []
+
+    async def apply(self, where: Where, body: Object, *, field_manager: str, subresource: str) -> Object:
+        self.applied.append((field_manager, subresource, body))
+        return {"metadata": {"name": where.name, "resourceVersion": f"own-{len(self.applied)}"}}
+
+
+def seen(version: str, uid: str = "u") -> SeenNode:
+    return node("debug", resourceVersion=version, uid=uid)
+
+
+def claim(**labels: str) -> Claim:
+    return Claim("m", {"metadata": {"labels": labels}})
+
+
+async def kept(*steps: tuple[SeenNode, Claim]) -> Applies:
+    objects = Applies()
+    claims = NodeClaims(cast("Objects", objects))
+    for one, said in steps:
+        await claims.keep(one, [said])
+    return objects
+
+
+async def test_what_was_said_is_not_said_again() -> None:
+    objects = await kept((seen("1"), claim(a="1")), (seen("1"), claim(a="1")), (seen("own-1"), claim(a="1")))
+    assert len(objects.applied) == 1
+
+
+async def test_what_changed_is_said() -> None:
+    objects = await kept((seen("1"), claim(a="1")), (seen("own-1"), claim(a="2")))
+    assert [body["metadata"]["labels"] for _, _, body in objects.applied] == [{"a": "1"}, {"a": "2"}]
+
+
+async def test_after_somebody_elses_change_it_is_said_again() -> None:
+    objects = await kept((seen("1"), claim(a="1")), (seen("kubelet-7"), claim(a="1")))
+    assert len(objects.applied) == 2
+
+
+async def test_of_a_node_made_anew_everything_is_said() -> None:
+    objects = await kept((seen("1"), claim(a="1")), (seen("own-1", uid="other"), claim(a="1")))
+    assert [body["metadata"]["uid"] for _, _, body in objects.applied] == ["u", "other"]
+
+
+def test_taints_of_others_stay_and_ours_are_as_they_should_be() -> None:
+    assert taints((OTHERS,), unreachable=True) == [OTHERS, SLURM, UNREACHABLE]
+    assert taints((SLURM, UNREACHABLE, OTHERS), unreachable=False) == [OTHERS, SLURM]
+
+
+def conditions(claims: list[Claim]) -> dict[str, dict[str, Any]]:
+    return {one["type"]: one for claim in claims for one in claim.body.get("status", {})["conditions"]}
+
+
+def test_ready_is_that_it_is_served_and_nothing_else() -> None:
+    address = Address("10.0.0.1", 10250)
+    away = conditions(claims_of_serving(seen("1"), Served(), "no answer", address, NOW))
+    assert (away["Ready"]["status"], away["RedBoxReachable"]["status"]) == ("True", "False")
+    broken = conditions(claims_of_serving(seen("1"), Served("no certificate"), "", address, NOW))
+    assert (broken["Ready"]["status"], broken["Ready"]["message"]) == ("False", "no certificate")
+
+
+def test_a_condition_keeps_the_time_of_its_last_change() -> None:
+    before = node("debug")
+    since = "2025-01-01T00:00:00Z"
+    known = SeenNode(
+        **{**vars(before), "conditions": {"Ready": ("True", since), "RedBoxReachable": ("False", since)}}
+    )
+    now = conditions(claims_of_serving(known, Served(), "", Address("10.0.0.1", 10250), NOW))
+    assert now["Ready"]["lastTransitionTime"] == since
+    assert now["RedBoxReachable"]["lastTransitionTime"] == NOW
+
+
+def test_a_node_says_why_before_it_is_cordoned() -> None:
+    claims = claims_of_standing(seen("1"), vanished("debug"), NOW)
+    assert [claim.subresource for claim in claims] == ["status", ""]
+    assert claims[1].body == {"spec": {"unschedulable": True}}
