@@ -22,6 +22,7 @@ from redbox.listeners import CannotListen
 from redbox.log import configure_log
 from redbox.server import BackgroundEnded
 from redbox.server import serve as serve_settings
+from redbox.setup.host_service import install_on_host, remove_from_host
 from redbox.setup.initialize import ISSUER, OPERATOR_NAMESPACE, Wishes, plan_init
 from redbox.setup.installing import NotInstalled, find, host_names, install
 from redbox.setup.layout import Layout
@@ -49,6 +50,13 @@ def init(
         Literal["sudo", "self"],
         typer.Option(help="self: for your own account alone, without an administrator."),
     ] = "sudo",
+    service: Annotated[
+        bool,
+        typer.Option(
+            help="As root: also the account, the systemd unit, the sudoers rule and log rotation. Without, "
+            "for hosts where something else keeps those."
+        ),
+    ] = True,
 ) -> None:
     """Write the settings, the CA and certificate, and all else that is needed here; run again, renew them.
 
@@ -68,10 +76,11 @@ def init(
     )
     try:
         plan = plan_init(wishes, find(layout), layout, datetime.now(UTC))
+        for_host = install_on_host() if service and transport == "sudo" and os.geteuid() == 0 else []
         install(plan, layout)
     except (NotInstalled, DocumentError) as error:
         _end(str(error), 1)
-    for note in plan.notes:
+    for note in (*plan.notes, *for_host):
         typer.echo(note, err=True)
     typer.echo(how_to_get_keys(cluster, layout.cluster_keys(cluster)), err=True)
     typer.echo(slurm_cluster(plan.introduction), nl=False)
@@ -93,6 +102,23 @@ def serve(
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         _end(f"It cannot start: {where}{error.strerror or error}.", UNUSABLE)
+
+
+def uninstall(
+    *,
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Also settings, journal, audit, account and group.")
+    ] = False,
+) -> None:
+    """Remove from this host what `redbox init` made; jobs in Slurm run on."""
+    if os.geteuid() != 0:
+        _end("run redbox uninstall as root", 1)
+    try:
+        notes = remove_from_host(Layout(), purge=purge)
+    except (NotInstalled, OSError) as error:
+        _end(str(error), 1)
+    for note in notes:
+        typer.echo(note, err=True)
 
 
 def sudoers() -> None:

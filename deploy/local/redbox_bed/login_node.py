@@ -55,26 +55,35 @@ class Rule:
 
 def install(host: Host, places: Places) -> None:
     """Put the programs there: dependencies by the lock, and the checkout's code as it is now."""
-    version = host.run("python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])").stdout.strip()
-    dependencies = _dependencies(places, version)
+    dependencies = _dependencies(places, python_of(host))
     for folder in (dependencies, _project(places)):
-        _copy(host, folder, LIBRARY)
+        copy(host, folder, LIBRARY)
     host.write(PROGRAM, LAUNCHER, mode=0o755)
+
+
+def python_of(host: Host) -> str:
+    """Its Python's version, as 3.13."""
+    return host.run("python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])").stdout.strip()
 
 
 def introduce(host: Host, *, name: str, cluster: str, issuer: str, keys: bytes, rules: Sequence[Rule]) -> str:
     """`redbox init`, the cluster's keys, and who is who; the SlurmCluster to apply is returned."""
     options = ("--name", name, "--cluster", cluster, "--issuer", issuer, "--host", host.spec.address)
     manifest = host.run(PROGRAM, "init", *options).stdout
-    host.write(SUDOERS, host.run(PROGRAM, "sudoers").stdout, mode=0o440)
     host.run("visudo", "--check", "--quiet")
     host.write(f"/etc/redbox/{cluster}.jwks.json", keys)
     settings = yaml.safe_load(host.read(SETTINGS))
     before = settings["mapping"]["rules"]
     settings["mapping"]["rules"] = _merged(before, [_rule(cluster, rule) for rule in rules])
     host.write(SETTINGS, yaml.safe_dump(settings, sort_keys=False))
-    host.run("install", "-d", "-o", SERVICE, "-g", SERVICE, "/run/redbox")
+    host.run("systemd-tmpfiles", "--create", "/etc/tmpfiles.d/redbox.conf")
     return manifest
+
+
+def wheels(places: Places, version: str) -> Path:
+    """What `pip install 'red-box[server]'` takes from a registry, which is out of reach there; and pip."""
+    key = key_of(LOCK.read_bytes(), _sources())
+    return ensure_built(places.cache / "login" / f"wheels-{version}-{key}", partial(_collect_wheels, version))
 
 
 def restart(host: Host) -> None:
@@ -110,7 +119,7 @@ def _merged(before: list[dict[str, object]], new: list[dict[str, object]]) -> li
     return [*before, *(rule for rule in new if rule not in before)]
 
 
-def _copy(host: Host, folder: Path, target: str) -> None:
+def copy(host: Host, folder: Path, target: str) -> None:
     """A folder's files, as root's own."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
@@ -137,19 +146,34 @@ def _dependencies(places: Places, version: str) -> Path:
 
 
 def _install_wheels(version: str, folder: Path) -> None:
-    _pip(
-        *("install", "--target", str(folder), "--no-deps", "--no-compile", "--require-hashes"),
-        *("--only-binary=:all:", "--requirement", str(LOCK)),
-        *("--implementation", "cp", "--python-version", version, "--platform", "manylinux2014_x86_64"),
-        *("--platform", "manylinux_2_28_x86_64", "--platform", "manylinux_2_17_x86_64"),
+    _pip("install", "--target", str(folder), "--no-compile", *_locked_for(version))
+
+
+def _collect_wheels(version: str, folder: Path) -> None:
+    _pip("download", "--dest", str(folder), *_locked_for(version))
+    _pip("download", "--dest", str(folder), "--no-deps", "pip")
+    options = ("--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", str(folder))
+    _pip("wheel", *options, str(CHECKOUT))
+
+
+def _locked_for(version: str) -> tuple[str, ...]:
+    """Of the lock, wheels for the host's Python, which is not this machine's."""
+    platforms = ("manylinux2014_x86_64", "manylinux_2_28_x86_64", "manylinux_2_17_x86_64")
+    return (
+        *("--no-deps", "--require-hashes", "--only-binary=:all:", "--requirement", str(LOCK)),
+        *("--implementation", "cp", "--python-version", version),
+        *(option for platform in platforms for option in ("--platform", platform)),
     )
 
 
 def _project(places: Places) -> Path:
     """The checkout as it is now, installed."""
-    sources = b"".join(contents_of(CHECKOUT / source, "*.*") for source in SOURCES)
-    key = key_of(sources, (CHECKOUT / "pyproject.toml").read_bytes())
-    return ensure_built(places.cache / "login" / f"project-{key}", _install_project)
+    return ensure_built(places.cache / "login" / f"project-{key_of(_sources())}", _install_project)
+
+
+def _sources() -> bytes:
+    sources = (contents_of(CHECKOUT / source, "*.*") for source in SOURCES)
+    return b"".join([*sources, (CHECKOUT / "pyproject.toml").read_bytes()])
 
 
 def _install_project(folder: Path) -> None:
