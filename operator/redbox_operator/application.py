@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import kopf
 import structlog
 
-from redbox_kube.lease import Lease
+from redbox_kube.lease import Lease, LeaseLost
 from redbox_kube.objects import Objects
 from redbox_kube.own_token import Account
 from redbox_kube.serving import serving
@@ -125,5 +125,10 @@ async def run_operator(options: Options) -> None:
         await Operator(objects, options).run()
     except asyncio.CancelledError:
         log.info("told to end")
+    except ExceptionGroup as faults:
+        if faults.split(LeaseLost)[1] is not None:
+            raise
+        log.exception("the Lease is lost: whoever starts this anew, it waits for its turn")
+        raise SystemExit(1) from None
     finally:
         await objects.close()

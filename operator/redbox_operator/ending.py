@@ -67,6 +67,8 @@ class Ending:
         try:
             left = await _cancel(job, link)
         except Away as away:
+            if not away.until_return:
+                raise
             if status.finished:
                 return ""
             return (

@@ -7,17 +7,18 @@ Watches are hints: whatever happens anywhere, the place of the SlurmJob that it 
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 import structlog
 
 from redbox_api.errors import Busy, Conflict, NoSuchJob, RedboxError
-from redbox_api.models import FINAL_PHASES, Dependency, Job, Phase
+from redbox_api.models import FINAL_PHASES, Dependency
 from redbox_kube.objects import ApiError, Object
 from redbox_operator import attempts, dependencies
-from redbox_operator.attempts import Attempt
+from redbox_operator.case import Case, act_on, holding_of, is_told
 from redbox_operator.companion_keeper import CompanionKeeper, Kept, Wanted, given_up
 from redbox_operator.companions import Companion, LastWord
 from redbox_operator.conditions import tellings
@@ -30,9 +31,9 @@ from redbox_operator.metrics import Metrics
 from redbox_operator.moment import now
 from redbox_operator.placement import cluster_of
 from redbox_operator.problems import Problem
-from redbox_operator.redbox_link import Away, RedboxLink, RowKey
+from redbox_operator.redbox_link import Away, RedboxLink
 from redbox_operator.spec_problems import problem_of, problem_of_cluster
-from redbox_operator.status import SUSPENDING, Facts, Holding, status_of
+from redbox_operator.status import SUSPENDING, Facts, status_of
 from redbox_operator.work_queue import WorkQueue
 from redbox_operator.writing import Writer, where_is
 
@@ -42,35 +43,6 @@ FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
 AWAY_PAUSE_S = 5.0
 MOST_REFUSALS = 66  # with these pauses: an hour
-HELD_BY_USER = "JobHeldUser"
-HELD_BY_SLURM = frozenset({HELD_BY_USER, "JobHeldAdmin"})
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One SlurmJob as it is looked at: what is known of its newest attempt."""
-
-    known: KnownJob
-    link: RedboxLink | None
-    attempt: Attempt
-    row: Job | None
-
-    @property
-    def job(self) -> SlurmJob:
-        return self.known.job
-
-    @property
-    def before(self) -> SlurmJobStatus:
-        return self.known.status
-
-    @property
-    def row_key(self) -> RowKey:
-        job = self.job
-        return RowKey(job.uid, self.attempt.number, job.namespace, job.spec.service_account_name)
-
-    @property
-    def same_attempt(self) -> bool:
-        return (self.before.attempts or attempts.FIRST) == self.attempt.number
 
 
 class Reconciler:
@@ -142,9 +114,9 @@ class Reconciler:
         try:
             again_in_s = await self.reconcile(place)
         except Away as away:
-            log.info("waits for redbox", slurmjob=_name(place), why=str(away))
+            # Whoever waits for its return is woken by that: ten thousand pauses would be a busy loop.
             self._metrics.errors.labels("redbox").inc()
-            again_in_s = AWAY_PAUSE_S
+            again_in_s = None if away.until_return else random.uniform(1.0, AWAY_PAUSE_S)  # noqa: S311 (no secret)
         except (ApiError, RedboxError, OSError, TimeoutError) as error:
             again_in_s = self._pause(place)
             cause = "redbox" if isinstance(error, RedboxError) else "kubernetes"
@@ -217,7 +189,7 @@ class Reconciler:
         moved_on = status.finished or status.reason in {attempts.RETRYING, attempts.SUSPENDED}
         if row is None and status.companion and not moved_on:
             row = await link.look(case.row_key)
-        if moved_on and row is not None and row.phase in FINAL_PHASES and _told(status, row):
+        if moved_on and row is not None and row.phase in FINAL_PHASES and is_told(status, row):
             row = None  # the status has all of it
         return replace(case, row=row)
 
@@ -326,7 +298,7 @@ class Reconciler:
         try:
             if after.phase is JobPhase.SUSPENDED and after.reason == SUSPENDING:
                 await link.cancel(case.row_key, all_attempts=False)
-            elif act := _act_on(row, after):
+            elif act := act_on(row, after):
                 await link.act(case.row_key, act)
         except (NoSuchJob, Conflict, Busy) as refusal:
             log.info("not done", slurmjob=_name(case.job.place), why=str(refusal))
@@ -360,34 +332,6 @@ class Reconciler:
             self._metrics.submitted_after.observe((now() - datetime.fromisoformat(created)).total_seconds())
         if after.started_at and not before.started_at and after.submitted_at:
             self._metrics.queued_for.observe((after.started_at - after.submitted_at).total_seconds())
-
-
-def holding_of(case: Case) -> Holding | None:
-    """What Slurm is asked: to hold the job, to release it, or nothing. A release is asked for once."""
-    spec, row = case.job.spec, case.row
-    waits = row is None or row.phase in {Phase.PENDING, Phase.SUBMITTING}
-    if (spec.suspend or spec.hold) and waits:
-        return Holding.HELD
-    said = case.before.condition(ConditionType.HELD) if case.same_attempt else None
-    if said is None:
-        return None
-    asked = said.reason in {Holding.HELD, Holding.RELEASING}
-    still_held = row is None or (row.phase is Phase.PENDING and row.reason == HELD_BY_USER)
-    return Holding.RELEASING if asked and still_held else Holding.RELEASED
-
-
-def _act_on(row: Job, status: SlurmJobStatus) -> str | None:
-    said = status.condition(ConditionType.HELD)
-    if row.phase is not Phase.PENDING or said is None:
-        return None
-    if said.reason == Holding.HELD and row.reason not in HELD_BY_SLURM:
-        return "hold"
-    return "release" if said.reason == Holding.RELEASING and row.reason == HELD_BY_USER else None
-
-
-def _told(status: SlurmJobStatus, row: Job) -> bool:
-    """Whether the status has all that the row of an ended job says."""
-    return (status.job_id, status.state, status.exit_code) == (row.job_id, row.state, row.exit_code)
 
 
 def _name(place: Place) -> str:

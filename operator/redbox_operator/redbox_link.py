@@ -26,7 +26,8 @@ log = structlog.get_logger(__name__)
 DEADLINES = Deadlines(connect=3.0, answer=10.0, quiet=30.0)
 CALL_S = 15.0
 MOST_CALLS = 8
-ASKS_AGAIN_S = 1.0
+ASKS_AGAIN_S = 0.5
+LONGEST_PAUSE_S = 3.0  # so that what waits for its return is done soon after
 LIVING = tuple(phase.value for phase in Phase if phase not in FINAL_PHASES)
 AnswerT = TypeVar("AnswerT")
 
@@ -41,7 +42,11 @@ class RowKey(NamedTuple):
 
 
 class Away(Exception):
-    """Red-box cannot be asked now: whoever wants something is woken when that may have changed."""
+    """Red-box cannot be asked now. `until_return`: its return wakes all who wait; else it is only busy."""
+
+    def __init__(self, why: str, *, until_return: bool = True) -> None:
+        super().__init__(why)
+        self.until_return = until_return
 
 
 class RedboxLink:
@@ -144,8 +149,10 @@ class RedboxLink:
 
     async def _call(self, call: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
         """Bounded in time and number: a red-box that hangs must not keep all who work from other clusters."""
-        if self.reachable is False or self._calls >= MOST_CALLS:
-            raise Away(self.trouble if self.reachable is False else "it has enough to do")
+        if self.reachable is False:
+            raise Away(self.trouble)
+        if self._calls >= MOST_CALLS:
+            raise Away("it has enough to do", until_return=False)
         self._calls += 1
         try:
             async with asyncio.timeout(CALL_S):
@@ -160,6 +167,7 @@ class RedboxLink:
     # -- following
 
     async def _run(self) -> None:
+        pause = ASKS_AGAIN_S
         while True:
             self._doubted.clear()
             following = asyncio.create_task(self._follow())
@@ -170,11 +178,12 @@ class RedboxLink:
                 for task in (following, doubted):
                     task.cancel()
                 await asyncio.wait({following, doubted})
+            pause = ASKS_AGAIN_S if self.reachable else min(LONGEST_PAUSE_S, pause * 1.5)
             if not following.cancelled() and (error := following.exception()) is not None:
                 if not isinstance(error, (RedboxError, ApiError, TimeoutError)):
                     raise error
                 self._turn(str(error) or type(error).__name__)
-            await asyncio.sleep(ASKS_AGAIN_S)
+            await asyncio.sleep(pause)
 
     async def _follow(self) -> None:
         """List where no revision is known, then watch from there to the stream's end."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import TypeVar
 
 import structlog
 
@@ -22,6 +23,7 @@ from redbox_kube.slurm_cluster import OrphanPolicy
 from redbox_operator.companions import companion_of
 from redbox_operator.intake import read_job
 from redbox_operator.kinds import Place, Resource
+from redbox_operator.known import PodName
 from redbox_operator.metrics import Metrics
 from redbox_operator.reconciler import Reconciler
 from redbox_operator.redbox_link import Away, RowKey
@@ -31,6 +33,8 @@ from redbox_operator.writing import where_is
 log = structlog.get_logger(__name__)
 EVERY_S = 60.0
 SOONER_S = 1.0
+TELLING_S = 5.0
+KeyT = TypeVar("KeyT", bound=Hashable)
 UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 COMPANIONS = {"labelSelector": LABEL_JOB_UID}
 
@@ -117,18 +121,36 @@ class Sweep:
         before = {place for place in known if place.resource == resource}
         found: set[Place] = set()
         uids: set[str] = set()
+        untold: dict[Place, str] = {}
         for where in self._scope.places(resource.kind, resource.api_version):
             async for item in self._served(where):
                 place = Place(resource, item["namespace"], item["name"])
                 found.add(place)
                 uids.add(item["uid"])
-                there = known.get(place)
-                if there is None or there.job.metadata.get("resourceVersion") != item["resourceVersion"]:
-                    await self._read_job(place)
+                if self._differs(place, item["resourceVersion"]):
+                    untold[place] = item["resourceVersion"]
+        for place in await self._still(untold, self._differs):
+            await self._read_job(place)
         for place in before - found:
             self._missed("SlurmJob")
             self._reconciler.job_gone(place)
         return uids
+
+    def _differs(self, place: Place, version: str) -> bool:
+        there = self._reconciler.known.jobs.get(place)
+        return there is None or there.job.metadata.get("resourceVersion") != version
+
+    @staticmethod
+    async def _still(untold: dict[KeyT, str], differs: Callable[[KeyT, str], bool]) -> list[KeyT]:
+        """Those that the watch has not told of either, given time: it may be listing all just now."""
+        left = list(untold)
+        while left:
+            await asyncio.sleep(TELLING_S)
+            now = [key for key in left if differs(key, untold[key])]
+            if len(now) == len(left):
+                break
+            left = now
+        return left
 
     async def _served(self, where: Where) -> AsyncIterator[Object]:
         """Of a kind that this cluster may not have."""
@@ -149,20 +171,26 @@ class Sweep:
     async def _of_companions(self) -> None:
         known = self._reconciler.known.companions
         before = dict(known)
-        found: set[tuple[str, str]] = set()
+        found: set[PodName] = set()
+        untold: dict[PodName, str] = {}
         for where in self._scope.places("Pod", "v1"):
             async for item in self._objects.list_metadata(where, COMPANIONS):
                 name = (item["namespace"], item["name"])
                 found.add(name)
-                there = known.get(name)
-                if there is None or (there.uid, there.version) != (item["uid"], item["resourceVersion"]):
-                    raw = await self._objects.get(Where("Pod", name[1], name[0]))
-                    if raw is not None:
-                        self._reconciler.companion_seen(companion_of(raw))
+                if self._pod_differs(name, item["resourceVersion"]):
+                    untold[name] = item["resourceVersion"]
+        for name in await self._still(untold, self._pod_differs):
+            raw = await self._objects.get(Where("Pod", name[1], name[0]))
+            if raw is not None:
+                self._reconciler.companion_seen(companion_of(raw))
         for name, pod in before.items():
             if name not in found and known.get(name) is pod:
                 self._missed("Pod")
                 self._reconciler.companion_gone(pod)
+
+    def _pod_differs(self, name: PodName, version: str) -> bool:
+        there = self._reconciler.known.companions.get(name)
+        return there is None or there.version != version
 
     def _missed(self, kind: str) -> None:
         self._metrics.missed.labels(kind).inc()

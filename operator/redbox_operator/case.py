@@ -1,0 +1,75 @@
+"""One SlurmJob as it is looked at, and what its row means for what was announced. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from redbox_api.models import Job, Phase
+from redbox_operator import attempts
+from redbox_operator.attempts import Attempt
+from redbox_operator.job_status import ConditionType, SlurmJobStatus
+from redbox_operator.kinds import SlurmJob
+from redbox_operator.known import KnownJob
+from redbox_operator.redbox_link import RedboxLink, RowKey
+from redbox_operator.status import Holding
+
+HELD_BY_USER = "JobHeldUser"
+HELD_BY_SLURM = frozenset({HELD_BY_USER, "JobHeldAdmin"})
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One SlurmJob as it is looked at: what is known of its newest attempt."""
+
+    known: KnownJob
+    link: RedboxLink | None
+    attempt: Attempt
+    row: Job | None
+
+    @property
+    def job(self) -> SlurmJob:
+        return self.known.job
+
+    @property
+    def before(self) -> SlurmJobStatus:
+        return self.known.status
+
+    @property
+    def row_key(self) -> RowKey:
+        job = self.job
+        return RowKey(job.uid, self.attempt.number, job.namespace, job.spec.service_account_name)
+
+    @property
+    def same_attempt(self) -> bool:
+        return (self.before.attempts or attempts.FIRST) == self.attempt.number
+
+
+def holding_of(case: Case) -> Holding | None:
+    """What Slurm is asked: to hold the job, to release it, or nothing. A release is asked for once."""
+    spec, row = case.job.spec, case.row
+    said = case.before.condition(ConditionType.HELD) if case.same_attempt else None
+    if row is None and case.before.finished:
+        return Holding(said.reason) if said else None
+    waits = row is None or row.phase in {Phase.PENDING, Phase.SUBMITTING}
+    if (spec.suspend or spec.hold) and waits:
+        return Holding.HELD
+    if said is None:
+        return None
+    asked = said.reason in {Holding.HELD, Holding.RELEASING}
+    still_held = row is None or (row.phase is Phase.PENDING and row.reason == HELD_BY_USER)
+    return Holding.RELEASING if asked and still_held else Holding.RELEASED
+
+
+def act_on(row: Job, status: SlurmJobStatus) -> str | None:
+    """What the status has announced and Slurm has not done yet."""
+    said = status.condition(ConditionType.HELD)
+    if row.phase is not Phase.PENDING or said is None:
+        return None
+    if said.reason == Holding.HELD and row.reason not in HELD_BY_SLURM:
+        return "hold"
+    return "release" if said.reason == Holding.RELEASING and row.reason == HELD_BY_USER else None
+
+
+def is_told(status: SlurmJobStatus, row: Job) -> bool:
+    """Whether the status has all that the row of an ended job says."""
+    return (status.job_id, status.state, status.exit_code) == (row.job_id, row.state, row.exit_code)
