@@ -1,0 +1,55 @@
+"""Nothing is submitted unless the API server was seen to limit what resourced may ask tokens for."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from redbox_kube.objects import ApiRefused, ApiUnreachable, Objects
+from redbox_kube.own_token import Account
+from redbox_resourced import token_policy
+from redbox_resourced.token_policy import MISSING, TokenPolicy
+
+DENIED = ApiRefused(403, "forbidden: ValidatingAdmissionPolicy 'redbox-tokens' denied request")
+
+
+class ApiServer:
+    """Answers TokenRequests with these, one after the other."""
+
+    def __init__(self, *answers: Exception | str) -> None:
+        self.answers = list(answers)
+        self.troubles: list[str] = []
+        self.policy = TokenPolicy(cast("Objects", self), Account("redbox-system", "redbox-resourced"))
+
+    async def token_for(self, *asked: Any, seconds: int) -> str:
+        assert asked == ("redbox-system", "redbox-resourced", "nobody.invalid")
+        assert seconds == 600
+        self.troubles.append(self.policy.trouble)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+async def test_where_the_policy_refuses_there_is_no_trouble() -> None:
+    policy = ApiServer(DENIED).policy
+    await policy.wait()
+    assert policy.trouble == ""
+
+
+@pytest.mark.parametrize(
+    ("answer", "trouble"),
+    [
+        ("a token", MISSING),
+        (ApiUnreachable("away"), "nobody can say"),
+        (ApiRefused(403, "serviceaccounts/token is forbidden: no RBAC"), "nobody can say"),
+    ],
+)
+async def test_else_it_waits_and_says_so(
+    answer: Exception | str, trouble: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(token_policy, "AGAIN_S", 0.0)
+    server = ApiServer(answer, DENIED)
+    await server.policy.wait()
+    assert trouble in server.troubles[1]
