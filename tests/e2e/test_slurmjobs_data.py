@@ -28,12 +28,26 @@ def jobs(bed: Bed) -> Iterator[SlurmJobs]:
     jobs = SlurmJobs.on(bed)
     yield jobs
     jobs.clean()
+    jobs.kubectl("delete", "secret,configmap", "--selector=app=redbox-test", "--namespace=alice")
 
 
 @pytest.fixture
 def volume(bed: Bed) -> Host:
     """A claim of alice's, and the node that holds its folder."""
     return claim_of(bed, "alice", CLAIM)
+
+
+def give(jobs: SlurmJobs, kind: str, **data: str) -> str:
+    """A Secret or ConfigMap of alice's, for as long as the test runs."""
+    name = new_name()
+    create(jobs, kind, name, **data)
+    return name
+
+
+def create(jobs: SlurmJobs, kind: str, name: str, **data: str) -> None:
+    metadata = {"name": name, "namespace": "alice", "labels": {"app": "redbox-test"}}
+    field = "stringData" if kind == "Secret" else "data"
+    jobs.kubectl.apply(json.dumps({"apiVersion": "v1", "kind": kind, "metadata": metadata, field: data}))
 
 
 def into(folder: str, *sources: str, **more: str) -> dict[str, object]:
@@ -73,14 +87,12 @@ def test_results_that_are_not_there_are_told_and_the_job_has_succeeded(jobs: Slu
 
 
 def test_a_secret_reaches_the_job_and_no_object(jobs: SlurmJobs) -> None:
-    kubectl = jobs.kubectl
     value = "pass word$(x)'\""
-    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "hub", "namespace": "alice"}}
-    kubectl.apply(json.dumps({**secret, "stringData": {"token": value}}))
+    secret = give(jobs, "Secret", token=value)
     job = jobs.apply(
         'printf %s "$TOKEN" | sha256sum; printf "<%s>\\n" "$PLAIN" "$POD"',
         env=[
-            {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}},
+            {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": secret, "key": "token"}}},
             {"name": "PLAIN", "value": "$(TOKEN)"},
             {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         ],
@@ -99,8 +111,7 @@ def test_a_secret_that_is_missing_is_said_and_the_job_goes_on_once_it_is_there(j
         "echo $TOKEN", env=[{"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": name, "key": "token"}}}]
     )
     eventually(lambda: name in job.status.get("message", ""))
-    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "alice"}}
-    jobs.kubectl.apply(json.dumps({**secret, "stringData": {"token": "moo"}}))
+    create(jobs, "Secret", name, token="moo")
     assert job.finishes()["phase"] == "Succeeded"
     assert job.log() == "moo\n"
 
@@ -108,9 +119,8 @@ def test_a_secret_that_is_missing_is_said_and_the_job_goes_on_once_it_is_there(j
 def test_a_script_of_900_kib_comes_from_a_config_map(jobs: SlurmJobs) -> None:
     script = "#!/bin/bash\n" + "#" * 79 + "\n"
     script += ("#" * 79 + "\n") * (900 * 1024 // 80 - 3) + "echo moo\n"
-    scripts = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "scripts", "namespace": "alice"}}
-    jobs.kubectl.apply(json.dumps({**scripts, "data": {"cow.sh": script}}))
-    job = jobs.apply(batchFrom={"configMapKeyRef": {"name": "scripts", "key": "cow.sh"}})
+    scripts = give(jobs, "ConfigMap", script=script)
+    job = jobs.apply(batchFrom={"configMapKeyRef": {"name": scripts, "key": "script"}})
     assert job.finishes()["phase"] == "Succeeded"
     assert job.log() == "moo\n"
 

@@ -23,6 +23,7 @@ COMMANDS = {
     for title, text in SECTIONS.items()
 }
 WITHIN_S = 180
+LEFTOVERS = ("secret/weather-service", "configmap/site", "configmap/scripts")  # of a run that failed
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +45,9 @@ def alice(bed: Bed, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         env=environment,
         check=True,
         capture_output=True,
+    )
+    subprocess.run(
+        ["kubectl", "delete", "--ignore-not-found", *LEFTOVERS], env=environment, check=True, cwd=EXAMPLES
     )
     return environment
 
