@@ -19,6 +19,7 @@ import structlog
 from redbox_api.models import Job, OwnerRef, Phase
 from redbox_kube.mirror import Place
 from redbox_kube.objects import ApiError, ApiRefused, Object, Objects, Where
+from redbox_kube.slurm_cluster import Delivery
 from redbox_resourced import pod_status
 from redbox_resourced.bound_pods import BoundPod, Role, digest_of
 from redbox_resourced.clusters import Clusters, ServedNode
@@ -83,7 +84,12 @@ class VirtualPods:
 
     def _follow_clusters(self) -> None:
         """One watch of jobs for each client that there is."""
-        followed = self._clusters.followed
+        served = bool(self.bound.by_key)  # jobs of one that is Virtual no more are followed to their end
+        followed = {
+            name: one
+            for name, one in self._clusters.followed.items()
+            if served or one.cluster.spec.delivery is Delivery.VIRTUAL
+        }
         for name, (rows, task) in list(self._rows.items()):
             if name not in followed or followed[name].client is not rows.client:
                 task.cancel()
