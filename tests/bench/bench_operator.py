@@ -27,6 +27,7 @@ from uuid import uuid4
 
 import httpx
 import yaml
+from kubernetes.aio import client, config
 
 from redbox_api.models import Job, OwnerRef, Phase
 from redbox_bed.bed import Bed
@@ -259,7 +260,6 @@ class Scale:
 
 @asynccontextmanager
 async def scale(bed: Bed) -> AsyncIterator[Scale]:
-    os.environ["KUBECONFIG"] = str(bed.places.kubeconfig)
     kubectl = Kubernetes(bed)
     namespace = f"scale-{uuid4().hex[:6]}"
     kubectl.apply(
@@ -270,7 +270,8 @@ async def scale(bed: Bed) -> AsyncIterator[Scale]:
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}, "spec": {"unschedulable": True}}
     kubectl.apply(json.dumps(node))
     redbox = ScriptedRedbox()
-    objects = await Objects.connect(FIELD_MANAGER)
+    await config.load_kube_config(config_file=str(bed.places.kubeconfig))
+    objects = Objects(client.ApiClient(), FIELD_MANAGER)
     with tempfile.TemporaryDirectory() as folder:
         made = Scale(objects, redbox, namespace, bed.places.kubeconfig, Path(folder))
         async with redbox.serving(Path(folder)):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from redbox.tls import issue_server, make_authority
+from redbox.tls import Pair, issue_server, make_authority
 from redbox_api.models import FINAL_PHASES, Cluster, Job, JobList, PartitionList, Phase, WatchEvent
 
 PAGE = 500
@@ -28,6 +28,7 @@ class ScriptedRedbox:
         self.rows: dict[str, Job] = {}
         self.endpoint = ""
         self.ca = b""
+        self._authority: Pair | None = None
         self._changes: list[Job] = []
         self._changed = asyncio.Event()
 
@@ -39,10 +40,10 @@ class ScriptedRedbox:
         self._changed = asyncio.Event()
 
     @asynccontextmanager
-    async def serving(self, folder: Path, address: str = "127.0.0.1") -> AsyncIterator[None]:
-        """Answer while this lasts."""
-        now = datetime.now(UTC)
-        authority = make_authority("scripted", now)
+    async def serving(self, folder: Path, *, port: int = 0) -> AsyncIterator[None]:
+        """Answer while this lasts, with the same certificate each time."""
+        address, now = "127.0.0.1", datetime.now(UTC)
+        authority = self._authority = self._authority or make_authority("scripted", now)
         pair = issue_server(authority, ["localhost"], [address], now)
         (folder / "server.crt").write_bytes(pair.certificate)
         (folder / "server.key").write_bytes(pair.key)
@@ -50,7 +51,7 @@ class ScriptedRedbox:
         context.load_cert_chain(folder / "server.crt", folder / "server.key")
         runner = web.AppRunner(self._app(), access_log=None, shutdown_timeout=0.1)
         await runner.setup()
-        await web.TCPSite(runner, address, 0, ssl_context=context).start()
+        await web.TCPSite(runner, address, port, ssl_context=context).start()
         self.endpoint = f"https://{address}:{runner.addresses[0][1]}"
         self.ca = authority.certificate
         try:

@@ -197,7 +197,7 @@ def test_a_slurmjob_whose_time_is_over_is_gone_with_its_pod(alice: Tenant) -> No
     assert [state for _, state in job.in_slurm()] == ["COMPLETED"]
 
 
-def test_with_red_box_away_a_deletion_waits_and_ends_within_ten_seconds_of_its_return(
+def test_with_red_box_away_a_deletion_waits_says_so_and_ends_after_its_return(
     alice: Tenant, login: Host
 ) -> None:
     job = alice.apply(LONG)
@@ -209,7 +209,7 @@ def test_with_red_box_away_a_deletion_waits_and_ends_within_ten_seconds_of_its_r
         assert "redbox.dev/abandon" in status["message"]
     finally:
         login_node.start(login)
-    job.gone(within_s=10)
+    job.gone()
     assert job.in_slurm() == [(job_id, "CANCELLED")]
 
 

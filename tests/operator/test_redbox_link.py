@@ -1,0 +1,121 @@
+"""What is known of a red-box's jobs, over TLS from a red-box that is told what its jobs are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from redbox_api.client import Deadlines, RedboxClient
+from redbox_api.errors import NoSuchJob
+from redbox_api.models import Job, OwnerRef, Phase
+from redbox_operator.redbox_link import Away, RedboxLink, RowKey
+from tests.bench.scripted_redbox import ScriptedRedbox
+from tests.operator.making import slurm_cluster
+
+OWNER = OwnerRef(cluster="kube", namespace="farm", account="default")
+
+
+def job(key: str, phase: Phase, **facts: Any) -> Job:
+    return Job(key=key, attempt=1, owner=OWNER, user="alice", phase=phase, job_id="7", **facts)
+
+
+def row_key(key: str) -> RowKey:
+    return RowKey(key, 1, "farm", "default")
+
+
+class Following:
+    """A link, and what it told."""
+
+    def __init__(self, redbox: ScriptedRedbox) -> None:
+        self.changed: list[str] = []
+        self.turns: list[bool | None] = []
+        client = RedboxClient(
+            redbox.endpoint, ca_bundle=redbox.ca.decode(), deadlines=Deadlines(connect=1, answer=2, quiet=20)
+        )
+        self.link = RedboxLink(
+            slurm_cluster(),
+            client,
+            changed=self.changed.append,
+            turned=lambda link: self.turns.append(link.reachable),
+        )
+
+    async def until(self, holds: Callable[[], object]) -> None:
+        async with asyncio.timeout(15):
+            while not holds():  # noqa: ASYNC110 (what is waited for sets no event)
+                await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def following(redbox: ScriptedRedbox) -> AsyncIterator[Following]:
+    made = Following(redbox)
+    running = asyncio.create_task(made.link.run())
+    try:
+        await made.until(lambda: made.link.synced)
+        yield made
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+
+
+@pytest.fixture
+def redbox() -> ScriptedRedbox:
+    return ScriptedRedbox()
+
+
+async def test_rows_come_with_the_list_and_change_with_the_watch(
+    redbox: ScriptedRedbox, tmp_path: Path
+) -> None:
+    redbox.put(job("one", Phase.PENDING))
+    async with redbox.serving(tmp_path), following(redbox) as seen:
+        assert seen.link.rows[row_key("one")].phase is Phase.PENDING
+        redbox.put(job("one", Phase.RUNNING))
+        await seen.until(lambda: seen.link.rows[row_key("one")].phase is Phase.RUNNING)
+        assert seen.changed == ["one", "one"]
+
+
+async def test_an_end_that_was_missed_is_asked_for_and_known(redbox: ScriptedRedbox, tmp_path: Path) -> None:
+    redbox.put(job("ended", Phase.SUCCEEDED))
+    async with redbox.serving(tmp_path), following(redbox) as seen:
+        assert seen.link.row(row_key("ended")) is None
+        found = await seen.link.look(row_key("ended"))
+        assert found is not None
+        assert found.phase is Phase.SUCCEEDED
+        assert await seen.link.look(row_key("nobody's")) is None
+
+
+async def test_what_is_known_to_be_missing_is_not_asked_for_again_until_a_watch_brings_it(
+    redbox: ScriptedRedbox, tmp_path: Path
+) -> None:
+    async with redbox.serving(tmp_path), following(redbox) as seen:
+        seen.link.presume_absent(row_key("new"))
+        redbox.rows["new"] = job("new", Phase.PENDING)
+        assert await seen.link.look(row_key("new")) is None
+        redbox.put(job("new", Phase.RUNNING))
+        await seen.until(lambda: seen.link.row(row_key("new")))
+
+
+async def test_its_going_and_its_return_are_told_once_each(redbox: ScriptedRedbox, tmp_path: Path) -> None:
+    redbox.put(job("one", Phase.RUNNING))
+    async with redbox.serving(tmp_path):
+        port = int(redbox.endpoint.rpartition(":")[2])
+        made = Following(redbox)
+        running = asyncio.create_task(made.link.run())
+        await made.until(lambda: made.link.synced)
+    await made.until(lambda: made.link.reachable is False)
+    with pytest.raises(Away) as away:
+        await made.link.cancel(row_key("one"), all_attempts=True)
+    assert away.value.until_return
+    async with redbox.serving(tmp_path, port=port):
+        await made.until(lambda: made.link.reachable)
+        assert made.turns == [True, False, True]
+        (cancelled,) = await made.link.cancel(row_key("one"), all_attempts=True)
+        assert cancelled.phase is Phase.CANCELLED
+        with pytest.raises(NoSuchJob):
+            await made.link.cancel(row_key("nobody's"), all_attempts=True)
+        running.cancel()
+        await asyncio.wait({running})
