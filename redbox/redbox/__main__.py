@@ -7,11 +7,12 @@ def main() -> None:
     """Run the command line; without the extra `server` there is none."""
     try:
         from redbox.cli import app
+
+        app()
     except ModuleNotFoundError as missing:
         if (missing.name or "").partition(".")[0] == "redbox":
             raise
         sys.exit(f"redbox: {missing.name} is not installed: run pip install 'red-box[server]'")
-    app()
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ token = typer.Typer(
     name="token",
     help="Opaque tokens, for callers that have no ServiceAccount. Run it as root or as the account redbox.",
     no_args_is_help=True,
+    add_completion=False,
 )
 ConfigOption = Annotated[Path, typer.Option("--config", help="The settings.", envvar="REDBOX_CONFIG")]
 COLUMNS: Columns = {
