@@ -322,6 +322,14 @@ def introduce(bed: Bed, kubernetes: Kubernetes) -> None:
         rules=[Rule(namespace=name, user=name) for name in TENANTS],
     )
     login_node.restart(login)
+    install(kubernetes, bed)
+    cluster = yaml.safe_load(manifest)
+    cluster["spec"]["delivery"] = "Virtual"
+    kubernetes.apply(json.dumps(cluster))
+
+
+def install(kubernetes: Kubernetes, bed: Bed) -> None:
+    """Kinds, namespaces, and resourced's account and rights as the chart has them."""
     kubernetes.apply(yaml.safe_dump_all(all_crds()))
     kubernetes(
         "wait", "--for=condition=Established", "crd/slurmclusters.redbox.dev", "crd/slurmjobs.redbox.dev"
@@ -329,6 +337,3 @@ def introduce(bed: Bed, kubernetes: Kubernetes) -> None:
     for name in (NAMESPACE, *TENANTS):
         kubernetes.apply(json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))
     kubernetes.apply(rendered(bed))
-    cluster = yaml.safe_load(manifest)
-    cluster["spec"]["delivery"] = "Virtual"
-    kubernetes.apply(json.dumps(cluster))

@@ -1,0 +1,231 @@
+"""resourced with 200 virtual nodes and 10,000 pods on them: what it takes, and what a restart does."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from redbox.tls import issue_server, make_authority
+from redbox_bed.bed import Bed
+from redbox_bed.delivery import TENANTS, Kubernetes
+from redbox_kube.objects import Object, Objects, Where
+from redbox_resourced.bound_pods import SUBMITTED
+from tests.bench.benchmark import Trial, benchmark
+from tests.bench.rows import Figure, Target
+from tests.bench.virtual_jobs import administrator
+from tests.e2e.resourced_process import eventually
+from tests.e2e.virtual_stand import TOLERATIONS, InBed, install
+
+CLUSTER = "scale"
+PORT = 11443
+NODES = 200
+KEYS = 200
+ATTEMPTS = 50
+PODS = KEYS * ATTEMPTS
+IDLE_S = 60
+AT_ONCE = 32
+API = "redbox.dev/v1alpha1"
+ALICE = TENANTS[0]
+LABEL = "bench=scale"
+
+
+@dataclass
+class Scale:
+    """The scripted red-box, resourced, and what is in Kubernetes."""
+
+    bed: Bed
+    folder: Path
+    resourced: InBed
+
+    @property
+    def kubernetes(self) -> Kubernetes:
+        return Kubernetes(self.bed)
+
+    def begin(self) -> subprocess.Popen[bytes]:
+        """SlurmJobs for keys, red-box with their jobs, resourced with its nodes, and then the pods."""
+        keys = asyncio.run(self._slurm_jobs())
+        process = self._redbox(keys)
+        self.resourced.start()
+        eventually(lambda: self.count("nodes", "redbox.dev/virtual") >= NODES, within_s=300)
+        asyncio.run(self._pods(keys))
+        eventually(self.all_run, within_s=600)
+        return process
+
+    def count(self, kind: str, label: str) -> int:
+        listed = self.kubernetes("get", kind, "-A", f"--selector={label}", "-o", "name")
+        return len(listed.split())
+
+    def all_run(self) -> bool:
+        listed = self.kubernetes(
+            *("get", "pods", "-n", ALICE, f"--selector={LABEL}", "--field-selector=status.phase=Running"),
+            *("-o", "name"),
+        )
+        return len(listed.split()) == PODS
+
+    def submits(self) -> int:
+        url = f"https://{self.resourced.address}:{PORT}/submits"
+        asked = [*self.resourced.entering(), "curl", "-sk", url]
+        return int(subprocess.run(asked, capture_output=True, check=True, timeout=30).stdout)
+
+    def adopt(self) -> float:
+        """Kill -9 and start: seconds until it serves, all pods known."""
+        self.resourced.kill()
+        started = time.perf_counter()
+        self.resourced.start()
+        eventually(self._knows_all)
+        return time.perf_counter() - started
+
+    def _knows_all(self) -> bool:
+        raw = self.kubernetes("get", "--raw", f"/api/v1/nodes/{CLUSTER}.p000/proxy/pods")
+        phases = [str(pod["status"]["phase"]) for pod in json.loads(raw)["items"]]
+        return phases.count("Running") == PODS
+
+    def end(self) -> None:
+        self.resourced.stop()
+        self.kubernetes("delete", "slurmcluster", CLUSTER, "--ignore-not-found", "--wait=false")
+        self.kubernetes("delete", "nodes", "--selector=redbox.dev/virtual", "--ignore-not-found")
+        for kind in ("pods", "slurmjobs"):
+            force = ("--force", "--grace-period=0") if kind == "pods" else ()
+            self.kubernetes("delete", kind, "-n", ALICE, f"--selector={LABEL}", "--wait=false", *force)
+
+    def _redbox(self, keys: list[str]) -> subprocess.Popen[bytes]:
+        authority = make_authority(CLUSTER, datetime.now(UTC))
+        pair = issue_server(authority, [], [self.resourced.address], datetime.now(UTC))
+        certificate, settings = self.folder / "redbox.pem", self.folder / "redbox.json"
+        certificate.write_bytes(pair.key + pair.certificate)
+        said = {
+            "certificate": str(certificate),
+            "address": self.resourced.address,
+            "port": PORT,
+            "partitions": NODES,
+            "keys": keys,
+            "attempts": ATTEMPTS,
+        }
+        settings.write_text(json.dumps(said))
+        spec = {
+            "endpoint": f"https://{self.resourced.address}:{PORT}",
+            "caBundle": base64.b64encode(authority.certificate).decode(),
+            "audience": "redbox.dev/scale/bench",
+            "delivery": "Virtual",
+        }
+        kind = {"apiVersion": API, "kind": "SlurmCluster", "metadata": {"name": CLUSTER}}
+        self.kubernetes.apply(json.dumps({**kind, "spec": spec}))
+        command = [*self.resourced.entering(), sys.executable, "-m", "tests.bench.virtual_redbox"]
+        return subprocess.Popen([*command, str(settings)])
+
+    async def _slurm_jobs(self) -> list[str]:
+        async with administrator(self.bed.places.kubeconfig) as objects:
+            where = Where("SlurmJob", namespace=ALICE, api_version=API)
+            keys = []
+            for number in range(KEYS):
+                metadata = {"name": f"scale-{number}", "labels": {"bench": "scale"}}
+                spec = {"cluster": CLUSTER, "batch": "#!/bin/sh\ntrue\n", "suspend": True}
+                body = {"apiVersion": API, "kind": "SlurmJob", "metadata": metadata, "spec": spec}
+                made = await objects.create(where, body)
+                assert made is not None
+                keys.append(str(made["metadata"]["uid"]))
+            return keys
+
+    async def _pods(self, keys: list[str]) -> None:
+        free = asyncio.Semaphore(AT_ONCE)
+        async with administrator(self.bed.places.kubeconfig) as objects, asyncio.TaskGroup() as group:
+            for number in range(PODS):
+                group.create_task(_pod(objects, free, number, keys))
+
+
+async def _pod(objects: Objects, free: asyncio.Semaphore, number: int, keys: list[str]) -> None:
+    """Bound, and known as a companion that was submitted, as resourced finds them after a restart."""
+    job, attempt = divmod(number, ATTEMPTS)
+    name = f"scale-{job}-job-{attempt + 1}"
+    owner = {"apiVersion": API, "kind": "SlurmJob", "name": f"scale-{job}", "uid": keys[job]}
+    body: Object = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "labels": {"bench": "scale"},
+            "ownerReferences": [{**owner, "controller": True}],
+        },
+        "spec": {
+            "nodeName": f"{CLUSTER}.p{number % NODES:03}",
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": False,
+            "tolerations": TOLERATIONS,
+            "containers": [
+                {
+                    "name": "companion",
+                    "image": "bed.local/nowhere:1",
+                    "env": [{"name": "REDBOX_ATTEMPT", "value": str(attempt + 1)}],
+                }
+            ],
+        },
+    }
+    async with free:
+        await objects.create(Where("Pod", namespace=ALICE), body)
+        condition = {"type": SUBMITTED, "status": "True"}
+        where = Where("Pod", name, ALICE)
+        await objects.merge(where, {"status": {"conditions": [condition]}}, subresource="status")
+
+
+@benchmark(
+    Figure(
+        "virtual-scale-memory",
+        f"resourced's resident memory with {NODES} virtual nodes and {PODS} pods on them",
+        "MiB",
+        Target("value", "<=", 300),
+    ),
+    Figure("virtual-scale-cpu", "the same, idle: of one core", "%", Target("value", "<=", 5)),
+    Figure("virtual-scale-adopt", "kill -9 -> a new one serves, and knows all pods and jobs", "s"),
+    Figure("virtual-scale-submits", "jobs that a restart submits", "jobs", Target("value", "<=", 0)),
+    rounds=2,
+)
+@contextmanager
+def virtual_scale(bed: Bed) -> Iterator[Trial]:
+    with tempfile.TemporaryDirectory() as folder:
+        resourced = InBed(bed, Path(folder), (f"--most-nodes={NODES}",))
+        scale = Scale(bed, Path(folder), resourced)
+        install(Kubernetes(bed), bed)
+        redbox: subprocess.Popen[bytes] | None = None
+        try:
+            redbox = scale.begin()
+            yield Trial(lambda: measure(scale), notes={"redbox": "scripted"})
+        finally:
+            scale.end()
+            if redbox is not None:
+                redbox.kill()
+                redbox.wait()
+
+
+def measure(scale: Scale) -> Mapping[str, float]:
+    adopted = scale.adopt()
+    time.sleep(5)
+    before = processor_seconds(scale.resourced.pid)
+    time.sleep(IDLE_S)
+    used = processor_seconds(scale.resourced.pid) - before
+    return {
+        "virtual-scale-memory": resident(scale.resourced.pid),
+        "virtual-scale-cpu": 100 * used / IDLE_S,
+        "virtual-scale-adopt": adopted,
+        "virtual-scale-submits": float(scale.submits()),
+    }
+
+
+def resident(pid: int) -> float:
+    """MiB."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0]) / 1024
+
+
+def processor_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
