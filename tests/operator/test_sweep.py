@@ -1,0 +1,188 @@
+"""What a sweep finds that no watch has told."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import pytest
+
+from redbox_api.models import Job, OwnerRef, Phase
+from redbox_kube.objects import ApiRefused, Object, Objects, Where
+from redbox_kube.slurm_cluster import OrphanPolicy
+from redbox_operator import sweep as sweeping
+from redbox_operator.companions import companion_of
+from redbox_operator.kinds import SLURM_JOBS, SlurmJob
+from redbox_operator.known import Known
+from redbox_operator.metrics import Metrics
+from redbox_operator.reconciler import Reconciler
+from redbox_operator.redbox_link import RedboxLink, RowKey
+from redbox_operator.slurm_clusters import SlurmClusters
+from redbox_operator.sweep import Scope, Sweep
+from redbox_operator.writing import Writer
+from tests.operator.making import slurm_cluster, slurm_job
+
+JOB = "7d444840-9dc0-11d1-b245-5ffdce74fad2"
+OTHER = "8d444840-9dc0-11d1-b245-5ffdce74fad2"
+
+
+CLUSTER: Object = {
+    "metadata": {"name": "hpc1", "uid": "c", "resourceVersion": "1"},
+    "spec": {
+        **slurm_cluster().spec.model_dump(mode="json", by_alias=True, exclude={"ca_bundle"}),
+        "caBundle": "eA==",
+    },
+}
+
+
+class There:
+    """What the API server has."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, Object] = {}
+        self.pods: dict[str, Object] = {}
+        self.reads = 0
+
+    async def list_metadata(self, where: Where, selection: Any = None) -> AsyncIterator[Object]:
+        del selection
+        if where.api_version != SLURM_JOBS.api_version and where.kind != "Pod":
+            raise ApiRefused(404, "no such kind")
+        for one in list((self.pods if where.kind == "Pod" else self.jobs).values()):
+            yield one["metadata"]
+
+    async def list_all(self, where: Where) -> AsyncIterator[Object]:
+        assert where.kind == "SlurmCluster"
+        yield CLUSTER
+
+    async def get(self, where: Where) -> Object | None:
+        self.reads += 1
+        return (self.pods if where.kind == "Pod" else self.jobs).get(where.name)
+
+
+class Link:
+    """A red-box with some living jobs."""
+
+    def __init__(self) -> None:
+        self.cluster = slurm_cluster()
+        self.synced, self.reachable = True, True
+        self.rows: list[Job] = []
+        self.cancelled: list[str] = []
+
+    def living(self) -> list[Job]:
+        return self.rows
+
+    async def cancel(self, wanted: RowKey, *, all_attempts: bool) -> list[Job]:
+        assert all_attempts
+        self.cancelled.append(wanted.key)
+        return []
+
+
+class Stand:
+    def __init__(self, namespaces: tuple[str, ...] = ()) -> None:
+        self.there, self.link, self.known, metrics = There(), Link(), Known(), Metrics()
+        writer = Writer(cast("Objects", self.there), metrics)
+        links: dict[str, RedboxLink] = {}
+        self.reconciler = Reconciler(writer, self.known, links, "image", metrics)
+        clusters = SlurmClusters(
+            writer, cast("Any", None), self.known, links, wake_uid=print, wake_cluster=print
+        )
+        clusters.seen(CLUSTER)
+        links["hpc1"] = cast("RedboxLink", self.link)
+        self.clusters = clusters
+        scope = Scope((SLURM_JOBS,), namespaces)
+        self.sweep = Sweep(cast("Objects", self.there), scope, self.reconciler, clusters, metrics)
+
+    def job(self, version: str = "5", **metadata: Any) -> Object:
+        made = slurm_job()
+        metadata = {**made.metadata, "uid": JOB, "resourceVersion": version, **metadata}
+        spec = made.spec.model_dump(by_alias=True, exclude_defaults=True)
+        return {"metadata": metadata, "spec": spec}
+
+    def row(self, key: str, digest: str | None = "sha256:1") -> None:
+        owner = OwnerRef(cluster="kube", namespace="farm", account="default")
+        row = Job(key=key, attempt=1, owner=owner, user="alice", phase=Phase.RUNNING, job_id="7")
+        self.link.rows.append(row.model_copy(update={"spec_digest": digest}))
+
+    async def run(self) -> None:
+        await self.sweep._sweep()
+
+    @property
+    def orphans(self) -> list[str]:
+        return self.clusters._entries["hpc1"].orphans
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweeping, "TELLING_S", 0.0)
+
+
+async def test_one_that_no_watch_has_told_of_is_read() -> None:
+    stand = Stand()
+    stand.there.jobs["cow"] = stand.job()
+    await stand.run()
+    assert [one.job.name for one in stand.known.jobs.values()] == ["cow"]
+    assert len(stand.reconciler.queue) == 1
+
+
+async def test_what_is_known_in_its_newest_version_is_not_read() -> None:
+    stand = Stand()
+    stand.there.jobs["cow"] = stand.job()
+    stand.known.job_seen(SlurmJob.model_validate(stand.job()))
+    await stand.run()
+    assert stand.there.reads == 0
+
+
+async def test_a_change_that_was_missed_is_read() -> None:
+    stand = Stand()
+    stand.known.job_seen(SlurmJob.model_validate(stand.job()))
+    stand.there.jobs["cow"] = stand.job(version="6", finalizers=["x"])
+    await stand.run()
+    (known,) = stand.known.jobs.values()
+    assert known.job.finalizers == ["x"]
+
+
+async def test_what_went_while_nobody_watched_is_forgotten() -> None:
+    stand = Stand()
+    stand.known.job_seen(SlurmJob.model_validate(stand.job()))
+    pod = {"metadata": {"namespace": "farm", "name": "cow-job", "uid": "p", "labels": {}}}
+    stand.known.companion_seen(companion_of(pod))
+    await stand.run()
+    assert (stand.known.jobs, stand.known.companions) == ({}, {})
+
+
+async def test_jobs_whose_slurmjob_is_gone_are_reported() -> None:
+    stand = Stand()
+    stand.there.jobs["cow"] = stand.job()
+    stand.row(JOB)
+    stand.row(OTHER)
+    await stand.run()
+    assert stand.orphans == ["7"]
+    assert stand.link.cancelled == []
+
+
+async def test_they_are_cancelled_where_the_slurmcluster_says_so() -> None:
+    stand = Stand()
+    spec = stand.link.cluster.spec.model_copy(update={"orphan_policy": OrphanPolicy.CANCEL})
+    stand.link.cluster = stand.link.cluster.model_copy(update={"spec": spec})
+    stand.row(OTHER)
+    await stand.run()
+    assert stand.link.cancelled == [OTHER]
+
+
+async def test_an_operator_of_some_namespaces_cancels_no_orphans() -> None:
+    stand = Stand(namespaces=("farm",))
+    spec = stand.link.cluster.spec.model_copy(update={"orphan_policy": OrphanPolicy.CANCEL})
+    stand.link.cluster = stand.link.cluster.model_copy(update={"spec": spec})
+    stand.row(OTHER)
+    await stand.run()
+    assert stand.link.cancelled == []
+
+
+@pytest.mark.parametrize(("key", "digest"), [("my-own-key", "sha256:1"), (OTHER, None)])
+async def test_jobs_that_somebody_submitted_without_kubernetes_are_no_orphans(
+    key: str, digest: str | None
+) -> None:
+    stand = Stand()
+    stand.row(key, digest)
+    await stand.run()
+    assert stand.orphans == []
