@@ -14,9 +14,17 @@ from functools import partial
 
 from redbox_kube.mirror import Mirror, Place
 from redbox_kube.names import LABEL_VIRTUAL
-from redbox_kube.objects import Objects, Where
+from redbox_kube.objects import Object, Objects, Where
 from redbox_resourced.bound_pods import BoundPod, read_pod
 from redbox_resourced.submission import key_of
+
+
+PROVIDER = "redbox://"
+
+
+def _ours(node: Object) -> bool | None:
+    """A kubelet may put our label on its own Node: its pods have containers, and are not ours to let go."""
+    return str(node.get("spec", {}).get("providerID", "")).startswith(PROVIDER) or None
 
 
 class PodsOfNodes:
@@ -46,7 +54,7 @@ class PodsOfNodes:
         """Follow nodes and their pods until cancelled."""
         selection = {"labelSelector": LABEL_VIRTUAL}
         nodes = Mirror(
-            self._objects, Where("Node"), selection=selection, reduced=lambda _: True, told=self._nodes_moved
+            self._objects, Where("Node"), selection=selection, reduced=_ours, told=self._nodes_moved
         )
         async with asyncio.TaskGroup() as group:
             group.create_task(nodes.run())

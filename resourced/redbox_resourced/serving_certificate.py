@@ -37,7 +37,7 @@ USED_PART = 0.8  # of a certificate's life, before it is renewed
 KEY, CERTIFICATE, REQUESTED_KEY = "serving.key", "serving.crt", "requested.key"
 LAST_MOMENTS = timedelta(minutes=10)
 LOOK_EVERY_S = 5.0
-AFTER_FAULT_S = 300.0
+AFTER_FAULT_S = 30.0
 Key = ec.EllipticCurvePrivateKey
 
 

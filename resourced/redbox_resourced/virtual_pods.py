@@ -137,11 +137,10 @@ class VirtualPods:
     async def _look_or_fail(self, place: Place) -> float | None:
         """One look; in how many seconds the next one is due, None if only a change makes it due."""
         pod = self.bound.pods.get(place)
-        node = self._clusters.of_node(pod.node) if pod else None
-        if pod is None or node is None:
+        if pod is None:
             return None
         try:
-            return await self._look(pod, node)
+            return await self._look(pod)
         except NotYet as problem:
             return await self._say_not_yet(pod, problem)
         except Never as never:
@@ -155,11 +154,14 @@ class VirtualPods:
             return self._pause(place)
         return None
 
-    async def _look(self, pod: BoundPod, node: ServedNode) -> float | None:
-        if pod.is_being_deleted:
+    async def _look(self, pod: BoundPod) -> float | None:
+        node = self._clusters.of_node(pod.node)
+        if pod.is_being_deleted:  # also where its SlurmCluster is gone: nobody else could let it go
             await self._let_go(pod)
         elif pod.has_ended:
             self._forget(pod)
+        elif node is None:
+            return None
         elif pod.role is Role.JOB:
             return await self._keep_job(pod, node)
         else:
