@@ -18,7 +18,6 @@ from redbox_kube.objects import Object, Objects, Where
 from redbox_resourced.bound_pods import BoundPod, read_pod
 from redbox_resourced.submission import key_of
 
-
 PROVIDER = "redbox://"
 
 
