@@ -193,6 +193,7 @@ async def test_resources_name_and_output_are_what_was_asked_for(alice: RedboxCli
     )
     job = await ended(alice, key)
     lines = set((await log_of(alice, key)).split())
+    assert job.phase is Phase.SUCCEEDED, (job, await log_of(alice, key, "stderr"))
     assert lines == {"NumNodes=2", "NumTasks=4", "TimeLimit=00:07:00", "Account=biology"}
     assert (job.name, job.partition, job.account, job.qos) == ("named", "long", "biology", "high")
     assert sorted(job.nodes) == ["n1", "n2"]
@@ -286,7 +287,7 @@ async def test_mpi_ranks_find_each_other_on_three_nodes(alice: RedboxClient) -> 
         ({"partition": "nowhere"}, "invalid partition"),
         ({"account": "chemistry"}, "Invalid account"),
         ({"qos": "platinum"}, "Invalid qos"),
-        ({"resources": {"nodes": 99}}, "node"),
+        ({"options": ["--nodelist=n99"]}, "node"),
         ({"options": ["--bogus"]}, "--bogus"),
         ({"workingDirectory": "/proc/mine"}, "/proc/mine"),
     ],

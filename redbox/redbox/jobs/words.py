@@ -32,6 +32,7 @@ REASONS = {
     "JobHeldAdmin": "It is held by an administrator of the cluster.",
     "PartitionTimeLimit": "It will wait for ever: it asks for more time than partition {partition} allows.",
     "PartitionNodeLimit": "It will wait for ever: partition {partition} does not allow so many nodes.",
+    "PartitionConfig": "It will wait for ever: partition {partition} does not have what it asks for.",
     "PartitionDown": "Partition {partition} is down: it starts when the partition is up again.",
     "PartitionInactive": "Partition {partition} is inactive: it starts when the partition is active again.",
     "InvalidAccount": "Its account {account} is not valid for this user.",

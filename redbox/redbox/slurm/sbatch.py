@@ -69,7 +69,9 @@ def plan_submit(
         *_within_limits(request, directives, submission.limits),
         *_ours(submission, placeholder),
     ]
-    return SbatchCall(tuple(argv), data, encode_environment({**account_env, **request.env}), placeholder)
+    # 22.05 makes (null) of %x in an output's name where the job's environment does not say it.
+    env = {**account_env, "SLURM_JOB_NAME": submission.job_name, **request.env}
+    return SbatchCall(tuple(argv), data, encode_environment(env), placeholder)
 
 
 def plan_check(call: SbatchCall) -> SbatchCall:
