@@ -1,6 +1,7 @@
 """Whatever is killed or cut, each key is one job or a clear refusal, and each log is its file, byte for byte.
 
-REDBOX_KILLS says how often red-box is killed under load (12), REDBOX_SEED repeats the moments of another run.
+REDBOX_KILLS says how often red-box is killed under load (12), REDBOX_SEED repeats the moments of another run,
+REDBOX_HANGS_S says for how long slurmctld hangs (20).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from tests.e2e.redbox_server import NAME, RedboxServer, running
 from tests.e2e.storm import Storm
 
 KILLS = int(os.environ.get("REDBOX_KILLS", "12"))
+HANGS_S = float(os.environ.get("REDBOX_HANGS_S", "20"))
 SEED = os.environ.get("REDBOX_SEED") or secrets.token_hex(4)
 STATE_FILE = "/var/spool/slurmctld/job_state"
 UNUSABLE = 78
@@ -182,6 +184,47 @@ async def test_a_submit_while_slurmctld_hangs_is_503_and_later_exactly_one_job(
         job = await put_until_answered(alice, key, name)
     assert (await ended(alice, key)).phase is Phase.SUCCEEDED
     assert jobs_named(server.login, name) == {job.job_id}
+
+
+@pytest.mark.timeout(HANGS_S + 400)
+async def test_keys_that_are_put_again_and_again_while_slurmctld_hangs_are_one_job_each(
+    server: RedboxServer, alice: RedboxClient, controller: Host
+) -> None:
+    names = {new_key(): f"stopped-{new_key()}" for _ in range(5)}
+    async with asyncio.timeout(HANGS_S + 150), asyncio.TaskGroup() as group:
+        with stopped(controller, "slurmctld"):
+            puts = {
+                key: group.create_task(put_until_answered(alice, key, name)) for key, name in names.items()
+            }
+            await asyncio.sleep(HANGS_S)
+            assert not any(put.done() for put in puts.values())
+    for key, name in names.items():
+        assert (await ended(alice, key)).phase is Phase.SUCCEEDED
+        assert jobs_named(server.login, name) == {puts[key].result().job_id}
+
+
+@pytest.mark.timeout(400)
+async def test_while_munged_is_dead_submits_are_503_and_states_stale_and_then_all_is_well(
+    bed: Bed, server: RedboxServer, alice: RedboxClient
+) -> None:
+    running_key, key, name = await submit(alice, "exec sleep 600"), new_key(), f"munge-{new_key()}"
+    await started(alice, running_key)
+    server.login.kill("munged")
+    try:
+        with pytest.raises(Busy) as busy:
+            await alice.put_job(key, script("true", name=name))
+        assert busy.value.retry
+        stale = await until(alice, running_key, lambda job: job.stale_since is not None)
+        assert stale.phase is Phase.RUNNING
+    finally:
+        await asyncio.to_thread(bed.slurms[0].up)
+    async with asyncio.timeout(150):
+        job = await put_until_answered(alice, key, name)
+    assert (await ended(alice, key)).phase is Phase.SUCCEEDED
+    assert jobs_named(server.login, name) == {job.job_id}
+    await until(alice, running_key, lambda job: job.stale_since is None)
+    await alice.cancel_job(running_key)
+    await ended(alice, running_key)
 
 
 async def test_a_red_box_that_starts_while_slurm_is_away_says_what_it_knows(
