@@ -12,7 +12,7 @@ from typing import IO
 from uuid import uuid4
 
 from redbox_bed.bed import Bed
-from tests.bench.bench_kubernetes import drain, namespace
+from tests.bench.bench_kubernetes import drain, kubectl_logs_latency, namespace
 from tests.bench.bench_slurm import clear, on_login
 from tests.bench.benchmark import Trial, benchmark
 from tests.bench.kubectl import Kubectl, pod
@@ -28,6 +28,7 @@ MEGABYTES = 500
 HELD = {"batch": "#!/bin/sh\ntrue\n", "hold": True}
 LINE = "x" * 99
 STAMPS = f"for i in $(seq 1 {LATENCIES}); do date +%s%N; sleep 0.2; done"
+LINE_FIGURES = ("virtual-line-p50", "virtual-line-p99")
 BARE = "bare sbatch"
 NATIVE = "a native pod on the bed's node"
 
@@ -116,7 +117,7 @@ def virtual_burst(bed: Bed) -> Iterator[Trial]:
 )
 @contextmanager
 def virtual_line(bed: Bed) -> Iterator[Trial]:
-    with standing(bed) as stand, namespace(bed, "bench-virtual-line") as native:
+    with standing(bed) as stand, kubectl_logs_latency(bed) as native:
         kubectl = Kubectl(bed.places, NAMESPACE)
 
         def measure() -> Mapping[str, float]:
@@ -126,13 +127,8 @@ def virtual_line(bed: Bed) -> Iterator[Trial]:
                 return latencies(follower.stdout)
 
         def beside() -> Mapping[str, float]:
-            native.apply(pod("stamps", f"sleep 1; {STAMPS}"))
-            native.run("wait", "--for=jsonpath={.status.phase}=Running", "pod/stamps", "--timeout=60s")
-            with native.reading("logs", "--follow", "stamps") as follower:
-                assert follower.stdout
-                seen = latencies(follower.stdout)
-            native.delete_pod("stamps")
-            return seen
+            seen = native.measure()
+            return {name: seen[name.replace("virtual-line", "kubectl-logs-latency")] for name in LINE_FIGURES}
 
         yield Trial(measure, beside, notes={"lines_per_round": LATENCIES})
 
