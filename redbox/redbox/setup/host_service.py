@@ -84,10 +84,8 @@ def remove_from_host(layout: Layout, *, purge: bool) -> list[str]:
         PROGRAM.unlink()
         notes.append(f"removed {PROGRAM}")
     kept = (layout.configuration, layout.state, layout.log)
-    for folder in (layout.agent.parent, layout.runtime, *(kept if purge else ())):
-        if folder.exists():
-            shutil.rmtree(folder)
-            notes.append(f"removed {folder}")
+    going = (layout.agent.parent, layout.runtime, *(kept if purge else ()))
+    notes += [_remove(folder) for folder in going if folder.exists()]
     if purge:
         _run("userdel", SERVICE_ACCOUNT, may_fail=True)
         _run("groupdel", USERS_GROUP, may_fail=True)
@@ -98,6 +96,19 @@ def remove_from_host(layout: Layout, *, purge: bool) -> list[str]:
     if Path("/run/systemd/system").exists():
         _run("systemctl", "daemon-reload")
     return notes
+
+
+def _remove(folder: Path) -> str:
+    """All that is in it, and the folder, unless a file system of its own is mounted there."""
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    if folder.is_mount():
+        return f"emptied {folder}, where a file system is mounted"
+    folder.rmdir()
+    return f"removed {folder}"
 
 
 def is_ours(content: str) -> bool:
