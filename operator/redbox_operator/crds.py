@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from redbox_kube.names import GROUP, VERSION
 from redbox_kube.slurm_cluster import SlurmClusterSpec
+from redbox_operator.cluster_status import SlurmClusterStatus
 from redbox_operator.job_status import SlurmJobStatus
 from redbox_operator.kinds import LONGEST_NAME, MUTABLE, SLURM_JOBS, Resource, SlurmJobSpec
 from redbox_operator.schemas import Schema, rule, structural
@@ -91,15 +92,16 @@ def _old_kind(resource: Resource) -> Schema:
 def _slurm_cluster() -> Schema:
     spec = structural(SlurmClusterSpec.model_json_schema(by_alias=True))
     spec["x-kubernetes-validations"] = RULES_OF_CLUSTER
-    status = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    status = structural(SlurmClusterStatus.model_json_schema(by_alias=True), defaults=False)
     schema = _schema([NAME_OF_CLUSTER], spec, status, "A Slurm cluster behind a red-box.")
     return _crd(SLURM_CLUSTERS, ["slc"], "Cluster", schema, COLUMNS_OF_CLUSTER)
 
 
 def _immutable(field: str) -> Schema:
     """Said of the spec, since a rule of the field itself would not see it come or go."""
+    same_presence = f"has(self.{field}) == has(oldSelf.{field})"
     return rule(
-        f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})",
+        f"{same_presence} && (!has(self.{field}) || self.{field} == oldSelf.{field})",
         f"{field} is immutable: make another SlurmJob, or delete this one first",
     )
 
