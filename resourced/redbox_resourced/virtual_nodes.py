@@ -13,6 +13,7 @@ from importlib.metadata import version
 
 import structlog
 
+from redbox_kube.names import LABEL_JOB_UID
 from redbox_kube.objects import ApiError, Objects, Where
 from redbox_resourced.node_claims import Claim, NodeClaims
 from redbox_resourced.seen_nodes import SeenNode, read_node
@@ -137,8 +138,12 @@ class VirtualNodes:
         return now - self._lacked_since.setdefault(wish.node, now) >= self._gone_after_s
 
     async def _is_needed(self, node: SeenNode) -> bool:
-        """Whether a pod that has not ended is bound to it."""
-        selection = {"fieldSelector": f"spec.nodeName={node.name},{UNFINISHED}", "limit": "1"}
+        """Whether a job's pod that has not ended is bound to it; DaemonSets' pods never end."""
+        selection = {
+            "fieldSelector": f"spec.nodeName={node.name},{UNFINISHED}",
+            "labelSelector": LABEL_JOB_UID,
+            "limit": "1",
+        }
         async for page, _ in self._objects.pages(Where("Pod"), selection):
             return bool(page)
         return False

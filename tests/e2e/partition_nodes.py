@@ -19,6 +19,7 @@ from tests.e2e.virtual_stand import InBed
 
 OTHER = "hpc2"
 ADDED = "Added_one"
+GONE_AFTER_S = 2
 PARTITIONS = ("debug", "long", "GPU_big")
 Object = dict[str, Any]
 
@@ -30,7 +31,7 @@ def publishing(
     """resourced, with a SlurmCluster; what is gone from Slurm is gone after two seconds."""
     remove_all(kubernetes, [CLUSTER, OTHER])
     kubernetes.apply(slurm_cluster(server, **spec))
-    process = InBed(bed, folder, ["--gone-after=2"])
+    process = InBed(bed, folder, [f"--gone-after={GONE_AFTER_S}"])
     process.start()
     try:
         yield process
