@@ -191,6 +191,8 @@ def _config(
         lifespan="off",
         loop="none",
         server_header=False,
+        proxy_headers=False,  # else whoever calls from this host says from where, and the audit believes it
+        ws="none",
         timeout_graceful_shutdown=GRACE_S,
         ssl_certfile=ssl_certfile,
         ssl_keyfile=ssl_keyfile,

@@ -56,7 +56,7 @@ async def list_or_watch_partitions(
     async with AsyncExitStack() as held:
         held.enter_context(services.streams.one_more(caller))
         events = await services.jobs.watch_partitions(caller, asked.since)
-        return HeldStream(held.pop_all(), ndjson(events), media_type=NDJSON, stall_s=services.stall_s)
+        return HeldStream(held.pop_all(), ndjson(events), media_type=NDJSON)
     raise AssertionError
 
 

@@ -121,7 +121,7 @@ async def list_or_watch(
     async with AsyncExitStack() as held:
         held.enter_context(services.streams.one_more(caller))
         events = services.jobs.watch(caller, page.since, filters)
-        return HeldStream(held.pop_all(), ndjson(events), media_type=NDJSON, stall_s=services.stall_s)
+        return HeldStream(held.pop_all(), ndjson(events), media_type=NDJSON)
     raise AssertionError
 
 

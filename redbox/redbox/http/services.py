@@ -94,7 +94,7 @@ class Services:
     renewals: Renewals
     refusals: Refusals
     body_limit: int = 8 << 20
-    stall_s: float = 60.0  # a watcher that takes nothing for so long is cut off
+    stall_s: float = 60.0  # a reader that takes nothing for so long is cut off
 
 
 # These are async although nothing here waits: FastAPI would run plain functions in threads.

@@ -16,7 +16,9 @@ import structlog
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
+
+from redbox.callers.peers import connection_in
 
 log = structlog.get_logger(__name__)
 NDJSON = "application/x-ndjson"
@@ -61,13 +63,11 @@ class HeldStream(StreamingResponse):
         media_type: str,
         headers: dict[str, str] | None = None,
         status: int = 200,
-        stall_s: float | None = None,
         has_end: bool = False,
     ) -> None:
         super().__init__(pieces, status, headers, media_type)
         held.push_async_callback(_close, pieces)
         self._held = held
-        self._stall_s = stall_s
         self._has_end = has_end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -76,14 +76,23 @@ class HeldStream(StreamingResponse):
             await super().__call__(scope, receive, send)
 
     async def stream_response(self, send: Send) -> None:
+        stall_s = self._request.app.state.services.stall_s
+
+        async def send_in_time(message: Message) -> None:
+            async with asyncio.timeout(stall_s):
+                await send(message)
+
         try:
-            await send(
+            await send_in_time(
                 {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
             )
-            if await self._send_pieces(send) or not self._has_end:
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
+            if await self._send_pieces(send_in_time) or not self._has_end:
+                await send_in_time({"type": "http.response.body", "body": b"", "more_body": False})
         except TimeoutError:
-            log.warning("a reader was cut off", why=f"it took nothing for {self._stall_s} s")
+            log.warning("a reader was cut off", why=f"it took nothing for {stall_s} s")
+            connection = connection_in(self._request.scope)
+            if connection is not None:
+                connection.end()  # a close would wait for the reader to take what is on its way
         except Exception as error:  # noqa: BLE001 (whatever it is, there is no answer left to say it in)
             log.warning("an answer broke off", error=repr(error))
 
@@ -93,8 +102,7 @@ class HeldStream(StreamingResponse):
         renewals = self._request.app.state.services.renewals
         async with renewals.lasting(self._request, state.caller, has_end=self._has_end) as ended:
             async for piece in self.body_iterator:
-                async with asyncio.timeout(self._stall_s):
-                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
         return not ended()
 
 

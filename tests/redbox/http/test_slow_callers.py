@@ -13,10 +13,11 @@ import pytest
 from redbox import listeners
 from redbox.callers import peers
 from redbox.http import requests_seen
-from tests.redbox.http.stand import Stand, eventually
+from tests.redbox.http.stand import Stand, eventually, standing
 from tests.redbox.http.test_job_routes import problem
 
 Wire = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+MORE_THAN_BUFFERS_HOLD = 16 << 20
 PUT = b"PUT /v1/jobs/k1 HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 
 
@@ -177,3 +178,15 @@ async def test_one_callers_connections_are_bounded(stand: Stand) -> None:
         await eventually(lambda: stand.connections.of_caller("bob") == 1)
         async with at_port(stand) as later:
             assert b"200" in await ask(later, token=stand.tokens["bob"])
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs/k1/logs/stdout?follow=true", "/v1/jobs/k1/files/big"])
+async def test_a_reader_that_takes_nothing_is_cut_off(path: str) -> None:
+    async with standing(stall_s=0.2) as stand:
+        _, written = await stand.writing("k1", bytes(MORE_THAN_BUFFERS_HOLD))
+        written.with_name("big").write_bytes(bytes(MORE_THAN_BUFFERS_HOLD))
+        async with at_socket(stand) as (reader, writer):
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            assert b"200" in await reader.readline()
+            await eventually(lambda: not stand.services.streams.open)
+            await eventually(lambda: not stand.connections.of_caller("alice"))
