@@ -6,6 +6,7 @@ What each side's administrator types is what is run here; `login_node` is the Sl
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +16,7 @@ import yaml
 from redbox_bed import login_node
 from redbox_bed.bed import Bed
 from redbox_bed.build_cache import key_of
-from redbox_bed.errors import BedError
+from redbox_bed.errors import BedError, NotPossibleError
 from redbox_bed.helm import ensure_helm
 from redbox_bed.image_layers import project_images
 from redbox_bed.images import REGISTRY, import_missing
@@ -38,6 +39,7 @@ ENDS_WITHIN_S = 300  # Helm tells more than a command that was killed
 
 def deliver(bed: Bed, progress: Progress) -> None:
     """Install both sides and introduce them to each other; again, it installs what the checkout now is."""
+    registry = _registry(bed)
     kubernetes = Kubernetes(bed)
     login = bed.host("login")
     with progress.step("red-box on the login host"):
@@ -60,18 +62,31 @@ def deliver(bed: Bed, progress: Progress) -> None:
                 json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
             )
         link_program(bed.places, ensure_helm(bed.places, progress))
-        Helm(bed).install(chart_values(yaml.safe_load(manifest), images))
+        Helm(bed).install(chart_values(yaml.safe_load(manifest), registry, images))
 
 
-def chart_values(slurm_cluster: dict[str, Any], images: str) -> dict[str, object]:
+def chart_values(slurm_cluster: dict[str, Any], registry: str, images: str) -> dict[str, object]:
     """What the cluster's administrator writes; a change of the images starts the controllers anew."""
     annotations = {"redbox.dev/images": images}
     return {
-        "images": {"registry": REGISTRY, "tag": "dev"},
+        "images": {"registry": registry, "tag": "dev"},
         "slurmClusters": {slurm_cluster["metadata"]["name"]: slurm_cluster["spec"]},
         "operator": {"podAnnotations": annotations},
         "resourced": {"podAnnotations": annotations},
     }
+
+
+def _registry(bed: Bed) -> str:
+    """Where nodes get the images: they have those of the bed; a cluster of others asks a registry."""
+    if bed.plan.options.kube is Source.OWN:
+        return REGISTRY
+    registry = os.environ.get("REDBOX_REGISTRY", "")
+    if not registry:
+        raise NotPossibleError(
+            "the nodes of an existing cluster need the images from a registry: build them "
+            "(deploy/images/Dockerfile), push them as `dev`, and set REDBOX_REGISTRY to where they are"
+        )
+    return registry
 
 
 def _current_images(bed: Bed, progress: Progress) -> str:

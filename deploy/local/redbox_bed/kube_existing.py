@@ -19,12 +19,18 @@ from redbox_bed.progress import Progress
 _ANSWER_SECONDS = 20
 
 
-def adopt(places: Places, progress: Progress) -> None:
-    """Use the cluster of KUBECONFIG (or kubectl's own default) if it answers."""
+def find_cluster(places: Places, progress: Progress) -> tuple[Path, str]:
+    """A kubectl, and the address of the cluster of KUBECONFIG (or kubectl's own default), which answers."""
     found = shutil.which("kubectl")
     kubectl = Path(found) if found else ensure_programs(places, progress) / "kubectl"
     server = _ask(kubectl, "config", "view", "--minify", "--output=jsonpath={.clusters[0].cluster.server}")
     _ask(kubectl, "get", "--raw=/readyz", f"--request-timeout={_ANSWER_SECONDS // 2}s")
+    return kubectl, server
+
+
+def adopt(places: Places, progress: Progress) -> None:
+    """Use it."""
+    kubectl, server = find_cluster(places, progress)
     places.kubeconfig.touch(mode=0o600)
     places.kubeconfig.write_text(_ask(kubectl, "config", "view", "--minify", "--raw", "--flatten"))
     link_program(places, kubectl)

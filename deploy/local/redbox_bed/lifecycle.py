@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 
-from redbox_bed import forward, helm, kube, kube_build, roots, slow_home
+from redbox_bed import forward, helm, kube, kube_build, kube_existing, roots, slow_home
 from redbox_bed.bed import Bed, saved_options
 from redbox_bed.cgroups import Cgroups
 from redbox_bed.errors import NotPossibleError
@@ -37,6 +37,8 @@ def up(bed: Bed, progress: Progress) -> None:
         if saved_options(bed.places) not in {None, bed.plan.options}:
             raise NotPossibleError("another `up` has just made a bed with other options: take it down")
         check_machine(bed, progress)
+        if bed.plan.options.kube is Source.EXISTING:
+            kube_existing.find_cluster(bed.places, progress)
         bed.places.state.mkdir(parents=True, exist_ok=True)
         bed.places.plan.write_text(bed.plan.options.to_json())
         _build(bed, progress)
