@@ -40,6 +40,9 @@ def _resolved(node: Schema, definitions: Schema, *, defaults: bool) -> Schema:
         made["properties"] = {
             name: _resolved(one, definitions, defaults=defaults) for name, one in made["properties"].items()
         }
+    if isinstance(made.get("additionalProperties"), dict):
+        # Written whole: merged key by key, one that becomes empty would be stored as null, and be refused.
+        made["x-kubernetes-map-type"] = "atomic"
     for key in ("items", "additionalProperties"):
         if isinstance(made.get(key), dict):
             made[key] = _resolved(made[key], definitions, defaults=defaults)

@@ -71,3 +71,15 @@ def test_the_kinds_of_old_operators_are_there() -> None:
 
 def test_an_old_kind_does_not_take_the_short_name_of_ours() -> None:
     assert [name for name, crd in CRDS.items() if "sj" in crd["spec"]["names"]["shortNames"]] == [SLURM_JOB]
+
+
+def test_maps_are_written_whole() -> None:
+    maps = [
+        node
+        for crd in CRDS.values()
+        for version in crd["spec"]["versions"]
+        for node in nodes(version["schema"]["openAPIV3Schema"])
+        if "additionalProperties" in node
+    ]
+    assert maps
+    assert all(node["x-kubernetes-map-type"] == "atomic" for node in maps)
