@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from redbox_bed.bed import Bed
 from tests.bench.bench_kubernetes import (
@@ -64,9 +65,16 @@ def both(bed: Bed) -> Iterator[tuple[Kubectl, Kubectl]]:
 def slurmjob_submitted(bed: Bed) -> Iterator[Trial]:
     with both(bed) as (jobs, pods):
         yield Trial(
-            lambda: {"slurmjob-submitted": _shown(jobs, slurm_job("one", "true"), "{.object.status.jobID}")},
-            lambda: {"slurmjob-submitted": _shown(pods, pod("one", "sleep 60"), _running())},
+            lambda: {
+                "slurmjob-submitted": _shown(jobs, slurm_job(_new_name(), "true"), "{.object.status.jobID}")
+            },
+            lambda: {"slurmjob-submitted": _shown(pods, pod(_new_name(), "sleep 60"), _running())},
         )
+
+
+def _new_name() -> str:
+    """Never twice: what is left of a name would be waited for."""
+    return f"b-{uuid4().hex[:8]}"
 
 
 def _running() -> str:
@@ -114,8 +122,8 @@ def slurmjob_end(bed: Bed) -> Iterator[Trial]:
             kubectl.apply(thing)
             seen()
             now = time.time()
-            name = "one-job" if thing["kind"] == "SlurmJob" else "one"
-            written = float(kubectl.run("logs", "--follow", name).split()[-1])
+            log = thing["metadata"]["name"] + ("-job" if thing["kind"] == "SlurmJob" else "")
+            written = float(kubectl.run("logs", "--follow", log).split()[-1])
         return {"slurmjob-end": now - written}
 
     # busybox has no %N: a clock that every host has.
@@ -124,9 +132,11 @@ def slurmjob_end(bed: Bed) -> Iterator[Trial]:
     script = f"sleep 1; {clock} | awk '{{printf \"%.2f\\n\", $1 + {offset:.3f}}}'"
     with both(bed) as (jobs, pods):
         yield Trial(
-            lambda: ended(jobs, slurm_job("one", script), "{.object.status.endedAt}"),
+            lambda: ended(jobs, slurm_job(_new_name(), script), "{.object.status.endedAt}"),
             lambda: ended(
-                pods, pod("one", script), "{.object.status.containerStatuses[0].state.terminated.finishedAt}"
+                pods,
+                pod(_new_name(), script),
+                "{.object.status.containerStatuses[0].state.terminated.finishedAt}",
             ),
             notes={"clock": "10 ms"},
         )
@@ -173,11 +183,11 @@ def slurmjob_log_latency(bed: Bed) -> Iterator[Trial]:
 def slurmjob_log_throughput(bed: Bed) -> Iterator[Trial]:
     script = f"sleep 2; yes {LINE.decode().strip()} | head -c {len(LINE) * EXPECTED_LINES}"
 
-    def measure(kubectl: Kubectl, thing: Mapping[str, Any], condition: str, log: str) -> Mapping[str, float]:
+    def measure(kubectl: Kubectl, thing: Mapping[str, Any], suffix: str) -> Mapping[str, float]:
         kubectl.apply(thing)
         kind, name = thing["kind"].lower(), thing["metadata"]["name"]
-        kubectl.run("wait", f"{kind}/{name}", f"--for={condition}", "--timeout=60s", timeout=70)
-        with kubectl.reading("logs", "--follow", log) as follower:
+        kubectl.run("wait", f"{kind}/{name}", f"--for={RUNNING}", "--timeout=60s", timeout=70)
+        with kubectl.reading("logs", "--follow", name + suffix) as follower:
             assert follower.stdout
             received, took = drain(follower.stdout.fileno())
         kubectl.run("delete", kind, name, "--timeout=60s", timeout=70)
@@ -188,8 +198,8 @@ def slurmjob_log_throughput(bed: Bed) -> Iterator[Trial]:
 
     with both(bed) as (jobs, pods):
         yield Trial(
-            lambda: measure(jobs, slurm_job("writer", script), RUNNING, "writer-job"),
-            lambda: measure(pods, pod("writer", script), RUNNING, "writer"),
+            lambda: measure(jobs, slurm_job(_new_name(), script), "-job"),
+            lambda: measure(pods, pod(_new_name(), script), ""),
         )
 
 
