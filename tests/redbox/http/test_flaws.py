@@ -11,7 +11,7 @@ from redbox.http.flaws import told
 from redbox_api.models import JobRequest
 
 SCRIPT = "#!/bin/sh\n"
-CASES = {
+CASES: dict[str, tuple[dict[str, Any], str]] = {
     "a field that is none": ({"bogus": "s3cret"}, "bogus is not a field that red-box knows"),
     "one inside": ({"resources": {"nodez": 1}}, "resources.nodez is not a field that red-box knows"),
     "too small": ({"resources": {"nodes": -1}}, "resources.nodes must be greater than or equal to 1"),
