@@ -7,6 +7,7 @@ ConfigMap of its name, which is believed only if its digest is the one beside th
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from redbox_api.client import RedboxClient
-from redbox_api.errors import Conflict, NoSuchJob, NotAuthenticated, RedboxError, Refused
+from redbox_api.errors import Busy, Conflict, NoSuchJob, NotAuthenticated, RedboxError, Refused
 from redbox_api.models import Job, JobRequest, Phase
 from redbox_kube.objects import Object, Objects, Where
 from redbox_resourced.bound_pods import BoundPod, Controller
@@ -24,6 +25,8 @@ from redbox_resourced.endings import Refusal
 from redbox_resourced.pod_tokens import PodTokens
 
 REQUEST_FILE = "request.json"
+PUT_TRIES = 20
+BUSY_S = 1.0
 DEFAULT_ACCOUNT = "default"
 
 
@@ -116,14 +119,23 @@ class Submission:
         """The node's red-box, asked as the pod's service account."""
         return node.client.speaking_for(self.tokens.of(pod, node.cluster.spec.audience))
 
+    @staticmethod
+    async def _put_in_turn(redbox: RedboxClient, pod: BoundPod, request: JobRequest) -> Job:
+        """Red-box takes only so many submits a second from one account: wait for ours, and begin nothing anew."""
+        for _ in range(PUT_TRIES - 1):
+            try:
+                return await redbox.put_job(key_of(pod), request, attempt=pod.attempt)
+            except Busy as busy:
+                await asyncio.sleep(busy.retry_after or BUSY_S)
+        return await redbox.put_job(key_of(pod), request, attempt=pod.attempt)
+
     async def _request_digest(self, pod: BoundPod, controller: Controller, node: ServedNode) -> str:
         where = Where(controller.kind, controller.name, pod.namespace, controller.api_version)
         return name_companion(pod, controller, await self.objects.get(where), node.cluster.name)
 
     async def _put(self, pod: BoundPod, node: ServedNode, request: JobRequest) -> Job:
-        redbox = self.speaking_for(pod, node)
         try:
-            return await redbox.put_job(key_of(pod), request, attempt=pod.attempt)
+            return await self._put_in_turn(self.speaking_for(pod, node), pod, request)
         except Conflict as conflict:  # its own key with another body is its job all the same
             job = await self.job_of(pod, node)
             if job is None:

@@ -34,6 +34,10 @@ LONGEST_PAUSE_S = 60.0
 SAID_AFTER = 5  # tries, about a second: the operator names a companion a moment after it made it
 
 
+RedboxCaller = tuple[str, str, str]
+"""Cluster, namespace, account: a red-box limits each, and none waits for another."""
+
+
 class VirtualPods:
     """Looks at pods, and does what each look shows to be due."""
 
@@ -51,7 +55,9 @@ class VirtualPods:
         self._tries: dict[Place, int] = {}
         self._verified: set[str] = set()  # uids of pods found to be companions, until their status says it
         self._writing = asyncio.Semaphore(AT_ONCE)
-        self._asking: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(AT_ONCE))
+        self._asking: defaultdict[RedboxCaller, asyncio.Semaphore] = defaultdict(
+            lambda: asyncio.Semaphore(AT_ONCE)
+        )
         self._group = asyncio.TaskGroup()
 
     async def run(self) -> None:
@@ -177,7 +183,7 @@ class VirtualPods:
         job = rows.of_pod(pod)
         is_known = pod.is_submitted or pod.uid in self._verified
         if job is None or not is_known or job.phase is Phase.SUBMITTING:
-            async with self._asking[node.cluster.name]:
+            async with self._asking[node.cluster.name, pod.namespace, pod.account]:
                 job = await self._ask(pod, node, is_known=is_known and job is None)
             self._verified.add(pod.uid)
             rows.take(job)
