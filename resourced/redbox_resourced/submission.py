@@ -121,7 +121,7 @@ class Submission:
 
     @staticmethod
     async def _put_in_turn(redbox: RedboxClient, pod: BoundPod, request: JobRequest) -> Job:
-        """Red-box takes only so many submits a second from one account: wait for ours, and begin nothing anew."""
+        """Red-box takes so many submits a second from one account: wait here, and begin nothing anew."""
         for _ in range(PUT_TRIES - 1):
             try:
                 return await redbox.put_job(key_of(pod), request, attempt=pod.attempt)
