@@ -15,7 +15,7 @@ import structlog
 
 from redbox_kube.node_labels import dns_label
 from redbox_kube.objects import ApiError
-from redbox_resourced.node_claims import Claim, NodeClaims
+from redbox_resourced.node_claims import Claim, NodeClaims, withdrawal
 from redbox_resourced.offers import Offer, annotations_of, labels_of, old_labels_of, resources_of
 from redbox_resourced.seen_nodes import MANAGER, SeenNode
 
@@ -35,7 +35,7 @@ def claims_of_gateway(node: SeenNode, offers: Offers, *, old_keys: bool) -> list
     """What all clusters have to say of one real node. Pure."""
     said: list[Claim] = []
     for cluster, offered in offers.items():
-        if offered is not None and node.is_gateway_of(cluster):
+        if offered and node.is_gateway_of(cluster):
             said += _claims(manager_of(cluster), offered)
     gateway_of = sorted(cluster for cluster in offers if node.is_gateway_of(cluster))
     first = offers[gateway_of[0]] if gateway_of and old_keys else ()
@@ -47,8 +47,8 @@ def claims_of_gateway(node: SeenNode, offers: Offers, *, old_keys: bool) -> list
         *(silent & {manager_of(cluster) for cluster in gateway_of}),
         *([OLD_KEYS] if first is None else []),
     }
-    withdrawn = sorted(node.managers - kept)
-    return said + [claim for manager in withdrawn for claim in _claims(manager, ())]
+    speaking = {manager for manager in node.owned if manager.startswith((PREFIX, OLD_KEYS))}
+    return said + [claim for manager in sorted(speaking - kept) for claim in withdrawal(node, manager)]
 
 
 @dataclass
@@ -83,8 +83,6 @@ def _claims(manager: str, offers: Iterable[Offer]) -> list[Claim]:
         labels |= labels_of(offer)
         annotations |= annotations_of(offer)
         resources |= resources_of(offer)
-    if not labels:
-        return [Claim(manager, {}), Claim(manager, {}, "status")]
     # The kubelet would work out what is allocatable itself, some seconds later; said here, it is ours.
     return [
         Claim(manager, {"metadata": {"labels": labels, "annotations": annotations}}),

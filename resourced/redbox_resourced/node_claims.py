@@ -23,11 +23,13 @@ OWN_VERSIONS_REMEMBERED = 16
 
 @dataclass(frozen=True)
 class Claim:
-    """What one field manager says of a node, of the node itself or of its status; empty: nothing any more."""
+    """What one field manager says of a node, of the node itself or of its status."""
 
     manager: str
     body: Object
     subresource: str = ""
+    withdraws: bool = False
+    """It takes back all that this manager said: the body has null for each key."""
 
     @property
     def place(self) -> tuple[str, str]:
@@ -44,6 +46,27 @@ class _Said:
     uid: str
     digests: dict[tuple[str, str], bytes] = field(default_factory=dict)
     versions: deque[str] = field(default_factory=lambda: deque(maxlen=OWN_VERSIONS_REMEMBERED))
+
+
+def withdrawal(node: SeenNode, manager: str) -> list[Claim]:
+    """Takes back what this manager said, key by key.
+
+    To apply nothing would do it too, but not alone: of a map in which nobody else is known to own anything,
+    the API server then drops the whole, and a kubelet that has just registered owns nothing of `capacity`.
+    """
+    owned = node.owned[manager]
+    metadata = {"labels": _nulls(owned.labels), "annotations": _nulls(owned.annotations)}
+    status = {"capacity": _nulls(owned.capacity), "allocatable": _nulls(owned.allocatable)}
+    claims = []
+    if any(metadata.values()):
+        claims.append(Claim(manager, {"metadata": metadata}, withdraws=True))
+    if any(status.values()):
+        claims.append(Claim(manager, {"status": status}, "status", withdraws=True))
+    return claims
+
+
+def _nulls(keys: Iterable[str]) -> dict[str, None]:
+    return dict.fromkeys(sorted(keys))
 
 
 class NodeClaims:
@@ -71,12 +94,16 @@ class NodeClaims:
 
     async def _say(self, node: SeenNode, claim: Claim, said: _Said) -> None:
         # The uid keeps the API server from making a Node anew that was deleted a moment ago.
-        metadata = {**claim.body.get("metadata", {}), "uid": node.uid}
-        applied = await self._objects.apply(
-            Where("Node", node.name),
-            {**claim.body, "metadata": metadata},
-            field_manager=claim.manager,
-            subresource=claim.subresource,
+        body = {**claim.body, "metadata": {**claim.body.get("metadata", {}), "uid": node.uid}}
+        where = Where("Node", node.name)
+        applied = (
+            await self._objects.merge(where, body, subresource=claim.subresource)
+            if claim.withdraws
+            else await self._objects.apply(
+                where, body, field_manager=claim.manager, subresource=claim.subresource
+            )
         )
+        if applied is None:
+            return  # it is another Node by now: the next look sees it
         said.versions.append(applied["metadata"]["resourceVersion"])
         said.digests[claim.place] = claim.digest()

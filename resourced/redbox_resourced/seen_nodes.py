@@ -20,6 +20,25 @@ GATEWAY = gateway_key("x").removesuffix("x")
 
 
 @dataclass(frozen=True)
+class Owned:
+    """Keys that a field manager owns, by the maps that they are in."""
+
+    labels: tuple[str, ...] = ()
+    annotations: tuple[str, ...] = ()
+    capacity: tuple[str, ...] = ()
+    allocatable: tuple[str, ...] = ()
+
+    def __or__(self, other: Owned) -> Owned:
+        """Of the node itself, and of its status: the API server writes them down apart."""
+        return Owned(
+            self.labels + other.labels,
+            self.annotations + other.annotations,
+            self.capacity + other.capacity,
+            self.allocatable + other.allocatable,
+        )
+
+
+@dataclass(frozen=True)
 class SeenNode:
     """One node."""
 
@@ -31,8 +50,8 @@ class SeenNode:
     taints: tuple[Mapping[str, Any], ...]
     conditions: Mapping[str, tuple[str, str]]
     """Of each of ours its status, and since when."""
-    managers: frozenset[str]
-    """Ours that own something here."""
+    owned: Mapping[str, Owned]
+    """By field managers of ours."""
     provider_id: str
     is_being_deleted: bool
 
@@ -53,7 +72,7 @@ def kept(node: Object) -> SeenNode | None:
     """What is kept of a Node; None: nothing of it is ours."""
     seen = read_node(node)
     is_gateway = any(key.startswith(GATEWAY) for key in seen.labels)
-    return seen if seen.is_virtual or is_gateway or seen.managers else None
+    return seen if seen.is_virtual or is_gateway or seen.owned else None
 
 
 def read_node(node: Object) -> SeenNode:
@@ -71,11 +90,30 @@ def read_node(node: Object) -> SeenNode:
             for one in status.get("conditions", [])
             if one["type"] in CONDITIONS
         },
-        managers=frozenset(
-            one["manager"]
-            for one in metadata.get("managedFields", [])
-            if one["manager"].startswith(MANAGER) and one.get("operation") == "Apply"
-        ),
+        owned=_owned(metadata.get("managedFields", [])),
         provider_id=spec.get("providerID", ""),
         is_being_deleted="deletionTimestamp" in metadata,
     )
+
+
+def _owned(managed: list[Object]) -> dict[str, Owned]:
+    owned: dict[str, Owned] = {}
+    for one in managed:
+        manager = one["manager"]
+        if manager.startswith(MANAGER) and one.get("operation") == "Apply":
+            owned[manager] = owned.get(manager, Owned()) | _keys(one.get("fieldsV1", {}))
+    return owned
+
+
+def _keys(fields: Object) -> Owned:
+    metadata, status = fields.get("f:metadata", {}), fields.get("f:status", {})
+    return Owned(
+        labels=_names(metadata.get("f:labels", {})),
+        annotations=_names(metadata.get("f:annotations", {})),
+        capacity=_names(status.get("f:capacity", {})),
+        allocatable=_names(status.get("f:allocatable", {})),
+    )
+
+
+def _names(fields: Object) -> tuple[str, ...]:
+    return tuple(name.removeprefix("f:") for name in fields if name.startswith("f:"))

@@ -133,10 +133,12 @@ def claims_of_standing(seen: SeenNode, standing: Standing, now: str) -> list[Cla
     A cordon by hand is its owner's, and left alone.
     """
     word = "True" if standing.takes_jobs else "False"
+    cordon = {} if standing.takes_jobs else {"unschedulable": True}
     condition = Condition("PartitionUp", word, standing.reason, standing.message).written(seen, now)
     return [
         Claim(STANDING_MANAGER, {"status": {"conditions": [condition]}}, "status"),
-        Claim(STANDING_MANAGER, {} if standing.takes_jobs else {"spec": {"unschedulable": True}}),
+        # The providerID is said beside it: a claim that named nothing of the spec could take all of it away.
+        Claim(STANDING_MANAGER, {"spec": {"providerID": seen.provider_id, **cordon}}),
     ]
 
 

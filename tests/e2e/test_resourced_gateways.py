@@ -73,6 +73,9 @@ def gateway(nodes: Nodes) -> Iterator[str]:
     yield GATEWAY
     nodes.kubectl("label", "node", GATEWAY, f"{gateway_key(CLUSTER)}-", f"{gateway_key(OTHER)}-")
     eventually(lambda: not traces(nodes.get(GATEWAY)))
+    left = nodes.get(GATEWAY)
+    assert left is not None
+    assert {"cpu", "memory", "pods"} <= left["status"]["capacity"].keys()
 
 
 def traces(node: Object | None, cluster: str = CLUSTER) -> set[str]:

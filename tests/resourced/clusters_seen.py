@@ -48,6 +48,7 @@ def node(name: str, cluster: str = "hpc1", **changed: Any) -> SeenNode:
 
 
 def real_node(name: str, labels: dict[str, str], managers: tuple[str, ...] = ()) -> SeenNode:
-    managed = [{"manager": manager, "operation": "Apply"} for manager in managers]
+    fields: dict[str, Any] = {"f:metadata": {"f:labels": {".": {}, "f:some.redbox.dev/key": {}}}}
+    managed = [{"manager": manager, "operation": "Apply", "fieldsV1": fields} for manager in managers]
     metadata = {"name": name, "uid": f"uid-of-{name}", "resourceVersion": "1", "labels": labels}
     return read_node({"metadata": {**metadata, "managedFields": managed}})

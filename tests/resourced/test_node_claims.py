@@ -96,4 +96,4 @@ def test_a_condition_keeps_the_time_of_its_last_change() -> None:
 def test_a_node_says_why_before_it_is_cordoned() -> None:
     claims = claims_of_standing(seen("1"), vanished("debug"), NOW)
     assert [claim.subresource for claim in claims] == ["status", ""]
-    assert claims[1].body == {"spec": {"unschedulable": True}}
+    assert claims[1].body == {"spec": {"providerID": "redbox://hpc1/debug", "unschedulable": True}}
