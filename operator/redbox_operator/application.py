@@ -66,7 +66,7 @@ class Operator:
         self.sweep = Sweep(objects, scope, self.reconciler, self.clusters, self.metrics)
         self.leads = False
         self.metrics.watch(
-            phases=lambda: [one.status.phase.value for one in self.known.jobs.values()],
+            phases=lambda: [one.phase for one in self.known.jobs.values()],
             reachable=lambda: {name: bool(link.reachable) for name, link in links.items()},
             waiting=lambda: len(self.reconciler.queue),
         )

@@ -79,8 +79,7 @@ class Reconciler:
     def wake_cluster(self, cluster: str) -> None:
         """A SlurmCluster came, changed, or its red-box is back: all its unfinished SlurmJobs may go on."""
         for one in list(self.known.jobs.values()):
-            goes_there = cluster in {one.status.cluster, one.job.spec.cluster} or not one.status.companion
-            if goes_there and (one.job.being_deleted or not one.status.finished):
+            if (one.cluster == cluster or not one.submits) and (one.being_deleted or not one.finished):
                 self.queue.add(one.place)
 
     def job_seen(self, job: SlurmJob) -> None:
@@ -136,7 +135,7 @@ class Reconciler:
 
     async def reconcile(self, place: Place) -> float | None:
         """One look at one SlurmJob, and what it takes; when to look again if nothing changes before."""
-        known = self.known.jobs.get(place)
+        known = self.known.look(place)
         if known is None:
             return None
         link = self._links.get(cluster_of(known.job, self._links.keys()) or "")
@@ -162,7 +161,7 @@ class Reconciler:
         metadata = {**known.job.metadata, **written["metadata"]}
         job = known.job.model_copy(update={"metadata": metadata, "status": written.get("status", {})})
         self.known.job_seen(job)
-        return self.known.jobs.get(job.place) or known
+        return self.known.look(job.place) or known
 
     async def _advance(self, known: KnownJob, link: RedboxLink | None) -> float | None:
         case = await self._case(known, link)

@@ -9,7 +9,9 @@ back; who waits for that is woken then.
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, TypeVar
 
@@ -41,6 +43,26 @@ class RowKey(NamedTuple):
     account: str
 
 
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A job as red-box has it, packed: ten thousand as models would be 50 MiB."""
+
+    phase: Phase
+    job_id: str | None
+    has_digest: bool
+    packed: bytes
+
+    @classmethod
+    def of(cls, job: Job) -> Row:
+        """The job, packed."""
+        text = job.model_dump_json(by_alias=True, exclude_defaults=True)
+        return cls(job.phase, job.job_id, job.spec_digest is not None, zlib.compress(text.encode(), 1))
+
+    def unpacked(self) -> Job:
+        """To look at it."""
+        return Job.model_validate_json(zlib.decompress(self.packed))
+
+
 class Away(Exception):
     """Red-box cannot be asked now. `until_return`: its return wakes all who wait; else it is only busy."""
 
@@ -63,7 +85,7 @@ class RedboxLink:
         """`changed` hears the key of each row that changes, `turned` that red-box went or came back."""
         self.cluster = cluster
         self.client = client
-        self.rows: dict[RowKey, Job] = {}
+        self.rows: dict[RowKey, Row] = {}
         self.synced = False  # the rows were complete once, so that what is missing is known to be missing
         self.reachable: bool | None = None
         self.trouble = "it has not been asked yet"
@@ -85,7 +107,8 @@ class RedboxLink:
 
     def row(self, wanted: RowKey) -> Job | None:
         """The newest that is known of this job."""
-        return self.rows.get(wanted)
+        row = self.rows.get(wanted)
+        return row.unpacked() if row else None
 
     def forget(self, done: RowKey) -> None:
         """The row of a job that needs no more attention."""
@@ -103,15 +126,15 @@ class RedboxLink:
         arrived = self._arrived.pop(told, None)
         return None if arrived is None else asyncio.get_running_loop().time() - arrived
 
-    def living(self) -> Iterator[Job]:
+    def living(self) -> Iterator[tuple[RowKey, Row]]:
         """Rows of jobs that have not ended."""
-        return (row for row in self.rows.values() if row.phase not in FINAL_PHASES)
+        return ((key, row) for key, row in self.rows.items() if _lives(row))
 
     # -- what is asked
 
     async def look(self, wanted: RowKey) -> Job | None:
         """The row, asked for if the list and the watch did not bring it. None: red-box has no such job."""
-        known = self.rows.get(wanted)
+        known = self.row(wanted)
         if known is not None or wanted in self._absent:
             return known
         owner = _owner(wanted)
@@ -122,7 +145,8 @@ class RedboxLink:
         except NoSuchJob:
             self._absent.add(wanted)
             return None
-        return self.rows.setdefault(wanted, job)
+        self.rows.setdefault(wanted, Row.of(job))
+        return self.row(wanted)
 
     async def cancel(self, wanted: RowKey, *, all_attempts: bool) -> list[Job]:
         """Cancel one attempt, or all and those that may still come. Raises NoSuchJob where there was none."""
@@ -217,14 +241,14 @@ class RedboxLink:
         return revision
 
     def _take(self, job: Job, *, gone: bool) -> None:
-        place = _row_key(job)
+        place, row = _row_key(job), Row.of(job)
         self._absent.discard(place)
         if gone:
             self.rows.pop(place, None)
-        elif self.rows.get(place) == job:
+        elif self.rows.get(place) == row:
             return
         else:
-            self.rows[place] = job
+            self.rows[place] = row
             self._arrived.setdefault(place, asyncio.get_running_loop().time())
         self._changed(job.key)
 
@@ -269,5 +293,5 @@ def _row_key(job: Job) -> RowKey:
     return RowKey(job.key, job.attempt, job.owner.namespace, job.owner.account)
 
 
-def _lives(row: Job) -> bool:
+def _lives(row: Row) -> bool:
     return row.phase not in FINAL_PHASES

@@ -183,9 +183,9 @@ class SlurmClusters:
 
     def _unfinished(self, name: str) -> list[str]:
         return [
-            f"{one.job.namespace}/{one.job.name}"
+            f"{one.place.namespace}/{one.place.name}"
             for one in self._known.of_cluster(name)
-            if one.status.cluster == name and one.status.companion and not one.status.finished
+            if one.submits and not one.finished
         ]
 
     async def _tell(self, entry: Entry, where: Where, in_use_by: list[str]) -> None:
@@ -202,7 +202,7 @@ class SlurmClusters:
                 told=told,
                 partitions=partitions,
                 stale_since=since_of(link.remark) if link else None,
-                phases=[one.status.phase.value for one in self._known.of_cluster(where.name)],
+                phases=[one.phase for one in self._known.of_cluster(where.name)],
                 orphans=entry.orphans,
                 in_use_by=in_use_by,
                 now=now(),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TypeVar
@@ -16,7 +16,6 @@ from typing import TypeVar
 import structlog
 
 from redbox_api.errors import NoSuchJob, RedboxError
-from redbox_api.models import Job
 from redbox_kube.names import API_VERSION, LABEL_JOB_UID
 from redbox_kube.objects import ApiError, ApiRefused, Object, Objects, Where
 from redbox_kube.slurm_cluster import OrphanPolicy
@@ -26,7 +25,7 @@ from redbox_operator.kinds import Place, Resource
 from redbox_operator.known import PodName
 from redbox_operator.metrics import Metrics
 from redbox_operator.reconciler import Reconciler
-from redbox_operator.redbox_link import Away, RowKey
+from redbox_operator.redbox_link import Away, Row, RowKey
 from redbox_operator.slurm_clusters import SlurmClusters
 from redbox_operator.writing import where_is
 
@@ -99,7 +98,7 @@ class Sweep:
 
     async def _sweep(self) -> None:
         await self._of_clusters()
-        living = {name: list(link.living()) for name, link in self._clusters.links.items() if link.synced}
+        living = {name: dict(link.living()) for name, link in self._clusters.links.items() if link.synced}
         uids: set[str] = set()
         for resource in self._scope.resources:
             uids |= await self._of_jobs(resource)
@@ -138,7 +137,7 @@ class Sweep:
 
     def _differs(self, place: Place, version: str) -> bool:
         there = self._reconciler.known.jobs.get(place)
-        return there is None or there.job.metadata.get("resourceVersion") != version
+        return there is None or there.version != version
 
     @staticmethod
     async def _still(untold: dict[KeyT, str], differs: Callable[[KeyT, str], bool]) -> list[KeyT]:
@@ -195,31 +194,32 @@ class Sweep:
     def _missed(self, kind: str) -> None:
         self._metrics.missed.labels(kind).inc()
 
-    async def _of_orphans(self, name: str, rows: Sequence[Job], uids: set[str]) -> None:
+    async def _of_orphans(self, name: str, rows: Mapping[RowKey, Row], uids: set[str]) -> None:
         """Rows that were there before the SlurmJobs were listed, and belong to none of them."""
-        orphans = [
-            row for row in rows if _is_of_a_slurmjob(row) and row.key not in uids and self._in_scope(row)
-        ]
+        orphans = {
+            key: row
+            for key, row in rows.items()
+            if _is_of_a_slurmjob(key, row) and key.key not in uids and self._in_scope(key)
+        }
         link = self._clusters.links.get(name)
         if link is None:
             return
-        self._clusters.report_orphans(name, [row.job_id or row.key for row in orphans])
+        self._clusters.report_orphans(name, [row.job_id or key.key for key, row in orphans.items()])
         if link.cluster.spec.orphan_policy is not OrphanPolicy.CANCEL or self._scope.namespaces:
             return
-        for row in orphans:
-            log.warning("orphan cancelled", slurmcluster=name, job_id=row.job_id, key=row.key)
-            wanted = RowKey(row.key, row.attempt, row.owner.namespace, row.owner.account)
+        for key, row in orphans.items():
+            log.warning("orphan cancelled", slurmcluster=name, job_id=row.job_id, key=key.key)
             try:
-                await link.cancel(wanted, all_attempts=True)
+                await link.cancel(key, all_attempts=True)
             except NoSuchJob:
                 continue
             except (Away, RedboxError) as error:
                 log.warning("orphan not cancelled", slurmcluster=name, job_id=row.job_id, error=str(error))
 
-    def _in_scope(self, row: Job) -> bool:
-        return not self._scope.namespaces or row.owner.namespace in self._scope.namespaces
+    def _in_scope(self, key: RowKey) -> bool:
+        return not self._scope.namespaces or key.namespace in self._scope.namespaces
 
 
-def _is_of_a_slurmjob(row: Job) -> bool:
+def _is_of_a_slurmjob(key: RowKey, row: Row) -> bool:
     """Others may call red-box too, with keys of their own: theirs are no SlurmJob's uid with a digest."""
-    return UID.fullmatch(row.key) is not None and row.spec_digest is not None
+    return UID.fullmatch(key.key) is not None and row.has_digest

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, cast
 
 import pytest
@@ -16,7 +16,7 @@ from redbox_operator.kinds import SLURM_JOBS, SlurmJob
 from redbox_operator.known import Known
 from redbox_operator.metrics import Metrics
 from redbox_operator.reconciler import Reconciler
-from redbox_operator.redbox_link import RedboxLink, RowKey
+from redbox_operator.redbox_link import RedboxLink, Row, RowKey
 from redbox_operator.slurm_clusters import SlurmClusters
 from redbox_operator.sweep import Scope, Sweep
 from redbox_operator.writing import Writer
@@ -65,11 +65,11 @@ class Link:
     def __init__(self) -> None:
         self.cluster = slurm_cluster()
         self.synced, self.reachable = True, True
-        self.rows: list[Job] = []
+        self.rows: dict[RowKey, Row] = {}
         self.cancelled: list[str] = []
 
-    def living(self) -> list[Job]:
-        return self.rows
+    def living(self) -> Iterator[tuple[RowKey, Row]]:
+        return iter(self.rows.items())
 
     async def cancel(self, wanted: RowKey, *, all_attempts: bool) -> list[Job]:
         assert all_attempts
@@ -101,7 +101,8 @@ class Stand:
     def row(self, key: str, digest: str | None = "sha256:1") -> None:
         owner = OwnerRef(cluster="kube", namespace="farm", account="default")
         row = Job(key=key, attempt=1, owner=owner, user="alice", phase=Phase.RUNNING, job_id="7")
-        self.link.rows.append(row.model_copy(update={"spec_digest": digest}))
+        row = row.model_copy(update={"spec_digest": digest})
+        self.link.rows[RowKey(key, 1, "farm", "default")] = Row.of(row)
 
     async def run(self) -> None:
         await self.sweep._sweep()
@@ -120,7 +121,7 @@ async def test_one_that_no_watch_has_told_of_is_read() -> None:
     stand = Stand()
     stand.there.jobs["cow"] = stand.job()
     await stand.run()
-    assert [one.job.name for one in stand.known.jobs.values()] == ["cow"]
+    assert [place.name for place in stand.known.jobs] == ["cow"]
     assert len(stand.reconciler.queue) == 1
 
 
@@ -138,7 +139,7 @@ async def test_a_change_that_was_missed_is_read() -> None:
     stand.there.jobs["cow"] = stand.job(version="6", finalizers=["x"])
     await stand.run()
     (known,) = stand.known.jobs.values()
-    assert known.job.finalizers == ["x"]
+    assert known.unpacked().job.finalizers == ["x"]
 
 
 async def test_what_went_while_nobody_watched_is_forgotten() -> None:
