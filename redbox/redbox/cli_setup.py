@@ -17,7 +17,7 @@ from redbox.agents.install import render_sudoers
 from redbox.audit import AuditUnusable
 from redbox.config import SETTINGS_FILE, load_settings
 from redbox.documents import DocumentError
-from redbox.jobs.errors import JobsError
+from redbox.jobs.errors import JobsError, JournalFull
 from redbox.listeners import CannotListen
 from redbox.log import configure_log
 from redbox.server import BackgroundEnded
@@ -94,14 +94,23 @@ def serve(
     configure_log(sys.stderr)
     try:
         settings = load_settings(config)
+    except DocumentError as error:
+        _end(str(error), UNUSABLE)
+    try:
         asyncio.run(serve_settings(settings, config))
     except BackgroundEnded as error:
         _end(str(error), BROKEN)
+    except (JournalFull, OSError) as error:
+        _end(_unwritable(settings.jobs.journal, error), BROKEN)  # started again, it may find room
     except (DocumentError, JobsError, AgentError, AuditUnusable, CannotListen) as error:
         _end(str(error), UNUSABLE)
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        _end(f"It cannot start: {where}{error.strerror or error}.", UNUSABLE)
+
+
+def _unwritable(journal: Path, error: JournalFull | OSError) -> str:
+    cause = error.__cause__ if isinstance(error, JournalFull) and error.__cause__ else error
+    place = cause.filename if isinstance(cause, OSError) and cause.filename else journal
+    why = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(cause)
+    return f"It cannot start, since {place} cannot be written: {why}. Make room there, or mend its disk."
 
 
 def uninstall(
