@@ -34,6 +34,7 @@ from redbox_operator.writing import Writer
 
 log = structlog.get_logger(__name__)
 DELETED_AGAIN_S = 5.0
+LEFT_OVER_AGAIN_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +126,10 @@ class CompanionKeeper:
             if there is None:
                 continue
             found = request_digest(there) if "request.json" in there.get("data", {}) else None
-            if there.get("immutable") and found in {digest, recorded.request if recorded else None}:
+            ours = _says_ours(there, wanted.job.uid)
+            if ours and there.get("immutable") and found in {digest, recorded.request if recorded else None}:
                 return found
-            if not _says_ours(there, wanted.job.uid):
+            if not ours and not _is_left_over(there, wanted.job):
                 return None
             await self._objects.delete(wanted.where("ConfigMap"), uid=there["metadata"]["uid"])
         return None
@@ -155,9 +157,13 @@ class CompanionKeeper:
         there = await self._objects.get(wanted.where("Pod"))
         if there is None:
             return Kept(recorded, None, again_in_s=0.0)
+        pod = companion_of(there)
+        if _is_left_over(there, wanted.job):
+            if pod.dead_at is None:
+                await self._delete(wanted, pod, forced=False)
+            return Kept(recorded, None, again_in_s=LEFT_OVER_AGAIN_S)
         if not _says_ours(there, wanted.job.uid):
             return Kept(recorded, None, _name_taken("pod", wanted.name), refused=True)
-        pod = companion_of(there)
         self._seen(pod)
         return Kept(recorded, pod, again_in_s=0.0)
 
@@ -183,6 +189,18 @@ def given_up(problem: Problem) -> Problem:
 def _says_ours(there: Object, uid: str) -> bool:
     owners = there["metadata"].get("ownerReferences", [])
     return any(owner["uid"] == uid and owner.get("controller") for owner in owners)
+
+
+def _is_left_over(there: Object, job: SlurmJob) -> bool:
+    """Of a SlurmJob of this name that is no more: Kubernetes removes it, only later than one waits for."""
+    owners = there["metadata"].get("ownerReferences", [])
+    gone = {
+        "apiVersion": job.resource.api_version,
+        "kind": job.resource.kind,
+        "name": job.name,
+        "controller": True,
+    }
+    return any(gone.items() <= owner.items() and owner["uid"] != job.uid for owner in owners)
 
 
 def _name_taken(kind: str, name: str) -> Problem:

@@ -322,6 +322,23 @@ async def test_a_config_map_that_holds_another_request_is_not_ours(stand: Stand)
     assert stand.pod_names == []
 
 
+async def test_what_a_deleted_slurmjob_of_that_name_left_is_cleared_away(stand: Stand) -> None:
+    gone = {"apiVersion": "redbox.dev/v1alpha1", "kind": "SlurmJob", "name": "cow", "uid": "before"}
+    for kind in ("Pod", "ConfigMap"):
+        metadata = {
+            "name": "cow-job",
+            "namespace": "farm",
+            "uid": f"old-{kind}",
+            "ownerReferences": [{**gone, "controller": True}],
+        }
+        left = {"metadata": metadata, "data": {"request.json": "{}"}}
+        stand.api.put(Where(kind, "cow-job", "farm"), left)
+    await stand.apply()
+    await stand.look()
+    (pod,) = stand.api.pods()
+    assert pod["metadata"]["uid"] == stand.status["companion"]["uid"] != "old-Pod"
+
+
 async def test_a_lost_companion_is_made_again_from_the_same_request(stand: Stand) -> None:
     await stand.apply()
     await stand.at_redbox(Phase.RUNNING)
