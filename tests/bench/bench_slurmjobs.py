@@ -111,35 +111,60 @@ def _watching(kubectl: Kubectl, thing: Mapping[str, Any], path: str) -> Iterator
 
 
 @benchmark(
-    Figure("slurmjob-end", "the job's last line, until a watch shows its final phase", "s"),
+    Figure("slurmjob-end", "a job ends, until a watch shows its final phase", "s"),
     rounds=5,
     baseline_name=A_PODS,
 )
 @contextmanager
 def slurmjob_end(bed: Bed) -> Iterator[Trial]:
-    def ended(kubectl: Kubectl, thing: Mapping[str, Any], path: str) -> Mapping[str, float]:
+    """Closing the named pipe that it reads ends a job, at a moment that is known."""
+
+    def ended(host: str, kubectl: Kubectl, thing: Mapping[str, Any], path: str) -> Mapping[str, float]:
+        kind, name = thing["kind"].lower(), thing["metadata"]["name"]
         with _watching(kubectl, thing, path) as seen:
             kubectl.apply(thing)
+            kubectl.run("wait", f"{kind}/{name}", f"--for={RUNNING}", "--timeout=60s", timeout=70)
+            with _pipe(bed, host).open("wb"):
+                time.sleep(1)  # its start is over
+            started = time.perf_counter()
             seen()
-            now = time.time()
-            log = thing["metadata"]["name"] + ("-job" if thing["kind"] == "SlurmJob" else "")
-            written = float(kubectl.run("logs", "--follow", log).split()[-1])
-        return {"slurmjob-end": now - written}
+            return {"slurmjob-end": time.perf_counter() - started}
 
-    # busybox has no %N: a clock that every host has.
-    clock = "read up _ </proc/uptime; echo $up"
-    offset = time.time() - float(Path("/proc/uptime").read_text().split()[0])
-    script = f"sleep 1; {clock} | awk '{{printf \"%.2f\\n\", $1 + {offset:.3f}}}'"
-    with both(bed) as (jobs, pods):
+    with both(bed) as (jobs, pods), pipes(bed):
         yield Trial(
-            lambda: ended(jobs, slurm_job(_new_name(), script), "{.object.status.endedAt}"),
+            lambda: ended(SLURM_NODE, jobs, _reading_job(_new_name()), "{.object.status.endedAt}"),
             lambda: ended(
+                KUBERNETES_NODE,
                 pods,
-                pod(_new_name(), script),
+                _reading_pod(_new_name()),
                 "{.object.status.containerStatuses[0].state.terminated.finishedAt}",
             ),
-            notes={"clock": "10 ms"},
         )
+
+
+@contextmanager
+def pipes(bed: Bed) -> Iterator[None]:
+    """A named pipe on the host of the job, and on that of the pod."""
+    hosts = (SLURM_NODE, KUBERNETES_NODE)
+    for host in hosts:
+        made = f"rm -rf {FIFO_FOLDER}; mkdir {FIFO_FOLDER}; mkfifo -m 666 {FIFO_FOLDER}/lines"
+        bed.host(host).run("sh", "-c", made)
+    yield
+    for host in hosts:
+        bed.host(host).run("rm", "-rf", FIFO_FOLDER)
+
+
+def _pipe(bed: Bed, host: str) -> Path:
+    return Path(f"/proc/{bed.host(host).pid()}/root{FIFO_FOLDER}/lines")
+
+
+def _reading_job(name: str) -> dict[str, Any]:
+    return slurm_job(name, f"exec cat {FIFO_FOLDER}/lines", options=[f"--nodelist={SLURM_NODE}"])
+
+
+def _reading_pod(name: str) -> dict[str, Any]:
+    volume = {"name": "shared", "hostPath": {"path": FIFO_FOLDER}}
+    return pod(name, "exec cat /shared/lines", nodeName=KUBERNETES_NODE, volumes=[volume])
 
 
 @benchmark(
@@ -151,19 +176,15 @@ def slurmjob_end(bed: Bed) -> Iterator[Trial]:
 @contextmanager
 def slurmjob_log_latency(bed: Bed) -> Iterator[Trial]:
     """Feed a `cat` through a named pipe on its host, so that both ends are stamped by one clock."""
-    for host in (SLURM_NODE, KUBERNETES_NODE):
-        made = f"rm -rf {FIFO_FOLDER}; mkdir {FIFO_FOLDER}; mkfifo -m 666 {FIFO_FOLDER}/lines"
-        bed.host(host).run("sh", "-c", made)
-    volume = {"name": "shared", "hostPath": {"path": FIFO_FOLDER}}
-    with both(bed) as (jobs, pods), ExitStack() as stack:
-        jobs.apply(slurm_job("echo", f"exec cat {FIFO_FOLDER}/lines", options=[f"--nodelist={SLURM_NODE}"]))
-        jobs.run("wait", "slurmjob/echo", f"--for={RUNNING}", "--timeout=60s", timeout=70)
-        pods.apply(pod("echo", "exec cat /shared/lines", nodeName=KUBERNETES_NODE, volumes=[volume]))
-        pods.run("wait", "pod/echo", f"--for={RUNNING}", "--timeout=60s", timeout=70)
+    with both(bed) as (jobs, pods), pipes(bed), ExitStack() as stack:
+        for kubectl, thing in ((jobs, _reading_job("echo")), (pods, _reading_pod("echo"))):
+            kubectl.apply(thing)
+            kubectl.run(
+                "wait", f"{thing['kind'].lower()}/echo", f"--for={RUNNING}", "--timeout=60s", timeout=70
+            )
 
         def measure_on(host: str, kubectl: Kubectl, name: str) -> Callable[[], Mapping[str, float]]:
-            pipe = Path(f"/proc/{bed.host(host).pid()}/root{FIFO_FOLDER}/lines")
-            lines = stack.enter_context(pipe.open("wb", buffering=0))
+            lines = stack.enter_context(_pipe(bed, host).open("wb", buffering=0))
             follower = stack.enter_context(kubectl.reading("logs", "--follow", name))
             return lambda: {
                 figure.replace("kubectl-logs", "slurmjob-log"): value
