@@ -34,8 +34,13 @@ from redbox_bed.bed import Bed
 from redbox_bed.delivery import Kubernetes
 from redbox_kube.names import API_VERSION, LABEL_ATTEMPT, LABEL_JOB_UID
 from redbox_kube.objects import Object, Objects, Where
+from redbox_operator.attempts import Attempt
 from redbox_operator.crds import all_crds
+from redbox_operator.job_status import CompanionStatus, SlurmJobStatus
+from redbox_operator.kinds import SlurmJob
 from redbox_operator.known_names import FIELD_MANAGER, FINALIZER
+from redbox_operator.moment import now
+from redbox_operator.status import Facts, status_of
 from tests.bench.benchmark import Trial, benchmark
 from tests.bench.rows import Figure, Target, percentile
 from tests.bench.scripted_redbox import ScriptedRedbox
@@ -44,7 +49,7 @@ MANY = int(os.environ.get("SLURMJOBS", "10000"))
 FRESH = 50
 CHANGES = 200
 CHANGES_S = 60.0
-IDLE_S = 120.0
+IDLE_S = float(os.environ.get("IDLE_SECONDS", "120"))
 SETTLES_WITHIN_S = 600.0
 AT_ONCE = 24
 CLUSTER = "scale"
@@ -83,13 +88,21 @@ class Scale:
         uid = made["metadata"]["uid"]
         pod = await self.objects.create(Where("Pod", namespace=self.namespace), self._pod(name, uid))
         assert pod is not None
-        self.redbox.put(self.row(uid, Phase.RUNNING, number))
-        status = {
-            "phase": "Running",
-            "companion": {"name": f"{name}-job", "uid": pod["metadata"]["uid"], "attempt": 1},
-            "cluster": CLUSTER,
-        }
-        await self.objects.apply_status(self._where(name), status, uid=uid)
+        row = self.row(uid, Phase.RUNNING, number)
+        self.redbox.put(row)
+        facts = Facts(
+            job=SlurmJob.model_validate(made),
+            before=SlurmJobStatus(),
+            cluster=CLUSTER,
+            attempt=Attempt(1, 0),
+            row=row,
+            word=None,
+            trouble=None,
+            recorded=CompanionStatus(name=f"{name}-job", uid=pod["metadata"]["uid"], attempt=1),
+            problem=None,
+            now=now(),
+        )
+        await self.objects.apply_status(self._where(name), status_of(facts).written(), uid=uid)
 
     async def submit(self, name: str, finalizers: list[str] | None = None) -> Object:
         body = {
@@ -270,7 +283,7 @@ async def scale(bed: Bed) -> AsyncIterator[Scale]:
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}, "spec": {"unschedulable": True}}
     kubectl.apply(json.dumps(node))
     redbox = ScriptedRedbox()
-    await config.load_kube_config(config_file=str(bed.places.kubeconfig))
+    await config.load_kube_config(config_file=str(bed.places.kubeconfig))  # type: ignore[no-untyped-call]
     objects = Objects(client.ApiClient(), FIELD_MANAGER)
     with tempfile.TemporaryDirectory() as folder:
         made = Scale(objects, redbox, namespace, bed.places.kubeconfig, Path(folder))

@@ -170,6 +170,7 @@ def test_a_wrong_certificate_is_said_once_of_the_slurmcluster(alice: Tenant, oth
     healthy.reaches("Succeeded")
     assert stuck.status["phase"] == "Pending"
     alice.kubectl("annotate", "slurmjob", stuck.name, "-n=alice", "redbox.dev/abandon=true")
+    stuck.delete()
 
 
 def test_a_slurmcluster_with_unfinished_jobs_waits_for_them_and_names_them(
