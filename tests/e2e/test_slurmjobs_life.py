@@ -126,6 +126,15 @@ def test_two_namespaces_are_two_users(jobs: SlurmJobs) -> None:
     assert (ours.log(), theirs.log()) == ("alice\n", "bob\n")
 
 
+def test_what_was_deleted_is_applied_again_under_its_name(jobs: SlurmJobs) -> None:
+    before = jobs.apply("echo moo")
+    first = before.finishes()["jobID"]
+    before.delete()
+    again = jobs.apply("echo moo", name=before.name)
+    assert again.finishes()["jobID"] != first
+    assert again.log() == "moo\n"
+
+
 def test_mpi_over_three_hosts(jobs: SlurmJobs) -> None:
     job = jobs.apply("srun --mpi=pmix pingpong", resources={"nodes": 3, "tasksPerNode": 1})
     status = job.finishes()
