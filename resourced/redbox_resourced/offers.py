@@ -12,11 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from redbox_api.models import Partition, PartitionLimits
-from redbox_kube.names import GROUP
 from redbox_kube.node_labels import (
     LONGEST_LABEL,
     Limit,
-    dns_label,
     key_part,
     limit_key,
     partition_label,
@@ -97,11 +95,6 @@ def old_labels_of(offer: Offer) -> dict[str, str]:
             labels.setdefault(key_part(f"{name}_{version}"), "true")
     labels["partition"] = partition_label(offer.partition)
     return {f"{OLD_GROUP}/{name}": value for name, value in labels.items()}
-
-
-def is_key_of(key: str, cluster: str) -> bool:
-    """Whether it stands on a node for a partition of this cluster."""
-    return key.partition("/")[0].endswith(f".{dns_label(cluster)}.{GROUP}")
 
 
 def _limits(limits: PartitionLimits) -> dict[Limit, int]:

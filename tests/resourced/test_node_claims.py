@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import pytest
+
 from redbox_kube.objects import Object, Objects, Where
-from redbox_resourced.node_claims import Claim, NodeClaims
-from redbox_resourced.seen_nodes import SeenNode
+from redbox_resourced.node_claims import Claim, NodeClaims, withdrawal
+from redbox_resourced.seen_nodes import SeenNode, read_node
+from redbox_resourced.seen_nodes import kept as kept_of
 from redbox_resourced.service import Served
 from redbox_resourced.standing import vanished
 from redbox_resourced.virtual_node import Address, claims_of_serving, claims_of_standing, taints
@@ -97,3 +100,45 @@ def test_a_node_says_why_before_it_is_cordoned() -> None:
     claims = claims_of_standing(seen("1"), vanished("debug"), NOW)
     assert [claim.subresource for claim in claims] == ["status", ""]
     assert claims[1].body == {"spec": {"providerID": "redbox://hpc1/debug", "unschedulable": True}}
+
+
+MANAGED = [
+    {
+        "manager": "redbox-resourced.gateway.hpc1",
+        "operation": "Apply",
+        "fieldsV1": {"f:metadata": {"f:labels": {"f:a": {}}, "f:annotations": {"f:b": {}}}},
+    },
+    {
+        "manager": "redbox-resourced.gateway.hpc1",
+        "operation": "Apply",
+        "subresource": "status",
+        "fieldsV1": {"f:status": {"f:capacity": {"f:c": {}}, "f:allocatable": {"f:c": {}}}},
+    },
+    {"manager": "kubelet", "operation": "Update", "fieldsV1": {"f:metadata": {"f:labels": {"f:os": {}}}}},
+    {"manager": "redbox-resourced", "operation": "Update", "fieldsV1": {}},
+]
+
+
+def test_what_is_withdrawn_is_what_the_manager_owns_and_nothing_else() -> None:
+    manager = "redbox-resourced.gateway.hpc1"
+    metadata = {"name": "k1", "uid": "u", "resourceVersion": "1", "managedFields": MANAGED}
+    gateway = read_node({"metadata": metadata})
+    assert set(gateway.owned) == {manager}
+    assert [(claim.subresource, claim.body) for claim in withdrawal(gateway, manager)] == [
+        ("", {"metadata": {"labels": {"a": None}, "annotations": {"b": None}}}),
+        ("status", {"status": {"capacity": {"c": None}, "allocatable": {"c": None}}}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "is_kept"),
+    [
+        ({"labels": {"redbox.dev/gateway.hpc1": "true"}}, True),
+        ({"labels": {"redbox.dev/virtual": "true"}}, True),
+        ({"managedFields": MANAGED[:1]}, True),
+        ({"managedFields": MANAGED[2:], "labels": {"os": "linux"}}, False),
+    ],
+)
+def test_only_nodes_that_we_have_to_do_with_are_kept(metadata: dict[str, Any], *, is_kept: bool) -> None:
+    seen = kept_of({"metadata": {"name": "n", "uid": "u", "resourceVersion": "1", **metadata}})
+    assert (seen is not None) == is_kept
