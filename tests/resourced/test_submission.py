@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from redbox_api.client import RedboxClient
+from redbox_api.errors import Busy, NoSuchJob
+from redbox_api.models import Job, JobRequest, OwnerRef, Phase, Problem
+from redbox_kube.objects import Objects, Where
+from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_resourced.bound_pods import BoundPod, Role, read_pod
-from redbox_resourced.submission import Never, NotYet, name_companion, read_request
+from redbox_resourced.clusters import ServedNode
+from redbox_resourced.pod_tokens import PodTokens
+from redbox_resourced.submission import Never, NotYet, Submission, name_companion, read_request
 
 REQUEST = json.dumps({"batch": "#!/bin/sh\ntrue\n"})
 DIGEST = f"sha256:{hashlib.sha256(REQUEST.encode()).hexdigest()}"
@@ -106,6 +113,58 @@ def test_a_request_of_a_newer_operator_is_refused_by_the_field() -> None:
     digest = f"sha256:{hashlib.sha256(newer.encode()).hexdigest()}"
     with pytest.raises(Never, match="quantum"):
         read_request({"data": {"request.json": newer}}, digest)
+
+
+class Throttled:
+    """A red-box that is busy so many times, and its API server; every question is noted."""
+
+    def __init__(self, times: int) -> None:
+        self.asked: list[str] = []
+        self._busy = times
+
+    async def get(self, where: Where) -> dict[str, Any]:
+        self.asked.append(where.kind)
+        return slurm_job() if where.kind == "SlurmJob" else {"data": {"request.json": REQUEST}}
+
+    def speaking_for(self, _: object) -> Throttled:
+        return self
+
+    async def get_job(self, *_: Any, **__: Any) -> Job:
+        self.asked.append("GET")
+        raise NoSuchJob(problem(404))
+
+    async def put_job(self, key: str, _: JobRequest, *, attempt: int) -> Job:
+        self.asked.append("PUT")
+        if self.asked.count("PUT") <= self._busy:
+            raise Busy(problem(429), retry_after=0.001)
+        owner = OwnerRef(cluster="prod", namespace="alice", account="default")
+        return Job(key=key, attempt=attempt, owner=owner, user="alice", phase=Phase.PENDING)
+
+
+def problem(status: int) -> Problem:
+    return Problem(type="t", title="No", status=status, detail="not now", retry=status == 429)
+
+
+def submission(server: Throttled) -> tuple[Submission, ServedNode]:
+    objects = cast("Objects", server)
+    spec = {"endpoint": "https://r", "caBundle": "", "audience": "redbox.dev/hpc1/x"}
+    cluster = SlurmCluster.model_validate({"metadata": {"name": "hpc1"}, "spec": spec})
+    node = ServedNode(cluster, None, cast("RedboxClient", server))
+    return Submission(objects, PodTokens(objects)), node
+
+
+async def test_a_submit_that_is_throttled_waits_its_turn_and_asks_nothing_else_again() -> None:
+    server = Throttled(3)
+    submit, node = submission(server)
+    assert (await submit.attach_or_submit(pod(), node)).key == "job-uid"
+    assert server.asked == ["SlurmJob", "GET", "ConfigMap", "PUT", "PUT", "PUT", "PUT"]
+
+
+async def test_one_that_is_throttled_for_long_says_so_and_comes_again() -> None:
+    submit, node = submission(Throttled(10_000))
+    with pytest.raises(NotYet) as busy:
+        await submit.attach_or_submit(pod(), node)
+    assert busy.value.reason == "Busy"
 
 
 @pytest.mark.parametrize(
