@@ -18,7 +18,7 @@ JOBS_UNDER_KILL = 12
 
 def install(bed: Bed, delivery: str, *, resourced: bool) -> None:
     Helm(bed)(
-        *("upgrade", RELEASE, str(CHART), "--reuse-values", "--wait", "--timeout=110s"),
+        *("upgrade", RELEASE, str(CHART), "--reuse-values", "--take-ownership", "--wait", "--timeout=110s"),
         *(
             f"--set=resourced.enabled={str(resourced).lower()}",
             f"--set=slurmClusters.hpc1.delivery={delivery}",
