@@ -163,4 +163,5 @@ class SlurmJobStatus(Kind):
 
     def written(self) -> dict[str, Any]:
         """As the API server is told."""
-        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+        written = self.model_dump(mode="json", by_alias=True, exclude_none=True)
+        return {name: value for name, value in written.items() if value != []}
