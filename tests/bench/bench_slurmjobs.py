@@ -256,17 +256,17 @@ def slurmjobs_100(bed: Bed) -> Iterator[Trial]:
 
 
 @benchmark(
-    Figure("companion-memory", "working set of a companion, as its kubelet counts it", "MiB"),
+    Figure("companion-pod-memory", "working set of a companion, as its kubelet counts it", "MiB"),
     rounds=1,
     baseline_name="a native pod that sleeps",
 )
 @contextmanager
-def companion_memory(bed: Bed) -> Iterator[Trial]:
+def companion_pod_memory(bed: Bed) -> Iterator[Trial]:
     def of(kubectl: Kubectl, name: str) -> Mapping[str, float]:
         node = kubectl.run("get", "pod", name, "-o", "jsonpath={.spec.nodeName}")
         summary = json.loads(kubectl.run("get", "--raw", f"/api/v1/nodes/{node}/proxy/stats/summary"))
         (found,) = [one for one in summary["pods"] if one["podRef"]["name"] == name]
-        return {"companion-memory": found["containers"][0]["memory"]["workingSetBytes"] / 2**20}
+        return {"companion-pod-memory": found["containers"][0]["memory"]["workingSetBytes"] / 2**20}
 
     with both(bed) as (jobs, pods):
         jobs.apply(slurm_job("sleeper", "sleep 600"))
