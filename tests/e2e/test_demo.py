@@ -1,0 +1,39 @@
+"""The demo, as README has a newcomer run it, on the bed that is up."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from redbox_bed.bed import Bed
+from redbox_bed.delivery import Kubernetes, deliver
+from redbox_bed.places import CHECKOUT
+from redbox_bed.progress import Progress
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture
+def left_as_found(bed: Bed) -> Iterator[None]:
+    """The demo turns Virtual delivery on."""
+    yield
+    deliver(bed, Progress.silent())
+    Kubernetes(bed)("delete", "nodes", "--selector=redbox.dev/virtual", "--wait=false")
+
+
+@pytest.mark.usefixtures("left_as_found")
+def test_the_demo_shows_what_it_promises(bed: Bed) -> None:
+    ended = subprocess.run(
+        [CHECKOUT / "deploy/demo"], check=False, capture_output=True, text=True, timeout=800
+    )
+    assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-2000:]
+    shown = ended.stdout
+    assert "< Slurm runs me. >" in shown
+    assert len(re.findall(r"^rank \d of 3 on n[123]$", shown, re.MULTILINE)) == 9
+    assert re.search(r"pingpong-\d+\.out", shown)
+    assert re.search(r"^hpc1\.debug +Ready", shown, re.MULTILINE)
+    assert re.search(r"^hello +Succeeded", shown, re.MULTILINE)
+    assert f"export KUBECONFIG={bed.places.kubeconfig}" in shown
