@@ -77,11 +77,12 @@ class Listener(uvicorn.Server):
             while True:
                 try:
                     taken, address = await loop.sock_accept(self._opened)
+                    peer = _peer_name(taken, address)
                 except OSError as error:
                     log.warning("no connection can be taken", error=_words(error))
                     await asyncio.sleep(NO_DESCRIPTORS_S)
                     continue
-                connection = self._connections.enter(_peer_name(taken, address), taken.close)
+                connection = self._connections.enter(peer, taken.close)
                 handshakes.create_task(self._begin(taken, connection))
 
     async def _begin(self, taken: socket.socket, connection: Connection) -> None:
@@ -101,6 +102,9 @@ class Listener(uvicorn.Server):
         except asyncio.CancelledError:
             connection.gone()
             raise
+        except Exception:  # one connection's odd fault is not the server's end
+            connection.gone()
+            log.exception("a connection could not be begun", peer=connection.peer)
 
     def _protocol(self, connection: Connection) -> PeerAwareProtocol:
         return PeerAwareProtocol(self.config, self.server_state, self.lifespan.state, connection=connection)
