@@ -1,0 +1,134 @@
+"""What the reconciler does about one SlurmJob that is deleted or over, and while red-box is away."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from redbox_api.models import Phase
+from redbox_kube.objects import Where
+from redbox_operator.known_names import ANNOTATION_ABANDON, FINALIZER
+from tests.operator.reconciler_stand import CLUSTER, DELETED, Stand
+
+
+@pytest.fixture
+def stand(monkeypatch: pytest.MonkeyPatch) -> Stand:
+    return Stand(monkeypatch)
+
+
+# ---------------------------------------------------------------------------------------------- the end
+
+
+async def test_a_deleted_slurmjob_stays_until_slurm_says_that_its_job_is_final(stand: Stand) -> None:
+    await stand.apply()
+    await stand.at_redbox(Phase.RUNNING)
+    await stand.change(**DELETED)
+    assert stand.link.done == ["cancel farm/default all"]
+    assert stand.finalizers == [FINALIZER]
+    assert "waits for Slurm to end its job: 7" in stand.status["message"]
+    await stand.at_redbox(Phase.CANCELLED)
+    assert stand.finalizers == []
+
+
+async def test_a_slurmjob_that_never_had_a_job_goes_at_once(stand: Stand) -> None:
+    await stand.apply()
+    await stand.change(**DELETED)
+    assert stand.finalizers == []
+
+
+async def test_with_red_box_away_it_waits_and_says_for_what(stand: Stand) -> None:
+    await stand.apply()
+    await stand.at_redbox(Phase.RUNNING)
+    stand.link.away = True
+    await stand.change(**DELETED)
+    assert stand.finalizers == [FINALIZER]
+    assert "is away" in stand.status["message"]
+    assert stand.told()[-1] == "Cancelling"
+    stand.link.away = False
+    await stand.at_redbox(Phase.CANCELLED)
+    assert stand.finalizers == []
+
+
+async def test_one_that_has_ended_does_not_wait_for_red_box(stand: Stand) -> None:
+    await stand.apply()
+    await stand.at_redbox(Phase.SUCCEEDED)
+    stand.link.away = True
+    await stand.change(**DELETED)
+    assert stand.finalizers == []
+
+
+async def test_an_abandoned_slurmjob_waits_for_nothing_and_that_is_told(stand: Stand) -> None:
+    await stand.apply()
+    await stand.at_redbox(Phase.RUNNING)
+    stand.link.away = True
+    await stand.change(annotations={ANNOTATION_ABANDON: "true"}, **DELETED)
+    assert stand.finalizers == []
+    assert stand.told()[-1] == "Abandoned"
+
+
+async def test_a_slurmcluster_can_let_all_its_jobs_be_abandoned(stand: Stand) -> None:
+    await stand.apply()
+    await stand.at_redbox(Phase.RUNNING)
+    stand.link.away = True
+    spec = CLUSTER.spec.model_copy(update={"abandon_jobs": True})
+    stand.link.cluster = CLUSTER.model_copy(update={"spec": spec})
+    await stand.change(**DELETED)
+    assert stand.finalizers == []
+
+
+async def test_a_deleted_slurmjob_waits_for_a_slurmcluster_that_is_gone_and_says_so(stand: Stand) -> None:
+    await stand.apply()
+    await stand.at_redbox(Phase.RUNNING)
+    stand.links.clear()
+    await stand.change(**DELETED)
+    assert stand.finalizers == [FINALIZER]
+    assert "SlurmCluster hpc1 is gone" in stand.status["message"]
+
+
+async def test_a_slurmjob_of_a_slurmcluster_that_never_was_can_be_deleted(stand: Stand) -> None:
+    stand.links.clear()
+    await stand.apply()
+    assert stand.conditions["Submitted"] == ("False", "NoSuchCluster")
+    await stand.change(**DELETED)
+    assert stand.finalizers == []
+
+
+async def test_with_a_deletion_nothing_is_made(stand: Stand) -> None:
+    await stand.apply()
+    await stand.at_redbox(Phase.RUNNING)
+    await stand.change(**DELETED)
+    del stand.api.objects[Where("Pod", "cow-job", "farm").path()]
+    await stand.look()
+    assert stand.pod_names == []
+
+
+async def test_a_slurmjob_whose_time_is_over_deletes_itself_once_its_log_was_read(stand: Stand) -> None:
+    await stand.apply(ttlSecondsAfterFinished=60)
+    await stand.at_redbox(Phase.SUCCEEDED)
+    stand.now += timedelta(seconds=61)
+    await stand.look()
+    assert stand.where.path() in stand.api.objects
+    await stand.pod_ends('{"final": true, "logs": "complete"}')
+    assert stand.where.path() not in stand.api.objects
+
+
+async def test_one_whose_time_is_not_over_is_looked_at_again_in_time(stand: Stand) -> None:
+    await stand.apply(ttlSecondsAfterFinished=60)
+    await stand.at_redbox(Phase.SUCCEEDED)
+    assert await stand.look() == 60.0
+
+
+# ---------------------------------------------------------------------------------------------- red-box away
+
+
+async def test_nothing_is_written_of_a_job_before_red_box_has_told_what_it_knows(stand: Stand) -> None:
+    await stand.apply()
+    await stand.at_redbox(Phase.RUNNING)
+    stand.start()
+    stand.link.rows.clear()
+    stand.link.synced = False
+    writes = stand.api.writes
+    await stand.look()
+    assert stand.api.writes == writes
+    assert stand.status["phase"] == "Running"
