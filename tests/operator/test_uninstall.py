@@ -1,0 +1,84 @@
+"""What an uninstall decides: what is over, what it tells, what it takes from nodes, which CRDs stay."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from redbox_operator.crds_upgrade import with_stored_versions
+from redbox_operator.uninstall import Holding, is_finished, told, withdrawn
+
+
+def job(**status: object) -> dict[str, Any]:
+    return {
+        "metadata": {"namespace": "alice", "name": "long"},
+        "spec": {"cluster": "hpc1"},
+        "status": status,
+    }
+
+
+@pytest.mark.parametrize(
+    ("phase", "finished"),
+    [("Succeeded", True), ("Failed", True), ("Cancelled", True), ("Running", False), ("", False)],
+)
+def test_only_a_job_that_may_still_run_is_told(phase: str, *, finished: bool) -> None:
+    assert is_finished(job(phase=phase)) is finished
+
+
+def test_a_job_is_told_by_who_which_and_where() -> None:
+    assert told(job(phase="Running", jobID="42")) == "alice/long: job 42 on hpc1, Running"
+    assert told(job()) == "alice/long: no job id yet on hpc1, Pending"
+
+
+def test_of_a_gateway_only_what_was_published_is_taken() -> None:
+    key = "debug.hpc1.redbox.dev/nodes"
+    node = {
+        "metadata": {"labels": {"kubernetes.io/os": "linux", key: "3"}, "annotations": {"other": "x"}},
+        "status": {"capacity": {"cpu": "4", key: "3"}, "allocatable": {"cpu": "4", key: "3"}},
+    }
+    metadata, status = withdrawn(node)
+    assert metadata == {"labels": {key: None}}
+    assert status == {"capacity": {key: None}, "allocatable": {key: None}}
+
+
+def test_of_a_node_without_anything_of_ours_nothing_is_taken() -> None:
+    assert withdrawn({"metadata": {"labels": {"a": "b"}}, "status": {"capacity": {"cpu": "4"}}}) == ({}, {})
+
+
+async def test_a_lease_is_over_when_free_or_not_renewed_for_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
+    holding = Holding()
+    held = {"spec": {"holderIdentity": "pod", "renewTime": "1", "leaseDurationSeconds": 30}}
+    assert not holding.is_over(held)
+    now = 129.0
+    assert not holding.is_over(held)
+    renewed = {"spec": held["spec"] | {"renewTime": "2"}}
+    now = 131.0
+    assert not holding.is_over(renewed)
+    now = 162.0
+    assert holding.is_over(renewed)
+    assert Holding().is_over({"spec": {"holderIdentity": ""}})
+    assert Holding().is_over(None)
+
+
+def crd(*names: str, stored: tuple[str, ...] = ()) -> dict[str, Any]:
+    versions = [{"name": name, "served": True, "storage": name == names[0]} for name in names]
+    return {"spec": {"versions": versions}, "status": {"storedVersions": list(stored)}}
+
+
+def test_a_version_that_holds_objects_is_kept_and_stores_no_more() -> None:
+    made, kept = with_stored_versions(crd("v1"), crd("v1alpha1", "v1alpha0", stored=("v1alpha1",)))
+    assert [(one["name"], one["storage"]) for one in made["spec"]["versions"]] == [
+        ("v1", True),
+        ("v1alpha1", False),
+    ]
+    assert kept == ["v1alpha1"]
+
+
+def test_a_version_that_holds_nothing_goes() -> None:
+    made, kept = with_stored_versions(crd("v1"), crd("v1", "v1alpha0", stored=("v1",)))
+    assert [one["name"] for one in made["spec"]["versions"]] == ["v1"]
+    assert kept == []
