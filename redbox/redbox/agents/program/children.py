@@ -137,8 +137,9 @@ class Child:
                 selector.register(pipe, selectors.EVENT_READ, pipe)
             while selector.get_map():
                 self._kill_when_late(limit_s)
+                ended = self._poll() is not None  # before the look: what it wrote last is there by then
                 ready = selector.select(min(ORPHANS_S, max(0.0, limit_s - self.took_s())) or ORPHANS_S)
-                if self._poll() is not None and (not ready or self.took_s() > limit_s + ORPHANS_S):
+                if ended and (not ready or self.took_s() > limit_s + ORPHANS_S):
                     break
                 for key, _ in ready:
                     self._read(selector, key.data, outputs[key.data], output_limit)
