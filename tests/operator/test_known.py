@@ -1,0 +1,80 @@
+"""What is kept of SlurmJobs, and what is news."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from redbox_api.models import Phase
+from redbox_operator.kinds import SlurmJob
+from redbox_operator.known import Known
+from redbox_operator.status import status_of
+from redbox_operator.sylabs import WLM_JOBS, translated
+from tests.operator.making import slurm_job
+from tests.operator.test_status import facts, job
+
+RESULTS = {"from": ["out/*"], "volume": {"persistentVolumeClaim": {"claimName": "data"}}}
+SPECS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "container": {"container": {"image": "docker://alpine", "command": ["true"]}},
+    "from elsewhere": {"batchFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}},
+    "environment": {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]},
+    "results": {"results": RESULTS, "nodeSelector": {"a": "b"}},
+    "chain": {"dependsOn": [{"name": "first", "type": "afterany"}], "backoffLimit": 3, "hold": True},
+}
+
+
+def shown(version: str = "5", **spec: Any) -> SlurmJob:
+    made = slurm_job(**spec)
+    metadata = {**made.metadata, "resourceVersion": version, "managedFields": [{"manager": "x"}]}
+    status = status_of(facts(job(Phase.RUNNING))).written()
+    return made.model_copy(update={"metadata": metadata, "status": status})
+
+
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
+def test_a_slurmjob_comes_back_as_it_was(spec: dict[str, Any]) -> None:
+    known, one = Known(), shown(**spec)
+    known.job_seen(one)
+    back = known.look(one.place)
+    assert back is not None
+    assert back.job.spec == one.spec
+    assert back.status.written() == one.status
+    assert back.job.uid == one.uid
+    assert "managedFields" not in back.job.metadata
+
+
+def test_one_of_an_old_kind_comes_back_as_what_it_was_translated_into() -> None:
+    raw = {
+        "metadata": {"name": "old", "namespace": "farm", "uid": "u", "resourceVersion": "1"},
+        "spec": {
+            "image": "library://cow",
+            "options": {"cleanEnv": True},
+            "results": {"from": "a", "mount": {"name": "d", "hostPath": {"path": "/x"}}},
+        },
+    }
+    known, one = Known(), translated(WLM_JOBS, raw)
+    known.job_seen(one)
+    back = known.look(one.place)
+    assert back is not None
+    assert (back.job.spec, back.job.resource) == (one.spec, WLM_JOBS)
+
+
+def test_an_older_sight_changes_nothing() -> None:
+    known = Known()
+    assert known.job_seen(shown("10"))
+    assert not known.job_seen(shown("9"))
+    assert not known.job_seen(shown("10"))
+    assert known.job_seen(shown("11"))
+
+
+def test_who_waits_for_whom_is_known_until_it_is_gone() -> None:
+    known, second = Known(), shown(dependsOn=[{"name": "first"}])
+    known.job_seen(second)
+    first = second.place._replace(name="first")
+    assert known.waiting_for(first) == {second.place}
+    known.job_gone(second.place, "another uid")
+    assert known.waiting_for(first) == {second.place}
+    known.job_gone(second.place, second.uid)
+    assert known.waiting_for(first) == set()
+    assert known.place_of(second.uid) is None
