@@ -11,16 +11,17 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 
 from redbox_kube.names import API_VERSION, LABEL_JOB_UID, LABEL_VIRTUAL
 from redbox_kube.objects import ApiError, Object, Objects, Where
 from redbox_kube.waiting import comes_true
 from redbox_operator.crds import all_crds
-from redbox_operator.known_names import FINALIZER
+from redbox_operator.known_names import CLUSTER_FINALIZER, FINALIZER
 
+FIELD_MANAGER = "redbox-uninstall"
 CONTROLLERS = ("redbox-operator", "redbox-resourced")
-CLUSTER_FINALIZER = "redbox.dev/slurm-cluster"
 LEASES = "coordination.k8s.io/v1"
 HEARTBEATS = "kube-node-lease"
 PARTITION_KEY = ".redbox.dev/"
@@ -98,6 +99,7 @@ class Uninstall:
             if not is_finished(job):
                 self.say(f"left in Slurm: {told(job)}")
                 await self._remove_companions(job)
+                await self._tell_stale(job)
             await self._lift(_place(job), FINALIZER)
 
     async def _remove_companions(self, job: Object) -> None:
@@ -110,6 +112,19 @@ class Uninstall:
                     await self.objects.delete(
                         Where("Pod", metadata["name"], namespace), uid=metadata["uid"], grace_s=0
                     )
+
+    async def _tell_stale(self, job: Object) -> None:
+        """Its status stays as it was, and nobody brings it up to date."""
+        condition = {
+            "type": "Synced",
+            "status": "False",
+            "reason": "Uninstalled",
+            "message": "Red Box was uninstalled while the job had not ended: ask Slurm what became of it",
+            "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        where = _place(job)
+        body = {"metadata": {"namespace": where.namespace}, "status": {"conditions": [condition]}}
+        await self.objects.apply(where, body, field_manager=FIELD_MANAGER, subresource="status")
 
     async def _jobs(self) -> AsyncIterator[Object]:
         for kind in self.kinds:

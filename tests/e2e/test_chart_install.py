@@ -152,6 +152,8 @@ def test_uninstall_with_red_box_away_leaves_the_job_and_nothing_that_waits(
     assert site.left_of_release() == []
     kept = site.job(name)
     assert "finalizers" not in kept["metadata"]
+    synced = {one["type"]: one for one in kept["status"]["conditions"]}["Synced"]
+    assert (synced["status"], synced["reason"]) == ("False", "Uninstalled")
     pods = site.get(
         "pods", "--namespace=alice", f"--selector=redbox.dev/slurmjob-uid={kept['metadata']['uid']}"
     )
@@ -161,7 +163,9 @@ def test_uninstall_with_red_box_away_leaves_the_job_and_nothing_that_waits(
     login_node.start(site.login)
     site.install()
     eventually(lambda: site.phase(name) == "Succeeded")
-    assert site.job(name)["status"]["jobID"] == kept["status"]["jobID"]
+    again = site.job(name)["status"]
+    assert again["jobID"] == kept["status"]["jobID"]
+    assert "Uninstalled" not in {one["reason"] for one in again["conditions"]}
     assert site.in_slurm(name) == ["COMPLETED"]
 
 

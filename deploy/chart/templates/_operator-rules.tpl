@@ -20,6 +20,11 @@
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get, create, delete]
+{{ include "redbox.operator.events" . }}
+{{- end }}
+
+{{/* Those about SlurmClusters, which no namespace holds, are in `default`. */}}
+{{- define "redbox.operator.events" -}}
 - apiGroups: [""]
   resources: [events]
   verbs: [create, patch]
