@@ -186,6 +186,22 @@ def test_after_an_uninstall_a_namespace_goes_at_once(site: Site) -> None:
     site.install()
 
 
+def test_an_uninstall_takes_the_virtual_nodes_along(site: Site) -> None:
+    def virtual() -> list[str]:
+        found = site.get("nodes", "--selector=redbox.dev/virtual")["items"]
+        return [one["metadata"]["name"] for one in found]
+
+    site.install()
+    clusters = {name: spec | {"delivery": "Virtual"} for name, spec in site.values()["slurmClusters"].items()}
+    site.helm.install(site.values() | {"resourced": {"enabled": True}, "slurmClusters": clusters})
+    eventually(lambda: "hpc1.debug" in virtual())
+    site.helm("uninstall", RELEASE, "--wait")
+    assert virtual() == []
+    assert "hpc1." not in site.kubectl("get", "leases", "--namespace=kube-node-lease", "--output=name")
+    assert site.left_of_release() == []
+    site.install()
+
+
 def test_an_uninstall_that_cancels_leaves_no_job(site: Site, submit: Callable[[int], str]) -> None:
     name = submit(600)
     site.helm.install(site.values() | {"uninstall": {"jobs": "Cancel"}})
