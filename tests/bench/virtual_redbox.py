@@ -52,6 +52,7 @@ class ManyPartitions:
         app.router.add_get("/v1/cluster", self._cluster)
         app.router.add_get("/v1/partitions", self._list_partitions)
         app.router.add_get("/v1/jobs", self._list_jobs)
+        app.router.add_get("/v1/jobs/{key}", self._one_job)
         app.router.add_put("/v1/jobs/{key}", self._submit)
         app.router.add_get("/submits", self._count)
         return app
@@ -74,6 +75,9 @@ class ManyPartitions:
         start, size = int(request.query.get("continue", 0)), int(request.query.get("limit", 500))
         more = str(start + size) if start + size < len(self.jobs) else None
         return _said(JobList(items=self.jobs[start : start + size], revision=REVISION, next=more))
+
+    async def _one_job(self, request: web.Request) -> web.Response:
+        return _said(_job(request.match_info["key"], int(request.query.get("attempt", 1))))
 
     async def _submit(self, _: web.Request) -> web.Response:
         self.submits += 1
