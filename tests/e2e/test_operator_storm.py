@@ -21,8 +21,8 @@ from redbox_bed.host import Host
 from redbox_bed.progress import Progress
 from tests.e2e.kubernetes_jobs import SlurmJob, Tenant, eventually, kill_operator, operator_is_ready
 
-JOBS = int(os.environ.get("STORM_JOBS", "200"))
-BLOWS_S = float(os.environ.get("STORM_SECONDS", "120"))
+JOBS = int(os.environ.get("STORM_JOBS", "60"))
+BLOWS_S = float(os.environ.get("STORM_SECONDS", "45"))
 SEED = int(os.environ.get("STORM_SEED", "20261121"))
 CALMS_WITHIN_S = 900.0
 SCRIPT = "#!/bin/sh\n#SBATCH --mem=20M\nfor i in $(seq 1 20); do seq $i 200; sleep 0.1; done\nexit {code}\n"
