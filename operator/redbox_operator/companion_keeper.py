@@ -35,6 +35,7 @@ from redbox_operator.writing import Writer
 log = structlog.get_logger(__name__)
 DELETED_AGAIN_S = 5.0
 LEFT_OVER_AGAIN_S = 0.5
+SCRIPT_AGAIN_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,8 @@ class CompanionKeeper:
 
     async def _make(self, wanted: Wanted, recorded: CompanionStatus | None, now: datetime) -> Kept:
         try:
+            if missing := await self._script_missing(wanted):
+                return Kept(recorded, None, missing, again_in_s=SCRIPT_AGAIN_S)
             request = await self._freeze(wanted, recorded)
             if request is None:
                 return Kept(recorded, None, _name_taken("ConfigMap", wanted.name), refused=True)
@@ -113,6 +116,18 @@ class CompanionKeeper:
         count, at = replaced(recorded, now.replace(microsecond=0))
         names = {"name": pod.name, "uid": pod.uid, "attempt": wanted.attempt, "request": request}
         return Kept(CompanionStatus(**names, replaced=count, replaced_at=at), pod)
+
+    async def _script_missing(self, wanted: Wanted) -> Problem | None:
+        """A pod whose volume is missing waits without a word: it is not made before the script is there."""
+        if wanted.job.spec.batch_from is None:
+            return None
+        source = wanted.job.spec.batch_from.config_map_key_ref
+        there = await self._objects.get(Where("ConfigMap", source.name, wanted.job.namespace))
+        if there and source.key in {**(there.get("data") or {}), **(there.get("binaryData") or {})}:
+            return None
+        place = f"key {source.key} in ConfigMap {source.name}" if there else f"ConfigMap {source.name}"
+        words = f"there is no {place}, which the script is to come from: create it, and the job goes on"
+        return Problem("ScriptMissing", words)
 
     async def _freeze(self, wanted: Wanted, recorded: CompanionStatus | None) -> str | None:
         """The digest of the frozen request; None where the name is taken."""
