@@ -203,7 +203,9 @@ class RedboxServer:
         self.wait_until_ready()
 
     def launch(self) -> None:
-        """Start it, and do not wait."""
+        """Start it, and do not wait; the port may be that of the one that other tests have installed."""
+        if self.login.running(login_node.SERVICE):
+            self.login.kill(login_node.SERVICE)
         self.login.ensure(Daemon(NAME, self.command(), user=self.user))
 
     def wait_until_ready(self) -> None:

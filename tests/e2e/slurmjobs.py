@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import yaml
 
+from redbox_bed import login_node
 from redbox_bed.bed import Bed
 from redbox_bed.delivery import Kubernetes, deliver
 from redbox_bed.progress import Progress
@@ -102,7 +103,8 @@ class SlurmJobs:
     @classmethod
     def on(cls, bed: Bed) -> SlurmJobs:
         """Red Box as the checkout has it is installed first, once for all tests."""
-        _delivered(bed.places.state)
+        delivered(bed.places.state)
+        login_node.start(bed.host("login"))
         return cls(Kubernetes(bed))
 
     def apply(self, batch: str = "", *, namespace: str = "alice", name: str = "", **spec: Any) -> Applied:
@@ -135,7 +137,8 @@ class SlurmJobs:
 
 
 @cache
-def _delivered(_: Path) -> None:
+def delivered(_: Path) -> None:
+    """Both sides as the checkout has them, installed once for all tests; the bed's folder says which bed."""
     deliver(Bed.open(), Progress.silent())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
@@ -47,14 +47,15 @@ class SudoOnBed(SudoTransport):
 
 
 @pytest.fixture(scope="module")
-def login(bed: Bed) -> Host:
-    """Install on the login host what sudo is to start."""
+def login(bed: Bed) -> Iterator[Host]:
+    """Install on the login host what sudo is to start, with settings that are these tests' own."""
     login = bed.host("login")
     login.run("install", "-d", "-m", "755", "/usr/libexec/redbox", "/etc/redbox")
     login.write(AGENT_PATH, agent_source(), mode=0o755)
     login.write("/etc/redbox/agent.conf", render_agent_conf(min_uid=1000, path="/usr/bin:/bin"))
     login.write("/etc/sudoers.d/redbox", render_sudoers(), mode=0o440)
-    return login
+    yield login
+    login.run("rm", "/etc/redbox/agent.conf")
 
 
 @pytest.fixture(params=["sudo", "ssh"])

@@ -30,7 +30,7 @@ from tests.e2e.login_node import ALICE, BOB, CAROL, HostTransport
 
 PATIENCE_S = 120.0
 MARKS = Marks(secrets.token_bytes(32), "hpc1")
-SETTINGS = JobsSettings(answer_within_s=30)
+SETTINGS = JobsSettings(answer_within_s=30, arrives_within_s=20)
 
 
 def caller(user: UnixUser = ALICE) -> Caller:

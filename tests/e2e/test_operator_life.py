@@ -158,7 +158,7 @@ def test_a_suspended_job_waits_held_in_slurm_until_it_is_resumed(alice: Tenant) 
 
 def test_a_held_job_is_released(alice: Tenant) -> None:
     job = alice.apply(hold=True)
-    assert job.reaches("Submitted")["reason"] == "JobHeldUser"
+    eventually(lambda: job.status.get("reason") == "JobHeldUser")
     job.patch(hold=False)
     assert job.reaches("Succeeded")["attempts"] == 1
 

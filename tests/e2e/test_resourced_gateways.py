@@ -27,7 +27,7 @@ from tests.e2e.redbox_server import RedboxServer
 from tests.e2e.resourced_process import CLUSTER, eventually, install, redbox_of, slurm_cluster
 from tests.e2e.virtual_stand import InBed
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("resourced")]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("bare", "resourced")]
 GATEWAY = "k1"
 
 

@@ -19,7 +19,7 @@ from redbox_bed.errors import BedError
 from tests.e2e.resourced_process import eventually
 from tests.e2e.virtual_stand import HOST, PORT, Companion, Stand, virtual_stand
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("bare")]
 LINES = "#!/bin/sh\nfor i in 1 2 3 4 5 6; do echo out $i; done\nfor i in a b; do echo err $i >&2; done\n"
 SLEEPS = "#!/bin/sh\necho begun\nsleep 600\n"
 TICKS = "#!/bin/sh\nsleep 3\nfor i in $(seq 1 40); do echo tick $i; sleep 0.1; done\n"

@@ -16,7 +16,7 @@ from redbox_kube.names import ATTACH_ONLY, ENV_MODE
 from tests.e2e.resourced_process import eventually
 from tests.e2e.virtual_stand import Companion, Stand, state_of, virtual_stand
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("bare")]
 FAILS = "#!/bin/sh\necho out\necho err >&2\nexit 3\n"
 SLEEPS = "#!/bin/sh\necho begun\nsleep 600\n"
 JOBS_UNDER_KILL = 24
