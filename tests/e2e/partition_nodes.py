@@ -164,6 +164,21 @@ def published(node: Object, partition: str, cluster: str = CLUSTER) -> tuple[dic
     return amounts, labels
 
 
+def comes_to_be_as_in_slurm(
+    look: Callable[[], Object], login: Host, partition: str, cluster: str = CLUSTER
+) -> None:
+    """What Slurm says is on the node within seconds: red-box may answer with what it was told just before."""
+
+    def same() -> bool:
+        try:
+            assert_is_as_in_slurm(look(), login, partition, cluster)
+        except AssertionError:
+            return False
+        return True
+
+    eventually(same)
+
+
 def assert_is_as_in_slurm(node: Object, login: Host, partition: str, cluster: str = CLUSTER) -> None:
     amounts, labels = published(node, partition, cluster)
     assert amounts == amounts_in_slurm(login, partition)

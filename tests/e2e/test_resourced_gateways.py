@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -19,7 +20,7 @@ from tests.e2e.partition_nodes import (
     Nodes,
     Object,
     as_it_was,
-    assert_is_as_in_slurm,
+    comes_to_be_as_in_slurm,
     published,
     publishing,
 )
@@ -101,7 +102,7 @@ def test_a_gateway_has_every_partition_and_a_kubelets_own_things_untouched(
 ) -> None:
     plain = nodes.get("k2")
     for partition in PARTITIONS:
-        assert_is_as_in_slurm(published_on(nodes, gateway, partition), login, partition)
+        comes_to_be_as_in_slurm(partial(published_on, nodes, gateway, partition), login, partition)
     node = nodes.get(gateway)
     assert node is not None
     assert plain is not None
@@ -113,7 +114,7 @@ def test_a_gateway_has_every_partition_and_a_kubelets_own_things_untouched(
 
 def test_what_goes_from_slurm_goes_from_the_gateway(nodes: Nodes, gateway: str, login: Host) -> None:
     login.run("scontrol", "create", f"partition={ADDED}", "nodes=n1")
-    assert_is_as_in_slurm(published_on(nodes, gateway, ADDED), login, ADDED)
+    comes_to_be_as_in_slurm(partial(published_on, nodes, gateway, ADDED), login, ADDED)
     login.run("scontrol", "delete", f"partition={ADDED}")
     head = prefix(ADDED, CLUSTER)
     eventually(lambda: not any(head in key for key in traces(nodes.get(gateway))))
@@ -126,15 +127,19 @@ def test_two_clusters_on_one_node_do_not_fight(
     nodes.kubectl.apply(slurm_cluster(server, OTHER))
     nodes.kubectl("label", "node", gateway, f"{gateway_key(OTHER)}=true", "--overwrite")
     for cluster in (CLUSTER, OTHER):
-        assert_is_as_in_slurm(published_on(nodes, gateway, "debug", cluster), login, "debug", cluster)
+        comes_to_be_as_in_slurm(
+            partial(published_on, nodes, gateway, "debug", cluster), login, "debug", cluster
+        )
     version = settled_version(nodes, gateway)
     login.run("scontrol", "update", "partition=debug", "maxtime=60")  # both have this to say
     eventually(lambda: settled_version(nodes, gateway) != version)
     for cluster in (CLUSTER, OTHER):
-        assert_is_as_in_slurm(published_on(nodes, gateway, "debug", cluster), login, "debug", cluster)
+        comes_to_be_as_in_slurm(
+            partial(published_on, nodes, gateway, "debug", cluster), login, "debug", cluster
+        )
     nodes.kubectl("delete", "slurmcluster", OTHER)
     eventually(lambda: not traces(nodes.get(gateway), OTHER))
-    assert_is_as_in_slurm(published_on(nodes, gateway, "debug"), login, "debug")
+    comes_to_be_as_in_slurm(partial(published_on, nodes, gateway, "debug"), login, "debug")
 
 
 def settled_version(nodes: Nodes, name: str) -> str:
@@ -162,4 +167,4 @@ def test_a_kubelet_that_is_started_again_and_a_node_made_anew_are_repaired(
     kube.up(bed, Progress.silent())
     eventually(lambda: nodes.get(gateway))
     nodes.kubectl("label", "node", gateway, f"{gateway_key(CLUSTER)}=true", "--overwrite")
-    assert_is_as_in_slurm(published_on(nodes, gateway, "debug"), login, "debug")
+    comes_to_be_as_in_slurm(partial(published_on, nodes, gateway, "debug"), login, "debug")
