@@ -23,7 +23,11 @@ COMMANDS = {
     for title, text in SECTIONS.items()
 }
 WITHIN_S = 180
-LEFTOVERS = ("secret/weather-service", "configmap/site", "configmap/scripts")  # of a run that failed
+LEFTOVERS = (
+    "secret/weather-service",
+    "configmap/site",
+    "configmap/scripts",
+)  # of others, or of a run that failed
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +50,9 @@ def alice(bed: Bed, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         check=True,
         capture_output=True,
     )
-    subprocess.run(
-        ["kubectl", "delete", "--ignore-not-found", *LEFTOVERS], env=environment, check=True, cwd=EXAMPLES
-    )
+    for leftovers in (["slurmjobs", "--all"], [*LEFTOVERS]):
+        delete = ["kubectl", "delete", "--ignore-not-found", *leftovers]
+        subprocess.run(delete, env=environment, check=True, cwd=EXAMPLES)
     return environment
 
 
