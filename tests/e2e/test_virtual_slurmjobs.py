@@ -9,6 +9,7 @@ import pytest
 
 from redbox_bed.bed import Bed
 from redbox_bed.delivery import CHART, NAMESPACE, RELEASE, Helm, Kubernetes
+from redbox_bed.errors import BedError
 from tests.e2e.slurmjobs import Applied, SlurmJobs, eventually
 from tests.e2e.virtual_stand import approve
 
@@ -26,6 +27,14 @@ def install(bed: Bed, delivery: str, *, resourced: bool) -> None:
     )
 
 
+def is_served(kubernetes: Kubernetes) -> bool:
+    """Whether the API server takes resourced's certificate: a moment after it was approved."""
+    try:
+        return kubernetes("get", "--raw", "/api/v1/nodes/hpc1.debug/proxy/healthz") == "ok"
+    except BedError:
+        return False
+
+
 @pytest.fixture(scope="module")
 def virtual(bed: Bed) -> Iterator[None]:
     """The chart with resourced, its certificate approved; in the end as it was."""
@@ -34,6 +43,7 @@ def virtual(bed: Bed) -> Iterator[None]:
     kubernetes = Kubernetes(bed)
     eventually(lambda: "hpc1.debug" in kubernetes("get", "nodes", "-o", "name"))
     approve(kubernetes)
+    eventually(lambda: is_served(kubernetes))
     yield
     install(bed, "Container", resourced=False)
     kubernetes("delete", "nodes", "--selector=redbox.dev/virtual", "--ignore-not-found")
