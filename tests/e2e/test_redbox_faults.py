@@ -28,7 +28,7 @@ from tests.e2e.asking import Reader, ended, log_of, new_key, script, started, su
 from tests.e2e.redbox_server import NAME, RedboxServer, running
 from tests.e2e.storm import Storm
 
-KILLS = int(os.environ.get("REDBOX_KILLS", "12"))
+KILLS = int(os.environ.get("REDBOX_KILLS", "8"))
 HANGS_S = float(os.environ.get("REDBOX_HANGS_S", "20"))
 SEED = os.environ.get("REDBOX_SEED") or secrets.token_hex(4)
 STATE_FILE = "/var/spool/slurmctld/job_state"
