@@ -5,7 +5,6 @@ from __future__ import annotations
 GROUP = "redbox.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
-AUDIENCE_PREFIX = f"{GROUP}/"
 
 LABEL_JOB_UID = f"{GROUP}/slurmjob-uid"
 LABEL_ATTEMPT = f"{GROUP}/attempt"

@@ -17,8 +17,6 @@ from urllib.parse import quote
 import aiohttp
 from kubernetes.aio import client, config
 
-from redbox_kube.names import API_VERSION
-
 Object = dict[str, Any]
 DEADLINE_S = 30.0
 WATCH_S = 300
@@ -86,11 +84,6 @@ class PodRef(NamedTuple):
 
     name: str
     uid: str
-
-
-def slurm_job(namespace: str, name: str) -> Where:
-    """Where a SlurmJob is."""
-    return Where("SlurmJob", name, namespace, API_VERSION)
 
 
 class Objects:

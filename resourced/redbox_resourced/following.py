@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -16,14 +15,13 @@ from fnmatch import fnmatchcase
 import structlog
 
 from redbox_api.client import RedboxClient
-from redbox_api.errors import RedboxError, TooOld, Unreachable
+from redbox_api.errors import RedboxError, Unreachable
 from redbox_api.models import Partition
-from redbox_kube.objects import ApiError
 from redbox_kube.slurm_cluster import PartitionFilter, SlurmCluster
+from redbox_resourced.keeping_on import keep_on
 
 log = structlog.get_logger(__name__)
 PATIENCE_S = 15.0
-LONGEST_PAUSE_S = 10.0
 
 
 class Followed:
@@ -86,18 +84,8 @@ class Followed:
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        failures = 0
         async with self.client:
-            while True:
-                try:
-                    with contextlib.suppress(TooOld):
-                        await self._follow()
-                    failures = 0
-                except (RedboxError, ApiError, ValueError) as error:  # ValueError: no event of ours
-                    failures += 1
-                    self._failed(str(error))
-                longest = min(LONGEST_PAUSE_S, 0.5 * 2.0 ** min(failures, 6))
-                await asyncio.sleep(longest * random.uniform(0.5, 1.0))  # noqa: S311 (spreads load)
+            await keep_on(self._follow, self._failed, first_pause_s=0.5)
 
     async def _follow(self) -> None:
         """List, then watch from there until the watch ends."""

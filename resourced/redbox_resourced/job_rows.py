@@ -7,23 +7,19 @@ A row counts for a pod only if its owner is the pod's namespace and account: key
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import random
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 import structlog
 
 from redbox_api.client import RedboxClient
-from redbox_api.errors import RedboxError, TooOld, Unreachable
+from redbox_api.errors import Unreachable
 from redbox_api.models import FINAL_PHASES, Job, Phase
-from redbox_kube.objects import ApiError
 from redbox_resourced.bound_pods import BoundPod
+from redbox_resourced.keeping_on import keep_on
 from redbox_resourced.submission import key_of
 
 log = structlog.get_logger(__name__)
-LONGEST_PAUSE_S = 10.0
 ACTIVE = [phase.value for phase in Phase if phase not in FINAL_PHASES]
 RowPlace = tuple[str, str, str, int]
 """Namespace, account, key, attempt."""
@@ -55,17 +51,7 @@ class JobRows:
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        failures = 0
-        while True:
-            try:
-                with contextlib.suppress(TooOld):
-                    await self._follow()
-                failures = 0
-            except (RedboxError, ApiError, ValueError) as error:  # ValueError: no event of ours
-                failures += 1
-                self._failed(str(error))
-            pause = min(LONGEST_PAUSE_S, 0.25 * 2.0 ** min(failures, 6))
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 (spreads load)
+        await keep_on(self._follow, self._failed, first_pause_s=0.25)
 
     async def _follow(self) -> None:
         """List what is not final, then watch everything from there."""
