@@ -56,7 +56,7 @@ def holding_of(case: Case) -> Holding | None:
     if said is None:
         return None
     asked = said.reason in {Holding.HELD, Holding.RELEASING}
-    still_held = row is None or (row.phase is Phase.PENDING and row.reason == HELD_BY_USER)
+    still_held = row is None or (row.phase is Phase.PENDING and row.reason in {None, HELD_BY_USER})
     return Holding.RELEASING if asked and still_held else Holding.RELEASED
 
 

@@ -239,6 +239,15 @@ async def test_suspending_holds_a_job_that_waits_and_resuming_releases_it(stand:
     assert (stand.status["phase"], stand.conditions["Held"]) == ("Submitted", ("False", "Released"))
 
 
+async def test_one_that_is_resumed_before_slurm_has_said_that_it_holds_it_is_released(stand: Stand) -> None:
+    await stand.apply(suspend=True)
+    await stand.at_redbox(Phase.PENDING)
+    await stand.change(spec={"suspend": False})
+    assert "release 1" not in stand.link.done
+    await stand.at_redbox(Phase.PENDING, reason="JobHeldUser")
+    assert stand.link.done[-1] == "release 1"
+
+
 async def test_a_job_that_its_user_holds_in_slurm_is_not_released(stand: Stand) -> None:
     await stand.apply(hold=True)
     await stand.change(spec={"hold": False})
