@@ -39,8 +39,12 @@ from redbox_api.models import (
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 TokenSource = Callable[[], Awaitable[str]]
 OK_OR_PARTIAL = range(200, 300)
-NO_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=20)
-"""A thousand followed logs are a thousand connections: red-box limits them, and says so."""
+NO_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=10.0)
+"""A thousand followed logs are a thousand connections: red-box limits them, and says so.
+
+An idle one is let go long before red-box does it (30 s): a request on a connection that is just being ended
+gets no answer.
+"""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from redbox.config import ListenSettings, TlsSettings
 from redbox.connections import Connections
 from redbox.listeners import CannotListen, bound_path, bound_port, open_listeners, reload_certificate
 from redbox.tls import Pair, issue_server, make_authority
+from redbox_api.client import NO_LIMITS
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +29,14 @@ def test_a_port_that_is_taken_is_said_and_how_to_mend_it() -> None:
         pytest.raises(CannotListen, match=r"already in use\. .*listen\.port"),
     ):
         bound_port("127.0.0.1", taken.getsockname()[1])
+
+
+def test_an_idle_connection_is_ended_by_the_client_long_before_the_server(tmp_path: Path) -> None:
+    listen = ListenSettings(port=0, unix_socket=tmp_path / "socket")
+    (listener,) = open_listeners(listen, TlsSettings(), FastAPI(), Connections())
+    listener.config.load()
+    assert NO_LIMITS.keepalive_expiry is not None
+    assert NO_LIMITS.keepalive_expiry * 2 <= listener.config.timeout_keep_alive
 
 
 def test_connections_send_at_once() -> None:
