@@ -21,9 +21,9 @@ from redbox_kube.serving import serving
 from redbox_operator.intake import RESOURCES
 from redbox_operator.known import Known
 from redbox_operator.known_names import FIELD_MANAGER
+from redbox_operator.links import Links
 from redbox_operator.metrics import Metrics
 from redbox_operator.reconciler import Reconciler
-from redbox_operator.redbox_link import RedboxLink
 from redbox_operator.slurm_clusters import SlurmClusters
 from redbox_operator.sweep import Scope, Sweep
 from redbox_operator.watching import registry_for, settings_for
@@ -52,7 +52,7 @@ class Operator:
         self.metrics = Metrics()
         writer = Writer(objects, self.metrics)
         self.known = Known()
-        links: dict[str, RedboxLink] = {}
+        links = Links()
         self.reconciler = Reconciler(writer, self.known, links, options.image, self.metrics)
         self.clusters = SlurmClusters(
             writer,
@@ -67,7 +67,7 @@ class Operator:
         self.leads = False
         self.metrics.watch(
             phases=lambda: [one.phase for one in self.known.jobs.values()],
-            reachable=lambda: {name: bool(link.reachable) for name, link in links.items()},
+            reachable=lambda: {name: bool(link.reachable) for name, link in links.by_name.items()},
             waiting=lambda: len(self.reconciler.queue),
         )
 

@@ -20,6 +20,7 @@ from redbox_operator.kinds import SlurmJob
 from redbox_operator.known import KnownJob
 from redbox_operator.known_names import ANNOTATION_ABANDON, FINALIZER
 from redbox_operator.moment import now
+from redbox_operator.problems import Problem
 from redbox_operator.redbox_link import Away, RedboxLink, RowKey
 from redbox_operator.writing import Writer, where_is
 
@@ -35,8 +36,8 @@ class Ending:
         self._writer = writer
         self._written = written
 
-    async def end(self, known: KnownJob, link: RedboxLink | None) -> float | None:
-        """One step; when to look again, if not only after the next change."""
+    async def end(self, known: KnownJob, link: RedboxLink | Problem) -> float | None:
+        """One step; when to look again, if not only after the next change. A Problem: there is no link."""
         job, status = known.job, known.status
         if FINALIZER not in job.finalizers:
             return None
@@ -55,14 +56,14 @@ class Ending:
             log.info("finalizer lifted", slurmjob=f"{job.namespace}/{job.name}", job_id=status.job_id)
         return None if lifted is not None else 1.0
 
-    async def _waits_for(self, job: SlurmJob, status: SlurmJobStatus, link: RedboxLink | None) -> str:
+    async def _waits_for(self, job: SlurmJob, status: SlurmJobStatus, link: RedboxLink | Problem) -> str:
         """What has to happen before it may go, in words; nothing if it may."""
-        if link is None:
+        if isinstance(link, Problem):
             if status.finished or not status.companion:
                 return ""
             return (
-                f"its job cannot be cancelled: SlurmCluster {status.cluster} is gone. Create it again, or "
-                f"annotate this with {ANNOTATION_ABANDON}=true to leave the job to itself"
+                f"its job cannot be cancelled: {link.message}. Or annotate this with "
+                f"{ANNOTATION_ABANDON}=true to leave the job to itself"
             )
         try:
             left = await _cancel(job, link)
@@ -119,10 +120,10 @@ async def _cancel(job: SlurmJob, link: RedboxLink) -> list[Job]:
     return [row for row in cancelled if row.phase not in FINAL_PHASES]
 
 
-def _abandoned(job: SlurmJob, link: RedboxLink | None) -> str:
+def _abandoned(job: SlurmJob, link: RedboxLink | Problem) -> str:
     if job.annotations.get(ANNOTATION_ABANDON) == "true":
         return f"annotation {ANNOTATION_ABANDON}"
-    if link is not None and link.cluster.spec.abandon_jobs:
+    if not isinstance(link, Problem) and link.cluster.spec.abandon_jobs:
         return f"spec.abandonJobs of SlurmCluster {link.cluster.name}"
     return ""
 

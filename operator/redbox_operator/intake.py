@@ -1,24 +1,41 @@
-"""Objects as the API server has them, made into what the operator works with; what cannot be read is said."""
+"""Objects as the API server has them, made into what the operator works with."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import structlog
 from pydantic import ValidationError
 
 from redbox_kube.objects import Object
-from redbox_operator.kinds import SLURM_JOBS, Resource, SlurmJob
+from redbox_operator.kinds import SLURM_JOBS, Resource, SlurmJob, SlurmJobSpec
+from redbox_operator.problems import first_flaw
 from redbox_operator.sylabs import OLD_KINDS, translated
 
 log = structlog.get_logger(__name__)
 RESOURCES = (SLURM_JOBS, *OLD_KINDS)
 
 
-def read_job(resource: Resource, raw: Object) -> SlurmJob | None:
-    """A job of any kind; None where the schema let through what the model does not. Nobody else is harmed."""
+def read_job(resource: Resource, raw: Object) -> SlurmJob:
+    """A job of any kind. Where the schema let through what the model does not, it says so of itself."""
     try:
         return SlurmJob.model_validate(raw) if resource == SLURM_JOBS else translated(resource, raw)
     except ValidationError as error:
         metadata = raw["metadata"]
         name = f"{metadata.get('namespace')}/{metadata.get('name')}"
         log.warning("unreadable", kind=resource.kind, slurmjob=name, error=str(error))
-        return None
+        return _unreadable(resource, raw, first_flaw(error))
+
+
+def _unreadable(resource: Resource, raw: Object, flaw: str) -> SlurmJob:
+    """Without its spec but for whose it is: an operator before this one may have submitted it."""
+    given: dict[str, Any] = raw["spec"]
+    account = given.get("serviceAccountName")
+    spec = SlurmJobSpec(service_account_name=account) if account else SlurmJobSpec()
+    return SlurmJob(
+        metadata=raw["metadata"],
+        spec=spec,
+        status=raw.get("status", {}),
+        resource=resource,
+        unreadable=flaw,
+    )

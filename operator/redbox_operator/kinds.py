@@ -236,6 +236,7 @@ class SlurmJob(Kind):
     spec: SlurmJobSpec
     status: dict[str, Any] = {}
     resource: Resource = SLURM_JOBS
+    unreadable: str | None = None  # why its spec is not the one that was written
 
     @property
     def place(self) -> Place:

@@ -67,6 +67,7 @@ class PackedJob:
                 spec=SlurmJobSpec.model_validate(kept["spec"]),
                 status={"cluster": self.cluster} if self.cluster and kept["status"].get("cluster") else {},
                 resource=self.place.resource,
+                unreadable=kept["unreadable"],
             ),
             SlurmJobStatus.model_validate(kept["status"]),
         )
@@ -81,6 +82,7 @@ def packed(job: SlurmJob) -> PackedJob:
         "metadata": {**metadata, **({"annotations": own} if own else {})},
         "spec": job.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True),
         "status": status.written(),
+        "unreadable": job.unreadable,
     }
     return PackedJob(
         place=job.place,

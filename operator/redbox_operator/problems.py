@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pydantic import ValidationError
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -12,3 +14,10 @@ class Problem:
     reason: str
     message: str
     final: bool = False
+
+
+def first_flaw(error: ValidationError) -> str:
+    """The field that is wrong, and why."""
+    first = error.errors(include_url=False)[0]
+    field = ".".join(str(part) for part in first["loc"]) or "spec"
+    return f"{field}: {first['msg']}"

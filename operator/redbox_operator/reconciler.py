@@ -8,7 +8,7 @@ Watches are hints: whatever happens anywhere, the place of the SlurmJob that it 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -27,6 +27,7 @@ from redbox_operator.job_status import ConditionType, JobPhase, SlurmJobStatus
 from redbox_operator.kinds import Place, SlurmJob
 from redbox_operator.known import Known, KnownJob
 from redbox_operator.known_names import FINALIZER, Role, pod_name
+from redbox_operator.links import Links
 from redbox_operator.metrics import Metrics
 from redbox_operator.moment import now
 from redbox_operator.placement import cluster_of
@@ -52,7 +53,7 @@ class Reconciler:
         self,
         writer: Writer,
         known: Known,
-        links: Mapping[str, RedboxLink],
+        links: Links,
         image: str,
         metrics: Metrics,
     ) -> None:
@@ -138,9 +139,10 @@ class Reconciler:
         known = self.known.look(place)
         if known is None:
             return None
-        link = self._links.get(cluster_of(known.job, self._links.keys()) or "")
+        name = cluster_of(known.job, self._links.names())
+        link = self._links.get(name)
         if known.job.being_deleted:
-            return await self._ending.end(known, link)
+            return await self._ending.end(known, link or self._links.problem_of(name))
         if FINALIZER not in known.job.finalizers:
             known = await self._with_finalizer(known)
             if known is None:
@@ -207,9 +209,8 @@ class Reconciler:
             if problem:
                 return Kept(None, None, problem)
         if case.link is None:
-            name = before.cluster or job.spec.cluster
-            gone = Problem("NoSuchCluster", f"SlurmCluster {name} is gone: create it again, and this goes on")
-            return Kept(recorded, pod, None if before.finished else gone)
+            why = self._links.problem_of(cluster_of(job, self._links.names()))
+            return Kept(recorded, pod, None if before.finished else why)
         wanted = Wanted(job, case.link.cluster, case.attempt.number, told)
         if recorded is None and case.row is None:
             case.link.presume_absent(case.row_key)
@@ -226,7 +227,7 @@ class Reconciler:
     def _obstacle(self, case: Case) -> tuple[Problem | None, Sequence[Dependency]]:
         """Why nothing can be made for it yet, or what Slurm has to wait for."""
         job, link = case.job, case.link
-        problem = problem_of(job) or problem_of_cluster(job, self._links.keys())
+        problem = problem_of(job) or problem_of_cluster(job, self._links.names())
         if problem or link is None:
             return problem, ()
         if "deletionTimestamp" in link.cluster.metadata:

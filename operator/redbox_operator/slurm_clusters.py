@@ -24,6 +24,7 @@ from redbox_operator.conditions import NORMAL, WARNING, Telling
 from redbox_operator.job_status import Condition, Truth
 from redbox_operator.known import Known
 from redbox_operator.known_names import CLUSTER_FINALIZER
+from redbox_operator.links import Links
 from redbox_operator.moment import now
 from redbox_operator.redbox_link import Away, RedboxLink, link_to, since_of
 from redbox_operator.work_queue import WorkQueue
@@ -41,7 +42,6 @@ class Entry:
     cluster: SlurmCluster
     link: RedboxLink | None = None
     following: asyncio.Task[None] | None = None
-    trouble: str = "it has not been asked yet"
     orphans: list[str] = field(default_factory=list)
 
 
@@ -53,7 +53,7 @@ class SlurmClusters:
         writer: Writer,
         account: Account,
         known: Known,
-        links: dict[str, RedboxLink],
+        links: Links,
         *,
         wake_uid: Callable[[str], None],
         wake_cluster: Callable[[str], None],
@@ -135,13 +135,14 @@ class SlurmClusters:
                 turned=self._turned,
             )
         except (ValueError, OSError) as error:  # an SSLError is an OSError
-            entry.trouble = f"spec.caBundle is no certificate in PEM: {error}"
+            self.links.troubles[entry.cluster.name] = f"spec.caBundle is no certificate in PEM: {error}"
             return
-        self.links[entry.cluster.name] = entry.link
+        self.links.by_name[entry.cluster.name] = entry.link
         entry.following = self._group.create_task(entry.link.run(), name=f"link to {entry.cluster.name}")
 
     def _disconnect(self, entry: Entry) -> None:
-        self.links.pop(entry.cluster.name, None)
+        self.links.by_name.pop(entry.cluster.name, None)
+        self.links.troubles.pop(entry.cluster.name, None)
         if entry.following is not None:
             entry.following.cancel()
         entry.link = entry.following = None
@@ -188,11 +189,16 @@ class SlurmClusters:
             if one.submits and not one.finished
         ]
 
+    def _trouble(self, entry: Entry) -> str | None:
+        if entry.link is None:
+            return self.links.troubles.get(entry.cluster.name, "it has not been asked yet")
+        return None if entry.link.reachable else entry.link.trouble
+
     async def _tell(self, entry: Entry, where: Where, in_use_by: list[str]) -> None:
         link = entry.link
         told, partitions = await _asked(link) if link else (None, None)
         before = _read(entry.cluster)
-        trouble = entry.trouble if link is None else link.trouble if not link.reachable else None
+        trouble = self._trouble(entry)
         after = cluster_status_of(
             ClusterFacts(
                 cluster=entry.cluster,

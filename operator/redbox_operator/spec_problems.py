@@ -10,7 +10,7 @@ from redbox_kube.names import LABEL_CLUSTER, LABEL_PARTITION
 from redbox_kube.node_labels import partition_label
 from redbox_operator.kinds import LONGEST_NAME, SlurmJob
 from redbox_operator.placement import cluster_of, partition_of
-from redbox_operator.problems import Problem
+from redbox_operator.problems import Problem, first_flaw
 from redbox_operator.requests import LARGEST_REQUEST, frozen, job_request
 
 VOLUMES = "persistentVolumeClaim, nfs or ephemeral"
@@ -18,7 +18,7 @@ VOLUMES = "persistentVolumeClaim, nfs or ephemeral"
 
 def problem_of(job: SlurmJob) -> Problem | None:
     """The first thing that keeps it from ever being submitted."""
-    return _of_name(job) or _of_selector(job) or _of_volume(job) or _of_request(job)
+    return _of_reading(job) or _of_name(job) or _of_selector(job) or _of_volume(job) or _of_request(job)
 
 
 def problem_of_cluster(job: SlurmJob, clusters: Collection[str]) -> Problem | None:
@@ -35,6 +35,13 @@ def problem_of_cluster(job: SlurmJob, clusters: Collection[str]) -> Problem | No
         )
         return Problem("NoSuchCluster", words)
     return None
+
+
+def _of_reading(job: SlurmJob) -> Problem | None:
+    if job.unreadable is None:
+        return None
+    words = f"its spec cannot be read ({job.unreadable}): mend that, delete this, and apply it again"
+    return Problem("Unreadable", words, final=True)
 
 
 def _of_name(job: SlurmJob) -> Problem | None:
@@ -68,9 +75,7 @@ def _of_request(job: SlurmJob) -> Problem | None:
     try:
         size = len(frozen(job_request(job, partition_of(job))).encode())
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        field = ".".join(str(part) for part in first["loc"]) or "spec"
-        return Problem("Invalid", f"{field}: {first['msg']}", final=True)
+        return Problem("Invalid", first_flaw(error), final=True)
     if size <= LARGEST_REQUEST:
         return None
     words = f"its request has {size} bytes: keep it under {LARGEST_REQUEST}, or put the script into batchFrom"

@@ -150,11 +150,12 @@ def _without_row(facts: Facts) -> Outlook:
             f"red-box does not know job {before.job_id} any more, so this may be old: if its journal was "
             "lost, its administrator can have it back with `redbox recover`.",
         )
-        return Outlook(before.phase, before.reason, problem.message, problem=problem)
     if problem is None:
         return Outlook(JobPhase.SUSPENDED if facts.job.spec.suspend else JobPhase.PENDING)
     if problem.final:
         return Outlook(JobPhase.FAILED, problem.reason, problem.message, "Failed", problem)
+    if before.job_id:
+        return Outlook(before.phase, before.reason, problem.message, problem=problem)
     return Outlook(JobPhase.PENDING, problem.reason, problem.message, problem=problem)
 
 

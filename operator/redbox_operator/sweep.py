@@ -98,7 +98,9 @@ class Sweep:
 
     async def _sweep(self) -> None:
         await self._of_clusters()
-        living = {name: dict(link.living()) for name, link in self._clusters.links.items() if link.synced}
+        living = {
+            name: dict(link.living()) for name, link in self._clusters.links.by_name.items() if link.synced
+        }
         uids: set[str] = set()
         for resource in self._scope.resources:
             uids |= await self._of_jobs(resource)

@@ -76,8 +76,8 @@ def _watch_jobs(
             metadata = raw["metadata"]
             place = Place(resource, metadata["namespace"], metadata["name"])
             reconciler.job_gone(place, metadata["uid"])
-        elif (job := read_job(resource, raw)) is not None:
-            reconciler.job_seen(job)
+        else:
+            reconciler.job_seen(read_job(resource, raw))
 
 
 def settings_for(namespaces: Sequence[str]) -> kopf.OperatorSettings:

@@ -14,9 +14,11 @@ from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_operator import ending
 from redbox_operator import reconciler as reconciling
 from redbox_operator.companions import companion_of
-from redbox_operator.kinds import Place, SlurmJob
+from redbox_operator.intake import read_job
+from redbox_operator.kinds import SLURM_JOBS, Place
 from redbox_operator.known import Known
 from redbox_operator.known_names import FINALIZER
+from redbox_operator.links import Links
 from redbox_operator.metrics import Metrics
 from redbox_operator.reconciler import Reconciler
 from redbox_operator.redbox_link import Away, RedboxLink, RowKey
@@ -136,6 +138,7 @@ class Stand:
         self.api = ApiServer()
         self.link = Link()
         self.links: dict[str, Any] = {"hpc1": self.link}
+        self.troubles: dict[str, str] = {}
         self.now = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
         for module in (reconciling, ending):
             monkeypatch.setattr(module, "now", lambda: self.now)
@@ -146,7 +149,7 @@ class Stand:
         """As after a restart: nothing is known but what is told anew."""
         metrics = Metrics()
         self.known = Known()
-        links = cast("dict[str, RedboxLink]", self.links)
+        links = Links(cast("dict[str, RedboxLink]", self.links), self.troubles)
         writer = Writer(cast("Objects", self.api), metrics)
         self.reconciler = Reconciler(writer, self.known, links, IMAGE, metrics)
 
@@ -175,7 +178,7 @@ class Stand:
         """What is there is told by the watch; then one look."""
         there = self.api.objects.get(self.where.path())
         if there is not None:
-            self.reconciler.job_seen(SlurmJob.model_validate(there))
+            self.reconciler.job_seen(read_job(SLURM_JOBS, there))
         for pod in list(self.known.companions.values()):
             if Where("Pod", pod.name, pod.namespace).path() not in self.api.objects:
                 self.reconciler.companion_gone(pod)

@@ -86,6 +86,21 @@ async def test_a_deleted_slurmjob_waits_for_a_slurmcluster_that_is_gone_and_says
     assert "SlurmCluster hpc1 is gone" in stand.status["message"]
 
 
+async def test_a_slurmcluster_that_cannot_be_used_is_not_said_to_be_gone(stand: Stand) -> None:
+    await stand.apply()
+    await stand.at_redbox(Phase.RUNNING)
+    stand.links.clear()
+    stand.troubles["hpc1"] = "spec.caBundle is no certificate in PEM: none"
+    await stand.look()
+    assert (stand.status["phase"], stand.conditions["Synced"]) == (
+        "Running",
+        ("False", "ClusterMisconfigured"),
+    )
+    await stand.change(**DELETED)
+    assert stand.finalizers == [FINALIZER]
+    assert "SlurmCluster hpc1 cannot be used (spec.caBundle is no certificate" in stand.status["message"]
+
+
 async def test_a_slurmjob_of_a_slurmcluster_that_never_was_can_be_deleted(stand: Stand) -> None:
     stand.links.clear()
     await stand.apply()

@@ -9,6 +9,7 @@ import pytest
 from redbox_api.models import Phase
 from redbox_kube.objects import ApiRefused, Where
 from redbox_operator.known_names import FINALIZER
+from tests.operator.making import slurm_job
 from tests.operator.reconciler_stand import Stand
 
 
@@ -57,6 +58,37 @@ async def test_a_row_of_another_owner_with_the_same_key_is_not_believed(stand: S
     await stand.apply()
     await stand.at_redbox(Phase.SUCCEEDED, namespace="elsewhere")
     assert stand.status["phase"] == "Pending"
+
+
+async def test_a_job_for_a_slurmcluster_that_cannot_be_used_waits_and_says_why(stand: Stand) -> None:
+    stand.links.clear()
+    stand.troubles["hpc1"] = "spec.caBundle is no certificate in PEM: none"
+    await stand.apply()
+    assert stand.conditions["Submitted"] == ("False", "ClusterMisconfigured")
+    assert "caBundle" in stand.status["message"]
+    assert (stand.told(), stand.pod_names) == (["ClusterMisconfigured"], [])
+    stand.links["hpc1"] = stand.link
+    stand.troubles.clear()
+    await stand.look()
+    assert stand.pod_names == ["cow-job"]
+
+
+async def test_a_slurmcluster_that_cannot_be_used_leaves_no_other_as_the_only_one(stand: Stand) -> None:
+    stand.troubles["hpc2"] = "spec.caBundle is no certificate in PEM: none"
+    await stand.apply(cluster=None)
+    assert stand.conditions["Submitted"] == ("False", "ClusterNotNamed")
+
+
+async def test_a_spec_that_cannot_be_read_fails_with_one_event(stand: Stand) -> None:
+    await stand.apply()
+    await stand.change(spec={"backoffLimit": "often"})
+    assert stand.pod_names == ["cow-job"]  # it was read when it was submitted
+    del stand.api.objects[stand.where.path()]
+    raw = {"metadata": {**slurm_job().metadata, "uid": "0aa6-12", "finalizers": [FINALIZER]}}
+    stand.api.put(stand.where, {**raw, "spec": {"batch": "#!/bin/sh", "backoffLimit": "often"}})
+    await stand.look()
+    assert (stand.status["phase"], stand.conditions["Submitted"]) == ("Failed", ("False", "Unreadable"))
+    assert stand.told() == ["Unreadable"]
 
 
 # ---------------------------------------------------------------------------------------------- companions

@@ -14,6 +14,7 @@ from redbox_operator import sweep as sweeping
 from redbox_operator.companions import companion_of
 from redbox_operator.kinds import SLURM_JOBS, SlurmJob
 from redbox_operator.known import Known
+from redbox_operator.links import Links
 from redbox_operator.metrics import Metrics
 from redbox_operator.reconciler import Reconciler
 from redbox_operator.redbox_link import RedboxLink, Row, RowKey
@@ -81,13 +82,13 @@ class Stand:
     def __init__(self, namespaces: tuple[str, ...] = ()) -> None:
         self.there, self.link, self.known, metrics = There(), Link(), Known(), Metrics()
         writer = Writer(cast("Objects", self.there), metrics)
-        links: dict[str, RedboxLink] = {}
+        links = Links()
         self.reconciler = Reconciler(writer, self.known, links, "image", metrics)
         clusters = SlurmClusters(
             writer, cast("Any", None), self.known, links, wake_uid=print, wake_cluster=print
         )
         clusters.seen(CLUSTER)
-        links["hpc1"] = cast("RedboxLink", self.link)
+        links.by_name["hpc1"] = cast("RedboxLink", self.link)
         self.clusters = clusters
         scope = Scope((SLURM_JOBS,), namespaces)
         self.sweep = Sweep(cast("Objects", self.there), scope, self.reconciler, clusters, metrics)
