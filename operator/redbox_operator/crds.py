@@ -18,7 +18,7 @@ COLUMNS_OF_JOB: list[Schema] = [
     {"name": "Job", "type": "string", "jsonPath": ".status.jobID", "description": "Slurm's job id."},
     {"name": "Cluster", "type": "string", "jsonPath": ".status.cluster"},
     {"name": "Partition", "type": "string", "jsonPath": ".status.partition"},
-    {"name": "Nodes", "type": "string", "jsonPath": ".status.nodes"},
+    {"name": "Nodes", "type": "string", "jsonPath": ".status.nodeList"},
     {"name": "Exit", "type": "integer", "jsonPath": ".status.exitCode", "description": "Its exit code."},
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
     {"name": "User", "type": "string", "jsonPath": ".status.user", "priority": 1},

@@ -122,6 +122,7 @@ class SlurmJobStatus(Kind):
     partition: Annotated[str | None, Field(description="As Slurm says.")] = None
     user: Annotated[str | None, Field(description="The Unix account that it runs as.")] = None
     nodes: Annotated[list[str], Field(description="The nodes of Slurm that it runs or ran on.")] = []
+    node_list: Annotated[str | None, Field(description="The same as Slurm writes it: n[1-3].")] = None
     exit_code: int | None = None
     signal: Annotated[int | None, Field(description="The signal that ended it.")] = None
     submitted_at: datetime | None = None

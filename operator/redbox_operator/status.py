@@ -19,6 +19,7 @@ from redbox_operator.job_status import (
     SlurmJobStatus,
 )
 from redbox_operator.kinds import SlurmJob
+from redbox_operator.node_lists import folded
 from redbox_operator.problems import Problem
 from redbox_operator.sylabs import OLD_KINDS, OLD_WORDS
 
@@ -34,7 +35,7 @@ PHASES = {
 }
 OF_ROW = (
     *("state", "job_id", "partition", "user", "nodes", "exit_code", "signal", "submitted_at", "started_at"),
-    *("ended_at", "stale_since", "run", "array", "working_directory"),
+    *("ended_at", "node_list", "stale_since", "run", "array", "working_directory"),
 )
 SUSPENDING = "Suspending"
 UNFINISHED = "Unfinished"
@@ -184,6 +185,7 @@ def _of_row(row: Job) -> dict[str, object]:
         "partition": row.partition,
         "user": row.user,
         "nodes": row.nodes,
+        "node_list": folded(row.nodes) or None,
         "exit_code": row.exit_code,
         "signal": row.signal,
         "submitted_at": _to_the_second(row.submitted_at),
@@ -239,10 +241,8 @@ def _submitted(outlook: Outlook, status: SlurmJobStatus) -> Said:
 
 def _running(outlook: Outlook, status: SlurmJobStatus) -> Said:
     if outlook.phase is JobPhase.RUNNING:
-        where = ", ".join(status.nodes[:8]) + (" ..." if len(status.nodes) > 8 else "")  # noqa: PLR2004 (a line)
-        return Said(
-            ConditionType.RUNNING, holds=True, reason="Running", message=f"on {where}" if where else ""
-        )
+        where = f"on {status.node_list}" if status.node_list else ""
+        return Said(ConditionType.RUNNING, holds=True, reason="Running", message=where)
     if outlook.phase is JobPhase.SUSPENDED:
         return Said(ConditionType.RUNNING, holds=False, reason="Suspended", message=outlook.message or "")
     reason = "Ended" if outlook.end else WAITING

@@ -60,7 +60,16 @@ def test_short_names_and_columns() -> None:
     columns = [
         column["name"] for column in CRDS[SLURM_JOB]["spec"]["versions"][0]["additionalPrinterColumns"]
     ]
-    assert columns[:4] == ["Phase", "Job", "Cluster", "Partition"]
+    assert columns[:5] == ["Phase", "Job", "Cluster", "Partition", "Nodes"]
+
+
+def test_a_column_is_one_value_of_the_schema() -> None:
+    """Of a list, `kubectl get` would show JSON."""
+    (version,) = CRDS[SLURM_JOB]["spec"]["versions"]
+    status = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+    paths = [column["jsonPath"] for column in version["additionalPrinterColumns"]]
+    shown = [path.removeprefix(".status.") for path in paths if path.startswith(".status.")]
+    assert {status[name]["type"] for name in shown} <= {"string", "integer"}
 
 
 def test_the_kinds_of_old_operators_are_there() -> None:
