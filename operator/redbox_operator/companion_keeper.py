@@ -47,6 +47,7 @@ class Kept:
     problem: Problem | None = None
     again_in_s: float | None = None
     refused: bool = False  # Kubernetes did not let it be made: tried again, each time later
+    is_first: bool = False  # of its attempt: nobody can have submitted it before
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,14 @@ class Wanted:
 
     def where(self, kind: str, role: Role = Role.JOB) -> Where:
         return Where(kind, pod_name(self.job.name, self.attempt, role), self.job.namespace)
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """What an attempt asks of red-box. `is_new`: not even a process that crashed has made a pod of it."""
+
+    digest: str
+    is_new: bool
 
 
 class CompanionKeeper:
@@ -102,8 +111,8 @@ class CompanionKeeper:
         try:
             if missing := await self._script_missing(wanted):
                 return Kept(recorded, None, missing, again_in_s=SCRIPT_AGAIN_S)
-            request = await self._freeze(wanted, recorded)
-            if request is None:
+            frozen = await self._freeze(wanted, recorded)
+            if frozen is None:
                 return Kept(recorded, None, _name_taken("ConfigMap", wanted.name), refused=True)
             made = await self._create_pod(wanted, Role.JOB)
         except ApiRefused as refusal:
@@ -114,8 +123,9 @@ class CompanionKeeper:
         self._seen(pod)
         await self._make_others(wanted)
         count, at = replaced(recorded, now.replace(microsecond=0))
-        names = {"name": pod.name, "uid": pod.uid, "attempt": wanted.attempt, "request": request}
-        return Kept(CompanionStatus(**names, replaced=count, replaced_at=at), pod)
+        names = {"name": pod.name, "uid": pod.uid, "attempt": wanted.attempt, "request": frozen.digest}
+        companion = CompanionStatus(**names, replaced=count, replaced_at=at)
+        return Kept(companion, pod, is_first=frozen.is_new)
 
     async def _script_missing(self, wanted: Wanted) -> Problem | None:
         """A pod whose volume is missing waits without a word: it is not made before the script is there."""
@@ -129,21 +139,22 @@ class CompanionKeeper:
         words = f"there is no {place}, which the script is to come from: create it, and the job goes on"
         return Problem("ScriptMissing", words)
 
-    async def _freeze(self, wanted: Wanted, recorded: CompanionStatus | None) -> str | None:
-        """The digest of the frozen request; None where the name is taken."""
+    async def _freeze(self, wanted: Wanted, recorded: CompanionStatus | None) -> Frozen | None:
+        """The request, frozen before any pod can submit it; None where the name is taken."""
         body = config_map(wanted.job, wanted.cluster, wanted.attempt, wanted.dependencies)
         digest = request_digest(body)
-        for _ in range(2):
+        for again in (False, True):
             if await self._objects.create(Where("ConfigMap", namespace=wanted.job.namespace), body):
                 self._writer.count("ConfigMap", "create")
-                return digest
+                return Frozen(digest, is_new=recorded is None and not again)
             there = await self._objects.get(wanted.where("ConfigMap"))
             if there is None:
                 continue
             found = request_digest(there) if "request.json" in there.get("data", {}) else None
             ours = _says_ours(there, wanted.job.uid)
-            if ours and there.get("immutable") and found in {digest, recorded.request if recorded else None}:
-                return found
+            expected = {digest, recorded.request if recorded else None}
+            if found and ours and there.get("immutable") and found in expected:
+                return Frozen(found, is_new=False)
             if not ours and not _is_left_over(there, wanted.job):
                 return None
             await self._objects.delete(wanted.where("ConfigMap"), uid=there["metadata"]["uid"])

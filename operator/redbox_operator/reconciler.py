@@ -212,9 +212,9 @@ class Reconciler:
             why = self._links.problem_of(cluster_of(job, self._links.names()))
             return Kept(recorded, pod, None if before.finished else why)
         wanted = Wanted(job, case.link.cluster, case.attempt.number, told)
-        if recorded is None and case.row is None:
-            case.link.presume_absent(case.row_key)
         kept = await self._keeper.keep(wanted, recorded, pod, now())
+        if kept.is_first:
+            case.link.presume_absent(case.row_key)
         if kept.refused and self._failures.get(job.place, 0) >= MOST_REFUSALS and kept.problem:
             kept = replace(kept, problem=given_up(kept.problem), refused=False)
         nothing_said = kept.recorded is None and kept.pod is None and kept.problem is None

@@ -96,6 +96,8 @@ class Link:
     def __init__(self) -> None:
         self.cluster: SlurmCluster = CLUSTER
         self.rows: dict[RowKey, Job] = {}
+        self.unlisted: dict[RowKey, Job] = {}  # ended before the list: told only to those who ask
+        self.absent: set[RowKey] = set()
         self.done: list[str] = []
         self.synced = True
         self.away = False
@@ -104,10 +106,11 @@ class Link:
         return self.rows.get(wanted)
 
     async def look(self, wanted: RowKey) -> Job | None:
-        return self.rows.get(wanted)
+        unlisted = None if wanted in self.absent else self.unlisted.get(wanted)
+        return self.rows.get(wanted, unlisted)
 
     def presume_absent(self, new: RowKey) -> None:
-        del new
+        self.absent.add(new)
 
     def forget(self, done: RowKey) -> None:
         self.rows.pop(done, None)

@@ -129,6 +129,18 @@ async def test_a_companion_that_was_made_just_before_a_crash_is_made_anew(stand:
     assert pod["metadata"]["uid"] == stand.status["companion"]["uid"] != orphan
 
 
+async def test_the_end_of_what_was_submitted_just_before_a_crash_is_found(stand: Stand) -> None:
+    await stand.apply()
+    await stand.at_redbox(Phase.SUCCEEDED)
+    stand.link.unlisted, stand.link.rows, stand.link.absent = stand.link.rows, {}, set()
+    there = stand.api.objects[stand.where.path()]
+    stand.api.put(stand.where, {key: value for key, value in there.items() if key != "status"})
+    stand.start()
+    for _ in range(3):  # the pod that nobody recorded goes, another comes, and is recorded
+        await stand.look()
+    assert (stand.status["phase"], stand.status["jobID"]) == ("Succeeded", "7")
+
+
 async def test_a_config_map_that_holds_another_request_is_not_ours(stand: Stand) -> None:
     body = {"metadata": {"name": "cow-job", "namespace": "farm"}, "data": {"request.json": "{}"}}
     stand.api.put(Where("ConfigMap", "cow-job", "farm"), body)
