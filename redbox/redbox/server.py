@@ -36,6 +36,7 @@ from redbox.jobs.database import Batch
 from redbox.jobs.journal import Journal
 from redbox.jobs.marks import Marks, read_secret
 from redbox.jobs.service import Jobs
+from redbox.jobs.usage import UsageOfJobs
 from redbox.listeners import Listener, open_listeners, reload_certificate
 from redbox.local.workload import LocalManager
 from redbox.logs.of_jobs import JobLogReader
@@ -144,6 +145,7 @@ async def running(settings: Settings, path: Path) -> AsyncIterator[Parts]:
             jobs=jobs,
             logs=JobLogReader(jobs, pool, Logs(settings.logs, time.monotonic)),
             files=FilesOfJobs(jobs, pool),
+            usage=UsageOfJobs(jobs, workload),
             metrics=metrics,
             readiness=Readiness(jobs, authenticator),
             streams=streams,

@@ -164,6 +164,16 @@ class History:
     available: bool = True  # False: there is no accounting here
 
 
+@dataclass(frozen=True, slots=True)
+class StepUsage:
+    """What one step of a running job uses; `job_id` is its own, of an array the task's."""
+
+    job_id: str
+    step: str
+    cpu_s: float
+    memory_bytes: int
+
+
 class WorkloadFault(Exception):
     """The workload manager could not be asked or did not answer: the last truth stays, and grows stale."""
 
@@ -213,6 +223,10 @@ class WorkloadManager(Protocol):
 
     async def history_of(self, user: UnixUser, *, since: datetime) -> History:
         """Ask the accounting for all jobs of a user: how an id is found by its mark."""
+        ...
+
+    async def usage(self, user: UnixUser, job_ids: Collection[str]) -> tuple[StepUsage, ...]:
+        """What the steps of these jobs of the user use now; what nobody measured is not among them."""
         ...
 
     async def submitting(self, user: UnixUser, mark: str) -> bool:

@@ -35,6 +35,7 @@ from redbox_api.models import (
     WatchEvent,
     WhoAmI,
 )
+from redbox_api.usage import UsageList
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 TokenSource = Callable[[], Awaitable[str]]
@@ -231,6 +232,10 @@ class RedboxClient:
         return await self._ask(
             FileList, "GET", f"/v1/jobs/{key}/files", {"attempt": attempt, "glob": pattern}
         )
+
+    async def usage(self) -> UsageList:
+        """What the caller's running jobs use."""
+        return await self._ask(UsageList, "GET", "/v1/usage", {})
 
     # -- the cluster
 

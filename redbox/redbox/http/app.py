@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from redbox.agents import errors as agent_errors
 from redbox.callers import errors as caller_errors
-from redbox.http import cluster_routes, file_routes, job_routes, log_routes, problems
+from redbox.http import cluster_routes, file_routes, job_routes, log_routes, problems, usage_routes
 from redbox.http.openapi import describe
 from redbox.http.requests_seen import Seen, id_of
 from redbox.http.services import Services
@@ -50,7 +50,7 @@ def bare_app() -> FastAPI:
         redoc_url=None,
         openapi_url=None,
     )
-    for module in (job_routes, log_routes, file_routes, cluster_routes):
+    for module in (job_routes, usage_routes, log_routes, file_routes, cluster_routes):
         app.include_router(module.router)
     app.include_router(cluster_routes.open_to_all)
     describe(app)

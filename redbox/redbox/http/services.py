@@ -22,6 +22,7 @@ from redbox.jobs.service import Jobs
 from redbox.logs.service import Answer, Query
 from redbox_api.files import FileList
 from redbox_api.models import KEY_PATTERN
+from redbox_api.usage import UsageList
 
 NO_CONTROL = r"^[^\x00-\x1f\x7f]*$"
 
@@ -53,6 +54,14 @@ class JobFiles(Protocol):
 
     async def upload(self, asked: Asked, path: str, mode: int, pieces: AsyncIterator[bytes]) -> int:
         """Put a file there, whole or not at all; how many bytes it has."""
+        ...
+
+
+class JobUsages(Protocol):
+    """What callers' running jobs use."""
+
+    async def of_caller(self, caller: Caller) -> UsageList:
+        """All that were measured."""
         ...
 
 
@@ -88,6 +97,7 @@ class Services:
     jobs: Jobs
     logs: JobLogs
     files: JobFiles
+    usage: JobUsages
     metrics: Exposition
     readiness: Readiness
     streams: StreamLimits

@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 from functools import partial
 
 from redbox.domain import UnixUser
-from redbox.slurm import sacct, squeue
+from redbox.slurm import sacct, squeue, sstat
 from redbox.slurm.calls import Calls
 from redbox.slurm.folding import Folder, fold
 from redbox.slurm.framing import Frame, Tally, decode, new_token
 from redbox.slurm.inventory import Inventory
 from redbox.slurm.refusals import words_of
 from redbox.slurm.remembering import remember, with_whole_exits
-from redbox.workload import History, Observation, Poll, WorkloadFault
+from redbox.workload import History, Observation, Poll, StepUsage, WorkloadFault
 
 JSON_CHUNK = 200  # ids in one call for whole exit codes: some 5 kB each
 
@@ -99,6 +99,10 @@ class Reads:
         if not tally.complete:
             raise WorkloadFault("squeue's answer could not be read whole")
         return rows
+
+    async def usage(self, user: UnixUser, job_ids: Collection[str]) -> tuple[StepUsage, ...]:
+        """As measured by the slurmds: they tell only the jobs' own user."""
+        return tuple(sstat.read_rows(await self._calls.read(sstat.of_jobs(sorted(job_ids)), user=user)))
 
     # ------------------------------------------------------------------------------------- the accounting
     async def history(self, job_ids: Collection[str]) -> History:

@@ -29,7 +29,7 @@ NOT_NOW = re.compile(
 )
 WENT_WRONG_TO_START = 127
 SPEAKER = re.compile(
-    r"^(?:\S*/)?(?:sbatch|scancel|scontrol|squeue|sacct|sinfo|sacctmgr|srun): (?:error: |fatal: )?"
+    r"^(?:\S*/)?(?:sbatch|scancel|scontrol|squeue|sacct|sinfo|sacctmgr|srun|sstat): (?:error: |fatal: )?"
 )
 
 

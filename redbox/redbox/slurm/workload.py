@@ -17,7 +17,17 @@ from redbox.slurm.reads import Reads
 from redbox.slurm.settings import SlurmSettings
 from redbox.slurm.squeue import Wanted
 from redbox.slurm.submits import Submits
-from redbox.workload import Act, ActOutcome, Handle, History, Observation, Poll, Submission, SubmitOutcome
+from redbox.workload import (
+    Act,
+    ActOutcome,
+    Handle,
+    History,
+    Observation,
+    Poll,
+    StepUsage,
+    Submission,
+    SubmitOutcome,
+)
 from redbox_api.models import Check, Cluster, Partition
 
 
@@ -76,6 +86,9 @@ class SlurmManager:
 
     async def history_of(self, user: UnixUser, *, since: datetime) -> History:
         return await self._reads.history_of(user, since)
+
+    async def usage(self, user: UnixUser, job_ids: Collection[str]) -> tuple[StepUsage, ...]:
+        return await self._reads.usage(user, job_ids)
 
     async def submitting(self, user: UnixUser, mark: str) -> bool:
         return await self._submits.submitting(user, mark)

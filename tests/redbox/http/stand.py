@@ -44,6 +44,7 @@ from redbox.jobs.journal import Journal
 from redbox.jobs.marks import Marks
 from redbox.jobs.service import Jobs
 from redbox.jobs.settings import JobsSettings
+from redbox.jobs.usage import UsageOfJobs
 from redbox.listeners import Listener, bound_path
 from redbox.logs.of_jobs import JobLogReader
 from redbox.logs.service import Logs, LogSettings
@@ -236,7 +237,7 @@ async def standing(
             Renewals(authenticator, SystemClock(), every_s=0.05, tick_s=0.02)
         )
         services = replace(
-            _services(authenticator, jobs, pool, renewals),
+            _services(authenticator, jobs, slurm, pool, renewals),
             readiness=ready,
             stall_s=stall_s,
             body_limit=body_limit,
@@ -296,7 +297,9 @@ async def _door(path: Path) -> AsyncIterator[Authenticator]:
         yield authenticator
 
 
-def _services(authenticator: Authenticator, jobs: Jobs, pool: AgentPool, renewals: Renewals) -> Services:
+def _services(
+    authenticator: Authenticator, jobs: Jobs, slurm: SimulatedSlurm, pool: AgentPool, renewals: Renewals
+) -> Services:
     metrics, streams = Metrics(), StreamLimits(per_user=20, in_all=30)
     metrics.watch(LiveState(jobs=jobs, stale_s=lambda: 0.0, agents=pool.state, streams=lambda: streams.open))
     return Services(
@@ -304,6 +307,7 @@ def _services(authenticator: Authenticator, jobs: Jobs, pool: AgentPool, renewal
         jobs=jobs,
         logs=JobLogReader(jobs, pool, Logs(LogSettings(settle_s=0.02), time.monotonic)),
         files=FilesOfJobs(jobs, pool),
+        usage=UsageOfJobs(jobs, slurm),
         metrics=metrics,
         readiness=Ready(),
         streams=streams,

@@ -25,6 +25,7 @@ from redbox.workload import (
     Observation,
     Poll,
     Refused,
+    StepUsage,
     Submission,
     SubmitOutcome,
     Unavailable,
@@ -136,6 +137,8 @@ class SimulatedSlurm:
     ever: list[Observation] = field(
         default_factory=list
     )  # every job that was ever taken, for the tests to count
+    used: dict[str, StepUsage] = field(default_factory=dict)  # by step: what sstat would show
+    usage_asked: list[list[str]] = field(default_factory=list)
     next_id: int = 1
     refuse_acts: str = ""
 
@@ -325,6 +328,13 @@ class SimulatedSlurm:
             if at <= self.clock.elapsed and wanted(row):  # type: ignore[operator]
                 latest[row.job_id, row.submitted_at, row.restarts] = row
         return History(jobs=tuple(latest.values()), complete=True)
+
+    async def usage(self, user: UnixUser, job_ids: Collection[str]) -> tuple[StepUsage, ...]:
+        self._reachable()
+        self.usage_asked.append([*job_ids])
+        own = {job.job_id for job in self.jobs.values() if job.uid == user.uid and job.job_id in job_ids}
+        own |= {task.job_id for job_id in own for task in self.jobs[job_id].tasks}
+        return tuple(step for step in self.used.values() if step.job_id in own)
 
     async def submitting(self, user: UnixUser, mark: str) -> bool:
         now = self.clock.elapsed

@@ -1,0 +1,118 @@
+"""What running jobs use: whose is told to whom, and how often Slurm is asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from redbox.domain import Caller
+from redbox.jobs import usage
+from redbox.jobs.errors import Busy, Forbidden
+from redbox.jobs.usage import UsageOfJobs
+from redbox.workload import StepUsage, TaskObservation
+from tests.redbox.jobs.world import BOB, World, caller, operator, request
+
+
+def running(world: World, key: str, who: Caller | None = None) -> str:
+    """A job of this key that runs; its id."""
+    job, _ = world.run(world.jobs.put(who or caller(), key, 1, request()))
+    assert job.job_id
+    world.slurm.start(job.job_id)
+    world.advance(11)
+    return job.job_id
+
+
+def use(world: World, job_id: str, cpu_s: float, memory: int, step: str = "batch") -> None:
+    world.slurm.used[f"{job_id}.{step}"] = StepUsage(job_id, step, cpu_s, memory)
+
+
+@pytest.fixture
+def used(world: World) -> UsageOfJobs:
+    return UsageOfJobs(world.jobs, world.slurm, world.clock)
+
+
+def told(world: World, used: UsageOfJobs, who: Caller | None = None) -> dict[str, tuple[float, int]]:
+    answer = world.run(used.of_caller(who or caller()))
+    return {item.key: (item.cpu_seconds, item.memory_bytes) for item in answer.items}
+
+
+def test_a_caller_is_told_of_own_jobs_only(world: World, used: UsageOfJobs) -> None:
+    mine, theirs = running(world, "k1"), running(world, "k2", caller(BOB, "biology", "uid-2"))
+    use(world, mine, 3, 100)
+    use(world, theirs, 5, 200)
+    assert told(world, used) == {"k1": (3.0, 100)}
+    assert told(world, used, caller(BOB, "biology", "uid-2")) == {"k2": (5.0, 200)}
+
+
+def test_two_accounts_of_one_user_are_apart(world: World, used: UsageOfJobs) -> None:
+    use(world, running(world, "k1"), 3, 100)
+    assert told(world, used, caller(namespace="other")) == {}
+
+
+def test_steps_are_added_up_and_the_time_of_those_that_ended_stays(world: World, used: UsageOfJobs) -> None:
+    job_id = running(world, "k1")
+    use(world, job_id, 3, 100)
+    use(world, job_id, 4, 50, step="0")
+    assert told(world, used) == {"k1": (7.0, 150)}
+    del world.slurm.used[f"{job_id}.0"]
+    world.advance(usage.FRESH_S + 1)
+    assert told(world, used) == {"k1": (7.0, 100)}
+
+
+def test_tasks_of_an_array_are_one_job(world: World, used: UsageOfJobs) -> None:
+    job_id = running(world, "k1")
+    tasks = tuple(TaskObservation(index, str(900 + index), "RUNNING") for index in (1, 2))
+    world.slurm.jobs[job_id] = replace(world.slurm.jobs[job_id], tasks=tasks, array_size=2)
+    world.advance(11)
+    use(world, "901", 3, 100)
+    use(world, "902", 4, 50)
+    assert told(world, used) == {"k1": (7.0, 150)}
+
+
+def test_slurm_is_asked_once_whoever_asks_how_often(world: World, used: UsageOfJobs) -> None:
+    use(world, running(world, "k1"), 3, 100)
+    use(world, running(world, "k2"), 4, 100)
+    for _ in range(10):
+        told(world, used)
+    assert [len(ids) for ids in world.slurm.usage_asked] == [2]
+
+
+def test_nobody_is_asked_where_nothing_runs(world: World, used: UsageOfJobs) -> None:
+    assert told(world, used) == {}
+    assert world.slurm.usage_asked == []
+
+
+def test_of_many_jobs_those_measured_longest_ago_come_next(
+    world: World, used: UsageOfJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(usage, "MOST_JOBS", 2)
+    for number in range(4):
+        use(world, running(world, f"k{number}"), 1, 1)
+    assert len(told(world, used)) == 2
+    world.advance(usage.FRESH_S + 1)
+    assert len(told(world, used)) == 4
+    first, second = world.slurm.usage_asked
+    assert not set(first) & set(second)
+
+
+def test_what_is_not_measured_any_more_keeps_its_numbers_and_their_time(
+    world: World, used: UsageOfJobs
+) -> None:
+    use(world, running(world, "k1"), 3, 100)
+    before = world.run(used.of_caller(caller())).items
+    world.slurm.used.clear()
+    world.advance(usage.FRESH_S + 1)
+    assert world.run(used.of_caller(caller())).items == before
+
+
+def test_a_slurm_that_is_away_is_said(world: World, used: UsageOfJobs) -> None:
+    running(world, "k1")
+    world.slurm.down = True
+    with pytest.raises(Busy):
+        told(world, used)
+
+
+def test_an_operator_has_no_jobs_to_be_told_of(world: World, used: UsageOfJobs) -> None:
+    with pytest.raises(Forbidden):
+        told(world, used, operator())

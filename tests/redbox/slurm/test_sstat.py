@@ -1,0 +1,44 @@
+"""sstat as 24.11 and 22.05 print it."""
+
+from __future__ import annotations
+
+import pytest
+
+from redbox.slurm import sstat
+from redbox.slurm.workload import SlurmManager
+from redbox.workload import StepUsage, WorkloadFault
+from tests.redbox.slurm.scripted import ALICE, REDBOX, ScriptedAgents, done
+
+SHOWN = """\
+7.batch|cpu=00:00:01,energy=0,fs/disk=80590437825,mem=5013504,pages=0,vmem=5013504
+7.0|cpu=1-00:00:02,energy=0,fs/disk=3479911005,mem=954368,pages=0,vmem=954368
+8.extern|cpu=00:00:00,energy=0,mem=0
+"""
+
+
+def test_each_step_has_its_time_and_memory() -> None:
+    assert list(sstat.read_rows(SHOWN)) == [
+        StepUsage("7", "batch", 1.0, 5013504),
+        StepUsage("7", "0", 86402.0, 954368),
+        StepUsage("8", "extern", 0.0, 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    "line", ["7.batch|", "7.batch", "", "7.batch|cpu=,mem=", "x.batch|cpu=00:00:01,mem=1"]
+)
+def test_what_was_not_measured_is_left_out(line: str) -> None:
+    assert list(sstat.read_rows(f"{line}\n")) == []
+
+
+async def test_the_user_asks_once_for_all_jobs() -> None:
+    agents = ScriptedAgents({"sstat": done(SHOWN, "sstat: error: No steps running for job 9")})
+    used = await SlurmManager(agents, REDBOX).usage(ALICE, ["9", "7", "8"])
+    assert {one.job_id for one in used} == {"7", "8"}
+    assert [(user, argv[-1]) for user, argv, _, _ in agents.calls] == [("alice", "--jobs=7,8,9")]
+
+
+async def test_an_sstat_that_fails_is_a_fault_in_its_words() -> None:
+    agents = ScriptedAgents({"sstat": done("", "sstat: fatal: no slurm.conf", code=1)})
+    with pytest.raises(WorkloadFault, match=r"sstat failed: no slurm\.conf"):
+        await SlurmManager(agents, REDBOX).usage(ALICE, ["7"])
