@@ -7,6 +7,7 @@ another id, are cancelled while they wait and reported when they no longer do.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -17,6 +18,8 @@ from redbox.jobs.phases import phase_of
 from redbox.jobs.records import Record, Stage, lineage
 from redbox.workload import Act, ActOutcome, Handle, Observation
 from redbox_api.models import FINAL_PHASES, Phase
+
+log = logging.getLogger(__name__)
 
 LONGEST_PAUSE_S = 300.0
 
@@ -56,6 +59,8 @@ class Acts:
         if handle is None or not wanted or record.seen.state == "COMPLETING":
             return
         if self._is_due((handle.job_id, record.run)):
+            if record.beyond:
+                log.warning("job %s of %s is cancelled: %s", handle.job_id, record.key, record.beyond)
             self._chores.start(("cancel", record.key), self._cancel(record.key, handle), of=record.user.uid)
 
     def _is_due(self, what: tuple[str, int]) -> bool:

@@ -105,6 +105,7 @@ def new_record(order: Order, now: datetime) -> Record:
         job_name=job_name(order.request),
         working_directory=order.working_directory,
         hold=order.request.hold,
+        limits=shared(order.caller.limits),
         credentials=container is not None and container.registry is not None,
         created_at=now,
         doubt_since=now,
@@ -121,6 +122,7 @@ def tried_again(record: Record, order: Order, now: datetime) -> Record:
         unanswered_at=record.doubt_since,
         body_digest=order.body_digest,
         job_name=job_name(order.request),
+        limits=shared(order.caller.limits),
         working_directory=order.working_directory,
     )
 

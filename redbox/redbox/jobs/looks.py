@@ -103,4 +103,4 @@ def bound(record: Record, job_id: str, now: datetime) -> Record:
     """The record with this id; its view begins anew where it had another."""
     if record.job_id == job_id and record.stage is Stage.BOUND:
         return record
-    return replace(record, stage=Stage.BOUND, job_id=job_id, bound_at=now)
+    return replace(record, stage=Stage.BOUND, job_id=job_id, bound_at=now, confirmed=False)

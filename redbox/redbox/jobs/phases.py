@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from operator import attrgetter
 
+from redbox.jobs.limits import held_to_limits
 from redbox.jobs.records import Record, Seen, Stage, seen_in
 from redbox.jobs.words import explain
 from redbox.workload import Observation, TaskObservation
@@ -152,6 +153,7 @@ def may_be_taken_back(seen: Seen) -> bool:
 
 def observed(record: Record, observation: Observation, now: datetime, *, final_after_s: float) -> Record:
     """The record after its job was seen so; the observation's uid and mark were checked before."""
+    record = held_to_limits(record, observation)
     seen = merged(record, observation)
     phase = shown_phase(seen) or (Phase.PENDING if record.phase is Phase.SUBMITTING else record.phase)
     had_ended = record.final and record.stage is Stage.BOUND and record.phase is not Phase.LOST

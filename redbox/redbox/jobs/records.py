@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import TypeVar
 
-from redbox.domain import JobKey, Owner, UnixUser
+from redbox.domain import JobKey, Limits, Owner, UnixUser
 from redbox.workload import Handle, Observation, TaskObservation
 from redbox_api.models import FINAL_PHASES, Phase
 
@@ -86,6 +86,7 @@ class Record:
     job_name: str = ""
     working_directory: str = ""
     hold: bool = False  # the request itself asks for it
+    limits: Limits = field(default_factory=Limits)  # of the rule that it was submitted by
     credentials: bool = False  # a registry's may lie in its directory: they are taken away once it has ended
     created_at: datetime
     doubt_since: datetime  # when a submit of it was last known to be under way
@@ -97,6 +98,7 @@ class Record:
     unproven: bool = False  # submitted held, and not yet known to be the only one
     unanswered_at: datetime | None = None  # when a submit before this one, never answered, was last under way
     cancel_requested: bool = False
+    beyond: str = ""  # how Slurm made it another job than its limits allow: why red-box itself cancels it
     in_queue: bool = False  # Slurm's queue still shows it, ended or not: it may live again
 
     phase: Phase = Phase.SUBMITTING

@@ -11,8 +11,8 @@ from dataclasses import MISSING, Field, fields
 from datetime import UTC, datetime
 from typing import Any
 
-from redbox.domain import JobKey, UnixUser
-from redbox.jobs.records import Record, Seen, Stage
+from redbox.domain import JobKey, Limits, UnixUser
+from redbox.jobs.records import Record, Seen, Stage, shared
 from redbox.workload import TaskObservation
 from redbox_api.models import Phase
 
@@ -34,7 +34,18 @@ APART = frozenset({"key", "user", "seen", "revision", "tasks"})
 
 
 def _plain(value: object) -> object:
+    if isinstance(value, Limits):
+        return [_listed(value.accounts), _listed(value.partitions)]
     return value.timestamp() if isinstance(value, datetime) else value
+
+
+def _listed(names: frozenset[str] | None) -> list[str] | None:
+    return None if names is None else sorted(names)
+
+
+def _limits(listed: list[list[str] | None]) -> Limits:
+    limits: Limits = shared(Limits(*(None if names is None else frozenset(names) for names in listed)))
+    return limits
 
 
 def _default(item: Field[Any]) -> object:
@@ -76,6 +87,7 @@ def from_text(key: JobKey, revision: int, text: str) -> Record:
     known = _read({field: value for field, value in data.items() if field in RECORD_DEFAULTS})
     known_seen = _read({field: value for field, value in seen.items() if field in SEEN_DEFAULTS})
     known["warnings"] = tuple(known.get("warnings", ()))
+    known["limits"] = _limits(known.get("limits", [None, None]))
     known["stage"] = Stage(known.get("stage", Stage.INTENT))
     known["phase"] = Phase(known.get("phase", Phase.SUBMITTING))
     return Record(

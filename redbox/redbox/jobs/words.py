@@ -57,7 +57,7 @@ def explain(record: Record) -> str | None:
     if record.phase is Phase.SUCCEEDED:
         return None
     if record.phase is Phase.CANCELLED:
-        return _cancellation(record)
+        return record.beyond or _cancellation(record)
     if record.phase is Phase.FAILED or record.ending_since is not None:
         return _failure(record)
     if record.unproven:
@@ -66,8 +66,8 @@ def explain(record: Record) -> str | None:
             "answered, did not reach Slurm."
         )
     if record.phase in (Phase.PENDING, Phase.SUSPENDED):
-        return _waiting(record)
-    return None
+        return record.beyond or _waiting(record)
+    return record.beyond or None
 
 
 def _failure(record: Record) -> str:

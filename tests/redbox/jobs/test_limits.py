@@ -1,0 +1,110 @@
+"""A job that Slurm made another than its rule allows is cancelled, once red-box has seen it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from redbox.domain import Limits
+from redbox.jobs.limits import beyond
+from redbox.jobs.rows import from_text, to_text
+from redbox_api.models import Job, Phase
+from tests.redbox.jobs.test_phases import RECORD, after, seen
+from tests.redbox.jobs.world import World, caller, request
+
+KEY = "3f2b7c1e-0000-4000-8000-000000000001"
+LIMITS = Limits(accounts=frozenset({"Physics"}), partitions=frozenset({"debug", "long"}))
+LIMITED = caller(limits=LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("account", "partition", "named"),
+    [
+        ("physics", "debug", None),
+        ("physics", "debug,long", None),
+        ("", "", None),
+        ("biology", "debug", "account biology"),
+        ("physics", "gpu", "partition gpu"),
+        ("physics", "Debug", "partition Debug"),
+        ("physics", "debug,gpu", "partition debug,gpu"),
+    ],
+)
+def test_account_and_partition_must_be_of_the_rule_as_slurm_names_them(
+    account: str, partition: str, named: str | None
+) -> None:
+    why = beyond(LIMITS, seen("PENDING", account=account, partition=partition))
+    assert (why is None) == (named is None)
+    assert named is None or f"Slurm gave the job {named}, which" in (why or "")
+
+
+def test_without_limits_every_job_is_within_them() -> None:
+    assert beyond(Limits(), seen("PENDING", account="any", partition="any")) is None
+
+
+def test_a_rule_that_allows_nothing_is_not_a_rule_without_limits() -> None:
+    none = beyond(Limits(partitions=frozenset()), seen("PENDING", partition="debug"))
+    assert "(allowed: none)" in (none or "")
+
+
+def test_limits_and_what_is_beyond_them_outlive_a_restart() -> None:
+    record = replace(RECORD, limits=LIMITS, beyond="outside")
+    for kept in (record, replace(record, limits=Limits(accounts=frozenset())), RECORD):
+        assert from_text(kept.key, 3, to_text(kept)) == replace(kept, revision=3)
+
+
+def test_only_the_first_look_compares_and_what_its_user_changes_later_is_not_red_boxs() -> None:
+    limited = replace(RECORD, limits=LIMITS)
+    inside, outside = seen("PENDING", partition="debug"), seen("PENDING", partition="gpu")
+    assert not after(inside, outside, record=limited).cancel_requested
+    assert after(outside, inside, record=limited).cancel_requested
+
+
+def put(world: World, partition: str) -> None:
+    """sbatch is told debug, and a plugin of slurmctld has another mind."""
+    kept = world.slurm.put
+    with pytest.MonkeyPatch.context() as plugin:
+        plugin.setattr(world.slurm, "put", lambda job: kept(replace(job, partition=partition)))
+        world.run(world.jobs.put(LIMITED, KEY, 1, request(account="Physics", partition="debug")))
+
+
+def current(world: World) -> Job:
+    return world.run(world.jobs.get(LIMITED, KEY))
+
+
+def test_a_job_in_another_partition_is_cancelled_and_told_why(world: World) -> None:
+    put(world, "gpu")
+    world.advance(5)
+    job = current(world)
+    assert (job.phase, world.slurm.jobs["1"].state) == (Phase.CANCELLED, "CANCELLED")
+    assert "partition gpu, which the mapping does not allow (allowed: debug, long)" in (job.message or "")
+    assert job.message in job.warnings
+
+
+def test_it_is_cancelled_also_by_the_next_red_box(world: World) -> None:
+    world.slurm.refuse_acts = "not now"
+    put(world, "gpu")
+    world.advance(5)
+    assert current(world).phase is Phase.PENDING
+    world.slurm.refuse_acts = ""
+    world.restart()
+    world.advance(30)
+    assert current(world).phase is Phase.CANCELLED
+
+
+def test_a_job_that_had_ended_before_keeps_its_end_and_a_warning(world: World) -> None:
+    world.slurm.refuse_acts = "too late"
+    put(world, "gpu")
+    world.slurm.end("1", "COMPLETED")
+    world.advance(5)
+    job = current(world)
+    assert (job.phase, job.message) == (Phase.SUCCEEDED, None)
+    assert any("partition gpu" in warning for warning in job.warnings)
+
+
+def test_a_job_within_its_rule_is_let_run(world: World) -> None:
+    put(world, "long")
+    world.slurm.start("1")
+    world.advance(5)
+    job = current(world)
+    assert (job.phase, job.warnings) == (Phase.RUNNING, [])
