@@ -1,4 +1,4 @@
-"""Accounts and partitions of a mapping rule: no script gets round them, as Slurm itself shows."""
+"""Accounts and partitions of a mapping rule: no script gets round them, nor does a plugin of Slurm's."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from redbox_api.errors import NotAccepted
+from redbox_api.models import Phase
 from redbox_bed.bed import Bed
-from tests.e2e.asking import submit
+from tests.e2e.asking import ended, started, submit, until
 from tests.e2e.redbox_server import CLUSTER, RedboxServer, running
+from tests.e2e.slurm_settings import configured
 
 ALLOWED = "debug physics"
 LIMITED = {
@@ -32,6 +34,17 @@ TRICKS = {
     "a component of PBS": f"{HET}#PBS -q GPU_big -A biology\n#SBATCH -n1",
     "a word that hides another": f"{HET}#SBATCH -n1 -O -pGPU_big -p debug -A physics",
 }
+PLUGIN = """
+function slurm_job_submit(job, partitions, uid)
+    if job.name == "moved" then job.partition = "long" end
+    if job.name == "charged" then job.account = "biology" end
+    return slurm.SUCCESS
+end
+function slurm_job_modify(job, change, partitions, uid)
+    return slurm.SUCCESS
+end
+return slurm.SUCCESS
+"""
 
 
 @pytest.fixture(scope="module")
@@ -50,3 +63,45 @@ async def test_a_script_does_not_get_round_a_rule(limiting: RedboxServer, trick:
         job_id = (await alice.get_job(key)).job_id
     given = limiting.login.run("squeue", "--noheader", f"--jobs={job_id}", "--Format=Partition: ,Account:")
     assert {line.strip() for line in given.stdout.splitlines()} == {ALLOWED}
+
+
+@pytest.fixture(scope="module")
+def with_plugin(bed: Bed) -> Iterator[None]:
+    """A site whose job_submit plugin has a mind of its own."""
+    controller = bed.host("ctl")
+    controller.write("/etc/slurm/job_submit.lua", PLUGIN)
+    with configured(bed, "JobSubmitPlugins=lua"):
+        yield
+    controller.run("rm", "/etc/slurm/job_submit.lua")
+
+
+@pytest.mark.usefixtures("with_plugin")
+@pytest.mark.parametrize(
+    ("name", "given"), [("moved", "partition long"), ("charged", "account biology")], ids=str
+)
+async def test_a_job_that_a_plugin_takes_out_of_its_rule_is_cancelled_and_told_why(
+    limiting: RedboxServer, name: str, given: str
+) -> None:
+    async with limiting.client_of_account("alices") as alice:
+        key = await submit(alice, "exec sleep 600", name=name)
+        job = await ended(alice, key)
+        kept = await submit(alice, "exec sleep 600", name="kept")
+        await started(alice, kept)
+        assert (await alice.get_job(kept)).warnings == []
+        await alice.cancel_job(kept)
+    assert job.phase is Phase.CANCELLED
+    assert f"Slurm gave the job {given}, which the mapping does not allow" in (job.message or "")
+    shown = limiting.login.run(
+        "squeue", "--noheader", "--states=all", f"--jobs={job.job_id}", "--Format=State"
+    )
+    assert shown.stdout.strip() == "CANCELLED"
+
+
+async def test_what_a_user_changes_later_is_between_the_user_and_slurm(limiting: RedboxServer) -> None:
+    async with limiting.client_of_account("alices") as alice:
+        key = await submit(alice, "true", hold=True)
+        job = await until(alice, key, lambda job: job.state == "PENDING")
+        limiting.login.run("scontrol", "update", f"JobId={job.job_id}", "Partition=long", user="alice")
+        job = await until(alice, key, lambda job: job.partition == "long")
+        assert (job.phase, job.cancel_requested, job.warnings) == (Phase.PENDING, False, [])
+        await alice.cancel_job(key)
