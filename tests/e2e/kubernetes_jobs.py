@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from uuid import uuid4
 
+import pytest
 import yaml
 
+from redbox_bed import login_node
 from redbox_bed.bed import Bed
 from redbox_bed.delivery import NAMESPACE as OPERATORS
-from redbox_bed.delivery import Kubernetes
+from redbox_bed.delivery import Kubernetes, deliver
 from redbox_bed.host import Host
+from redbox_bed.progress import Progress
 
 WITHIN_S = 90
 OPERATOR = "deployment/redbox-operator"
@@ -148,3 +151,27 @@ def kill_operator(bed: Bed) -> None:
 def operator_is_ready(kubectl: Kubernetes) -> None:
     """Wait until it works again."""
     kubectl("rollout", "status", OPERATOR, f"-n={OPERATORS}", "--timeout=90s")
+
+
+# --------------------------------------------------------------- fixtures of those who try the operator
+
+
+@pytest.fixture(scope="module")
+def login(bed: Bed) -> Host:
+    return bed.host("login")
+
+
+@pytest.fixture(scope="module")
+def kubectl(bed: Bed, login: Host) -> Iterator[Kubernetes]:
+    deliver(bed, Progress.silent())
+    kubectl = Kubernetes(bed)
+    operator_is_ready(kubectl)
+    yield kubectl
+    login.kill(login_node.SERVICE)
+
+
+@pytest.fixture
+def alice(kubectl: Kubernetes, login: Host) -> Iterator[Tenant]:
+    tenant = Tenant(kubectl, login, "alice")
+    yield tenant
+    tenant.clean()

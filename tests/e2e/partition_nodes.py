@@ -9,12 +9,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from redbox_bed.bed import Bed
 from redbox_bed.delivery import Kubernetes
 from redbox_bed.host import Host
 from redbox_kube.node_labels import prefix, virtual_node
 from tests.e2e.redbox_server import RedboxServer
-from tests.e2e.resourced_process import CLUSTER, eventually, remove_all, slurm_cluster
+from tests.e2e.resourced_process import CLUSTER, eventually, install, redbox_of, remove_all, slurm_cluster
 from tests.e2e.virtual_stand import InBed
 
 OTHER = "hpc2"
@@ -191,3 +193,32 @@ def assert_is_as_in_slurm(node: Object, login: Host, partition: str, cluster: st
         node["status"]["allocatable"].items()
         >= {key: value for key, value in capacity(node).items() if prefix(partition, cluster) in key}.items()
     )
+
+
+# --------------------------------------------------------------- fixtures of those who look at nodes
+
+
+@pytest.fixture(scope="module")
+def kubernetes(bed: Bed) -> Kubernetes:
+    kubernetes = Kubernetes(bed)
+    install(bed, kubernetes)
+    return kubernetes
+
+
+@pytest.fixture(scope="module")
+def server(bed: Bed, kubernetes: Kubernetes) -> Iterator[RedboxServer]:
+    with redbox_of(bed, kubernetes) as server:
+        yield server
+
+
+@pytest.fixture
+def login(bed: Bed) -> Iterator[Host]:
+    """Where an administrator of Slurm changes things; all is as it was afterwards."""
+    host = bed.host("login")
+    yield host
+    as_it_was(host)
+
+
+@pytest.fixture
+def nodes(kubernetes: Kubernetes) -> Nodes:
+    return Nodes(kubernetes)

@@ -13,34 +13,13 @@ import pytest
 import yaml
 
 from redbox.tls import make_authority
-from redbox_bed import login_node
-from redbox_bed.bed import Bed
-from redbox_bed.delivery import Kubernetes, deliver
+from redbox_bed.delivery import Kubernetes
 from redbox_bed.errors import BedError
 from redbox_bed.host import Host
-from redbox_bed.progress import Progress
-from tests.e2e.kubernetes_jobs import SlurmJob, Tenant, eventually, operator_is_ready
+from tests.e2e import kubernetes_jobs
+from tests.e2e.kubernetes_jobs import SlurmJob, Tenant, eventually
 
-
-@pytest.fixture(scope="module")
-def login(bed: Bed) -> Host:
-    return bed.host("login")
-
-
-@pytest.fixture(scope="module")
-def kubectl(bed: Bed, login: Host) -> Iterator[Kubernetes]:
-    deliver(bed, Progress.silent())
-    kubectl = Kubernetes(bed)
-    operator_is_ready(kubectl)
-    yield kubectl
-    login.kill(login_node.SERVICE)
-
-
-@pytest.fixture
-def alice(kubectl: Kubernetes, login: Host) -> Iterator[Tenant]:
-    tenant = Tenant(kubectl, login, "alice")
-    yield tenant
-    tenant.clean()
+login, kubectl, alice = kubernetes_jobs.login, kubernetes_jobs.kubectl, kubernetes_jobs.alice
 
 
 def is_told_once(job: SlurmJob, reason: str, *words: str) -> dict[str, Any]:

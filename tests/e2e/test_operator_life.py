@@ -11,34 +11,14 @@ import pytest
 
 from redbox_bed import login_node
 from redbox_bed.bed import Bed
-from redbox_bed.delivery import Kubernetes, deliver
+from redbox_bed.delivery import Kubernetes
 from redbox_bed.host import Host
-from redbox_bed.progress import Progress
-from tests.e2e.kubernetes_jobs import Tenant, eventually, kill_operator, operator_is_ready
+from tests.e2e import kubernetes_jobs
+from tests.e2e.kubernetes_jobs import Tenant, eventually, kill_operator
 
+login, kubectl, alice = kubernetes_jobs.login, kubernetes_jobs.kubectl, kubernetes_jobs.alice
 TICKS = "#!/bin/sh\nfor i in $(seq 1 12); do echo tick $i; sleep 0.5; done\n"
 LONG = "#!/bin/sh\nsleep 600\n"
-
-
-@pytest.fixture(scope="module")
-def login(bed: Bed) -> Host:
-    return bed.host("login")
-
-
-@pytest.fixture(scope="module")
-def kubectl(bed: Bed, login: Host) -> Iterator[Kubernetes]:
-    deliver(bed, Progress.silent())
-    kubectl = Kubernetes(bed)
-    operator_is_ready(kubectl)
-    yield kubectl
-    login.kill(login_node.SERVICE)
-
-
-@pytest.fixture
-def alice(kubectl: Kubernetes, login: Host) -> Iterator[Tenant]:
-    tenant = Tenant(kubectl, login, "alice")
-    yield tenant
-    tenant.clean()
 
 
 @pytest.fixture

@@ -8,19 +8,21 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
 
 from redbox_bed import kube, login_node
 from redbox_bed.bed import Bed
-from redbox_bed.delivery import Kubernetes, deliver
+from redbox_bed.delivery import Kubernetes
 from redbox_bed.errors import BedError
 from redbox_bed.host import Host
 from redbox_bed.progress import Progress
-from tests.e2e.kubernetes_jobs import SlurmJob, Tenant, eventually, kill_operator, operator_is_ready
+from tests.e2e import kubernetes_jobs
+from tests.e2e.kubernetes_jobs import SlurmJob, Tenant, eventually, kill_operator
 
+login, kubectl = kubernetes_jobs.login, kubernetes_jobs.kubectl
 JOBS = int(os.environ.get("STORM_JOBS", "60"))
 BLOWS_S = float(os.environ.get("STORM_SECONDS", "45"))
 SEED = int(os.environ.get("STORM_SEED", "20261121"))
@@ -64,15 +66,6 @@ class Storm:
     def _restart(self, host: Host, daemon: str) -> None:
         host.kill(daemon)
         kube.up(self.bed, Progress.silent())
-
-
-@pytest.fixture(scope="module")
-def kubectl(bed: Bed) -> Iterator[Kubernetes]:
-    deliver(bed, Progress.silent())
-    kubectl = Kubernetes(bed)
-    operator_is_ready(kubectl)
-    yield kubectl
-    bed.host("login").kill(login_node.SERVICE)
 
 
 @pytest.mark.timeout(1800)

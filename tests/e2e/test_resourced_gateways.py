@@ -13,49 +13,25 @@ from redbox_bed.delivery import Kubernetes
 from redbox_bed.host import Host
 from redbox_bed.progress import Progress
 from redbox_kube.node_labels import gateway_key, prefix
+from tests.e2e import partition_nodes
 from tests.e2e.partition_nodes import (
     ADDED,
     OTHER,
     PARTITIONS,
     Nodes,
     Object,
-    as_it_was,
     comes_to_be_as_in_slurm,
     published,
     publishing,
 )
 from tests.e2e.redbox_server import RedboxServer
-from tests.e2e.resourced_process import CLUSTER, eventually, install, redbox_of, slurm_cluster
+from tests.e2e.resourced_process import CLUSTER, eventually, slurm_cluster
 from tests.e2e.virtual_stand import InBed
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("bare", "resourced")]
+kubernetes, server = partition_nodes.kubernetes, partition_nodes.server
+login, nodes = partition_nodes.login, partition_nodes.nodes
 GATEWAY = "k1"
-
-
-@pytest.fixture(scope="module")
-def kubernetes(bed: Bed) -> Kubernetes:
-    kubernetes = Kubernetes(bed)
-    install(bed, kubernetes)
-    return kubernetes
-
-
-@pytest.fixture(scope="module")
-def server(bed: Bed, kubernetes: Kubernetes) -> Iterator[RedboxServer]:
-    with redbox_of(bed, kubernetes) as server:
-        yield server
-
-
-@pytest.fixture
-def login(bed: Bed) -> Iterator[Host]:
-    """Where an administrator of Slurm changes things; all is as it was afterwards."""
-    host = bed.host("login")
-    yield host
-    as_it_was(host)
-
-
-@pytest.fixture
-def nodes(kubernetes: Kubernetes) -> Nodes:
-    return Nodes(kubernetes)
 
 
 @pytest.fixture(scope="module")

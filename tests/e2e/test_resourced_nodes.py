@@ -12,12 +12,12 @@ from redbox_bed.bed import Bed
 from redbox_bed.delivery import Kubernetes
 from redbox_bed.host import Host
 from redbox_kube.node_labels import Limit, fit_terms, prefix, virtual_node
+from tests.e2e import partition_nodes
 from tests.e2e.partition_nodes import (
     ADDED,
     PARTITIONS,
     Nodes,
     amounts_in_slurm,
-    as_it_was,
     assert_is_as_in_slurm,
     capacity,
     condition,
@@ -28,36 +28,12 @@ from tests.e2e.partition_nodes import (
     taint_keys,
 )
 from tests.e2e.redbox_server import RedboxServer
-from tests.e2e.resourced_process import CLUSTER, eventually, install, redbox_of
+from tests.e2e.resourced_process import CLUSTER, eventually
 from tests.e2e.virtual_stand import PORT, InBed
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("bare", "resourced")]
-
-
-@pytest.fixture(scope="module")
-def kubernetes(bed: Bed) -> Kubernetes:
-    kubernetes = Kubernetes(bed)
-    install(bed, kubernetes)
-    return kubernetes
-
-
-@pytest.fixture(scope="module")
-def server(bed: Bed, kubernetes: Kubernetes) -> Iterator[RedboxServer]:
-    with redbox_of(bed, kubernetes) as server:
-        yield server
-
-
-@pytest.fixture
-def login(bed: Bed) -> Iterator[Host]:
-    """Where an administrator of Slurm changes things; all is as it was afterwards."""
-    host = bed.host("login")
-    yield host
-    as_it_was(host)
-
-
-@pytest.fixture
-def nodes(kubernetes: Kubernetes) -> Nodes:
-    return Nodes(kubernetes)
+kubernetes, server = partition_nodes.kubernetes, partition_nodes.server
+login, nodes = partition_nodes.login, partition_nodes.nodes
 
 
 @pytest.fixture(scope="module")
