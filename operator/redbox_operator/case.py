@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from redbox_api.models import Job, Phase
 from redbox_operator import attempts
 from redbox_operator.attempts import Attempt
+from redbox_operator.building import needs_collector, needs_submitter
 from redbox_operator.job_status import ConditionType, SlurmJobStatus
 from redbox_operator.kinds import SlurmJob
 from redbox_operator.known import KnownJob
+from redbox_operator.known_names import Role
 from redbox_operator.redbox_link import RedboxLink, RowKey
 from redbox_operator.status import Holding
 
@@ -42,6 +44,18 @@ class Case:
     @property
     def same_attempt(self) -> bool:
         return (self.before.attempts or attempts.FIRST) == self.attempt.number
+
+
+def other_role(case: Case) -> Role | None:
+    """Of the pod beside the companion, made with it or at the end, that has not done its work yet."""
+    before, link = case.before, case.link
+    if link is None or before.companion is None or not case.same_attempt:
+        return None
+    if before.finished:
+        waits = bool(before.job_id) and before.results is None
+        return Role.COLLECT if waits and needs_collector(case.job, link.cluster) else None
+    unsubmitted = case.row is None and before.job_id is None
+    return Role.SUBMIT if unsubmitted and needs_submitter(case.job, link.cluster) else None
 
 
 def holding_of(case: Case) -> Holding | None:

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
+from redbox_kube.log import configure_log
 from redbox_kube.own_token import Account
 from redbox_operator import maintenance
 from redbox_operator.application import Options, run_operator
-from redbox_operator.log import configure_log
 
 app = typer.Typer(
     name="redbox-operator",

@@ -24,7 +24,15 @@ from redbox_operator.building import (
     needs_submitter,
     request_digest,
 )
-from redbox_operator.companions import MOST_REPLACED, Companion, Step, companion_of, plan_for, replaced
+from redbox_operator.companions import (
+    MOST_REPLACED,
+    Companion,
+    Step,
+    companion_of,
+    plan_for,
+    plan_for_other,
+    replaced,
+)
 from redbox_operator.job_status import CompanionStatus
 from redbox_operator.kinds import SlurmJob
 from redbox_operator.known_names import Role, pod_name
@@ -120,7 +128,6 @@ class CompanionKeeper:
         if made is None:
             return await self._in_the_way(wanted, recorded)
         pod = companion_of(made)
-        self._seen(pod)
         await self._make_others(wanted)
         count, at = replaced(recorded, now.replace(microsecond=0))
         names = {"name": pod.name, "uid": pod.uid, "attempt": wanted.attempt, "request": frozen.digest}
@@ -165,6 +172,7 @@ class CompanionKeeper:
         made = await self._objects.create(Where("Pod", namespace=wanted.job.namespace), body)
         if made is not None:
             self._writer.count("Pod", "create")
+            self._seen(companion_of(made))
             log.info("companion made", slurmjob=_name(wanted.job), pod=body["metadata"]["name"])
         return made
 
@@ -177,6 +185,36 @@ class CompanionKeeper:
         """With Virtual delivery: a pod that copies the results, once the job is final."""
         if needs_collector(wanted.job, wanted.cluster):
             await self._create_pod(wanted, Role.COLLECT)
+
+    async def keep_other(
+        self, wanted: Wanted, role: Role, recorded: CompanionStatus, pod: Companion | None, now: datetime
+    ) -> Kept:
+        """One step towards the same of a pod beside the companion, which was made once already."""
+        plan = plan_for_other(recorded, pod, wanted.job.uid, now)
+        name = pod_name(wanted.job.name, wanted.attempt, role)
+        match plan.step:
+            case Step.MAKE:
+                return await self._make_other(wanted, role, recorded, now)
+            case Step.DELETE | Step.FORCE:
+                assert pod is not None  # noqa: S101 (no such plan without one)
+                await self._delete(wanted, pod, forced=plan.step is Step.FORCE)
+                return Kept(recorded, None, again_in_s=DELETED_AGAIN_S)
+            case Step.FOREIGN:
+                return Kept(recorded, None, _name_taken("pod", name), refused=True)
+            case Step.GIVEN_UP:
+                return Kept(recorded, None, _keeps_failing(name), plan.again_in_s)
+            case _:
+                return Kept(recorded, None, again_in_s=plan.again_in_s)
+
+    async def _make_other(self, wanted: Wanted, role: Role, recorded: CompanionStatus, now: datetime) -> Kept:
+        try:
+            made = await self._create_pod(wanted, role)
+        except ApiRefused as refusal:
+            return self._refused(refusal, recorded)
+        if made is None:
+            return Kept(recorded, None)  # there is one that the watch has yet to show
+        count, at = replaced(recorded, now.replace(microsecond=0))
+        return Kept(recorded.model_copy(update={"replaced": count, "replaced_at": at}), None)
 
     async def _in_the_way(self, wanted: Wanted, recorded: CompanionStatus | None) -> Kept:
         """A pod that no watch has shown has the name."""
@@ -194,7 +232,8 @@ class CompanionKeeper:
         return Kept(recorded, pod, again_in_s=0.0)
 
     async def _delete(self, wanted: Wanted, pod: Companion, *, forced: bool) -> None:
-        await self._objects.delete(wanted.where("Pod"), uid=pod.uid, grace_s=0 if forced else None)
+        where = Where("Pod", pod.name, pod.namespace)
+        await self._objects.delete(where, uid=pod.uid, grace_s=0 if forced else None)
         self._writer.count("Pod", "delete")
         log.info("companion deleted", slurmjob=_name(wanted.job), pod=pod.name, uid=pod.uid, forced=forced)
 

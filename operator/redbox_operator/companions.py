@@ -81,14 +81,29 @@ def plan_for(recorded: CompanionStatus | None, pod: Companion | None, job_uid: s
     if pod is None:
         return _to_be_made(recorded, now)
     if pod.dead_at is not None:
-        overdue = (now - pod.dead_at).total_seconds() - FORCED_AFTER_S
-        return Plan(Step.FORCE, 5.0) if overdue >= 0 else Plan(Step.KEEP, 1.0 - overdue)
+        return _to_be_gone(pod.dead_at, now)
     if recorded is None or pod.uid != recorded.uid:
         # Ours, if it says so itself: made before a crash, and its uid never written. It is not believed.
         return Plan(Step.DELETE if pod.owner_uid == job_uid else Step.FOREIGN)
     if not pod.ended:
         return Plan(Step.KEEP)
     return Plan(Step.NOTE_LAST_WORD if pod.last_word else Step.DELETE)
+
+
+def plan_for_other(recorded: CompanionStatus, pod: Companion | None, job_uid: str, now: datetime) -> Plan:
+    """The same for a pod beside the companion. Its losses count as the companion's; two do no harm."""
+    if pod is None:
+        return _to_be_made(recorded, now)
+    if pod.dead_at is not None:
+        return _to_be_gone(pod.dead_at, now)
+    if pod.owner_uid != job_uid:
+        return Plan(Step.FOREIGN)
+    return Plan(Step.DELETE if pod.ended and not pod.last_word else Step.KEEP)
+
+
+def _to_be_gone(dead_at: datetime, now: datetime) -> Plan:
+    overdue = (now - dead_at).total_seconds() - FORCED_AFTER_S
+    return Plan(Step.FORCE, 5.0) if overdue >= 0 else Plan(Step.KEEP, 1.0 - overdue)
 
 
 def _to_be_made(recorded: CompanionStatus | None, now: datetime) -> Plan:

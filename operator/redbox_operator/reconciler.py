@@ -18,7 +18,7 @@ from redbox_api.errors import Busy, Conflict, NoSuchJob, RedboxError
 from redbox_api.models import FINAL_PHASES, Dependency
 from redbox_kube.objects import ApiError, Object
 from redbox_operator import attempts, dependencies
-from redbox_operator.case import Case, act_on, holding_of, is_told
+from redbox_operator.case import Case, act_on, holding_of, is_told, other_role
 from redbox_operator.companion_keeper import CompanionKeeper, Kept, Wanted, given_up
 from redbox_operator.companions import Companion, LastWord
 from redbox_operator.conditions import tellings
@@ -222,7 +222,17 @@ class Reconciler:
             return None
         if case.row is not None and case.row.phase in FINAL_PHASES and not before.results:
             await self._keeper.collect(wanted)
-        return kept
+        return await self._with_other(case, wanted, kept)
+
+    async def _with_other(self, case: Case, wanted: Wanted, kept: Kept) -> Kept:
+        """The same, and the pod beside the companion, if there has to be one."""
+        role = other_role(case)
+        if role is None or kept.recorded is None or kept.problem:
+            return kept
+        pod = self.known.companions.get((case.job.namespace, pod_name(case.job.name, wanted.attempt, role)))
+        other = await self._keeper.keep_other(wanted, role, kept.recorded, pod, now())
+        pauses = [pause for pause in (kept.again_in_s, other.again_in_s) if pause is not None]
+        return replace(other, pod=kept.pod, again_in_s=min(pauses, default=None))
 
     def _obstacle(self, case: Case) -> tuple[Problem | None, Sequence[Dependency]]:
         """Why nothing can be made for it yet, or what Slurm has to wait for."""
