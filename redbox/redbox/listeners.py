@@ -16,11 +16,11 @@ from pathlib import Path
 
 import structlog
 import uvicorn
-from fastapi import FastAPI
 
 from redbox.callers.peers import PeerAwareProtocol, peer_of
 from redbox.config import ListenSettings, TlsSettings
 from redbox.connections import Connection, Connections
+from redbox.http.requests_seen import App
 
 log = structlog.get_logger(__name__)
 GRACE_S = 5
@@ -112,7 +112,7 @@ class Listener(uvicorn.Server):
 
 
 def open_listeners(
-    listen: ListenSettings, tls: TlsSettings, app: FastAPI, connections: Connections
+    listen: ListenSettings, tls: TlsSettings, app: App, connections: Connections
 ) -> list[Listener]:
     """The port and the Unix socket of the settings, bound; raises CannotListen."""
     with ExitStack() as opened:
@@ -186,9 +186,7 @@ def bound_path(path: Path) -> socket.socket:
     return opened
 
 
-def _config(
-    app: FastAPI, *, ssl_certfile: str | None = None, ssl_keyfile: str | None = None
-) -> uvicorn.Config:
+def _config(app: App, *, ssl_certfile: str | None = None, ssl_keyfile: str | None = None) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         log_config=None,

@@ -22,6 +22,7 @@ from redbox.agents.pool import AgentPool
 from redbox.audit import AuditFile
 from redbox.callers.authenticator import Authenticator
 from redbox.clock import SystemClock
+from redbox.cluster_name import cluster_name
 from redbox.config import Settings, rules_in_force
 from redbox.connections import Connections
 from redbox.descriptors import take_all
@@ -32,7 +33,6 @@ from redbox.http.renewals import Renewals
 from redbox.http.services import Services
 from redbox.http.stream_limits import StreamLimits
 from redbox.jobs.audit import Deed
-from redbox.jobs.database import Batch
 from redbox.jobs.journal import Journal
 from redbox.jobs.marks import Marks, read_secret
 from redbox.jobs.service import Jobs
@@ -44,11 +44,9 @@ from redbox.logs.service import Logs
 from redbox.metrics import LiveState, Metrics
 from redbox.slurm.workload import SlurmManager
 from redbox.transports import observer_of, transport_of
-from redbox.workload import WorkloadFault, WorkloadManager
+from redbox.workload import WorkloadManager
 
 log = structlog.get_logger(__name__)
-SLURM_PAUSE_S = 2.0
-SLURM_CLUSTER = "Slurm's name of the cluster"
 
 
 @dataclass
@@ -123,7 +121,8 @@ async def running(settings: Settings, path: Path) -> AsyncIterator[Parts]:
         stack.callback(journal.close)
         pool = await stack.enter_async_context(AgentPool(transport_of(settings.agents), settings.agents.pool))
         workload = _workload_manager(settings, pool, metrics)
-        marks = Marks(read_secret(settings.jobs.mark_secret), await _slurm_cluster(workload, journal))
+        secret = read_secret(settings.jobs.mark_secret)
+        marks = Marks(secret, await cluster_name(settings, workload, journal))
 
         def tell(deed: Deed) -> None:
             audit(deed)
@@ -160,27 +159,6 @@ def _workload_manager(settings: Settings, pool: AgentPool, metrics: Metrics) -> 
     if settings.workload_manager == "local":
         return LocalManager(settings.local)
     return SlurmManager(pool, observer_of(settings.agents), settings.slurm, on_call=metrics.slurm_called)
-
-
-async def _slurm_cluster(workload: WorkloadManager, journal: Journal) -> str:
-    """The name that marks are bound to: Slurm's word, or where it is away, the word that it gave before.
-
-    A server that starts while Slurm is away must say what it knows, and answer submits with 503; one that
-    never heard the name could submit nothing and recognise nothing.
-    """
-    known = journal.contents.facts.get(SLURM_CLUSTER) if journal.contents else None
-    while True:
-        try:
-            name = (await workload.cluster()).name
-        except WorkloadFault as fault:
-            log.warning("Slurm does not answer", detail=fault.detail, known_name=known)
-            if known is not None:
-                return known
-            await asyncio.sleep(SLURM_PAUSE_S)
-        else:
-            if name != known:
-                journal.commit(Batch(facts=((SLURM_CLUSTER, name),)), lambda _: None)
-            return name
 
 
 def _age(jobs: Jobs) -> float:

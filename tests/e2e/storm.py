@@ -68,9 +68,11 @@ class Storm:
 
     def summary(self) -> str:
         cancelled = sum(told.cancelled for told in self.done)
+        jobs = sum(told.final is not None for told in self.done)
+        read = sum(len(told.log) for told in self.done)
         return (
-            f"{self.kills} kills, {len(self.done)} keys, {cancelled} of them cancelled, "
-            f"{self.unanswered} submits without an answer"
+            f"{self.kills} kills, {len(self.done)} keys, {cancelled} of them cancelled, {jobs} jobs, "
+            f"{self.unanswered} submits without an answer, {read} bytes of logs read"
         )
 
     # ------------------------------------------------------------------------------------ faults

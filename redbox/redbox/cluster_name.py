@@ -1,0 +1,66 @@
+"""Slurm's name of its cluster, to which marks are bound: as it says, or where it is away, as it said before.
+
+A server that starts while Slurm is away must say what it knows, and answer submits with 503. One that never
+heard the name could submit nothing and recognise nothing: it tells callers so until Slurm answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import structlog
+
+from redbox.config import Settings
+from redbox.connections import Connections
+from redbox.http.not_yet import not_yet
+from redbox.jobs.database import Batch
+from redbox.jobs.journal import Journal
+from redbox.listeners import open_listeners
+from redbox.workload import WorkloadFault, WorkloadManager
+
+log = structlog.get_logger(__name__)
+PAUSE_S = 2.0
+FACT = "Slurm's name of the cluster"
+
+
+async def cluster_name(settings: Settings, workload: WorkloadManager, journal: Journal) -> str:
+    """The name, kept for the next start; where it was never heard, wait for it."""
+    known = journal.contents.facts.get(FACT) if journal.contents else None
+    name = await _said(workload) or known
+    if name is None:
+        async with answering_not_yet(settings):
+            name = await _first_word(workload)
+    if name != known:
+        journal.commit(Batch(facts=((FACT, name),)), lambda _: None)
+    return name
+
+
+async def _said(workload: WorkloadManager) -> str | None:
+    try:
+        return (await workload.cluster()).name
+    except WorkloadFault as fault:
+        log.warning("Slurm does not answer", detail=fault.detail)
+        return None
+
+
+async def _first_word(workload: WorkloadManager) -> str:
+    while True:
+        await asyncio.sleep(PAUSE_S)
+        name = await _said(workload)
+        if name is not None:
+            return name
+
+
+@asynccontextmanager
+async def answering_not_yet(settings: Settings) -> AsyncIterator[None]:
+    """Tell whoever comes that it is too early."""
+    listeners = open_listeners(settings.listen, settings.tls, not_yet, Connections())
+    listening = [asyncio.create_task(listener.listen()) for listener in listeners]
+    try:
+        yield
+    finally:
+        for listener in listeners:
+            listener.should_exit = True
+        await asyncio.wait(listening)

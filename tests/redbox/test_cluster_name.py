@@ -1,0 +1,83 @@
+"""A red-box that Slurm has never answered says so to whoever comes, and goes on once Slurm does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import httpx
+import pytest
+
+from redbox import cluster_name as naming
+from redbox.cluster_name import FACT, cluster_name
+from redbox.config import Settings
+from redbox.jobs.journal import Journal
+from redbox.workload import WorkloadFault, WorkloadManager
+
+AWAY, OK, UNAVAILABLE = "Unable to contact slurm controller", 200, 503
+
+
+class Slurm:
+    """Away, until it is there."""
+
+    def __init__(self, *, there: bool) -> None:
+        self.there = there
+
+    async def cluster(self) -> Any:
+        if not self.there:
+            raise WorkloadFault(AWAY)
+        return SimpleNamespace(name="hpc1")
+
+
+@pytest.fixture
+async def journal(tmp_path: Path) -> AsyncIterator[Journal]:
+    journal = Journal(tmp_path)
+    yield journal
+    journal.close()
+
+
+def settings(folder: Path) -> Settings:
+    return Settings.model_validate({"name": "hpc1", "listen": {"port": 0, "unix_socket": f"{folder}/socket"}})
+
+
+def name_of(folder: Path, slurm: Slurm, journal: Journal) -> asyncio.Task[str]:
+    return asyncio.create_task(cluster_name(settings(folder), cast("WorkloadManager", slurm), journal))
+
+
+async def test_it_answers_that_it_is_too_early_and_goes_on_by_itself(
+    tmp_path: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(naming, "PAUSE_S", 0.05)
+    slurm = Slurm(there=False)
+    naming_it = name_of(tmp_path, slurm, journal)
+    transport = httpx.AsyncHTTPTransport(uds=f"{tmp_path}/socket", retries=8)
+    async with (
+        asyncio.timeout(20),
+        httpx.AsyncClient(transport=transport, base_url="http://redbox") as caller,
+    ):
+        ready = await caller.get("/readyz")
+        put = await caller.put("/v1/jobs/key", json={"batch": "#!/bin/sh\n" + "#" * 500_000})
+        assert (await caller.get("/healthz")).status_code == OK
+        for answer in (ready, put):
+            assert answer.status_code == UNAVAILABLE
+            assert answer.json()["retry"]
+            assert "Slurm has never answered it" in answer.json()["detail"]
+            assert answer.headers["retry-after"]
+        slurm.there = True
+        assert await naming_it == "hpc1"
+
+
+async def test_nothing_listens_where_slurm_answers_or_has_answered_before(
+    tmp_path: Path, journal: Journal
+) -> None:
+    assert await name_of(tmp_path, Slurm(there=True), journal) == "hpc1"
+    journal.close()
+    again = Journal(tmp_path)
+    assert again.contents is not None
+    assert again.contents.facts[FACT] == "hpc1"
+    assert await name_of(tmp_path, Slurm(there=False), again) == "hpc1"
+    again.close()
+    assert not (tmp_path / "socket").exists()
