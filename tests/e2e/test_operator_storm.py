@@ -1,4 +1,4 @@
-"""Many SlurmJobs while operator, companions, red-box, kubelets and the API server are killed at random.
+"""Many SlurmJobs while operator, companions, red-box, kubelets and API server are killed and nodes drained.
 
 At the end there is one job in Slurm for each SlurmJob, its output is whole, its status is what sacct says.
 """
@@ -49,8 +49,10 @@ class Storm:
             "red-box": lambda: self._restart_redbox(login),
             "kubelet": lambda: self._restart(self.bed.host(self.chance.choice(["k1", "k2"])), "kubelet"),
             "API server": lambda: self._restart(self.bed.host("k0"), "kube-apiserver"),
+            "node of Kubernetes": lambda: self._drain(self.chance.choice(["k1", "k2"])),
+            "node of Slurm": lambda: self._drain_in_slurm(login, self.chance.choice(["n1", "n2", "n3"])),
         }
-        name = self.chance.choices(list(faults), [3, 6, 3, 1, 1])[0]
+        name = self.chance.choices(list(faults), [3, 6, 3, 1, 1, 1, 2])[0]
         faults[name]()
         self.kills[name] = self.kills.get(name, 0) + 1
 
@@ -66,6 +68,19 @@ class Storm:
     def _restart(self, host: Host, daemon: str) -> None:
         host.kill(daemon)
         kube.up(self.bed, Progress.silent())
+
+    def _drain(self, node: str) -> None:
+        """As before its maintenance: companions are evicted, and the operator, if it is there."""
+        try:
+            self.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=60s")
+        finally:
+            self.kubectl("uncordon", node)
+
+    def _drain_in_slurm(self, login: Host, node: str) -> None:
+        update = ("scontrol", "update", f"nodename={node}")
+        login.run(*update, "state=drain", "reason=storm")
+        time.sleep(self.chance.uniform(0, 3))
+        login.run(*update, "state=resume")
 
 
 @pytest.mark.timeout(1800)
