@@ -1,7 +1,7 @@
 """The kubelet API of the virtual nodes: what the API server asks of a node, for kubectl.
 
 Logs are read through red-box. Nothing runs here that one could enter or forward to, and the answer says what
-to use instead. Numbers that nobody measured are left out.
+to use instead. Numbers that Slurm has not measured are left out.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from redbox_resourced.log_request import (
     read_query,
 )
 from redbox_resourced.pod_status import NOT_RUN_MESSAGE
+from redbox_resourced.pod_usage import PodUsage
 from redbox_resourced.submission import Submission, key_of
 from redbox_resourced.virtual_pods import VirtualPods
 
@@ -59,9 +60,12 @@ class KubeletApi:
     clusters: Clusters
     submission: Submission
     authorizer: Authorizer
+    usage: PodUsage = field(init=False)
     _readers: defaultdict[str, set[asyncio.Task[object]]] = field(default_factory=lambda: defaultdict(set))
 
     def __post_init__(self) -> None:
+        bound = self.virtual_pods.bound
+        self.usage = PodUsage(bound.pods.values, self.clusters, self.submission)
         self.virtual_pods.when_gone.append(self._end_readers)
 
     def runner(self) -> web.AppRunner:
@@ -190,10 +194,13 @@ class KubeletApi:
         return web.json_response(node_stats.pod_list(self.virtual_pods.bound.pods.values()))
 
     async def _summary(self, _: web.Request) -> web.Response:
-        return web.json_response(node_stats.summary(self.virtual_pods.bound.pods.values()))
+        used = await self.usage.now()
+        return web.json_response(node_stats.summary(self.virtual_pods.bound.pods.values(), used))
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        return web.Response(text=node_stats.RESOURCE_METRICS, headers=node_stats.METRICS_TYPE)
+        used = await self.usage.now()
+        text = node_stats.resource_metrics(self.virtual_pods.bound.pods.values(), used)
+        return web.Response(text=text, headers=node_stats.METRICS_TYPE)
 
     def _pod(self, request: web.Request) -> BoundPod | None:
         place = (request.match_info.get("namespace", ""), request.match_info.get("pod", ""))

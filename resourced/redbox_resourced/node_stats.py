@@ -1,24 +1,31 @@
 """What the virtual nodes say in numbers: of what is known, nothing else. Pure.
 
-Nobody measures here what a job uses: an absent number is shown as unknown by those who ask, an invented one
-as true. All nodes share one address, so what is asked of one is answered for all; pods have uids.
+What a job uses is what Slurm measured, as red-box tells it: an absent number is shown as unknown by those who
+ask, an invented one as true. All nodes share one address, so what is asked of one is answered for all, and no
+number is a node's; pods have uids.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC
 from typing import Any
 
+from redbox_api.usage import JobUsage
 from redbox_resourced.bound_pods import BoundPod
 
 Object = dict[str, Any]
+Usage = Mapping[str, JobUsage]
+"""By the pod's uid."""
 NODE = "redbox-virtual"
 METRICS_TYPE = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-RESOURCE_METRICS = """\
+CPU, MEMORY = "cpu_usage_seconds_total", "memory_working_set_bytes"
+NO_ERROR = """\
 # HELP resource_scrape_error 1 if there was an error while getting container metrics, 0 otherwise
 # TYPE resource_scrape_error gauge
 resource_scrape_error 0
 """
+NANO = 1_000_000_000
 
 
 def pod_list(pods: Iterable[BoundPod]) -> Object:
@@ -26,19 +33,47 @@ def pod_list(pods: Iterable[BoundPod]) -> Object:
     return {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": [_pod(pod) for pod in pods]}
 
 
-def summary(pods: Iterable[BoundPod]) -> Object:
+def summary(pods: Iterable[BoundPod], used: Usage) -> Object:
     """As /stats/summary has it."""
     return {
         "node": {"nodeName": NODE},
-        "pods": [
-            {
-                "podRef": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
-                "startTime": pod.created_at,
-            }
-            for pod in pods
-            if not pod.has_ended
-        ],
+        "pods": [_pod_stats(pod, used.get(pod.uid)) for pod in pods if not pod.has_ended],
     }
+
+
+def resource_metrics(pods: Iterable[BoundPod], used: Usage) -> str:
+    """As /metrics/resource has it; a job is its pod's first container."""
+    told = [(pod, used[pod.uid]) for pod in pods if pod.uid in used and not pod.has_ended]
+    return "".join(f"{line}\n" for line in _metric_lines(told)) + NO_ERROR
+
+
+def _metric_lines(told: list[tuple[BoundPod, JobUsage]]) -> Iterator[str]:
+    for of in ("container", "pod"):
+        for name, kind, what in ((CPU, "counter", "seconds of CPU used"), (MEMORY, "gauge", "bytes in use")):
+            yield f"# HELP {of}_{name} {what} by the job, as Slurm measured it"
+            yield f"# TYPE {of}_{name} {kind}"
+            for pod, used in told:
+                container = f'container="{pod.containers[0].name}",' if of == "container" else ""
+                value = used.cpu_seconds if name == CPU else used.memory_bytes
+                at = int(used.measured_at.timestamp() * 1000)
+                labels = f'{container}namespace="{pod.namespace}",pod="{pod.name}"'
+                yield f"{of}_{name}{{{labels}}} {value} {at}"
+
+
+def _pod_stats(pod: BoundPod, used: JobUsage | None) -> Object:
+    stats: Object = {
+        "podRef": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
+        "startTime": pod.created_at,
+    }
+    if used is None:
+        return stats
+    at = used.measured_at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    amounts = {
+        "cpu": {"time": at, "usageCoreNanoSeconds": int(used.cpu_seconds * NANO)},
+        "memory": {"time": at, "workingSetBytes": used.memory_bytes},
+    }
+    container = {"name": pod.containers[0].name, "startTime": pod.created_at, **amounts}
+    return {**stats, "containers": [container], **amounts}
 
 
 def _pod(pod: BoundPod) -> Object:

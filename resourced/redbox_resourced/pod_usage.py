@@ -1,0 +1,97 @@
+"""What the jobs of pods use, asked at red-box when somebody asks for it here.
+
+One question serves all pods of a service account, and its answer is kept for a while: each virtual node is
+asked apart by those who gather metrics, and all of them are answered alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+
+import structlog
+
+from redbox_api.client import RedboxClient
+from redbox_api.errors import RedboxError
+from redbox_api.usage import JobUsage
+from redbox_kube.objects import ApiError
+from redbox_resourced.bound_pods import BoundPod, Role
+from redbox_resourced.clusters import Clusters
+from redbox_resourced.submission import Submission, key_of
+
+log = structlog.get_logger(__name__)
+FRESH_S = 15.0
+ONE_S = 4.0
+ALL_S = 8.0  # who gathers metrics waits for ten seconds
+AT_ONCE = 16
+
+Asker = tuple[str, str, str]
+"""Node's cluster as its name has it, namespace, account."""
+
+
+class PodUsage:
+    """By pod, as last told; what cannot be asked keeps its last numbers, and their time."""
+
+    def __init__(
+        self, pods: Callable[[], Iterable[BoundPod]], clusters: Clusters, submission: Submission
+    ) -> None:
+        self._pods = pods
+        self._clusters = clusters
+        self._submission = submission
+        self._asking = asyncio.Lock()
+        self._due = float("-inf")
+        self._known: dict[str, JobUsage] = {}
+        self._clients: dict[Asker, tuple[str, RedboxClient]] = {}
+
+    async def now(self) -> Mapping[str, JobUsage]:
+        """By the pod's uid."""
+        async with self._asking:
+            now = asyncio.get_running_loop().time()
+            if now >= self._due:
+                await self._ask_all()
+                self._due = now + FRESH_S
+            return self._known
+
+    async def _ask_all(self) -> None:
+        askers: defaultdict[Asker, list[BoundPod]] = defaultdict(list)
+        for pod in self._pods():
+            if pod.role is Role.JOB and pod.phase == "Running":
+                askers[pod.node.partition(".")[0], pod.namespace, pod.account].append(pod)
+        self._clients = {asker: one for asker, one in self._clients.items() if asker in askers}
+        running = {pod.uid for pods in askers.values() for pod in pods}
+        self._known = {uid: used for uid, used in self._known.items() if uid in running}
+        at_once = asyncio.Semaphore(AT_ONCE)
+        with contextlib.suppress(TimeoutError):  # those who were too slow keep their last numbers
+            async with asyncio.timeout(ALL_S), asyncio.TaskGroup() as group:
+                for asker, pods in askers.items():
+                    group.create_task(self._ask(asker, pods, at_once))
+
+    async def _ask(self, asker: Asker, pods: list[BoundPod], at_once: asyncio.Semaphore) -> None:
+        client = self._client(asker, pods)
+        if client is None:
+            return
+        try:
+            async with at_once, asyncio.timeout(ONE_S):
+                told = await client.usage()
+        except (RedboxError, ApiError, TimeoutError) as error:
+            log.info("no usage", cluster=asker[0], namespace=asker[1], account=asker[2], error=str(error))
+            return
+        by_job = {(used.key, used.attempt): used for used in told.items}
+        for pod in pods:
+            used = by_job.get((key_of(pod), pod.attempt))
+            if used is not None:
+                self._known[pod.uid] = used
+
+    def _client(self, asker: Asker, pods: list[BoundPod]) -> RedboxClient | None:
+        """One that speaks for one of the pods, the same as long as that runs: its token is used again."""
+        uid, client = self._clients.get(asker, ("", None))
+        if client is not None and any(pod.uid == uid for pod in pods):
+            return client
+        node = self._clusters.of_node(pods[0].node)
+        if node is None:
+            return None
+        client = self._submission.speaking_for(pods[0], node)
+        self._clients[asker] = pods[0].uid, client
+        return client
