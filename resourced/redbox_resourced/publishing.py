@@ -17,6 +17,7 @@ from redbox_kube.objects import Objects, Where
 from redbox_resourced.clusters import Clusters
 from redbox_resourced.gateways import Gateways, Offers
 from redbox_resourced.heartbeats import Heartbeats
+from redbox_resourced.left_out import LeftOut
 from redbox_resourced.offers import Offer, offer_of
 from redbox_resourced.overrides import OverridesFile
 from redbox_resourced.seen_nodes import SeenNode, kept
@@ -52,6 +53,8 @@ class Publishing:
         self._gateways = gateways
         self._most_nodes = most_nodes
         self._metrics = Metrics(registry)
+        self._told = LeftOut(objects)
+        self._left_out: dict[str, int] = {}
         self._woken = asyncio.Event()
 
     @property
@@ -88,8 +91,12 @@ class Publishing:
         wishes = self._wishes(nodes)
         await self._virtual.settle(wishes, nodes)
         await self._gateways.settle([node for node in nodes.values() if not node.is_virtual], self._offers())
+        for name, followed in tuple(self._clusters.followed.items()):
+            await self._told.tell(followed.cluster, self._left_out.get(name, 0), self._most_nodes)
         self._metrics.tell(
-            self._clusters, problems=len(self._virtual.problems) + len(self._gateways.problems)
+            self._clusters,
+            self._left_out,
+            problems=len(self._virtual.problems) + len(self._gateways.problems),
         )
 
     def _wishes(self, nodes: Mapping[str, SeenNode]) -> list[Wish]:
@@ -98,7 +105,7 @@ class Publishing:
         for name, followed in self._clusters.followed.items():
             wished, left_out = wishes_of(followed, virtual, self._overrides.now, self._most_nodes)
             wishes += wished
-            self._metrics.say_left_out(name, left_out, self._most_nodes)
+            self._left_out[name] = left_out
         for name, why in self._clusters.unusable.items():
             wishes += wishes_of_unusable(name, why, virtual)
         return wishes + wishes_of_others(self._clusters.names, virtual)
@@ -134,22 +141,17 @@ class Metrics:
         self._problems = Gauge(
             "redbox_resourced_node_problems", "Nodes that are not as they should be.", registry=registry
         )
-        self._said: dict[str, int] = {}
+        self._said: set[str] = set()
 
-    def tell(self, clusters: Clusters, *, problems: int) -> None:
+    def tell(self, clusters: Clusters, left_out: Mapping[str, int], *, problems: int) -> None:
         """As things are now."""
-        for gone in self._said.keys() - clusters.followed.keys():
-            del self._said[gone]
+        for gone in self._said - clusters.followed.keys():
+            self._said.discard(gone)
             for gauge in (self._partitions, self._reachable, self._left_out):
                 gauge.remove(gone)
         for name, followed in clusters.followed.items():
             self._partitions.labels(name).set(len(followed.partitions))
             self._reachable.labels(name).set(not followed.fault)
+            self._left_out.labels(name).set(left_out.get(name, 0))
+            self._said.add(name)
         self._problems.set(problems)
-
-    def say_left_out(self, cluster: str, left_out: int, most: int) -> None:
-        """In the log too, once: it is an administrator's to allow more."""
-        if left_out and self._said.get(cluster) != left_out:
-            log.warning("too many partitions", cluster=cluster, without_node=left_out, most=most)
-        self._said[cluster] = left_out
-        self._left_out.labels(cluster).set(left_out)

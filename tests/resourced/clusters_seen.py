@@ -28,7 +28,9 @@ def slurm_cluster(name: str = "hpc1", **spec: Any) -> SlurmCluster:
         "audience": "redbox.dev/hpc1/x",
         "delivery": "Virtual",
     }
-    return SlurmCluster.model_validate({"metadata": {"name": name}, "spec": given | spec})
+    return SlurmCluster.model_validate(
+        {"metadata": {"name": name, "uid": f"uid-of-{name}"}, "spec": given | spec}
+    )
 
 
 def followed(*partitions: Partition, listed: bool = True, fault: str = "", **spec: Any) -> Followed:
