@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from redbox_kube.log import configure_log
 from redbox_kube.own_token import Account
 from redbox_resourced.application import Settings, run_resourced
 from redbox_resourced.overrides import BadOverrides
@@ -89,6 +90,7 @@ def run(
     ] = None,
 ) -> None:
     """Publish partitions until told to end."""
+    configure_log(sys.stderr)
     settings = Settings(
         account=Account(namespace, account),
         kubelet=KubeletSettings(Address(ip, port), state, serving),
