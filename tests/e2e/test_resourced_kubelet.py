@@ -10,6 +10,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -86,6 +87,15 @@ def test_since_is_refused_in_between_and_says_what_to_use(running: Companion) ->
 
 def test_previous_is_refused_in_words_where_there_is_none(ended: Companion) -> None:
     assert "not requeued" in refused(ended, "--previous")
+
+
+def test_previous_of_a_requeued_job_says_where_the_run_before_wrote(stand: Stand) -> None:
+    companion = stand.submit(SLEEPS)
+    companion.reaches("Running")
+    [job_id] = eventually(lambda: stand.jobs_in_slurm(companion.name))
+    stand.login.run("scontrol", "requeue", job_id, user="alice")
+    eventually(lambda: "Slurm requeued this job" in refused(companion, "--previous"))
+    assert "--open-mode=append" in refused(companion, "--previous")
 
 
 def test_the_log_of_a_job_that_waits_is_empty_and_a_follower_waits_with_it(stand: Stand) -> None:
@@ -167,11 +177,22 @@ def test_a_reader_of_a_pod_that_is_deleted_is_let_go(stand: Stand) -> None:
         assert follower.result(timeout=30) == "begun\n"
 
 
-def test_numbers_that_nobody_measured_are_left_out(stand: Stand, running: Companion) -> None:
-    raw = stand.kubernetes("get", "--raw", "/api/v1/nodes/hpc1.debug/proxy/stats/summary")
-    pods = {pod["podRef"]["name"]: pod for pod in json.loads(raw)["pods"]}
-    assert set(pods[running.pod_name]) == {"podRef", "startTime"}
-    assert "cpu" not in stand.kubernetes("get", "--raw", "/api/v1/nodes/hpc1.debug/proxy/metrics/resource")
+def test_a_node_tells_what_jobs_use_as_slurm_measured_it(stand: Stand, running: Companion) -> None:
+    def asked(path: str) -> str:
+        return stand.kubernetes("get", "--raw", f"/api/v1/nodes/hpc1.debug/proxy/{path}")
+
+    def measured() -> dict[str, Any] | None:
+        pods = {pod["podRef"]["name"]: pod for pod in json.loads(asked("stats/summary"))["pods"]}
+        return pods[running.pod_name] if "memory" in pods[running.pod_name] else None
+
+    used = eventually(measured)
+    assert used["memory"]["workingSetBytes"] > 0
+    assert used["cpu"]["usageCoreNanoSeconds"] >= 0
+    labels = f'container="companion",namespace="alice",pod="{running.pod_name}"'
+    assert f"container_memory_working_set_bytes{{{labels}}}" in asked("metrics/resource")
+
+
+def test_a_node_lists_its_pods(stand: Stand, running: Companion) -> None:
     listed = stand.kubernetes("get", "--raw", "/api/v1/nodes/hpc1.debug/proxy/pods")
     assert running.pod_name in {pod["metadata"]["name"] for pod in json.loads(listed)["items"]}
 
