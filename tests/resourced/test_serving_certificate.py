@@ -1,0 +1,106 @@
+"""The serving certificate is asked for, kept, and renewed before it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Self, cast
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from redbox_kube.objects import Object, Where
+from redbox_resourced.serving_certificate import GROUP, USER, Pair, ServingCertificate, make_key
+
+ADDRESS = "127.0.0.1"
+SHORT, LONG = timedelta(seconds=2), timedelta(days=365)
+
+
+class Cluster:
+    """Signs requests that are approved, for as long as it likes."""
+
+    def __init__(self, *lifetimes: timedelta) -> None:
+        self.lifetimes = list(lifetimes)
+        self.asked_as: list[tuple[str, str]] = []
+        self.requests: dict[str, Object] = {}
+        self._key = make_key()
+
+    def impersonating(self, user: str, group: str) -> Self:
+        self.asked_as.append((user, group))
+        return self
+
+    async def get(self, where: Where) -> Object | None:
+        return self.requests.get(where.name)
+
+    async def create(self, _: Where, body: Object) -> Object:
+        request = x509.load_pem_x509_csr(base64.b64decode(body["spec"]["request"]))
+        signed = base64.b64encode(self._sign(request, self.lifetimes.pop(0))).decode()
+        self.requests[body["metadata"]["name"]] = {**body, "status": {"certificate": signed}}
+        return body
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    def _sign(self, request: x509.CertificateSigningRequest, lifetime: timedelta) -> bytes:
+        now = datetime.now(UTC)
+        builder = x509.CertificateBuilder().subject_name(request.subject).issuer_name(request.subject)
+        builder = builder.public_key(request.public_key()).serial_number(x509.random_serial_number())
+        builder = builder.not_valid_before(now).not_valid_after(now + lifetime)
+        for extension in request.extensions:
+            builder = builder.add_extension(extension.value, critical=extension.critical)
+        return builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM)
+
+
+async def served(cluster: Cluster, folder: Path, until: Callable[[list[Pair]], bool]) -> list[Pair]:
+    """The certificates that the cluster signed, one after the other, as they came to be served."""
+    signed: list[Pair] = []
+    enough = asyncio.Event()
+
+    def changed(pair: Pair) -> None:
+        read = x509.load_pem_x509_certificate(pair.certificate)
+        if read.not_valid_after_utc - read.not_valid_before_utc in {SHORT, LONG}:  # not one of our own
+            signed.append(pair)
+        if until(signed):
+            enough.set()
+
+    certificate = ServingCertificate(
+        cast("Any", cluster), ADDRESS, folder=folder, given=None, changed=changed
+    )
+    running = asyncio.create_task(certificate.run())
+    try:
+        async with asyncio.timeout(30):
+            await enough.wait()
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+    return signed
+
+
+async def test_it_is_renewed_with_a_new_key_before_it_ends(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("redbox_resourced.serving_certificate.LOOK_EVERY_S", 0.05)
+    cluster = Cluster(SHORT, LONG)
+    first, second = await served(cluster, tmp_path, lambda pairs: len(pairs) == 2)
+    assert first.key != second.key
+    assert second.is_for(ADDRESS)
+    assert set(cluster.asked_as) == {(USER, GROUP)}
+    assert (tmp_path / "serving.crt").read_bytes() == second.certificate
+
+
+async def test_a_restart_goes_on_with_the_one_that_there_is(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("redbox_resourced.serving_certificate.LOOK_EVERY_S", 0.05)
+    cluster = Cluster(LONG)
+    before = await served(cluster, tmp_path, bool)
+    assert await served(cluster, tmp_path, bool) == before
+    assert len(cluster.requests) == 1
+
+
+async def test_one_that_is_due_is_not_served_after_a_restart(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("redbox_resourced.serving_certificate.LOOK_EVERY_S", 0.05)
+    [short] = await served(Cluster(SHORT), tmp_path, bool)
+    await asyncio.sleep(max(0.0, (short.renewal() - datetime.now(UTC)).total_seconds()) + 0.1)
+    [new] = await served(Cluster(LONG), tmp_path, bool)
+    assert new != short
