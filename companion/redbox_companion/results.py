@@ -100,9 +100,12 @@ class Collection:
             if stream.status != HTTPStatus.OK:
                 raise _refusal(stream.whole())
             try:
-                return unpacking.take(stream)
+                tally = unpacking.take(stream)
             except (NoAnswer, tarfile.TarError) as error:
                 raise BrokenOff(str(error)) from error
+        if not tally.members:  # red-box refuses globs that find nothing
+            raise NotThere("it is there, but the job's user may not read it")
+        return tally
 
 
 def _refusal(answer: Answer) -> Exception:

@@ -32,6 +32,7 @@ class Tally:
     """What was in one tar."""
 
     def __init__(self) -> None:
+        self.members = 0  # folders too, and what is left out here
         self.files = 0
         self.bytes = 0
         self.left_out: list[LeftOut] = []
@@ -64,6 +65,7 @@ class Unpacking:
             os.utime(path, (modified_at, modified_at))
 
     def _take_member(self, archive: tarfile.TarFile, member: tarfile.TarInfo, tally: Tally) -> None:
+        tally.members += 1
         try:
             vetted = _vetted(member, self._folder)
         except tarfile.FilterError as error:

@@ -201,8 +201,8 @@ class Results(Kind):
             alias="from",
             min_length=1,
             max_length=64,
-            description="Files, folders and patterns (out/*.dat) in the working directory. They keep their "
-            "names and modes.",
+            description="Files, folders and patterns (out/*.dat) in the working directory; they keep their "
+            "names and modes. An absolute one leaves its folder behind: /scratch/a/*.dat brings x.dat.",
         ),
     ]
     volume: Annotated[Volume, Field(description="Where they go.")]

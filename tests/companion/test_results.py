@@ -125,6 +125,15 @@ def test_a_file_does_not_come_through_a_link_that_came_before_it(redbox: Scripte
     assert ((results / "out/kept").read_bytes(), (results / "out/link").read_bytes()) == (b"kept", b"changed")
 
 
+def test_what_is_there_and_cannot_be_read_fails_the_results(redbox: Scripted, pod: Pod) -> None:
+    pod.want_results("secret", "a")
+    redbox.tars["secret"], redbox.tars["a"] = tar(), tar(entry("a", b"a"))
+    assert pod.run().returncode == 0
+    told = pod.word["results"]
+    assert (told["outcome"], told["files"]) == ("Failed", 1)
+    assert told["message"] == "secret: it is there, but the job's user may not read it"
+
+
 def test_setuid_stays_behind(redbox: Scripted, pod: Pod) -> None:
     results = pod.want_results("tool")
     redbox.tars["tool"] = tar(entry("tool", b"", mode=0o6755))

@@ -22,7 +22,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "sylabs"
 OLD = "slurmjobs.wlm.sylabs.io"
 OLDEST = "slurmjobs.slurm.sylabs.io"
 CONTAINERS = "wlmjobs.wlm.sylabs.io"
-VOLUME = test_slurmjobs_data.VOLUME
+CLAIM, VOLUME = test_slurmjobs_data.CLAIM, test_slurmjobs_data.VOLUME
 volume = test_slurmjobs_data.volume
 
 
@@ -131,6 +131,21 @@ def test_the_old_results_example_fills_the_folder_of_its_job(old_jobs: OldJobs, 
     name = old_jobs.apply(example("results.yaml"), OLD)
     eventually(lambda: old_jobs.status(OLD, name).get("results", {}).get("outcome") == "Collected")
     assert volume.read(f"{VOLUME}/{name}-job/moo.out") == b"moo\n"
+
+
+def test_an_absolute_result_comes_by_its_name_if_the_user_may_read_it(
+    old_jobs: OldJobs, volume: Host
+) -> None:
+    mount = {"name": "data", "persistentVolumeClaim": {"claimName": CLAIM}}
+    batch = ("mkdir -p ~/elsewhere", "echo moo > ~/elsewhere/moo.out")
+    given = {"from": "/home/alice/elsewhere/moo.out", "mount": mount}
+    name = old_jobs.script(*batch, results=given)
+    secret = old_jobs.script("true", results={"from": "/etc/shadow", "mount": mount})
+    eventually(lambda: old_jobs.status(OLD, name).get("results", {}).get("outcome") == "Collected")
+    assert volume.read(f"{VOLUME}/{name}-job/moo.out") == b"moo\n"
+    results = eventually(lambda: old_jobs.status(OLD, secret).get("results"))
+    assert results["outcome"] == "Failed"
+    assert "/etc/shadow" in results["message"]
 
 
 def test_a_failure_says_its_exit_code_and_its_stderr(old_jobs: OldJobs) -> None:

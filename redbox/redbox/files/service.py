@@ -7,6 +7,7 @@ lead where they lead, and the kernel decides what the user may open there.
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from redbox_api.files import FileEntry, FileList
 MOST_FOUND = 10_000
 MOST_PATHS = 4_000
 UPLOAD_S = 3600.0
+MAGIC = re.compile(r"[*?[]")
 log = structlog.get_logger(__name__)
 
 
@@ -79,12 +81,13 @@ class FilesOfJobs:
 
     async def archive(self, asked: Asked, patterns: list[str]) -> AsyncIterator[bytes]:
         """A tar of what the globs find, with names and modes; symbolic links stay links."""
-        async with self._agent(asked) as (agent, directory):
-            matches = await agent.glob(directory, [_relative(one) for one in patterns], limit=MOST_PATHS)
+        async with self._agent(asked) as (agent, working_directory):
+            directory, globs = _begin(working_directory, patterns)
+            matches = await agent.glob(directory, globs, limit=MOST_PATHS)
             if matches.truncated:
                 raise NotAcceptable(f"the globs find more than {MOST_PATHS} paths; name a directory instead")
             if not matches.found:
-                raise NoSuchJob("the globs find nothing in the job's working directory")
+                raise NoSuchJob(f"the globs find nothing in {directory}")
             return _tar(agent, directory, [match.path for match in matches.found])
 
     async def upload(self, asked: Asked, path: str, mode: int, pieces: AsyncIterator[bytes]) -> int:
@@ -137,6 +140,18 @@ def _relative(pattern: str) -> str:
     if pattern.startswith("/") or ".." in pattern.split("/"):
         raise NotAcceptable(f"{pattern}: a glob begins in the job's working directory and stays there")
     return pattern
+
+
+def _begin(working_directory: str, patterns: list[str]) -> tuple[str, list[str]]:
+    """The folder of a tar, and globs within it: names in a tar are relative, whatever was asked for."""
+    if len(patterns) != 1 or not patterns[0].startswith("/"):
+        return working_directory, [_relative(one) for one in patterns]
+    parts = patterns[0].rstrip("/").split("/")
+    fixed = next((count for count, part in enumerate(parts) if MAGIC.search(part)), len(parts) - 1)
+    folder, rest = "/".join(parts[:fixed]), "/".join(parts[fixed:])
+    if not rest:
+        raise NotAcceptable(f"{patterns[0]}: a glob names something in a folder")
+    return _without_nul(folder) or "/", [_relative(rest)]
 
 
 def _entry(match: Match) -> FileEntry:

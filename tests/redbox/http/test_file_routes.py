@@ -132,6 +132,35 @@ async def test_an_archive_keeps_names_modes_and_links(alice: httpx.AsyncClient) 
     assert members["link"].linkname == "a.dat"
 
 
+@pytest.mark.parametrize(
+    ("glob", "names"),
+    [
+        ("results", {"results", "results/b c.dat", "results/deep", "results/deep/ä.dat"}),
+        ("results/", {"results", "results/b c.dat", "results/deep", "results/deep/ä.dat"}),
+        ("results/deep/ä.dat", {"ä.dat"}),
+        ("results/**/*.dat", {"b c.dat", "deep/ä.dat"}),
+        ("res*/b*", {"results/b c.dat"}),
+    ],
+)
+async def test_an_absolute_glob_is_archived_under_the_names_behind_its_folder(
+    home: Path, alice: httpx.AsyncClient, glob: str, names: set[str]
+) -> None:
+    answer = await alice.get("/v1/jobs/k1/archive", params={"glob": f"{home}/{glob}"})
+    with tarfile.open(fileobj=io.BytesIO(answer.content)) as tar:
+        assert set(tar.getnames()) == names
+
+
+@pytest.mark.parametrize(
+    ("globs", "status"),
+    [(["/"], 422), (["/etc/*/../x"], 422), (["/etc/hosts", "a.dat"], 422), (["/no/such/folder/x"], 404)],
+)
+@pytest.mark.usefixtures("home")
+async def test_an_absolute_glob_that_says_too_little_or_too_much_is_refused(
+    alice: httpx.AsyncClient, globs: list[str], status: int
+) -> None:
+    assert (await alice.get("/v1/jobs/k1/archive", params={"glob": globs})).status_code == status
+
+
 @pytest.mark.usefixtures("home")
 async def test_an_archive_of_nothing_is_not_found(alice: httpx.AsyncClient) -> None:
     assert (await alice.get("/v1/jobs/k1/archive?glob=nothing*")).status_code == 404
