@@ -20,11 +20,14 @@ def test_what_a_command_writes_right_before_its_end_is_not_lost(monkeypatch: pyt
         def select(self, timeout: float | None = None) -> list[Any]:
             if not self.found_nothing:
                 self.found_nothing = True
+                words.write(b"7\n")
+                words.close()
                 child._process.wait()
                 return []
             return super().select(timeout)
 
     monkeypatch.setattr(selectors, "DefaultSelector", Preempted)
-    with open(os.devnull, "rb") as nothing:  # noqa: PTH123
-        child = Child([b"/bin/echo", b"7"], {}, b"/", [nothing])
+    reads, writes = os.pipe()
+    with open(reads, "rb") as to_child, open(writes, "wb", buffering=0) as words:  # noqa: PTH123
+        child = Child([b"/bin/cat"], {}, b"/", [to_child])
         assert child.finish(10, 1000) == (0, b"7\n", b"")
