@@ -41,6 +41,7 @@ class Options:
     image: str
     health_port: int
     namespaces: Sequence[str] = ()
+    host_paths: Sequence[str] = ()
 
 
 class Operator:
@@ -53,7 +54,9 @@ class Operator:
         writer = Writer(objects, self.metrics)
         self.known = Known()
         links = Links()
-        self.reconciler = Reconciler(writer, self.known, links, options.image, self.metrics)
+        self.reconciler = Reconciler(
+            writer, self.known, links, options.image, self.metrics, host_paths=options.host_paths
+        )
         self.clusters = SlurmClusters(
             writer,
             options.account,

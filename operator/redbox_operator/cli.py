@@ -39,6 +39,7 @@ def options(
 
 @app.command()
 def run(
+    *,
     image: Annotated[str, typer.Option(envvar="REDBOX_COMPANION_IMAGE", help="The companion's image.")],
     namespace: Annotated[
         str, typer.Option(envvar="REDBOX_NAMESPACE", help="Where the operator itself runs.")
@@ -50,11 +51,23 @@ def run(
         str,
         typer.Option(envvar="REDBOX_WATCH_NAMESPACES", help="Only these, with commas between; empty: all."),
     ] = "",
+    host_paths: Annotated[
+        str,
+        typer.Option(
+            envvar="REDBOX_HOST_PATHS",
+            help="Folders of nodes below which results of the old kinds may go, with commas between.",
+        ),
+    ] = "",
     health_port: Annotated[
         int, typer.Option(envvar="REDBOX_HEALTH_PORT", help="Where /healthz, /readyz and /metrics are.")
     ] = 8080,
 ) -> None:
     """Run the operator until it is told to end."""
     configure_log(sys.stderr)
-    namespaces = [name.strip() for name in watch_namespaces.split(",") if name.strip()]
-    asyncio.run(run_operator(Options(Account(namespace, account), image, health_port, namespaces)))
+    own = Account(namespace, account)
+    told = Options(own, image, health_port, _listed(watch_namespaces), _listed(host_paths))
+    asyncio.run(run_operator(told))
+
+
+def _listed(text: str) -> list[str]:
+    return [one.strip() for one in text.split(",") if one.strip()]

@@ -165,7 +165,7 @@ class Ephemeral(Kind):
 
 
 class Volume(Kind):
-    """Where results go: never a folder of a Kubernetes node."""
+    """Where results go. A folder of a Kubernetes node only as an old kind has it, where that is allowed."""
 
     # What else an old kind's volume has is kept, so that it can be refused by its name.
     model_config = ConfigDict(
@@ -182,6 +182,13 @@ class Volume(Kind):
     ephemeral: Annotated[
         Ephemeral | None, Field(description="A volume that lives as long as the job's pod.")
     ] = None
+
+    @property
+    def host_path(self) -> str | None:
+        """The folder of a node that an old kind names."""
+        given = (self.model_extra or {}).get("hostPath")
+        path = given.get("path") if isinstance(given, dict) else None
+        return path if isinstance(path, str) else None
 
 
 class When(StrEnum):

@@ -107,4 +107,6 @@ def _results(parts: Parts, results: Results) -> None:
 
 
 def _volume(volume: Volume) -> Object:
+    if volume.host_path:  # its place was looked at before (`spec_problems`)
+        return {"hostPath": {"path": volume.host_path, "type": "DirectoryOrCreate"}}
     return volume.model_dump(by_alias=True, exclude_none=True, exclude=set(volume.model_extra or {}))

@@ -56,12 +56,15 @@ class Reconciler:
         links: Links,
         image: str,
         metrics: Metrics,
+        *,
+        host_paths: Sequence[str] = (),
     ) -> None:
         self.known = known
         self.queue: WorkQueue[Place] = WorkQueue()
         self._writer = writer
         self._links = links
         self._metrics = metrics
+        self._host_paths = host_paths
         self._keeper = CompanionKeeper(writer, image, known.companion_seen)
         self._ending = Ending(writer, self._written)
         self._failures: dict[Place, int] = {}
@@ -237,7 +240,7 @@ class Reconciler:
     def _obstacle(self, case: Case) -> tuple[Problem | None, Sequence[Dependency]]:
         """Why nothing can be made for it yet, or what Slurm has to wait for."""
         job, link = case.job, case.link
-        problem = problem_of(job) or problem_of_cluster(job, self._links.names())
+        problem = problem_of(job, self._host_paths) or problem_of_cluster(job, self._links.names())
         if problem or link is None:
             return problem, ()
         if "deletionTimestamp" in link.cluster.metadata:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import posixpath
+from collections.abc import Collection, Sequence
 
 from pydantic import ValidationError
 
@@ -16,9 +17,15 @@ from redbox_operator.requests import LARGEST_REQUEST, frozen, job_request
 VOLUMES = "persistentVolumeClaim, nfs or ephemeral"
 
 
-def problem_of(job: SlurmJob) -> Problem | None:
-    """The first thing that keeps it from ever being submitted."""
-    return _of_reading(job) or _of_name(job) or _of_selector(job) or _of_volume(job) or _of_request(job)
+def problem_of(job: SlurmJob, host_paths: Sequence[str] = ()) -> Problem | None:
+    """The first thing that keeps it from ever being submitted; results may go below these `host_paths`."""
+    return (
+        _of_reading(job)
+        or _of_name(job)
+        or _of_selector(job)
+        or _of_volume(job, host_paths)
+        or _of_request(job)
+    )
 
 
 def problem_of_cluster(job: SlurmJob, clusters: Collection[str]) -> Problem | None:
@@ -63,12 +70,23 @@ def _of_selector(job: SlurmJob) -> Problem | None:
     return None
 
 
-def _of_volume(job: SlurmJob) -> Problem | None:
+def _of_volume(job: SlurmJob, host_paths: Sequence[str]) -> Problem | None:
     volume = job.spec.results.volume if job.spec.results else None
     if volume is None or volume.persistent_volume_claim or volume.nfs or volume.ephemeral:
         return None
+    if volume.host_path and any(_is_below(volume.host_path, folder) for folder in host_paths):
+        return None
     given = ", ".join(sorted(volume.model_extra or {})) or "nothing"
-    return Problem("VolumeNotAllowed", f"results go into a volume of {given}: use {VOLUMES}", final=True)
+    below = f", or a hostPath below {', '.join(host_paths)}" if host_paths else ""
+    return Problem(
+        "VolumeNotAllowed", f"results go into a volume of {given}: use {VOLUMES}{below}", final=True
+    )
+
+
+def _is_below(path: str, folder: str) -> bool:
+    """Taken literally: what is not written plainly may lead elsewhere."""
+    plain = posixpath.normpath(path) == path.rstrip("/")
+    return plain and f"{path}/".startswith(f"{folder.rstrip('/')}/")
 
 
 def _of_request(job: SlurmJob) -> Problem | None:

@@ -70,7 +70,8 @@ class OldResults(Kind):
         dict[str, Any],
         Field(
             json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
-            description="A volume as in a pod: persistentVolumeClaim, nfs or ephemeral; no hostPath.",
+            description="A volume as in a pod: persistentVolumeClaim, nfs or ephemeral; hostPath where the "
+            "cluster's administrator allows it.",
         ),
     ]
 

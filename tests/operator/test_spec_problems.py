@@ -72,3 +72,26 @@ def test_a_job_of_no_known_cluster_may_still_be_cured(
     assert problem.reason == reason
     assert words in problem.message
     assert not problem.final
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("/srv/results", True),
+        ("/srv/results/", True),
+        ("/srv/results/cow/deep", True),
+        ("/srv/results-of-others", False),
+        ("/srv/results/../../etc", False),
+        ("/srv//results/x", False),
+        ("/srv", False),
+        ("srv/results", False),
+        ("", False),
+    ],
+)
+def test_a_host_path_of_an_old_kind_is_allowed_below_named_folders_only(path: str, allowed: bool) -> None:  # noqa: FBT001
+    job = slurm_job(results={"from": ["a"], "volume": {"hostPath": {"path": path}}})
+    problem = problem_of(job, ["/data/", "/srv/results"])
+    assert (problem is None) is allowed
+    if problem:
+        assert "or a hostPath below /data/, /srv/results" in problem.message
+    assert problem_of(job) is not None

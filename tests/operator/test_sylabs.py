@@ -7,9 +7,11 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from redbox_operator.building import companion_pod
 from redbox_operator.job_status import JobPhase
 from redbox_operator.kinds import Resource, SlurmJob
 from redbox_operator.sylabs import OLD_SLURM_JOBS, OLD_WORDS, OLDEST_SLURM_JOBS, WLM_JOBS, translated
+from tests.operator.making import slurm_cluster
 
 OLD_SCRIPT = "#!/bin/sh\n#SBATCH --nodes=1\n##SBATCH --exclusive\nsrun hostname\n"
 
@@ -90,3 +92,11 @@ def test_the_examples_are_understood() -> None:
         raw["metadata"] |= {"namespace": "alice", "uid": "u-1"}
         job = translated(kinds[raw["kind"]], raw)
         assert (job.spec.batch or job.spec.container) is not None
+
+
+def test_an_allowed_host_path_is_mounted_into_the_companion() -> None:
+    mount = {"name": "data", "hostPath": {"path": "/srv/results", "type": "Directory"}, "x": {}}
+    job = old({"batch": "#!/bin/sh\n", "results": {"from": "a", "mount": mount}})
+    volumes = companion_pod(job, slurm_cluster(), 1, "image")["spec"]["volumes"]
+    made = {"name": "results", "hostPath": {"path": "/srv/results", "type": "DirectoryOrCreate"}}
+    assert made in volumes
