@@ -144,7 +144,7 @@ async def running(settings: Settings, path: Path) -> AsyncIterator[Parts]:
             jobs=jobs,
             logs=JobLogReader(jobs, pool, Logs(settings.logs, time.monotonic)),
             files=FilesOfJobs(jobs, pool),
-            usage=UsageOfJobs(jobs, workload),
+            usage=await stack.enter_async_context(UsageOfJobs(jobs, workload)),
             metrics=metrics,
             readiness=Readiness(jobs, authenticator),
             streams=streams,

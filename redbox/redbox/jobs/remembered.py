@@ -33,9 +33,8 @@ class Known(Generic[T]):
 class Remembered(Generic[T]):
     """One question, asked at most every few seconds, and by one at a time."""
 
-    def __init__(self, ask: Callable[[], Awaitable[T]], clock: Clock, *, fresh_s: float = FRESH_S) -> None:
+    def __init__(self, ask: Callable[[], Awaitable[T]], clock: Clock) -> None:
         self._ask = ask
-        self._fresh_s = fresh_s
         self._clock = clock
         self._asking = asyncio.Lock()
         self._due = float("-inf")
@@ -59,4 +58,4 @@ class Remembered(Generic[T]):
             self._fault = fault
         else:
             self._fault, self._answered_at = None, self._clock.now()
-        self._due = self._clock.monotonic() + (FAULT_FRESH_S if self._fault else self._fresh_s)
+        self._due = self._clock.monotonic() + (FAULT_FRESH_S if self._fault else FRESH_S)

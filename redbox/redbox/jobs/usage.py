@@ -1,29 +1,33 @@
 """What a caller's running jobs use, asked when somebody asks, as their user.
 
-One call shows many jobs, and no owner's are asked for more than twice a minute or so: of more jobs than one
-call shows, those measured longest ago come next. What a step used that has ended since stays counted, so that
+One call shows many jobs, and no owner's are asked for more than thrice a minute: of more jobs than one call
+shows, those measured longest ago come next. What a step used that has ended since stays counted, so that
 a job's time only grows.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+import logging
+from collections import defaultdict
+from collections.abc import Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any, Self
 
 from redbox.domain import Caller, JobKey, Owner, Role, UnixUser
-from redbox.jobs.clock import Clock, SystemClock, within
-from redbox.jobs.errors import Forbidden
+from redbox.jobs.clock import Clock, SystemClock, finished_within, within
+from redbox.jobs.errors import Busy, Forbidden
 from redbox.jobs.records import Record
-from redbox.jobs.remembered import Remembered
 from redbox.jobs.service import Jobs
-from redbox.workload import StepUsage, WorkloadManager
+from redbox.workload import StepUsage, WorkloadFault, WorkloadManager
 from redbox_api.models import Phase
 from redbox_api.usage import JobUsage, UsageList
 
+log = logging.getLogger(__name__)
 FRESH_S = 20.0
-MOST_JOBS = 100  # in one call: each is an RPC to the controller, and one to each of its nodes
+PATIENCE_S = 3.0  # of who asks
+MOST_JOBS = 50  # in one call: each is an RPC to the controller, and one to each of its nodes
 CALLS_AT_ONCE = 4  # of all owners, so that one user's agent that hangs holds up nobody
 CALL_S = 20.0
 MOST_OWNERS = 10_000
@@ -41,15 +45,14 @@ class Meter:
     cpu_s: dict[str, float] = field(default_factory=dict)
     """By step, those that have ended too."""
 
-    def take(self, steps: Iterable[StepUsage], at: datetime) -> None:
+    def take(self, steps: Collection[StepUsage], at: datetime) -> None:
         """These steps run now; where none is told of, the last measure stands, with its time."""
         self.asked_at = at
-        now = list(steps)
-        if not now:
+        if not steps:
             return
         self.measured_at = at
-        self.memory_bytes = sum(step.memory_bytes for step in now)
-        for step in now:
+        self.memory_bytes = sum(step.memory_bytes for step in steps)
+        for step in steps:
             name = f"{step.job_id}.{step.step}"
             self.cpu_s[name] = max(step.cpu_s, self.cpu_s.get(name, 0.0))
 
@@ -63,56 +66,105 @@ class Meter:
         )
 
 
+@dataclass(eq=False)
+class Meters:
+    """Those of one owner's jobs."""
+
+    jobs: dict[JobKey, Meter] = field(default_factory=dict)
+    due: float = float("-inf")
+    measuring: asyncio.Task[None] | None = None
+    answered_at: datetime | None = None
+    fault: Exception | None = None
+
+
 class UsageOfJobs:
-    """Measures the jobs of whoever asks."""
+    """Measures the jobs of whoever asks. An async context manager, which owns what is measured meanwhile."""
 
     def __init__(self, jobs: Jobs, workload: WorkloadManager, clock: Clock | None = None) -> None:
         self._jobs = jobs
         self._workload = workload
         self._clock = clock or SystemClock()
         self._calls = asyncio.Semaphore(CALLS_AT_ONCE)
-        self._known: dict[tuple[Owner, UnixUser], Remembered[list[JobUsage]]] = {}
+        self._known: dict[tuple[Owner, UnixUser], Meters] = {}
+        self._group = asyncio.TaskGroup()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await self._group.__aexit__(None, None, None)
 
     async def of_caller(self, caller: Caller) -> UsageList:
-        """Busy where nothing was ever measured because Slurm does not answer."""
+        """What is known soon: a measure that takes longer goes on, and is there for who asks again.
+
+        Busy where nothing was ever measured because Slurm does not answer.
+        """
         if caller.user is None or not caller.may(Role.SUBMIT):
             raise Forbidden(f"{caller.identity} has no jobs here: its mapping gives it no such role.")
-        known = await self._remembered(caller.owner, caller.user).get()
-        return UsageList(items=known.value, stale_since=known.stale_since)
+        meters = self._meters(caller.owner, caller.user)
+        if meters.measuring is None and self._clock.monotonic() >= meters.due:
+            meters.measuring = self._begin(self._measure(caller.owner, caller.user, meters))
+        if meters.measuring is not None:
+            await finished_within(self._clock, PATIENCE_S, meters.measuring)
+        if meters.fault is not None and meters.answered_at is None:
+            raise Busy(f"Slurm does not answer: {meters.fault}.", retry_after=5)
+        items = [meter.shown(key) for key, meter in meters.jobs.items() if meter.cpu_s]
+        return UsageList(items=items, stale_since=meters.answered_at if meters.fault else None)
 
-    def _remembered(self, owner: Owner, user: UnixUser) -> Remembered[list[JobUsage]]:
+    def _meters(self, owner: Owner, user: UnixUser) -> Meters:
         if len(self._known) > MOST_OWNERS:
             self._known.clear()  # each is asked anew, and its jobs' times begin anew
-        meters: dict[JobKey, Meter] = {}
+        return self._known.setdefault((owner, user), Meters())
 
-        async def measure() -> list[JobUsage]:
-            return await self._measure(owner, user, meters)
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._group.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
-        fresh = Remembered(measure, self._clock, fresh_s=FRESH_S)
-        return self._known.setdefault((owner, user), fresh)
+    async def _measure(self, owner: Owner, user: UnixUser, meters: Meters) -> None:
+        meters.fault = None
+        try:
+            due = self._take_stock(owner, user, meters)
+            if due:
+                async with self._calls:
+                    await self._take(due, user, meters)
+            meters.answered_at = self._clock.now()
+        except (WorkloadFault, TimeoutError) as fault:
+            meters.fault = fault
+        except Exception as fault:  # what one odd answer does to our code must not end the server
+            log.exception("what jobs use could not be measured")
+            meters.fault = fault
+        finally:
+            meters.measuring = None
+            meters.due = self._clock.monotonic() + FRESH_S
 
-    async def _measure(self, owner: Owner, user: UnixUser, meters: dict[JobKey, Meter]) -> list[JobUsage]:
+    def _take_stock(self, owner: Owner, user: UnixUser, meters: Meters) -> dict[JobKey, Record]:
+        """A meter for each job that runs; which of them are due."""
         running = {record.key: record for record in self._running(owner, user)}
-        for key in set(meters) - set(running):
-            del meters[key]
+        for key in set(meters.jobs) - set(running):
+            del meters.jobs[key]
         for key, record in running.items():
-            if key not in meters or meters[key].run != record.run:
-                meters[key] = Meter(record.run)
-        due = sorted(running, key=lambda key: meters[key].asked_at)[:MOST_JOBS]
-        if due:
-            await self._take({key: running[key] for key in due}, user, meters)
-        return [meter.shown(key) for key, meter in meters.items() if meter.cpu_s]
+            if key not in meters.jobs or meters.jobs[key].run != record.run:
+                meters.jobs[key] = Meter(record.run)
+        due = sorted(running, key=lambda key: meters.jobs[key].asked_at)[:MOST_JOBS]
+        return {key: running[key] for key in due}
 
-    async def _take(
-        self, records: Mapping[JobKey, Record], user: UnixUser, meters: Mapping[JobKey, Meter]
-    ) -> None:
+    async def _take(self, records: Mapping[JobKey, Record], user: UnixUser, meters: Meters) -> None:
         ids = {job_id: key for key, record in records.items() for job_id in _ids_of(record)}
         leaders = [record.job_id for record in records.values() if record.job_id]
-        async with self._calls:
-            steps = await within(self._clock, CALL_S, self._workload.usage(user, leaders))
+        steps = await within(self._clock, CALL_S, self._workload.usage(user, leaders))
+        of_jobs: defaultdict[JobKey, list[StepUsage]] = defaultdict(list)
+        for step in steps:
+            if step.job_id in ids:
+                of_jobs[ids[step.job_id]].append(step)
         at = self._clock.now()
         for key in records:
-            meters[key].take((step for step in steps if ids.get(step.job_id) == key), at)
+            meters.jobs[key].take(of_jobs[key], at)
 
     def _running(self, owner: Owner, user: UnixUser) -> Iterable[Record]:
         for outline in self._jobs:

@@ -232,12 +232,13 @@ async def standing(
                 settings=replace(QUICK, **settings),
             )
         )
+        usage = await stack.enter_async_context(UsageOfJobs(jobs, slurm))
         ready = Ready()
         renewals = await stack.enter_async_context(
             Renewals(authenticator, SystemClock(), every_s=0.05, tick_s=0.02)
         )
         services = replace(
-            _services(authenticator, jobs, slurm, pool, renewals),
+            _services(authenticator, jobs, usage, pool, renewals),
             readiness=ready,
             stall_s=stall_s,
             body_limit=body_limit,
@@ -298,7 +299,7 @@ async def _door(path: Path) -> AsyncIterator[Authenticator]:
 
 
 def _services(
-    authenticator: Authenticator, jobs: Jobs, slurm: SimulatedSlurm, pool: AgentPool, renewals: Renewals
+    authenticator: Authenticator, jobs: Jobs, usage: UsageOfJobs, pool: AgentPool, renewals: Renewals
 ) -> Services:
     metrics, streams = Metrics(), StreamLimits(per_user=20, in_all=30)
     metrics.watch(LiveState(jobs=jobs, stale_s=lambda: 0.0, agents=pool.state, streams=lambda: streams.open))
@@ -307,7 +308,7 @@ def _services(
         jobs=jobs,
         logs=JobLogReader(jobs, pool, Logs(LogSettings(settle_s=0.02), time.monotonic)),
         files=FilesOfJobs(jobs, pool),
-        usage=UsageOfJobs(jobs, slurm),
+        usage=usage,
         metrics=metrics,
         readiness=Ready(),
         streams=streams,

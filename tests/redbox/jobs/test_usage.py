@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
 
-from redbox.domain import Caller
+from redbox.domain import Caller, UnixUser
 from redbox.jobs import usage
 from redbox.jobs.errors import Busy, Forbidden
 from redbox.jobs.usage import UsageOfJobs
@@ -29,7 +30,7 @@ def use(world: World, job_id: str, cpu_s: float, memory: int, step: str = "batch
 
 @pytest.fixture
 def used(world: World) -> UsageOfJobs:
-    return UsageOfJobs(world.jobs, world.slurm, world.clock)
+    return world.run(UsageOfJobs(world.jobs, world.slurm, world.clock).__aenter__())
 
 
 def told(world: World, used: UsageOfJobs, who: Caller | None = None) -> dict[str, tuple[float, int]]:
@@ -104,6 +105,25 @@ def test_what_is_not_measured_any_more_keeps_its_numbers_and_their_time(
     world.slurm.used.clear()
     world.advance(usage.FRESH_S + 1)
     assert world.run(used.of_caller(caller())).items == before
+
+
+def test_a_measure_that_takes_long_is_there_for_who_asks_again(
+    world: World, used: UsageOfJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(world, running(world, "k1"), 3, 100)
+    answer = world.slurm.usage
+
+    async def slowly(user: UnixUser, job_ids: Collection[str]) -> tuple[StepUsage, ...]:
+        await world.clock.sleep(usage.PATIENCE_S + 1)
+        return await answer(user, job_ids)
+
+    monkeypatch.setattr(world.slurm, "usage", slowly)
+    asked = world.begin(used.of_caller(caller()))
+    world.advance(usage.PATIENCE_S)
+    assert asked.result().items == []
+    world.advance(2)
+    assert told(world, used) == {"k1": (3.0, 100)}
+    assert len(world.slurm.usage_asked) == 1
 
 
 def test_a_slurm_that_is_away_is_said(world: World, used: UsageOfJobs) -> None:
