@@ -17,7 +17,7 @@ class Inquiries:
         self._context = context
         self._workload = context.workload
         self._take_turn = take_turn
-        self._cluster = Remembered(self._ask_cluster, context.clock)
+        self._cluster = Remembered(self._ask_cluster, context.clock, context.settings.partitions_every_s)
 
     async def cluster(self) -> Cluster:
         known = await self._cluster.get()

@@ -18,7 +18,7 @@ from datetime import datetime
 from redbox.domain import Caller
 from redbox.jobs.context import Context
 from redbox.jobs.errors import Busy, Gone
-from redbox.jobs.remembered import FRESH_S, Remembered
+from redbox.jobs.remembered import Remembered
 from redbox.jobs.watch import Watcher
 from redbox_api.models import Partition, PartitionEvent, PartitionList
 
@@ -120,7 +120,8 @@ class Partitions:
         self._context = context
         self._take_turn = take_turn
         self._board = Board()
-        self._known = Remembered(self._ask, context.clock)
+        self._fresh_s = context.settings.partitions_every_s
+        self._known = Remembered(self._ask, context.clock, self._fresh_s)
         self._stale_since: datetime | None = None
         self._watchers = 0
         self._watched = asyncio.Event()
@@ -143,7 +144,7 @@ class Partitions:
         """Look as long as somebody watches."""
         while True:
             await self._watched.wait()
-            await self._context.clock.sleep(FRESH_S)
+            await self._context.clock.sleep(self._fresh_s)
             try:
                 await self._look()
             except Busy as fault:

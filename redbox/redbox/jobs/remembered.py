@@ -16,7 +16,6 @@ from redbox.jobs.clock import Clock
 from redbox.jobs.errors import Busy
 from redbox.workload import WorkloadFault
 
-FRESH_S = 10.0
 FAULT_FRESH_S = 2.0
 
 T = TypeVar("T")
@@ -33,8 +32,9 @@ class Known(Generic[T]):
 class Remembered(Generic[T]):
     """One question, asked at most every few seconds, and by one at a time."""
 
-    def __init__(self, ask: Callable[[], Awaitable[T]], clock: Clock) -> None:
+    def __init__(self, ask: Callable[[], Awaitable[T]], clock: Clock, fresh_s: float) -> None:
         self._ask = ask
+        self._fresh_s = fresh_s
         self._clock = clock
         self._asking = asyncio.Lock()
         self._due = float("-inf")
@@ -58,4 +58,4 @@ class Remembered(Generic[T]):
             self._fault = fault
         else:
             self._fault, self._answered_at = None, self._clock.now()
-        self._due = self._clock.monotonic() + (FAULT_FRESH_S if self._fault else FRESH_S)
+        self._due = self._clock.monotonic() + (FAULT_FRESH_S if self._fault else self._fresh_s)
