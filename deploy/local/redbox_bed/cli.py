@@ -84,10 +84,15 @@ def up(
 
 
 @app.command()
-def redbox() -> None:
+def redbox(
+    unless_current: Annotated[
+        bool, typer.Option("--unless-current", help="Leave it alone if it is this very checkout's.")
+    ] = False,
+) -> None:
     """Install red-box on login and the operator in Kubernetes, as their administrators would."""
     check_root(os.geteuid())
-    deliver(Bed.open(), _interruptible(Progress(), "`redbox` begins anew"))
+    progress = _interruptible(Progress(), "`redbox` begins anew")
+    deliver(Bed.open(), progress, unless_current=unless_current)
 
 
 @app.command()

@@ -9,13 +9,14 @@ import json
 import os
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from redbox_bed import login_node
 from redbox_bed.bed import Bed
-from redbox_bed.build_cache import key_of
+from redbox_bed.build_cache import contents_of, key_of
 from redbox_bed.errors import BedError, NotPossibleError
 from redbox_bed.helm import ensure_helm
 from redbox_bed.image_layers import project_images
@@ -24,7 +25,7 @@ from redbox_bed.kube_existing import link_program
 from redbox_bed.login_node import Rule
 from redbox_bed.oci import image_digest
 from redbox_bed.places import CHECKOUT
-from redbox_bed.plan import Role, Source
+from redbox_bed.plan import Options, Role, Source
 from redbox_bed.progress import Progress
 
 OPERATOR = CHECKOUT / ".venv/bin/redbox-operator"
@@ -37,11 +38,23 @@ WITHIN_S = 120
 ENDS_WITHIN_S = 300  # Helm tells more than a command that was killed
 
 
-def deliver(bed: Bed, progress: Progress) -> None:
-    """Install both sides and introduce them to each other; again, it installs what the checkout now is."""
+def deliver(bed: Bed, progress: Progress, *, unless_current: bool = False) -> None:
+    """Install both sides and introduce them to each other; again, it installs what the checkout now is.
+
+    With `unless_current` nothing is touched where this very checkout was delivered and still runs.
+    """
+    refuse_half_a_bed(bed.plan.options)
     registry = _registry(bed)
     kubernetes = Kubernetes(bed)
     login = bed.host("login")
+    with progress.step("the project's images"):
+        images = _current_images(bed, progress)
+    helm = ensure_helm(bed.places, progress)
+    checkout = key_of(login_node.version(), contents_of(CHART, "*"), images, registry)
+    if unless_current and _stands(bed, checkout):
+        progress("both sides run as this checkout has them")
+        return
+    _delivered(bed).unlink(missing_ok=True)
     with progress.step("red-box on the login host"):
         login_node.install(login, bed.places)
         manifest = login_node.introduce(
@@ -53,16 +66,44 @@ def deliver(bed: Bed, progress: Progress) -> None:
             rules=[Rule(namespace=name, user=name) for name in TENANTS],
         )
         login_node.restart(login)
-    with progress.step("the project's images"):
-        images = _current_images(bed, progress)
     with progress.step("the chart in Kubernetes"):
         kubernetes.apply(_run([str(OPERATOR), "crds"]))
         for name in TENANTS:
             kubernetes.apply(
                 json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
             )
-        link_program(bed.places, ensure_helm(bed.places, progress))
+        link_program(bed.places, helm)
         Helm(bed).install(chart_values(yaml.safe_load(manifest), registry, images))
+    _delivered(bed).write_text(checkout)
+
+
+def refuse_half_a_bed(options: Options) -> None:
+    """Both sides are installed on hosts and in a cluster that the bed knows."""
+    if options.slurm is not Source.OWN:
+        raise NotPossibleError(
+            "this bed uses a Slurm of others (BED_SLURM=existing), on whose login node nothing is installed "
+            "from here: docs/admin-login-node.md says how to"
+        )
+    if options.kube is Source.NONE:
+        raise NotPossibleError(
+            "this bed was started with --no-kube, so there is no Kubernetes to install the chart in: "
+            "`deploy/local/bed down`, then `deploy/local/bed up`"
+        )
+
+
+def _delivered(bed: Bed) -> Path:
+    """Holds what the checkout was when it was delivered whole."""
+    return bed.places.state / "delivered"
+
+
+def _stands(bed: Bed, checkout: str) -> bool:
+    delivered = _delivered(bed)
+    if not delivered.is_file() or delivered.read_text() != checkout:
+        return False
+    releases = json.loads(Helm(bed)("list", "--all", "--filter", f"^{RELEASE}$", "--output", "json"))
+    return bed.host("login").running(login_node.SERVICE) and [one["status"] for one in releases] == [
+        "deployed"
+    ]
 
 
 def chart_values(slurm_cluster: dict[str, Any], registry: str, images: str) -> dict[str, object]:

@@ -61,6 +61,11 @@ def install(host: Host, places: Places) -> None:
     host.write(PROGRAM, LAUNCHER, mode=0o755)
 
 
+def version() -> str:
+    """Tells what would be installed now from what would be after a change."""
+    return key_of(LOCK.read_bytes(), _sources())
+
+
 def python_of(host: Host) -> str:
     """Its Python's version, as 3.13."""
     return host.run("python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])").stdout.strip()
@@ -80,10 +85,10 @@ def introduce(host: Host, *, name: str, cluster: str, issuer: str, keys: bytes, 
     return manifest
 
 
-def wheels(places: Places, version: str) -> Path:
+def wheels(places: Places, python: str) -> Path:
     """What `pip install 'red-box[server]'` takes from a registry, which is out of reach there; and pip."""
-    key = key_of(LOCK.read_bytes(), _sources())
-    return ensure_built(places.cache / "login" / f"wheels-{version}-{key}", partial(_collect_wheels, version))
+    folder = places.cache / "login" / f"wheels-{python}-{version()}"
+    return ensure_built(folder, partial(_collect_wheels, python))
 
 
 def restart(host: Host) -> None:
