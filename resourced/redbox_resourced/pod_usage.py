@@ -44,6 +44,7 @@ class PodUsage:
         self._due = float("-inf")
         self._known: dict[str, JobUsage] = {}
         self._clients: dict[Asker, tuple[str, RedboxClient]] = {}
+        self._failing: set[Asker] = set()
 
     async def now(self) -> Mapping[str, JobUsage]:
         """By the pod's uid."""
@@ -59,6 +60,7 @@ class PodUsage:
         for pod in self._pods():
             if pod.role is Role.JOB and pod.phase == "Running":
                 askers[pod.node.partition(".")[0], pod.namespace, pod.account].append(pod)
+        self._failing &= askers.keys()
         self._clients = {asker: one for asker, one in self._clients.items() if asker in askers}
         running = {pod.uid for pods in askers.values() for pod in pods}
         self._known = {uid: used for uid, used in self._known.items() if uid in running}
@@ -76,8 +78,13 @@ class PodUsage:
             async with at_once, asyncio.timeout(ONE_S):
                 told = await client.usage()
         except (RedboxError, ApiError, TimeoutError) as error:
-            log.info("no usage", cluster=asker[0], namespace=asker[1], account=asker[2], error=str(error))
+            if asker not in self._failing:  # said once: metrics are gathered four times a minute
+                log.warning(
+                    "no usage", cluster=asker[0], namespace=asker[1], account=asker[2], error=str(error)
+                )
+            self._failing.add(asker)
             return
+        self._failing.discard(asker)
         by_job = {(used.key, used.attempt): used for used in told.items}
         for pod in pods:
             used = by_job.get((key_of(pod), pod.attempt))
