@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import Field
 
 from redbox_api.models import Cluster
-from redbox_kube.slurm_cluster import Kind, SlurmCluster
+from redbox_kube.slurm_cluster import Delivery, Kind, SlurmCluster
 from redbox_operator.conditions import Said, conditions_of
 from redbox_operator.job_status import Condition
 
@@ -25,6 +25,7 @@ class ClusterCondition(StrEnum):
     REACHABLE = "Reachable"  # its red-box answers the operator
     CURRENT = "Current"  # Slurm answers red-box: what is told of jobs is not old
     ORPHANED = "JobsOrphaned"  # jobs in Slurm have lost their SlurmJob
+    HOLDS_BACK = "HoldsBack"  # companions request what their jobs take
     IN_USE = "InUse"  # it is being deleted, and unfinished SlurmJobs still need it
 
 
@@ -62,6 +63,7 @@ class ClusterFacts:
     phases: Iterable[str]
     orphans: Sequence[str]  # ids of jobs in Slurm
     in_use_by: Sequence[str]  # SlurmJobs, by namespace/name
+    gateways: Sequence[str] | None  # nodes, where they are to hold jobs back; None: we may not look
     now: datetime
 
 
@@ -97,12 +99,37 @@ def _said(facts: ClusterFacts) -> Iterator[Said]:
     if facts.orphans:
         words = f"jobs in Slurm whose SlurmJob is gone: {_some(facts.orphans)}"
         yield Said(ClusterCondition.ORPHANED, holds=True, reason="SlurmJobGone", message=words)
+    if facts.cluster.spec.hold_back:
+        yield _holds_back(facts)
     if "deletionTimestamp" in facts.cluster.metadata and facts.in_use_by:
         words = (
             f"waits for unfinished SlurmJobs that went there: {_some(facts.in_use_by)}. Delete them, or set "
             "spec.abandonJobs and delete them"
         )
         yield Said(ClusterCondition.IN_USE, holds=True, reason="SlurmJobsUnfinished", message=words)
+
+
+def _holds_back(facts: ClusterFacts) -> Said:
+    if facts.cluster.spec.delivery is Delivery.VIRTUAL:
+        return Said(ClusterCondition.HOLDS_BACK, holds=True, reason="VirtualNodes")
+    if facts.gateways is None:
+        words = "an operator that is limited to some namespaces may not count gateways: set holdBack to false"
+        return Said(ClusterCondition.HOLDS_BACK, holds=False, reason="GatewaysUnknown", message=words)
+    if len(facts.gateways) == 1:
+        return Said(ClusterCondition.HOLDS_BACK, holds=True, reason="OneGateway")
+    words = (
+        f"holdBack needs exactly one gateway node, since each has all of a partition, and there are "
+        f"{len(facts.gateways)} ({_some(facts.gateways) or 'none'}): label one only, or set holdBack to false"
+    )
+    return Said(ClusterCondition.HOLDS_BACK, holds=False, reason="NotOneGateway", message=words)
+
+
+def holds_back(cluster: SlurmCluster) -> bool:
+    """Whether companions request what their jobs take. Of gateways, the status says how many there are."""
+    if not cluster.spec.hold_back or cluster.spec.delivery is Delivery.VIRTUAL:
+        return cluster.spec.hold_back
+    said = cluster.status.get("conditions", [])
+    return any(one["type"] == ClusterCondition.HOLDS_BACK and one["status"] == "True" for one in said)
 
 
 def _some(names: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from redbox_kube.names import LABEL_CLUSTER, LABEL_DEFAULT_PARTITION, LABEL_PARTITION, TAINT_SLURM
 from redbox_kube.node_labels import fit_terms, gateway_key, partition_label, prefix
 from redbox_kube.slurm_cluster import Delivery, SlurmCluster
+from redbox_operator.cluster_status import holds_back
 from redbox_operator.kinds import SlurmJob
 from redbox_operator.needs import needs_of, whole_needs_of
 
@@ -53,7 +54,7 @@ def placed_anywhere(job: SlurmJob) -> Object:
 def held_back(job: SlurmJob, cluster: SlurmCluster) -> dict[str, str]:
     """The extended resources that a companion requests where Kubernetes is to hold jobs back."""
     partition = partition_of(job)
-    if not cluster.spec.hold_back or partition is None:
+    if partition is None or not holds_back(cluster):
         return {}
     keys = prefix(partition, cluster.name)
     return {f"{keys}/{name}": str(amount) for name, amount in whole_needs_of(job.spec.resources).items()}

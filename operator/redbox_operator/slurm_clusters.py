@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from http import HTTPStatus
 
 import structlog
 from pydantic import ValidationError
@@ -16,7 +17,8 @@ from pydantic import ValidationError
 from redbox_api.errors import RedboxError
 from redbox_api.models import Cluster
 from redbox_kube.names import API_VERSION
-from redbox_kube.objects import ApiError, Object, Where
+from redbox_kube.node_labels import gateway_key
+from redbox_kube.objects import ApiError, ApiRefused, Object, Where
 from redbox_kube.own_token import Account
 from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_operator.cluster_status import ClusterFacts, SlurmClusterStatus, cluster_status_of
@@ -189,6 +191,19 @@ class SlurmClusters:
             if one.submits and not one.finished
         ]
 
+    async def _gateways(self, cluster: SlurmCluster) -> list[str] | None:
+        """The nodes that hold its jobs back, where they are asked to; None where we may not look."""
+        if not cluster.spec.hold_back or not cluster.spec.gateways:
+            return []
+        labelled = {"labelSelector": f"{gateway_key(cluster.name)}=true"}
+        found = self._writer.objects.list_metadata(Where("Node"), labelled)
+        try:
+            return [metadata["name"] async for metadata in found]
+        except ApiRefused as refusal:
+            if refusal.status != HTTPStatus.FORBIDDEN:
+                raise
+            return None
+
     def _trouble(self, entry: Entry) -> str | None:
         if entry.link is None:
             return self.links.troubles.get(entry.cluster.name, "it has not been asked yet")
@@ -211,6 +226,7 @@ class SlurmClusters:
                 phases=[one.phase for one in self._known.of_cluster(where.name)],
                 orphans=entry.orphans,
                 in_use_by=in_use_by,
+                gateways=await self._gateways(entry.cluster),
                 now=now(),
             )
         )
@@ -258,5 +274,5 @@ def _tellings(before: SlurmClusterStatus, after: SlurmClusterStatus) -> list[Tel
 
 
 def _severity(condition: Condition) -> str:
-    good = condition.type in {"Reachable", "Current"}
+    good = condition.type in {"Reachable", "Current", "HoldsBack"}
     return NORMAL if (condition.status is Truth.TRUE) is good else WARNING

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+from datetime import UTC, datetime
 from typing import Any
 
 from redbox_kube.slurm_cluster import SlurmCluster
+from redbox_operator.cluster_status import ClusterFacts, SlurmClusterStatus, cluster_status_of
 from redbox_operator.kinds import SlurmJob
 
 
@@ -16,6 +18,28 @@ def slurm_cluster(**spec: Any) -> SlurmCluster:
         "audience": "redbox.dev/hpc1/4711",
     }
     return SlurmCluster.model_validate({"metadata": {"name": "hpc1"}, "spec": {**given, **spec}})
+
+
+def with_gateways(*nodes: str) -> SlurmCluster:
+    """A SlurmCluster that is to hold jobs back by these gateways, with the status that it has then."""
+    cluster = slurm_cluster(gateways=True, holdBack=True)
+    status = cluster_status_of(
+        ClusterFacts(
+            cluster=cluster,
+            before=SlurmClusterStatus(),
+            trouble=None,
+            reason="Answers",
+            told=None,
+            partitions=None,
+            stale_since=None,
+            phases=[],
+            orphans=[],
+            in_use_by=[],
+            gateways=nodes,
+            now=datetime(2026, 11, 21, tzinfo=UTC),
+        )
+    )
+    return cluster.model_copy(update={"status": status.model_dump(mode="json", by_alias=True)})
 
 
 def slurm_job(name: str = "cow", **spec: Any) -> SlurmJob:

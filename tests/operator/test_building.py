@@ -25,7 +25,7 @@ from redbox_operator.building import (
 from redbox_operator.kinds import SlurmJob
 from redbox_operator.known_names import Role
 from redbox_operator.requests import digest
-from tests.operator.making import slurm_cluster, slurm_job
+from tests.operator.making import slurm_cluster, slurm_job, with_gateways
 
 IMAGE = "registry.example/redbox-companion:1"
 SNAPSHOTS = Path(__file__).parent / "snapshots"
@@ -53,7 +53,7 @@ CASES: dict[str, tuple[SlurmJob, SlurmCluster, int, Role]] = {
     ),
     "gateway": (
         slurm_job(partition="GPU_big", resources={"nodes": 2, "gpusPerNode": "2"}),
-        slurm_cluster(gateways=True, holdBack=True),
+        with_gateways("k1"),
         1,
         Role.JOB,
     ),

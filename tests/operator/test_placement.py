@@ -10,7 +10,7 @@ from redbox_api.job_parts import Resources
 from redbox_kube.node_labels import Limit
 from redbox_operator.needs import needs_of, seconds_of, whole_needs_of
 from redbox_operator.placement import cluster_of, held_back, partition_of, placed
-from tests.operator.making import slurm_cluster, slurm_job
+from tests.operator.making import slurm_cluster, slurm_job, with_gateways
 
 
 @pytest.mark.parametrize(
@@ -83,6 +83,19 @@ def test_only_a_cluster_that_holds_back_has_its_companions_request_what_the_job_
     taken = held_back(job, slurm_cluster(delivery="Virtual", holdBack=True))
     prefix = "debug.hpc1.redbox.dev"
     assert taken == {f"{prefix}/nodes": "2", f"{prefix}/cpus": "8", f"{prefix}/mem": "2048"}
+
+
+@pytest.mark.parametrize("gateways", [(), ("k1", "k2")])
+def test_without_exactly_one_gateway_nothing_is_held_back_and_the_slurmcluster_says_so(
+    gateways: tuple[str, ...],
+) -> None:
+    job = slurm_job(partition="debug")
+    assert held_back(job, with_gateways("k1")) != {}
+    cluster = with_gateways(*gateways)
+    assert held_back(job, cluster) == {}
+    (said,) = (one for one in cluster.status["conditions"] if one["type"] == "HoldsBack")
+    assert (said["status"], said["reason"]) == ("False", "NotOneGateway")
+    assert (", ".join(gateways) or "none") in said["message"]
 
 
 @pytest.mark.parametrize(

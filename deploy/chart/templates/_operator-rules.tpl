@@ -45,6 +45,12 @@
 - apiGroups: [""]
   resources: [namespaces]
   verbs: [get, list, watch]
+{{- if not .Values.watchNamespaces }}
+# Whether there is exactly one gateway, where a SlurmCluster has `holdBack`.
+- apiGroups: [""]
+  resources: [nodes]
+  verbs: [list]
+{{- end }}
 {{- end }}
 
 {{/* In its own namespace: its Lease, and tokens for itself. */}}
