@@ -30,10 +30,10 @@ Object = dict[str, Any]
 def publishing(
     bed: Bed, kubernetes: Kubernetes, server: RedboxServer, folder: Path, **spec: str
 ) -> Iterator[InBed]:
-    """resourced, with a SlurmCluster; what is gone from Slurm is gone after two seconds."""
+    """resourced, with a SlurmCluster and the old keys; what is gone from Slurm is gone after two seconds."""
     remove_all(kubernetes, [CLUSTER, OTHER])
     kubernetes.apply(slurm_cluster(server, **spec))
-    process = InBed(bed, folder, [f"--gone-after={GONE_AFTER_S}"])
+    process = InBed(bed, folder, [f"--gone-after={GONE_AFTER_S}", "--old-keys"])
     process.start()
     try:
         yield process

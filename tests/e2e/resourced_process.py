@@ -57,7 +57,7 @@ class RealCluster(PlayedCluster):
 
 @contextmanager
 def redbox_of(bed: Bed, kubernetes: Kubernetes) -> Iterator[RedboxServer]:
-    """A red-box that takes resourced's tokens for what they are."""
+    """A red-box that takes resourced's tokens for what they are, and tells at once what changed in Slurm."""
     cluster = {
         "name": "bed",
         "issuer": kubernetes.issuer(),
@@ -65,7 +65,11 @@ def redbox_of(bed: Bed, kubernetes: Kubernetes) -> Iterator[RedboxServer]:
         "jwks_file": "/var/lib/redbox/e2e-resourced/played.jwks.json",
     }
     reader = {"cluster": "bed", "namespaces": [NAMESPACE], "service_accounts": [NAME], "roles": ["reader"]}
-    sections = {"callers": {"clusters": [cluster]}, "mapping": {"rules": [reader]}}
+    sections: dict[str, dict[str, Any]] = {
+        "callers": {"clusters": [cluster]},
+        "mapping": {"rules": [reader]},
+        "jobs": {"partitions_every_s": 0.5, "reads_per_minute": 600},
+    }
     real = RealCluster(keys=kubernetes.keys())
     with running(bed, name="resourced", sections=sections, cluster=real) as server:
         yield server

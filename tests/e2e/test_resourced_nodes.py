@@ -20,8 +20,11 @@ from tests.e2e.partition_nodes import (
     amounts_in_slurm,
     assert_is_as_in_slurm,
     capacity,
+    comes_to_be_as_in_slurm,
     condition,
+    features_in_slurm,
     is_cordoned,
+    limits_in_slurm,
     published,
     publishing,
     quantity,
@@ -29,11 +32,19 @@ from tests.e2e.partition_nodes import (
 )
 from tests.e2e.redbox_server import RedboxServer
 from tests.e2e.resourced_process import CLUSTER, eventually
+from tests.e2e.slurm_settings import configured
 from tests.e2e.virtual_stand import PORT, InBed
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("bare", "resourced")]
 kubernetes, server = partition_nodes.kubernetes, partition_nodes.server
 login, nodes = partition_nodes.login, partition_nodes.nodes
+POWER_SAVING = (
+    "SuspendProgram=/bin/true",
+    "ResumeProgram=/bin/true",
+    "SuspendTime=86400",
+    "SuspendTimeout=1",
+    "ResumeTimeout=30",
+)
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +117,48 @@ def test_a_partition_that_takes_no_jobs_is_cordoned_and_says_why(
     login.run("scontrol", "update", "node=n[1-3]", "state=resume", check=False)
     back = nodes.when("debug", lambda node: not is_cordoned(node))
     assert condition(back, "PartitionUp")["reason"] == "Up"
+
+
+def test_a_partition_whose_nodes_are_powered_down_stays_open_as_slurm_starts_them(
+    bed: Bed, nodes: Nodes, login: Host
+) -> None:
+    nodes.ready("GPU_big")
+    with configured(bed, *POWER_SAVING):
+        login.run("scontrol", "update", "node=n3", "state=power_down")
+        eventually(lambda: "POWERED_DOWN" in login.run("scontrol", "show", "node", "n3").stdout)
+        look = functools.partial(nodes.when, "GPU_big", lambda node: not is_cordoned(node))
+        comes_to_be_as_in_slurm(look, login, "GPU_big")
+        eventually(lambda: condition(look(), "PartitionUp")["reason"] == "Up")
+        login.run("scontrol", "update", "node=n3", "state=power_up")
+    eventually(lambda: "POWER" not in login.run("scontrol", "show", "node", "n3").stdout)
+
+
+def test_the_old_keys_are_on_the_node_too(nodes: Nodes, login: Host) -> None:
+    labels = nodes.ready("debug")["metadata"]["labels"]
+    head = "wlm.sylabs.io/"
+    old = {key.removeprefix(head): value for key, value in labels.items() if key.startswith(head)}
+    features = dict.fromkeys(features_in_slurm(login, "debug"), "true")
+    wall_time = limits_in_slurm(login, "debug")["max-time-s"]
+    assert old == {"partition": "debug", "wall-time": wall_time, **features}
+
+
+def test_partitions_beyond_the_number_of_nodes_allowed_are_told_of(resourced: InBed, nodes: Nodes) -> None:
+    nodes.ready("debug")
+    before = resourced.options
+    resourced.stop()
+    try:
+        resourced.options = [*before, "--most-nodes=1"]
+        resourced.start()
+        about = f"--field-selector=involvedObject.name={CLUSTER},reason=TooManyPartitions"
+        events = ("get", "events", "--namespace=default", about, "--output=jsonpath={.items[*].message}")
+        said = eventually(lambda: nodes.kubectl(*events))
+        assert "2 of its partitions have no virtual node" in said
+    finally:
+        resourced.stop()
+        resourced.options = before
+        resourced.start()
+    for partition in PARTITIONS:
+        nodes.ready(partition)
 
 
 def test_a_partly_drained_partition_stays_open_and_says_what_is_away(nodes: Nodes, login: Host) -> None:
@@ -192,15 +245,17 @@ def test_a_red_box_that_is_away_taints_its_nodes_and_takes_nothing_else(
 ) -> None:
     nodes.ready("debug")
     server.kill()
-    node = nodes.when("debug", lambda node: "redbox.dev/unreachable" in taint_keys(node))
-    reachable = condition(node, "RedBoxReachable")
-    assert (reachable["status"], reachable["reason"]) == ("False", "Unreachable")
-    assert condition(node, "Ready")["status"] == "True"
-    assert not [taint for taint in node["spec"]["taints"] if taint["effect"] == "NoExecute"]
-    assert_is_as_in_slurm(node, login, "debug")
-    server.start()
-    node = nodes.when("debug", lambda node: "redbox.dev/unreachable" not in taint_keys(node))
-    assert condition(node, "RedBoxReachable")["status"] == "True"
+    try:
+        nodes.when("debug", lambda node: "redbox.dev/unreachable" in taint_keys(node))
+        node = nodes.when("debug", lambda node: condition(node, "RedBoxReachable")["status"] == "False")
+        assert condition(node, "RedBoxReachable")["reason"] == "Unreachable"
+        assert condition(node, "Ready")["status"] == "True"
+        assert not [taint for taint in node["spec"]["taints"] if taint["effect"] == "NoExecute"]
+        assert_is_as_in_slurm(node, login, "debug")
+    finally:
+        server.start()
+    nodes.when("debug", lambda node: "redbox.dev/unreachable" not in taint_keys(node))
+    nodes.when("debug", lambda node: condition(node, "RedBoxReachable")["status"] == "True")
 
 
 def test_resourced_killed_and_back_finds_its_nodes_as_they_were(
