@@ -12,6 +12,7 @@ from redbox.setup.findings import Finding, fault, note, warning
 from redbox.setup.layout import Layout
 from redbox.setup.machine import Machine, Ran
 from redbox.slurm import sacct, scontrol
+from redbox.slurm.inventory import HIDES_NODES
 
 TOOLS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "sacct", "sacctmgr", "srun")
 OLDEST = (20, 11)
@@ -78,6 +79,11 @@ def judge_configuration(configuration: scontrol.Configuration) -> Iterator[Findi
         yield warning(
             "PrivateData hides jobs from the account redbox: it polls through each user's own agent",
             "one call for all needs AdminLevel=Operator for redbox, or no jobs in PrivateData",
+        )
+    if configuration.private_data & HIDES_NODES:
+        yield warning(
+            "PrivateData hides nodes or partitions: no partition is shown unless redbox is an operator",
+            "sacctmgr modify user redbox set AdminLevel=Operator",
         )
     if configuration.stores_environment:
         yield warning(

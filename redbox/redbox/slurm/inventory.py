@@ -17,6 +17,11 @@ from redbox.workload import WorkloadFault
 from redbox_api.models import Cluster, Partition
 
 T = TypeVar("T")
+HIDES_NODES = frozenset({"nodes", "partitions"})  # of PrivateData: sinfo is refused to all but operators
+NODES_HIDDEN = (
+    "PrivateData hides nodes and partitions from the account of red-box: jobs run, and no partition can be "
+    "shown. `sacctmgr modify user NAME set AdminLevel=Operator` for that account shows them."
+)
 
 
 class Remembered(Generic[T]):
@@ -82,20 +87,33 @@ class Inventory:
 
     async def cluster(self) -> Cluster:
         facts = await self.facts()
-        nodes = await self._nodes()
+        nodes = await self._seen_nodes(facts)
+        hidden = [] if nodes is not None else [NODES_HIDDEN]
         return Cluster(
             name=facts.configuration.cluster_name,
             workload_manager="slurm",
             version=facts.configuration.version,
             redbox_version=version("red-box"),
             accounting=facts.configuration.accounting,
-            nodes=count_states(nodes),
-            warnings=warnings_of(facts, allow_federation=self._calls.settings.allow_federation),
+            nodes=count_states(nodes or ()),
+            warnings=hidden + warnings_of(facts, allow_federation=self._calls.settings.allow_federation),
         )
 
     async def partitions(self) -> tuple[Partition, ...]:
-        facts = scontrol.read_partitions(await self._calls.read(scontrol.show_partitions()))
-        return describe(facts, await self._nodes())
+        facts = await self.facts()
+        nodes = await self._seen_nodes(facts)
+        if nodes is None:
+            raise WorkloadFault(NODES_HIDDEN)
+        return describe(scontrol.read_partitions(await self._calls.read(scontrol.show_partitions())), nodes)
+
+    async def _seen_nodes(self, facts: Facts) -> tuple[sinfo.NodeRow, ...] | None:
+        """None where they are hidden from red-box; its account may be an operator's, so it asks."""
+        try:
+            return await self._nodes()
+        except WorkloadFault as fault:
+            if fault.timed_out or not facts.configuration.private_data & HIDES_NODES:
+                raise
+            return None
 
     async def _nodes(self) -> tuple[sinfo.NodeRow, ...]:
         frame, tally = Frame.new(sinfo.FIELDS), Tally()

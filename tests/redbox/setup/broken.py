@@ -299,6 +299,7 @@ BROKEN: dict[str, tuple[Change, Level, str]] = {
     ),
     "old Slurm": (slurm_says("24.11.5", "19.05.8"), FAULT, "older than 20.11"),
     "private jobs": (slurm_says("= none", "= jobs,usage"), WARNING, "PrivateData hides jobs"),
+    "private nodes": (slurm_says("= none", "= nodes"), WARNING, "PrivateData hides nodes or partitions"),
     "stored environment": (slurm_says("job_comment", "job_comment,job_env"), WARNING, "secrets are kept"),
     "no limits": (slurm_says("= ALL", "= NO"), NOTE, "EnforcePartLimits is off"),
     "no accounting": (
