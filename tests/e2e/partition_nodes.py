@@ -22,6 +22,8 @@ from tests.e2e.virtual_stand import InBed
 OTHER = "hpc2"
 ADDED = "Added_one"
 GONE_AFTER_S = 2
+SLURM_IS_ASKED_AT_ONCE = {"partitions_every_s": 0.5, "reads_per_minute": 600}
+"""What changes in Slurm is told within a second, so that tests need not wait for each change."""
 PARTITIONS = ("debug", "long", "GPU_big")
 Object = dict[str, Any]
 
@@ -207,7 +209,7 @@ def kubernetes(bed: Bed) -> Kubernetes:
 
 @pytest.fixture(scope="module")
 def server(bed: Bed, kubernetes: Kubernetes) -> Iterator[RedboxServer]:
-    with redbox_of(bed, kubernetes) as server:
+    with redbox_of(bed, kubernetes, SLURM_IS_ASKED_AT_ONCE) as server:
         yield server
 
 

@@ -6,7 +6,7 @@ import base64
 import json
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -56,8 +56,10 @@ class RealCluster(PlayedCluster):
 
 
 @contextmanager
-def redbox_of(bed: Bed, kubernetes: Kubernetes) -> Iterator[RedboxServer]:
-    """A red-box that takes resourced's tokens for what they are, and tells at once what changed in Slurm."""
+def redbox_of(
+    bed: Bed, kubernetes: Kubernetes, jobs: Mapping[str, float] | None = None
+) -> Iterator[RedboxServer]:
+    """A red-box that takes resourced's tokens for what they are; `jobs` is that section of its settings."""
     cluster = {
         "name": "bed",
         "issuer": kubernetes.issuer(),
@@ -68,7 +70,7 @@ def redbox_of(bed: Bed, kubernetes: Kubernetes) -> Iterator[RedboxServer]:
     sections: dict[str, dict[str, Any]] = {
         "callers": {"clusters": [cluster]},
         "mapping": {"rules": [reader]},
-        "jobs": {"partitions_every_s": 0.5, "reads_per_minute": 600},
+        "jobs": dict(jobs or {}),
     }
     real = RealCluster(keys=kubernetes.keys())
     with running(bed, name="resourced", sections=sections, cluster=real) as server:
