@@ -68,6 +68,7 @@ class Reconciler:
         self._keeper = CompanionKeeper(writer, image, known.companion_seen)
         self._ending = Ending(writer, self._written)
         self._failures: dict[Place, int] = {}
+        self._knows_clusters = False
 
     async def run(self) -> None:
         """Work off the queue until cancelled."""
@@ -85,6 +86,13 @@ class Reconciler:
         for one in list(self.known.jobs.values()):
             if (one.cluster == cluster or not one.submits) and (one.being_deleted or not one.finished):
                 self.queue.add(one.place)
+
+    def clusters_listed(self) -> None:
+        """All SlurmClusters have been seen: before that, none may be taken for one that is gone."""
+        if not self._knows_clusters:
+            self._knows_clusters = True
+            for place in list(self.known.jobs):
+                self.queue.add(place)
 
     def job_seen(self, job: SlurmJob) -> None:
         """A watch or a list has shown a SlurmJob."""
@@ -140,7 +148,7 @@ class Reconciler:
     async def reconcile(self, place: Place) -> float | None:
         """One look at one SlurmJob, and what it takes; when to look again if nothing changes before."""
         known = self.known.look(place)
-        if known is None:
+        if known is None or not self._knows_clusters:
             return None
         name = cluster_of(known.job, self._links.names())
         link = self._links.get(name)

@@ -116,6 +116,7 @@ class Sweep:
             self._clusters.seen(raw)
         for name in self._clusters.names() - found:
             self._clusters.gone(name)
+        self._reconciler.clusters_listed()
 
     async def _of_jobs(self, resource: Resource) -> set[str]:
         known = self._reconciler.known.jobs

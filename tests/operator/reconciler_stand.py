@@ -155,6 +155,7 @@ class Stand:
         links = Links(cast("dict[str, RedboxLink]", self.links), self.troubles)
         writer = Writer(cast("Objects", self.api), metrics)
         self.reconciler = Reconciler(writer, self.known, links, IMAGE, metrics)
+        self.reconciler.clusters_listed()
 
     async def apply(self, *, finalizers: tuple[str, ...] = (FINALIZER,), **spec: Any) -> None:
         """Have the SlurmJob with this spec, and look at it."""

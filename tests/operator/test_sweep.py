@@ -14,6 +14,7 @@ from redbox_operator import sweep as sweeping
 from redbox_operator.companions import companion_of
 from redbox_operator.kinds import SLURM_JOBS, SlurmJob
 from redbox_operator.known import Known
+from redbox_operator.known_names import FINALIZER
 from redbox_operator.links import Links
 from redbox_operator.metrics import Metrics
 from redbox_operator.reconciler import Reconciler
@@ -43,6 +44,11 @@ class There:
         self.jobs: dict[str, Object] = {}
         self.pods: dict[str, Object] = {}
         self.reads = 0
+        self.lifted: list[str] = []
+
+    async def set_finalizers(self, where: Where, finalizers: list[str], *, resource_version: str) -> None:
+        assert (finalizers, resource_version) == ([], "5")
+        self.lifted.append(where.name)
 
     async def list_metadata(self, where: Where, selection: Any = None) -> AsyncIterator[Object]:
         del selection
@@ -188,3 +194,17 @@ async def test_jobs_that_somebody_submitted_without_kubernetes_are_no_orphans(
     stand.row(key, digest)
     await stand.run()
     assert stand.orphans == []
+
+
+async def test_before_all_slurmclusters_were_seen_none_is_taken_for_missing() -> None:
+    stand = Stand()
+    job = SlurmJob.model_validate(stand.job(deletionTimestamp="2026-01-01T00:00:00Z", finalizers=[FINALIZER]))
+    stand.clusters.links.by_name.clear()
+    stand.reconciler.job_seen(job)
+    await stand.reconciler.reconcile(job.place)
+    assert stand.there.lifted == []  # its SlurmCluster may yet come, and its job has to be cancelled then
+    await stand.sweep._of_clusters()
+    assert len(stand.reconciler.queue) == 1
+    stand.clusters.links.by_name.clear()
+    await stand.reconciler.reconcile(job.place)
+    assert stand.there.lifted == ["cow"]
