@@ -270,16 +270,6 @@ def build_image(server: RedboxServer) -> str:
     return "/home/alice/e2e.sif"
 
 
-async def test_mpi_ranks_find_each_other_on_three_nodes(alice: RedboxClient) -> None:
-    key = await submit(
-        alice, "srun --mpi=pmix pingpong", resources={"nodes": 3, "tasksPerNode": 1, "time": "2"}
-    )
-    job = await ended(alice, key)
-    assert job.phase is Phase.SUCCEEDED, job
-    ranks = [line.split()[-1] for line in (await log_of(alice, key)).splitlines() if line.startswith("rank")]
-    assert sorted(ranks) == ["n1", "n2", "n3"]
-
-
 # ---------------------------------------------------------------------------------------- refusals
 @pytest.mark.parametrize(
     ("fields", "words"),

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from redbox.agents.answers import Completed
 from redbox.agents.errors import AgentUnavailable
 from redbox.slurm.settings import SlurmSettings
 from redbox.slurm.workload import SlurmManager
@@ -156,3 +157,25 @@ async def test_what_slurm_conf_says_is_asked_once_in_a_while() -> None:
         now[0] = moment
         await manages.poll()
     assert len(agents.called("scontrol show config")) == 2
+
+
+NO_NODES = done(output("24.11", "config.txt").replace("= none", "= nodes"))
+DENIED = done("", "slurm_load_node: Access/permission denied\n", code=1)
+
+
+async def test_where_nodes_are_hidden_the_cluster_is_known_all_the_same_and_says_so() -> None:
+    agents = ScriptedAgents({"scontrol show config": NO_NODES, "sinfo": DENIED})
+    cluster = await manager(agents).cluster()
+    assert (cluster.name, cluster.nodes) == ("hpc1", {})
+    assert any("AdminLevel=Operator" in warning for warning in cluster.warnings)
+    with pytest.raises(WorkloadFault, match="AdminLevel=Operator"):
+        await manager(agents).partitions()
+
+
+@pytest.mark.parametrize(
+    ("config", "sinfo"), [(NO_NODES, late()), (PRIVATE, DENIED)], ids=["silent", "not hidden"]
+)
+async def test_any_other_fault_over_nodes_is_a_fault(config: Completed, sinfo: Completed) -> None:
+    agents = ScriptedAgents({"scontrol show config": config, "sinfo": sinfo})
+    with pytest.raises(WorkloadFault, match="sinfo"):
+        await manager(agents).cluster()
