@@ -78,7 +78,7 @@ def judge_configuration(configuration: scontrol.Configuration) -> Iterator[Findi
     if configuration.private_data & HIDING:
         yield warning(
             "PrivateData hides jobs from the account redbox: it polls through each user's own agent",
-            "one call for all needs AdminLevel=Operator for redbox, or no jobs in PrivateData",
+            "one call for all needs a PrivateData without jobs",
         )
     if configuration.private_data & HIDES_NODES:
         yield warning(

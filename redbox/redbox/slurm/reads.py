@@ -49,12 +49,20 @@ class Reads:
         private = await self._are_jobs_private()
         if users is not None:
             self._users = frozenset(users)
-        for reader, asked in self._lookouts(users, private=private):
+        faults = []
+        lookouts = self._lookouts(users, private=private)
+        for reader, asked in lookouts:
             frame = Frame.new(squeue.FIELDS)
-            text = await self._queue_of(reader, frame, asked)
+            try:
+                text = await self._queue_of(reader, frame, asked)
+            except WorkloadFault as fault:
+                faults.append(fault)  # who stops the own agent hides the own jobs, and nobody else's
+                continue
             rows += self._rows.read(text, frame, tally, wanted)
+        if faults and len(faults) == len(lookouts):
+            raise faults[0]
         jobs, doubtful = self._folder.fold(rows)
-        complete = tally.complete and (not private or users is not None)
+        complete = tally.complete and not faults and (not private or users is not None)
         return Poll(at, self._monotonic() - started, jobs, complete, tally.dropped, doubtful)
 
     async def _queue_of(self, reader: UnixUser, frame: Frame, asked: tuple[str, ...]) -> str:
@@ -66,7 +74,7 @@ class Reads:
 
     def _lookouts(
         self, users: Collection[UnixUser] | None, *, private: bool
-    ) -> Iterable[tuple[UnixUser, tuple[str, ...]]]:
+    ) -> list[tuple[UnixUser, tuple[str, ...]]]:
         """Who looks, for whose jobs; nobody named is all."""
         if private and users is not None:
             return [(user, (str(user.uid),)) for user in sorted(users, key=lambda user: user.uid)]

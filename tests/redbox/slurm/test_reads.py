@@ -179,3 +179,12 @@ async def test_any_other_fault_over_nodes_is_a_fault(config: Completed, sinfo: C
     agents = ScriptedAgents({"scontrol show config": config, "sinfo": sinfo})
     with pytest.raises(WorkloadFault, match="sinfo"):
         await manager(agents).cluster()
+
+
+async def test_where_jobs_are_private_one_users_silent_agent_hides_nobody_elses() -> None:
+    agents = ScriptedAgents({"scontrol show config": PRIVATE, "squeue": [late(), queue(job("8"))]})
+    poll = await manager(agents).poll(users=[ALICE, BOB])
+    assert ([seen.job_id for seen in poll.jobs], poll.complete) == (["8"], False)
+    silent = ScriptedAgents({"scontrol show config": PRIVATE, "squeue": [late(), late()]})
+    with pytest.raises(WorkloadFault):
+        await manager(silent).poll(users=[ALICE, BOB])
