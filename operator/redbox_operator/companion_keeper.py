@@ -8,6 +8,7 @@ is deleted and made anew. Anybody else's is left alone, and its name is what is 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from http import HTTPStatus
@@ -177,14 +178,16 @@ class CompanionKeeper:
         return made
 
     async def _make_others(self, wanted: Wanted) -> None:
-        """With Virtual delivery: pods for what needs a kubelet. The key makes them restartable."""
+        """With Virtual delivery: pods for what needs a kubelet. One that is refused counts as lost."""
         if needs_submitter(wanted.job, wanted.cluster):
-            await self._create_pod(wanted, Role.SUBMIT)
+            with suppress(ApiRefused):
+                await self._create_pod(wanted, Role.SUBMIT)
 
     async def collect(self, wanted: Wanted) -> None:
         """With Virtual delivery: a pod that copies the results, once the job is final."""
         if needs_collector(wanted.job, wanted.cluster):
-            await self._create_pod(wanted, Role.COLLECT)
+            with suppress(ApiRefused):
+                await self._create_pod(wanted, Role.COLLECT)
 
     async def keep_other(
         self, wanted: Wanted, role: Role, recorded: CompanionStatus, pod: Companion | None, now: datetime

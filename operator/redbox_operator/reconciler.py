@@ -226,8 +226,7 @@ class Reconciler:
         kept = await self._keeper.keep(wanted, recorded, pod, now())
         if kept.is_first:
             case.link.presume_absent(case.row_key)
-        if kept.refused and self._failures.get(job.place, 0) >= MOST_REFUSALS and kept.problem:
-            kept = replace(kept, problem=given_up(kept.problem), refused=False)
+        kept = self._unless_given_up(job.place, kept)
         nothing_said = kept.recorded is None and kept.pod is None and kept.problem is None
         if nothing_said and kept.again_in_s is None:
             return None
@@ -243,7 +242,13 @@ class Reconciler:
         pod = self.known.companions.get((case.job.namespace, pod_name(case.job.name, wanted.attempt, role)))
         other = await self._keeper.keep_other(wanted, role, kept.recorded, pod, now())
         pauses = [pause for pause in (kept.again_in_s, other.again_in_s) if pause is not None]
+        other = self._unless_given_up(case.job.place, other)
         return replace(other, pod=kept.pod, again_in_s=min(pauses, default=None))
+
+    def _unless_given_up(self, place: Place, kept: Kept) -> Kept:
+        if kept.refused and self._failures.get(place, 0) >= MOST_REFUSALS and kept.problem:
+            return replace(kept, problem=given_up(kept.problem), refused=False)
+        return kept
 
     def _obstacle(self, case: Case) -> tuple[Problem | None, Sequence[Dependency]]:
         """Why nothing can be made for it yet, or what Slurm has to wait for."""

@@ -39,6 +39,7 @@ class ApiServer:
         self.objects: dict[str, Object] = {}
         self.events: list[Object] = []
         self.refusal: ApiRefused | None = None
+        self.refuses = ""  # the pod of this name; else every pod
         self.writes = 0
         self._version = 10
 
@@ -52,9 +53,9 @@ class ApiServer:
         if where.kind == "Event":
             self.events.append(body)
             return body
-        if self.refusal and where.kind == "Pod":
-            raise self.refusal
         name = body["metadata"]["name"]
+        if self.refusal and where.kind == "Pod" and self.refuses in {"", name}:
+            raise self.refusal
         place = Where(where.kind, name, body["metadata"]["namespace"])
         if place.path() in self.objects:
             return None

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from redbox_api.models import Phase
-from redbox_kube.objects import Where
+from redbox_kube.objects import ApiRefused, Where
 from tests.operator.making import slurm_cluster
 from tests.operator.reconciler_stand import Stand
 
@@ -100,3 +100,27 @@ async def test_a_collector_that_is_lost_is_made_again_until_there_are_results(vi
     del virtual.api.objects[COLLECTOR.path()]
     await virtual.look()
     assert virtual.pod_names == ["cow-job"]
+
+
+async def test_a_submitter_that_kubernetes_refuses_is_said_and_made_later(virtual: Stand) -> None:
+    virtual.api.refuses = "cow-submit"
+    virtual.api.refusal = ApiRefused(403, "exceeded quota: pods")
+    await virtual.apply(env=SECRET)
+    await virtual.look()
+    assert virtual.conditions["Submitted"] == ("False", "QuotaExceeded")
+    virtual.api.refusal = None
+    await virtual.look()
+    assert virtual.pod_names == ["cow-job", "cow-submit"]
+    assert virtual.conditions["Submitted"] == ("False", "Waiting")
+
+
+async def test_a_collector_that_kubernetes_refuses_does_not_delay_the_jobs_end(virtual: Stand) -> None:
+    await virtual.apply(results=CLAIM)
+    virtual.api.refuses = "cow-collect"
+    virtual.api.refusal = ApiRefused(403, "exceeded quota: pods")
+    await virtual.at_redbox(Phase.SUCCEEDED)
+    assert (virtual.status["phase"], virtual.pod_names) == ("Succeeded", ["cow-job"])
+    assert await virtual.look() is not None
+    virtual.api.refusal = None
+    await virtual.look()
+    assert virtual.pod_names == ["cow-job", "cow-collect"]
