@@ -200,9 +200,9 @@ def test_a_node_lists_its_pods(stand: Stand, running: Companion) -> None:
 # ---------------------------------------------------------------------------------------- who else asks
 
 
-def curl(stand: Stand, running: Companion, *options: str) -> subprocess.CompletedProcess[str]:
-    """Ask from within the bed's network, as anybody there could."""
-    path = f"/containerLogs/alice/{running.pod_name}/companion"
+def curl(stand: Stand, running: Companion, *options: str, path: str = "") -> subprocess.CompletedProcess[str]:
+    """Ask from within the bed's network, as anybody there could; for the log where no path is given."""
+    path = path or f"/containerLogs/alice/{running.pod_name}/companion"
     url = f"https://{stand.resourced.address}:{PORT}{path}"
     command = [*stand.resourced.entering(), "curl", "-sk", "-m", "10", "-w", "%{http_code}", *options, url]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
@@ -278,3 +278,20 @@ def test_another_kubelets_certificate_is_forbidden(stand: Stand, running: Compan
     asked = curl(stand, running, *options)
     assert asked.stdout.endswith("403")
     assert f"system:node:{HOST}" in asked.stdout
+
+
+def test_who_gathers_metrics_shows_a_certificate_and_gets_them_but_no_log(
+    stand: Stand, running: Companion, tmp_path: Path
+) -> None:
+    """As metrics-server does it with --kubelet-client-certificate."""
+    role = "e2e-gatherer"
+    stand.kubernetes("create", "clusterrole", role, "--verb=get", "--resource=nodes/metrics")
+    try:
+        stand.kubernetes("create", "clusterrolebinding", role, f"--clusterrole={role}", "--user=gatherer")
+        options = signed(stand, tmp_path, "gatherer", ["gatherers"])
+        told = curl(stand, running, *options, path="/metrics/resource").stdout
+        assert "resource_scrape_error 0" in told
+        assert told.endswith("200")
+        assert curl(stand, running, *options).stdout.endswith("403")
+    finally:
+        stand.kubernetes("delete", "clusterrole,clusterrolebinding", role, "--ignore-not-found")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +21,7 @@ pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("bare")]
 FAILS = "#!/bin/sh\necho out\necho err >&2\nexit 3\n"
 SLEEPS = "#!/bin/sh\necho begun\nsleep 600\n"
 JOBS_UNDER_KILL = 24
+AT_ONCE = 8
 
 
 @pytest.fixture(scope="module")
@@ -221,15 +223,21 @@ def test_each_attempt_is_a_job_and_the_previous_ones_log_is_kubectls_previous(st
 
 
 def test_killed_while_it_submits_it_submits_each_job_once(stand: Stand) -> None:
-    companions = [stand.submit(FAILS) for _ in range(JOBS_UNDER_KILL // 2)]
-    stand.resourced.kill()
-    stand.resourced.launch()
-    companions += [stand.submit(FAILS) for _ in range(JOBS_UNDER_KILL // 2)]
-    stand.resourced.kill()
-    stand.resourced.start()
-    for companion in companions:
-        assert state_of(companion.reaches("Failed"))["terminated"]["exitCode"] == 3
-        assert len(ids_of(stand, companion)) == 1
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        submitting = [pool.submit(stand.submit, FAILS) for _ in range(JOBS_UNDER_KILL)]
+        eventually(lambda: sum(one.done() for one in submitting) >= JOBS_UNDER_KILL // 3)
+        stand.resourced.kill()
+        stand.resourced.launch()
+        eventually(lambda: sum(one.done() for one in submitting) >= 2 * JOBS_UNDER_KILL // 3)
+        stand.resourced.kill()
+        stand.resourced.start()
+
+        def ended(companion: Companion) -> tuple[int, int]:
+            status = companion.reaches("Failed")
+            return state_of(status)["terminated"]["exitCode"], len(ids_of(stand, companion))
+
+        ends = list(pool.map(ended, [one.result() for one in submitting]))
+    assert ends == [(3, 1)] * JOBS_UNDER_KILL
 
 
 def test_a_job_that_ended_while_nobody_looked_is_told_when_it_is_back(stand: Stand) -> None:
