@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -121,10 +122,15 @@ def test_a_name_that_is_too_long_for_a_pod_is_refused_when_it_is_applied(alice: 
 @pytest.fixture
 def other_cluster(kubectl: Kubernetes) -> Iterator[str]:
     """A SlurmCluster with a CA that did not sign red-box's certificate."""
+    with cluster_with(kubectl, make_authority("wrong", datetime.now(UTC)).certificate) as name:
+        yield name
+
+
+@contextmanager
+def cluster_with(kubectl: Kubernetes, ca: bytes) -> Iterator[str]:
     real = json.loads(kubectl("get", "slurmcluster", "hpc1", "-o=json"))["spec"]
     name = f"c-{uuid4().hex[:6]}"
-    wrong = make_authority("wrong", datetime.now(UTC)).certificate
-    spec = {**real, "caBundle": base64.b64encode(wrong).decode()}
+    spec = {**real, "caBundle": base64.b64encode(ca).decode()}
     manifest = {
         "apiVersion": "redbox.dev/v1alpha1",
         "kind": "SlurmCluster",
@@ -132,8 +138,17 @@ def other_cluster(kubectl: Kubernetes) -> Iterator[str]:
         "spec": spec,
     }
     kubectl.apply(yaml.safe_dump(manifest))
-    yield name
-    kubectl("delete", "slurmcluster", name, "--ignore-not-found", "--timeout=60s")
+    try:
+        yield name
+    finally:
+        kubectl("delete", "slurmcluster", name, "--ignore-not-found", "--timeout=60s")
+
+
+def test_a_ca_that_is_no_certificate_is_said_at_the_slurmjob(kubectl: Kubernetes, alice: Tenant) -> None:
+    with cluster_with(kubectl, b"no certificate") as name:
+        job = alice.apply(cluster=name)
+        is_told_once(job, "ClusterMisconfigured", name, "caBundle")
+        job.delete()
 
 
 def test_a_wrong_certificate_is_said_once_of_the_slurmcluster(alice: Tenant, other_cluster: str) -> None:

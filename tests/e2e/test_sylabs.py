@@ -163,6 +163,14 @@ def test_a_host_path_is_refused_in_words(old_jobs: OldJobs) -> None:
     assert "persistentVolumeClaim" in status["message"]
 
 
+def test_what_cannot_be_read_is_said_and_fails(old_jobs: OldJobs) -> None:
+    mount = {"name": "data", "nfs": {"path": "/data"}}
+    name = old_jobs.script("true", results={"from": "x", "mount": mount})
+    status = old_jobs.ends(OLD, name)
+    assert status["reason"] == "Unreadable"
+    assert "nfs.server" in status["message"]
+
+
 def test_an_integer_in_the_node_selector_is_a_label_that_no_node_has(old_jobs: OldJobs) -> None:
     name = old_jobs.script("true", nodeSelector={"wlm.sylabs.io/cuda": 10})
     status = eventually(

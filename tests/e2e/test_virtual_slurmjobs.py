@@ -113,6 +113,18 @@ def test_values_of_secrets_come_by_a_pod_on_a_real_node(jobs: SlurmJobs) -> None
         jobs.kubectl("delete", "secret", "virtual", "--namespace=alice")
 
 
+def test_a_submitter_that_is_lost_before_it_could_submit_is_made_again(jobs: SlurmJobs) -> None:
+    source = {"secretKeyRef": {"name": "late", "key": "word"}}
+    job = jobs.apply("[ $WORD = moo ]", env=[{"name": "WORD", "valueFrom": source}])
+    job.comes_to(reason="CompanionNotStarted")
+    job("delete", "pod", f"{job.name}-submit", "--timeout=60s")
+    job("create", "secret", "generic", "late", "--from-literal=word=moo")
+    try:
+        assert job.finishes()["phase"] == "Succeeded"
+    finally:
+        job("delete", "secret", "late")
+
+
 def test_a_failed_attempt_is_tried_again_and_each_has_its_log(bed: Bed, jobs: SlurmJobs) -> None:
     job = jobs.apply("echo attempt; exit 1", backoffLimit=1)
     assert job.finishes()["phase"] == "Failed"
