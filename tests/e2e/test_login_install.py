@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import json
+import platform
 import shlex
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from redbox_bed.bed import Bed
 from redbox_bed.delivery import deliver
 from redbox_bed.host import Daemon, Host
 from redbox_bed.progress import Progress
+from tests.deploy.debian_programs import unpacked
 
 pytestmark = pytest.mark.timeout(400)
 VENV = "/opt/redbox-by-pip"
@@ -30,6 +32,8 @@ MADE = (
     "/usr/local/bin/redbox",
 )
 KEPT = ("/etc/redbox/redbox.yaml", "/var/lib/redbox/mark.secret", "/var/log/redbox")
+AUDIT = "/var/log/redbox/audit.log"
+EXPOSURE = 90  # of 100, as systemd counts: what sudo and the users' files need leaves no less
 WITHIN_S = 90
 BEFORE = "/tmp/redbox-before.tar"
 ACCOUNTS = ("etc/passwd", "etc/group", "etc/shadow", "etc/gshadow")
@@ -75,6 +79,17 @@ class Login:
         ended = self.host.run("redbox", *words, user="alice", check=False)
         return ended.stdout if ended.returncode == 0 else ""
 
+    def submit(self, key: str, script: str) -> dict[str, str]:
+        """Alice's job, by the socket."""
+        answer = self.host.run(
+            *("curl", "--silent", "--fail", "--unix-socket", "/run/redbox/redbox.sock"),
+            *("--request", "PUT", "--header", "Content-Type: application/json"),
+            *("--data", json.dumps({"batch": f"#!/bin/sh\n{script}\n"}), f"http://localhost/v1/jobs/{key}"),
+            user="alice",
+        )
+        taken: dict[str, str] = json.loads(answer.stdout)
+        return taken
+
     def there(self, *paths: str) -> list[str]:
         return [path for path in paths if self.host.run("test", "-e", path, check=False).returncode == 0]
 
@@ -93,7 +108,7 @@ def login(bed: Bed) -> Iterator[Login]:
     if host.running(login_node.SERVICE):
         host.kill(login_node.SERVICE)
     host.run(f"{VENV}/bin/redbox", "uninstall", "--purge", check=False)
-    host.run("rm", "-rf", VENV, "/tmp/wheels")
+    host.run("rm", "-rf", VENV, "/tmp/wheels", "/tmp/logrotate", "/tmp/root")
     # The accounts first: what the files are is theirs by number.
     host.run("tar", "--extract", "--directory=/", f"--file={BEFORE}", *ACCOUNTS)
     host.run("tar", "--extract", "--directory=/", f"--file={BEFORE}")
@@ -115,20 +130,51 @@ def test_pip_init_and_the_unit_make_a_red_box_that_runs_jobs(login: Login) -> No
     assert login.host.run("id", "redbox").returncode == 0
     login.host.run("visudo", "--check", "--quiet")
     login.host.run("usermod", "-aG", "redbox-users", "alice")
-    login.host.run("systemd-analyze", "verify", UNIT)
     login.start_as_the_unit_does()
     assert "alice" in login.as_alice("whoami")
 
 
-def test_an_upgrade_keeps_the_journal_and_the_job_that_runs(login: Login) -> None:
-    submitted = login.host.run(
-        *("curl", "--silent", "--fail", "--unix-socket", "/run/redbox/redbox.sock"),
-        *("--request", "PUT", "--header", "Content-Type: application/json"),
-        *("--data", json.dumps({"batch": "#!/bin/sh\nsleep 25\necho through\n"})),
-        "http://localhost/v1/jobs/upgrade",
-        user="alice",
+def test_systemds_own_programs_take_its_files_and_do_what_they_say(login: Login) -> None:
+    run = login.host.run
+    assert run("systemd-analyze", "verify", UNIT).stderr == ""
+    run("systemd-analyze", "security", "--offline=true", f"--threshold={EXPOSURE}", UNIT)
+    run("sh", "-c", "rm -rf /tmp/root && mkdir -p /tmp/root/etc && cp -r /etc/*.d /tmp/root/etc/")
+    run("systemd-sysusers", "--root=/tmp/root", "/etc/sysusers.d/redbox.conf")
+    made = run("sh", "-c", "cut -d: -f1,6,7 /tmp/root/etc/passwd; cut -d: -f1 /tmp/root/etc/group").stdout
+    assert {"redbox:/var/lib/redbox:/usr/sbin/nologin", "redbox", "redbox-users"} <= set(made.splitlines())
+    run("systemd-tmpfiles", "--create", "--root=/tmp/root", "/etc/tmpfiles.d/redbox.conf")
+    folders = run(
+        "sh", "-c", "cd /tmp/root && stat -c '%a %n' run/redbox var/lib/redbox var/log/redbox"
     ).stdout
-    before = json.loads(submitted)
+    assert folders.splitlines() == ["755 run/redbox", "700 var/lib/redbox", "750 var/log/redbox"]
+
+
+def test_after_a_rotation_the_audit_goes_on_in_the_new_file(login: Login) -> None:
+    """By logrotate itself; what it has systemd do is done by a stand-in of that name."""
+    login_node.copy(login.host, unpacked("logrotate", "libpopt0"), "/tmp/logrotate")
+    service = f"$(cut -d ' ' -f 1 /run/bed/{login_node.SERVICE}.pid)"
+    hangup = f'#!/bin/sh\necho "$@" >/tmp/asked\nkill -HUP {service}\n'
+    login.host.write("/tmp/logrotate/bin/systemctl", hangup, mode=0o755)
+    login.submit("before", "true")
+    path = "PATH=/tmp/logrotate/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    libraries = f"LD_LIBRARY_PATH=/tmp/logrotate/usr/lib/{platform.machine()}-linux-gnu"
+    rotate = ("env", path, libraries, "/tmp/logrotate/usr/sbin/logrotate", "--state=/tmp/rotated")
+    login.host.run(*rotate, "--force", "/etc/logrotate.d/redbox")
+    asked = login.host.read("/tmp/asked").decode()
+    assert asked == "kill --kill-whom=main --signal=HUP redbox.service\n"
+
+    def written_anew() -> bool:
+        login.submit(f"after-{time.monotonic_ns()}", "true")
+        return b"after-" in login.host.read(AUDIT)
+
+    eventually(written_anew)
+    assert b"/before/" in login.host.read(f"{AUDIT}.1")
+    assert b"/before/" not in login.host.read(AUDIT)
+    assert login.host.run("stat", "-c", "%U %a", AUDIT).stdout == "redbox 640\n"
+
+
+def test_an_upgrade_keeps_the_journal_and_the_job_that_runs(login: Login) -> None:
+    before = login.submit("upgrade", "sleep 25; echo through")
     secret = login.host.read("/var/lib/redbox/mark.secret")
     login.pip_install("--force-reinstall", "--no-deps")
     login.init()
