@@ -7,6 +7,7 @@ is resourced alone. It counts the jobs that somebody submits, which must be none
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import ssl
 import sys
@@ -113,8 +114,9 @@ def _said(answer: BaseModel) -> web.Response:
 async def _stream(request: web.Request, bookmark: BaseModel) -> web.StreamResponse:
     answer = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
     await answer.prepare(request)
-    async for line in _bookmarks(bookmark):
-        await answer.write(line)
+    with contextlib.suppress(ConnectionResetError):  # who watched was killed, as it should be
+        async for line in _bookmarks(bookmark):
+            await answer.write(line)
     return answer
 
 
