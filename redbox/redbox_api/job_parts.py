@@ -13,6 +13,9 @@ from pydantic.alias_generators import to_camel
 ENV_NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,255}$"
 REVEAL_SECRETS = {"reveal": True}  # the context in which a dump holds secrets as they are: only for the wire
 
+TIME_PATTERN = r"^(UNLIMITED|[0-9]+|[0-9]+:[0-5]?[0-9](:[0-5]?[0-9])?|[0-9]+-[0-9]+(:[0-9]+){0,2})$"
+MEMORY_PATTERN = r"^[0-9]{1,12}[KMGT]?$"
+GPUS_PATTERN = r"^([A-Za-z0-9_.-]{1,64}:)?[0-9]{1,6}$"
 Text = Annotated[str, Field(max_length=1024, pattern=r"^[^\x00\n\r]*$")]
 Name = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")]
 Path = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00\n\r]+$")]
@@ -45,23 +48,17 @@ class Resources(Request):
         | None
     ) = None
     mem_per_node: (
-        Annotated[
-            str, Field(pattern=r"^[0-9]{1,12}[KMGT]?$", description="memory on each node, as --mem: 4G, 512M")
-        ]
+        Annotated[str, Field(pattern=MEMORY_PATTERN, description="memory on each node, as --mem: 4G, 512M")]
         | None
     ) = None
     mem_per_cpu: (
-        Annotated[
-            str, Field(pattern=r"^[0-9]{1,12}[KMGT]?$", description="instead: for each CPU, as --mem-per-cpu")
-        ]
+        Annotated[str, Field(pattern=MEMORY_PATTERN, description="instead: for each CPU, as --mem-per-cpu")]
         | None
     ) = None
     gpus_per_node: (
         Annotated[
             str,
-            Field(
-                pattern=r"^([A-Za-z0-9_.-]{1,64}:)?[0-9]{1,6}$", description="as --gpus-per-node: 2, a100:2"
-            ),
+            Field(pattern=GPUS_PATTERN, description="as --gpus-per-node: 2, a100:2"),
         ]
         | None
     ) = None
@@ -81,7 +78,7 @@ class Resources(Request):
             str,
             Field(
                 max_length=32,
-                pattern=r"^(UNLIMITED|[0-9]+|[0-9]+:[0-5]?[0-9](:[0-5]?[0-9])?|[0-9]+-[0-9]+(:[0-9]+){0,2})$",
+                pattern=TIME_PATTERN,
                 description="at most so long, as --time: 90 (minutes), 2:00:00, 1-12:00:00, UNLIMITED",
             ),
         ]

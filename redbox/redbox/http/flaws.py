@@ -9,13 +9,16 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from redbox_api.job_parts import ENV_NAME_PATTERN
+from redbox_api.job_parts import ENV_NAME_PATTERN, GPUS_PATTERN, MEMORY_PATTERN, TIME_PATTERN
 from redbox_api.models import KEY_PATTERN
 
 MOST_FLAWS = 10  # told in one answer
 FORMS = {
     KEY_PATTERN: "must be 1 to 64 letters, digits and dashes",
     ENV_NAME_PATTERN: "is no name of a variable: letters, digits and _, and no digit first",
+    TIME_PATTERN: "must be a time as sbatch takes it: 90 (minutes), 2:00:00, 1-12:00:00 or UNLIMITED",
+    MEMORY_PATTERN: "must be a size as sbatch takes it: 4G, 512M (whole numbers; K, M, G or T)",
+    GPUS_PATTERN: "must be a number of GPUs, after their type if need be: 2, a100:2",
 }
 SHOULD = re.compile(r"^(Input|String|Value|List|Tuple|Set|Dictionary|URL) should ")
 NO_OBJECT = frozenset({"model_attributes_type", "model_type", "dict_type"})

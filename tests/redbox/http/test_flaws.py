@@ -15,10 +15,13 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "a field that is none": ({"bogus": "s3cret"}, "bogus is not a field that red-box knows"),
     "one inside": ({"resources": {"nodez": 1}}, "resources.nodez is not a field that red-box knows"),
     "too small": ({"resources": {"nodes": -1}}, "resources.nodes must be greater than or equal to 1"),
-    "a form": (
-        {"resources": {"memPerNode": "s3cret"}},
-        "resources.memPerNode must be of the form [0-9]{1,12}",
+    "a size": (
+        {"resources": {"memPerNode": "4 GB"}},
+        "resources.memPerNode must be a size as sbatch takes it: 4G",
     ),
+    "a time": ({"resources": {"time": "s3cret"}}, "resources.time must be a time as sbatch takes it: 90"),
+    "GPUs": ({"resources": {"gpusPerNode": "all"}}, "resources.gpusPerNode must be a number of GPUs"),
+    "a form": ({"array": "s3cret"}, "array must be of the form [0-9,:%-]+"),
     "a name": ({"env": {"A=B": "s3cret"}}, "env.A=B is no name of a variable"),
     "a line's end": ({"output": "a\nb"}, "output holds a character that it must not hold"),
     "no truth": ({"hold": "s3cret"}, "hold must be true or false"),
