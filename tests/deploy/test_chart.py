@@ -94,6 +94,10 @@ def test_helm_has_nothing_to_say_against_the_chart(helm: Path, example: str) -> 
         ({"slurmClusters": {"HPC_1": {}}}, "HPC_1"),
         ({"images": {"registry": "example.org", "pullPolicy": "Sometimes"}}, "/images/pullPolicy"),
         ({"images": {"registry": ""}}, "images.registry"),
+        ({"images": {"registry": "https://example.org/hpc"}}, "/images/registry"),
+        ({"images": {"registry": "example.org", "tag": ".1"}}, "/images/tag"),
+        ({"operator": {"resources": {"limits": {"memory": "lots"}}}}, "/operator/resources/limits/memory"),
+        ({"resourced": {"resources": {"limit": {"memory": "1Gi"}}}}, "limit"),
         ({"resourced": {"enabled": True}, "watchNamespaces": ["a"]}, "watchNamespaces"),
     ],
 )
