@@ -243,16 +243,12 @@ async def standing(
             stall_s=stall_s,
             body_limit=body_limit,
         )
-        authority = make_authority("tests", _now())
+        authority = make_authority("tests", datetime.now(UTC))
         ca = authority.certificate.decode()
         stand = Stand(directory, home, tokens, slurm, jobs, services, ready, ca, settings=path)
-        pair = issue_server(authority, ["localhost"], [], _now())
+        pair = issue_server(authority, ["localhost"], [], datetime.now(UTC))
         await stack.enter_async_context(_listening(stand, pair))
         yield stand
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 def _write_settings(directory: Path) -> tuple[dict[str, str], Path]:
