@@ -1,9 +1,11 @@
 """Which tests run, in which order, and on what: the three suites `lint`, `unit` and `e2e`.
 
 A suite is chosen by `--suite NAME`, or by a path inside it on the command line; without either it is `unit`.
-Before the first test of e2e the bed is brought up, unless it is up. Taking it down is left to `tests/run`.
+Before the first test of e2e the bed is brought up, unless it is up. Taking it down is left to `tests/run`, which
+runs whole suites by two workers (pytest-xdist), each with a bed of its own.
 """
 
+import os
 import subprocess
 import sys
 from collections.abc import Generator
@@ -23,6 +25,14 @@ def suite_of(path: Path) -> str:
     """Tell the suite of a file or folder by its place: all that is neither lint nor e2e is unit."""
     relative = path.relative_to(ROOT / "tests") if path.is_relative_to(ROOT / "tests") else Path()
     return relative.parts[0] if relative.parts and relative.parts[0] in SUITES else "unit"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give each worker its bed: those of TEST_BEDS in turn, as DIRECTORY:PORT_OFFSET."""
+    beds, worker = os.environ.get("TEST_BEDS", "").split(), getattr(config, "workerinput", None)
+    if beds and worker:
+        bed = beds[int(worker["workerid"].removeprefix("gw")) % len(beds)]
+        os.environ["BED_DIR"], _, os.environ["BED_PORT_OFFSET"] = bed.rpartition(":")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
