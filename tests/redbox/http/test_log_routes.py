@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import Counter
 from dataclasses import replace
 
 import httpx
@@ -122,11 +123,11 @@ async def test_a_reader_who_leaves_a_silent_log_leaves_nothing_behind(
     writer.close()
     await writer.wait_closed()
     await until_streams_are(stand, 0)
-    await eventually(lambda: names_of_tasks() == before)
+    await eventually(lambda: names_of_tasks() <= before)  # what was on its way out before may be gone
     assert await reader.read(1) == b""
 
 
-def names_of_tasks() -> list[str]:
+def names_of_tasks() -> Counter[str]:
     """What runs, by the functions that run."""
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    return sorted(getattr(task.get_coro(), "__qualname__", "?") for task in tasks)
+    return Counter(getattr(task.get_coro(), "__qualname__", "?") for task in tasks)
