@@ -1,6 +1,6 @@
 """Whatever is killed or cut, each key is one job or a clear refusal, and each log is its file, byte for byte.
 
-REDBOX_KILLS says how often red-box is killed under load (12), REDBOX_SEED repeats the moments of another run,
+REDBOX_KILLS says how often red-box is killed under load (8), REDBOX_SEED repeats the moments of another run,
 REDBOX_HANGS_S says for how long slurmctld hangs (20).
 """
 
