@@ -21,7 +21,8 @@ EMPTY = "Empty_one"
 
 @pytest.fixture(scope="module")
 def server(bed: Bed) -> Iterator[RedboxServer]:
-    with running(bed, sections={"slurm": {"read_s": 4.0}}) as server:
+    soon = {"partitions_every_s": 0.5, "reads_per_minute": 600}  # each change is waited for
+    with running(bed, sections={"slurm": {"read_s": 4.0}, "jobs": soon}) as server:
         yield server
 
 
