@@ -1,8 +1,8 @@
 """Which tests run, in which order, and on what: the three suites `lint`, `unit` and `e2e`.
 
 A suite is chosen by `--suite NAME`, or by a path inside it on the command line; without either it is `unit`.
-Before the first test of e2e the bed is brought up, unless it is up. Taking it down is left to `tests/run`, which
-runs whole suites by two workers (pytest-xdist), each with a bed of its own.
+Before the first test of e2e the bed is brought up, unless it is up. Taking it down is left to `tests/run`,
+which runs whole suites by two workers (pytest-xdist), each with a bed of its own.
 """
 
 import os
