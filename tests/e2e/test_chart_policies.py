@@ -13,6 +13,7 @@ from redbox_bed.bed import Bed
 from redbox_bed.delivery import NAMESPACE, Kubernetes, deliver
 from redbox_bed.errors import BedError
 from redbox_bed.progress import Progress
+from tests.e2e.kubernetes_jobs import eventually
 
 OPERATOR = f"system:serviceaccount:{NAMESPACE}:redbox-operator"
 RESOURCED = f"system:serviceaccount:{NAMESPACE}:redbox-resourced"
@@ -22,9 +23,19 @@ API_SERVER = "https://kubernetes.default.svc.cluster.local"
 
 @pytest.fixture(scope="module")
 def kubectl(bed: Bed) -> Kubernetes:
-    """The cluster's administrator, once the chart is installed."""
+    """The cluster's administrator, once the chart is installed and the API server has taken its policies."""
     deliver(bed, Progress.silent())
-    return Kubernetes(bed)
+    kubectl = Kubernetes(bed)
+    eventually(lambda: _is_refused(kubectl, *ask_token(OPERATOR, NAMESPACE, "redbox-operator")))
+    return kubectl
+
+
+def _is_refused(kubectl: Kubernetes, *arguments: str) -> bool:
+    try:
+        kubectl(*arguments, "--filename=-", stdin=json.dumps(token_request(expirationSeconds=7200)))
+    except BedError:
+        return True
+    return False
 
 
 @pytest.fixture

@@ -140,7 +140,7 @@ def test_a_killed_red_box_loses_and_doubles_no_byte(server: RedboxServer, make_p
 
 
 @pytest.mark.timeout(300 + 2 * CUT_S)
-def test_a_network_that_is_cut_loses_and_doubles_no_byte(make_pod: MakePod) -> None:
+def test_a_network_that_is_cut_loses_and_doubles_no_byte(bed: Bed, make_pod: MakePod) -> None:
     pod = make_pod(COUNTING)
     with pod.start() as companion:
         assert companion.stdout
@@ -150,6 +150,7 @@ def test_a_network_that_is_cut_loses_and_doubles_no_byte(make_pod: MakePod) -> N
             time.sleep(CUT_S)
         finally:
             pod.host.link(up=True)
+            bed.host("ctl").run("scontrol", "update", f"NodeName={FAR_HOST}", "State=RESUME", check=False)
         out, err = rest(companion)
     assert (companion.returncode, first + out, err) == (0, COUNTED, COUNTED_APART)
 

@@ -136,6 +136,7 @@ def test_what_would_enter_a_container_is_told_what_to_use_instead(
 
 def test_an_arrays_log_is_its_tasks_logs(stand: Stand) -> None:
     companion = stand.submit("#!/bin/sh\necho task $SLURM_ARRAY_TASK_ID\n", array="1-3")
+    companion.has_condition("Submitted")
     followed = companion.logs("--follow")
     assert sorted(followed.splitlines()) == ["task 1", "task 2", "task 3"]
     companion.reaches("Succeeded")

@@ -290,6 +290,7 @@ def test_a_node_of_somebody_else_that_has_the_name_is_left_alone(
 ) -> None:
     name = virtual_node(ADDED, CLUSTER)
     foreign = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"mine": "yes"}}}
+    eventually(lambda: nodes.get(name) is None)  # an earlier test's is gone
     nodes.kubectl("create", "--filename=-", stdin=json.dumps(foreign))
     try:
         login.run("scontrol", "create", f"partition={ADDED}", "nodes=n1")

@@ -115,14 +115,19 @@ class Slurm:
 
     # ------------------------------------------------------------------------- nodes
     def _ensure_nodes_in_service(self) -> None:
-        """Resume nodes that slurmctld gave up while they were away: by itself it takes two minutes."""
-        down = [name for name, state in self.node_states().items() if state == "down"]
-        if down:
-            self._controller.run(
-                "scontrol", "update", f"NodeName={','.join(down)}", "State=RESUME", check=False
-            )
+        """Resume nodes that slurmctld gave up while they were away: by itself it takes minutes."""
+
+        def in_service() -> bool:
+            states = self.node_states()
+            down = [name for name, state in states.items() if state.rstrip("*") == "down"]
+            if down:
+                self._controller.run(
+                    "scontrol", "update", f"NodeName={','.join(down)}", "State=RESUME", check=False
+                )
+            return all(state in _IN_SERVICE for state in states.values())
+
         wait_until(
-            lambda: all(state in _IN_SERVICE for state in self.node_states().values()),
+            in_service,
             _NODES_SECONDS,
             f"not all nodes of {self.cluster.name} came into service",
             log=self._controller.log_path(SLURMCTLD.name),
