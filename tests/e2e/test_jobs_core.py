@@ -30,7 +30,7 @@ from tests.e2e.login_node import ALICE, BOB, CAROL, HostTransport
 
 PATIENCE_S = 120.0
 MARKS = Marks(secrets.token_bytes(32), "hpc1")
-SETTINGS = JobsSettings(answer_within_s=30, arrives_within_s=20)
+SETTINGS = JobsSettings(answer_within_s=30, arrives_within_s=20, settle_s=15)
 
 
 def caller(user: UnixUser = ALICE) -> Caller:
@@ -104,6 +104,7 @@ async def test_a_job_runs_as_its_user_and_its_end_and_paths_are_slurms(login: Ho
     assert login.read(job.logs.stdout).decode() == "alice\n"
 
 
+@pytest.mark.timeout(300)
 async def test_a_server_that_dies_at_any_moment_of_a_submit_leaves_one_job(
     login: Host, tmp_path: Path
 ) -> None:
