@@ -1,6 +1,7 @@
 """SlurmJobs with Container delivery, each figure beside a native pod's of the same script in the same run.
 
-Red Box has to be installed on the bed (`deploy/local/bed redbox`). Jobs run as alice.
+Red Box is installed on the bed for each of them, and taken away again: other benchmarks bring parts of their
+own. Jobs run as alice.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Any
 from uuid import uuid4
 
 from redbox_bed.bed import Bed
+from redbox_bed.delivery import deliver, take_away
+from redbox_bed.progress import Progress
 from tests.bench.bench_kubernetes import (
     EXPECTED_LINES,
     LINE,
@@ -49,11 +52,13 @@ def slurm_job(name: str, script: str, **spec: Any) -> dict[str, Any]:
 def both(bed: Bed) -> Iterator[tuple[Kubectl, Kubectl]]:
     """alice's namespace for SlurmJobs, and one for the pods that they are compared with."""
     jobs = Kubectl(bed.places, "alice")
+    deliver(bed, Progress.silent())
     with namespace(bed, "bench-slurmjobs") as pods:
         try:
             yield jobs, pods
         finally:
             jobs.run("delete", "slurmjob", "--selector=app=bench", "--timeout=170s", timeout=180)
+            take_away(bed)
 
 
 @benchmark(

@@ -77,6 +77,24 @@ def deliver(bed: Bed, progress: Progress, *, unless_current: bool = False) -> No
     _delivered(bed).write_text(checkout)
 
 
+def take_away(bed: Bed) -> None:
+    """What was delivered is gone, and SlurmClusters that others made; red-box's journal stays."""
+    _delivered(bed).unlink(missing_ok=True)
+    login = bed.host("login")
+    if login.running(login_node.SERVICE):
+        login.kill(login_node.SERVICE)
+    if not (bed.places.state / "bin/helm").exists():
+        return
+    helm, kubernetes = Helm(bed), Kubernetes(bed)
+    if json.loads(helm("list", "--all", "--all-namespaces", "--output=json")):
+        helm("uninstall", RELEASE, "--wait", "--timeout=2m")
+    kinds = kubernetes("get", "crd", "--output=name").split()
+    if any("slurmclusters" in kind for kind in kinds):
+        for cluster in kubernetes("get", "slurmclusters", "--output=name").split():
+            kubernetes("patch", cluster, "--type=merge", '--patch={"metadata":{"finalizers":null}}')
+            kubernetes("delete", cluster, "--ignore-not-found", "--timeout=30s")
+
+
 def refuse_half_a_bed(options: Options) -> None:
     """Both sides are installed on hosts and in a cluster that the bed knows."""
     if options.slurm is not Source.OWN:
