@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from redbox_kube.events import NORMAL, WARNING
 from redbox_operator.job_status import Condition, ConditionType, Truth
 
-NORMAL, WARNING = "Normal", "Warning"
 WAITING = "Waiting"
 
 

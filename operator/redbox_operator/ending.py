@@ -13,8 +13,9 @@ import structlog
 
 from redbox_api.errors import NoSuchJob
 from redbox_api.models import FINAL_PHASES, Job
+from redbox_kube.events import WARNING
 from redbox_kube.objects import Object
-from redbox_operator.conditions import WARNING, Said, Telling, conditions_of, tellings
+from redbox_operator.conditions import Said, Telling, conditions_of, tellings
 from redbox_operator.job_status import Condition, ConditionType, SlurmJobStatus, Truth
 from redbox_operator.kinds import SlurmJob
 from redbox_operator.known import KnownJob

@@ -16,13 +16,14 @@ from pydantic import ValidationError
 
 from redbox_api.errors import RedboxError
 from redbox_api.models import Cluster
+from redbox_kube.events import NORMAL, WARNING
 from redbox_kube.names import API_VERSION
 from redbox_kube.node_labels import gateway_key
 from redbox_kube.objects import ApiError, ApiRefused, Object, Where
 from redbox_kube.own_token import Account
 from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_operator.cluster_status import ClusterFacts, SlurmClusterStatus, cluster_status_of
-from redbox_operator.conditions import NORMAL, WARNING, Telling
+from redbox_operator.conditions import Telling
 from redbox_operator.job_status import Condition, Truth
 from redbox_operator.known import Known
 from redbox_operator.known_names import CLUSTER_FINALIZER

@@ -6,13 +6,13 @@ told once, whoever tells it again.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
 
 import structlog
 
+from redbox_kube.events import Event
 from redbox_kube.objects import ApiError, ApiRefused, Object, Objects, Where
 from redbox_operator.conditions import Telling
 from redbox_operator.kinds import Place
@@ -20,7 +20,6 @@ from redbox_operator.known_names import FIELD_MANAGER
 from redbox_operator.metrics import Metrics
 
 log = structlog.get_logger(__name__)
-LONGEST_NOTE = 1024
 GONE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT})
 
 
@@ -61,9 +60,9 @@ class Writer:
     async def tell(self, where: Where, uid: str, told: Sequence[Telling]) -> None:
         """One event for each. Where that fails nothing else does: the condition says the same."""
         for telling in told:
-            event = event_of(where, uid, telling, datetime.now(UTC))
+            event = event_of(where, uid, telling)
             try:
-                await self.objects.create(Where("Event", namespace=event["metadata"]["namespace"]), event)
+                await self.objects.create(event.where, event.body(datetime.now(UTC)))
             except ApiError as error:
                 log.warning("event not written", about=where.path(), reason=telling.reason, error=str(error))
             else:
@@ -74,34 +73,17 @@ class Writer:
         self._metrics.writes.labels(kind, verb).inc()
 
 
-def event_of(where: Where, uid: str, telling: Telling, now: datetime) -> Object:
+def event_of(where: Where, uid: str, telling: Telling) -> Event:
     """The event, under a name that no other change has."""
     condition = telling.condition
     since = condition.last_transition_time.isoformat()
-    change = f"{uid}|{condition.type}|{condition.status}|{condition.reason}|{since}"
-    digest = hashlib.sha256(change.encode()).hexdigest()[:16]
-    namespace = where.namespace or "default"
-    time = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-    about = {
-        "apiVersion": where.api_version,
-        "kind": where.kind,
-        "name": where.name,
-        "namespace": where.namespace,
-        "uid": uid,
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"name": f"{where.name[:200]}.{digest}", "namespace": namespace},
-        "involvedObject": {key: value for key, value in about.items() if value},
-        "type": telling.severity,
-        "reason": telling.reason,
-        "message": telling.message[:LONGEST_NOTE],
-        "action": condition.type,
-        "count": 1,
-        "firstTimestamp": time,
-        "lastTimestamp": time,
-        "source": {"component": FIELD_MANAGER},
-        "reportingComponent": FIELD_MANAGER,
-        "reportingInstance": FIELD_MANAGER,
-    }
+    return Event(
+        about=where,
+        uid=uid,
+        change=f"{condition.type}|{condition.status}|{condition.reason}|{since}",
+        severity=telling.severity,
+        reason=telling.reason,
+        message=telling.message,
+        action=condition.type,
+        component=FIELD_MANAGER,
+    )

@@ -69,7 +69,7 @@ async def test_an_event_that_cannot_be_written_stops_nothing(told: LeftOut, kube
 
 def test_an_hour_later_it_is_another_event() -> None:
     first, second, third = (
-        event_of(slurm_cluster(), 3, 20, NOON.replace(hour=hour, minute=minute))["metadata"]["name"]
+        event_of(slurm_cluster(), 3, 20, NOON.replace(hour=hour, minute=minute)).name
         for hour, minute in ((12, 0), (12, 59), (13, 0))
     )
     assert first == second != third

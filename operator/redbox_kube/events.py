@@ -1,0 +1,65 @@
+"""Events of Kubernetes, as `kubectl describe` shows them: each change is told once, by whomever."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime
+
+from redbox_kube.objects import Object, Where
+
+NORMAL, WARNING = "Normal", "Warning"
+LONGEST_NOTE = 1024
+NAMESPACE = "default"
+"""Where events of kinds are that no namespace holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What is told of an object. `change` is in its name: of the same change there is one event."""
+
+    about: Where
+    uid: str
+    change: str
+    severity: str
+    reason: str
+    message: str
+    action: str
+    component: str
+
+    @property
+    def where(self) -> Where:
+        """Among which events it is."""
+        return Where("Event", namespace=self.about.namespace or NAMESPACE)
+
+    @property
+    def name(self) -> str:
+        digest = hashlib.sha256(f"{self.uid}|{self.change}".encode()).hexdigest()[:16]
+        return f"{self.about.name[:200]}.{digest}"
+
+    def body(self, now: datetime) -> Object:
+        """As it is created."""
+        time = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        about = {
+            "apiVersion": self.about.api_version,
+            "kind": self.about.kind,
+            "name": self.about.name,
+            "namespace": self.about.namespace,
+            "uid": self.uid,
+        }
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": self.name, "namespace": self.where.namespace},
+            "involvedObject": {key: value for key, value in about.items() if value},
+            "type": self.severity,
+            "reason": self.reason,
+            "message": self.message[:LONGEST_NOTE],
+            "action": self.action,
+            "count": 1,
+            "firstTimestamp": time,
+            "lastTimestamp": time,
+            "source": {"component": self.component},
+            "reportingComponent": self.component,
+            "reportingInstance": self.component,
+        }
