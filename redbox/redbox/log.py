@@ -19,12 +19,13 @@ def configure_log(target: TextIO) -> None:
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         _with_request,
+        structlog.processors.format_exc_info,
     ]
     renderer: structlog.types.Processor = (
         structlog.dev.ConsoleRenderer() if target.isatty() else structlog.processors.JSONRenderer()
     )
     structlog.configure(
-        processors=[*shared, structlog.processors.format_exc_info, renderer],
+        processors=[*shared, renderer],
         logger_factory=structlog.WriteLoggerFactory(file=target),
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
     )

@@ -1,0 +1,39 @@
+"""The server's log, as those read it who look for a fault."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from redbox.log import configure_log
+
+
+@pytest.fixture
+def written() -> Iterator[io.StringIO]:
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    target = io.StringIO()
+    configure_log(target)
+    yield target
+    structlog.reset_defaults()
+    root.handlers[:] = before[0]
+    root.setLevel(before[1])
+
+
+def test_a_defect_is_told_with_its_traceback_whoever_logs_it(written: io.StringIO) -> None:
+    for own in (structlog.get_logger("own"), logging.getLogger("redbox.jobs.chores")):
+        try:
+            json.loads("no JSON")
+        except ValueError:
+            own.exception("it failed")
+    for line in written.getvalue().splitlines():
+        told = json.loads(line)
+        assert told["event"] == "it failed"
+        assert "Traceback" in told["exception"]
+        assert "JSONDecodeError" in told["exception"]
+    assert len(written.getvalue().splitlines()) == 2
