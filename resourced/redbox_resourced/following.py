@@ -90,11 +90,11 @@ class Followed:
     async def _follow(self) -> None:
         """List, then watch from there until the watch ends."""
         listing = await self.client.partitions()
+        with contextlib.suppress(RedboxError):
+            self.version = (await self.client.cluster()).version
         self._all = {one.name: one for one in listing.items}
         self._listed = True
         self._heard(listing.stale_since)
-        with contextlib.suppress(RedboxError):
-            self.version = (await self.client.cluster()).version
         async for event in self.client.watch_partitions(listing.revision):
             if event.type == "error":
                 raise Unreachable(event.message or "the watch of partitions failed")

@@ -58,6 +58,7 @@ class VirtualNodes:
         self._claims = claims
         self._address = address
         self._service = service
+        self._own_version = version("red-box")  # each look at metadata parses a file
         self._gone_after_s = gone_after_s
         self._old_keys = old_keys
         self._lacked_since: dict[str, float] = {}
@@ -127,7 +128,7 @@ class VirtualNodes:
         if wish.standing is not None:
             claims += claims_of_standing(node, wish.standing, now)
         if wish.offer is not None:
-            versions = Versions(self.kubernetes, version("red-box"), wish.slurm)
+            versions = Versions(self.kubernetes, self._own_version, wish.slurm)
             claims += claims_of_offer(wish.offer, versions, old_keys=self._old_keys)
         return claims
 
