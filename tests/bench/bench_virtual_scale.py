@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 import os
 import subprocess
@@ -35,10 +36,13 @@ ATTEMPTS = 50
 KEYS = -(-PODS // ATTEMPTS)
 IDLE_S = float(os.environ.get("IDLE_SECONDS", "60"))
 STANDS_STILL_S = 180.0
+QUIET_S = 15.0  # it looks at all nodes every ten
+PROGRESS_STEP = 1000
 AT_ONCE = 32
 API = "redbox.dev/v1alpha1"
 ALICE = TENANTS[0]
 LABEL = "bench=scale"
+PODS_OF_ALICE = Where("Pod", namespace=ALICE)
 
 
 @dataclass
@@ -58,22 +62,28 @@ class Scale:
         keys = asyncio.run(self._slurm_jobs())
         process = self._redbox(keys)
         self.resourced.start()
-        reaches(self._nodes, NODES)
+        reaches("virtual nodes", self._nodes, NODES)
         self.resourced.stop()
         asyncio.run(self._pods(keys))
         self.resourced.start()
-        reaches(self._running, PODS)
+        reaches("pods running", self._running, PODS)
         return process
 
     def _nodes(self) -> int:
-        return len(self.kubernetes("get", "nodes", "--selector=redbox.dev/virtual", "-o", "name").split())
+        return len(self._versions())
 
     def _running(self) -> int:
-        listed = self.kubernetes(
-            *("get", "pods", "-n", ALICE, f"--selector={LABEL}", "--field-selector=status.phase=Running"),
-            *("-o", "name"),
-        )
-        return len(listed.split())
+        selection = {"labelSelector": LABEL, "fieldSelector": "status.phase=Running"}
+        return len(self._list(PODS_OF_ALICE, selection))
+
+    def _list(self, where: Where, selection: Mapping[str, str]) -> list[Object]:
+        """The metadata of what is selected."""
+
+        async def listed() -> list[Object]:
+            async with administrator(self.bed.places.kubeconfig) as objects:
+                return [one async for one in objects.list_metadata(where, selection)]
+
+        return asyncio.run(listed())
 
     def submits(self) -> int:
         url = f"https://{self.resourced.address}:{PORT}/submits"
@@ -85,8 +95,21 @@ class Scale:
         self.resourced.kill()
         started = time.perf_counter()
         self.resourced.start()
-        reaches(self._known, PODS)
+        reaches("pods known again", self._known, PODS, every_s=0.5)
         return time.perf_counter() - started
+
+    def settles(self) -> None:
+        """Nothing more is written of the nodes: a new process says once of each what it knows."""
+        versions, moved_at = self._versions(), time.monotonic()
+        while time.monotonic() - moved_at < QUIET_S:
+            time.sleep(2)
+            if (now := self._versions()) != versions:
+                versions, moved_at = now, time.monotonic()
+        say("nodes settled")
+
+    def _versions(self) -> frozenset[str]:
+        found = self._list(Where("Node"), {"labelSelector": "redbox.dev/virtual"})
+        return frozenset(one["resourceVersion"] for one in found)
 
     def _known(self) -> int:
         try:
@@ -98,10 +121,18 @@ class Scale:
     def end(self) -> None:
         self.resourced.stop()
         self.kubernetes("delete", "slurmcluster", CLUSTER, "--ignore-not-found", "--wait=false")
-        self.kubernetes("delete", "nodes", "--selector=redbox.dev/virtual", "--ignore-not-found")
-        for kind in ("pods", "slurmjobs"):
-            force = ("--force", "--grace-period=0") if kind == "pods" else ()
-            self.kubernetes("delete", kind, "-n", ALICE, f"--selector={LABEL}", "--wait=false", *force)
+        reaches("pods deleted", self._deleted, PODS)
+        self._delete(f"/apis/{API}/namespaces/{ALICE}/slurmjobs?labelSelector={LABEL}")
+        self._delete("/api/v1/nodes?labelSelector=redbox.dev/virtual")
+
+    def _deleted(self) -> int:
+        """One request for all that are left: each by itself takes kubectl minutes."""
+        with contextlib.suppress(BedError):  # the API server gives no request more than a minute
+            self._delete(f"/api/v1/namespaces/{ALICE}/pods?labelSelector={LABEL}&gracePeriodSeconds=0")
+        return PODS - len(self._list(PODS_OF_ALICE, {"labelSelector": LABEL}))
+
+    def _delete(self, url: str) -> None:
+        self.kubernetes("delete", "--raw", url)
 
     def _redbox(self, keys: list[str]) -> subprocess.Popen[bytes]:
         authority = make_authority(CLUSTER, datetime.now(UTC))
@@ -144,19 +175,29 @@ class Scale:
     async def _pods(self, keys: list[str]) -> None:
         free = asyncio.Semaphore(AT_ONCE)
         async with administrator(self.bed.places.kubeconfig) as objects, asyncio.TaskGroup() as group:
-            for number in range(PODS):
-                group.create_task(_pod(objects, free, number, keys))
+            made = [group.create_task(_pod(objects, free, number, keys)) for number in range(PODS)]
+            for done, pod in enumerate(made, start=1):
+                await pod
+                if done % PROGRESS_STEP == 0:
+                    say(f"{done} of {PODS} pods made")
 
 
-def reaches(count: Callable[[], int], wanted: int) -> None:
+def reaches(what: str, count: Callable[[], int], wanted: int, *, every_s: float = 2.0) -> None:
     """However slow the machine is: only what stands still has failed."""
     most, moved_at = -1, time.monotonic()
     while (now := count()) < wanted:
         if now > most:
+            say(f"{now} of {wanted} {what}")
             most, moved_at = now, time.monotonic()
         standing = time.monotonic() - moved_at
-        assert standing < STANDS_STILL_S, f"{most} of {wanted}, and no more since {standing:.0f} s"
-        time.sleep(0.5)
+        assert standing < STANDS_STILL_S, f"{most} of {wanted} {what}, and no more since {standing:.0f} s"
+        time.sleep(every_s)
+    say(f"{now} of {wanted} {what}")
+
+
+def say(progress: str) -> None:
+    """Ten thousand pods take minutes."""
+    print(f"  {time.strftime('%H:%M:%S')} {progress}", file=sys.stderr, flush=True)
 
 
 async def _pod(objects: Objects, free: asyncio.Semaphore, number: int, keys: list[str]) -> None:
@@ -226,7 +267,7 @@ def virtual_scale(bed: Bed) -> Iterator[Trial]:
 def measure(scale: Scale) -> Mapping[str, float]:
     submitted = scale.submits()
     adopted = scale.adopt()
-    time.sleep(5)
+    scale.settles()
     before = processor_seconds(scale.resourced.pid)
     time.sleep(IDLE_S)
     used = processor_seconds(scale.resourced.pid) - before
