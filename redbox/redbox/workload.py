@@ -213,6 +213,13 @@ class WorkloadManager(Protocol):
         """
         ...
 
+    async def glance(self, job_ids: Collection[str]) -> int | None:
+        """A number that changes when one of these jobs changes its state; None where a poll costs no more.
+
+        It only tells whether a poll is worth its price: nothing follows from it about any job.
+        """
+        ...
+
     async def find_live(self, job_ids: Collection[str]) -> tuple[Observation, ...]:
         """Ask for single jobs that a poll did not show."""
         ...

@@ -267,6 +267,20 @@ async def test_a_het_job_is_submitted_watched_and_cancelled_by_its_leader(manage
     assert not [seen for seen in await manager.find_live([second]) if not has_ended(seen.state)]
 
 
+async def test_a_glance_differs_once_a_job_or_a_task_has_another_state(manager: SlurmManager) -> None:
+    job = await submit(manager, batch="#!/bin/sh\nsleep 600\n", array="0-1%1")
+    await job.until(lambda seen: seen.state == "RUNNING")
+    running = await manager.glance([job.id])
+    if running is None:
+        pytest.skip("this squeue has no --only-job-state")
+    other = await submit(manager, batch="#!/bin/sh\nsleep 600\n", hold=True)
+    assert await manager.glance([job.id]) == running
+    for handle in (job.handle, other.handle):
+        assert (await manager.act(handle, Act.CANCEL)).done
+    await job.ended()
+    assert await manager.glance([job.id]) != running
+
+
 async def test_bob_cannot_forge_a_job_of_alices(manager: SlurmManager, login: Host) -> None:
     mine = await submit(manager, batch="#!/bin/sh\nsleep 600\n", hold=True)
     forged = f"x\n{mine.id}|2001|COMPLETED|~\x1b[2J\n{mine.submission.mark}"

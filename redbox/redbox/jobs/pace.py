@@ -43,12 +43,17 @@ class Bucket:
 def interval(settings: JobsSettings, took_s: float, *, accounting: bool, faults: int) -> float:
     """Seconds from the end of one poll to the next.
 
-    Without accounting a job must be seen before the queue forgets it. Each fault in a row doubles the wait.
+    Each fault in a row doubles the wait.
     """
-    longest = settings.longest_interval_s
-    if not accounting:
-        longest = min(longest, max(settings.shortest_interval_s, settings.min_job_age_s / 3))
-    return min(longest, max(settings.shortest_interval_s, CALL_SHARE * took_s) * 2.0 ** min(faults, 10))
+    between = max(settings.shortest_interval_s, CALL_SHARE * took_s) * 2.0 ** min(faults, 10)
+    return min(longest(settings, accounting=accounting), between)
+
+
+def longest(settings: JobsSettings, *, accounting: bool) -> float:
+    """Seconds without a look at most. Without accounting a job must be seen before the queue forgets it."""
+    if accounting:
+        return settings.longest_interval_s
+    return min(settings.longest_interval_s, max(settings.shortest_interval_s, settings.min_job_age_s / 3))
 
 
 def soon(settings: JobsSettings, took_s: float) -> float:

@@ -1,5 +1,8 @@
 """The poller: one look at the queue for all jobs, as often as Slurm can bear, none when nothing is live.
 
+While nothing moves a glance takes a look's place, where that is cheaper: a look follows it only if a state
+has changed, or none was had for too long.
+
 A look that fails or is incomplete leaves the last truth standing and grows `stale_since`. After each look
 the errands (`absences`, `acts`, `doubts`) start what it calls for as chores, so that no user's dead agent
 holds up the next look.
@@ -93,9 +96,13 @@ class Poller:
         self._absences = absences
         self._errands = errands
         self._asked = asyncio.Event()
+        self._wanted = False  # a look, not only a glance
         self._took_s = 0.0
         self._faults = 0
         self._ended = float("-inf")
+        self._looked = float("-inf")
+        self._glanced: int | None = None
+        self._moving = True  # the last look left something open: the next thing is a look again
         self._last_good: datetime | None = None
         self.bucket = pace.Bucket(context.settings.reads_per_minute / 60, context.settings.read_burst)
         self.stale_since: datetime | None = None
@@ -111,11 +118,11 @@ class Poller:
             await self.look()
 
     async def look(self) -> None:
-        """One look; a fault is a stale truth, not the end."""
+        """One look, or a glance; a fault is a stale truth, not the end."""
         started = self._clock.monotonic()
         good = False
         try:
-            good = await self._look()
+            good = await (self._look() if self._is_look_due() else self._look_if_it_moved())
         except (WorkloadFault, JournalError, TimeoutError) as fault:
             log.warning("the look at the queue failed: %s", fault)
         except Exception:  # what one odd record does to our code must not blind us for all the others
@@ -130,8 +137,25 @@ class Poller:
         self._last_good = now if good else self._last_good
         self.stale_since = None if good else (self.stale_since or self._last_good or now)
 
+    def _is_look_due(self) -> bool:
+        longest = pace.longest(self._settings, accounting=self._absences.accounting)
+        return self._wanted or self._moving or self._clock.monotonic() - self._looked >= longest
+
+    async def _look_if_it_moved(self) -> bool:
+        """A glance is compared with the last one, never with what looks have shown: they may be older."""
+        job_ids = {record.job_id for record in self._ledger.table.watched() if record.job_id is not None}
+        before = self._glanced
+        self._glanced = await self._context.ask(self._workload.glance(job_ids))
+        if self._glanced is None:
+            return await self._look()
+        if self._glanced == before:
+            return True
+        await self.take_turn()
+        return await self._look()
+
     async def _look(self) -> bool:
-        begun_at = self._clock.now()
+        begun_at, self._looked = self._clock.now(), self._clock.monotonic()
+        self._wanted, self._moving = False, True
         users = {record.user for record in self._ledger.table.watched()}
         wanted = wanted_by(self._ledger.table)
         poll = await self._context.ask(self._workload.poll(users=users, wanted=wanted))
@@ -144,17 +168,25 @@ class Poller:
             sighting = sightings[record.key] = find(record, look)
             return after_look(record, sighting, look, self._clock.now(), self._settings)
 
-        await self._ledger.change_free(self._concerned(look), decide)
-        self._start_errands(look, sightings)
+        concerned = self._concerned(look)
+        changed = await self._ledger.change_free(concerned, decide)
+        absent = self._absent(look, sightings)
+        all_seen = look.complete and not absent and len(sightings) == len(concerned)
+        self._moving = bool(changed) or not all_seen or not all(record.at_rest for record in concerned)
+        self._start_errands(look, sightings, absent)
         return poll.complete
 
     def _concerned(self, look: Look) -> list[Record]:
         marked = [record for mark in look.by_mark if (record := self._ledger.table.marked(mark)) is not None]
         return self._ledger.table.watched() + [record for record in marked if not record.watched]
 
-    def _start_errands(self, look: Look, sightings: Mapping[JobKey, Sighting]) -> None:
+    def _absent(self, look: Look, sightings: Mapping[JobKey, Sighting]) -> list[Record]:
         records = [record for key in sightings if (record := self._ledger.table.get(key)) is not None]
-        absent = [record for record in records if is_absent(record, sightings[record.key], look)]
+        return [record for record in records if is_absent(record, sightings[record.key], look)]
+
+    def _start_errands(
+        self, look: Look, sightings: Mapping[JobKey, Sighting], absent: Sequence[Record]
+    ) -> None:
         due = self._absences.due(absent)
         if due:
             self._chores.start("absent jobs", self._investigate(due))
@@ -175,6 +207,7 @@ class Poller:
             await self._until_wanted(self._interval(pressing=urgency))
         if self._asked.is_set():
             await self._sleep_until(self._ended + pace.soon(self._settings, self._took_s))
+            self._wanted = True
         self._asked.clear()
         await self.take_turn()
 

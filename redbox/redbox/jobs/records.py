@@ -121,6 +121,16 @@ class Record:
         return self.in_queue or not self.final or self.credentials
 
     @property
+    def at_rest(self) -> bool:
+        """Whether its next news can only be another state of its job: nothing is open that looks decide."""
+        if self.final or self.stage is Stage.DOUBTFUL:
+            return True
+        asked = self.cancel_requested or bool(self.beyond)
+        in_doubt = self.unproven or self.unanswered_at is not None or not self.confirmed
+        between = self.ending_since is not None or self.absent_since is not None
+        return self.stage is Stage.BOUND and not (asked or in_doubt or between)
+
+    @property
     def settled_at(self) -> datetime:
         """Since when it has been as it is, of one that has ended or never began."""
         return self.final_at or self.doubt_since

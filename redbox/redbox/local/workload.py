@@ -177,6 +177,9 @@ class LocalManager:
         jobs = tuple(self._observe(seen, live=True) for seen in shown)
         return Poll(datetime.now(UTC), time.monotonic() - started, jobs, complete=True)
 
+    async def glance(self, job_ids: Collection[str]) -> int | None:
+        """A poll costs no call of anybody."""
+
     def _remembered(self) -> list[Standing]:
         """All jobs but those that ended too long ago, which are forgotten now."""
         standings, oldest = self._store.all(), time.time() - self._settings.kept_s

@@ -38,6 +38,7 @@ class Reads:
         self._users: frozenset[UnixUser] = frozenset()
         self._rows = squeue.RowReader()
         self._folder = Folder()
+        self._can_glance = True  # until squeue says that it cannot
         self._history_fields: tuple[str, ...] | None = None
 
     # ------------------------------------------------------------------------------------------ the queue
@@ -84,6 +85,19 @@ class Reads:
 
     async def _are_jobs_private(self) -> bool:
         return "jobs" in (await self._inventory.facts()).configuration.private_data
+
+    async def glance(self, job_ids: Collection[str]) -> int | None:
+        """None where squeue cannot (before 23.11), or where Slurm hides jobs from the observer."""
+        if not self._can_glance or await self._are_jobs_private():
+            return None
+        completed = await self._calls.complete(self._calls.observer, squeue.states(), env=squeue.ENVIRONMENT)
+        if completed.code == 0:
+            return squeue.fingerprint(decode(completed.stdout), job_ids)
+        words = words_of(completed.stderr)
+        if squeue.UNKNOWN_OPTION in words:
+            self._can_glance = False
+            return None
+        raise WorkloadFault(f"squeue failed: {words}")
 
     async def find_live(self, job_ids: Collection[str]) -> tuple[Observation, ...]:
         """Single jobs; those that Slurm does not know are not among them."""

@@ -17,6 +17,7 @@ from redbox.slurm.values import TIME_FORMAT, read_number, read_time, text_or_non
 
 ENVIRONMENT = {**TIME_FORMAT, "SLURM_BITSTR_LEN": "0"}
 """0: array expressions in full, whatever their length."""
+UNKNOWN_OPTION = "unrecognized option"
 UNKNOWN_JOB = "Invalid job id specified"
 FIELDS = (
     "JobID", "ArrayJobID", "ArrayTaskID", "HetJobID", "HetJobOffset", "UserID", "State", "exit_code",
@@ -70,6 +71,20 @@ def all_jobs(frame: Frame, users: Collection[str] = ()) -> list[str]:
     """Jobs in every state and every partition, hidden ones too, of this cluster only."""
     argv = ["squeue", "--noheader", "--all", "--local", "--states=all", f"--Format={frame.format()}"]
     return [*argv, f"--user={','.join(users)}"] if users else argv
+
+
+def states() -> list[str]:
+    """Ids and states of all jobs: one call of slurmctld, without its locks where it caches states.
+
+    A look is two calls, as squeue also fetches the partitions. Options that filter make it fail or say
+    nothing: it is for ids and states only.
+    """
+    return ["squeue", "--only-job-state", "--noheader", "--local", "--states=all", "--format=%F %A %T"]
+
+
+def fingerprint(text: str, job_ids: Collection[str]) -> int:
+    """The same for the same states of these jobs, in whatever order; an array has the states of its tasks."""
+    return hash(frozenset(line for line in text.splitlines() if line.partition(" ")[0] in job_ids))
 
 
 def single_jobs(frame: Frame, job_ids: Collection[str]) -> list[str]:

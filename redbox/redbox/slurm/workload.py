@@ -76,6 +76,9 @@ class SlurmManager:
         """`wanted` says by id and comment which records can matter: the rest costs no more than its text."""
         return await self._reads.poll(users, wanted)
 
+    async def glance(self, job_ids: Collection[str]) -> int | None:
+        return await self._reads.glance(job_ids)
+
     async def find_live(self, job_ids: Collection[str]) -> tuple[Observation, ...]:
         return await self._reads.find_live(job_ids)
 

@@ -134,6 +134,8 @@ class SimulatedSlurm:
     processes: list[Sbatch] = field(default_factory=list)
     acts: list[tuple[Act, str]] = field(default_factory=list)
     polls: list[float] = field(default_factory=list)
+    glances: list[float] = field(default_factory=list)
+    can_glance: bool = True
     ever: list[Observation] = field(
         default_factory=list
     )  # every job that was ever taken, for the tests to count
@@ -305,6 +307,14 @@ class SimulatedSlurm:
             if job.uid not in self.hidden_uids and (wanted is None or wanted(job.job_id, job.mark))
         )
         return Poll(at=self.clock.now(), took_s=0.01, jobs=shown, complete=not self.hidden_uids)
+
+    async def glance(self, job_ids: Collection[str]) -> int | None:
+        if not self.can_glance:
+            return None
+        self.glances.append(self.clock.elapsed)
+        self._reachable()
+        self.tick()
+        return hash(frozenset((job.job_id, job.state) for job in self.jobs.values() if job.job_id in job_ids))
 
     async def find_live(self, job_ids: Collection[str]) -> tuple[Observation, ...]:
         self._reachable()

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from redbox.jobs.pace import Bucket, interval, soon
+from redbox.jobs.records import lineage
 from redbox.jobs.settings import JobsSettings
 from redbox.workload import Act
 from redbox_api.models import Job, Phase
@@ -38,6 +39,7 @@ def test_a_job_is_followed_from_pending_to_its_end(world: World) -> None:
 def test_a_live_job_is_looked_for_every_second_or_so_and_nothing_is_asked_when_nothing_is_live(
     world: World,
 ) -> None:
+    world.slurm.can_glance = False
     world.advance(600)
     assert world.slurm.polls == []
     submitted(world)
@@ -50,6 +52,49 @@ def test_a_live_job_is_looked_for_every_second_or_so_and_nothing_is_asked_when_n
     before = len(world.slurm.polls)
     world.advance(600)
     assert len(world.slurm.polls) == before
+
+
+def test_while_nothing_moves_glances_take_the_place_of_looks(world: World) -> None:
+    submitted(world)
+    polls, glances = len(world.slurm.polls), len(world.slurm.glances)
+    world.advance(60)
+    polls, glances = len(world.slurm.polls) - polls, len(world.slurm.glances) - glances
+    assert polls <= 7
+    assert glances >= 35
+    assert 2 * polls + glances <= 60, "a look is two calls of slurmctld"
+
+
+def test_a_glance_that_shows_another_state_is_followed_by_a_look_at_once(world: World) -> None:
+    submitted(world)
+    for change, phase in ((world.slurm.start, Phase.RUNNING), (world.slurm.end, Phase.SUCCEEDED)):
+        world.advance(60)
+        change("1")
+        world.advance(2)
+        assert current(world).phase is phase
+
+
+def test_what_no_glance_shows_is_seen_by_a_look_all_the_same(world: World) -> None:
+    submitted(world)
+    world.advance(60)
+    world.slurm.put(replace(world.slurm.jobs["1"], reason="AssocGrpCpuLimit"))
+    world.advance(world.settings.longest_interval_s + 2)
+    assert current(world).reason == "AssocGrpCpuLimit"
+
+
+def test_a_record_that_was_busy_during_a_look_is_looked_at_again(world: World) -> None:
+    """Its state has changed, and no further glance will say so."""
+    submitted(world)
+    world.advance(60)
+    ledger = world.jobs._ledger
+    (record,) = ledger.table.watched()
+    line = lineage(record.key.owner, record.key.key)
+    assert ledger._turns.take_free(line)
+    world.slurm.start("1")
+    world.advance(4)
+    assert current(world).phase is Phase.PENDING
+    ledger._give_back({line})
+    world.advance(2)
+    assert current(world).phase is Phase.RUNNING
 
 
 def test_a_storm_of_submits_asks_for_no_more_than_the_bucket_gives(world: World) -> None:
