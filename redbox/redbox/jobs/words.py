@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from redbox.jobs.records import Record, Seen
 
 RESERVED_SIGNAL = 53  # Slurm's own: the batch step could not be set up
-SHELL_EXITS = {
+KNOWN_EXITS = {
+    125: "exit code 125, which says of a container that its image could not be pulled (its stderr says why)",
     126: "a command in it could not be run (exit code 126: is it executable?)",
     127: "a command in it was not found (exit code 127: is its module loaded, is PATH right?)",
 }
@@ -94,8 +95,8 @@ def _never_started(record: Record) -> str:
 def _exit(seen: Seen) -> str:
     if seen.signal:
         return f"It was ended by {signal_name(seen.signal)}."
-    if seen.exit_code in SHELL_EXITS:
-        return f"It failed: {SHELL_EXITS[seen.exit_code]}."
+    if seen.exit_code in KNOWN_EXITS:
+        return f"It failed: {KNOWN_EXITS[seen.exit_code]}."
     if seen.exit_code is not None:
         return f"It exited with code {seen.exit_code}."
     return f"It failed ({seen.state}{', ' + seen.reason if seen.reason else ''})."

@@ -164,7 +164,10 @@ def _pull(container: Container, places: Places) -> list[str]:
 
 
 def _pull_function(container: Container, *, with_credentials: bool) -> list[str]:
-    """One at a time for an image and user; written beside its place and renamed when it is whole."""
+    """One at a time for an image and user; written beside its place and renamed when it is whole.
+
+    It runs in a subshell, whose traps are its own: a job that is cancelled while it pulls leaves no part.
+    """
     lines = [
         '    exec 9>"$image.lock"',
         "    ! command -v flock >/dev/null || flock 9",
@@ -183,20 +186,19 @@ def _pull_function(container: Container, *, with_credentials: bool) -> list[str]
         )
     lines += [
         '    part="$image.${SLURM_JOB_ID:-0}.$$"',
-        '    "$runtime" -q pull --force "$@" "$part" "$source" && mv -f -- "$part" "$image" && return 0',
-        '    code=$?; rm -f -- "$part"; return "$code"',
+        "    trap 'rm -f -- \"$part\"' EXIT",
+        "    trap 'exit 143' HUP INT TERM",
+        '    "$runtime" -q pull --force "$@" "$part" "$source" && mv -f -- "$part" "$image"',
     ]
     return lines
 
 
 def _forget_unused(days: int) -> list[str]:
-    """Images by when they were last used; parts by when a pull broke off. Locks stay: one may be held."""
-    if days <= 0:
-        return ["forget_unused() { :; }"]
-    unused = f"-name '*.sif' -mtime +{days}"
+    """Images by when they were last used; what killed pulls left after a day. Locks stay: one may be held."""
+    unused = f"-o -name '*.sif' -mtime +{days}" if days > 0 else ""
     return [
         "forget_unused() {",
-        f"    find \"$cache\" -maxdepth 1 -type f \\( {unused} -o -name '*.sif.*.*' -mtime +1 \\) \\",
+        f"    find \"$cache\" -maxdepth 1 -type f \\( -name '*.sif.*.*' -mtime +0 {unused} \\) \\",
         "        -exec rm -f -- {} + 2>/dev/null; :",
         "}",
     ]

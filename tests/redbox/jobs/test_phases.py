@@ -111,6 +111,7 @@ def test_a_job_that_was_thought_lost_and_is_seen_again_is_the_same_run() -> None
             "cannot enter the working directory or write the output file (/x/o)",
         ),
         ({"state": "FAILED", "exit_code": 53}, "exited with code 53"),
+        ({"state": "FAILED", "exit_code": 125}, "of a container that its image could not be pulled"),
         ({"state": "FAILED", "exit_code": 127}, "not found (exit code 127"),
         ({"state": "FAILED", "exit_code": 0, "signal": 9}, "SIGKILL (9)"),
         ({"state": "FAILED", "exit_code": 0, "signal": 15}, "SIGTERM (15)"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -27,9 +28,10 @@ from redbox.slurm.singularity import (
 )
 from redbox_api.job_parts import RegistryCredentials
 from redbox_api.models import JobRequest
+from redbox_bed.waiting import wait_until
 
 RUNTIME = f"""#!{sys.executable}
-import json, os, sys
+import json, os, sys, time
 calls = os.environ["CALLS"]
 names = ("APPTAINER_DOCKER_USERNAME", "APPTAINER_DOCKER_PASSWORD", "SINGULARITY_DOCKER_PASSWORD")
 seen = {{"argv": sys.argv[1:], "credentials": {{name: os.environ.get(name) for name in names}}}}
@@ -41,6 +43,7 @@ elif sys.argv[2:3] == ["pull"]:
     if os.environ.get("PULL_FAILS"):
         sys.exit(13)
     open(sys.argv[-2], "w").write(sys.argv[-1])
+    time.sleep(float(os.environ.get("PULL_HANGS", 0)))
 sys.exit(int(os.environ.get("EXIT", 0)))
 """
 SRUN = f"""#!{sys.executable}
@@ -250,6 +253,34 @@ def test_a_pull_that_fails_says_so_and_leaves_nothing(node: Node) -> None:
     assert done.returncode == NO_IMAGE
     assert "docker://registry/app:1.2 could not be pulled" in done.stderr
     assert [path.suffix for path in (node.folder / "cache dir").iterdir()] == [".lock"]
+    assert node.run(script).returncode == 0
+
+
+@pytest.mark.parametrize("keep_days", [0, 30])
+def test_what_a_killed_pull_has_left_is_gone_a_day_later(node: Node, keep_days: int) -> None:
+    cache = node.folder / "cache dir"
+    cache.mkdir()
+    two_days_ago = time.time() - 2 * 86400
+    for name in ("image.sif", "image.sif.17.4", "image.sif.18.5"):
+        (cache / name).touch()
+        if name != "image.sif.18.5":  # another job may be at it
+            os.utime(cache / name, (two_days_ago, two_days_ago))
+    places = replace(node.places, keep_days=keep_days)
+    assert node.run(plan_container(request(image="docker://app:1"), places)).returncode == 0
+    left = {path.name for path in cache.glob("image.*")}
+    assert left == {"image.sif", "image.sif.18.5"}
+
+
+def test_a_job_that_is_cancelled_while_it_pulls_leaves_no_half_image(node: Node) -> None:
+    script = plan_container(request("docker://registry/app:1.2"), node.places)
+    cache = node.folder / "cache dir"
+    path = f"{node.folder}/bin:/usr/bin:/bin"
+    env = {"PATH": path, "CALLS": str(node.folder / "calls"), "PULL_HANGS": "60"}
+    with subprocess.Popen(["/bin/sh", "-c", script], env=env, start_new_session=True) as job:
+        wait_until(lambda: any(cache.glob("*.sif.*.*")), 30, "the pull did not begin")
+        os.killpg(job.pid, signal.SIGTERM)  # as Slurm does: to each of the job's processes
+    wait_until(lambda: not any(cache.glob("*.sif.*.*")), 30, "half an image was left")
+    assert not any(cache.glob("*.sif"))
     assert node.run(script).returncode == 0
 
 

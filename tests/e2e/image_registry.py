@@ -1,0 +1,158 @@
+"""A registry of container images on the bed: distribution, with TLS, and a password that it asks for.
+
+It runs on the controller's host, away from those that pull, and writes down each request. Every host trusts
+its certificate as an administrator would have it: by the system's own list.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from redbox.tls import issue_server, make_authority
+from redbox_bed.bed import Bed
+from redbox_bed.host import Daemon, Host
+from redbox_bed.images import architecture
+from redbox_bed.oci import Entry, Image, image_config, image_manifest, write_layer
+from redbox_bed.progress import Progress
+from redbox_bed.registry import ensure_registry
+from redbox_bed.waiting import wait_until
+
+NAME = "image-registry"
+PORT = 5000
+USER = "puller"
+SECRET = "not-for-other-eyes"
+PASSWORD = f"p'a$(id) \"s\\{SECRET}"
+FOLDER = "/opt/image-registry"
+TRUSTED = "/usr/local/share/ca-certificates/image-registry.crt"
+STARTS_WITHIN_S = 20
+SETTINGS = """\
+version: 0.1
+log: {{level: error}}
+storage: {{filesystem: {{rootdirectory: {folder}/images}}}}
+auth: {{htpasswd: {{realm: bed, path: {folder}/htpasswd}}}}
+http:
+  addr: {address}:{port}
+  tls: {{certificate: {folder}/server.crt, key: {folder}/server.key}}
+"""
+BCRYPT = "print crypt($ENV{PASSWORD}, q($2b$05$abcdefghijklmnopqrstuu))"
+
+
+@dataclass(frozen=True)
+class Registry:
+    """One that runs."""
+
+    host: Host
+
+    @property
+    def address(self) -> str:
+        return f"{self.host.spec.address}:{PORT}"
+
+    def push(self, name: str, image: Image) -> str:
+        """The image's digest; `name` is as `app:1`."""
+        repository, _, tag = name.partition(":")
+        for layer in image.layers:
+            self._push_blob(repository, layer.digest, layer.file.read_bytes())
+        config, manifest = image_config(image), image_manifest(image)
+        self._push_blob(repository, digest_of(config), config)
+        kind = "Content-Type: application/vnd.oci.image.manifest.v1+json"
+        self._call("PUT", f"/v2/{repository}/manifests/{tag}", "--header", kind, body=manifest)
+        return digest_of(manifest)
+
+    def _push_blob(self, repository: str, digest: str, blob: bytes) -> None:
+        headers = self._call("POST", f"/v2/{repository}/blobs/uploads/", "--dump-header", "-")
+        place = re.search(r"^location: https://[^/]+(\S+)", headers, re.MULTILINE | re.IGNORECASE)
+        assert place is not None, headers
+        kind = "Content-Type: application/octet-stream"
+        self._call("PUT", f"{place[1]}&digest={digest}", "--header", kind, body=blob)
+
+    def _call(self, method: str, path: str, *options: str, body: bytes = b"") -> str:
+        """Curl's answer, from the registry's own host: what is in its argv is seen by nobody else."""
+        limits = ("--silent", "--show-error", "--fail", "--max-time", "30", "--user", f"{USER}:{PASSWORD}")
+        sent = ("--request", method, "--data-binary", "@-", *options)
+        url = f"https://{self.address}{path}"
+        return self.host.run("curl", *limits, *sent, url, stdin=body).stdout
+
+    def pulls(self, repository: str) -> int:
+        """How often somebody was given a manifest of the repository."""
+        log = self.host.log_path(NAME).read_text(errors="replace")
+        return len(re.findall(rf'"GET /v2/{repository}/manifests/\S+ HTTP/[\d.]+" 200 ', log))
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Its process stands still: what it was asked for does not come."""
+        process = self.host.daemon_process(NAME)
+        assert process is not None
+        os.kill(process.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(process.pid, signal.SIGCONT)
+
+
+def digest_of(blob: bytes) -> str:
+    return "sha256:" + hashlib.sha256(blob).hexdigest()
+
+
+def busybox_image(folder: Path, host: Host, name: str) -> Image:
+    """One that says its name and its arguments."""
+    busybox = host.read("/bin/busybox")
+    entries = [Entry(f"bin/{tool}", busybox, 0o755) for tool in ("sh", "cat", "id")]
+    entries += [Entry(f"etc/{file}", b"") for file in ("passwd", "group", "resolv.conf", "hosts")]
+    entries += [Entry("etc/name", name.encode())]
+    layer = write_layer(folder / f"{name}.tar", entries=entries)
+    greets = ("/bin/sh", "-c", 'echo "$(cat /etc/name) $*"', "sh")
+    return Image(name, architecture(), (layer,), entrypoint=greets)
+
+
+@contextmanager
+def running(bed: Bed) -> Iterator[Registry]:
+    """A registry, for as long as tests need one."""
+    registry = Registry(bed.host("ctl"))
+    program = ensure_registry(bed.places, Progress.silent())
+    try:
+        _lay_ready(registry, program)
+        registry.host.ensure(Daemon(NAME, (f"{FOLDER}/registry", "serve", f"{FOLDER}/settings.yaml")))
+        wait_until(
+            lambda: _answers(registry),
+            STARTS_WITHIN_S,
+            "the registry did not begin to serve",
+            log=registry.host.log_path(NAME),
+        )
+        yield registry
+    finally:
+        if registry.host.running(NAME):
+            registry.host.kill(NAME)
+        registry.host.run("rm", "-rf", FOLDER, TRUSTED)
+        registry.host.run("update-ca-certificates", "--fresh")
+
+
+def _lay_ready(registry: Registry, program: Path) -> None:
+    """Files in the tree that all hosts of the cluster have as their root, so that each trusts it."""
+    host, now = registry.host, datetime.now(UTC)
+    authority = make_authority(NAME, now)
+    server = issue_server(authority, [], [host.spec.address], now)
+    password = host.run("perl", "-e", BCRYPT, env={"PASSWORD": PASSWORD}).stdout
+    files: dict[str, str | bytes] = {
+        "settings.yaml": SETTINGS.format(folder=FOLDER, address=host.spec.address, port=PORT),
+        "htpasswd": f"{USER}:{password}\n",
+        "server.crt": server.certificate,
+        "server.key": server.key,
+    }
+    for name, content in files.items():
+        host.write(f"{FOLDER}/{name}", content, mode=0o600)
+    host.write(f"{FOLDER}/registry", program.read_bytes(), mode=0o755)
+    host.write(TRUSTED, authority.certificate)
+    host.run("update-ca-certificates")
+
+
+def _answers(registry: Registry) -> bool:
+    asked = registry.host.run("curl", "--silent", f"https://{registry.address}/v2/", check=False)
+    return asked.returncode == 0
