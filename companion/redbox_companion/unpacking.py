@@ -2,7 +2,8 @@
 
 What is there already is replaced, so unpacking the same again is right. Folders get their modes and times
 last, since a read-only one takes no files. The tar is made by the job's user: what would lie or lead outside
-is left out, and owners, setuid and the like stay behind.
+is left out, and owners, setuid and the like stay behind. What could not go into the tar is named in it, by
+records of red-box.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ if TYPE_CHECKING:
 
 OPEN = 0o700  # a folder's mode until all that belongs into it is there
 PIECE = 65536
+RECORD_PATH, RECORD_WHY = "REDBOX.incomplete", "REDBOX.why"
 
 
 class LeftOut(NamedTuple):
-    """A path that was not unpacked, and why."""
+    """A path that did not come, or not whole, and why."""
 
     path: str
     why: str
@@ -66,6 +68,10 @@ class Unpacking:
 
     def _take_member(self, archive: tarfile.TarFile, member: tarfile.TarInfo, tally: Tally) -> None:
         tally.members += 1
+        if RECORD_PATH in member.pax_headers:
+            headers = member.pax_headers
+            tally.left_out.append(LeftOut(headers[RECORD_PATH], headers.get(RECORD_WHY, "")))
+            return
         try:
             vetted = _vetted(member, self._folder)
         except tarfile.FilterError as error:

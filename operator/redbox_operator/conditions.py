@@ -11,6 +11,7 @@ from redbox_kube.events import NORMAL, WARNING
 from redbox_operator.job_status import Condition, ConditionType, Truth
 
 WAITING = "Waiting"
+RESULTS_FAILED = "ResultsFailed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,9 @@ def _telling(condition: Condition, *, never_submitted: bool) -> list[Telling]:
             # Why it was never submitted has been told already.
             worth = (holds and not never_submitted) or (not holds and reason != "Unfinished")
             severity = NORMAL if reason in {"Succeeded", "Cancelling"} else WARNING
+        case ConditionType.RESULTS_COLLECTED:
+            worth = reason != WAITING
+            severity = WARNING if reason == RESULTS_FAILED else NORMAL
         case _:
             worth = False
     return [Telling(severity, reason, condition.message or reason, condition)] if worth else []

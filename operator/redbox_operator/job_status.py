@@ -45,6 +45,7 @@ class ConditionType(StrEnum):
     FINISHED = "Finished"  # any end, after the last attempt
     COMPLETE = "Complete"  # success
     FAILED = "Failed"  # failed, cancelled or lost
+    RESULTS_COLLECTED = "ResultsCollected"  # where results are wanted; says which of them did not come
 
 
 class Condition(Kind):

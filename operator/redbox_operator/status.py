@@ -10,12 +10,13 @@ from enum import StrEnum
 from redbox_api.models import FINAL_PHASES, Job, Phase
 from redbox_operator.attempts import RETRYING, SUSPENDED, Attempt, may_retry, pause_after, was_suspended
 from redbox_operator.companions import LastWord
-from redbox_operator.conditions import WAITING, Said, conditions_of
+from redbox_operator.conditions import RESULTS_FAILED, WAITING, Said, conditions_of
 from redbox_operator.job_status import (
     ArrayStatus,
     CompanionStatus,
     ConditionType,
     JobPhase,
+    ResultsStatus,
     SlurmJobStatus,
 )
 from redbox_operator.kinds import SlurmJob
@@ -37,6 +38,7 @@ OF_ROW = (
     *("state", "job_id", "partition", "user", "nodes", "exit_code", "signal", "submitted_at", "started_at"),
     *("ended_at", "node_list", "stale_since", "run", "array", "working_directory"),
 )
+RESULTS_REASONS = {"Collected": "ResultsCollected", "Skipped": "ResultsSkipped"}
 SUSPENDING = "Suspending"
 UNFINISHED = "Unfinished"
 
@@ -218,6 +220,8 @@ def _said(facts: Facts, outlook: Outlook, status: SlurmJobStatus) -> Iterator[Sa
         yield _synced(facts, outlook, status)
     if facts.held is not None:
         yield _held(facts, facts.held)
+    if facts.job.spec.results and submitted.holds:
+        yield _results_collected(status.results)
     if outlook.end is None:
         yield Said(ConditionType.FINISHED, holds=False, reason=UNFINISHED)
         return
@@ -265,3 +269,16 @@ def _held(facts: Facts, held: Holding) -> Said:
     why = "suspend" if facts.job.spec.suspend else "hold"
     message = f"Slurm holds it: {why} is true." if held is Holding.HELD else ""
     return Said(ConditionType.HELD, holds=held is Holding.HELD, reason=held.value, message=message)
+
+
+def _results_collected(results: ResultsStatus | None) -> Said:
+    if results is None:
+        message = "They are copied once the job has ended."
+        return Said(ConditionType.RESULTS_COLLECTED, holds=False, reason=WAITING, message=message)
+    reason = RESULTS_REASONS.get(results.outcome, RESULTS_FAILED)
+    counted = f"{results.files or 0} files, {results.bytes or 0} bytes"
+    message = results.message or counted
+    if reason == RESULTS_FAILED:
+        message = f"{message}; what came: {counted}"
+    holds = results.outcome == "Collected"
+    return Said(ConditionType.RESULTS_COLLECTED, holds=holds, reason=reason, message=message)

@@ -134,6 +134,21 @@ def test_what_is_there_and_cannot_be_read_fails_the_results(redbox: Scripted, po
     assert told["message"] == "secret: it is there, but the job's user may not read it"
 
 
+def test_what_is_not_in_the_tar_is_named_and_the_rest_comes(redbox: Scripted, pod: Pod) -> None:
+    results = pod.want_results("out")
+    record = {"REDBOX.incomplete": "out/n\u00e4me", "REDBOX.why": "it cannot be read: Permission denied"}
+    told = entry("out", type=tarfile.DIRTYPE, mode=0o700, pax_headers=record)
+    redbox.tars["out"] = tar(folder("out", 0o750), told, entry("out/kept", b"kept"))
+    assert pod.run().returncode == 0
+    assert pod.word["results"] == {
+        "outcome": "Failed",
+        "files": 1,
+        "bytes": 4,
+        "message": "1 left out: out/n\u00e4me: it cannot be read: Permission denied",
+    }
+    assert (mode_of(results / "out"), (results / "out/kept").read_bytes()) == (0o750, b"kept")
+
+
 def test_setuid_stays_behind(redbox: Scripted, pod: Pod) -> None:
     results = pod.want_results("tool")
     redbox.tars["tool"] = tar(entry("tool", b"", mode=0o6755))

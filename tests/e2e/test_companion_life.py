@@ -223,6 +223,22 @@ def test_results_that_lead_outside_are_left_out_and_the_job_succeeds(make_pod: M
     assert pod.host.run("ls", f"{pod.folder}/results/out", user=companion_pod.USER).stdout == "kept\n"
 
 
+def test_what_the_jobs_user_may_not_read_is_named_and_the_rest_comes(make_pod: MakePod) -> None:
+    pod = make_pod(
+        "mkdir -p out/closed; echo no >out/closed/x; echo no >out/secret; echo kept >out/kept; mkfifo out/pipe",
+        "chmod 0 out/closed out/secret",
+        results={"from": ["out"]},
+    )
+    ended = pod.run()
+    assert (ended.returncode, pod.word["results"]["outcome"]) == (0, "Failed")
+    message = pod.word["results"]["message"]
+    assert message.startswith("3 left out: ")
+    for name in ("closed", "secret"):
+        assert f"out/{name}: it cannot be read: Permission denied" in message
+    assert "out/pipe: it cannot be read: not a regular file" in message
+    assert pod.host.run("cat", f"{pod.folder}/results/out/kept", user=companion_pod.USER).stdout == "kept\n"
+
+
 def test_collecting_goes_on_where_a_killed_companion_left_it(make_pod: MakePod) -> None:
     pod = make_pod(TREE, results={"from": ["out"]})
     with pod.start() as companion:

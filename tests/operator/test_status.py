@@ -12,7 +12,13 @@ from redbox_api.models import ArrayCounts, Job, OwnerRef, Phase
 from redbox_operator.attempts import Attempt
 from redbox_operator.companions import LastWord
 from redbox_operator.conditions import tellings
-from redbox_operator.job_status import CompanionStatus, ConditionType, JobPhase, SlurmJobStatus
+from redbox_operator.job_status import (
+    CompanionStatus,
+    ConditionType,
+    JobPhase,
+    ResultsStatus,
+    SlurmJobStatus,
+)
 from redbox_operator.problems import Problem
 from redbox_operator.status import Facts, Holding, status_of
 from tests.operator.making import slurm_job
@@ -216,6 +222,42 @@ def test_holding_is_a_condition() -> None:
     assert said(status)["Held"] == ("True", "Held")
 
 
+RESULTS = {"from": ["out"], "volume": {"persistentVolumeClaim": {"claimName": "c"}}}
+
+
+@pytest.mark.parametrize(
+    ("told", "condition", "words"),
+    [
+        (None, ("False", "Waiting"), "once the job has ended"),
+        (
+            ResultsStatus(outcome="Collected", files=3, bytes=9),
+            ("True", "ResultsCollected"),
+            "3 files, 9 bytes",
+        ),
+        (ResultsStatus(outcome="Skipped", message="it failed"), ("False", "ResultsSkipped"), "it failed"),
+        (
+            ResultsStatus(outcome="Failed", files=1, bytes=2, message="a: full"),
+            ("False", "ResultsFailed"),
+            "a: full; what came: 1 files, 2 bytes",
+        ),
+    ],
+)
+def test_what_became_of_the_results_is_a_condition_and_never_the_jobs_end(
+    told: ResultsStatus | None, condition: tuple[str, str], words: str
+) -> None:
+    word = LastWord(results=told)
+    status = status_of(facts(job(Phase.SUCCEEDED), job=slurm_job(results=RESULTS), word=word))
+    assert said(status)["ResultsCollected"] == condition
+    collected = status.condition(ConditionType.RESULTS_COLLECTED)
+    assert collected is not None
+    assert words in collected.message
+    assert status.phase is JobPhase.SUCCEEDED
+
+
+def test_results_that_nobody_wants_are_no_condition() -> None:
+    assert "ResultsCollected" not in said(status_of(facts(job(Phase.SUCCEEDED))))
+
+
 # ---------------------------------------------------------------------------------------------- events
 
 
@@ -238,6 +280,15 @@ def test_each_change_is_told_once() -> None:
 def test_what_is_never_submitted_is_one_event() -> None:
     refused = status_of(facts(word=LastWord(refused="invalid partition")))
     assert told(status_of(facts()), refused) == [("Warning", "Refused")]
+
+
+def test_results_are_told_once_they_came_or_did_not() -> None:
+    spec = slurm_job(results=RESULTS)
+    ended = status_of(facts(job(Phase.SUCCEEDED), job=spec))
+    word = LastWord(results=ResultsStatus(outcome="Failed", message="a: full"))
+    failed = status_of(facts(job(Phase.SUCCEEDED), job=spec, before=ended, word=word))
+    assert told(SlurmJobStatus(), ended) == [("Normal", "Submitted"), ("Normal", "Succeeded")]
+    assert told(ended, failed) == [("Warning", "ResultsFailed")]
 
 
 def test_a_retry_is_told_as_a_retry() -> None:

@@ -233,13 +233,16 @@ async def test_a_tar_has_names_modes_links_and_says_what_it_lacks(agent: Agent, 
     os.mkfifo(folder / "dir/fifo")
     archive, left_out = await tar_of(agent, folder, "dir", "missing")
     members = {member.name: member for member in archive.getmembers()}
-    assert set(members) == {"dir", "dir/run.sh", "dir/sub", f"dir/sub/{STRANGE}", "dir/link"}
+    assert set(members) == {"dir", "dir/run.sh", "dir/sub", f"dir/sub/{STRANGE}", "dir/link", "."}
     assert members["dir/run.sh"].mode == 0o755
     assert members["dir/link"].linkname == "/etc/passwd"
     extracted = archive.extractfile(f"dir/sub/{STRANGE}")
     assert extracted
     assert extracted.read() == (folder / "dir/sub" / STRANGE).read_bytes()
     assert {part.path for part in left_out} == {"dir/fifo", "missing"}
+    told = {member.pax_headers.get("REDBOX.incomplete"): member for member in archive.getmembers()}
+    assert (told["dir/fifo"].name, told["missing"].name) == ("dir", ".")
+    assert told["missing"].pax_headers["REDBOX.why"] == "it cannot be read: No such file or directory"
 
 
 async def test_a_file_that_shrinks_under_a_tar_does_not_spoil_the_rest(agent: Agent, folder: Path) -> None:

@@ -1,17 +1,21 @@
 """A tar of files and directories, made while it is sent: never held in memory, never written to disk.
 
 Files change while they are read: one that shrinks is filled up with zeros, one that grows is cut at the size
-in its header, one that vanished is left out, and each of these is told in an event.
+in its header, one that vanished is left out, and so is what the user may not read. Each of these is told in
+an event, and in the tar itself: by two records of Red Box's own at the folder that it is in, once more.
+Whoever does not know them reads over them.
 """
 
 import os
 import stat
 import tarfile
-from typing import Any, Dict, Iterator, Tuple
+from typing import Any, Callable, Dict, Iterator, Tuple
 
 from redbox.agents.program.files import open_for_reading, path_bytes, path_text
 from redbox.agents.program.streams import Stream
 from redbox.agents.program.wire import CHUNK
+
+RECORD_PATH, RECORD_WHY = "REDBOX.incomplete", "REDBOX.why"
 
 
 def make_tar(stream: Stream) -> Dict[str, Any]:
@@ -30,7 +34,8 @@ def make_tar(stream: Stream) -> Dict[str, Any]:
     )
     with archive:
         for name in stream.request["paths"]:
-            for relative in walk(base, name.encode("utf-8", "surrogateescape")):
+            root = name.encode("utf-8", "surrogateescape")
+            for relative in walk(base, root, lambda path, why: tell(archive, base, path, why, stream)):
                 count += add_member(archive, base, relative, stream)
     return {"members": count}
 
@@ -64,12 +69,15 @@ class Padded:
         return data or bytes(count)
 
 
-def walk(base: bytes, relative: bytes) -> Iterator[bytes]:
+def walk(base: bytes, relative: bytes, cannot_list: Callable[[bytes, str], None]) -> Iterator[bytes]:
+    def tell_of(error: OSError) -> None:
+        cannot_list(os.path.relpath(error.filename, base), words(error))
+
     yield relative
     path = os.path.join(base, relative)
     if not os.path.isdir(path) or os.path.islink(path):
         return
-    for directory, directories, files in os.walk(path):
+    for directory, directories, files in os.walk(path, onerror=tell_of):
         directories.sort()
         links = [name for name in directories if os.path.islink(os.path.join(directory, name))]
         for name in sorted(files + directories):
@@ -95,12 +103,31 @@ def add_member(archive: tarfile.TarFile, base: bytes, relative: bytes, stream: S
         elif stat.S_ISLNK(status.st_mode):
             member.type, member.linkname = tarfile.SYMTYPE, path_text(os.readlink(path))
         else:
-            return add_file(archive, member, path, stream)
+            if not add_file(archive, member, path):
+                tell(archive, base, relative, "it shrank while it was read: filled up with zeros", stream)
+            return True
     except OSError as error:
-        stream.send_event({"path": path_text(relative), "message": error.strerror or str(error)})
+        tell(archive, base, relative, words(error), stream)
         return False
     archive.addfile(member)
     return True
+
+
+def words(error: OSError) -> str:
+    return "it cannot be read: %s" % (error.strerror or error)
+
+
+def tell(archive: tarfile.TarFile, base: bytes, relative: bytes, why: str, stream: Stream) -> None:
+    stream.send_event({"path": path_text(relative), "message": why})
+    folder = os.path.dirname(relative) or b"."
+    try:
+        status = os.lstat(os.path.join(base, folder))
+    except OSError:
+        folder, status = b".", os.stat(base)
+    member = describe_member(folder, status)
+    member.type = tarfile.DIRTYPE
+    member.pax_headers = {RECORD_PATH: path_text(relative), RECORD_WHY: why}
+    archive.addfile(member)
 
 
 def find_member(base: bytes, relative: bytes, *, dereference: bool) -> Tuple[bytes, os.stat_result]:
@@ -108,16 +135,12 @@ def find_member(base: bytes, relative: bytes, *, dereference: bool) -> Tuple[byt
     return path, os.stat(path) if dereference else os.lstat(path)
 
 
-def add_file(archive: tarfile.TarFile, member: tarfile.TarInfo, path: bytes, stream: Stream) -> bool:
+def add_file(archive: tarfile.TarFile, member: tarfile.TarInfo, path: bytes) -> bool:
     descriptor = open_for_reading(path)
     try:
         member.size = os.fstat(descriptor).st_size
         source: Any = Padded(descriptor)
         archive.addfile(member, source)
-        if source.shrank:
-            stream.send_event(
-                {"path": member.name, "message": "it shrank while it was read: filled up with zeros"}
-            )
     finally:
         os.close(descriptor)
-    return True
+    return not source.shrank
