@@ -2,7 +2,7 @@
 
 It asks for its key first and attaches to whatever job that is; only where there is none it submits. It never
 cancels: on SIGTERM it leaves at once, and the job lives on. What it has to say itself it says on stderr,
-before the first byte of the job or after the last: never in between.
+before the first byte of the job or after the last, and between the tasks of an array: never in their midst.
 """
 
 from __future__ import annotations
@@ -141,44 +141,54 @@ class Companion:
         return job
 
     def _relay(self, job: dict[str, Any]) -> None:
-        is_array = bool(job.get("array"))
-        threads = [
-            threading.Thread(
-                target=self._relay_one,
-                args=(name, outlet),
-                kwargs={"is_array": is_array},
-                name=name,
-                daemon=True,
-            )
-            for name, outlet in self._outlets.items()
-        ]
+        self._logs = dict.fromkeys(self._outlets, CUT)  # until the last byte is out
+        if job.get("array"):
+            threads = [threading.Thread(target=self._relay_tasks, daemon=True)]
+        else:
+            threads = [
+                threading.Thread(target=self._relay_one, args=(name,), name=name, daemon=True)
+                for name in self._outlets
+            ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
 
-    def _relay_one(self, name: str, outlet: Outlet, *, is_array: bool) -> None:
-        self._logs[name] = CUT  # until the last byte is out
-        relays: list[Relay] = []
-
-        def relay_of(**task: int) -> Relay:
-            query = {"attempt": self._settings.attempt, **task}
-            relays.append(Relay(self._redbox, f"{self._path}/logs/{name}", query, outlet))
-            return relays[-1]
-
+    def _relay_one(self, name: str) -> None:
+        relay = self._relay_of(name)
         try:
-            if is_array:
-                follow_tasks(self._job, lambda task: relay_of(task=task))
-            else:
-                self._follow(relay_of())
+            self._follow(relay)
             self._logs[name] = COMPLETE
         except Unreadable as error:
-            self._logs[name] = CUT if any(relay.copied for relay in relays) else UNREAD
-            self._troubles.append(f"{name} cannot be read: {error}")
-        except Unwritable as error:
+            self._is_not_whole(name, str(error), copied=bool(relay.copied))
+        except (Unwritable, Refused) as error:  # main meets a refusal too, and ends with it
             self._troubles.append(f"{name} is cut: {error}")
-        except Refused as refusal:  # main meets it too, and ends with it
-            self._troubles.append(f"{name} is cut: {refusal}")
+
+    def _relay_tasks(self) -> None:
+        relays: dict[str, list[Relay]] = {name: [] for name in self._outlets}
+
+        def relays_of(task: int) -> dict[str, Relay]:
+            made = {name: self._relay_of(name, task=task) for name in self._outlets}
+            for name, relay in made.items():
+                relays[name].append(relay)
+            return made
+
+        try:
+            troubles = follow_tasks(self._job, relays_of, self._say)
+        except (Unwritable, Refused) as error:
+            self._troubles.append(f"the tasks' output is cut: {error}")
+            return
+        self._logs = dict.fromkeys(self._outlets, COMPLETE)
+        for name, why in troubles:
+            self._is_not_whole(name, why, copied=any(relay.copied for relay in relays[name]))
+
+    def _relay_of(self, name: str, **task: int) -> Relay:
+        query = {"attempt": self._settings.attempt, **task}
+        return Relay(self._redbox, f"{self._path}/logs/{name}", query, self._outlets[name])
+
+    def _is_not_whole(self, name: str, why: str, *, copied: bool) -> None:
+        self._logs[name] = CUT if copied else UNREAD
+        self._troubles.append(f"{name} cannot be read: {why}")
 
     def _follow(self, relay: Relay) -> None:
         """To the end; what is unreadable may be mended as long as the job is not final."""

@@ -26,6 +26,7 @@ class Scripted:
     after_log: dict[str, Any] | None = None  # what the job becomes when its stdout has been read
     logs: dict[str, bytes] = field(default_factory=lambda: {"stdout": b"", "stderr": b""})
     task_logs: dict[str, bytes] = field(default_factory=dict)
+    late: dict[str, bytes] = field(default_factory=dict)  # what a task's log is when it is followed
     tars: dict[str, bytes] = field(default_factory=dict)
     generation: str = "g1"
     piece: int = 7
@@ -110,15 +111,17 @@ class _Handler(BaseHTTPRequestHandler):
         address = urlsplit(self.path)
         query = parse_qs(address.query)
         stream = address.path.rpartition("/")[2]
-        if stream in self.scripted.refuse_log and "task" not in query:
-            self._json(*self.scripted.refuse_log[stream])
+        name = " ".join((stream, *query.get("task", ())))
+        if name in self.scripted.refuse_log:
+            self._json(*self.scripted.refuse_log[name])
             return
         offset = int(query["offset"][0])
         if query.get("generation", [self.scripted.generation])[0] != self.scripted.generation:
             offset = 0
         whole = self.scripted.logs[stream]
         if "task" in query:
-            whole = self.scripted.task_logs.get(f"{stream} {query['task'][0]}", b"")
+            late = self.scripted.late if query["follow"] == ["true"] else {}
+            whole = {**self.scripted.task_logs, **late}.get(name, b"")
         if rest := whole[offset:]:
             self._pieces(rest, offset)
             return

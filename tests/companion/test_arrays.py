@@ -17,7 +17,10 @@ def array(phase: str, *tasks: str) -> dict[str, object]:
         "jobID": "7",
         "state": "RUNNING",
         "array": {"total": len(tasks)},
-        "tasks": [{"index": index, "phase": task} for index, task in enumerate(tasks)],
+        "tasks": [
+            {"index": index, "phase": task, "state": task.upper(), "exitCode": 2 if task == "Failed" else 0}
+            for index, task in enumerate(tasks)
+        ],
     }
 
 
@@ -29,6 +32,29 @@ def test_each_tasks_output_comes_whole_when_the_task_has_ended(redbox: Scripted,
     with pod.start(stdout=subprocess.PIPE, stderr=subprocess.PIPE) as companion:
         assert companion.stdout
         assert [companion.stdout.readline() for _ in range(9)] == [b"one\n"] * 9
-        redbox.job = array("Succeeded", "Succeeded", "Succeeded")
-        assert companion.communicate(timeout=30) == (b"zero\n" * 9, b"apart\n")
+        redbox.job = array("Failed", "Failed", "Succeeded")
+        out, err = companion.communicate(timeout=30)
+    assert out == b"zero\n" * 9
+    assert err == b"redbox: task 1: SUCCEEDED\napart\nredbox: task 0: FAILED, exit code 2\n"
     assert pod.word["logs"] == "complete"
+
+
+def test_a_task_that_cannot_be_read_is_named_and_the_others_come(redbox: Scripted, pod: Pod) -> None:
+    redbox.job = array("Succeeded", "Succeeded", "Succeeded")
+    redbox.refuse_log = {"stdout 0": (403, {"title": "This may not be read", "retry": False})}
+    redbox.task_logs = {"stdout 1": b"one\n"}
+    ended = pod.run()
+    assert ended.stdout == b"one\n"
+    assert b"redbox: stdout cannot be read: task 0: This may not be read\n" in ended.stderr
+    assert pod.word["logs"] == "cut"
+
+
+def test_what_of_a_task_is_shown_late_is_said_to_be_its_own(redbox: Scripted, pod: Pod) -> None:
+    redbox.job = array("Succeeded", "Succeeded", "Succeeded")
+    redbox.task_logs = {"stdout 1": b"one\n"}
+    redbox.late = {"stdout 0": b"zero\n"}
+    ended = pod.run()
+    assert ended.stdout == b"one\nzero\n"
+    assert ended.stderr.splitlines()[-1] == (
+        b"redbox: task 0: 5 bytes of stdout came late, and stand above this line"
+    )

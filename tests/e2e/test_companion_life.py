@@ -182,7 +182,10 @@ def test_an_array_is_in_the_log_task_by_task(make_pod: MakePod) -> None:
     lines = ended.stdout.decode().splitlines()
     assert sorted(lines) == sorted(f"task {task}" for task in range(20) for _ in range(3))
     assert all(len(set(lines[start : start + 3])) == 1 for start in range(0, 60, 3))
-    assert sorted(ended.stderr.decode().split()) == sorted(["apart"] * 20 + [str(task) for task in range(20)])
+    headings = [f"redbox: task {task}: COMPLETED" for task in range(20)]
+    apart = ended.stderr.decode().splitlines()
+    assert sorted(apart[::2]) == sorted(headings)
+    assert [line.split()[2].rstrip(":") for line in apart[::2]] == [line.split()[1] for line in apart[1::2]]
 
 
 TREE = r"""
@@ -225,8 +228,8 @@ def test_results_that_lead_outside_are_left_out_and_the_job_succeeds(make_pod: M
 
 def test_what_the_jobs_user_may_not_read_is_named_and_the_rest_comes(make_pod: MakePod) -> None:
     pod = make_pod(
-        "mkdir -p out/closed; echo no >out/closed/x; echo no >out/secret; echo kept >out/kept; mkfifo out/pipe",
-        "chmod 0 out/closed out/secret",
+        "mkdir -p out/closed; echo no >out/closed/x; echo no >out/secret; chmod 0 out/closed out/secret",
+        "echo kept >out/kept; mkfifo out/pipe",
         results={"from": ["out"]},
     )
     ended = pod.run()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from redbox_bed.bed import Bed
@@ -13,27 +11,8 @@ from tests.e2e.slurmjobs import Applied, SlurmJobs, eventually, follow, new_name
 pytestmark = pytest.mark.timeout(240)
 
 
-@pytest.fixture
-def jobs(bed: Bed) -> Iterator[SlurmJobs]:
-    jobs = SlurmJobs.on(bed)
-    yield jobs
-    jobs.clean()
-
-
-@pytest.fixture
-def login(bed: Bed) -> Host:
-    return bed.host("login")
-
-
 def sacct(login: Host, job_id: str, fields: str = "User,State,ExitCode") -> str:
     return login.run("sacct", "-X", "-n", "-P", "-o", fields, "-j", job_id).stdout.strip()
-
-
-def condition(status: dict[str, object], kind: str) -> tuple[str, str]:
-    conditions = status["conditions"]
-    assert isinstance(conditions, list)
-    (found,) = [one for one in conditions if one["type"] == kind]
-    return found["status"], found["reason"]
 
 
 def exit_code(job: Applied) -> str:
@@ -47,7 +26,7 @@ def test_a_success(jobs: SlurmJobs, login: Host) -> None:
     status = job.wait("condition=Complete")
     assert (status["phase"], status["status"], status["exitCode"]) == ("Succeeded", "Succeeded", 0)
     assert (status["user"], status["partition"], status["cluster"]) == ("alice", "debug", "hpc1")
-    assert condition(status, "Finished") == ("True", "Succeeded")
+    assert job.conditions["Finished"] == ("True", "Succeeded")
     assert sacct(login, status["jobID"]) == "alice|COMPLETED|0:0"
     assert job.log() == "moo\nalice\n"
     row = job("get", "slurmjob", job.name, "--no-headers").split()
@@ -81,7 +60,7 @@ def test_a_cancel_from_slurms_side(jobs: SlurmJobs, login: Host) -> None:
     login.run("scancel", job.starts()["jobID"], user="alice")
     status = job.finishes()
     assert status["phase"] == "Cancelled"
-    assert condition(status, "Finished") == ("True", "Cancelled")
+    assert job.conditions["Finished"] == ("True", "Cancelled")
 
 
 def test_a_requeue_runs_under_the_same_id_and_its_log_goes_on(jobs: SlurmJobs, login: Host) -> None:
@@ -107,7 +86,9 @@ def test_an_array_of_20(jobs: SlurmJobs) -> None:
     job = jobs.apply("echo task $SLURM_ARRAY_TASK_ID", array="0-19")
     status = job.finishes()
     assert status["array"]["total"] == status["array"]["succeeded"] == 20
-    assert sorted(job.log().splitlines()) == sorted(f"task {index}" for index in range(20))
+    lines = job.log().splitlines()
+    assert sorted(lines[1::2]) == sorted(f"task {index}" for index in range(20))
+    assert lines[::2] == [f"redbox: {line}: COMPLETED" for line in lines[1::2]]
 
 
 def test_a_chain_of_three_runs_in_its_order_in_whichever_order_it_is_applied(jobs: SlurmJobs) -> None:
