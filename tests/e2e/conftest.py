@@ -1,12 +1,16 @@
 """The bed for every test of this folder; it was brought up before the first of them (tests/conftest.py)."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from redbox_bed import status
 from redbox_bed.bed import Bed
 from redbox_bed.delivery import take_away
 from redbox_bed.errors import BedError
+from redbox_bed.host import Host
 from tests.e2e import slurmjobs
+from tests.e2e.slurmjobs import SlurmJobs
 
 
 @pytest.fixture(scope="session")
@@ -30,3 +34,16 @@ def bare(bed: Bed) -> None:
     """What other files have installed is gone: these tests bring a red-box and controllers of their own."""
     slurmjobs.delivered.cache_clear()
     take_away(bed)
+
+
+@pytest.fixture(scope="session")
+def login(bed: Bed) -> Host:
+    return bed.host("login")
+
+
+@pytest.fixture
+def jobs(bed: Bed) -> Iterator[SlurmJobs]:
+    """SlurmJobs, on the Red Box that is installed."""
+    jobs = SlurmJobs.on(bed)
+    yield jobs
+    jobs.clean()

@@ -203,9 +203,8 @@ class RedboxServer:
         self.wait_until_ready()
 
     def launch(self) -> None:
-        """Start it, and do not wait; the port may be that of the one that other tests have installed."""
-        if self.login.running(login_node.SERVICE):
-            self.login.kill(login_node.SERVICE)
+        """Start it, and do not wait."""
+        end_red_box(self.login)
         self.login.ensure(Daemon(NAME, self.command(), user=self.user))
 
     def wait_until_ready(self) -> None:
@@ -264,6 +263,13 @@ class RedboxServer:
 
         ca = self.authority.certificate.decode()
         return RedboxClient(self.endpoint, token=say, ca_bundle=ca, deadlines=Deadlines(answer=90, quiet=60))
+
+
+def end_red_box(login: Host) -> None:
+    """Free the port: of the one that is installed, and of what a killed test or benchmark has left."""
+    for name in (login_node.SERVICE, NAME):
+        if login.running(name):
+            login.kill(name)
 
 
 @contextmanager

@@ -1,4 +1,8 @@
-"""SlurmJobs for tests on the bed: applied as a user would, looked at as a user would, deleted at the end."""
+"""SlurmJobs on the bed as users have them: applied, looked at, changed and deleted by kubectl.
+
+Red Box is installed once for all tests that use these, as the checkout has it, and stays; red-box is running
+whenever a test begins.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +21,21 @@ import yaml
 from redbox_bed import login_node
 from redbox_bed.bed import Bed
 from redbox_bed.delivery import Kubernetes, deliver
+from redbox_bed.host import Host
 from redbox_bed.progress import Progress
+from tests.e2e.redbox_server import end_red_box
 
 WITHIN_S = 110
+ATTEMPTS = "JobIDRaw,State"
 Seen = TypeVar("Seen")
+Status = dict[str, Any]
 
 
-def eventually(look: Callable[[], Seen | None], within: float = WITHIN_S) -> Seen:
+def eventually(look: Callable[[], Seen | None], within_s: float = WITHIN_S, *, what: str = "that") -> Seen:
     """What `look` gives once it gives something true."""
-    deadline = time.monotonic() + within
+    deadline = time.monotonic() + within_s
     while not (seen := look()):
-        assert time.monotonic() < deadline, f"it did not come to that within {within} s"
+        assert time.monotonic() < deadline, f"it did not come to {what} within {within_s:.0f} s"
         time.sleep(0.2)
     return seen
 
@@ -37,48 +45,82 @@ class Applied:
     """A SlurmJob that was applied."""
 
     kubectl: Kubernetes
+    login: Host
     namespace: str
     name: str
 
     def __call__(self, *arguments: str) -> str:
-        return self.kubectl(*arguments, f"--namespace={self.namespace}")
+        return self.kubectl(f"--namespace={self.namespace}", *arguments)
 
-    @property
-    def status(self) -> dict[str, Any]:
-        answer: dict[str, Any] = json.loads(self("get", "slurmjob", self.name, "--output=json"))
-        return dict(answer.get("status", {}))
+    def get(self, kind: str = "slurmjob", name: str = "") -> dict[str, Any]:
+        """The object, or another of its namespace; nothing where there is none."""
+        text = self("get", kind, name or self.name, "--ignore-not-found", "--output=json")
+        return dict(json.loads(text)) if text.strip() else {}
 
     @property
     def pod(self) -> str:
         return f"{self.name}-job"
 
-    def wait(self, condition: str) -> dict[str, Any]:
+    # -- what is said of it
+
+    @property
+    def status(self) -> Status:
+        return dict(self.get().get("status", {}))
+
+    @property
+    def conditions(self) -> dict[str, tuple[str, str]]:
+        """Status and reason of each."""
+        return {one["type"]: (one["status"], one["reason"]) for one in self.status.get("conditions", [])}
+
+    def until(self, holds: Callable[[Status], object], within_s: float = WITHIN_S) -> Status:
+        """The status once this holds of it."""
+        deadline = time.monotonic() + within_s
+        while not holds(status := self.status):
+            assert time.monotonic() < deadline, f"{self.name} did not come to that: {status}"
+            time.sleep(0.2)
+        return status
+
+    def comes_to(self, **fields: object) -> Status:
+        """The status once it says all of this."""
+        return self.until(lambda status: fields.items() <= status.items())
+
+    def reaches(self, *phases: str, within_s: float = WITHIN_S) -> Status:
+        """The status once it has one of these phases."""
+        return self.until(lambda status: status.get("phase") in phases, within_s)
+
+    def says(self, condition: str, reason: str) -> Status:
+        """The status once a condition has this reason."""
+        return self.until(
+            lambda status: any(
+                (one["type"], one["reason"]) == (condition, reason) for one in status.get("conditions", [])
+            )
+        )
+
+    def wait(self, condition: str) -> Status:
         """`kubectl wait --for=…`, and the status then."""
         self("wait", f"slurmjob/{self.name}", f"--for={condition}", f"--timeout={WITHIN_S}s")
         return self.status
 
-    def finishes(self) -> dict[str, Any]:
+    def finishes(self) -> Status:
         return self.wait("condition=Finished")
 
-    def starts(self) -> dict[str, Any]:
+    def starts(self) -> Status:
         return self.wait("jsonpath={.status.phase}=Running")
 
-    def comes_to(self, **fields: object) -> dict[str, Any]:
-        """The status once it says all of this."""
+    def events(self) -> list[str]:
+        """Reasons of what was told of it, oldest first."""
+        selector = f"--field-selector=involvedObject.name={self.name},involvedObject.kind=SlurmJob"
+        found = json.loads(self("get", "events", selector, "--output=json"))["items"]
+        found.sort(key=lambda one: one["metadata"]["creationTimestamp"])
+        return [one["reason"] for one in found for _ in range(one.get("count") or 1)]
 
-        def look() -> dict[str, Any] | None:
-            status = self.status
-            return status if fields.items() <= status.items() else None
+    def in_slurm(self) -> list[tuple[str, str]]:
+        """Every job of this name that Slurm ever had: id and state."""
+        out = self.login.run("sacct", "-XDnPa", "-o", ATTEMPTS, f"--name={self.name}").stdout
+        rows = (line.split("|") for line in out.splitlines())
+        return [(row[0], row[1].split()[0]) for row in rows]
 
-        return eventually(look)
-
-    def change(self, **spec: object) -> None:
-        self("patch", "slurmjob", self.name, "--type=merge", f"--patch={json.dumps({'spec': spec})}")
-
-    def log(self) -> str:
-        """The whole log: until the pod has ended, it is followed to its end."""
-        self.has_a_log()
-        return self("logs", "--follow", self.pod)
+    # -- its log
 
     def has_a_log(self) -> None:
         """Once the pod's container has begun."""
@@ -89,8 +131,26 @@ class Applied:
             )
         )
 
-    def delete(self) -> None:
-        self("delete", "slurmjob", self.name, "--ignore-not-found", "--timeout=60s")
+    def log(self) -> str:
+        """The whole log: until the pod has ended, it is followed to its end."""
+        self.has_a_log()
+        return self("logs", "--follow", self.pod)
+
+    # -- what is done to it
+
+    def change(self, **spec: object) -> None:
+        self("patch", "slurmjob", self.name, "--type=merge", f"--patch={json.dumps({'spec': spec})}")
+
+    def abandon(self) -> None:
+        self("annotate", "slurmjob", self.name, "redbox.dev/abandon=true")
+
+    def delete(self, *, wait: bool = True) -> None:
+        how = "--timeout=60s" if wait else "--wait=false"
+        self("delete", "slurmjob", self.name, "--ignore-not-found", how)
+
+    def is_gone(self, within_s: float = WITHIN_S) -> None:
+        """Wait until it is no more."""
+        eventually(lambda: not self.get(), within_s, what=f"the end of {self.name}")
 
 
 @dataclass
@@ -98,6 +158,7 @@ class SlurmJobs:
     """Those of one test, all deleted at its end."""
 
     kubectl: Kubernetes
+    login: Host
     made: list[Applied] = field(default_factory=list)
 
     @classmethod
@@ -105,11 +166,11 @@ class SlurmJobs:
         """Red Box as the checkout has it is installed first, once for all tests."""
         delivered(bed.places.state)
         login_node.start(bed.host("login"))
-        return cls(Kubernetes(bed))
+        return cls(Kubernetes(bed), bed.host("login"))
 
     def apply(self, batch: str = "", *, namespace: str = "alice", name: str = "", **spec: Any) -> Applied:
         """Apply one: `batch` is the script's lines after #!, fields are as the manifest has them."""
-        job = Applied(self.kubectl, namespace, name or new_name())
+        job = Applied(self.kubectl, self.login, namespace, name or new_name())
         if batch:
             spec["batch"] = f"#!/bin/bash\n{batch}\n"
         manifest = {
@@ -127,32 +188,36 @@ class SlurmJobs:
         for namespace in {job.namespace for job in self.made}:
             names = [job.name for job in self.made if job.namespace == namespace]
             self.kubectl(
-                "delete",
-                "slurmjob",
-                *names,
-                f"--namespace={namespace}",
-                "--ignore-not-found",
-                "--timeout=90s",
+                *("delete", "slurmjob", *names, f"--namespace={namespace}"),
+                *("--ignore-not-found", "--timeout=90s"),
             )
 
 
 @cache
 def delivered(_: Path) -> None:
     """Both sides as the checkout has them, installed once for all tests; the bed's folder says which bed."""
-    deliver(Bed.open(), Progress.silent())
+    bed = Bed.open()
+    end_red_box(bed.host("login"))
+    deliver(bed, Progress.silent())
 
 
 def new_name() -> str:
     return f"t-{uuid4().hex[:8]}"
 
 
-def follow(job: Applied, bed: Bed) -> subprocess.Popen[str]:
+def follow(job: Applied, bed: Bed, pod: str = "") -> subprocess.Popen[str]:
     """`kubectl logs --follow`, as somebody would who is there from the start."""
     program = str(bed.places.state / "bin/kubectl")
-    command = [program, "--kubeconfig", str(bed.places.kubeconfig), "logs", "--follow", job.pod]
+    command = [program, "--kubeconfig", str(bed.places.kubeconfig), "logs", "--follow", pod or job.pod]
     return subprocess.Popen(
         [*command, f"--namespace={job.namespace}"],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
+
+
+def kill_operator(bed: Bed) -> None:
+    """Kill -9, in the middle of whatever it does; the kubelet starts it anew."""
+    for name in ("k1", "k2"):
+        bed.host(name).run("sh", "-c", "kill -9 $(pgrep -f '[r]edbox-operator run')", check=False)

@@ -13,7 +13,7 @@ from redbox_bed.bed import Bed
 from redbox_bed.delivery import NAMESPACE, Kubernetes, deliver
 from redbox_bed.errors import BedError
 from redbox_bed.progress import Progress
-from tests.e2e.kubernetes_jobs import eventually
+from tests.e2e.slurmjobs import eventually
 
 OPERATOR = f"system:serviceaccount:{NAMESPACE}:redbox-operator"
 RESOURCED = f"system:serviceaccount:{NAMESPACE}:redbox-resourced"

@@ -15,19 +15,17 @@ import pytest
 
 from redbox_bed import kube, login_node
 from redbox_bed.bed import Bed
-from redbox_bed.delivery import Kubernetes
+from redbox_bed.delivery import TENANTS, Kubernetes
 from redbox_bed.errors import BedError
 from redbox_bed.host import Host
 from redbox_bed.progress import Progress
-from tests.e2e import kubernetes_jobs
-from tests.e2e.kubernetes_jobs import SlurmJob, Tenant, eventually, kill_operator
+from tests.e2e.slurmjobs import Applied, SlurmJobs, eventually, kill_operator
 
-login, kubectl = kubernetes_jobs.login, kubernetes_jobs.kubectl
 JOBS = int(os.environ.get("STORM_JOBS", "60"))
 BLOWS_S = float(os.environ.get("STORM_SECONDS", "45"))
 SEED = int(os.environ.get("STORM_SEED", "20261121"))
 CALMS_WITHIN_S = 900.0
-SCRIPT = "#!/bin/sh\n#SBATCH --mem=20M\nfor i in $(seq 1 20); do seq $i 200; sleep 0.1; done\nexit {code}\n"
+SCRIPT = "#SBATCH --mem=20M\nfor i in $(seq 1 20); do seq $i 200; sleep 0.1; done\nexit {code}"
 OUTPUT = "".join(f"{number}\n" for part in range(1, 21) for number in range(part, 201))
 
 
@@ -40,7 +38,7 @@ class Storm:
     chance: random.Random
     kills: dict[str, int] = field(default_factory=dict)
 
-    def strike(self, jobs: list[SlurmJob]) -> None:
+    def strike(self, jobs: list[Applied]) -> None:
         """One fault, and its repair, if Kubernetes does not repair it itself."""
         login = self.bed.host("login")
         faults: dict[str, Callable[[], None]] = {
@@ -56,9 +54,8 @@ class Storm:
         faults[name]()
         self.kills[name] = self.kills.get(name, 0) + 1
 
-    def _delete_companion(self, job: SlurmJob) -> None:
-        namespace = f"-n={job.tenant.namespace}"
-        self.kubectl("delete", "pod", f"{job.name}-job", namespace, "--ignore-not-found", "--wait=false")
+    def _delete_companion(self, job: Applied) -> None:
+        job("delete", "pod", job.pod, "--ignore-not-found", "--wait=false")
 
     def _restart_redbox(self, login: Host) -> None:
         login.kill(login_node.SERVICE)
@@ -84,43 +81,37 @@ class Storm:
 
 
 @pytest.mark.timeout(1800)
-def test_after_a_storm_everything_is_as_slurm_says(bed: Bed, kubectl: Kubernetes) -> None:
-    login = bed.host("login")
-    tenants = [Tenant(kubectl, login, name) for name in ("alice", "bob")]
-    storm = Storm(bed, kubectl, random.Random(SEED))
-    jobs: list[SlurmJob] = []
+def test_after_a_storm_everything_is_as_slurm_says(bed: Bed, jobs: SlurmJobs) -> None:
+    storm = Storm(bed, jobs.kubectl, random.Random(SEED))
+    applied: list[Applied] = []
     codes: dict[str, int] = {}
     ends_at = time.monotonic() + BLOWS_S
-    while len(jobs) < JOBS or time.monotonic() < ends_at:
-        if len(jobs) < JOBS:
+    while len(applied) < JOBS or time.monotonic() < ends_at:
+        if len(applied) < JOBS:
             code = storm.chance.choice([0, 0, 0, 5])
-            job = _applied(storm.chance.choice(tenants), SCRIPT.format(code=code))
-            jobs.append(job)
+            job = _applied(jobs, storm.chance.choice(TENANTS), SCRIPT.format(code=code))
+            applied.append(job)
             codes[job.name] = code
-        if len(jobs) % 10 == 0 or len(jobs) == JOBS:
-            storm.strike(jobs)
-    try:
-        faults = [fault for job in jobs for fault in _faults(login, job, codes[job.name])]
-        assert faults == [], storm.kills
-        assert len(storm.kills) >= 3, storm.kills
-    finally:
-        for tenant in tenants:
-            tenant.clean()
+        if len(applied) % 10 == 0 or len(applied) == JOBS:
+            storm.strike(applied)
+    faults = [fault for job in applied for fault in _faults(job, codes[job.name])]
+    assert faults == [], storm.kills
+    assert len(storm.kills) >= 3, storm.kills
 
 
-def _applied(tenant: Tenant, script: str) -> SlurmJob:
+def _applied(jobs: SlurmJobs, namespace: str, script: str) -> Applied:
     """Users try again while the API server is away."""
 
-    def apply() -> SlurmJob | None:
+    def apply() -> Applied | None:
         try:
-            return tenant.apply(script, resources={"time": "5"})
+            return jobs.apply(script, namespace=namespace, resources={"time": "5"})
         except BedError:
             return None
 
     return eventually(apply, what="an API server that answers")
 
 
-def _faults(login: Host, job: SlurmJob, code: int) -> list[str]:
+def _faults(job: Applied, code: int) -> list[str]:
     phase = "Succeeded" if code == 0 else "Failed"
     status = job.reaches("Succeeded", "Failed", "Cancelled", within_s=CALMS_WITHIN_S)
     state = "COMPLETED" if code == 0 else "FAILED"
@@ -131,7 +122,7 @@ def _faults(login: Host, job: SlurmJob, code: int) -> list[str]:
     if (status["phase"], status.get("exitCode")) != (phase, code):
         found.append(f"{job.name}: {status['phase']} {status.get('exitCode')}, not {phase} {code}")
     path = f"{status.get('workingDirectory')}/slurm-{status.get('jobID')}.out"
-    written = login.run("cat", path, check=False).stdout
+    written = job.login.run("cat", path, check=False).stdout
     if written != OUTPUT:
         found.append(f"{job.name}: its output has {len(written)} bytes of {len(OUTPUT)}")
     told = job.events()

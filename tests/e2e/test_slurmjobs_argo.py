@@ -7,22 +7,12 @@ Kubernetes itself judge: a ConfigMap carries fields of the status as its labels.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-
-import pytest
 
 from redbox_bed.bed import Bed
 from tests.e2e.slurmjobs import Applied, SlurmJobs
 
 SUCCESS = "status.phase == Succeeded"
 FAILURE = "status.phase in (Failed, Cancelled)"
-
-
-@pytest.fixture
-def jobs(bed: Bed) -> Iterator[SlurmJobs]:
-    jobs = SlurmJobs.on(bed)
-    yield jobs
-    jobs.clean()
 
 
 def holds(job: Applied, condition: str) -> bool:

@@ -24,10 +24,9 @@ VOLUME = f"{FOLDER}/{CLAIM}"
 
 
 @pytest.fixture
-def jobs(bed: Bed) -> Iterator[SlurmJobs]:
-    jobs = SlurmJobs.on(bed)
+def jobs(jobs: SlurmJobs) -> Iterator[SlurmJobs]:
+    """And whatever Secrets and ConfigMaps they need."""
     yield jobs
-    jobs.clean()
     jobs.kubectl("delete", "secret,configmap", "--selector=app=redbox-test", "--namespace=alice")
 
 
