@@ -120,6 +120,32 @@ async def test_the_switches_do_what_they_say(
     assert (end.state, output(login, job)) == ("COMPLETED", shown), output(login, job, "slurm-{id}.err")
 
 
+@pytest.mark.parametrize(
+    ("options", "env", "shown"),
+    [
+        ({}, {}, "0 none\n"),
+        ({"gpus": "nvidia"}, {}, "0 nvidia0 nvidia1\n"),
+        ({"gpus": "nvidia", "cleanEnv": True}, {}, "0 nvidia0 nvidia1\n"),
+        ({"gpus": "nvidia", "cleanEnv": True}, {"CUDA_VISIBLE_DEVICES": "own"}, "own nvidia0 nvidia1\n"),
+    ],
+    ids=["not asked for", "asked for", "with a clean environment", "with an env that says which"],
+)
+@pytest.mark.usefixtures("image")
+async def test_gpus_that_slurm_gave_are_seen_where_they_are_asked_for(
+    manager: SlurmManager, login: Host, options: dict[str, object], env: dict[str, str], shown: str
+) -> None:
+    # No driver is here: the devices are, and which of them may be opened is Slurm's business.
+    show = (
+        'cd /dev; [ ! -e nvidia0 ] || there=$(echo nvidia[0-9]); echo "$CUDA_VISIBLE_DEVICES ${there:-none}"'
+    )
+    container = {"image": IMAGE, "command": ["sh", "-c", show], "options": {"contain": True, **options}}
+    job = await submit(
+        manager, container=container, env=env, partition="GPU_big", resources={"gpusPerNode": "1"}
+    )
+    end = await job.ended()
+    assert (end.state, output(login, job)) == ("COMPLETED", shown), output(login, job, "slurm-{id}.err")
+
+
 async def test_tasks_are_started_by_srun_each_with_its_rank(
     manager: SlurmManager, login: Host, image: str
 ) -> None:

@@ -35,6 +35,7 @@ FLAGS = {
     "writable": "--writable",
 }
 GPUS = {"nvidia": "--nv", "rocm": "--rocm"}
+GPUS_GIVEN = {"nvidia": "CUDA_VISIBLE_DEVICES", "rocm": "ROCR_VISIBLE_DEVICES"}  # by Slurm, to each task
 NO_RUNTIME, NO_IMAGE = 127, 125
 
 
@@ -211,6 +212,7 @@ def _run(container: Container, resources: Resources) -> list[str]:
     argv = [
         "exec",
         *_launcher(container.options, resources),
+        *_hand_on_gpus(container.options),
         '"$runtime"',
         "-q",
         verb,
@@ -240,3 +242,17 @@ def _launcher(options: ContainerOptions, resources: Resources) -> Iterable[str]:
         yield f"--mpi={options.mpi}"
     if resources.cpus_per_task is not None:  # since 22.05 srun does not take it from sbatch
         yield f"--cpus-per-task={resources.cpus_per_task}"
+
+
+def _hand_on_gpus(options: ContainerOptions) -> Iterable[str]:
+    """Which GPUs Slurm gave: a clean environment would leave a task to take those of others.
+
+    In each task, for srun tells them apart. What the request's own env says stands.
+    """
+    if options.gpus is None or not options.clean_env:
+        return
+    given = GPUS_GIVEN[options.gpus]
+    names = [f"{prefix}{given}" for prefix in HANDED_ON]
+    defaults = " ".join(f': "${{{name}=${given}}}";' for name in names)
+    hand_on = f'if [ "${{{given}+set}}" ]; then {defaults} export {" ".join(names)}; fi; exec "$@"'
+    yield from ("sh", "-c", quote(hand_on), "sh")
