@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime
@@ -17,7 +18,12 @@ from redbox.slurm.refusals import words_of
 from redbox.slurm.remembering import remember, with_whole_exits
 from redbox.workload import History, Observation, Poll, StepUsage, WorkloadFault
 
+LOOKOUTS_AT_ONCE = 8
+SILENT_S, SLOWER = 2.0, 4  # how long, and how much longer than others, one may take who was silent before
 JSON_CHUNK = 200  # ids in one call for whole exit codes: some 5 kB each
+
+Lookout = tuple[UnixUser, tuple[str, ...]]
+"""Who looks, and the uids of those whose jobs; none is all."""
 
 
 class Reads:
@@ -36,6 +42,7 @@ class Reads:
         self._now = now
         self._monotonic = monotonic
         self._users: frozenset[UnixUser] = frozenset()
+        self._patience_s: dict[UnixUser, float] = {}  # with those who did not answer when others did
         self._rows = squeue.RowReader()
         self._folder = Folder()
         self._can_glance = True  # until squeue says that it cannot
@@ -51,32 +58,54 @@ class Reads:
         if users is not None:
             self._users = frozenset(users)
         faults = []
-        lookouts = self._lookouts(users, private=private)
-        for reader, asked in lookouts:
-            frame = Frame.new(squeue.FIELDS)
-            try:
-                text = await self._queue_of(reader, frame, asked)
-            except WorkloadFault as fault:
-                faults.append(fault)  # who stops the own agent hides the own jobs, and nobody else's
-                continue
-            rows += self._rows.read(text, frame, tally, wanted)
-        if faults and len(faults) == len(lookouts):
+        answers = await self._look_out(self._lookouts(users, private=private))
+        for frame, answer in answers:
+            if isinstance(answer, WorkloadFault):
+                faults.append(answer)  # who stops the own agent hides the own jobs, and nobody else's
+            else:
+                rows += self._rows.read(answer, frame, tally, wanted)
+        if faults and len(faults) == len(answers):
             raise faults[0]
         jobs, doubtful = self._folder.fold(rows)
         complete = tally.complete and not faults and (not private or users is not None)
         return Poll(at, self._monotonic() - started, jobs, complete, tally.dropped, doubtful)
 
-    async def _queue_of(self, reader: UnixUser, frame: Frame, asked: tuple[str, ...]) -> str:
+    async def _look_out(self, lookouts: Sequence[Lookout]) -> list[tuple[Frame, str | WorkloadFault]]:
+        """Ask them side by side; who alone did not answer the last time has less time to do so."""
+        slots = asyncio.Semaphore(LOOKOUTS_AT_ONCE)
+        patience, silent = self._patience_s, set[UnixUser]()
+        slowest_s: float | None = None
+
+        async def ask(reader: UnixUser, asked: tuple[str, ...]) -> tuple[Frame, str | WorkloadFault]:
+            nonlocal slowest_s
+            frame = Frame.new(squeue.FIELDS)
+            async with slots:
+                started = self._monotonic()
+                try:
+                    text = await self._queue_of(reader, frame, asked, patience.get(reader))
+                except WorkloadFault as fault:
+                    silent.add(reader)
+                    return frame, fault
+                slowest_s = max(slowest_s or 0.0, self._monotonic() - started)
+            return frame, text
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(ask(*lookout)) for lookout in lookouts]
+        known_s = None if slowest_s is None else max(SILENT_S, SLOWER * slowest_s)
+        self._patience_s = {} if known_s is None else dict.fromkeys(silent, known_s)
+        return [task.result() for task in tasks]
+
+    async def _queue_of(
+        self, reader: UnixUser, frame: Frame, asked: tuple[str, ...], deadline: float | None
+    ) -> str:
         """The queue's text; of all users where squeue does not know one of those asked for."""
-        completed = await self._calls.complete(reader, squeue.all_jobs(frame, asked), env=squeue.ENVIRONMENT)
+        argv = squeue.all_jobs(frame, asked)
+        completed = await self._calls.complete(reader, argv, env=squeue.ENVIRONMENT, deadline=deadline)
         if completed.code == 0 and not completed.stderr:
             return decode(completed.stdout)
         return await self._calls.read(squeue.all_jobs(frame), user=reader, env=squeue.ENVIRONMENT)
 
-    def _lookouts(
-        self, users: Collection[UnixUser] | None, *, private: bool
-    ) -> list[tuple[UnixUser, tuple[str, ...]]]:
-        """Who looks, for whose jobs; nobody named is all."""
+    def _lookouts(self, users: Collection[UnixUser] | None, *, private: bool) -> list[Lookout]:
         if private and users is not None:
             return [(user, (str(user.uid),)) for user in sorted(users, key=lambda user: user.uid)]
         if users is None or not 0 < len(users) <= self._calls.settings.users_at_most:

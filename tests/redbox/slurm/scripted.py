@@ -64,6 +64,7 @@ class ScriptedAgents:
 
     answers: dict[str, Answer | list[Answer]] = field(default_factory=dict)
     calls: list[tuple[str, list[str], bytes, dict[str, str]]] = field(default_factory=list)
+    deadlines: list[float] = field(default_factory=list)
     kept: dict[str, Kept] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
     directories: list[tuple[str, int]] = field(default_factory=list)
@@ -97,7 +98,7 @@ class ScriptedAgent:
         self,
         argv: Sequence[str],
         *,
-        deadline: float,  # noqa: ARG002
+        deadline: float,
         stdin: bytes = b"",
         env: Mapping[str, str] | None = None,
         account_env: bool = False,  # noqa: ARG002
@@ -108,6 +109,7 @@ class ScriptedAgent:
     ) -> Completed:
         if keep is not None and keep in self.agents.kept:
             raise SystemFault(17, "this kept command was begun before", keep)
+        self.agents.deadlines.append(deadline)
         self.agents.calls.append((self.user.name, list(argv), stdin, dict(env or {})))
         answer = self.agents.answer(list(argv))
         if isinstance(answer, AgentError):

@@ -190,6 +190,37 @@ async def test_where_jobs_are_private_one_users_silent_agent_hides_nobody_elses(
         await manager(silent).poll(users=[ALICE, BOB])
 
 
+def deadlines_of_looks(agents: ScriptedAgents) -> list[float]:
+    """Of each squeue, in turn."""
+    calls = zip(agents.calls, agents.deadlines, strict=True)
+    return [deadline for (_, argv, _, _), deadline in calls if argv[0] == "squeue"]
+
+
+async def test_nobody_waits_long_for_an_agent_that_was_silent_the_last_time() -> None:
+    answers = [late(), queue(job("8")), late(), queue(job("8")), queue(), queue(job("8")), queue(), queue()]
+    agents = ScriptedAgents({"scontrol show config": PRIVATE, "squeue": answers})
+    manages = manager(agents)
+    for _ in range(4):
+        await manages.poll(users=[ALICE, BOB])
+    looks = [
+        d for (_, argv, _, _), d in zip(agents.calls, agents.deadlines, strict=True) if argv[0] == "squeue"
+    ]
+    patience, normal = min(looks), max(looks)
+    assert patience < normal
+    assert looks == [normal, normal, patience, normal, patience, normal, normal, normal]
+
+
+async def test_where_nobody_answers_each_has_as_long_as_ever() -> None:
+    agents = ScriptedAgents({"scontrol show config": PRIVATE, "squeue": late()})
+    manages = manager(agents)
+    for _ in range(3):
+        with pytest.raises(WorkloadFault):
+            await manages.poll(users=[ALICE, BOB])
+    looks = deadlines_of_looks(agents)
+    assert len(looks) == 6
+    assert len(set(looks)) == 1
+
+
 async def glances(*answers: Completed) -> list[int | None]:
     """One glance after the other at jobs 7 and 9."""
     manages = manager(ScriptedAgents({"squeue --only-job-state": list(answers)}))
