@@ -229,7 +229,7 @@ def test_a_second_job_with_the_mark_is_cancelled_while_it_waits(world: World) ->
     world.advance(5)
     mark = world.slurm.jobs["1"].mark
     world.slurm.add_foreign(2001, mark=mark)
-    world.advance(5)
+    world.advance(15)
     assert (Act.CANCEL, "2") in world.slurm.acts
     assert world.slurm.jobs["1"].state == "PENDING"
 
@@ -238,7 +238,7 @@ def test_a_second_job_that_runs_already_is_reported_and_not_touched(world: World
     put(world)
     world.advance(5)
     world.slurm.add_foreign(2001, mark=world.slurm.jobs["1"].mark, state="RUNNING")
-    world.advance(5)
+    world.advance(15)
     assert world.slurm.acts == []
     assert any("Duplicate: job 2" in w for w in world.run(world.jobs.get(caller(), KEY)).warnings)
 
