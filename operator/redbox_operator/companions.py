@@ -26,6 +26,9 @@ CALM_S = 3600.0
 FIRST_PAUSE_S = 1.0
 
 IMAGE_TROUBLES = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
+CURE_OF_CLAIM = (
+    ". Create the claim that results.volume names, or see why it is not bound: it goes on by itself"
+)
 CONFIG_TROUBLES = frozenset({"CreateContainerConfigError", "CreateContainerError"})
 
 
@@ -188,5 +191,6 @@ def _trouble(status: Object) -> Problem | None:
     for condition in status.get("conditions") or []:
         if condition.get("reason") == "Unschedulable":
             said = condition.get("message", "")
-            return Problem("Unschedulable", f"no node of Kubernetes takes the job's pod: {said}")
+            cure = CURE_OF_CLAIM if "persistentvolumeclaim" in said.lower() else ""
+            return Problem("Unschedulable", f"no node of Kubernetes takes the job's pod: {said}{cure}")
     return None

@@ -23,6 +23,7 @@ def problem_of(job: SlurmJob, host_paths: Sequence[str] = ()) -> Problem | None:
         _of_reading(job)
         or _of_name(job)
         or _of_selector(job)
+        or _of_sources(job)
         or _of_volume(job, host_paths)
         or _of_request(job)
     )
@@ -67,6 +68,15 @@ def _of_selector(job: SlurmJob) -> Problem | None:
         if said and selected not in {said, partition_label(said)}:
             words = f"spec.{field} is {said}, but nodeSelector's {label} is {selected}: leave one of them out"
             return Problem("Contradiction", words, final=True)
+    return None
+
+
+def _of_sources(job: SlurmJob) -> Problem | None:
+    """Red-box would refuse it too, but not before the job has ended."""
+    for source in job.spec.results.sources if job.spec.results else ():
+        if ".." in source.split("/"):
+            words = f"results are to come from {source}: leave the .. out, or say an absolute path"
+            return Problem("Invalid", words, final=True)
     return None
 
 

@@ -122,6 +122,11 @@ def test_what_became_of_results_is_in_the_last_word() -> None:
             "administrator",
         ),
         (
+            {"conditions": [{"reason": "Unschedulable", "message": 'persistentvolumeclaim "c" not found'}]},
+            "Unschedulable",
+            "Create the claim that results.volume names",
+        ),
+        (
             {"conditions": [{"reason": "Unschedulable", "message": "0/2 nodes are available"}]},
             "Unschedulable",
             "0/2 nodes",

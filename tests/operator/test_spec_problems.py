@@ -9,6 +9,8 @@ import pytest
 from redbox_operator.spec_problems import problem_of, problem_of_cluster
 from tests.operator.making import slurm_job
 
+CLAIM = {"persistentVolumeClaim": {"claimName": "c"}}
+
 
 def test_a_job_with_nothing_wrong_has_no_problem() -> None:
     assert problem_of(slurm_job()) is None
@@ -38,6 +40,12 @@ def test_a_job_with_nothing_wrong_has_no_problem() -> None:
             "hostPath: use persistentVolumeClaim, nfs or ephemeral",
         ),
         ("cow", {"results": {"from": ["a"], "volume": {}}}, "VolumeNotAllowed", "nothing"),
+        (
+            "cow",
+            {"results": {"from": ["a", "out/../../b"], "volume": CLAIM}},
+            "Invalid",
+            "from out/../../b: leave the .. out, or say an absolute path",
+        ),
         (
             "cow",
             {"env": [{"name": f"A{i}", "value": "x" * 131_072} for i in range(8)]},
