@@ -62,10 +62,13 @@ class Collection:
     def collect(self, wanted: Results) -> Outcome:
         """Each glob in turn; one that finds nothing does not keep the others away."""
         unpacking = Unpacking(wanted.folder)
-        tallies, troubles = [], []
+        tallies: list[Tally] = []
+        troubles: list[str] = []
         for glob in wanted.patterns:
             try:
-                tallies.append(self._bring(glob, unpacking))
+                tally = self._bring(glob, unpacking)
+                tallies.append(tally)
+                troubles += [f"{glob}: {trouble}" for trouble in _told(tally)]
             except NotThere as error:
                 troubles.append(f"{glob}: {error}")
             except OSError as error:
@@ -74,7 +77,6 @@ class Collection:
             unpacking.finish()
         except OSError as error:
             troubles.append(_words(error, wanted.folder))
-        troubles += [trouble for tally in tallies for trouble in _told(tally)]
         return Outcome(
             outcome=FAILED if troubles else COLLECTED,
             files=sum(tally.files for tally in tallies),

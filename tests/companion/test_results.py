@@ -110,7 +110,7 @@ def test_what_lies_or_leads_outside_is_left_out_and_told_and_the_rest_comes(
     assert pod.run().returncode == 0
     told = pod.word["results"]
     assert (told["outcome"], told["files"]) == ("Failed", 1)
-    assert told["message"].startswith("1 left out: ")
+    assert told["message"].startswith("out: 1 left out: ")
     assert (results / "out/kept").read_bytes() == b"kept"
     assert [path.name for path in (results / "out").iterdir()] == ["kept"]
     assert sorted({*pod.folder.iterdir()} - {pod.folder / "termination"}) == before
@@ -144,7 +144,7 @@ def test_what_is_not_in_the_tar_is_named_and_the_rest_comes(redbox: Scripted, po
         "outcome": "Failed",
         "files": 1,
         "bytes": 4,
-        "message": "1 left out: out/n\u00e4me: it cannot be read: Permission denied",
+        "message": "out: 1 left out: out/n\u00e4me: it cannot be read: Permission denied",
     }
     assert (mode_of(results / "out"), (results / "out/kept").read_bytes()) == (0o750, b"kept")
 

@@ -235,7 +235,7 @@ def test_what_the_jobs_user_may_not_read_is_named_and_the_rest_comes(make_pod: M
     ended = pod.run()
     assert (ended.returncode, pod.word["results"]["outcome"]) == (0, "Failed")
     message = pod.word["results"]["message"]
-    assert message.startswith("3 left out: ")
+    assert message.startswith("out: 3 left out: ")
     for name in ("closed", "secret"):
         assert f"out/{name}: it cannot be read: Permission denied" in message
     assert "out/pipe: it cannot be read: not a regular file" in message
