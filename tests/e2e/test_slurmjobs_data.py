@@ -15,7 +15,7 @@ from redbox_bed.host import Host
 from redbox_bed.login_node import Rule
 from tests.e2e.slurmjobs import SlurmJobs, eventually, new_name
 from tests.e2e.test_slurm_containers import BUILD, IMAGE
-from tests.e2e.volumes import FOLDER, claim_of
+from tests.e2e.volumes import FOLDER, claim_of, volume_of
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -68,6 +68,26 @@ def test_results_come_into_the_volume_as_they_were(jobs: SlurmJobs, volume: Host
     assert any(line.endswith("b 750") for line in found)
 
 
+def test_results_come_into_a_volume_that_is_made_for_the_job_alone(jobs: SlurmJobs, bed: Bed) -> None:
+    """The bed has nobody who makes volumes when they are asked for: one is there, of a class of its own."""
+    name = new_name()
+    node = volume_of(bed, name, storageClassName=name)
+    template = {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": name,
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    volume = {"ephemeral": {"volumeClaimTemplate": {"spec": template}}}
+    try:
+        job = jobs.apply("echo moo > moo.txt", results={"from": ["moo.txt"], "volume": volume})
+        job.wait("condition=ResultsCollected")
+        assert node.read(f"{FOLDER}/{name}/moo.txt") == b"moo\n"
+        job.delete()
+        eventually(lambda: not job.get("pvc", f"{job.pod}-results"), what="the end of its claim")
+    finally:
+        jobs.kubectl("delete", "persistentvolume", name, "--wait=false")
+
+
 def test_results_of_a_failure_come_too_and_do_not_change_its_outcome(jobs: SlurmJobs, volume: Host) -> None:
     job = jobs.apply("echo why > core.txt; exit 4", results=into("bad", "core.txt", when="Failed"))
     status = job.finishes()
@@ -83,6 +103,8 @@ def test_results_that_are_not_there_are_told_and_the_job_has_succeeded(jobs: Slu
     results = eventually(lambda: job.status.get("results"))
     assert results["outcome"] == "Failed"
     assert "never-written" in results["message"]
+    eventually(lambda: "ResultsFailed" in job.events(), what="an event that tells of it")
+    assert job.conditions["ResultsCollected"] == ("False", "ResultsFailed")
 
 
 def test_a_secret_reaches_the_job_and_no_object(jobs: SlurmJobs) -> None:

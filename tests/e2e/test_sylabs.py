@@ -12,11 +12,13 @@ import pytest
 import yaml
 
 from redbox_bed.bed import Bed
-from redbox_bed.delivery import Kubernetes
+from redbox_bed.delivery import CHART, RELEASE, Helm, Kubernetes
 from redbox_bed.host import Host
+from redbox_bed.plan import Role
 from tests.e2e import test_slurmjobs_data
 from tests.e2e.slurmjobs import SlurmJobs, eventually, new_name
 from tests.e2e.test_slurm_containers import BUILD, IMAGE
+from tests.e2e.volumes import FOLDER
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "sylabs"
 OLD = "slurmjobs.wlm.sylabs.io"
@@ -153,6 +155,37 @@ def test_a_failure_says_its_exit_code_and_its_stderr(old_jobs: OldJobs) -> None:
     status = old_jobs.ends(OLD, name)
     assert (status["status"], status["exitCode"]) == ("Failed", 7)
     assert "why" in old_jobs.log(name)
+
+
+@pytest.fixture
+def host_folder(bed: Bed) -> Iterator[str]:
+    """A folder of each node that the chart's values name, and that belongs to companions."""
+    SlurmJobs.on(bed)
+    for node in bed.plan.of_role(Role.NODE):
+        made = ("install", "-d", "-o", "65532", f"{FOLDER}/shared")
+        bed.host(node.name).run(*made)
+    upgrade = ("upgrade", RELEASE, str(CHART), "--reuse-values", "--take-ownership", "--wait")
+    Helm(bed)(*upgrade, "--timeout=110s", f'--set-json=operator.hostPaths=["{FOLDER}/shared"]')
+    yield f"{FOLDER}/shared"
+    Helm(bed)(*upgrade, "--timeout=110s", "--set-json=operator.hostPaths=[]")
+
+
+def test_a_host_path_takes_results_below_the_folders_that_are_allowed_and_nowhere_else(
+    bed: Bed, old_jobs: OldJobs, host_folder: str
+) -> None:
+    def into(path: str) -> str:
+        mount = {"name": "data", "hostPath": {"path": path, "type": "DirectoryOrCreate"}}
+        return old_jobs.script("echo moo > moo.out", results={"from": "moo.out", "mount": mount})
+
+    name = into(host_folder)
+    for path in (f"{host_folder}/../other", f"{host_folder}-beside", "/etc"):
+        status = old_jobs.ends(OLD, into(path))
+        assert status["reason"] == "VolumeNotAllowed"
+        assert f"or a hostPath below {host_folder}" in status["message"]
+    eventually(lambda: old_jobs.status(OLD, name).get("results", {}).get("outcome") == "Collected")
+    place = ("get", "pod", f"{name}-job", "--namespace=alice", "--output=jsonpath={.spec.nodeName}")
+    node = bed.host(old_jobs.kubectl(*place))
+    assert node.read(f"{host_folder}/{name}-job/moo.out") == b"moo\n"
 
 
 def test_a_host_path_is_refused_in_words(old_jobs: OldJobs) -> None:
