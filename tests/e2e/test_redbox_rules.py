@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -36,7 +37,7 @@ TRICKS = {
 }
 PLUGIN = """
 function slurm_job_submit(job, partitions, uid)
-    if job.name == "moved" then job.partition = "long" end
+    if job.name == "moved" or job.time_limit == 7 then job.partition = "long" end
     if job.name == "charged" then job.account = "biology" end
     return slurm.SUCCESS
 end
@@ -95,6 +96,19 @@ async def test_a_job_that_a_plugin_takes_out_of_its_rule_is_cancelled_and_told_w
         "squeue", "--noheader", "--states=all", f"--jobs={job.job_id}", "--Format=State"
     )
     assert shown.stdout.strip() == "CANCELLED"
+
+
+@pytest.mark.usefixtures("with_plugin")
+async def test_a_plugin_that_moves_a_later_component_takes_the_whole_job_out_of_its_rule(
+    limiting: RedboxServer,
+) -> None:
+    async with limiting.client_of_account("alices") as alice:
+        key = await submit(alice, f"{HET}#SBATCH --time=7", "exec sleep 600")
+        job = await ended(alice, key)
+    assert job.phase is Phase.CANCELLED
+    assert "Slurm gave the job partition debug,long, which" in (job.message or "")
+    told = json.loads(limiting.login.read(f"{limiting.folder}/audit.log").splitlines()[-1])
+    assert (told["caller"], told["act"], told["job_id"]) == ("red-box", "cancel", job.job_id)
 
 
 async def test_what_a_user_changes_later_is_between_the_user_and_slurm(limiting: RedboxServer) -> None:

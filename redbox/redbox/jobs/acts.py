@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from redbox.domain import JobKey
+from redbox.jobs.audit import REDBOX, Deed
 from redbox.jobs.context import Context
 from redbox.jobs.looks import Look, Sighting
 from redbox.jobs.phases import phase_of
@@ -59,9 +60,8 @@ class Acts:
         if handle is None or not wanted or record.seen.state == "COMPLETING":
             return
         if self._is_due((handle.job_id, record.run)):
-            if record.beyond:
-                log.warning("job %s of %s is cancelled: %s", handle.job_id, record.key, record.beyond)
-            self._chores.start(("cancel", record.key), self._cancel(record.key, handle), of=record.user.uid)
+            work = self._cancel(record.key, handle, why=record.beyond)
+            self._chores.start(("cancel", record.key), work, of=record.user.uid)
 
     def _is_due(self, what: tuple[str, int]) -> bool:
         """Each time twice as long after the last."""
@@ -74,15 +74,22 @@ class Acts:
         self._sent[what] = (now, times + 1)
         return True
 
-    async def _cancel(self, key: JobKey, handle: Handle) -> None:
+    async def _cancel(self, key: JobKey, handle: Handle, *, why: str = "") -> None:
+        """`why` is told of a cancel that no caller asked for."""
         outcome = await self.act(handle, Act.CANCEL)
+        if why:
+            log.warning("job %s of %s is cancelled: %s", handle.job_id, key, why)
+            done = "done" if outcome.done else "refused"
+            user = handle.user.name
+            self._context.audit(Deed(REDBOX, user, Act.CANCEL, str(key), done, handle.job_id, why))
         if not outcome.done and not outcome.gone:
             await self._warn(key, f"Slurm did not cancel job {handle.job_id}: {outcome.detail}")
 
     def _cancel_duplicate(self, record: Record, job: Observation) -> None:
         if self._is_due((job.job_id, 0)):
             handle = Handle(job.job_id, record.mark, job.name, record.user)
-            work = self._cancel(record.key, handle)
+            why = f"A second job of this mark: {record.job_id or 'another'} is the one that counts."
+            work = self._cancel(record.key, handle, why=why)
             self._chores.start(("cancel duplicate", job.job_id), work, of=record.user.uid)
 
     async def _warn(self, key: JobKey, warning: str) -> None:

@@ -7,12 +7,15 @@ from typing import Protocol
 
 from redbox.domain import Caller, JobKey
 
+REDBOX = "red-box"
+"""Who cancels what no caller asked for; no caller's identity looks so."""
+
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """One thing that a caller asked to be done, and what came of it."""
+    """One thing that a caller asked to be done, or red-box itself saw need for, and what came of it."""
 
-    caller: str
+    caller: str  # or REDBOX
     user: str | None
     act: str  # submit, cancel, hold, release, requeue, signal
     job: str

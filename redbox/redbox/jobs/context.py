@@ -6,6 +6,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from redbox.jobs.audit import Audit
 from redbox.jobs.chores import Chores
 from redbox.jobs.clock import Clock, within
 from redbox.jobs.ledger import Ledger
@@ -17,13 +18,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The records, the workload manager, the time, the numbers, and a place for work on the side."""
+    """The records, the workload manager, time, numbers, a place for work on the side, and who is told."""
 
     ledger: Ledger
     workload: WorkloadManager
     clock: Clock
     settings: JobsSettings
     chores: Chores
+    audit: Audit
 
     async def ask(self, question: Coroutine[Any, Any, T]) -> T:
         """Ask the workload manager; TimeoutError when the deadline of all such calls passes."""

@@ -15,6 +15,7 @@ from itertools import takewhile
 
 from redbox.domain import Caller, JobKey, UnixUser
 from redbox.jobs.errors import Conflict, Forbidden, Tombstoned
+from redbox.jobs.limits import outside
 from redbox.jobs.marks import Marks, key8
 from redbox.jobs.records import Record, Stage, shared
 from redbox.jobs.settings import JobsSettings
@@ -81,15 +82,12 @@ def _directives(script: str) -> Iterator[str]:
 
 def refuse_beyond_limits(order: Order) -> None:
     """A rule's accounts and partitions; what the request does not name is passed on with the submission."""
-    limits, request = order.caller.limits, order.request
-    for what, value, allowed in (
-        ("account", request.account, limits.accounts),
-        ("partition", request.partition, limits.partitions),
-    ):
-        named = set(value.split(",")) if value else set()
-        if allowed is not None and named - allowed:
-            listed = ", ".join(sorted(allowed)) or "none"
-            raise Forbidden(f"The {what} {value} is not among those that the mapping allows you: {listed}.")
+    request = order.request
+    found = outside(order.caller.limits, account=request.account or "", partition=request.partition or "")
+    if found is not None:
+        raise Forbidden(
+            f"The {found.what} {found.named} is not among those that the mapping allows you: {found.allowed}."
+        )
 
 
 def new_record(order: Order, now: datetime) -> Record:

@@ -18,7 +18,7 @@ from redbox.jobs import intents, pages
 from redbox.jobs.absences import Absences
 from redbox.jobs.acts import Acts
 from redbox.jobs.answers import answer, visible
-from redbox.jobs.audit import Audit, Deed, deed, no_audit
+from redbox.jobs.audit import Audit, deed, no_audit
 from redbox.jobs.chores import Chores
 from redbox.jobs.claims import Claims, addressed, may_see, no_such_job
 from redbox.jobs.clock import Clock, SystemClock
@@ -76,7 +76,7 @@ class Jobs:
         self._settings = settings or JobsSettings()
         self._workload = workload
         self._marks = marks
-        self._audit = audit
+        self._tell = audit
         self._ledger = Ledger(journal, deletions=self._settings.deletions_remembered)
         self._claims = Claims(self._ledger, marks)
         self._submit_buckets: dict[Owner, Bucket] = {}
@@ -108,7 +108,9 @@ class Jobs:
             ready.set()
 
     def _assemble(self, group: asyncio.TaskGroup) -> None:
-        context = Context(self._ledger, self._workload, self._clock, self._settings, Chores(group))
+        context = Context(
+            self._ledger, self._workload, self._clock, self._settings, Chores(group), self._tell
+        )
         self._context = context
         self._acts = Acts(context)
         self._submits = Submits(context, group, fence_from(self._ledger.facts, self._settings))
@@ -379,9 +381,6 @@ class Jobs:
         if not outcome.done:
             raise RefusedBySlurm(outcome.detail)
         return self._job(self._ledger.table.get(record.key) or record)
-
-    def _tell(self, told: Deed) -> None:
-        self._audit(told)
 
     # ------------------------------------------------------------------------------------------ the cluster
 

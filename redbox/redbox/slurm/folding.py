@@ -87,10 +87,10 @@ def observation(
         reason=decisive.reason,
         exit_code=decisive.exit.code,
         signal=decisive.exit.signal,
-        partition=identity.partition,
-        account=identity.account,
+        partition=together(name for row in parts for name in row.partition.split(",")),
+        account=together(name for row in parts for name in row.account.split(",")),
         qos=identity.qos,
-        nodes=",".join(dict.fromkeys(row.nodes for row in parts if row.nodes)),
+        nodes=together(row.nodes for row in parts),
         submitted_at=earliest(row.submitted_at for row in parts),
         started_at=earliest(row.started_at for row in parts),
         ended_at=latest_if_all(row.ended_at for row in parts),
@@ -155,6 +155,11 @@ def log_path(row: QueueRow, pattern: str | None) -> str | None:
         return None
     facts = LogFacts(row.job_id, row.user, row.name, row.working_directory, first_node=first_of(row.nodes))
     return resolve(pattern, facts)
+
+
+def together(words: Iterable[str]) -> str:
+    """Each once, as Slurm lists them."""
+    return ",".join(dict.fromkeys(filter(None, words)))
 
 
 def earliest(times: Iterable[datetime | None]) -> datetime | None:

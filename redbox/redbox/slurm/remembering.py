@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from redbox.slurm import arrays
-from redbox.slurm.folding import earliest, latest_if_all
+from redbox.slurm.folding import earliest, latest_if_all, together
 from redbox.slurm.patterns import LogFacts, first_of, resolve
 from redbox.slurm.sacct import AccountingRow
 from redbox.slurm.states import Exit, has_ended, is_waiting, severity
@@ -46,9 +46,9 @@ def order_of_runs(row: AccountingRow) -> tuple[float, float]:
     return (submitted, row.started_at.timestamp() if row.started_at else submitted)
 
 
-def _observe(parts: Sequence[AccountingRow]) -> Observation:
-    decisive = _worst_of(parts)
-    identity = min(parts, key=lambda row: (row.het_offset, int(row.raw_id)))
+def _observe(rows: Sequence[AccountingRow]) -> Observation:
+    parts = sorted(rows, key=lambda row: (row.het_offset, int(row.raw_id)))
+    decisive, identity = _worst_of(parts), parts[0]
     whole = Observation(
         job_id=identity.job_id,
         uid=identity.uid,
@@ -61,10 +61,10 @@ def _observe(parts: Sequence[AccountingRow]) -> Observation:
         reason=decisive.reason,
         exit_code=decisive.exit.code,
         signal=decisive.exit.signal,
-        partition=identity.partition,
-        account=identity.account,
+        partition=together(name for row in parts for name in row.partition.split(",")),
+        account=together(name for row in parts for name in row.account.split(",")),
         qos=identity.qos,
-        nodes=",".join(dict.fromkeys(row.nodes for row in parts if row.nodes)),
+        nodes=together(row.nodes for row in parts),
         submitted_at=earliest(row.submitted_at for row in parts),
         started_at=earliest(row.started_at for row in parts),
         ended_at=latest_if_all(row.ended_at for row in parts),

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from redbox.domain import Limits
-from redbox.jobs.limits import beyond
+from redbox.jobs.limits import Outside, outside
 from redbox.jobs.rows import from_text, to_text
 from redbox_api.models import Job, Phase
 from tests.redbox.jobs.test_phases import RECORD, after, seen
@@ -19,32 +19,32 @@ LIMITED = caller(limits=LIMITS)
 
 
 @pytest.mark.parametrize(
-    ("account", "partition", "named"),
+    ("account", "partition", "found"),
     [
         ("physics", "debug", None),
-        ("physics", "debug,long", None),
+        ("PHYSICS", "debug,long", None),  # Slurm keeps accounts in small letters, and partitions as they are
         ("", "", None),
-        ("biology", "debug", "account biology"),
-        ("physics", "gpu", "partition gpu"),
-        ("physics", "Debug", "partition Debug"),
-        ("physics", "debug,gpu", "partition debug,gpu"),
+        ("biology", "debug", ("account", "biology", "Physics")),
+        ("physics,Biology", "debug", ("account", "physics,Biology", "Physics")),
+        ("physics", "gpu", ("partition", "gpu", "debug, long")),
+        ("physics", "Debug", ("partition", "Debug", "debug, long")),
+        ("physics", "debug,gpu", ("partition", "debug,gpu", "debug, long")),
     ],
 )
-def test_account_and_partition_must_be_of_the_rule_as_slurm_names_them(
-    account: str, partition: str, named: str | None
+def test_all_accounts_and_partitions_must_be_of_the_rule_as_slurm_names_them(
+    account: str, partition: str, found: tuple[str, str, str] | None
 ) -> None:
-    why = beyond(LIMITS, seen("PENDING", account=account, partition=partition))
-    assert (why is None) == (named is None)
-    assert named is None or f"Slurm gave the job {named}, which" in (why or "")
+    assert outside(LIMITS, account=account, partition=partition) == (found and Outside(*found))
 
 
 def test_without_limits_every_job_is_within_them() -> None:
-    assert beyond(Limits(), seen("PENDING", account="any", partition="any")) is None
+    assert outside(Limits(), account="any", partition="any") is None
 
 
 def test_a_rule_that_allows_nothing_is_not_a_rule_without_limits() -> None:
-    none = beyond(Limits(partitions=frozenset()), seen("PENDING", partition="debug"))
-    assert "(allowed: none)" in (none or "")
+    nothing = Limits(accounts=frozenset(), partitions=frozenset())
+    assert outside(nothing, account="", partition="debug") == Outside("partition", "debug", "none")
+    assert outside(nothing, account="physics", partition="") == Outside("account", "physics", "none")
 
 
 def test_limits_and_what_is_beyond_them_outlive_a_restart() -> None:
@@ -79,6 +79,14 @@ def test_a_job_in_another_partition_is_cancelled_and_told_why(world: World) -> N
     assert (job.phase, world.slurm.jobs["1"].state) == (Phase.CANCELLED, "CANCELLED")
     assert "partition gpu, which the mapping does not allow (allowed: debug, long)" in (job.message or "")
     assert job.message in job.warnings
+
+
+def test_the_audit_says_that_it_was_red_box_and_why(world: World) -> None:
+    put(world, "gpu")
+    world.advance(5)
+    (told,) = [deed for deed in world.deeds if deed.act == "cancel"]
+    assert (told.caller, told.user, told.outcome, told.job_id) == ("red-box", "alice", "done", "1")
+    assert told.detail == current(world).message
 
 
 def test_it_is_cancelled_also_by_the_next_red_box(world: World) -> None:

@@ -132,7 +132,7 @@ def test_limits_of_the_rule_are_refused_by_name(world: World) -> None:
         put(world, who=limited, account="biology")
     with pytest.raises(Forbidden, match=r"partition debug,gpu is not among.*debug, long"):
         put(world, who=limited, partition="debug,gpu")
-    put(world, who=limited, account="physics", partition="debug")
+    put(world, who=limited, account="Physics", partition="debug")
     assert world.slurm.processes[-1].submission.limits == limited.limits
 
 

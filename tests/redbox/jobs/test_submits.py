@@ -231,6 +231,7 @@ def test_a_second_job_with_the_mark_is_cancelled_while_it_waits(world: World) ->
     world.slurm.add_foreign(2001, mark=mark)
     world.advance(15)
     assert (Act.CANCEL, "2") in world.slurm.acts
+    assert ("red-box", "cancel", "2") in {(deed.caller, deed.act, deed.job_id) for deed in world.deeds}
     assert world.slurm.jobs["1"].state == "PENDING"
 
 

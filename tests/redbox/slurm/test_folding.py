@@ -91,6 +91,16 @@ def test_of_a_het_job_the_worst_end_counts_once_all_parts_have_ended(
     assert (jobs[0].job_id, jobs[0].state, jobs[0].nodes) == ("5", folded, "n1,n2")
 
 
+def test_places_and_payers_of_a_het_job_are_those_of_all_its_parts() -> None:
+    parts = [
+        row("5", het_job_id="5", het_offset=0, partition="debug,long", account="physics"),
+        row("6", het_job_id="5", het_offset=1, partition="gpu", account="physics"),
+        row("7", het_job_id="5", het_offset=2, partition="long", account="biology"),
+    ]
+    jobs, _ = fold(parts)
+    assert (jobs[0].partition, jobs[0].account) == ("debug,long,gpu", "physics,biology")
+
+
 def test_two_different_records_for_one_id_make_it_doubtful_and_nothing_else() -> None:
     jobs, doubtful = fold([row("7"), row("8"), row("7", uid=0, comment="rb1.forged")])
     assert [job.job_id for job in jobs] == ["8"]

@@ -168,17 +168,26 @@ def test_an_id_that_was_given_out_twice_is_two_jobs() -> None:
 def test_a_het_job_is_remembered_as_its_leader_with_the_worst_end() -> None:
     jobs = remember(
         [
-            row(JobID="5+1", JobIDRaw="6", State="FAILED", Comment="", SubmitLine="sbatch --comment=rb1.x"),
+            row(
+                JobID="5+1",
+                JobIDRaw="6",
+                State="FAILED",
+                Comment="",
+                SubmitLine="sbatch --comment=rb1.x",
+                Partition="gpu",
+            ),
             row(
                 JobID="5+0",
                 JobIDRaw="5",
                 State="COMPLETED",
                 ExitCode="0:0",
                 SubmitLine="sbatch --comment=rb1.x",
+                Partition="debug",
             ),
         ]
     )
-    assert [(job.job_id, job.state, job.exit_code) for job in jobs] == [("5", "FAILED", 1)]
+    (job,) = jobs
+    assert (job.job_id, job.state, job.exit_code, job.partition) == ("5", "FAILED", 1, "debug,gpu")
 
 
 @pytest.mark.parametrize("broken", [{"JobIDRaw": "7.batch"}, {"UID": ""}, {"State": ""}])
