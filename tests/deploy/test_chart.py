@@ -138,6 +138,25 @@ def test_no_account_reads_secrets_runs_commands_or_raises_itself(rendered: Rende
             assert rule["resourceNames"] in (["system:node:redbox-virtual"], ["system:nodes"])
 
 
+def test_resourced_writes_only_what_it_serves(rendered: Render) -> None:
+    written: dict[str, set[str]] = {}
+    for rule in rules_of(rendered(resourced={"enabled": True}), "redbox-resourced"):
+        for resource in rule["resources"]:
+            written.setdefault(resource, set()).update({*rule["verbs"]} - {"get", "list", "watch"})
+    assert {resource: verbs for resource, verbs in written.items() if verbs} == {
+        "nodes": {"create", "patch", "delete"},
+        "nodes/status": {"patch"},
+        "pods": {"delete"},
+        "pods/status": {"patch"},
+        "leases": {"create", "update", "patch", "delete"},
+        "events": {"create"},
+        "serviceaccounts/token": {"create"},
+        "subjectaccessreviews": {"create"},
+        "users": {"impersonate"},
+        "groups": {"impersonate"},
+    }
+
+
 def test_the_operator_asks_for_tokens_of_its_own_account_only(rendered: Render) -> None:
     rules = rules_of(rendered(), "redbox-operator")
     named = [rule.get("resourceNames") for rule in rules if "serviceaccounts/token" in rule["resources"]]

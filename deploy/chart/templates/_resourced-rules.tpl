@@ -4,10 +4,10 @@
 {{- define "redbox.resourced.namespaced" -}}
 - apiGroups: [redbox.dev, wlm.sylabs.io, slurm.sylabs.io]
   resources: [slurmjobs, wlmjobs]
-  verbs: [get, list, watch]
+  verbs: [get]
 - apiGroups: [""]
   resources: [pods]
-  verbs: [get, list, watch, delete]
+  verbs: [list, watch, delete]
 - apiGroups: [""]
   resources: [pods/status]
   verbs: [patch]
@@ -16,7 +16,7 @@
   verbs: [get]
 - apiGroups: [""]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [create]
 {{- if .Values.admission.tokens }}
 # What these may be for is limited by the policy redbox-tokens.
 - apiGroups: [""]
@@ -29,10 +29,7 @@
 {{- define "redbox.resourced.clusterwide" -}}
 - apiGroups: [redbox.dev]
   resources: [slurmclusters]
-  verbs: [get, list, watch]
-- apiGroups: [redbox.dev]
-  resources: [slurmclusters/status]
-  verbs: [patch]
+  verbs: [list, watch]
 - apiGroups: [""]
   resources: [nodes]
   verbs: [get, list, watch, create, patch, delete]
@@ -58,7 +55,7 @@
 {{- define "redbox.resourced.heartbeats" -}}
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
-  verbs: [get, list, create, update, patch, delete]
+  verbs: [create, patch, delete]
 {{- end }}
 
 {{/* In its own namespace: its Lease, and tokens for itself. */}}
@@ -69,7 +66,7 @@
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
   resourceNames: [redbox-resourced]
-  verbs: [get, update, patch]
+  verbs: [get, update]
 - apiGroups: [""]
   resources: [serviceaccounts/token]
   resourceNames: [redbox-resourced]
