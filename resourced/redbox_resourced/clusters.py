@@ -16,10 +16,9 @@ import structlog
 from pydantic import ValidationError
 
 from redbox_api.client import RedboxClient
-from redbox_api.models import Partition
 from redbox_kube.mirror import Mirror, Place, whole
 from redbox_kube.names import API_VERSION
-from redbox_kube.node_labels import dns_label, virtual_node
+from redbox_kube.node_labels import dns_label
 from redbox_kube.objects import Objects, Where
 from redbox_kube.own_token import Account, OwnToken
 from redbox_kube.slurm_cluster import Delivery, SlurmCluster
@@ -29,10 +28,9 @@ log = structlog.get_logger(__name__)
 
 
 class ServedNode(NamedTuple):
-    """Whose virtual node it is; `partition` is None where red-box has not named it yet, or no more does."""
+    """Whose virtual node it is, and who is asked for its jobs."""
 
     cluster: SlurmCluster
-    partition: Partition | None
     client: RedboxClient
 
 
@@ -72,11 +70,14 @@ class Clusters:
         return any(one.cluster.spec.delivery is Delivery.VIRTUAL for one, _ in self._running.values())
 
     def of_node(self, node_name: str) -> ServedNode | None:
-        """Whose virtual node has this name; None where no SlurmCluster is known that would have it."""
+        """Whose virtual node has this name; None where no SlurmCluster is known that would have it.
+
+        It is asked at every look at a pod: what it costs must not grow with the number of partitions.
+        """
         written = node_name.partition(".")[0]
         for followed, _ in self._running.values():
             if dns_label(followed.cluster.name) == written:
-                return ServedNode(followed.cluster, _partition_of(followed, node_name), followed.client)
+                return ServedNode(followed.cluster, followed.client)
         return None
 
     async def run(self) -> None:
@@ -130,9 +131,3 @@ class Clusters:
         spec = cluster.spec
         token = OwnToken(self.objects, self.account, spec.audience)
         return RedboxClient(spec.endpoint, token=token, ca_bundle=spec.ca_bundle.decode())
-
-
-def _partition_of(followed: Followed, node_name: str) -> Partition | None:
-    cluster = followed.cluster.name
-    named = (one for one in followed.partitions.values() if virtual_node(one.name, cluster) == node_name)
-    return next(named, None)

@@ -156,7 +156,8 @@ class ServingCertificate:
     async def _bridge(self, serves: Pair | None, key: Key) -> None:
         if serves is not None:
             end = x509.load_pem_x509_certificate(serves.certificate).not_valid_after_utc
-            await _sleep_until(end - LAST_MOMENTS)
+            left = end - datetime.now(UTC)  # of one that lasts ten minutes, all would be last moments
+            await _sleep_until(end - min(LAST_MOMENTS, left / 4))
         while True:
             own = self_signed(key, self._address, datetime.now(UTC))
             self._changed(own)

@@ -91,33 +91,35 @@ class Submission:
         if pod.controller is None:
             raise NotYet("NoSuchOwner", "this pod belongs to nothing")
         digest = await self._request_digest(pod, pod.controller, node)
+        redbox = self.speaking_for(pod, node)  # one for all requests: as long as it is held, so is its token
         with _judged():
-            job = await self.job_of(pod, node)
+            job = await self._job_at(redbox, pod)
             if job is not None and job.phase is not Phase.SUBMITTING:
                 return job
             if pod.submitted_by_another:
                 raise NotYet("WaitsForSubmitter", "the job's submitter pod has not submitted it yet")
             config_map = await self.objects.get(Where("ConfigMap", pod.name, pod.namespace))
-            return await self._put(pod, node, read_request(config_map, digest))
+            return await self._put(redbox, pod, read_request(config_map, digest))
 
     async def job_of_known(self, pod: BoundPod, node: ServedNode) -> Job | None:
         """The job of a pod that is known to be a companion, and to have been submitted."""
         try:
             with _judged():
-                return await self.job_of(pod, node)
+                return await self._job_at(self.speaking_for(pod, node), pod)
         except Never as never:  # the account's mapping was taken away; the job may run all the same
             raise NotYet("NotAllowed", str(never)) from never
-
-    async def job_of(self, pod: BoundPod, node: ServedNode) -> Job | None:
-        """The job of a companion as red-box has it; None where it has none."""
-        try:
-            return await self.speaking_for(pod, node).get_job(key_of(pod), attempt=pod.attempt)
-        except NoSuchJob:
-            return None
 
     def speaking_for(self, pod: BoundPod, node: ServedNode) -> RedboxClient:
         """The node's red-box, asked as the pod's service account."""
         return node.client.speaking_for(self.tokens.of(pod, node.cluster.spec.audience))
+
+    @staticmethod
+    async def _job_at(redbox: RedboxClient, pod: BoundPod) -> Job | None:
+        """The job of a companion as red-box has it; None where it has none."""
+        try:
+            return await redbox.get_job(key_of(pod), attempt=pod.attempt)
+        except NoSuchJob:
+            return None
 
     @staticmethod
     async def _put_in_turn(redbox: RedboxClient, pod: BoundPod, request: JobRequest) -> Job:
@@ -133,11 +135,11 @@ class Submission:
         where = Where(controller.kind, controller.name, pod.namespace, controller.api_version)
         return name_companion(pod, controller, await self.objects.get(where), node.cluster.name)
 
-    async def _put(self, pod: BoundPod, node: ServedNode, request: JobRequest) -> Job:
+    async def _put(self, redbox: RedboxClient, pod: BoundPod, request: JobRequest) -> Job:
         try:
-            return await self._put_in_turn(self.speaking_for(pod, node), pod, request)
+            return await self._put_in_turn(redbox, pod, request)
         except Conflict as conflict:  # its own key with another body is its job all the same
-            job = await self.job_of(pod, node)
+            job = await self._job_at(redbox, pod)
             if job is None:
                 raise Never(Refusal.by(conflict)) from conflict
             return job

@@ -257,6 +257,8 @@ def virtual_scale(bed: Bed) -> Iterator[Trial]:
             redbox = scale.begin()
             before = float(scale.submits())  # the pods say that they are submitted: none is due
             yield Trial(lambda: measure(scale), notes={"redbox": "scripted", "submits-before": before})
+        except Exception as error:
+            raise RuntimeError(f"{error!r}; resourced's log ends with {resourced.log[-1000:]}") from error
         finally:
             scale.end()
             if redbox is not None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import dataclass
 from typing import Any, cast
 
 import pytest
 
-from redbox_api.client import RedboxClient
+from redbox_api.client import RedboxClient, TokenSource
 from redbox_api.errors import Busy, NoSuchJob
 from redbox_api.models import Job, JobRequest, OwnerRef, Phase, Problem
 from redbox_kube.objects import Objects, Where
@@ -126,17 +127,34 @@ class Throttled:
         self.asked.append(where.kind)
         return slurm_job() if where.kind == "SlurmJob" else {"data": {"request.json": REQUEST}}
 
-    def speaking_for(self, _: object) -> Throttled:
-        return self
+    async def token_for(self, *_: Any, **__: Any) -> str:
+        self.asked.append("token")
+        return "token"
 
-    async def get_job(self, *_: Any, **__: Any) -> Job:
-        self.asked.append("GET")
-        raise NoSuchJob(problem(404))
+    def speaking_for(self, token: TokenSource) -> Speaking:
+        return Speaking(self, token)
 
-    async def put_job(self, key: str, _: JobRequest, *, attempt: int) -> Job:
+    def take(self) -> None:
         self.asked.append("PUT")
         if self.asked.count("PUT") <= self._busy:
             raise Busy(problem(429), retry_after=0.001)
+
+
+@dataclass
+class Speaking:
+    """The same for one caller, who shows a token with each request."""
+
+    server: Throttled
+    token: TokenSource
+
+    async def get_job(self, *_: Any, **__: Any) -> Job:
+        await self.token()
+        self.server.asked.append("GET")
+        raise NoSuchJob(problem(404))
+
+    async def put_job(self, key: str, _: JobRequest, *, attempt: int) -> Job:
+        await self.token()
+        self.server.take()
         owner = OwnerRef(cluster="prod", namespace="alice", account="default")
         return Job(key=key, attempt=attempt, owner=owner, user="alice", phase=Phase.PENDING)
 
@@ -149,7 +167,7 @@ def submission(server: Throttled) -> tuple[Submission, ServedNode]:
     objects = cast("Objects", server)
     spec = {"endpoint": "https://r", "caBundle": "", "audience": "redbox.dev/hpc1/x"}
     cluster = SlurmCluster.model_validate({"metadata": {"name": "hpc1"}, "spec": spec})
-    node = ServedNode(cluster, None, cast("RedboxClient", server))
+    node = ServedNode(cluster, cast("RedboxClient", server))
     return Submission(objects, PodTokens(objects)), node
 
 
@@ -157,7 +175,7 @@ async def test_a_submit_that_is_throttled_waits_its_turn_and_asks_nothing_else_a
     server = Throttled(3)
     submit, node = submission(server)
     assert (await submit.attach_or_submit(pod(), node)).key == "job-uid"
-    assert server.asked == ["SlurmJob", "GET", "ConfigMap", "PUT", "PUT", "PUT", "PUT"]
+    assert server.asked == ["SlurmJob", "token", "GET", "ConfigMap", "PUT", "PUT", "PUT", "PUT"]
 
 
 async def test_one_that_is_throttled_for_long_says_so_and_comes_again() -> None:
