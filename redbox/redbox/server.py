@@ -42,6 +42,7 @@ from redbox.local.workload import LocalManager
 from redbox.logs.of_jobs import JobLogReader
 from redbox.logs.service import Logs
 from redbox.metrics import LiveState, Metrics
+from redbox.service_manager import tell_ready
 from redbox.slurm.workload import SlurmManager
 from redbox.transports import observer_of, transport_of
 from redbox.workload import WorkloadManager
@@ -91,6 +92,7 @@ async def serve(settings: Settings, path: Path) -> None:
         async with running(settings, path) as parts:
             listeners = open_listeners(settings.listen, settings.tls, parts.app, Connections())
             with _signals(listeners, parts):
+                tell_ready()
                 async with asyncio.TaskGroup() as group:
                     watch = group.create_task(_end_with_background(parts.jobs, listeners))
                     await asyncio.wait([group.create_task(listener.listen()) for listener in listeners])
