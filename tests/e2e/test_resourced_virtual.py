@@ -18,6 +18,11 @@ from tests.e2e.resourced_process import eventually
 from tests.e2e.virtual_stand import Companion, Stand, state_of, virtual_stand
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("bare")]
+ENDS_WHEN_TOLD = """#!/bin/sh
+until [ -e "$HOME/$SLURM_JOB_NAME.end" ]; do sleep 0.2; done
+rm "$HOME/$SLURM_JOB_NAME.end"
+exit 4
+"""
 FAILS = "#!/bin/sh\necho out\necho err >&2\nexit 3\n"
 SLEEPS = "#!/bin/sh\necho begun\nsleep 600\n"
 JOBS_UNDER_KILL = 24
@@ -91,7 +96,8 @@ def test_a_job_that_waits_says_why_in_words(stand: Stand) -> None:
     companion.has_condition("Submitted")
     waiting = state_of(companion.pod["status"])["waiting"]
     assert waiting["reason"] == "Queued"
-    assert "held" in waiting["message"].lower()
+    # Slurm's reason comes with red-box's next look at the queue.
+    eventually(lambda: "held" in state_of(companion.pod["status"])["waiting"]["message"].lower())
 
 
 def test_a_cancelled_job_ends_as_one_that_was_told_to(stand: Stand) -> None:
@@ -241,9 +247,10 @@ def test_killed_while_it_submits_it_submits_each_job_once(stand: Stand) -> None:
 
 
 def test_a_job_that_ended_while_nobody_looked_is_told_when_it_is_back(stand: Stand) -> None:
-    companion = stand.submit("#!/bin/sh\nsleep 3\nexit 4\n")
+    companion = stand.submit(ENDS_WHEN_TOLD)
     companion.reaches("Running")
     stand.resourced.kill()
+    stand.login.run("touch", f"/home/alice/{companion.name}.end", user="alice")
     eventually(lambda: not stand.login.run("squeue", "-h", f"--name={companion.name}").stdout)
     stand.resourced.start()
     assert state_of(companion.reaches("Failed"))["terminated"]["exitCode"] == 4
