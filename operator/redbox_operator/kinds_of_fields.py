@@ -90,7 +90,7 @@ class Container(Kind):
             max_length=4096,
             pattern=r"^[^\x00-\x20-][^\x00-\x1f]*$",
             description="What Apptainer runs: the path of a SIF file on the Slurm cluster, or docker://, "
-            "library://, oras://, shub://.",
+            "library://, oras://, https://.",
         ),
     ]
     command: Annotated[
