@@ -1,6 +1,6 @@
 # Red Box. `make` lists the targets; each makes first what it needs (deploy/bootstrap, deploy/local/bed).
 .DEFAULT_GOAL := list
-.PHONY: list demo test lint unit e2e bench bed-up bed-down bed-status bed-shell generate lock venv
+.PHONY: list demo test lint unit e2e bench figures bed-up bed-down bed-status bed-shell generate lock venv
 HOST ?= login
 
 list: ## this list
@@ -23,6 +23,9 @@ e2e: ## the tests on the bed, which is started if it is not up
 
 bench: venv ## the benchmarks, on the bed (ONLY=name for one)
 	@.venv/bin/python -m tests.bench $(if $(ONLY),--only $(ONLY))
+
+figures: venv ## publish build/bench.json in docs/figures.md
+	@.venv/bin/python -m tests.bench.publish
 
 bed-up: ## start a real Slurm and a real Kubernetes on this machine
 	@deploy/local/bed up

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from redbox_bed.bed import Bed
 from redbox_bed.errors import BedError
+from redbox_bed.places import CHECKOUT
 from redbox_bed.plan import Role
 from tests.bench.kubectl import Kubectl, KubectlError
 
@@ -28,7 +29,15 @@ def machine_conditions(now: datetime) -> dict[str, str | int | float]:
         "kernel": platform.release(),
         "python": platform.python_version(),
         "red_box": version("red-box"),
+        "commit": _commit(),
     }
+
+
+def _commit() -> str:
+    """Of this checkout, and whether anything in it was changed since."""
+    asked = ["git", "-C", str(CHECKOUT), "describe", "--always", "--dirty"]
+    said = subprocess.run(asked, check=False, capture_output=True, text=True, timeout=20)
+    return said.stdout.strip() or "unknown"
 
 
 def bed_versions(bed: Bed) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from tests.bench.rows import Row
+from tests.bench.rows import Row, readable
 
 
 def store(rows: Sequence[Row], path: Path) -> None:
@@ -41,9 +41,9 @@ def table(rows: Iterable[Row]) -> Table:
         shown.add_row(
             row.name,
             escape(row.what if row.value is not None else f"{row.what}: {row.conditions['failure']}"),
-            _number(row.value, row.unit) if row.value is not None else "[red]failed[/]",
-            f"{_number(row.baseline, row.unit)} ({row.baseline_name})" if row.baseline is not None else "",
-            _number(row.ratio, "") if row.ratio is not None else "",
+            readable(row.value, row.unit) if row.value is not None else "[red]failed[/]",
+            f"{readable(row.baseline, row.unit)} ({row.baseline_name})" if row.baseline is not None else "",
+            readable(row.ratio) if row.ratio is not None else "",
             _verdict(row),
         )
     return shown
@@ -53,9 +53,3 @@ def _verdict(row: Row) -> str:
     if row.target is None:
         return ""
     return f"{row.target} [green]holds[/]" if row.holds else f"{row.target} [red]missed[/]"
-
-
-def _number(value: float | None, unit: str) -> str:
-    return (
-        f"{value:.3g} {unit}".strip() if value is None or abs(value) < 100 else f"{value:,.0f} {unit}".strip()
-    )

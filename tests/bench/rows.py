@@ -99,6 +99,11 @@ def failed_row(figure: Figure, reason: str, conditions: Conditions) -> Row:
     )
 
 
+def readable(value: float, unit: str = "") -> str:
+    """Three digits of it, as people read them."""
+    return (f"{value:,.0f} {unit}" if abs(value) >= 100 else f"{value:.3g} {unit}").strip()
+
+
 def percentile(values: Sequence[float], percent: float) -> float:
     """Take the smallest value that at least `percent` of the values do not exceed."""
     ordered = sorted(values)
