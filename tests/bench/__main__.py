@@ -1,5 +1,6 @@
 """Runs the benchmarks on the bed and writes build/bench.json: `python -m tests.bench [--only NAME]`."""
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -51,6 +52,7 @@ def main(
     results: Annotated[Path, typer.Option(help="Where the rows are written.")] = RESULTS,
 ) -> None:
     """Measure, show, and keep the rows; exits with 1 if a benchmark failed."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # which clears away on its way
     console = Console(width=None if sys.stdout.isatty() else 140)
     wanted = chosen(only)
     rows: list[Row] = []

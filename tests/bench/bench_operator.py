@@ -32,7 +32,7 @@ from kubernetes.aio import client, config
 
 from redbox_api.models import Job, OwnerRef, Phase
 from redbox_bed.bed import Bed
-from redbox_bed.delivery import Kubernetes
+from redbox_bed.delivery import Kubernetes, take_away
 from redbox_kube.names import API_VERSION, LABEL_ATTEMPT, LABEL_JOB_UID
 from redbox_kube.objects import Object, Objects, Where
 from redbox_operator.attempts import Attempt
@@ -55,6 +55,7 @@ SETTLES_WITHIN_S = 600.0
 AT_ONCE = 24
 CLUSTER = "scale"
 NODE = "scale-without-kubelet"
+PREFIX = "scale-"
 HEALTH_PORT = 18089
 SCRIPT = "#!/bin/bash\n" + "# as long as scripts are\n" * 40 + "srun ./model\n"
 
@@ -167,7 +168,8 @@ class Scale:
             "REDBOX_WATCH_NAMESPACES": self.namespace,
             "REDBOX_HEALTH_PORT": str(HEALTH_PORT),
         }
-        command = [sys.executable, "-m", "redbox_operator", "run"]
+        # It goes with this process, also where that is killed: it listens on a port that the next one needs.
+        command = ["setpriv", "--pdeathsig", "KILL", sys.executable, "-m", "redbox_operator", "run"]
         with (self.folder / "operator.log").open("wb") as log:
             self._operator = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
 
@@ -275,17 +277,18 @@ class Scale:
 @asynccontextmanager
 async def scale(bed: Bed) -> AsyncIterator[Scale]:
     kubectl = Kubernetes(bed)
-    namespace = f"scale-{uuid4().hex[:6]}"
+    namespace = f"{PREFIX}{uuid4().hex[:6]}"
+    await config.load_kube_config(config_file=str(bed.places.kubeconfig))  # type: ignore[no-untyped-call]
+    objects = Objects(client.ApiClient(), FIELD_MANAGER)
     kubectl.apply(
         yaml.safe_dump_all([crd for crd in all_crds() if crd["metadata"]["name"].endswith("redbox.dev")])
     )
+    await _clear(kubectl, objects)
     kubectl("create", "namespace", namespace)
     kubectl("wait", "--for=create", "serviceaccount/default", f"--namespace={namespace}", "--timeout=30s")
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}, "spec": {"unschedulable": True}}
     kubectl.apply(json.dumps(node))
     redbox = ScriptedRedbox()
-    await config.load_kube_config(config_file=str(bed.places.kubeconfig))  # type: ignore[no-untyped-call]
-    objects = Objects(client.ApiClient(), FIELD_MANAGER)
     with tempfile.TemporaryDirectory() as folder:
         made = Scale(objects, redbox, namespace, bed.places.kubeconfig, Path(folder))
         async with redbox.serving(Path(folder)):
@@ -305,12 +308,33 @@ async def scale(bed: Bed) -> AsyncIterator[Scale]:
                 yield made
             finally:
                 made.stop()
+                await _clear(kubectl, objects)
                 await objects.close()
                 kubectl(
                     "patch", "slurmcluster", CLUSTER, "--type=merge", '--patch={"metadata":{"finalizers":[]}}'
                 )
                 kubectl("delete", "slurmcluster", CLUSTER, "--wait=false")
                 kubectl("delete", "node", NODE)
+
+
+async def _clear(kubectl: Kubernetes, objects: Objects) -> None:
+    """Delete what this one has made, and what others that were killed have: a burden for all that follow.
+
+    No operator is there to lift the finalizers.
+    """
+    free = asyncio.Semaphore(AT_ONCE)
+
+    async def lift(namespace: str, name: str) -> None:
+        async with free:
+            where = Where("SlurmJob", name, namespace, API_VERSION)
+            await objects.merge(where, {"metadata": {"finalizers": []}})
+
+    names = kubectl("get", "namespaces", "--output=jsonpath={.items[*].metadata.name}").split()
+    for namespace in (name for name in names if name.startswith(PREFIX)):
+        kubectl("delete", "namespace", namespace, "--wait=false")
+        async with asyncio.TaskGroup() as group:
+            async for found in objects.list_metadata(Where("SlurmJob", "", namespace, API_VERSION)):
+                group.create_task(lift(namespace, found["name"]))
 
 
 async def measured(bed: Bed) -> dict[str, float]:
@@ -357,10 +381,8 @@ async def measured(bed: Bed) -> dict[str, float]:
 )
 @contextmanager
 def ten_thousand_slurmjobs(bed: Bed) -> Iterator[Trial]:
-    """The operator installed on the bed is stopped meanwhile: two would work on the same SlurmJobs."""
-    kubectl = Kubernetes(bed)
-    stop = ("scale", "deployment", "--all", "--namespace=redbox-system")
-    kubectl(*stop, "--replicas=0")
+    """What is installed on the bed is taken away first: two operators would work on the same SlurmJobs."""
+    take_away(bed)
     notes: dict[str, Any] = {"slurmjobs": MANY, "companions": "pods bound to no node", "red-box": "scripted"}
 
     @functools.cache
@@ -369,4 +391,3 @@ def ten_thousand_slurmjobs(bed: Bed) -> Iterator[Trial]:
         return asyncio.run(measured(bed))
 
     yield Trial(measure=measure, notes=notes)
-    kubectl(*stop, "--replicas=1")

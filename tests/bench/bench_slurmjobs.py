@@ -28,6 +28,7 @@ from tests.bench.bench_kubernetes import (
 from tests.bench.benchmark import Trial, benchmark
 from tests.bench.kubectl import Kubectl, pod
 from tests.bench.rows import Figure
+from tests.e2e.redbox_server import end_red_box
 
 MANY = 100
 LABEL = {"app": "bench"}
@@ -52,13 +53,19 @@ def slurm_job(name: str, script: str, **spec: Any) -> dict[str, Any]:
 def both(bed: Bed) -> Iterator[tuple[Kubectl, Kubectl]]:
     """alice's namespace for SlurmJobs, and one for the pods that they are compared with."""
     jobs = Kubectl(bed.places, "alice")
+    end_red_box(bed.host("login"))
     deliver(bed, Progress.silent())
-    with namespace(bed, "bench-slurmjobs") as pods:
-        try:
+    try:
+        _delete_all(jobs)  # a benchmark that was killed has left its own
+        with namespace(bed, "bench-slurmjobs") as pods:
             yield jobs, pods
-        finally:
-            jobs.run("delete", "slurmjob", "--selector=app=bench", "--timeout=170s", timeout=180)
-            take_away(bed)
+    finally:
+        _delete_all(jobs)
+        take_away(bed)
+
+
+def _delete_all(jobs: Kubectl) -> None:
+    jobs.run("delete", "slurmjob", f"--selector=app={LABEL['app']}", "--timeout=170s", timeout=180)
 
 
 @benchmark(
