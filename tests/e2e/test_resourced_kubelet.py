@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import time
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +16,7 @@ import yaml
 
 from redbox_bed.bed import Bed
 from redbox_bed.errors import BedError
+from tests.e2e.client_certificate import ClientCertificate, signed
 from tests.e2e.resourced_process import eventually
 from tests.e2e.virtual_stand import HOST, PORT, Companion, Stand, virtual_stand
 
@@ -209,32 +209,9 @@ def curl(stand: Stand, running: Companion, *options: str, path: str = "") -> sub
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
 
 
-def signed(stand: Stand, folder: Path, user: str, groups: list[str]) -> tuple[str, ...]:
-    """A client certificate of the cluster's own CA, as `kubectl certificate approve` gives it."""
-    key, request = folder / "key.pem", folder / "request.pem"
-    subject = f"/CN={user}" + "".join(f"/O={group}" for group in groups)
-    openssl = ("openssl", "req", "-newkey", "rsa:2048", "-nodes", "-keyout", str(key), "-subj", subject)
-    subprocess.run([*openssl, "-out", str(request)], check=True, capture_output=True, timeout=30)
-    name = f"e2e-{os.getpid()}-{time.time_ns()}"
-    body = {
-        "apiVersion": "certificates.k8s.io/v1",
-        "kind": "CertificateSigningRequest",
-        "metadata": {"name": name},
-        "spec": {
-            "signerName": "kubernetes.io/kube-apiserver-client",
-            "usages": ["client auth"],
-            "request": b64encode(request.read_bytes()).decode(),
-        },
-    }
-    stand.kubernetes("create", "--filename=-", stdin=json.dumps(body))
-    stand.kubernetes("certificate", "approve", name)
-
-    def certificate() -> str:
-        raw = json.loads(stand.kubernetes("get", "csr", name, "--output=json"))
-        return str(raw["status"].get("certificate", ""))
-
-    (folder / "certificate.pem").write_bytes(b64decode(eventually(certificate)))
-    return ("--cert", str(folder / "certificate.pem"), "--key", str(key))
+def shown(certificate: ClientCertificate) -> tuple[str, ...]:
+    """For curl."""
+    return "--cert", str(certificate.file), "--key", str(certificate.key)
 
 
 def test_without_a_certificate_nobody_gets_an_answer(stand: Stand, running: Companion) -> None:
@@ -263,7 +240,7 @@ def test_a_certificate_of_its_own_making_gets_no_answer(
 
 
 def test_a_plain_users_certificate_is_forbidden(stand: Stand, running: Companion, tmp_path: Path) -> None:
-    asked = curl(stand, running, *signed(stand, tmp_path, "bob", ["developers"]))
+    asked = curl(stand, running, *shown(signed(stand.kubernetes, tmp_path, "bob", ["developers"])))
     assert asked.stdout.endswith("403")
     assert "Forbidden (user=bob" in asked.stdout
 
@@ -289,7 +266,7 @@ def test_who_gathers_metrics_shows_a_certificate_and_gets_them_but_no_log(
     stand.kubernetes("create", "clusterrole", role, "--verb=get", "--resource=nodes/metrics")
     try:
         stand.kubernetes("create", "clusterrolebinding", role, f"--clusterrole={role}", "--user=gatherer")
-        options = signed(stand, tmp_path, "gatherer", ["gatherers"])
+        options = shown(signed(stand.kubernetes, tmp_path, "gatherer", ["gatherers"]))
         told = curl(stand, running, *options, path="/metrics/resource").stdout
         assert "resource_scrape_error 0" in told
         assert told.endswith("200")
