@@ -36,11 +36,19 @@ def test_the_environment_chooses_what_exists_already(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("BED_SLURM", "existing")
     monkeypatch.delenv("BED_KUBE", raising=False)
     monkeypatch.setenv("BED_PORT_OFFSET", "1000")
-    assert cli.asked_by_environment() == {"slurm": Source.EXISTING, "port_offset": 1000}
+    monkeypatch.setenv("BED_ADDRESS", "192.0.2.7")
+    asked = {"slurm": Source.EXISTING, "port_offset": 1000, "address": "192.0.2.7"}
+    assert cli.asked_by_environment() == asked
 
 
 @pytest.mark.parametrize(
-    ("variable", "value"), [("BED_SLURM", "exisitng"), ("BED_PORT_OFFSET", "x"), ("BED_PORT_OFFSET", "99999")]
+    ("variable", "value"),
+    [
+        ("BED_SLURM", "exisitng"),
+        ("BED_PORT_OFFSET", "x"),
+        ("BED_PORT_OFFSET", "99999"),
+        ("BED_ADDRESS", "a.host"),
+    ],
 )
 def test_a_value_of_the_environment_that_is_not_known_is_refused(
     monkeypatch: pytest.MonkeyPatch, variable: str, value: str

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from redbox_bed.delivery import refuse_half_a_bed
+from redbox_bed.delivery import reached_at, refuse_half_a_bed
 from redbox_bed.errors import NotPossibleError
-from redbox_bed.plan import Options, Source
+from redbox_bed.plan import Options, Source, make_plan
 
 
 @pytest.mark.parametrize(
@@ -14,6 +14,7 @@ from redbox_bed.plan import Options, Source
     [
         (replace(Options(), kube=Source.NONE), "started with --no-kube"),
         (replace(Options(), slurm=Source.EXISTING), "docs/admin-login-node.md"),
+        (replace(Options(), kube=Source.EXISTING), "BED_ADDRESS"),
     ],
 )
 def test_half_a_bed_is_told_what_it_lacks(options: Options, said: str) -> None:
@@ -21,5 +22,8 @@ def test_half_a_bed_is_told_what_it_lacks(options: Options, said: str) -> None:
         refuse_half_a_bed(options)
 
 
-def test_a_cluster_of_the_users_own_is_a_whole_bed() -> None:
-    refuse_half_a_bed(replace(Options(), kube=Source.EXISTING))
+def test_a_cluster_of_the_users_own_finds_red_box_at_the_machines_port_for_it() -> None:
+    options = replace(Options(), kube=Source.EXISTING, address="192.0.2.7", port_offset=1000)
+    refuse_half_a_bed(options)
+    assert reached_at(make_plan(options)) == ("192.0.2.7", 19443)
+    assert reached_at(make_plan(Options())) == ("10.77.0.10", 8443)

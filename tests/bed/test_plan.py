@@ -3,7 +3,7 @@
 import pytest
 
 from redbox_bed.errors import NotPossibleError
-from redbox_bed.plan import Options, Release, Role, Source, choose_options, make_plan
+from redbox_bed.plan import LOOPBACK, Options, Release, Role, Source, choose_options, make_plan
 
 
 def names(options: Options) -> list[str]:
@@ -54,6 +54,11 @@ def test_ports_lead_only_to_hosts_that_are_there_and_move_together() -> None:
         (13222, "login", 22),
         (19443, "login", 8443),
     }
+
+
+def test_nothing_but_red_boxs_port_leaves_loopback() -> None:
+    plan = make_plan(Options(kube=Source.EXISTING, address="192.0.2.7"))
+    assert {forward.target_port for forward in plan.forwards if forward.address != LOOPBACK} == {8443}
 
 
 def test_only_slurms_hosts_have_a_slow_home() -> None:

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from enum import StrEnum
+from ipaddress import IPv4Address
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -18,7 +19,7 @@ from rich.console import Console
 
 from redbox_bed import lifecycle, slow_home, status
 from redbox_bed.bed import Bed, saved_options
-from redbox_bed.delivery import deliver
+from redbox_bed.delivery import deliver, leave_existing
 from redbox_bed.errors import BedError, NotPossibleError
 from redbox_bed.places import Places
 from redbox_bed.plan import Release, Source, choose_options, make_plan
@@ -100,6 +101,7 @@ def down() -> None:
     """Take the bed down and leave nothing behind (but the cache)."""
     check_root(os.geteuid())
     progress = _interruptible(Progress(), "`down` goes on from here")
+    leave_existing(Places.of(), progress)
     lifecycle.down(Places.of(), progress)
 
 
@@ -199,7 +201,7 @@ def command_slow_home(
 
 
 def asked_by_environment() -> dict[str, object]:
-    """Options that BED_SLURM, BED_KUBE and BED_PORT_OFFSET stand for."""
+    """Options that BED_SLURM, BED_KUBE, BED_PORT_OFFSET and BED_ADDRESS stand for."""
     asked: dict[str, object] = {}
     for name, variable in (("slurm", "BED_SLURM"), ("kube", "BED_KUBE")):
         value = os.environ.get(variable)
@@ -212,6 +214,12 @@ def asked_by_environment() -> dict[str, object]:
         if not offset.isdecimal() or int(offset) > _LARGEST_OFFSET:
             raise NotPossibleError(f"BED_PORT_OFFSET={offset} is not a number from 0 to {_LARGEST_OFFSET}")
         asked["port_offset"] = int(offset)
+    address = os.environ.get("BED_ADDRESS")
+    if address:
+        try:
+            asked["address"] = str(IPv4Address(address))
+        except ValueError as error:
+            raise NotPossibleError(f"BED_ADDRESS={address} is no IPv4 address of this machine") from error
     return asked
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from redbox_bed import login_node
-from redbox_bed.bed import Bed
+from redbox_bed.bed import Bed, saved_options
 from redbox_bed.build_cache import contents_of, key_of
 from redbox_bed.errors import BedError, NotPossibleError
 from redbox_bed.helm import ensure_helm
@@ -24,12 +24,13 @@ from redbox_bed.images import REGISTRY, import_missing
 from redbox_bed.kube_existing import link_program
 from redbox_bed.login_node import Rule
 from redbox_bed.oci import image_digest
-from redbox_bed.places import CHECKOUT
-from redbox_bed.plan import Options, Role, Source
+from redbox_bed.places import CHECKOUT, Places
+from redbox_bed.plan import LOOPBACK, SERVICE_PORT, Options, Plan, Role, Source, make_plan
 from redbox_bed.progress import Progress
 
 OPERATOR = CHECKOUT / ".venv/bin/redbox-operator"
 KUBERNETES_NAME = "bed"
+SLURM_CLUSTER = "hpc1"
 NAMESPACE = "redbox-system"
 TENANTS = ("alice", "bob")
 RELEASE = "red-box"
@@ -59,11 +60,12 @@ def deliver(bed: Bed, progress: Progress, *, unless_current: bool = False) -> No
         login_node.install(login, bed.places)
         manifest = login_node.introduce(
             login,
-            name="hpc1",
+            name=SLURM_CLUSTER,
             cluster=KUBERNETES_NAME,
             issuer=kubernetes.issuer(),
             keys=kubernetes.keys(),
             rules=[Rule(namespace=name, user=name) for name in TENANTS],
+            reached_at=reached_at(bed.plan)[0],
         )
         login_node.restart(login)
     with progress.step("the chart in Kubernetes"):
@@ -73,7 +75,7 @@ def deliver(bed: Bed, progress: Progress, *, unless_current: bool = False) -> No
                 json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
             )
         link_program(bed.places, helm)
-        Helm(bed).install(chart_values(yaml.safe_load(manifest), registry, images))
+        Helm(bed).install(chart_values(_introduced(manifest, bed.plan), registry, images))
     _delivered(bed).write_text(checkout)
 
 
@@ -95,6 +97,22 @@ def take_away(bed: Bed) -> None:
             kubernetes("delete", cluster, "--ignore-not-found", "--timeout=30s")
 
 
+def leave_existing(places: Places, progress: Progress) -> None:
+    """Red Box is taken out of an existing cluster, which outlives the bed; its CRDs and SlurmJobs stay."""
+    options = saved_options(places)
+    if options is None or options.kube is not Source.EXISTING:
+        return
+    bed = Bed(make_plan(options), places)
+    if not _delivered(bed).exists():
+        return
+    try:
+        with progress.step("Red Box, out of the existing cluster"):
+            take_away(bed)
+    except (BedError, OSError) as error:
+        progress(f"Red Box stays in the existing cluster: {error}")
+        progress(f"there: helm uninstall {RELEASE} --namespace {NAMESPACE}")
+
+
 def refuse_half_a_bed(options: Options) -> None:
     """Both sides are installed on hosts and in a cluster that the bed knows."""
     if options.slurm is not Source.OWN:
@@ -107,6 +125,28 @@ def refuse_half_a_bed(options: Options) -> None:
             "this bed was started with --no-kube, so there is no Kubernetes to install the chart in: "
             "`deploy/local/bed down`, then `deploy/local/bed up`"
         )
+    if options.kube is Source.EXISTING and options.address == LOOPBACK:
+        raise NotPossibleError(
+            "the pods of an existing cluster reach red-box at an address of this machine: `deploy/local/bed "
+            "down`, and `up` again with BED_ADDRESS set to one that they have a way to (kind: its bridge's)"
+        )
+
+
+def reached_at(plan: Plan) -> tuple[str, int]:
+    """Where pods find the login host's red-box: in the bed's own network, or at the machine's port for it."""
+    login = plan.slurm_cluster(SLURM_CLUSTER).login
+    if plan.options.kube is Source.OWN:
+        return plan.host(login).address, SERVICE_PORT
+    forward = next(one for one in plan.forwards if (one.host, one.target_port) == (login, SERVICE_PORT))
+    return forward.address, forward.port
+
+
+def _introduced(manifest: str, plan: Plan) -> dict[str, Any]:
+    """The SlurmCluster that `redbox init` printed; of a port that leads to red-box's it cannot know."""
+    slurm_cluster: dict[str, Any] = yaml.safe_load(manifest)
+    address, port = reached_at(plan)
+    slurm_cluster["spec"]["endpoint"] = f"https://{address}:{port}"
+    return slurm_cluster
 
 
 def _delivered(bed: Bed) -> Path:

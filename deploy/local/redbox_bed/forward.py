@@ -1,12 +1,14 @@
-"""Loopback ports of the machine that lead into the bed: taking them, watching over the process behind them.
+"""Ports of the machine that lead into the bed: taking them, watching over the process behind them.
 
-The ports are taken here, on the machine's own loopback; the process then runs in the switch's network
-namespace. A socket belongs to the namespace that it was made in: connections come in here and go out there,
-and no address of the bed is visible on the machine. What happens to the bytes is `forwarder`'s.
+The ports are taken here, on the machine's own loopback unless the plan says otherwise; the process then runs
+in the switch's network namespace. A socket belongs to the namespace that it was made in: connections come in
+here and go out there, and no address of the bed is visible on the machine. What happens to the bytes is
+`forwarder`'s.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import selectors
@@ -27,7 +29,6 @@ from redbox_bed.plan import Forward, Plan
 from redbox_bed.processes import Process
 from redbox_bed.progress import Progress
 
-_LOOPBACK = "127.0.0.1"
 _START_SECONDS = 20
 
 
@@ -35,6 +36,7 @@ _START_SECONDS = 20
 class Target:
     """A port of the machine, and where in the bed it leads."""
 
+    listen: str
     port: int
     address: str
     target_port: int
@@ -46,7 +48,7 @@ def targets(plan: Plan) -> tuple[Target, ...]:
 
 
 def _target(plan: Plan, forward: Forward) -> Target:
-    return Target(forward.port, plan.host(forward.host).address, forward.target_port)
+    return Target(forward.address, forward.port, plan.host(forward.host).address, forward.target_port)
 
 
 def up(bed: Bed, progress: Progress) -> None:
@@ -62,14 +64,14 @@ def up(bed: Bed, progress: Progress) -> None:
     with progress.step("forwarded ports"), ExitStack() as taken:
         stop_forwarder(bed.places)
         _folder(bed.places).mkdir(parents=True, exist_ok=True)
-        routes = [(taken.enter_context(_listen(target.port)), target) for target in targets(bed.plan)]
+        routes = [(taken.enter_context(_listen(target)), target) for target in targets(bed.plan)]
         table.write_text(json.dumps(wanted, indent=1))
         _start(bed, routes, switch.pid)
 
 
 def status(bed: Bed) -> list[PartStatus]:
     """One line: where each port leads."""
-    ports = [f"{_LOOPBACK}:{each.port} -> {each.host}:{each.target_port}" for each in bed.plan.forwards]
+    ports = [f"{each.address}:{each.port} -> {each.host}:{each.target_port}" for each in bed.plan.forwards]
     return [PartStatus("forwarder", "machine", forwarder_runs(bed.places), ", ".join(ports))]
 
 
@@ -92,17 +94,21 @@ def refuse_taken_ports(places: Places, plan: Plan) -> None:
     """One sentence for the first port that something else has; for a look before anything is started."""
     if not forwarder_runs(places):
         for target in targets(plan):
-            _listen(target.port).close()
+            _listen(target).close()
 
 
-def _listen(port: int) -> socket.socket:
+def _listen(target: Target) -> socket.socket:
     try:
-        return socket.create_server((_LOOPBACK, port), backlog=128)
+        return socket.create_server((target.listen, target.port), backlog=128)
     except OSError as error:
-        by = port_owner(port) or "another process"
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise NotPossibleError(
+                f"BED_ADDRESS={target.listen} is no address of this machine: `ip address` shows which it has"
+            ) from error
+        by = port_owner(target.port) or "another process"
         raise NotPossibleError(
-            f"port {port} on {_LOOPBACK} is taken by {by}: end that first, or move all the bed's ports up "
-            "by setting BED_PORT_OFFSET"
+            f"port {target.port} on {target.listen} is taken by {by}: end that first, or move all the bed's "
+            "ports up by setting BED_PORT_OFFSET"
         ) from error
 
 

@@ -71,9 +71,19 @@ def python_of(host: Host) -> str:
     return host.run("python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])").stdout.strip()
 
 
-def introduce(host: Host, *, name: str, cluster: str, issuer: str, keys: bytes, rules: Sequence[Rule]) -> str:
+def introduce(
+    host: Host,
+    *,
+    name: str,
+    cluster: str,
+    issuer: str,
+    keys: bytes,
+    rules: Sequence[Rule],
+    reached_at: str = "",
+) -> str:
     """`redbox init`, the cluster's keys, and who is who; the SlurmCluster to apply is returned."""
-    options = ("--name", name, "--cluster", cluster, "--issuer", issuer, "--host", host.spec.address)
+    address = reached_at or host.spec.address
+    options = ("--name", name, "--cluster", cluster, "--issuer", issuer, "--host", address)
     manifest = host.run(PROGRAM, "init", *options).stdout
     host.run("visudo", "--check", "--quiet")
     host.write(f"/etc/redbox/{cluster}.jwks.json", keys)

@@ -13,6 +13,7 @@ from enum import StrEnum
 from redbox_bed.errors import NotPossibleError
 
 NETWORK = "10.77.0"
+LOOPBACK = "127.0.0.1"
 SLURMRESTD_PORT = 6820
 SERVICE_PORT = 8443
 """Where red-box listens on a login host."""
@@ -45,6 +46,8 @@ class Options:
     kube: Source = Source.OWN
     fast: bool = False
     port_offset: int = 0
+    address: str = LOOPBACK
+    """Of this machine, where its own port of red-box is: the pods of an existing cluster must reach it."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1) + "\n"
@@ -155,11 +158,12 @@ class SlurmCluster:
 
 @dataclass(frozen=True)
 class Forward:
-    """A loopback port of the machine that leads to a port of a host."""
+    """A port of the machine, on loopback unless it is another's to reach, that leads to a port of a host."""
 
     port: int
     host: str
     target_port: int
+    address: str = LOOPBACK
 
 
 @dataclass(frozen=True)
@@ -303,7 +307,11 @@ def make_plan(options: Options) -> Plan:
         hosts += _kube_hosts()
     names = {spec.name for spec in hosts}
     forwards = tuple(
-        replace(forward, port=forward.port + options.port_offset)
+        replace(
+            forward,
+            port=forward.port + options.port_offset,
+            address=options.address if forward.target_port == SERVICE_PORT else LOOPBACK,
+        )
         for forward in _FORWARDS
         if forward.host in names
     )
