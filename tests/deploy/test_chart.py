@@ -99,6 +99,8 @@ def test_helm_has_nothing_to_say_against_the_chart(helm: Path, example: str) -> 
         ({"operator": {"resources": {"limits": {"memory": "lots"}}}}, "/operator/resources/limits/memory"),
         ({"resourced": {"resources": {"limit": {"memory": "1Gi"}}}}, "limit"),
         ({"resourced": {"enabled": True}, "watchNamespaces": ["a"]}, "watchNamespaces"),
+        ({"networkPolicy": {"metricsFrom": [{"nsSelector": {}}]}}, "/networkPolicy/metricsFrom/0"),
+        ({"operator": {"tolerations": [{"effect": "Never"}]}}, "/operator/tolerations/0/effect"),
     ],
 )
 def test_a_wrong_value_is_refused_by_its_name(
