@@ -1,4 +1,4 @@
-"""Publishes what was measured: build/bench.json to docs/figures.json, and that to docs/figures.md.
+"""Publishes what was measured: build/bench.json to docs/figures.json, and that to a page and its picture.
 
 Run: python -m tests.bench.publish [RESULTS…]   (make figures)
 
@@ -13,12 +13,14 @@ from typing import Any
 
 from redbox_bed.places import CHECKOUT
 from tests.bench.benchmark import Benchmark, all_benchmarks
+from tests.bench.picture import svg
 from tests.bench.rows import Figure, readable
 
 Published = Mapping[str, Any]
 RESULTS = CHECKOUT / "build/bench.json"
 STORED = CHECKOUT / "docs/figures.json"
 PAGE = CHECKOUT / "docs/figures.md"
+PICTURE = CHECKOUT / "docs/figures.svg"
 CONDITIONS = ("date", "commit", "rounds", "load_before")
 HEAD = """\
 # What it costs, measured
@@ -26,6 +28,8 @@ HEAD = """\
 Made by `make figures` from what `make bench` measured: do not edit. Each figure is the median of its rounds,
 with the lowest and the highest below it. What stands beside it was measured in the same run, in turn with Red
 Box. The targets were set before anything was measured; what misses its target is here all the same.
+
+![Each figure beside its baseline](figures.svg)
 """
 TABLE = """\
 | what | Red Box | beside it | ratio | target |
@@ -66,6 +70,13 @@ def page(stored: Mapping[str, Any], benchmarks: Sequence[Benchmark]) -> str:
     if missing:
         parts.append("## Not measured yet\n\n" + "".join(f"- `{name}`\n" for name in missing))
     return "\n".join(parts)
+
+
+def picture(stored: Mapping[str, Any], benchmarks: Sequence[Benchmark]) -> str:
+    """All that has a baseline, as one picture. Pure."""
+    rows = {row["name"]: row for row in stored["rows"] if row["ratio"]}
+    known = [figure for one in benchmarks for figure in one.figures if figure.name in rows]
+    return svg([(figure.what, rows[figure.name]) for figure in known])
 
 
 def sections(benchmarks: Sequence[Benchmark]) -> Iterator[tuple[str, list[Figure]]]:
@@ -114,6 +125,7 @@ def publish(results: Iterable[Path]) -> None:
     kept = {"machine": machine(measured), "rows": [rows[name] for name in ordered if name in rows]}
     STORED.write_text(json.dumps(kept, indent=1) + "\n")
     PAGE.write_text(page(kept, all_benchmarks()))
+    PICTURE.write_text(picture(kept, all_benchmarks()))
 
 
 if __name__ == "__main__":

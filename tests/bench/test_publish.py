@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from contextlib import nullcontext
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
 from tests.bench.benchmark import Benchmark, Trial, all_benchmarks
-from tests.bench.publish import PAGE, STORED, page, published
+from tests.bench.picture import BAD, INK, svg, times_as_good
+from tests.bench.publish import PAGE, PICTURE, STORED, page, picture, published
 from tests.bench.rows import Figure, Target, failed_row, row_of
 
+SVG = "{http://www.w3.org/2000/svg}"
 SLOW = Figure("slow", "a slow thing", "s", Target("value", "<=", 1))
 FAST = Figure("fast", "a fast thing", "s", Target("ratio", "<=", 2))
 NEVER = Figure("never", "a thing that nobody measured", "s")
@@ -45,6 +48,24 @@ def test_what_failed_and_what_was_never_measured_are_named() -> None:
     assert text.endswith("## Not measured yet\n\n- `fast`\n- `never`\n")
 
 
+@pytest.mark.parametrize(
+    ("unit", "ratio", "better"), [("jobs/s", 0.5, 0.5), ("MB/s", 2, 2), ("ms", 2, 0.5), ("MiB", 0.25, 4)]
+)
+def test_more_of_a_rate_is_better_and_less_of_anything_else(unit: str, ratio: float, better: float) -> None:
+    assert times_as_good({"unit": unit, "ratio": ratio}) == better
+
+
+def test_what_is_worse_than_its_baseline_is_drawn_to_the_left_and_what_is_called_odd_is_escaped() -> None:
+    drawn = ElementTree.fromstring(svg([("a <slow> thing", {"unit": "s", "ratio": 2.0})]))
+    texts = [text.text for text in drawn.iter(f"{SVG}text")]
+    assert texts[-2:] == ["a <slow> thing", "0.5 x"]
+    (bar,) = [rect for rect in drawn.iter(f"{SVG}rect") if rect.get("fill") == BAD]
+    middle = next(line for line in drawn.iter(f"{SVG}line") if line.get("stroke") == INK)
+    assert float(bar.attrib["x"]) < float(middle.attrib["x1"])
+
+
 @pytest.mark.skipif(not STORED.exists(), reason="nothing is published yet")
 def test_the_published_page_is_made_from_the_published_rows() -> None:
-    assert PAGE.read_text() == page(json.loads(STORED.read_text()), all_benchmarks()), "run `make figures`"
+    stored = json.loads(STORED.read_text())
+    assert PAGE.read_text() == page(stored, all_benchmarks()), "run `make figures`"
+    assert PICTURE.read_text() == picture(stored, all_benchmarks()), "run `make figures`"
