@@ -39,7 +39,11 @@ class Chores:
             return
         task = self._group.create_task(self._do(name, work, of))
         self._tasks[name] = task
-        task.add_done_callback(lambda _: self._tasks.pop(name, None))
+        task.add_done_callback(lambda _: self._forget(name, work))
+
+    def _forget(self, name: Hashable, work: Coroutine[Any, Any, None]) -> None:
+        work.close()  # of a server that ends before the task's first step, it was never begun
+        self._tasks.pop(name, None)
 
     async def _do(self, name: Hashable, work: Coroutine[Any, Any, None], of: Hashable) -> None:
         async with self._slots_of[of], self._slots:

@@ -1,6 +1,7 @@
 """What one user's agent keeps waiting holds up nobody else."""
 
 import asyncio
+import inspect
 
 from redbox.jobs.chores import Chores
 
@@ -18,6 +19,15 @@ async def test_one_users_waiting_chores_leave_places_for_others() -> None:
         chores.start("another's", work_of_another(), of=2002)
         await done.wait()
         never.set()
+
+
+async def test_what_was_not_begun_when_the_server_ends_is_let_go() -> None:
+    work = _wait(asyncio.Event())
+    async with asyncio.TaskGroup() as group:
+        Chores(group).start("never begun", work)
+        (task,) = asyncio.all_tasks() - {asyncio.current_task()}
+        task.cancel()
+    assert inspect.getcoroutinestate(work) == inspect.CORO_CLOSED
 
 
 async def _wait(event: asyncio.Event) -> None:
