@@ -75,6 +75,7 @@ class KubeletApi:
         app.router.add_get("/pods", self._pods)
         app.router.add_get("/stats/summary", self._summary)
         app.router.add_get("/metrics/resource", self._metrics)
+        app.router.add_get("/metrics/resource/{node}", self._metrics)
         app.router.add_get("/healthz", _well)
         for act in ("exec", "attach", "portForward", "run"):
             app.router.add_route("*", f"/{act}/{{rest:.*}}", _nothing_to_enter)
@@ -105,7 +106,7 @@ class KubeletApi:
         part = PARTS.get(request.path.split("/", 2)[1], "proxy")
         pod = self._pod(request)
         verb = "get" if request.method in {"GET", "HEAD"} else "create"
-        return Access(verb, part, pod.node if pod else "")
+        return Access(verb, part, pod.node if pod else request.match_info.get("node", ""))
 
     # -- logs
 
@@ -197,9 +198,11 @@ class KubeletApi:
         used = await self.usage.now()
         return web.json_response(node_stats.summary(self.virtual_pods.bound.pods.values(), used))
 
-    async def _metrics(self, _: web.Request) -> web.Response:
+    async def _metrics(self, request: web.Request) -> web.Response:
+        """Of one node, where it is named, as an annotation of each tells those who gather metrics."""
         used = await self.usage.now()
-        text = node_stats.resource_metrics(self.virtual_pods.bound.pods.values(), used)
+        node, bound = request.match_info.get("node"), self.virtual_pods.bound
+        text = node_stats.resource_metrics(bound.on(node) if node else bound.pods.values(), used)
         return web.Response(text=text, headers=node_stats.METRICS_TYPE)
 
     def _pod(self, request: web.Request) -> BoundPod | None:

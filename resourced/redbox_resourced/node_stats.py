@@ -1,8 +1,8 @@
 """What the virtual nodes say in numbers: of what is known, nothing else. Pure.
 
 What a job uses is what Slurm measured, as red-box tells it: an absent number is shown as unknown by those who
-ask, an invented one as true. All nodes share one address, so what is asked of one is answered for all, and no
-number is a node's; pods have uids.
+ask, an invented one as true. All nodes share one address, so what is asked of one is answered for all, unless
+the path names it; no number is a node's.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ gone from Slurm.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 
 from redbox_kube.mirror import Mirror, Place
@@ -46,6 +46,11 @@ class PodsOfNodes:
     def settled(self) -> bool:
         """Whether the pods of all nodes are known."""
         return self._nodes_known and all(mirror.listed.is_set() for mirror, _ in self._mirrors.values())
+
+    def on(self, node: str) -> Collection[BoundPod]:
+        """Those of one node."""
+        mirror, _ = self._mirrors.get(node, (None, None))
+        return mirror.items.values() if mirror else ()
 
     _nodes_known = False
 

@@ -30,6 +30,8 @@ Object = dict[str, Any]
 STANDING_MANAGER = f"{MANAGER}.standing"
 OFFER_MANAGER = f"{MANAGER}.offer"
 PODS = "100000"
+METRICS_PATH = "metrics.k8s.io/resource-metrics-path"
+"""Where metrics-server asks: all nodes share one address, and each would tell of all pods else."""
 PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")
 
 
@@ -151,7 +153,9 @@ def claims_of_offer(offer: Offer, versions: Versions, *, old_keys: bool) -> list
         "pods": PODS,
         **resources_of(offer),
     }
-    metadata = {"labels": _labels(offer, old_keys=old_keys), "annotations": annotations_of(offer)}
+    node = virtual_node(offer.partition, offer.cluster)
+    annotations = {**annotations_of(offer), METRICS_PATH: f"/metrics/resource/{node}"}
+    metadata = {"labels": _labels(offer, old_keys=old_keys), "annotations": annotations}
     status = {"capacity": capacity, "allocatable": capacity, "nodeInfo": _node_info(versions)}
     return [
         Claim(OFFER_MANAGER, {"metadata": metadata}),

@@ -190,7 +190,10 @@ def test_a_node_tells_what_jobs_use_as_slurm_measured_it(stand: Stand, running: 
     assert used["memory"]["workingSetBytes"] > 0
     assert used["cpu"]["usageCoreNanoSeconds"] >= 0
     labels = f'container="companion",namespace="alice",pod="{running.pod_name}"'
-    assert f"container_memory_working_set_bytes{{{labels}}}" in asked("metrics/resource")
+    shown = f"container_memory_working_set_bytes{{{labels}}}"
+    assert shown in asked("metrics/resource")
+    assert shown in asked("metrics/resource/hpc1.debug")
+    assert shown not in asked("metrics/resource/hpc1.long")
 
 
 def test_a_node_lists_its_pods(stand: Stand, running: Companion) -> None:

@@ -34,6 +34,7 @@ NAMESPACE = "kube-system"
 GATHERER = "e2e-metrics-gatherer"
 API_SERVICE = "v1beta1.metrics.k8s.io"
 PORT = 14443
+LOG = "metrics-server.log"
 RBAC = "rbac.authorization.k8s.io"
 HELD_MB = 150
 HOLDS_AND_SPINS = f"#!/bin/sh\n(head -c {HELD_MB}000000 /dev/zero; while :; do :; done) | tail\n"
@@ -54,6 +55,7 @@ def test_top_shows_what_slurm_measured_and_of_the_node_that_nothing_is_known(
         nodes = stand.kubernetes("top", "nodes", "--no-headers")
         assert re.search(r"^hpc1\.debug( +<unknown>)+ *$", nodes, re.MULTILINE)
         assert re.search(rf"^{HOST} +\d+m ", nodes, re.MULTILINE)
+        assert "duplicate" not in (tmp_path / LOG).read_text(), "each node tells of its own pods alone"
 
 
 def top_of_pod(stand: Stand, name: str) -> tuple[int, int] | None:
@@ -84,13 +86,13 @@ def gathering(stand: Stand, program: Path, folder: Path) -> Iterator[None]:
         *("--kubelet-use-node-status-port", "--kubelet-preferred-address-types=InternalIP"),
         "--metric-resolution=15s",
     ]
-    with (folder / "metrics-server.log").open("wb") as log:
+    with (folder / LOG).open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
         stand.kubernetes("wait", "--for=condition=Available", f"apiservice/{API_SERVICE}", "--timeout=120s")
         yield
     except BaseException as error:
-        error.add_note((folder / "metrics-server.log").read_text(errors="replace")[-3000:])
+        error.add_note((folder / LOG).read_text(errors="replace")[-3000:])
         raise
     finally:
         process.terminate()
