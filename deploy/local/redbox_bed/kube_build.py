@@ -24,7 +24,7 @@ def ensure_programs(places: Places, progress: Progress) -> Path:
     linker_flags = version_flags(required_version(MODULE / "go.mod", "k8s.io/kubernetes"))
     key = key_of(contents_of(MODULE, "*.go", "go.mod", "go.sum"), go_version_text(go), linker_flags)
     log = places.cache / "kube" / f"{key}.log"
-    build = Build("Kubernetes", MODULE, log, "some 2,000", progress)
+    build = Build("Kubernetes", MODULE, log, "some 3,000", progress)
     return ensure_built(places.cache / "kube" / key, lambda folder: _build(build, go, linker_flags, folder))
 
 
