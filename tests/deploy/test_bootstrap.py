@@ -125,6 +125,14 @@ def test_another_distribution_is_told_what_to_install(machine: Machine) -> None:
     assert "install shellcheck yourself" in ended.stderr
 
 
+def test_a_checkout_of_somebody_else_is_told_from_a_fault(machine: Machine) -> None:
+    (machine.folder / "checkout/.venvs").touch()  # as good as a folder that is not ours to write
+    ended = machine.bootstrap()
+    assert ended.returncode == 1
+    assert ended.stderr.endswith("run this as the owner of the checkout, or in a clone of your own\n")
+    assert "Permission" not in ended.stderr
+
+
 def test_a_python_that_is_too_old_is_named(machine: Machine) -> None:
     machine.has("python3", OLD_PYTHON)
     ended = machine.bootstrap()
