@@ -219,7 +219,9 @@ def slurmjob_log_throughput(bed: Bed) -> Iterator[Trial]:
     def measure(kubectl: Kubectl, thing: Mapping[str, Any], suffix: str) -> Mapping[str, float]:
         kubectl.apply(thing)
         kind, name = thing["kind"].lower(), thing["metadata"]["name"]
-        kubectl.run("wait", f"{kind}/{name}", f"--for={RUNNING}", "--timeout=60s", timeout=70)
+        # The pod, also where it stands for a job: that one may be over before it was ever seen to run.
+        for state in ("create", RUNNING):
+            kubectl.run("wait", f"pod/{name}{suffix}", f"--for={state}", "--timeout=60s", timeout=70)
         with kubectl.reading("logs", "--follow", name + suffix) as follower:
             assert follower.stdout
             received, took = drain(follower.stdout.fileno())
