@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from redbox_bed import preflight
 from redbox_bed.roots import first_debian_mirror, mmdebstrap_command, recipe
 from redbox_bed.users import account_commands
 
@@ -44,6 +45,12 @@ def test_without_a_mirror_mmdebstrap_takes_its_default() -> None:
         mmdebstrap_command(recipe("node"), Path("/tree"), "http://m.example/", None)[-1]
         == "http://m.example/"
     )
+
+
+def test_debians_keys_are_named_for_an_ubuntu_trusts_none_of_them() -> None:
+    command = mmdebstrap_command(recipe("node"), Path("/tree"), None, None)
+    (keys,) = [word.removeprefix("--keyring=") for word in command if word.startswith("--keyring=")]
+    assert preflight.PACKAGES[keys] == "debian-archive-keyring"
 
 
 def test_apts_proxy_is_passed_on() -> None:

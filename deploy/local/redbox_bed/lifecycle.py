@@ -12,7 +12,7 @@ from __future__ import annotations
 import fcntl
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from functools import partial
 
@@ -69,7 +69,7 @@ def _start_slurm(slurm: Slurm, progress: Progress) -> None:
 
 def _build(bed: Bed, progress: Progress) -> None:
     """What is not in the cache yet: minutes the first time, nothing afterwards."""
-    side_by_side(_missing_builds(bed, progress))
+    side_by_side(_missing_builds(bed, progress), progress)
 
 
 def _missing_builds(bed: Bed, progress: Progress) -> Iterator[Callable[[], object]]:
@@ -154,12 +154,17 @@ def locked(places: Places, progress: Progress) -> Iterator[None]:
         yield
 
 
-def side_by_side(actions: Iterable[Callable[[], object]]) -> None:
-    """Run them all at once; the first that fails is raised when all have ended."""
+def side_by_side(
+    actions: Iterable[Callable[[], object]], tell: Callable[[str], object] = lambda _: None
+) -> None:
+    """Run them all at once; what fails is told while others go on, and raised when all have ended."""
     waiting = list(actions)
     if not waiting:
         return
     with ThreadPoolExecutor(max_workers=len(waiting)) as pool:
         results = [pool.submit(action) for action in waiting]
+        for ended in as_completed(results):
+            if ended.exception() and not all(result.done() for result in results):
+                tell(f"{ended.exception()}; what has begun beside it goes on to its end")
     for result in results:
         result.result()

@@ -18,6 +18,8 @@ from redbox_bed.places import PACKAGE, Places
 from redbox_bed.users import account_commands
 
 BUILD_SECONDS = 1800
+# An Ubuntu's apt trusts no Debian, and mmdebstrap takes what apt trusts.
+DEBIAN_KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
 # mmdebstrap mounts /proc, /sys and parts of /dev in the tree that it makes. With mounts and processes of its
 # own a build that dies with `up` leaves none behind, and what is left of the tree can be removed safely.
 _ISOLATED = (
@@ -133,6 +135,7 @@ def mmdebstrap_command(recipe: Recipe, tree: Path, mirror: str | None, proxy: st
         "--variant=apt",
         "--mode=root",
         "--format=directory",
+        f"--keyring={DEBIAN_KEYS}",
         f"--include={','.join(recipe.packages)}",
         *([f'--aptopt=Acquire::http::Proxy "{proxy}"'] if proxy else []),
         recipe.suite,
