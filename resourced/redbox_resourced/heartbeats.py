@@ -20,7 +20,7 @@ log = structlog.get_logger(__name__)
 EVERY_S = 10.0
 LASTS_S = 40
 TICK_S = 0.25
-AT_ONCE = 16
+AT_ONCE = 64  # where an answer takes a second, the last of 200 is still in time
 
 
 class Heartbeats:
