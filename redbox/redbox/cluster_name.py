@@ -18,6 +18,7 @@ from redbox.http.not_yet import not_yet
 from redbox.jobs.database import Batch
 from redbox.jobs.journal import Journal
 from redbox.listeners import open_listeners
+from redbox.service_manager import tell_ready
 from redbox.workload import WorkloadFault, WorkloadManager
 
 log = structlog.get_logger(__name__)
@@ -58,6 +59,7 @@ async def answering_not_yet(settings: Settings) -> AsyncIterator[None]:
     """Tell whoever comes that it is too early."""
     listeners = open_listeners(settings.listen, settings.tls, not_yet, Connections())
     listening = [asyncio.create_task(listener.listen()) for listener in listeners]
+    tell_ready()  # a start that waits for Slurm is none that has failed
     try:
         yield
     finally:

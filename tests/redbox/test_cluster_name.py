@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -81,3 +82,19 @@ async def test_nothing_listens_where_slurm_answers_or_has_answered_before(
     assert await name_of(tmp_path, Slurm(there=False), again) == "hpc1"
     again.close()
     assert not (tmp_path / "socket").exists()
+
+
+async def test_a_service_manager_does_not_take_the_wait_for_a_start_that_failed(
+    tmp_path: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(naming, "PAUSE_S", 0.05)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(f"{tmp_path}/notify")
+        systemd.setblocking(False)
+        monkeypatch.setenv("NOTIFY_SOCKET", f"{tmp_path}/notify")
+        slurm = Slurm(there=False)
+        naming_it = name_of(tmp_path, slurm, journal)
+        async with asyncio.timeout(20):
+            assert await asyncio.get_running_loop().sock_recv(systemd, 64) == b"READY=1"
+            slurm.there = True
+            await naming_it
