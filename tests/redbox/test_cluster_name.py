@@ -90,7 +90,7 @@ async def test_a_service_manager_does_not_take_the_wait_for_a_start_that_failed(
     monkeypatch.setattr(naming, "PAUSE_S", 0.05)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(f"{tmp_path}/notify")
-        systemd.setblocking(False)
+        systemd.settimeout(0)
         monkeypatch.setenv("NOTIFY_SOCKET", f"{tmp_path}/notify")
         slurm = Slurm(there=False)
         naming_it = name_of(tmp_path, slurm, journal)
