@@ -22,6 +22,8 @@ from redbox_companion.relay import Outlet, Relay, Unreadable, Unwritable
 from redbox_companion.settings import Settings, read_request
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from redbox_companion.results import Outcome
 
 STDOUT, STDERR = 1, 2
@@ -167,8 +169,8 @@ class Companion:
     def _relay_tasks(self) -> None:
         relays: dict[str, list[Relay]] = {name: [] for name in self._outlets}
 
-        def relays_of(task: int) -> dict[str, Relay]:
-            made = {name: self._relay_of(name, task=task) for name in self._outlets}
+        def relays_of(task: int, before_first: Callable[[], None]) -> dict[str, Relay]:
+            made = {name: self._relay_of(name, before_first, task=task) for name in self._outlets}
             for name, relay in made.items():
                 relays[name].append(relay)
             return made
@@ -182,9 +184,9 @@ class Companion:
         for name, why in troubles:
             self._is_not_whole(name, why, copied=any(relay.copied for relay in relays[name]))
 
-    def _relay_of(self, name: str, **task: int) -> Relay:
+    def _relay_of(self, name: str, before_first: Callable[[], None] | None = None, **task: int) -> Relay:
         query = {"attempt": self._settings.attempt, **task}
-        return Relay(self._redbox, f"{self._path}/logs/{name}", query, self._outlets[name])
+        return Relay(self._redbox, f"{self._path}/logs/{name}", query, self._outlets[name], before_first)
 
     def _is_not_whole(self, name: str, why: str, *, copied: bool) -> None:
         self._logs[name] = CUT if copied else UNREAD

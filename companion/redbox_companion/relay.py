@@ -16,7 +16,7 @@ from redbox_companion.patience import Patience
 from redbox_companion.redbox import NoAnswer, Redbox, Stream
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 PIECE = 65536
 EMPTY_PAUSE_S = 0.2  # red-box waits for the first byte; this is for a day on which it does not
@@ -54,8 +54,16 @@ class Outlet:
 class Relay:
     """One log of the job, copied to one of our streams."""
 
-    def __init__(self, redbox: Redbox, path: str, query: Mapping[str, Any], outlet: Outlet) -> None:
+    def __init__(
+        self,
+        redbox: Redbox,
+        path: str,
+        query: Mapping[str, Any],
+        outlet: Outlet,
+        before_first: Callable[[], None] | None = None,
+    ) -> None:
         """Begin at the first byte of whatever generation there is."""
+        self._before_first = before_first
         self._redbox = redbox
         self._path = path
         self._query = query
@@ -97,6 +105,8 @@ class Relay:
             self._patience.answered()
             before = self.copied
             while piece := stream.read_some(PIECE):
+                if self._before_first and not self.copied:
+                    self._before_first()
                 self._outlet.write(piece)
                 self._offset += len(piece)
                 self.copied += len(piece)

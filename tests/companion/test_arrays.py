@@ -51,10 +51,33 @@ def test_a_task_that_cannot_be_read_is_named_and_the_others_come(redbox: Scripte
 
 def test_what_of_a_task_is_shown_late_is_said_to_be_its_own(redbox: Scripted, pod: Pod) -> None:
     redbox.job = array("Succeeded", "Succeeded", "Succeeded")
-    redbox.task_logs = {"stdout 1": b"one\n"}
+    redbox.task_logs = {"stdout 0": b"ze", "stdout 1": b"one\n"}
     redbox.late = {"stdout 0": b"zero\n"}
     ended = pod.run()
-    assert ended.stdout == b"one\nzero\n"
+    assert ended.stdout == b"zeone\nro\n"
     assert ended.stderr.splitlines()[-1] == (
-        b"redbox: task 0: 5 bytes of stdout came late, and stand above this line"
+        b"redbox: task 0: 3 bytes of stdout came late, and stand above this line"
     )
+
+
+def test_a_task_of_which_nothing_is_shown_yet_has_its_line_when_something_is(
+    redbox: Scripted, pod: Pod
+) -> None:
+    redbox.job = array("Succeeded", "Succeeded", "Succeeded")
+    redbox.task_logs, redbox.late = {"stderr 1": b"one\n"}, {"stderr 0": b"zero\n"}
+    lines = pod.run().stderr.splitlines()
+    assert lines == [b"redbox: task 1: SUCCEEDED", b"one", b"redbox: task 0: SUCCEEDED", b"zero"]
+
+
+def test_a_task_of_which_nothing_was_shown_is_asked_for_again_while_others_run(
+    redbox: Scripted, pod: Pod
+) -> None:
+    redbox.job = array("Running", "Succeeded", "Running")
+    with pod.start(stdout=subprocess.PIPE, stderr=subprocess.PIPE) as companion:
+        while sum("task=0" in path for _, path in redbox.asked) < 2:
+            assert companion.poll() is None
+        redbox.task_logs = {"stdout 0": b"zero\n"}
+        assert companion.stdout
+        assert companion.stdout.readline() == b"zero\n"
+        redbox.job = array("Succeeded", "Succeeded", "Succeeded")
+        companion.communicate(timeout=30)
