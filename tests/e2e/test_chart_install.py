@@ -24,7 +24,7 @@ from redbox_bed.progress import Progress
 
 pytestmark = pytest.mark.timeout(400)
 WITHIN_S = 120
-LONG = "#!/bin/sh\necho begun\nsleep {seconds}\necho ended\n"
+UNTIL_TOLD = "#!/bin/sh\nuntil [ -e ~/{name}.end ]; do sleep 0.5; done\n"
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,10 @@ class Site:
 
     def phase(self, name: str) -> str:
         return str(self.job(name).get("status", {}).get("phase", ""))
+
+    def end(self, name: str) -> None:
+        """Have a job that `submit` made come to its end."""
+        self.login.run("sh", "-c", f"touch ~/{name}.end", user="alice")
 
     def in_slurm(self, name: str) -> list[str]:
         """Every job of that name that Slurm ever had, and its state."""
@@ -78,18 +82,18 @@ def site(bed: Bed) -> Iterator[Site]:
 
 
 @pytest.fixture
-def submit(site: Site) -> Iterator[Callable[[int], str]]:
-    """A job of alice's that runs so many seconds, seen to run."""
+def submit(site: Site) -> Iterator[Callable[[], str]]:
+    """A job of alice's that runs until it is told to end, seen to run."""
     made: list[str] = []
 
-    def apply(seconds: int) -> str:
+    def apply() -> str:
         name = f"chart-{uuid4().hex[:6]}"
         made.append(name)
         manifest = {
             "apiVersion": "redbox.dev/v1alpha1",
             "kind": "SlurmJob",
             "metadata": {"name": name, "namespace": "alice"},
-            "spec": {"cluster": "hpc1", "batch": LONG.format(seconds=seconds)},
+            "spec": {"cluster": "hpc1", "batch": UNTIL_TOLD.format(name=name)},
         }
         site.kubectl("apply", "--filename=-", stdin=yaml.safe_dump(manifest))
         eventually(lambda: site.phase(name) == "Running")
@@ -98,6 +102,7 @@ def submit(site: Site) -> Iterator[Callable[[int], str]]:
     yield apply
     for name in made:
         site.kubectl(*("delete", "slurmjob", name, "--namespace=alice", "--ignore-not-found", "--wait=false"))
+        site.login.run("sh", "-c", f"rm -f ~/{name}.end", user="alice")
 
 
 def eventually(look: Callable[[], bool]) -> None:
@@ -107,8 +112,8 @@ def eventually(look: Callable[[], bool]) -> None:
         time.sleep(0.5)
 
 
-def test_a_job_lives_through_upgrade_and_rollback(site: Site, submit: Callable[[int], str]) -> None:
-    name = submit(40)
+def test_a_job_lives_through_upgrade_and_rollback(site: Site, submit: Callable[[], str]) -> None:
+    name = submit()
     before = site.get("deployment", "redbox-operator", f"--namespace={NAMESPACE}")["metadata"]["generation"]
     values = site.values() | {"operator": {"podAnnotations": {"upgraded": "yes"}}}
     site.helm.install(values)
@@ -117,6 +122,7 @@ def test_a_job_lives_through_upgrade_and_rollback(site: Site, submit: Callable[[
     site.helm("rollback", RELEASE, "--wait")
     back = site.get("deployment", "redbox-operator", f"--namespace={NAMESPACE}")
     assert "upgraded" not in back["spec"]["template"]["metadata"]["annotations"]
+    site.end(name)
     eventually(lambda: site.phase(name) == "Succeeded")
     assert site.in_slurm(name) == ["COMPLETED"]
 
@@ -143,9 +149,9 @@ def test_an_upgrade_brings_the_kinds_up_to_date_and_keeps_a_stored_version(site:
 
 
 def test_uninstall_with_red_box_away_leaves_the_job_and_nothing_that_waits(
-    site: Site, submit: Callable[[int], str]
+    site: Site, submit: Callable[[], str]
 ) -> None:
-    name = submit(100)
+    name = submit()
     site.login.kill(login_node.SERVICE)
     said = site.helm("uninstall", RELEASE, "--wait")
     assert said.strip().endswith("uninstalled")
@@ -162,6 +168,7 @@ def test_uninstall_with_red_box_away_leaves_the_job_and_nothing_that_waits(
 
     login_node.start(site.login)
     site.install()
+    site.end(name)
     eventually(lambda: site.phase(name) == "Succeeded")
     again = site.job(name)["status"]
     assert again["jobID"] == kept["status"]["jobID"]
@@ -202,8 +209,8 @@ def test_an_uninstall_takes_the_virtual_nodes_along(site: Site) -> None:
     site.install()
 
 
-def test_an_uninstall_that_cancels_leaves_no_job(site: Site, submit: Callable[[int], str]) -> None:
-    name = submit(600)
+def test_an_uninstall_that_cancels_leaves_no_job(site: Site, submit: Callable[[], str]) -> None:
+    name = submit()
     site.helm.install(site.values() | {"uninstall": {"jobs": "Cancel"}})
     site.helm("uninstall", RELEASE, "--wait")
     (state,) = site.in_slurm(name)
@@ -212,10 +219,10 @@ def test_an_uninstall_that_cancels_leaves_no_job(site: Site, submit: Callable[[i
 
 
 def test_an_uninstall_that_cannot_cancel_says_so_and_removes_nothing(
-    site: Site, submit: Callable[[int], str]
+    site: Site, submit: Callable[[], str]
 ) -> None:
     """The command itself, from the administrator's machine, with less patience than the hook's."""
-    name = submit(60)
+    name = submit()
     site.login.kill(login_node.SERVICE)
     command = [
         *(sys.executable, "-m", "redbox_operator", "uninstall", f"--namespace={NAMESPACE}"),
