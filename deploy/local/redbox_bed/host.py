@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -177,6 +178,7 @@ class Host:
         slow = self._plan.has_slow_home(self.spec)
         return {
             "PATH": PATH,
+            "PYTHON": sys.executable,
             "NAME": self.name,
             "TREE": str(self._places.tree(self.spec.cluster) / "merged"),
             "OWN": str(self._folder / "own"),

@@ -24,7 +24,7 @@ from redbox_bed.images import REGISTRY, architecture
 from redbox_bed.oci import Entry, Image, read_layer, write_layer
 from redbox_bed.places import CHECKOUT, Places
 from redbox_bed.progress import Progress
-from redbox_bed.roots import machine_mirror, machine_proxy
+from redbox_bed.roots import DEBIAN_KEYS, machine_mirror, machine_proxy
 
 _BUILD_SECONDS = 900
 # Each change of our code leaves a layer of some 3 MB in the cache.
@@ -112,6 +112,7 @@ def base_command(listed: ImageList, tree: Path, mirror: str | None, proxy: str |
         "--variant=essential",
         "--mode=root",
         "--format=directory",
+        f"--keyring={DEBIAN_KEYS}",
         f"--include={','.join(listed.packages)}",
         *(f"--dpkgopt=path-exclude=/usr/share/{kind}/*" for kind in _WITHOUT),
         "--dpkgopt=path-include=/usr/share/doc/*/copyright",
