@@ -1,4 +1,4 @@
-"""Runs a command with a boot clock of its own that begins now: slurmctld tells by it that a node has rebooted.
+"""Runs a command with a boot clock of its own that begins now: it tells slurmctld that a node has rebooted.
 
 unshare(1) has --boottime for this, but that of util-linux 2.39 (Ubuntu 24.04) takes no negative offset.
 """
