@@ -65,11 +65,11 @@ def _text(name: str) -> str:
     return (_RECIPES / name).read_text()
 
 
-def _slurm_recipe(release: str, suite: str, apptainer: str) -> Recipe:
+def _slurm_recipe(release: str, suite: str, apptainer: str, *more: str) -> Recipe:
     return Recipe(
         name=f"slurm-{release}",
         suite=suite,
-        packages=_SLURM + _LOGIN + _MPI + _CONTAINERS,
+        packages=_SLURM + _LOGIN + _MPI + _CONTAINERS + more,
         setup=account_commands() + _text("sid.sh") + _text(apptainer) + _text("slurm.sh"),
         files={"pingpong.c": _text("pingpong.c")},
     )
@@ -80,7 +80,7 @@ def recipe(name: str) -> Recipe:
     if name == "slurm-24.11":
         return _slurm_recipe("24.11", "trixie", "apptainer.sh")
     if name == "slurm-22.05":
-        return _slurm_recipe("22.05", "bookworm", "apptainer-own-libc.sh")
+        return _slurm_recipe("22.05", "bookworm", "apptainer-own-libc.sh", "systemd-standalone-tmpfiles")
     return Recipe("node", "trixie", _NODE, _text("node.sh"), {})
 
 
