@@ -12,7 +12,7 @@ from redbox.slurm.settings import SlurmSettings
 from redbox.slurm.workload import SlurmManager
 from redbox.workload import WorkloadFault
 from tests.redbox.slurm.captured import output
-from tests.redbox.slurm.scripted import ALICE, BOB, REDBOX, ScriptedAgents, done, job, late, queue
+from tests.redbox.slurm.scripted import ALICE, BOB, REDBOX, Answer, ScriptedAgents, done, job, late, queue
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 PRIVATE = done(
@@ -197,14 +197,13 @@ def deadlines_of_looks(agents: ScriptedAgents) -> list[float]:
 
 
 async def test_nobody_waits_long_for_an_agent_that_was_silent_the_last_time() -> None:
-    answers = [late(), queue(job("8")), late(), queue(job("8")), queue(), queue(job("8")), queue(), queue()]
+    seen = queue(job("8"))
+    answers: list[Answer] = [late(), seen, late(), seen, queue(), seen, queue(), queue()]
     agents = ScriptedAgents({"scontrol show config": PRIVATE, "squeue": answers})
     manages = manager(agents)
     for _ in range(4):
         await manages.poll(users=[ALICE, BOB])
-    looks = [
-        d for (_, argv, _, _), d in zip(agents.calls, agents.deadlines, strict=True) if argv[0] == "squeue"
-    ]
+    looks = deadlines_of_looks(agents)
     patience, normal = min(looks), max(looks)
     assert patience < normal
     assert looks == [normal, normal, patience, normal, patience, normal, normal, normal]
