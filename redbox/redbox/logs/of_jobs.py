@@ -10,13 +10,14 @@ from weakref import WeakValueDictionary
 from redbox.agents.pool import AgentPool
 from redbox.domain import Asked, JobKey
 from redbox.jobs.errors import NotAcceptable
+from redbox.jobs.phases import TAKEN_BACK, phase_of
 from redbox.jobs.records import Record
 from redbox.jobs.service import Jobs
 from redbox.logs.by_agents import AgentFiles
 from redbox.logs.service import Answer, Logs, Query
 from redbox.logs.sources import Forgotten, Written
 from redbox.slurm.patterns import LogFacts, first_of, resolve
-from redbox_api.models import Phase
+from redbox_api.models import FINAL_PHASES, Phase
 
 UNDER_WAY = frozenset({Phase.RUNNING, Phase.SUSPENDED})
 
@@ -60,19 +61,29 @@ class RecordSource:
         record = self.jobs.current(self.key)
         if record is None:
             raise Forgotten(f"The job {self.key.key} is not known any more.")
+        state, phase = self._standing(record)
+        over = phase in FINAL_PHASES and state not in TAKEN_BACK  # of a task: the array may go on
         return Written(
             path=self._path(record, self.stream),
-            run=self._run_in_file(record),
-            writing=record.phase in UNDER_WAY,
-            final=record.final,
+            run=self._run_in_file(record, state, phase),
+            writing=phase in UNDER_WAY,
+            final=record.final or over,
         )
 
-    def _run_in_file(self, record: Record) -> int:
+    def _standing(self, record: Record) -> tuple[str, Phase]:
+        """Slurm's state and ours: of the task whose log it is, where that is known, else of the whole job."""
+        if self.task is not None and not record.final:
+            for task in record.seen.tasks:
+                if task.index == self.task and (phase := phase_of(task.state)):
+                    return task.state, phase
+        return record.seen.state, record.phase
+
+    def _run_in_file(self, record: Record, state: str, phase: Phase) -> int:
         """Slurm counts a requeue when it is asked for: the old run ends under the new one's number."""
-        if record.seen.state == "COMPLETING" and self._started_run:
+        if state == "COMPLETING" and self._started_run:
             return self._started_run
-        if not record.final and record.phase not in UNDER_WAY:
-            return record.run - 1
+        if phase not in UNDER_WAY | FINAL_PHASES:
+            return max(record.run - 1, self._started_run)
         self._started_run = record.run
         return record.run
 

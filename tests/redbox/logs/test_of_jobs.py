@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import cast
@@ -13,6 +14,7 @@ from redbox.jobs.records import Record, Seen
 from redbox.jobs.service import Jobs
 from redbox.logs.of_jobs import RecordSource
 from redbox.logs.sources import Forgotten
+from redbox.workload import TaskObservation
 from redbox_api.models import Phase
 
 KEY = JobKey(Owner("prod", "physics", "default"), "k")
@@ -59,3 +61,45 @@ def test_the_log_of_a_job_that_is_forgotten_is_not_taken_for_whole() -> None:
 def test_who_comes_late_believes_slurms_count(phase: Phase, state: str) -> None:
     jobs = SimpleNamespace(current=lambda _: record(phase, state, 2))
     assert RecordSource(cast("Jobs", jobs), KEY, "stdout", None).now().run == 2
+
+
+def array(phase: Phase, *states: str) -> Record:
+    """An array whose tasks are in these states, from the first on; the rest is not split off."""
+    tasks = tuple(TaskObservation(index, str(7 + index), state) for index, state in enumerate(states))
+    seen = Seen(
+        state="RUNNING", stdout="/home/alice/%a", tasks=tasks, array_size=9, pending_tasks=9 - len(tasks)
+    )
+    return replace(record(phase, "RUNNING", 1), job_id="7", seen=seen)
+
+
+@pytest.mark.parametrize(
+    ("phase", "state", "run", "writing", "final"),
+    [
+        (Phase.RUNNING, "PENDING", 0, False, False),
+        (Phase.PENDING, "RUNNING", 1, True, False),
+        (Phase.PENDING, "COMPLETED", 1, False, True),  # the next task waits for a place
+        (Phase.RUNNING, "FAILED", 1, False, True),
+        (Phase.RUNNING, "NODE_FAIL", 1, False, False),  # Slurm may run it once more
+    ],
+)
+def test_a_tasks_log_goes_by_the_task_and_not_by_the_array(
+    phase: Phase, state: str, run: int, *, writing: bool, final: bool
+) -> None:
+    jobs = SimpleNamespace(current=lambda _: array(phase, "RUNNING", state))
+    written = RecordSource(cast("Jobs", jobs), KEY, "stdout", 1).now()
+    assert (written.path, written.run) == ("/home/alice/1", run)
+    assert (written.writing, written.final) == (writing, final)
+
+
+def test_of_a_task_that_nothing_is_known_of_the_array_says() -> None:
+    jobs = SimpleNamespace(current=lambda _: array(Phase.RUNNING, "RUNNING"))
+    written = RecordSource(cast("Jobs", jobs), KEY, "stdout", 5).now()
+    assert (written.run, written.writing, written.final) == (1, True, False)
+
+
+def test_a_task_that_is_requeued_goes_on_in_its_file_for_who_has_seen_it_run() -> None:
+    jobs = SimpleNamespace(current=lambda _: None)
+    source = RecordSource(cast("Jobs", jobs), KEY, "stdout", 0)
+    for state in ("RUNNING", "PENDING", "RUNNING"):
+        jobs.current = {KEY: array(Phase.RUNNING, state)}.get
+        assert source.now().run == 1, state
