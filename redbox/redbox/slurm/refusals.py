@@ -27,6 +27,27 @@ NOT_NOW = re.compile(
     "I/O error writing script|Required partition not available",
     re.IGNORECASE,
 )
+CURES = (
+    ("invalid partition", "`sinfo --summarize` lists the partitions."),
+    (
+        "invalid account|invalid qos",
+        "`sacctmgr show associations user=$USER` lists the accounts, partitions and QOS that are yours.",
+    ),
+    (
+        "time limit is invalid|time limit exceeds",
+        "`sinfo --format='%P %l'` lists how long a job of each partition may take.",
+    ),
+    (
+        "node configuration is not available|processors requested than permitted|node count specification"
+        "|memory specification can not be satisfied|invalid generic resource|invalid feature",
+        "`sinfo --format='%P %D %c %m %f %G'` lists what the nodes of each partition have.",
+    ),
+    (
+        "violates accounting/QOS policy",
+        "A limit of your account or QOS is reached: ask for less, or again once others of your jobs end.",
+    ),
+)
+"""What one who reads these words does next; the commands are for a login node."""
 WENT_WRONG_TO_START = 127
 SPEAKER = re.compile(
     r"^(?:\S*/)?(?:sbatch|scancel|scontrol|squeue|sacct|sinfo|sacctmgr|srun|sstat): (?:error: |fatal: )?"
@@ -38,6 +59,12 @@ def words_of(output: bytes) -> str:
     lines = (SPEAKER.sub("", line).strip() for line in output.decode("utf-8", "replace").splitlines())
     said = [line for line in lines if line and not line.startswith('Try "')]
     return "; ".join(said)
+
+
+def with_cure(words: str) -> str:
+    """Slurm's words, and after them what to do about it, where that is known."""
+    cure = next((cure for said, cure in CURES if re.search(said, words, re.IGNORECASE)), "")
+    return f"{words.rstrip('.')}. {cure}" if cure else words
 
 
 def classify(code: int, stderr: bytes) -> SubmitOutcome:
@@ -53,7 +80,7 @@ def classify(code: int, stderr: bytes) -> SubmitOutcome:
         return Unavailable(f"sbatch could not be run: {words}")
     if not words:
         return Unknown(f"sbatch ended with exit code {code} and said nothing.")
-    return Refused(words)
+    return Refused(with_cure(words))
 
 
 def is_unavailable(words: str) -> bool:

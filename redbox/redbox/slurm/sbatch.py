@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from redbox.domain import Limits
 from redbox.slurm.errors import RequestRefused
 from redbox.slurm.options import Directive, read_directives, read_options
-from redbox.slurm.refusals import SPEAKER, classify, words_of
+from redbox.slurm.refusals import SPEAKER, classify, with_cure, words_of
 from redbox.slurm.script import check_directives, encode_script, with_default_outputs
 from redbox.slurm.values import TIME_FORMAT
 from redbox.workload import Accepted, Submission, SubmitOutcome, Unknown
@@ -181,7 +181,8 @@ def read_check(code: int, stderr: bytes) -> Check:
     words = words_of(stderr).replace("allocation failure: ", "")
     found = WOULD_START.search(words)
     if code != 0 or found is None:
-        return Check(valid=False, detail=words or f"sbatch ended with exit code {code} and said nothing.")
+        nothing = f"sbatch ended with exit code {code} and said nothing."
+        return Check(valid=False, detail=with_cure(words) or nothing)
     return Check(
         valid=True,
         would_start_at=datetime.fromtimestamp(int(found[1]), UTC),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbox.slurm.refusals import classify, is_unavailable, words_of
+from redbox.slurm.refusals import classify, is_unavailable, with_cure, words_of
 from redbox.slurm.sbatch import read_submit
 from redbox.workload import Accepted, Refused, Unavailable, Unknown
 
@@ -23,14 +23,36 @@ def test_what_slurm_said_is_understood(seen: dict[str, Any]) -> None:
     assert type(outcome).__name__ == seen["expect"]
 
 
-def test_slurms_words_are_kept_without_the_names_of_its_programs() -> None:
+def test_slurms_words_are_kept_without_the_names_of_its_programs_and_a_cure_is_added() -> None:
     said = (
         b"sbatch: error: invalid partition specified: nope\n"
         b"sbatch: error: Batch job submission failed: Invalid partition name specified\n"
     )
     assert classify(1, said) == Refused(
-        "invalid partition specified: nope; Batch job submission failed: Invalid partition name specified"
+        "invalid partition specified: nope; Batch job submission failed: Invalid partition name specified. "
+        "`sinfo --summarize` lists the partitions."
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "cure"),
+    [
+        ("Invalid account or account/partition combination specified", "sacctmgr show associations"),
+        ("Invalid qos specification", "sacctmgr show associations"),
+        ("Requested time limit is invalid (missing or exceeds some limit)", "%P %l"),
+        ("Requested node configuration is not available", "%P %D %c %m %f %G"),
+        ("Memory specification can not be satisfied", "%P %D %c %m %f %G"),
+        ("Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)", "A limit"),
+    ],
+)
+def test_what_slurm_refuses_is_told_with_its_cure(words: str, cure: str) -> None:
+    told = with_cure(words)
+    assert told.startswith(f"{words}. ")
+    assert cure in told
+
+
+def test_where_no_cure_is_known_slurms_words_stand_alone() -> None:
+    assert with_cure("Access/permission denied") == "Access/permission denied"
 
 
 @pytest.mark.parametrize(

@@ -239,9 +239,10 @@ def test_a_check_tells_why_not() -> None:
         b"allocation failure: Invalid partition name specified\n"
     )
     check = read_check(1, said)
-    assert (check.valid, check.detail) == (
-        False,
-        "invalid partition specified: nope; Invalid partition name specified",
+    assert not check.valid
+    assert check.detail == (
+        "invalid partition specified: nope; Invalid partition name specified. "
+        "`sinfo --summarize` lists the partitions."
     )
 
 
