@@ -38,8 +38,10 @@ CURES = (
         "`sinfo --format='%P %l'` lists how long a job of each partition may take.",
     ),
     (
-        "node configuration is not available|processors requested than permitted|node count specification"
-        "|memory specification can not be satisfied|invalid generic resource|invalid feature",
+        (
+            "node configuration is not available|processors requested than permitted|node count specification"
+            "|memory specification can not be satisfied|invalid generic resource|invalid feature"
+        ),
         "`sinfo --format='%P %D %c %m %f %G'` lists what the nodes of each partition have.",
     ),
     (
