@@ -6,9 +6,11 @@ values. Its rules are CEL.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 Schema = dict[str, Any]
+EXAMPLES = re.compile(r"as (?:sbatch )?--[a-z-]+: ")  # of values follow
 DROPPED = frozenset({"title", "$defs", "propertyNames"})
 
 
@@ -38,7 +40,8 @@ def _resolved(node: Schema, definitions: Schema, *, defaults: bool) -> Schema:
         made["format"] = "byte"  # Kubernetes' word for base64
     if "properties" in made:
         made["properties"] = {
-            name: _resolved(one, definitions, defaults=defaults) for name, one in made["properties"].items()
+            name: _in_words(_resolved(one, definitions, defaults=defaults))
+            for name, one in made["properties"].items()
         }
     if isinstance(made.get("additionalProperties"), dict):
         # Written whole: merged key by key, one that becomes empty would be stored as null, and be refused.
@@ -49,6 +52,16 @@ def _resolved(node: Schema, definitions: Schema, *, defaults: bool) -> Schema:
         else:
             made.pop(key, None)
     return made
+
+
+def _in_words(field: Schema) -> Schema:
+    """What is written as an option of Slurm's: a bad one is told what good ones are, and not a pattern."""
+    if "pattern" not in field or not EXAMPLES.search(field.get("description", "")):
+        return field
+    pattern, sentence = field["pattern"], field["description"].partition(". ")[0].rstrip(".")
+    rest = {key: value for key, value in field.items() if key != "pattern"}
+    told = rule(f"self.matches(r'{pattern}')", f"not as it is described: {sentence}")
+    return rest | {"x-kubernetes-validations": [told]}
 
 
 def _followed(node: Schema, definitions: Schema) -> Schema:

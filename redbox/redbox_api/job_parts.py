@@ -48,17 +48,31 @@ class Resources(Request):
         | None
     ) = None
     mem_per_node: (
-        Annotated[str, Field(pattern=MEMORY_PATTERN, description="memory on each node, as --mem: 4G, 512M")]
+        Annotated[
+            str,
+            Field(
+                max_length=16, pattern=MEMORY_PATTERN, description="memory on each node, as --mem: 4G, 512M"
+            ),
+        ]
         | None
     ) = None
     mem_per_cpu: (
-        Annotated[str, Field(pattern=MEMORY_PATTERN, description="instead: for each CPU, as --mem-per-cpu")]
+        Annotated[
+            str,
+            Field(
+                max_length=16,
+                pattern=MEMORY_PATTERN,
+                description="memory for each CPU instead, as --mem-per-cpu: 2G",
+            ),
+        ]
         | None
     ) = None
     gpus_per_node: (
         Annotated[
             str,
-            Field(pattern=GPUS_PATTERN, description="as --gpus-per-node: 2, a100:2"),
+            Field(
+                max_length=80, pattern=GPUS_PATTERN, description="on each node, as --gpus-per-node: 2, a100:2"
+            ),
         ]
         | None
     ) = None
@@ -68,7 +82,7 @@ class Resources(Request):
             Field(
                 max_length=512,
                 pattern=r"^[A-Za-z0-9_.:,()/=-]+$",
-                description="other countable things on each node, as --gres",
+                description="other countable things on each node, as --gres: license:2",
             ),
         ]
         | None

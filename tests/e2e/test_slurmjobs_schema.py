@@ -100,7 +100,7 @@ def test_a_job_that_says_everything_is_taken_whole(kubectl: Kubernetes) -> None:
         ({"batch": "a", "nonsense": 1}, 'unknown field "spec.nonsense"'),
         ({"batch": "a" * 200_001}, "spec.batch: Too long"),
         ({"batch": "a", "resources": {"nodes": 0}}, "spec.resources.nodes"),
-        ({"batch": "a", "resources": {"time": "soon"}}, "spec.resources.time"),
+        ({"batch": "a", "resources": {"time": "soon"}}, "as --time: 90 (minutes), 2:00:00"),
         ({"batch": "a", "array": "1;rm"}, "spec.array"),
         ({"batch": "a", "env": [{"name": "A"}, {"name": "A"}]}, "spec.env[1]: Duplicate value"),
         ({"batch": "a", "env": [{"name": "1A"}]}, "spec.env[0].name"),

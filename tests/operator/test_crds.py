@@ -32,6 +32,15 @@ def test_schemas_are_structural() -> None:
             assert not {"$ref", "anyOf", "$defs", "title", "propertyNames"} & node.keys()
 
 
+def test_what_is_written_as_an_option_of_slurms_is_refused_with_examples_and_not_with_a_pattern() -> None:
+    resources = schema_of(SLURM_JOB)["properties"]["resources"]["properties"]
+    for name in ("time", "memPerNode", "memPerCpu", "gpusPerNode", "gres"):
+        (told,) = resources[name]["x-kubernetes-validations"]
+        assert "pattern" not in resources[name]
+        assert "maxLength" in resources[name], "else the rule could cost too much"
+        assert told["message"].endswith(resources[name]["description"])
+
+
 def test_every_string_list_and_map_of_a_slurmjob_is_bounded() -> None:
     for node in nodes(schema_of(SLURM_JOB)):
         if node["type"] == "string":
