@@ -17,6 +17,7 @@ from tests.e2e.partition_nodes import (
     ADDED,
     PARTITIONS,
     Nodes,
+    Object,
     amounts_in_slurm,
     assert_is_as_in_slurm,
     capacity,
@@ -105,8 +106,13 @@ def test_a_partition_that_takes_no_jobs_is_cordoned_and_says_why(
     nodes: Nodes, login: Host, change: tuple[str, ...], reason: str
 ) -> None:
     before = published(nodes.ready("debug"), "debug")
-    login.run("scontrol", "update", *change)
-    node = nodes.when("debug", is_cordoned)
+
+    def is_changed(node: Object) -> bool:
+        """Told again each time: Slurm takes back a node that registers right after it was said to be down."""
+        login.run("scontrol", "update", *change)
+        return is_cordoned(node)
+
+    node = nodes.when("debug", is_changed)
     up = condition(node, "PartitionUp")
     assert (up["status"], up["reason"]) == ("False", reason)
     why = next((word.removeprefix("reason=") for word in change if word.startswith("reason=")), "state")
