@@ -9,6 +9,7 @@ from __future__ import annotations
 from redbox.jobs.settings import JobsSettings
 
 ROUNDING = 1e-6  # a wait that was slept to its end is over, whatever the last digit says
+GLANCE = 0.5  # of a look: one call of slurmctld, not two
 CALL_SHARE = 20  # a call may take a twentieth of the time
 
 
@@ -29,10 +30,10 @@ class Bucket:
             return 0.0
         return (1 - self._left) / self._per_second
 
-    def reserve(self, now: float) -> float:
-        """Take one in any case, the next that comes: seconds until then. Whoever asks first is first."""
+    def reserve(self, now: float, cost: float = 1.0) -> float:
+        """Take so much in any case, the next that comes: seconds until then. Whoever asks first is first."""
         self._fill(now)
-        self._left -= 1
+        self._left -= cost
         return max(0.0, -self._left / self._per_second)
 
     def _fill(self, now: float) -> None:

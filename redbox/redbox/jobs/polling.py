@@ -31,6 +31,7 @@ from redbox.workload import WorkloadFault
 
 log = logging.getLogger(__name__)
 
+CALM = 3  # looks in a row without anything new: then glances take their place
 DUPLICATE = "Duplicate: job {} carries the same mark; it is cancelled if it still waits."
 MARK_CHANGED = (
     "The job's comment was changed: red-box still follows it, but can no longer act on it. Use scancel."
@@ -102,7 +103,7 @@ class Poller:
         self._ended = float("-inf")
         self._looked = float("-inf")
         self._glanced: int | None = None
-        self._moving = True  # the last look left something open: the next thing is a look again
+        self._calm = 0  # looks in a row that showed nothing new and left nothing open
         self._last_good: datetime | None = None
         self.bucket = pace.Bucket(context.settings.reads_per_minute / 60, context.settings.read_burst)
         self.stale_since: datetime | None = None
@@ -139,7 +140,7 @@ class Poller:
 
     def _is_look_due(self) -> bool:
         longest = pace.longest(self._settings, accounting=self._absences.accounting)
-        return self._wanted or self._moving or self._clock.monotonic() - self._looked >= longest
+        return self._wanted or self._calm < CALM or self._clock.monotonic() - self._looked >= longest
 
     async def _look_if_it_moved(self) -> bool:
         """A glance is compared with the last one, never with what looks have shown: they may be older."""
@@ -155,7 +156,7 @@ class Poller:
 
     async def _look(self) -> bool:
         begun_at, self._looked = self._clock.now(), self._clock.monotonic()
-        self._wanted, self._moving = False, True
+        self._wanted, calm_before, self._calm = False, self._calm, 0
         users = {record.user for record in self._ledger.table.watched()}
         wanted = wanted_by(self._ledger.table)
         poll = await self._context.ask(self._workload.poll(users=users, wanted=wanted))
@@ -172,7 +173,8 @@ class Poller:
         changed = await self._ledger.change_free(concerned, decide)
         absent = self._absent(look, sightings)
         all_seen = look.complete and not absent and len(sightings) == len(concerned)
-        self._moving = bool(changed) or not all_seen or not all(record.at_rest for record in concerned)
+        if all_seen and not changed and all(record.at_rest for record in concerned):
+            self._calm = calm_before + 1
         self._start_errands(look, sightings, absent)
         return poll.complete
 
@@ -209,7 +211,7 @@ class Poller:
             await self._sleep_until(self._ended + pace.soon(self._settings, self._took_s))
             self._wanted = True
         self._asked.clear()
-        await self.take_turn()
+        await self.take_turn(1.0 if self._is_look_due() else pace.GLANCE)
 
     def _interval(self, *, pressing: bool) -> float:
         if not pressing:
@@ -230,8 +232,8 @@ class Poller:
         if pause > 0:
             await self._clock.sleep(pause)
 
-    async def take_turn(self) -> None:
+    async def take_turn(self, cost: float = 1.0) -> None:
         """Wait for one of red-box's own reads to be due."""
-        pause = self.bucket.reserve(self._clock.monotonic())
+        pause = self.bucket.reserve(self._clock.monotonic(), cost)
         if pause:
             await self._clock.sleep(pause)

@@ -64,6 +64,17 @@ def test_while_nothing_moves_glances_take_the_place_of_looks(world: World) -> No
     assert 2 * polls + glances <= 60, "a look is two calls of slurmctld"
 
 
+def test_while_one_change_follows_another_no_glance_stands_before_a_look(world: World) -> None:
+    for number in range(20):
+        submitted(world, f"key-{number}")
+    world.advance(60)
+    before = len(world.slurm.glances)
+    for job_id in range(1, 21):
+        world.slurm.start(str(job_id))
+        world.advance(2)
+    assert len(world.slurm.glances) - before <= 2
+
+
 def test_a_glance_that_shows_another_state_is_followed_by_a_look_at_once(world: World) -> None:
     submitted(world)
     for change, phase in ((world.slurm.start, Phase.RUNNING), (world.slurm.end, Phase.SUCCEEDED)):
