@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape
 
 from tests.bench.rows import readable
 
-ROW, TOP, LABEL, HALF, NUMBER = 26, 34, 430, 190, 60  # pixels
+ROW, TOP, LABEL, HALF, NUMBER = 26, 34, 430, 190, 80  # pixels
 WIDTH = LABEL + 2 * HALF + NUMBER
 FURTHEST = 8  # times as good, or as bad: beyond it the bar ends and the number says
 TICKS = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8)

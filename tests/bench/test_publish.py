@@ -64,7 +64,6 @@ def test_what_is_worse_than_its_baseline_is_drawn_to_the_left_and_what_is_called
     assert float(bar.attrib["x"]) < float(middle.attrib["x1"])
 
 
-@pytest.mark.skipif(not STORED.exists(), reason="nothing is published yet")
 def test_the_published_page_is_made_from_the_published_rows() -> None:
     stored = json.loads(STORED.read_text())
     assert PAGE.read_text() == page(stored, all_benchmarks()), "run `make figures`"
