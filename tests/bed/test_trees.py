@@ -37,6 +37,10 @@ def test_without_accounting_there_is_no_slurmdbd_conf() -> None:
     assert "/etc/slurm/slurmdbd.conf" not in files(Options(accounting=False))
 
 
+def test_no_rank_of_mpi_goes_on_while_another_still_starts() -> None:
+    assert files(Options())["/etc/slurm/mpi.conf"].content == "PMIxCollFence=ring\n"
+
+
 def test_an_archive_names_owners_so_that_the_tree_decides_their_numbers() -> None:
     packed = archive([File("/etc/munge/munge.key", b"secret", 0o400, "munge")])
     with tarfile.open(fileobj=io.BytesIO(packed)) as tar:

@@ -32,7 +32,7 @@ def test_the_demo_shows_what_it_promises(bed: Bed) -> None:
     assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-2000:]
     shown = ended.stdout
     assert "< Slurm runs me. >" in shown
-    ranks = re.findall(r"rank \d of 3 on n[123]", shown)  # srun may put two ranks' words on one line
+    ranks = re.findall(r"^rank \d of 3 on n[123]$", shown, re.MULTILINE)
     assert len(ranks) == 9, shown
     assert re.search(r"pingpong-\d+\.out", shown)
     assert re.search(r"^hpc1\.debug +Ready", shown, re.MULTILINE)

@@ -109,6 +109,11 @@ def gres_conf(cluster: SlurmCluster) -> str:
     )
 
 
+def mpi_conf() -> str:
+    """Slurm's fence by tree lets a rank go on while another still starts, which Open MPI 5 answers with SIGSEGV."""
+    return "PMIxCollFence=ring\n"
+
+
 def cgroup_conf(plugin: str) -> str:
     """`plugin` is the machine's version of control groups, as Slurm names it."""
     return f"CgroupPlugin={plugin}\nConstrainRAMSpace=yes\nConstrainCores=no\nConstrainDevices=yes\n"

@@ -50,6 +50,7 @@ def cluster_files(cluster: SlurmCluster, cgroup_plugin: str, host_key: bytes) ->
     files = [
         File("/etc/slurm/slurm.conf", slurm_conf.slurm_conf(cluster)),
         File("/etc/slurm/gres.conf", slurm_conf.gres_conf(cluster)),
+        File("/etc/slurm/mpi.conf", slurm_conf.mpi_conf()),
         File("/etc/slurm/cgroup.conf", slurm_conf.cgroup_conf(cgroup_plugin)),
         File(slurm_conf.JWT_KEY, secrets.token_bytes(32), 0o600, "slurm"),
         File("/etc/munge/munge.key", secrets.token_bytes(1024), 0o400, "munge"),

@@ -3,9 +3,9 @@
 # Apptainer is what `singularity` has become; Debian's package leaves that name out.
 [ -e /usr/bin/singularity ] || ln -s apptainer /usr/bin/singularity
 
-# MPI over the bed's one network, and a program to see it work.
+# MPI over the bed's one network, and a program to see it work. Debian's file ends in the middle of a line.
 mpicc -O1 -o /usr/local/bin/pingpong "$1/pingpong.c"
-echo 'btl_tcp_if_include = eth0' >>/etc/openmpi/openmpi-mca-params.conf
+printf '\nbtl_tcp_if_include = eth0\n' >>/etc/openmpi/openmpi-mca-params.conf
 
 # No PAM session: it would want limits that a container may not set. Keys only.
 printf 'UsePAM no\nPasswordAuthentication no\nUseDNS no\nPrintMotd no\n' >/etc/ssh/sshd_config.d/bed.conf
