@@ -12,13 +12,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+_END_BYTES = 4000
+_END_LINES = 10
+
 
 class BedError(Exception):
-    """One sentence for the user; `log` is where the rest of the story is."""
+    """One sentence for the user; `log` is where the rest of the story is, whose end is the error's note."""
 
     def __init__(self, message: str, *, log: Path | str | None = None) -> None:
         super().__init__(message)
         self.log = log
+        if log is not None:
+            self.add_note(_end_of(Path(log)))
+
+
+def _end_of(log: Path) -> str:
+    """What it says last; the file may be gone with its host."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - _END_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError as error:
+        return str(error)
+    return "\n".join(f"  | {line}" for line in lines[-_END_LINES:]) or "  (it said nothing)"
 
 
 class NotPossibleError(BedError):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from redbox_bed.build_cache import ensure_built
+from redbox_bed.build_cache import contents_of, ensure_built, key_of
 from redbox_bed.errors import BedError
 from redbox_bed.places import Places
 
@@ -53,6 +53,32 @@ class Build:
                     self.progress(f"building {self.name}: {count} packages done ({self.size} the first time)")
         if compiling.returncode:
             raise BedError(f"{self.name} could not be built", log=self.log)
+
+
+@dataclass(frozen=True)
+class Program:
+    """One that is all of a module beside this package; `size` is said while it is built."""
+
+    name: str
+    module: Path
+    size: str
+    package: str = "."
+    linker_flags: str = "-s -w"
+
+
+def ensure_program(program: Program, places: Places, progress: Progress) -> Path:
+    """The program, built once, and anew when its module, the compiler or its flags change."""
+    go = find_go(places, progress)
+    sources = contents_of(program.module, "*.go", "go.mod", "go.sum")
+    key = key_of(sources, go_version_text(go), program.linker_flags)
+    shelf = places.cache / program.name
+    build = Build(program.name, program.module, shelf / f"{key}.log", program.size, progress)
+
+    def compile_into(folder: Path) -> None:
+        output = folder / program.name
+        build.run(go, output=output, package=program.package, linker_flags=program.linker_flags)
+
+    return ensure_built(shelf / key, compile_into) / program.name
 
 
 def required_version(go_mod: Path, module: str) -> str:

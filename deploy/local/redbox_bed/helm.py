@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from redbox_bed.build_cache import contents_of, ensure_built, key_of
-from redbox_bed.golang import Build, Progress, find_go, go_version_text, required_version
+from redbox_bed.golang import Program, Progress, ensure_program, required_version
 from redbox_bed.places import PACKAGE, Places
 
 MODULE = PACKAGE.parent / "helm"
@@ -17,20 +16,12 @@ PACKAGE_OF_HELM = "helm.sh/helm/v3"
 
 def ensure_helm(places: Places, progress: Progress) -> Path:
     """The program."""
-    go = find_go(places, progress)
     modules = MODULE / "go.mod"
     linker_flags = version_flags(
         required_version(modules, PACKAGE_OF_HELM), required_version(modules, "k8s.io/client-go")
     )
-    key = key_of(contents_of(MODULE, "go.mod", "go.sum"), go_version_text(go), linker_flags)
-    build = Build("Helm", MODULE, places.cache / "helm" / f"{key}.log", "some 900", progress)
-    folder = ensure_built(
-        places.cache / "helm" / key,
-        lambda unfinished: build.run(
-            go, output=unfinished / "helm", package=f"{PACKAGE_OF_HELM}/cmd/helm", linker_flags=linker_flags
-        ),
-    )
-    return folder / "helm"
+    program = Program("helm", MODULE, "some 900", f"{PACKAGE_OF_HELM}/cmd/helm", linker_flags)
+    return ensure_program(program, places, progress)
 
 
 def version_flags(helm: str, client: str) -> str:

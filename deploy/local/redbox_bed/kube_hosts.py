@@ -11,17 +11,17 @@ import io
 import json
 import tarfile
 import time
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from subprocess import CompletedProcess
 from typing import Any
 
 from redbox_bed.errors import DaemonError
-from redbox_bed.host import Daemon, Host
+from redbox_bed.host import Host
 from redbox_bed.images import import_missing
 from redbox_bed.kube_conf import CONFIGURATION, File, Setup
 from redbox_bed.kube_control_plane import AUDIT_LOG, roles
 from redbox_bed.oci import Image
+from redbox_bed.waiting import wait_until_serves
 
 READY_SECONDS = 120
 _POLL_SECONDS = 0.2
@@ -42,7 +42,12 @@ def start_control_plane(host: Host, setup: Setup, programs: str) -> None:
     etcd, api_server, *others = setup.daemons
     for daemon in (etcd, api_server):
         host.ensure(daemon)
-    _wait_until(host, api_server, lambda: kubectl(host, programs, "get", "--raw=/readyz").returncode == 0)
+    wait_until_serves(
+        host,
+        api_server,
+        lambda: kubectl(host, programs, "get", "--raw=/readyz").returncode == 0,
+        READY_SECONDS,
+    )
     for daemon in others:
         host.ensure(daemon)
     applied = kubectl(host, programs, "apply", "--server-side", "--filename=-", stdin=roles())
@@ -56,7 +61,9 @@ def start_node(host: Host, setup: Setup, images: Iterable[Image]) -> dt.datetime
     host.run("sh", "-ec", _NODE_SETTINGS)
     containerd, *others = setup.daemons
     host.ensure(containerd)
-    _wait_until(host, containerd, lambda: host.run("ctr", "version", check=False).returncode == 0)
+    wait_until_serves(
+        host, containerd, lambda: host.run("ctr", "version", check=False).returncode == 0, READY_SECONDS
+    )
     import_missing(host, images)
     began = dt.datetime.now(dt.UTC)
     started = {daemon.name for daemon in others if host.ensure(daemon)}
@@ -131,22 +138,3 @@ def kubectl(host: Host, programs: str, *arguments: str, stdin: str | None = None
     """Run kubectl as administrator, on the control plane's host."""
     configuration = f"--kubeconfig={CONFIGURATION}/admin.conf"
     return host.run(f"{programs}/kubectl", configuration, *arguments, stdin=stdin, check=False, timeout=60)
-
-
-def _wait_until(host: Host, daemon: Daemon, answers: Callable[[], bool]) -> None:
-    """Until the daemon answers; sooner if it has ended."""
-    deadline = time.monotonic() + READY_SECONDS
-    log = host.log_path(daemon.name)
-    while not answers():
-        if not host.running(daemon.name):
-            raise DaemonError(f"{daemon.name} on {host.name} ended: {_last_line(log)}", log=log)
-        if time.monotonic() > deadline:
-            raise DaemonError(
-                f"{daemon.name} on {host.name} does not answer after {READY_SECONDS} s", log=log
-            )
-        time.sleep(_POLL_SECONDS)
-
-
-def _last_line(log: Path) -> str:
-    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-    return lines[-1][:300] if lines else "it said nothing"

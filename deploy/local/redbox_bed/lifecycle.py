@@ -79,7 +79,7 @@ def _missing_builds(bed: Bed, progress: Progress) -> Iterator[Callable[[], objec
     if bed.plan.options.kube is Source.OWN:
         yield partial(_build_kube_and_helm, bed.places, progress)
     if bed.plan.options.slow_home:
-        yield partial(slow_home.ensure_program, bed.places, progress)
+        yield partial(slow_home.ensure_slowfs, bed.places, progress)
 
 
 def _build_kube_and_helm(places: Places, progress: Progress) -> None:

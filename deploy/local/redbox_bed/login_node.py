@@ -23,7 +23,7 @@ from redbox_bed.errors import BedError
 from redbox_bed.host import Daemon, Host
 from redbox_bed.places import CHECKOUT, Places
 from redbox_bed.plan import SERVICE_PORT
-from redbox_bed.waiting import wait_until
+from redbox_bed.waiting import wait_until_serves
 
 SERVICE = "redbox"
 LIBRARY = "/opt/redbox/lib"
@@ -112,12 +112,7 @@ def start(host: Host) -> None:
     """Start the service, as its own account, and wait until it takes work."""
     host.ensure(DAEMON)
     ready = ("curl", "--silent", "--fail", "--insecure", f"https://127.0.0.1:{SERVICE_PORT}/readyz")
-    wait_until(
-        lambda: host.run(*ready, check=False).returncode == 0,
-        START_SECONDS,
-        f"red-box on {host.name} was not ready",
-        log=host.log_path(SERVICE),
-    )
+    wait_until_serves(host, DAEMON, lambda: host.run(*ready, check=False).returncode == 0, START_SECONDS)
 
 
 def _rule(cluster: str, rule: Rule) -> dict[str, object]:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from redbox_bed.build_cache import contents_of, ensure_built, key_of
-from redbox_bed.golang import Build, Progress, find_go, go_version_text
+from redbox_bed.golang import Program, Progress, ensure_program
 from redbox_bed.places import PACKAGE, Places
 
 MODULE = PACKAGE.parent / "registry"
@@ -16,12 +15,4 @@ MODULE = PACKAGE.parent / "registry"
 
 def ensure_registry(places: Places, progress: Progress) -> Path:
     """The program."""
-    go = find_go(places, progress)
-    key = key_of(contents_of(MODULE, "*.go", "go.mod", "go.sum"), go_version_text(go))
-    log = places.cache / "registry" / f"{key}.log"
-    build = Build("the registry", MODULE, log, "some 400", progress)
-    folder = ensure_built(
-        places.cache / "registry" / key,
-        lambda unfinished: build.run(go, output=unfinished / "registry", package=".", linker_flags="-s -w"),
-    )
-    return folder / "registry"
+    return ensure_program(Program("registry", MODULE, "some 400"), places, progress)

@@ -5,51 +5,26 @@ The client runs in the host, over the folder that all of them share, and obeys c
 
 from __future__ import annotations
 
-import os
-import subprocess
 from functools import partial
 from pathlib import Path
 
 from redbox_bed.bed import Bed
-from redbox_bed.build_cache import contents_of, ensure_built, key_of
-from redbox_bed.errors import BedError
-from redbox_bed.golang import find_go, go_version_text
+from redbox_bed.golang import Program, ensure_program
 from redbox_bed.host import BACKING, CACHE, Daemon, Host
 from redbox_bed.parts import PartStatus
 from redbox_bed.places import PACKAGE, Places
 from redbox_bed.progress import Progress
-from redbox_bed.waiting import wait_until
+from redbox_bed.waiting import wait_until_serves
 
 MODULE = PACKAGE.parent / "slowfs"
 CONTROL = "/run/bed/slowfs.sock"
 _NAME = "slowfs"
-_BUILD_SECONDS = 900
 _MOUNT_SECONDS = 20
 
 
-def ensure_program(places: Places, progress: Progress) -> Path:
+def ensure_slowfs(places: Places, progress: Progress) -> Path:
     """The client, built once: a minute, and seconds after a change."""
-    go = find_go(places, progress)
-    key = key_of(contents_of(MODULE, "*.go", "go.mod", "go.sum"), go_version_text(go))
-    return ensure_built(places.cache / "slowfs" / key, lambda folder: _build(go, folder)) / "slowfs"
-
-
-def _build(go: str, folder: Path) -> None:
-    log = folder.with_suffix(".log")
-    environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "local"}
-    with log.open("wb") as output:
-        built = subprocess.run(
-            [go, "build", "-trimpath", "-ldflags=-s -w", "-o", str(folder / "slowfs"), "."],
-            cwd=MODULE,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            check=False,
-            timeout=_BUILD_SECONDS,
-        )
-    if built.returncode != 0:
-        raise BedError("the slow /home's file system could not be built", log=log)
+    return ensure_program(Program(_NAME, MODULE, "some 150"), places, progress)
 
 
 def ensure(bed: Bed, host: Host) -> None:
@@ -57,12 +32,7 @@ def ensure(bed: Bed, host: Host) -> None:
     program = _inside(bed)
     client = Daemon(_NAME, (program, "-mount", "/home", "-backing", BACKING, "-control", CONTROL))
     host.ensure(client)
-    wait_until(
-        partial(_answers, host, program),
-        _MOUNT_SECONDS,
-        f"the slow /home of {host.name} was not mounted",
-        log=host.log_path(client.name),
-    )
+    wait_until_serves(host, client, partial(_answers, host, program), _MOUNT_SECONDS)
 
 
 def _answers(host: Host, program: str) -> bool:
@@ -86,5 +56,5 @@ def command(bed: Bed, host: Host, *words: str) -> str:
 
 def _inside(bed: Bed) -> str:
     """The program's path as hosts see it."""
-    program = ensure_program(bed.places, Progress.silent())
+    program = ensure_slowfs(bed.places, Progress.silent())
     return f"{CACHE}/{program.relative_to(bed.places.cache)}"

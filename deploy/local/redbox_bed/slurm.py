@@ -6,8 +6,9 @@ What runs where is in slurm_daemons.py, what they are configured with in slurm_c
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from redbox_bed.accounts import associations, parse_associations, sacctmgr_lines
@@ -26,7 +27,7 @@ from redbox_bed.slurm_daemons import (
     daemons_of,
     slurmrestd,
 )
-from redbox_bed.waiting import wait_until
+from redbox_bed.waiting import wait_until, wait_until_serves
 
 SLURMCTLD_PORT = 6817
 SLURMDBD_PORT = 6819
@@ -84,7 +85,8 @@ class Slurm:
     def _ensure_accounting(self) -> None:
         if not self._controller.running(SLURMDBD.name):
             self._controller.ensure(MARIADBD)
-            _wait(self._controller, MARIADBD, lambda: self._answers("mariadb-admin", "ping"))
+            pings = partial(self._answers, "mariadb-admin", "ping")
+            wait_until_serves(self._controller, MARIADBD, pings, _START_SECONDS)
             self._make_database_user()
         self._ensure_listening(self._controller, SLURMDBD, SLURMDBD_PORT)
         # Before slurmctld starts, so that its first contact with slurmdbd needs no retry.
@@ -141,7 +143,7 @@ class Slurm:
     # ------------------------------------------------------------------------- daemons
     def _ensure_listening(self, host: Host, daemon: Daemon, port: int) -> None:
         host.ensure(daemon)
-        _wait(host, daemon, lambda: _listens(host, port))
+        wait_until_serves(host, daemon, lambda: _listens(host, port), _START_SECONDS)
 
     def _answers(self, *argv: str) -> bool:
         return self._controller.run(*argv, check=False).returncode == 0
@@ -160,27 +162,8 @@ def listening_ports(table: str) -> set[int]:
 
 def _ensure_munge(host: Host) -> None:
     host.ensure(MUNGED)
-    _wait(host, MUNGED, lambda: _is_socket(host, "/run/munge/munge.socket.2"))
-
-
-def _wait(host: Host, daemon: Daemon, ready: Callable[[], bool]) -> None:
-    """Wait until a daemon serves, also one that a broken-off `up` has started; not for one that has ended."""
-    log = host.log_path(daemon.name)
-    ended = f"{daemon.name} on {host.name} ended as soon as it was started"
-
-    def ready_or_ended() -> bool:
-        if not host.running(daemon.name):
-            raise DaemonError(f"{ended}: {_last_line(log)}", log=log)
-        return ready()
-
-    wait_until(
-        ready_or_ended, _START_SECONDS, f"{daemon.name} on {host.name} did not begin to serve", log=log
-    )
-
-
-def _last_line(log: Path) -> str:
-    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
-    return lines[-1].strip() if lines else "it said nothing"
+    listens = partial(_is_socket, host, "/run/munge/munge.socket.2")
+    wait_until_serves(host, MUNGED, listens, _START_SECONDS)
 
 
 def _listens(host: Host, port: int) -> bool:

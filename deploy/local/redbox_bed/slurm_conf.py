@@ -110,7 +110,7 @@ def gres_conf(cluster: SlurmCluster) -> str:
 
 
 def mpi_conf() -> str:
-    """Slurm's fence by tree lets a rank go on while another still starts, which Open MPI 5 answers with SIGSEGV."""
+    """By tree, Slurm's fence lets a rank go on while another still starts: Open MPI 5 may die of it."""
     return "PMIxCollFence=ring\n"
 
 

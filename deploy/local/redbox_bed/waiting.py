@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from redbox_bed.errors import DaemonError
+from redbox_bed.host import Daemon, Host
 
 _POLL_SECONDS = 0.05
 
@@ -26,3 +27,20 @@ def wait_until(
         if clock() > deadline:
             raise DaemonError(f"{otherwise} within {seconds:.0f} s", log=log)
         sleep(_POLL_SECONDS)
+
+
+def wait_until_serves(host: Host, daemon: Daemon, serves: Callable[[], bool], seconds: float) -> None:
+    """Return when a daemon serves, be it one of a broken-off `up`; DaemonError at once if it has ended."""
+    log = host.log_path(daemon.name)
+
+    def serves_or_ended() -> bool:
+        if not host.running(daemon.name):
+            raise DaemonError(f"{daemon.name} on {host.name} ended: {_last_line(log)}", log=log)
+        return serves()
+
+    wait_until(serves_or_ended, seconds, f"{daemon.name} on {host.name} did not begin to serve", log=log)
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").split("\n") if log.exists() else []
+    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "it said nothing")
