@@ -87,8 +87,8 @@ def observation(
         reason=decisive.reason,
         exit_code=decisive.exit.code,
         signal=decisive.exit.signal,
-        partition=together(name for row in parts for name in row.partition.split(",")),
-        account=together(name for row in parts for name in row.account.split(",")),
+        partition=names_in(row.partition for row in parts),
+        account=names_in(row.account for row in parts),
         qos=identity.qos,
         nodes=together(row.nodes for row in parts),
         submitted_at=earliest(row.submitted_at for row in parts),
@@ -160,6 +160,11 @@ def log_path(row: QueueRow, pattern: str | None) -> str | None:
 def together(words: Iterable[str]) -> str:
     """Each once, as Slurm lists them."""
     return ",".join(dict.fromkeys(filter(None, words)))
+
+
+def names_in(lists: Iterable[str]) -> str:
+    """Each name of lists as Slurm writes them, once."""
+    return together(name for one in lists for name in one.split(","))
 
 
 def earliest(times: Iterable[datetime | None]) -> datetime | None:

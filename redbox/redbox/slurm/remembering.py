@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from redbox.slurm import arrays
-from redbox.slurm.folding import earliest, latest_if_all, together
+from redbox.slurm.folding import earliest, latest_if_all, names_in, together
 from redbox.slurm.patterns import LogFacts, first_of, resolve
 from redbox.slurm.sacct import AccountingRow
 from redbox.slurm.states import Exit, has_ended, is_waiting, severity
@@ -61,8 +61,8 @@ def _observe(rows: Sequence[AccountingRow]) -> Observation:
         reason=decisive.reason,
         exit_code=decisive.exit.code,
         signal=decisive.exit.signal,
-        partition=together(name for row in parts for name in row.partition.split(",")),
-        account=together(name for row in parts for name in row.account.split(",")),
+        partition=names_in(row.partition for row in parts),
+        account=names_in(row.account for row in parts),
         qos=identity.qos,
         nodes=together(row.nodes for row in parts),
         submitted_at=earliest(row.submitted_at for row in parts),
