@@ -1,15 +1,17 @@
 """The bed for every test of this folder; it was brought up before the first of them (tests/conftest.py)."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from redbox_api.client import RedboxClient
 from redbox_bed import status
 from redbox_bed.bed import Bed
 from redbox_bed.delivery import take_away
 from redbox_bed.errors import BedError
 from redbox_bed.host import Host
 from tests.e2e import slurmjobs
+from tests.e2e.redbox_server import RedboxServer
 from tests.e2e.slurmjobs import SlurmJobs
 
 
@@ -39,6 +41,19 @@ def bare(bed: Bed) -> None:
 @pytest.fixture(scope="session")
 def login(bed: Bed) -> Host:
     return bed.host("login")
+
+
+@pytest.fixture
+async def alice(server: RedboxServer) -> AsyncIterator[RedboxClient]:
+    """Her, at the red-box that a file's `server` is."""
+    async with server.client_of("alice") as client:
+        yield client
+
+
+@pytest.fixture
+async def bob(server: RedboxServer) -> AsyncIterator[RedboxClient]:
+    async with server.client_of("bob") as client:
+        yield client
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import os
 import random
 import secrets
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -48,12 +48,6 @@ IMPATIENT = {
 def server(bed: Bed) -> Iterator[RedboxServer]:
     with running(bed, sections=IMPATIENT) as server:
         yield server
-
-
-@pytest.fixture
-async def alice(server: RedboxServer) -> AsyncIterator[RedboxClient]:
-    async with server.client_of("alice") as client:
-        yield client
 
 
 @pytest.fixture

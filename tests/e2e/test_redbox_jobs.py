@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -35,18 +35,6 @@ ENDS = {
 def server(bed: Bed) -> Iterator[RedboxServer]:
     with running(bed) as server:
         yield server
-
-
-@pytest.fixture
-async def alice(server: RedboxServer) -> AsyncIterator[RedboxClient]:
-    async with server.client_of("alice") as client:
-        yield client
-
-
-@pytest.fixture
-async def bob(server: RedboxServer) -> AsyncIterator[RedboxClient]:
-    async with server.client_of("bob") as client:
-        yield client
 
 
 @pytest.fixture(scope="module", autouse=True)

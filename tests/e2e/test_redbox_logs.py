@@ -75,18 +75,6 @@ def home(bed: Bed) -> Iterator[Home]:
         home.login(cache, "3s")
 
 
-@pytest.fixture
-async def alice(server: RedboxServer) -> AsyncIterator[RedboxClient]:
-    async with server.client_of("alice") as client:
-        yield client
-
-
-@pytest.fixture
-async def bob(server: RedboxServer) -> AsyncIterator[RedboxClient]:
-    async with server.client_of("bob") as client:
-        yield client
-
-
 @dataclass(frozen=True)
 class Home:
     """The file system's lateness on the two hosts that matter, and what the writing host itself sees."""

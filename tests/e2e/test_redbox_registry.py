@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,12 +35,6 @@ def server(bed: Bed) -> Iterator[RedboxServer]:
 def registry(bed: Bed) -> Iterator[Registry]:
     with image_registry.running(bed) as registry:
         yield registry
-
-
-@pytest.fixture
-async def alice(server: RedboxServer) -> AsyncIterator[RedboxClient]:
-    async with server.client_of("alice") as client:
-        yield client
 
 
 @dataclass(frozen=True)
