@@ -134,13 +134,17 @@ def test_what_would_enter_a_container_is_told_what_to_use_instead(
     assert asked.returncode != 0
 
 
-def test_an_arrays_log_is_its_tasks_logs(stand: Stand) -> None:
-    companion = stand.submit("#!/bin/sh\necho task $SLURM_ARRAY_TASK_ID\n", array="1-3")
+def test_an_arrays_log_is_its_tasks_logs_each_below_its_line(stand: Stand) -> None:
+    script = "#!/bin/sh\necho out $SLURM_ARRAY_TASK_ID\necho err $SLURM_ARRAY_TASK_ID >&2\n"
+    companion = stand.submit(script, array="1-3")
     companion.has_condition("Submitted")
+    tasks = [f"redbox: task {one}: COMPLETED\nout {one}\nerr {one}\n" for one in (1, 2, 3)]
     followed = companion.logs("--follow")
-    assert sorted(followed.splitlines()) == ["task 1", "task 2", "task 3"]
+    assert all(followed.count(task) == 1 for task in tasks)
+    assert len(followed) == sum(map(len, tasks))
     companion.reaches("Succeeded")
-    assert companion.logs() == "task 1\ntask 2\ntask 3\n"
+    assert companion.logs() == "".join(tasks)
+    assert companion.logs("--tail=4") == "err 2\n" + tasks[2]
 
 
 def test_a_hundred_followers_each_get_every_line_once(stand: Stand) -> None:

@@ -125,6 +125,32 @@ def test_a_submitter_that_is_lost_before_it_could_submit_is_made_again(jobs: Slu
         job("delete", "secret", "late")
 
 
+@pytest.fixture
+def in_containers(jobs: SlurmJobs) -> Iterator[str]:
+    """The same red-box as another SlurmCluster, whose companions are containers."""
+    cluster = json.loads(jobs.kubectl("get", "slurmcluster", "hpc1", "--output=json"))
+    name = "containers"
+    spec = {**cluster["spec"], "delivery": "Container"}
+    made = {"apiVersion": cluster["apiVersion"], "kind": "SlurmCluster", "metadata": {"name": name}}
+    jobs.kubectl.apply(json.dumps({**made, "spec": spec}))
+    yield name
+    jobs.clean()
+    jobs.kubectl("delete", "slurmcluster", name, "--timeout=60s")
+
+
+def test_an_arrays_log_is_the_same_as_with_containers(jobs: SlurmJobs, in_containers: str) -> None:
+    script = "[ $SLURM_ARRAY_TASK_ID = 0 ] || echo task $SLURM_ARRAY_TASK_ID >&2; exit $SLURM_ARRAY_TASK_ID"
+    beside, job = (jobs.apply(script, cluster=name, array="0-2%1") for name in (in_containers, "hpc1"))
+    whole = beside.log()
+    lines = [
+        *("redbox: task 1: FAILED, exit code 1", "task 1", "redbox: task 2: FAILED, exit code 2", "task 2"),
+        "redbox: task 0: COMPLETED",
+    ]
+    assert whole.splitlines() == lines
+    job.finishes()
+    assert (job("logs", job.pod), job("logs", job.pod, "--follow")) == (whole, whole)
+
+
 def test_a_failed_attempt_is_tried_again_and_each_has_its_log(bed: Bed, jobs: SlurmJobs) -> None:
     job = jobs.apply("echo attempt; exit 1", backoffLimit=1)
     assert job.finishes()["phase"] == "Failed"

@@ -3,91 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbox_api.client import LogAnswer, LogQuery, RedboxClient
-from redbox_api.errors import Unreachable
-from redbox_api.models import ArrayCounts, ArrayTask, Job, OwnerRef, Phase
-from redbox_resourced import kubelet_logs
-from redbox_resourced.kubelet_logs import LONGEST_LINE, PodLog, _Lines
-from redbox_resourced.log_request import LogRequest
-
-JOB = Job(
-    key="k",
-    attempt=1,
-    owner=OwnerRef(cluster="prod", namespace="alice", account="default"),
-    user="alice",
-    phase=Phase.RUNNING,
-)
-BROKEN = b"<broken>"
-
-
-class Files:
-    """A red-box that has these pieces of each stream; `BROKEN` among them breaks an answer off."""
-
-    def __init__(self, **streams: Sequence[bytes]) -> None:
-        self.looks = 0
-        self._streams: Mapping[str, list[bytes]] = {name: list(pieces) for name, pieces in streams.items()}
-
-    async def get_job(self, *_: Any, **__: Any) -> Job:
-        self.looks += 1
-        return array("SSS")
-
-    @asynccontextmanager
-    async def read_log(self, _: str, query: LogQuery) -> AsyncGenerator[LogAnswer, None]:
-        pieces = self._streams.get(query.stream if query.task is None else f"task_{query.task}", [])
-        if query.task is not None and query.stream == "stderr":
-            pieces = []
-        content = b"".join(piece for piece in pieces if piece != BROKEN)
-        start = query.offset
-        if query.tail_lines is not None:
-            lines = content.splitlines(keepends=True)
-            kept = lines[-query.tail_lines :] if query.tail_lines else []
-            start = len(content) - len(b"".join(kept))
-        yield LogAnswer("g", start, self._from(pieces, start), start >= len(content))
-
-    async def _from(self, pieces: list[bytes], start: int) -> AsyncIterator[bytes]:
-        position = 0
-        for piece in list(pieces):
-            if piece == BROKEN:
-                pieces.remove(piece)
-                raise Unreachable("the line broke")
-            wanted = piece[max(0, start - position) :]
-            position += len(piece)
-            if wanted:
-                yield wanted
-
-
-def array(phases: str) -> Job:
-    """S: the task has succeeded, R: it runs, P: it waits."""
-    words = {"S": Phase.SUCCEEDED, "R": Phase.RUNNING, "P": Phase.PENDING}
-    tasks = [
-        ArrayTask(index=index, job_id=f"7_{index}", phase=words[phase], state="x")
-        for index, phase in enumerate(phases)
-    ]
-    over = Phase.SUCCEEDED if set(phases) == {"S"} else Phase.RUNNING
-    counts = ArrayCounts(total=len(phases))
-    return JOB.model_copy(update={"phase": over, "array": counts, "tasks": tasks})
-
-
-TASKS = {"task_0": [b"a\n", b"b\n"], "task_1": [b"c\n"], "task_2": [b"d\n", b"e"]}
-
-
-async def read(files: Files, job: Job = JOB, **asked: Any) -> bytes:
-    out: list[bytes] = []
-
-    async def write(data: bytes) -> None:
-        out.append(data)
-
-    log = PodLog(cast("RedboxClient", files), "k", 1, job)
-    await log.copy(LogRequest(**asked), write)
-    return b"".join(out)
+from redbox_api.models import Phase
+from redbox_resourced import log_streams
+from redbox_resourced.log_lines import LONGEST_LINE, Lines
+from tests.resourced.log_files import BROKEN, JOB, Files, array, read
 
 
 async def test_both_streams_come_whole_and_line_by_line() -> None:
@@ -121,26 +45,25 @@ async def test_each_line_is_stamped_once() -> None:
     assert [re.sub(f"^{time} ", "@", line) for line in lines] == ["@one", "@two", "@three"]
 
 
-async def test_an_array_is_read_task_by_task() -> None:
-    assert await read(Files(**TASKS), array("SSS")) == b"a\nb\nc\nd\ne"
-    assert await read(Files(**TASKS), array("SRP")) == b"a\nb\nc\n"
+async def test_what_red_box_does_not_give_is_said_and_the_other_stream_comes() -> None:
+    files = Files(stdout=[b"one"], stderr=[b"two\n"])
+    files.refused = {"stderr"}
+    assert await read(files) == b"one\nredbox: stderr cannot be read: HTTP 403: it is locked\n"
+    assert (await read(files, tail_lines=1)).startswith(b"one\nredbox: ")
 
 
-async def test_the_last_lines_of_an_array_are_those_of_its_last_tasks() -> None:
-    assert await read(Files(**TASKS), array("SSS"), tail_lines=2) == b"d\ne"
-    assert await read(Files(**TASKS), array("SSS"), tail_lines=4) == b"b\nc\nd\ne"
-
-
-async def test_a_follower_of_an_array_gets_each_task_once_it_has_ended(
+async def test_a_follower_waits_until_slurm_tells_whether_it_is_an_array(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(kubelet_logs, "LOOK_EVERY_S", 0.0)
-    files = Files(**TASKS)
-    assert await read(files, array("PRS"), follow=True) == b"d\nea\nb\nc\n"
-    assert files.looks == 1
+    monkeypatch.setattr(log_streams, "LOOK_EVERY_S", 0.0)
+    submitted = JOB.model_copy(update={"state": None, "phase": Phase.PENDING})
+    files = Files(stdout_0=[b"zero\n"])
+    files.later = [submitted, array("S")]
+    assert (await read(files, submitted, follow=True)).endswith(b"zero\n")
+    assert "stdout" not in files.asked
 
 
 @given(st.lists(st.binary(max_size=40) | st.just(b"\n") | st.just(b"x" * LONGEST_LINE)))
 def test_holding_lines_back_loses_and_doubles_nothing(pieces: list[bytes]) -> None:
-    lines = _Lines(None)
+    lines = Lines(None)
     assert b"".join([*(lines.add(piece) for piece in pieces), lines.rest()]) == b"".join(pieces)
