@@ -17,6 +17,7 @@ import structlog
 from redbox_api.errors import Busy, Conflict, NoSuchJob, RedboxError
 from redbox_api.models import FINAL_PHASES, Dependency
 from redbox_kube.objects import ApiError, Object
+from redbox_kube.troubles import Troubles
 from redbox_operator import attempts, dependencies
 from redbox_operator.case import Case, act_on, holding_of, is_told, other_role
 from redbox_operator.companion_keeper import CompanionKeeper, Kept, Wanted, given_up
@@ -68,6 +69,7 @@ class Reconciler:
         self._keeper = CompanionKeeper(writer, image, known.companion_seen)
         self._ending = Ending(writer, self._written)
         self._failures: dict[Place, int] = {}
+        self._troubles = Troubles("SlurmJobs not reconciled")
         self._knows_clusters = False
 
     async def run(self) -> None:
@@ -105,6 +107,7 @@ class Reconciler:
         """It is gone."""
         self.known.job_gone(place, uid)
         self._failures.pop(place, None)
+        self._troubles.mended(_name(place))
         self.queue.forget(place)
         for waiting in self.known.waiting_for(place):
             self.queue.add(waiting)
@@ -132,12 +135,14 @@ class Reconciler:
             again_in_s = self._pause(place)
             cause = "redbox" if isinstance(error, RedboxError) else "kubernetes"
             self._metrics.errors.labels(cause).inc()
-            log.warning("reconcile", slurmjob=_name(place), error=str(error), again_in_s=again_in_s)
+            self._troubles.failed(_name(place), str(error) or "no answer in time")
         except Exception:
             # A defect met by one SlurmJob must not stop those of everybody else.
             again_in_s = self._pause(place)
             self._metrics.errors.labels("defect").inc()
             log.exception("defect", slurmjob=_name(place), again_in_s=again_in_s)
+        else:
+            self._troubles.mended(_name(place))
         if again_in_s is not None:
             self.queue.add_later(place, again_in_s)
 

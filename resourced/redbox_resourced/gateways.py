@@ -8,18 +8,16 @@ withdrawn; what was said by a cluster that cannot be asked now stays.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-
-import structlog
 
 from redbox_kube.node_labels import dns_label
 from redbox_kube.objects import ApiError
+from redbox_kube.troubles import Troubles
 from redbox_resourced.node_claims import Claim, NodeClaims, withdrawal
 from redbox_resourced.offers import Offer, annotations_of, labels_of, old_labels_of, resources_of
 from redbox_resourced.seen_nodes import MANAGER, SeenNode
 
-log = structlog.get_logger(__name__)
 PREFIX = f"{MANAGER}.gateway."
 OLD_KEYS = f"{MANAGER}.old-keys"
 Offers = Mapping[str, tuple[Offer, ...] | None]
@@ -58,9 +56,12 @@ class Gateways:
     claims: NodeClaims
     old_keys: bool
     problems: dict[str, str] = field(default_factory=dict)
+    _troubles: Troubles = field(default_factory=lambda: Troubles("gateways not as they should be"))
 
-    async def settle(self, nodes: Iterable[SeenNode], offers: Offers) -> None:
+    async def settle(self, nodes: Collection[SeenNode], offers: Offers) -> None:
         """One look at all of them; what fails is tried again at the next."""
+        for gone in self.problems.keys() - {node.name for node in nodes}:
+            self._is_well(gone)
         async with asyncio.TaskGroup() as group:
             for node in nodes:
                 group.create_task(self._keep(node, offers))
@@ -68,11 +69,15 @@ class Gateways:
     async def _keep(self, node: SeenNode, offers: Offers) -> None:
         try:
             await self.claims.keep(node, claims_of_gateway(node, offers, old_keys=self.old_keys))
-            self.problems.pop(node.name, None)
         except ApiError as error:
-            if self.problems.get(node.name) != str(error):
-                log.warning("gateway", node=node.name, problem=str(error))
             self.problems[node.name] = str(error)
+            self._troubles.failed(node.name, str(error))
+        else:
+            self._is_well(node.name)
+
+    def _is_well(self, node: str) -> None:
+        self.problems.pop(node, None)
+        self._troubles.mended(node)
 
 
 def _claims(manager: str, offers: Iterable[Offer]) -> list[Claim]:

@@ -10,13 +10,11 @@ import random
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 
-import structlog
-
 from redbox_kube.objects import ApiError, Object, Objects, Where
+from redbox_kube.troubles import Troubles
 from redbox_resourced.seen_nodes import SeenNode
 from redbox_resourced.virtual_nodes import LEASE_API, LEASES
 
-log = structlog.get_logger(__name__)
 EVERY_S = 10.0
 LASTS_S = 40
 TICK_S = 0.25
@@ -32,14 +30,16 @@ class Heartbeats:
         self._leased: dict[str, str] = {}  # node -> its uid, where its Lease names that uid as its owner
         self._due: dict[str, float] = {}
         self._at_once = asyncio.Semaphore(AT_ONCE)
+        self._missed = Troubles("heartbeats missed", gathers_s=EVERY_S)  # a round: all nodes that miss it
 
     async def run(self) -> None:
         """Beat until cancelled."""
         loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as group:
             while True:
-                now = loop.time()
-                for node in self._nodes():
+                now, nodes = loop.time(), self._nodes()
+                self._forget_all_but({node.name for node in nodes})
+                for node in nodes:
                     due = self._due.get(node.name)
                     if due is None or due <= now:
                         group.create_task(self._beat(node))
@@ -54,7 +54,15 @@ class Heartbeats:
                 if self._leased.get(node.name) != node.uid or not await self._renew(where):
                     await self._claim(where, node)
         except (ApiError, TimeoutError) as error:
-            log.warning("heartbeat missed", node=node.name, error=str(error) or "no answer in time")
+            self._missed.failed(node.name, str(error) or "no answer in time")
+        else:
+            self._missed.mended(node.name)
+
+    def _forget_all_but(self, names: set[str]) -> None:
+        for gone in self._due.keys() - names:
+            del self._due[gone]
+            self._leased.pop(gone, None)
+            self._missed.mended(gone)
 
     async def _renew(self, where: Where) -> bool:
         return await self._objects.merge(where, {"spec": {"renewTime": _now()}}) is not None

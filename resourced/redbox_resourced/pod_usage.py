@@ -11,17 +11,15 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
-import structlog
-
 from redbox_api.client import RedboxClient
 from redbox_api.errors import RedboxError
 from redbox_api.usage import JobUsage
 from redbox_kube.objects import ApiError
+from redbox_kube.troubles import Troubles
 from redbox_resourced.bound_pods import BoundPod, Role
 from redbox_resourced.clusters import Clusters
 from redbox_resourced.submission import Submission, key_of
 
-log = structlog.get_logger(__name__)
 FRESH_S = 15.0
 ONE_S = 4.0
 ALL_S = 8.0  # who gathers metrics waits for ten seconds
@@ -44,7 +42,7 @@ class PodUsage:
         self._due = float("-inf")
         self._known: dict[str, JobUsage] = {}
         self._clients: dict[Asker, tuple[str, RedboxClient]] = {}
-        self._failing: set[Asker] = set()
+        self._troubles = Troubles("no usage")
 
     async def now(self) -> Mapping[str, JobUsage]:
         """By the pod's uid."""
@@ -60,8 +58,9 @@ class PodUsage:
         for pod in self._pods():
             if pod.role is Role.JOB and pod.phase == "Running":
                 askers[pod.node.partition(".")[0], pod.namespace, pod.account].append(pod)
-        self._failing &= askers.keys()
-        self._clients = {asker: one for asker, one in self._clients.items() if asker in askers}
+        for gone in self._clients.keys() - askers.keys():
+            del self._clients[gone]
+            self._troubles.mended("/".join(gone))
         running = {pod.uid for pods in askers.values() for pod in pods}
         self._known = {uid: used for uid, used in self._known.items() if uid in running}
         at_once = asyncio.Semaphore(AT_ONCE)
@@ -78,13 +77,9 @@ class PodUsage:
             async with at_once, asyncio.timeout(ONE_S):
                 told = await client.usage()
         except (RedboxError, ApiError, TimeoutError) as error:
-            if asker not in self._failing:  # said once: metrics are gathered four times a minute
-                log.warning(
-                    "no usage", cluster=asker[0], namespace=asker[1], account=asker[2], error=str(error)
-                )
-            self._failing.add(asker)
+            self._troubles.failed("/".join(asker), str(error) or "no answer in time")
             return
-        self._failing.discard(asker)
+        self._troubles.mended("/".join(asker))
         by_job = {(used.key, used.attempt): used for used in told.items}
         for pod in pods:
             used = by_job.get((key_of(pod), pod.attempt))

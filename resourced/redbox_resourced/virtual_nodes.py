@@ -15,6 +15,7 @@ import structlog
 
 from redbox_kube.names import LABEL_JOB_UID
 from redbox_kube.objects import ApiError, Objects, Where
+from redbox_kube.troubles import Troubles
 from redbox_resourced.node_claims import Claim, NodeClaims
 from redbox_resourced.seen_nodes import SeenNode, read_node
 from redbox_resourced.service import Service
@@ -62,12 +63,14 @@ class VirtualNodes:
         self._gone_after_s = gone_after_s
         self._old_keys = old_keys
         self._lacked_since: dict[str, float] = {}
+        self._troubles = Troubles("virtual nodes not as they should be")
 
     async def settle(self, wishes: Iterable[Wish], nodes: Mapping[str, SeenNode]) -> None:
         """One look at all of them; what fails is tried again at the next."""
         wished = {wish.node: wish for wish in wishes}
         self._lacked_since = {name: at for name, at in self._lacked_since.items() if name in wished}
-        self.problems = {name: why for name, why in self.problems.items() if name in wished}
+        for unwished in self.problems.keys() - wished.keys():
+            self._is_well(unwished)
         at_once = asyncio.Semaphore(WRITES_AT_ONCE)
         async with asyncio.TaskGroup() as group:
             for wish in wished.values():
@@ -79,12 +82,15 @@ class VirtualNodes:
                 problem = await self._fulfil(wish, node)
             except ApiError as error:
                 problem = str(error)
-        if problem and self.problems.get(wish.node) != problem:
-            log.warning("virtual node", node=wish.node, problem=problem)
         if problem:
             self.problems[wish.node] = problem
+            self._troubles.failed(wish.node, problem)
         else:
-            self.problems.pop(wish.node, None)
+            self._is_well(wish.node)
+
+    def _is_well(self, node: str) -> None:
+        self.problems.pop(node, None)
+        self._troubles.mended(node)
 
     async def _fulfil(self, wish: Wish, node: SeenNode | None) -> str:
         """What is wrong, or nothing."""

@@ -20,6 +20,7 @@ from redbox_api.models import Job, OwnerRef, Phase
 from redbox_kube.mirror import Place
 from redbox_kube.objects import ApiError, ApiRefused, Object, Objects, Where
 from redbox_kube.slurm_cluster import Delivery
+from redbox_kube.troubles import Troubles
 from redbox_resourced import pod_status
 from redbox_resourced.bound_pods import BoundPod, Role, digest_of
 from redbox_resourced.clusters import Clusters, ServedNode
@@ -53,6 +54,7 @@ class VirtualPods:
         self._look_again: set[Place] = set()
         self._later: dict[Place, asyncio.TimerHandle] = {}
         self._tries: dict[Place, int] = {}
+        self._troubles = Troubles("pods not kept")
         self._verified: set[str] = set()  # uids of pods found to be companions, until their status says it
         self._writing = asyncio.Semaphore(AT_ONCE)
         self._asking: defaultdict[RedboxCaller, asyncio.Semaphore] = defaultdict(
@@ -74,6 +76,7 @@ class VirtualPods:
             timer.cancel()
         if place not in self.bound.pods:
             self._tries.pop(place, None)
+            self._troubles.mended("/".join(place))
         elif place in self._looking:
             self._look_again.add(place)
         else:
@@ -146,19 +149,25 @@ class VirtualPods:
         if pod is None:
             return None
         try:
-            return await self._look(pod)
-        except NotYet as problem:
-            return await self._say_not_yet(pod, problem)
-        except Never as never:
-            await self._write(pod, pod_status.refused(pod, self._host, never.refusal))
+            pause = await self._look_or_say_why(pod)
         except (ApiError, TimeoutError) as error:
-            log.warning("pod", namespace=pod.namespace, name=pod.name, error=str(error))
+            self._troubles.failed("/".join(place), str(error) or "no answer in time")
             return self._pause(place)
         except Exception:
             # What one tenant wrote must not end what serves all.
             log.exception("pod", namespace=pod.namespace, name=pod.name)
             return self._pause(place)
-        return None
+        self._troubles.mended("/".join(place))
+        return pause
+
+    async def _look_or_say_why(self, pod: BoundPod) -> float | None:
+        try:
+            return await self._look(pod)
+        except NotYet as problem:
+            return await self._say_not_yet(pod, problem)
+        except Never as never:
+            await self._write(pod, pod_status.refused(pod, self._host, never.refusal))
+            return None
 
     async def _look(self, pod: BoundPod) -> float | None:
         node = self._clusters.of_node(pod.node)

@@ -1,0 +1,62 @@
+"""Leases of many nodes, where the API server is away and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+from structlog.testing import capture_logs
+
+from redbox_kube.objects import ApiUnreachable, Object, Objects
+from redbox_resourced import heartbeats
+from redbox_resourced.heartbeats import Heartbeats
+from tests.resourced.clusters_seen import node
+
+NODES = 200
+
+
+class ApiServer:
+    """Away until it is told to come back."""
+
+    def __init__(self) -> None:
+        self.is_away = True
+        self.asked = 0
+
+    async def create(self, *_: Any) -> Object:
+        self.asked += 1
+        if self.is_away:
+            raise ApiUnreachable("the API server does not answer: refused")
+        return {}
+
+    async def merge(self, *_: Any) -> Object:
+        return await self.create()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while True:
+            if holds():
+                return
+            await asyncio.sleep(0.01)
+
+
+async def test_an_api_server_that_is_away_is_told_once_for_all_nodes_and_when_it_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(heartbeats, "EVERY_S", 0.5)
+    server = ApiServer()
+    nodes = [node(f"n{number}") for number in range(NODES)]
+    beating = Heartbeats(cast("Objects", server), lambda: nodes)
+    with capture_logs() as told:
+        running = asyncio.create_task(beating.run())
+        await until(lambda: server.asked >= 3 * NODES)
+        server.is_away = False
+        await until(lambda: len(told) == 2)
+        running.cancel()
+        await asyncio.wait({running})
+    assert [(line["event"], line["count"]) for line in told] == [
+        ("heartbeats missed", NODES),
+        ("heartbeats missed: over", NODES),
+    ]
