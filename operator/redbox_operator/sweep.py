@@ -211,12 +211,15 @@ class Sweep:
         if link.cluster.spec.orphan_policy is not OrphanPolicy.CANCEL or self._scope.namespaces:
             return
         for key, row in orphans.items():
-            log.warning("orphan cancelled", slurmcluster=name, job_id=row.job_id, key=key.key)
             try:
                 await link.cancel(key, all_attempts=True)
+                log.warning("orphan cancelled", slurmcluster=name, job_id=row.job_id, key=key.key)
             except NoSuchJob:
                 continue
-            except (Away, RedboxError) as error:
+            except Away as away:
+                log.warning("orphans not cancelled", slurmcluster=name, error=str(away))
+                return
+            except RedboxError as error:
                 log.warning("orphan not cancelled", slurmcluster=name, job_id=row.job_id, error=str(error))
 
     def _in_scope(self, key: RowKey) -> bool:
