@@ -1,24 +1,29 @@
 """A client for red-box, as the operator, resourced and other Python programs use it.
 
 One `RedboxClient` is one red-box and one caller. It opens no connection before it is asked, gives every
-request a deadline, and raises the exceptions of `redbox_api.errors`. It never retries: whoever holds the
-reason for a request decides that (PUT and DELETE are safe to send again).
+request a deadline, and raises the exceptions of `redbox_api.errors`. Whoever holds the reason for a request
+decides whether to ask again. Only where a connection is dropped before an answer begins does aiohttp send
+GET, PUT and DELETE once more, which in red-box's contract is as if they were sent once. No redirect is
+followed: a token goes to the red-box that it is for, or nowhere.
 """
 
 from __future__ import annotations
 
+import asyncio
 import copy
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
+from urllib.parse import quote
 
-import httpx
+from aiohttp import ClientError, ClientResponse, ClientTimeout
 from pydantic import BaseModel
+from yarl import URL
 
+from redbox_api.connections import Connections, explain
 from redbox_api.errors import Unreachable, refusal
 from redbox_api.files import FileList
 from redbox_api.job_parts import REVEAL_SECRETS
@@ -40,12 +45,6 @@ from redbox_api.usage import UsageList
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 TokenSource = Callable[[], Awaitable[str]]
 OK_OR_PARTIAL = range(200, 300)
-NO_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=10.0)
-"""A thousand followed logs are a thousand connections: red-box limits them, and says so.
-
-An idle one is let go long before red-box does it (30 s): a request on a connection that is just being ended
-gets no answer.
-"""
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Deadlines:
     """In seconds; `quiet` is how long a watch may be silent (bookmarks come every 10 s), and then a log."""
 
     connect: float = 5.0
-    answer: float = 60.0
+    answer: float = 60.0  # the whole of it
     quiet: float = 30.0
     log_quiet: float = 400.0  # red-box ends a followed answer that was silent for 300 s
 
@@ -114,12 +113,8 @@ class RedboxClient:
         """`token` is asked before each request (tokens rotate); `ca_bundle` is PEM, `socket` a path."""
         self._token = token
         self._deadlines = deadlines or Deadlines()
-        self._http = httpx.AsyncClient(
-            base_url=endpoint,
-            transport=_transport(socket, ca_bundle),
-            timeout=httpx.Timeout(self._deadlines.answer, connect=self._deadlines.connect),
-            trust_env=False,
-        )
+        self._endpoint = endpoint
+        self._connections = Connections(socket=socket, ca_bundle=ca_bundle)
 
     async def __aenter__(self) -> Self:
         return self
@@ -127,7 +122,7 @@ class RedboxClient:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._http.aclose()
+        await self._connections.close()
 
     def speaking_for(self, token: TokenSource) -> Self:
         """The same red-box over the same connections, as another caller: it lives as long as this one."""
@@ -140,18 +135,18 @@ class RedboxClient:
     async def put_job(self, key: str, request: JobRequest, *, attempt: int = 1) -> Job:
         """Submit, or attach to what this key already is."""
         body = request.model_dump_json(by_alias=True, exclude_defaults=True, context=REVEAL_SECRETS)
-        return await self._ask(Job, "PUT", f"/v1/jobs/{key}", {"attempt": attempt}, content=body)
+        return await self._ask(Job, "PUT", _job(key), {"attempt": attempt}, content=body)
 
     async def get_job(self, key: str, *, attempt: int = 1, owner: OwnerRef | None = None) -> Job:
         """One job, with the tasks of an array."""
-        return await self._ask(Job, "GET", f"/v1/jobs/{key}", {"attempt": attempt, **_owner(owner)})
+        return await self._ask(Job, "GET", _job(key), {"attempt": attempt, **_owner(owner)})
 
     async def cancel_job(
         self, key: str, *, attempt: int = 1, all_attempts: bool = False, owner: OwnerRef | None = None
     ) -> list[Job]:
         """Cancel. Raises NoSuchJob where there was none; a submit that comes later is refused then."""
         query = {"attempt": attempt, "allAttempts": str(all_attempts).lower(), **_owner(owner)}
-        return (await self._ask(Cancelled, "DELETE", f"/v1/jobs/{key}", query)).items
+        return (await self._ask(Cancelled, "DELETE", _job(key), query)).items
 
     async def act_on_job(
         self,
@@ -164,7 +159,7 @@ class RedboxClient:
     ) -> Job:
         """Hold, release, requeue or signal; an operator may hold and release the jobs of others."""
         query: dict[str, Any] = {"attempt": attempt, **_owner(owner)} | ({"signal": signal} if signal else {})
-        return await self._ask(Job, "POST", f"/v1/jobs/{key}/{act}", query)
+        return await self._ask(Job, "POST", f"{_job(key)}/{act}", query)
 
     async def list_jobs(self, **filters: str | int | Sequence[str]) -> AsyncIterator[JobList]:
         """All pages of a list; each carries the revision at which a watch may begin."""
@@ -193,45 +188,28 @@ class RedboxClient:
     @asynccontextmanager
     async def stream(
         self, method: str, path: str, query: Mapping[str, Any], *, quiet: float | None = None
-    ) -> AsyncIterator[httpx.Response]:
+    ) -> AsyncIterator[ClientResponse]:
         """An answer that comes piece by piece (logs, tar, watch); a refusal is raised before the first."""
         silence = self._deadlines.quiet if quiet is None else quiet
-        request = self._http.build_request(
-            method,
-            path,
-            params=dict(query),
-            headers=await self._headers(),
-            timeout=httpx.Timeout(silence, connect=self._deadlines.connect),
-        )
-        try:
-            answer = await self._http.send(request, stream=True)
-            try:
-                if answer.status_code not in OK_OR_PARTIAL:
-                    raise refusal(answer.status_code, await answer.aread(), answer.headers.get("retry-after"))
-                yield answer
-            finally:
-                await answer.aclose()
-        except httpx.HTTPError as error:
-            raise Unreachable(_why(error, path)) from error
+        async with self._exchange(method, path, query, await self._headers(), quiet=silence) as answer:
+            yield answer
 
     @asynccontextmanager
     async def read_log(self, key: str, query: LogQuery) -> AsyncIterator[LogAnswer]:
         """One answer about a log; `redbox_api.log_reader` asks again until the end."""
-        path = f"/v1/jobs/{key}/logs/{query.stream}"
+        path = f"{_job(key)}/logs/{query.stream}"
         async with self.stream("GET", path, query.parameters(), quiet=self._deadlines.log_quiet) as answer:
             headers = answer.headers
             yield LogAnswer(
                 generation=headers.get("redbox-generation", ""),
                 offset=int(headers.get("redbox-offset", query.offset)),
-                pieces=answer.aiter_raw(),
-                nothing_more=answer.status_code == HTTPStatus.NO_CONTENT,
+                pieces=answer.content.iter_any(),
+                nothing_more=answer.status == HTTPStatus.NO_CONTENT,
             )
 
     async def list_files(self, key: str, pattern: str = "*", *, attempt: int = 1) -> FileList:
         """Files in the job's working directory."""
-        return await self._ask(
-            FileList, "GET", f"/v1/jobs/{key}/files", {"attempt": attempt, "glob": pattern}
-        )
+        return await self._ask(FileList, "GET", f"{_job(key)}/files", {"attempt": attempt, "glob": pattern})
 
     async def usage(self) -> UsageList:
         """What the caller's running jobs use."""
@@ -282,36 +260,73 @@ class RedboxClient:
         headers = await self._headers() | (
             {"content-type": "application/json"} if content is not None else {}
         )
+        within = self._deadlines.answer
         try:
-            answer = await self._http.request(
-                method, path, params=dict(query), headers=headers, content=content
-            )
-        except httpx.HTTPError as error:
-            raise Unreachable(_why(error, path)) from error
-        if answer.status_code not in OK_OR_PARTIAL:
-            raise refusal(answer.status_code, answer.content, answer.headers.get("retry-after"))
-        return answer.content
+            async with (
+                asyncio.timeout(within),
+                self._exchange(method, path, query, headers, content=content) as answer,
+            ):
+                return await answer.read()
+        except TimeoutError as error:
+            raise Unreachable(f"{path}: no answer within {within:g} s") from error
+
+    @asynccontextmanager
+    async def _exchange(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any],
+        headers: Mapping[str, str],
+        *,
+        content: str | None = None,
+        quiet: float | None = None,
+    ) -> AsyncIterator[ClientResponse]:
+        try:
+            async with self._connections.session().request(
+                method,
+                _url(self._endpoint, path, query),
+                data=content,
+                headers=headers,
+                timeout=ClientTimeout(total=None, connect=self._deadlines.connect, sock_read=quiet),
+                allow_redirects=False,
+            ) as answer:
+                if answer.status not in OK_OR_PARTIAL:
+                    raise refusal(answer.status, await answer.read(), answer.headers.get("retry-after"))
+                yield answer
+        except ClientError as error:
+            raise Unreachable(f"{path}: {explain(error)}") from error
 
     async def _headers(self) -> dict[str, str]:
         return {"authorization": f"Bearer {await self._token()}"} if self._token else {}
 
 
-def _transport(socket: str | None, ca_bundle: str | None) -> httpx.AsyncHTTPTransport:
-    if socket is not None:
-        return httpx.AsyncHTTPTransport(uds=socket, limits=NO_LIMITS)
-    context = ssl.create_default_context(cadata=ca_bundle)
-    return httpx.AsyncHTTPTransport(verify=context, limits=NO_LIMITS)
+def _job(key: str) -> str:
+    """A job's path, whatever its key is made of."""
+    return f"/v1/jobs/{quote(key, safe='')}"
+
+
+def _url(endpoint: str, path: str, query: Mapping[str, Any]) -> URL:
+    """Where to send it: the path as it is written, not as it could be shortened (`..`)."""
+    try:
+        base = URL(endpoint).with_user(None)  # nothing that would stand in the token's place
+    except ValueError as error:
+        raise Unreachable(f"{endpoint} is no address: {error}") from error
+    return base.with_path(base.raw_path.rstrip("/") + quote(path, safe="/%"), encoded=True).with_query(query)
 
 
 def _owner(owner: OwnerRef | None) -> dict[str, str]:
     return {"namespace": owner.namespace, "account": owner.account} if owner else {}
 
 
-def _why(error: httpx.HTTPError, path: str) -> str:
-    return f"{path}: {str(error) or type(error).__name__}"
-
-
-async def _lines(answer: httpx.Response) -> AsyncIterator[str]:
-    async for line in answer.aiter_lines():
-        if line:
-            yield line
+async def _lines(answer: ClientResponse) -> AsyncIterator[bytes]:
+    """Each document of a watch, however long; only LF ends one: U+2028 and others may stand in it."""
+    begun = bytearray()
+    async for piece in answer.content.iter_any():
+        first, *others = piece.split(b"\n")
+        begun += first
+        for other in others:
+            if begun:
+                yield bytes(begun)
+            begun = bytearray(other)
+    if begun:
+        yield bytes(begun)

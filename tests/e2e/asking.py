@@ -85,7 +85,7 @@ class Reader:
         """Read until it begins so, and no further."""
         query = {"follow": "true", "limit": len(content)}
         async with self.client.stream("GET", f"/v1/jobs/{self.key}/logs/{self.stream}", query) as answer:
-            assert await answer.aread() == content
+            assert await answer.read() == content
 
     async def more(self) -> bool:
         """Read one answer to its end; True when the job is final and no byte is left."""
@@ -95,9 +95,9 @@ class Reader:
         path = f"/v1/jobs/{self.key}/logs/{self.stream}"
         async with self.client.stream("GET", path, query) as answer:
             self._begin(answer.headers["redbox-generation"], int(answer.headers["redbox-offset"]))
-            if answer.status_code == NOTHING_MORE:
+            if answer.status == NOTHING_MORE:
                 return True
-            async for piece in answer.aiter_raw():
+            async for piece in answer.content.iter_any():
                 self.content += piece
         return False
 

@@ -114,7 +114,7 @@ async def test_a_job_is_held_released_and_signalled(alice: RedboxClient) -> None
     await alice.act_on_job(key, "release")
     await started(alice, key)
     async with alice.stream("GET", f"/v1/jobs/{key}/logs/stdout", {"follow": "true"}) as log:
-        assert await anext(log.aiter_lines()) == "ready"
+        assert await log.content.readline() == b"ready\n"
     await alice.act_on_job(key, "signal", signal="USR1")
     assert (await ended(alice, key)).exit_code == 7
     assert await log_of(alice, key) == "ready\ncaught\n"

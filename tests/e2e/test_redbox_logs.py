@@ -103,9 +103,9 @@ class Restless(Reader):
         enough = len(self.content) + self.chance.randrange(30_000)
         async with self.client.stream("GET", f"/v1/jobs/{self.key}/logs/stdout", query) as answer:
             self._begin(answer.headers["redbox-generation"], int(answer.headers["redbox-offset"]))
-            if answer.status_code == NOTHING_MORE:
+            if answer.status == NOTHING_MORE:
                 return True
-            async for piece in answer.aiter_raw():
+            async for piece in answer.content.iter_any():
                 self.content += piece
                 if len(self.content) >= enough:
                     break
@@ -121,7 +121,7 @@ async def read_whole(*readers: Reader) -> list[bytes]:
 async def asked(client: RedboxClient, key: str, **query: Any) -> bytes:
     """One answer, whole."""
     async with client.stream("GET", f"/v1/jobs/{key}/logs/stdout", query) as answer:
-        return b"".join([piece async for piece in answer.aiter_raw()])
+        return b"".join([piece async for piece in answer.content.iter_any()])
 
 
 async def eventually(happened: Callable[[], bool]) -> None:

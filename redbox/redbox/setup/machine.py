@@ -7,22 +7,20 @@ import errno
 import os
 import shutil
 import socket
-import ssl
 import stat
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Protocol
-
-import httpx
+from typing import Protocol, TypeVar
 
 from redbox.agents.install import check_agent_file
 from redbox.callers.accounts import AccountLookup, HostAccounts
-from redbox.callers.api_server import ApiAccess, ApiServer
+from redbox.callers.api_server import ApiAccess, ApiServer, NoAnswer
 
+Answer = TypeVar("Answer")
 BUSY = "in use"
 PLAIN = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
 
@@ -182,23 +180,24 @@ class ThisMachine(HostAccounts):
         return True
 
     def fetch(self, url: str, access: ApiAccess) -> bytes:
-        async def get() -> bytes:
-            server = ApiServer(access)
-            try:
-                return await server.get(url)
-            finally:
-                await server.close()
-
-        return asyncio.run(get())
+        return _ask(access, lambda server: server.get(url))
 
     def time_at(self, url: str, access: ApiAccess) -> datetime | None:
-        cafile = str(access.ca_file) if access.ca_file else None
         try:
-            context = ssl.create_default_context(cafile=cafile)
-            answer = httpx.head(url, verify=context, timeout=access.deadline_s, trust_env=False)
-            return parsedate_to_datetime(answer.headers["date"])
-        except (httpx.HTTPError, KeyError, ValueError, OSError):
+            return parsedate_to_datetime(_ask(access, lambda server: server.date(url)) or "")
+        except (NoAnswer, ValueError):
             return None
 
     def agent_flaws(self, path: Path) -> list[str]:
         return list(check_agent_file(path))
+
+
+def _ask(access: ApiAccess, ask: Callable[[ApiServer], Awaitable[Answer]]) -> Answer:
+    async def do() -> Answer:
+        server = ApiServer(access)
+        try:
+            return await ask(server)
+        finally:
+            await server.close()
+
+    return asyncio.run(do())

@@ -18,6 +18,8 @@ from cryptography.x509.oid import NameOID
 
 from tests.redbox.callers.issuing import ec_key
 
+DATE = "Sat, 01 Nov 2025 12:00:00 GMT"
+
 
 @dataclass
 class Request:
@@ -47,7 +49,7 @@ class ApiServerDouble:
                     await reader.read()
                     break
                 status, body = self.answer(request)
-                head = f"HTTP/1.1 {status} X\r\ncontent-length: {len(body)}\r\n\r\n"
+                head = f"HTTP/1.1 {status} X\r\ndate: {DATE}\r\ncontent-length: {len(body)}\r\n\r\n"
                 writer.write(head.encode() + body)
                 await writer.drain()
         except (ConnectionError, asyncio.IncompleteReadError):

@@ -14,7 +14,7 @@ from redbox.callers.identities import ServiceAccount
 from redbox.callers.key_sets import Freshness, KeyFile, KeySet, KeyUrl
 from redbox.callers.token_review import TokenReviewer
 from tests.redbox.callers.issuing import AUDIENCE, StoppedClock, ec_key, jwks, rsa_key
-from tests.redbox.callers.serving import Request, https_server
+from tests.redbox.callers.serving import DATE, Request, https_server
 
 PHYSICS = ServiceAccount("prod", "physics", "default", "u-1")
 FRESHNESS = Freshness(refresh_s=300, refetch_interval_s=10, max_stale_s=86_400)
@@ -78,6 +78,14 @@ async def test_an_answer_that_is_none_says_what_it_was(tmp_path: Path, answer: A
         with pytest.raises(NoAnswer, match=words):
             await api.get(server.url)
         await api.close()
+
+
+async def test_what_time_it_is_there_is_told_also_to_those_who_are_not_let_in(tmp_path: Path) -> None:
+    async with https_server(tmp_path, lambda _: (403, b"")) as (server, ca_file):
+        api = ApiServer(access(ca_file))
+        assert await api.date(server.url) == DATE
+        await api.close()
+    assert [request.method for request in server.seen] == ["HEAD"]
 
 
 async def test_a_server_that_says_nothing_is_left_at_the_deadline(tmp_path: Path) -> None:

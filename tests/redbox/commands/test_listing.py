@@ -9,7 +9,7 @@ import pytest
 
 from redbox.cli import COMMANDS, load
 
-HEAVY = ("pydantic", "fastapi", "uvicorn", "cryptography", "asyncssh", "httpx", "sqlite3")
+HEAVY = ("pydantic", "fastapi", "uvicorn", "cryptography", "asyncssh", "aiohttp", "sqlite3")
 IMPORTED = f"""
 import sys
 from redbox.cli import app
