@@ -22,6 +22,8 @@ from redbox_api.errors import Unreachable
 IDLE_S = 10.0
 """An idle one is let go long before red-box does it (30 s), since a request on one that is just being ended
 gets no answer."""
+READ_AHEAD = 64 * 1024
+"""What is held of a log whose reader is slow, of which there may be a thousand; more made none faster."""
 NO_LIMIT = 0
 """A thousand followed logs are a thousand connections: red-box limits them, and says so."""
 
@@ -63,6 +65,7 @@ def plain_session(connector: BaseConnector) -> ClientSession:
         cookie_jar=DummyCookieJar(),
         headers={"accept-encoding": "identity"},
         auto_decompress=False,
+        read_bufsize=READ_AHEAD,
         trust_env=False,  # neither a proxy nor a netrc of whoever started the program
     )
 
