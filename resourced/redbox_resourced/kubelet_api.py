@@ -38,7 +38,7 @@ from redbox_resourced.submission import Submission, key_of
 from redbox_resourced.virtual_pods import VirtualPods
 
 log = structlog.get_logger(__name__)
-MOST_READERS = 1000
+MOST_READERS = 500  # each holds 0.3 MiB, and 1 MiB where it has stopped reading
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 NOTHING_TO_ENTER = (
     "this pod stands for a Slurm job on a virtual node: no container runs here that could be entered, "
