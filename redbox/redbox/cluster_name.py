@@ -23,35 +23,38 @@ from redbox.workload import WorkloadFault, WorkloadManager
 
 log = structlog.get_logger(__name__)
 PAUSE_S = 2.0
+PATIENCE_S = 5.0  # that a start waits before it answers callers
 FACT = "Slurm's name of the cluster"
 
 
 async def cluster_name(settings: Settings, workload: WorkloadManager, journal: Journal) -> str:
     """The name, kept for the next start; where it was never heard, wait for it."""
     known = journal.contents.facts.get(FACT) if journal.contents else None
-    name = await _said(workload) or known
+    name = await _heard_soon(workload) or known
     if name is None:
         async with answering_not_yet(settings):
-            name = await _first_word(workload)
+            name = await _heard(workload)
     if name != known:
         journal.commit(Batch(facts=((FACT, name),)), lambda _: None)
     return name
 
 
-async def _said(workload: WorkloadManager) -> str | None:
+async def _heard_soon(workload: WorkloadManager) -> str | None:
+    """None where Slurm is away, or slow: who comes meanwhile is to be answered."""
     try:
-        return (await workload.cluster()).name
-    except WorkloadFault as fault:
-        log.warning("Slurm does not answer", detail=fault.detail)
+        async with asyncio.timeout(PATIENCE_S):
+            return await _heard(workload)
+    except TimeoutError:
         return None
 
 
-async def _first_word(workload: WorkloadManager) -> str:
+async def _heard(workload: WorkloadManager) -> str:
     while True:
+        try:
+            return (await workload.cluster()).name
+        except WorkloadFault as fault:
+            log.warning("Slurm does not answer", detail=fault.detail)
         await asyncio.sleep(PAUSE_S)
-        name = await _said(workload)
-        if name is not None:
-            return name
 
 
 @asynccontextmanager

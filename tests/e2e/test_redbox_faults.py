@@ -242,6 +242,17 @@ async def test_a_red_box_that_starts_while_slurm_is_away_says_what_it_knows(
     assert (await ended(alice, key)).phase is Phase.CANCELLED
 
 
+async def test_while_slurmdbd_hangs_a_red_box_starts_and_runs_jobs(
+    server: RedboxServer, controller: Host, alice: RedboxClient
+) -> None:
+    server.kill()
+    with stopped(controller, "slurmdbd"):
+        server.start()
+        job = await ended(alice, await submit(alice, "exit 3"))
+        assert (job.phase, job.exit_code) == (Phase.FAILED, 3)
+        assert (await alice.cluster()).stale_since is None
+
+
 async def test_states_are_said_to_be_stale_while_slurmctld_hangs(
     alice: RedboxClient, controller: Host
 ) -> None:

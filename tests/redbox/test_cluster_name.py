@@ -22,12 +22,15 @@ AWAY, OK, UNAVAILABLE = "Unable to contact slurm controller", 200, 503
 
 
 class Slurm:
-    """Away, until it is there."""
+    """Away, until it is there; or silent for ever."""
 
-    def __init__(self, *, there: bool) -> None:
+    def __init__(self, *, there: bool, silent: bool = False) -> None:
         self.there = there
+        self.silent = silent
 
     async def cluster(self) -> Any:
+        if self.silent:
+            await asyncio.Event().wait()
         if not self.there:
             raise WorkloadFault(AWAY)
         return SimpleNamespace(name="hpc1")
@@ -48,10 +51,15 @@ def name_of(folder: Path, slurm: Slurm, journal: Journal) -> asyncio.Task[str]:
     return asyncio.create_task(cluster_name(settings(folder), cast("WorkloadManager", slurm), journal))
 
 
-async def test_it_answers_that_it_is_too_early_and_goes_on_by_itself(
-    tmp_path: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(naming, "PAUSE_S", 0.05)
+    monkeypatch.setattr(naming, "PATIENCE_S", 0.2)
+
+
+async def test_it_answers_that_it_is_too_early_and_goes_on_by_itself(
+    tmp_path: Path, journal: Journal
+) -> None:
     slurm = Slurm(there=False)
     naming_it = name_of(tmp_path, slurm, journal)
     transport = httpx.AsyncHTTPTransport(uds=f"{tmp_path}/socket", retries=8)
@@ -80,6 +88,8 @@ async def test_nothing_listens_where_slurm_answers_or_has_answered_before(
     assert again.contents is not None
     assert again.contents.facts[FACT] == "hpc1"
     assert await name_of(tmp_path, Slurm(there=False), again) == "hpc1"
+    async with asyncio.timeout(20):
+        assert await name_of(tmp_path, Slurm(there=True, silent=True), again) == "hpc1"
     again.close()
     assert not (tmp_path / "socket").exists()
 
@@ -87,7 +97,6 @@ async def test_nothing_listens_where_slurm_answers_or_has_answered_before(
 async def test_a_service_manager_does_not_take_the_wait_for_a_start_that_failed(
     tmp_path: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(naming, "PAUSE_S", 0.05)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(f"{tmp_path}/notify")
         systemd.settimeout(0)

@@ -42,11 +42,10 @@ class Remembered(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What decides how this cluster is asked."""
+    """What decides how this cluster is asked, as slurmctld says it: what runs must not depend on slurmdbd."""
 
     configuration: scontrol.Configuration
     federation: str | None = None
-    accounting_private: bool = False  # slurmdbd shows each user only the own jobs
 
 
 class Inventory:
@@ -56,10 +55,15 @@ class Inventory:
         self._calls = calls
         keep_s = calls.settings.facts_s
         self._facts = Remembered(self._ask_facts, keep_s, clock)
+        self._is_history_private = Remembered(self._ask_is_history_private, keep_s, clock)
         self._mpi_kinds = Remembered(self._ask_mpi_kinds, keep_s, clock)
 
     async def facts(self) -> Facts:
         return await self._facts.get()
+
+    async def is_history_private(self) -> bool:
+        """Whether slurmdbd shows each user only the own jobs."""
+        return await self._is_history_private.get()
 
     async def mpi_kinds(self) -> frozenset[str]:
         return await self._mpi_kinds.get()
@@ -69,10 +73,12 @@ class Inventory:
         if not configuration.accounting:  # a federation is made in the accounting database
             return Facts(configuration)
         federation = scontrol.read_federation(await self._calls.read(scontrol.show_federation()))
-        return Facts(configuration, federation, await self._is_accounting_private())
+        return Facts(configuration, federation)
 
-    async def _is_accounting_private(self) -> bool:
+    async def _ask_is_history_private(self) -> bool:
         """Slurmdbd has a PrivateData of its own; while it is down nothing is read there anyway."""
+        if not (await self.facts()).configuration.accounting:
+            return False
         deadline = self._calls.settings.accounting_s
         argv = sacctmgr.show_configuration()
         completed = await self._calls.complete(self._calls.observer, argv, deadline=deadline)

@@ -185,7 +185,7 @@ class Reads:
 
     async def _accountants(self) -> Iterable[UnixUser]:
         """Who sees the rows: everybody, or each user only the own ones."""
-        if not (await self._inventory.facts()).accounting_private:
+        if not await self._inventory.is_history_private():
             return [self._calls.observer]
         return sorted(self._users, key=lambda user: user.uid)
 
