@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -12,16 +13,20 @@ from typing import IO
 from uuid import uuid4
 
 from redbox_bed.bed import Bed
+from redbox_bed.delivery import Kubernetes
 from tests.bench.bench_kubernetes import drain, kubectl_logs_latency, namespace
 from tests.bench.bench_slurm import clear, on_login
+from tests.bench.bench_slurmjobs import all_at_once, both, slurm_job
 from tests.bench.benchmark import Trial, benchmark
 from tests.bench.kubectl import Kubectl, pod
 from tests.bench.rows import Figure, Target, percentile
 from tests.bench.virtual_jobs import NAMESPACE, VirtualJobs, administrator
+from tests.e2e.virtual_chart import virtual_delivery, with_containers
 from tests.e2e.virtual_stand import Companion, Stand, virtual_stand
 
 SINGLE = 20
 BURST = 500
+FEW = int(os.environ.get("BESIDE_CONTAINERS", "50"))
 AT_ONCE = 16
 LATENCIES = 60
 MEGABYTES = 500
@@ -102,6 +107,28 @@ def virtual_burst(bed: Bed) -> Iterator[Trial]:
             return {"virtual-burst-rate": BURST / whole, "virtual-burst-seconds": whole}
 
         yield Trial(measure, bare, notes={"operator": "played by the benchmark", "makers": AT_ONCE})
+
+
+@benchmark(
+    Figure(
+        "virtual-beside-containers",
+        f"{FEW} SlurmJobs created at once, operator and all, on virtual nodes: until all are in Slurm "
+        f"({FEW}, for one machine does not hold {BURST} companions)",
+        "s",
+    ),
+    rounds=1,
+    baseline_name=f"{FEW} with containers, by the same operator and red-box",
+)
+@contextmanager
+def virtual_beside_containers(bed: Bed) -> Iterator[Trial]:
+    with both(bed) as (jobs, _), virtual_delivery(bed), with_containers(Kubernetes(bed)) as containers:
+
+        def measure(cluster: str) -> Mapping[str, float]:
+            names = [f"few-{number}" for number in range(FEW)]
+            things = [slurm_job(name, "true", cluster=cluster) for name in names]
+            return {"virtual-beside-containers": all_at_once(jobs, things)}
+
+        yield Trial(lambda: measure("hpc1"), lambda: measure(containers))
 
 
 @benchmark(

@@ -8,45 +8,19 @@ from collections.abc import Iterator
 import pytest
 
 from redbox_bed.bed import Bed
-from redbox_bed.delivery import CHART, NAMESPACE, RELEASE, Helm, Kubernetes
-from redbox_bed.errors import BedError
+from redbox_bed.delivery import NAMESPACE
 from tests.e2e.slurmjobs import Applied, SlurmJobs, eventually
-from tests.e2e.virtual_stand import approve
+from tests.e2e.virtual_chart import virtual_delivery, with_containers
 
 pytestmark = pytest.mark.timeout(300)
 JOBS_UNDER_KILL = 12
 
 
-def install(bed: Bed, delivery: str, *, resourced: bool) -> None:
-    Helm(bed)(
-        *("upgrade", RELEASE, str(CHART), "--reuse-values", "--take-ownership", "--wait", "--timeout=110s"),
-        *(
-            f"--set=resourced.enabled={str(resourced).lower()}",
-            f"--set=slurmClusters.hpc1.delivery={delivery}",
-        ),
-    )
-
-
-def is_served(kubernetes: Kubernetes) -> bool:
-    """Whether the API server takes resourced's certificate: a moment after it was approved."""
-    try:
-        return kubernetes("get", "--raw", "/api/v1/nodes/hpc1.debug/proxy/healthz") == "ok"
-    except BedError:
-        return False
-
-
 @pytest.fixture(scope="module")
 def virtual(bed: Bed) -> Iterator[None]:
-    """The chart with resourced, its certificate approved; in the end as it was."""
     SlurmJobs.on(bed)
-    install(bed, "Virtual", resourced=True)
-    kubernetes = Kubernetes(bed)
-    eventually(lambda: "hpc1.debug" in kubernetes("get", "nodes", "-o", "name"))
-    approve(kubernetes)
-    eventually(lambda: is_served(kubernetes))
-    yield
-    install(bed, "Container", resourced=False)
-    kubernetes("delete", "nodes", "--selector=redbox.dev/virtual", "--ignore-not-found")
+    with virtual_delivery(bed):
+        yield
 
 
 @pytest.fixture
@@ -127,15 +101,9 @@ def test_a_submitter_that_is_lost_before_it_could_submit_is_made_again(jobs: Slu
 
 @pytest.fixture
 def in_containers(jobs: SlurmJobs) -> Iterator[str]:
-    """The same red-box as another SlurmCluster, whose companions are containers."""
-    cluster = json.loads(jobs.kubectl("get", "slurmcluster", "hpc1", "--output=json"))
-    name = "containers"
-    spec = {**cluster["spec"], "delivery": "Container"}
-    made = {"apiVersion": cluster["apiVersion"], "kind": "SlurmCluster", "metadata": {"name": name}}
-    jobs.kubectl.apply(json.dumps({**made, "spec": spec}))
-    yield name
-    jobs.clean()
-    jobs.kubectl("delete", "slurmcluster", name, "--timeout=60s")
+    with with_containers(jobs.kubectl) as name:
+        yield name
+        jobs.clean()
 
 
 def test_an_arrays_log_is_the_same_as_with_containers(jobs: SlurmJobs, in_containers: str) -> None:
