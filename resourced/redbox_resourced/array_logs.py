@@ -128,10 +128,9 @@ class _TaskLog:
 
     async def _copy(self, reading: Reading) -> None:
         async def write(data: bytes) -> None:
-            await self._show()
             await self._out.write(data, reading)
 
-        await self._streams.copy(reading, write, Lines(self._out.out.stamped_for))
+        await self._streams.copy(reading, write, Lines(self._out.out.stamped_for), self._show)
 
     async def _show(self) -> None:
         was_shown, self.is_shown = self.is_shown, True

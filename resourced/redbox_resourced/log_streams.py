@@ -56,12 +56,23 @@ class Streams:
             except (Unreachable, Busy) as error:
                 await patience.wait(error)
 
-    async def copy(self, reading: Reading, out: Callable[[bytes], Awaitable[None]], lines: Lines) -> None:
-        """Line by line; what red-box will not give is noted, and another stream's may come all the same."""
+    async def copy(
+        self,
+        reading: Reading,
+        out: Callable[[bytes], Awaitable[None]],
+        lines: Lines,
+        before: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """Line by line; what red-box will not give is noted, and another stream's may come all the same.
+
+        `before` is awaited before anything is made of a piece: what it says is stamped earlier.
+        """
         reading.trouble = ""
         try:
             async with aclosing(self._read(reading)) as pieces:
                 async for piece in pieces:
+                    if before:
+                        await before()
                     reading.copied += len(piece)
                     if whole := lines.add(piece):
                         await out(whole)

@@ -80,6 +80,7 @@ async def test_each_line_of_an_array_is_stamped_once_our_own_too() -> None:
     assert [re.sub(f"^{time} ", "@", line) for line in lines] == [
         f"@{line}" for line in WHOLE.decode().splitlines()
     ]
+    assert lines == sorted(lines, key=lambda line: line.split()[0])
 
 
 @pytest.mark.parametrize("limit", [0, 5, len(ZERO), len(ZERO) + 3, len(WHOLE), 999])
