@@ -92,13 +92,12 @@ async def test_an_endpoints_own_name_and_password_do_not_take_the_tokens_place()
 
 
 async def test_what_a_server_wants_remembered_is_not() -> None:
-    async with (
-        serving(answer(NOTHING, "200 OK", "set-cookie: a=b")) as server,
-        RedboxClient(server.endpoint) as client,
-    ):
-        await client.usage()
-        await client.usage()
-    assert not any("cookie" in one.lower() for one in server.requests)
+    async with serving(answer(NOTHING, "200 OK", "set-cookie: a=b")) as server:
+        by_name = server.endpoint.replace("127.0.0.1", "localhost")  # jars keep nothing for addresses
+        async with RedboxClient(by_name) as client:
+            await client.usage()
+            await client.usage()
+    assert ["cookie" in one.lower() for one in server.requests] == [False, False]
 
 
 async def test_proxies_of_the_environment_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,7 +238,7 @@ async def test_why_nobody_is_reached_is_said_in_the_same_words_each_time(endpoin
                 await client.usage()
             said.add(str(error.value))
     assert len(said) == 1
-    assert " at 0x" not in said.pop()
+    assert "ssl:" not in said.pop()  # which is how aiohttp words it
 
 
 async def test_a_client_that_was_closed_reaches_nobody(tmp_path: Path) -> None:
