@@ -6,6 +6,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from uuid import uuid4
 
 import pytest
 
@@ -122,7 +123,8 @@ def test_a_killed_client_is_repaired(bed: Bed, login: Host) -> None:
 
 def test_a_power_cut_leaves_nuls_where_data_was_kept_back(bed: Bed, login: Host) -> None:
     slow_home.command(bed, bed.host("n1"), "writeback", HOURS)
-    output = submit(login, "printf lost; exec sleep 600")
+    output = f"/home/alice/{uuid4().hex}"
+    submit(login, f"exec >{output}; printf lost; exec sleep 600")  # slurmstepd's close would write its output
     eventually("the size", lambda: seen(login, output) == "\0\0\0\0")
     bed.host("n1").power_off()
     lifecycle.start_host(bed, bed.host("n1"), Progress.silent())

@@ -37,6 +37,7 @@ async def first(events: AsyncIterator[Event], kind: str = "job") -> Event:
 
 async def test_a_change_is_told_as_it_happens(stand: Stand, alice: httpx.AsyncClient) -> None:
     job_id = await stand.submitted()
+    await stand.until("k1", lambda job: job.get("state"))
     since = (await alice.get("/v1/jobs")).json()["revision"]
     async with watching(alice, since=since) as events:
         stand.slurm.start(job_id)
