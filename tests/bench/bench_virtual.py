@@ -170,12 +170,18 @@ def latencies(stream: IO[bytes]) -> Mapping[str, float]:
 
 @benchmark(
     Figure(
-        "virtual-log-throughput",
-        f"kubectl logs of a job that has written {MEGABYTES} MB",
+        "virtual-log-api",
+        f"the log of a job that has written {MEGABYTES} MB, from the API server (kubectl get --raw)",
         "MB/s",
         Target("value", ">=", 50),
     ),
-    Figure("virtual-log-lost", "of these bytes, those that kubectl logs does not show", "bytes"),
+    Figure(
+        "virtual-log-throughput",
+        "the same log by kubectl logs, which writes each of its lines of 100 bytes by itself",
+        "MB/s",
+        Target("value", ">=", 50),
+    ),
+    Figure("virtual-log-lost", "of these bytes, those that do not come, both times together", "bytes"),
     rounds=2,
     baseline_name=f"{NATIVE} (its log is cut by rotation)",
 )
@@ -188,17 +194,23 @@ def virtual_log(bed: Bed) -> Iterator[Trial]:
         native.run("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/writer", "--timeout=120s")
         kubectl = Kubectl(bed.places, NAMESPACE)
         yield Trial(
-            lambda: read_whole(kubectl, companion.pod_name),
-            lambda: read_whole(native, "writer"),
+            lambda: read_twice(kubectl, NAMESPACE, companion.pod_name),
+            lambda: read_twice(native, "bench-virtual-log", "writer"),
         )
 
 
-def read_whole(kubectl: Kubectl, name: str) -> Mapping[str, float]:
-    with kubectl.reading("logs", name) as reader:
-        assert reader.stdout
-        received, took = drain(reader.stdout.fileno())
-    lost = MEGABYTES * 1_000_000 - received
-    return {"virtual-log-throughput": received / 1e6 / took, "virtual-log-lost": float(lost)}
+def read_twice(kubectl: Kubectl, namespace: str, pod: str) -> Mapping[str, float]:
+    seen, lost = {}, 0
+    for figure, command in (
+        ("virtual-log-api", ("get", "--raw", f"/api/v1/namespaces/{namespace}/pods/{pod}/log")),
+        ("virtual-log-throughput", ("logs", pod)),
+    ):
+        with kubectl.reading(*command) as reader:
+            assert reader.stdout
+            received, took = drain(reader.stdout.fileno())
+        seen[figure] = received / 1e6 / took
+        lost += MEGABYTES * 1_000_000 - received
+    return {**seen, "virtual-log-lost": float(lost)}
 
 
 def started(stand: Stand, script: str, phase: str = "Running") -> Companion:
