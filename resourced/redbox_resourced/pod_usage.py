@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from redbox_api.client import RedboxClient
 from redbox_api.errors import RedboxError
@@ -29,6 +30,15 @@ Asker = tuple[str, str, str]
 """Node's cluster as its name has it, namespace, account."""
 
 
+@dataclass(frozen=True)
+class Speaker:
+    """Speaks for a pod, over the connections of its SlurmCluster's client."""
+
+    pod: str
+    of: RedboxClient
+    client: RedboxClient
+
+
 class PodUsage:
     """By pod, as last told; what cannot be asked keeps its last numbers, and their time."""
 
@@ -41,7 +51,7 @@ class PodUsage:
         self._asking = asyncio.Lock()
         self._due = float("-inf")
         self._known: dict[str, JobUsage] = {}
-        self._clients: dict[Asker, tuple[str, RedboxClient]] = {}
+        self._speakers: dict[Asker, Speaker] = {}
         self._troubles = Troubles("no usage")
 
     async def now(self) -> Mapping[str, JobUsage]:
@@ -58,8 +68,8 @@ class PodUsage:
         for pod in self._pods():
             if pod.role is Role.JOB and pod.phase == "Running":
                 askers[pod.node.partition(".")[0], pod.namespace, pod.account].append(pod)
-        for gone in self._clients.keys() - askers.keys():
-            del self._clients[gone]
+        for gone in self._speakers.keys() - askers.keys():
+            del self._speakers[gone]
             self._troubles.mended("/".join(gone))
         running = {pod.uid for pods in askers.values() for pod in pods}
         self._known = {uid: used for uid, used in self._known.items() if uid in running}
@@ -87,13 +97,12 @@ class PodUsage:
                 self._known[pod.uid] = used
 
     def _client(self, asker: Asker, pods: list[BoundPod]) -> RedboxClient | None:
-        """One that speaks for one of the pods, the same as long as that runs: its token is used again."""
-        uid, client = self._clients.get(asker, ("", None))
-        if client is not None and any(pod.uid == uid for pod in pods):
-            return client
+        """The same as long as its pod runs and the SlurmCluster does not move: its token is used again."""
         node = self._clusters.of_node(pods[0].node)
         if node is None:
             return None
-        client = self._submission.speaking_for(pods[0], node)
-        self._clients[asker] = pods[0].uid, client
-        return client
+        speaker = self._speakers.get(asker)
+        if speaker is None or speaker.of is not node.client or speaker.pod not in {pod.uid for pod in pods}:
+            client = self._submission.speaking_for(pods[0], node)
+            speaker = self._speakers[asker] = Speaker(pods[0].uid, node.client, client)
+        return speaker.client

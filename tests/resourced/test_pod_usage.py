@@ -9,7 +9,7 @@ import pytest
 
 from redbox_api.errors import Unreachable
 from redbox_api.usage import JobUsage, UsageList
-from redbox_resourced import node_stats
+from redbox_resourced import node_stats, pod_usage
 from redbox_resourced.bound_pods import BoundPod, read_pod
 from redbox_resourced.pod_usage import PodUsage
 
@@ -50,9 +50,12 @@ class Redbox:
         self.jobs: list[JobUsage] = []
         self.asked: list[str] = []
         self.is_away = False
+        self.spoken_for: list[str] = []
+        self.client = object()
 
     def speaking_for(self, asking: BoundPod, _: object) -> Any:
         redbox = self
+        redbox.spoken_for.append(asking.name)
 
         class Client:
             async def usage(self) -> UsageList:
@@ -64,7 +67,7 @@ class Redbox:
         return Client()
 
     def of_node(self, _: str) -> object:
-        return object()
+        return self
 
 
 @pytest.fixture
@@ -93,6 +96,19 @@ async def test_who_asks_again_at_once_gets_the_same_answer(redbox: Redbox) -> No
     for _ in range(200):
         await usage.now()
     assert redbox.asked == ["a"]
+
+
+async def test_a_client_is_kept_until_its_slurm_cluster_moves(
+    redbox: Redbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pod_usage, "FRESH_S", 0)
+    usage = usage_of(redbox, pod("a"))
+    await usage.now()
+    await usage.now()
+    assert redbox.spoken_for == ["a"]
+    redbox.client = object()
+    await usage.now()
+    assert redbox.spoken_for == ["a", "a"]
 
 
 async def test_nobody_is_asked_for_pods_whose_jobs_do_not_run(redbox: Redbox) -> None:
