@@ -2,14 +2,17 @@
 
 Run: python -m tests.bench.publish [RESULTS…]   (make figures)
 
-Rows of the same name are replaced, others stay with their date; what was never measured is named.
+Rows of the same name are replaced, others stay with their date; what was never measured is named, and what
+was measured on a machine that others used is left out.
 """
 
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from redbox_bed.places import CHECKOUT
 from tests.bench.benchmark import Benchmark, all_benchmarks
@@ -21,6 +24,8 @@ RESULTS = CHECKOUT / "build/bench.json"
 STORED = CHECKOUT / "docs/figures.json"
 PAGE = CHECKOUT / "docs/figures.md"
 PICTURE = CHECKOUT / "docs/figures.svg"
+BUSY = 3.0
+"""For each core, a load before a benchmark that is of others: the benchmark before leaves less."""
 CONDITIONS = ("date", "commit", "rounds", "load_before")
 HEAD = """\
 # What it costs, measured
@@ -116,9 +121,21 @@ def _verdict(figure: Figure, row: Published) -> str:
     return f"{figure.target}: {'holds' if row['holds'] else '**missed**'}" if figure.target else ""
 
 
-def publish(results: Iterable[Path]) -> None:
+def is_quiet(row: Published) -> bool:
+    """Whether the machine was Red Box's own."""
+    return bool(row["conditions"]["load_before"] <= BUSY * row["conditions"]["cores"])
+
+
+def publish(
+    results: Annotated[list[Path] | None, typer.Argument(exists=True, help="Of `make bench`.")] = None,
+) -> None:
     """Take over the rows of these files, the later ones last."""
-    measured = [row for path in results for row in json.loads(path.read_text())]
+    found = [row for path in results or [RESULTS] for row in json.loads(path.read_text())]
+    measured = [row for row in found if is_quiet(row)]
+    for row in found:
+        print(f"{row['name']}: {'published' if is_quiet(row) else 'left out, the machine was busy'}")
+    if not measured:
+        raise typer.Exit(1)
     stored = json.loads(STORED.read_text()) if STORED.exists() else {"rows": []}
     rows = {row["name"]: row for row in stored["rows"]} | {row["name"]: published(row) for row in measured}
     ordered = [figure.name for one in all_benchmarks() for figure in one.figures]
@@ -129,4 +146,4 @@ def publish(results: Iterable[Path]) -> None:
 
 
 if __name__ == "__main__":
-    publish([Path(word) for word in sys.argv[1:]] or [RESULTS])
+    typer.run(publish)
