@@ -44,7 +44,7 @@ REACHING = {"SYS_MODULE": 16, "SYS_RAWIO": 17, "SYS_PTRACE": 19, "SYS_ADMIN": 21
 BEFORE = "/tmp/redbox-before.tar"
 ACCOUNTS = ("/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow")
 STATE = "/var/lib/redbox"
-HELD = (*MADE, "/etc/redbox", "/opt/redbox")
+HELD = (*MADE, "/etc/redbox", "/opt/redbox", "/var/log/redbox")
 
 
 @dataclass(frozen=True)
