@@ -38,8 +38,9 @@ class Troubles:
         self._causes: dict[str, _Cause] = {}
         self._cause_of: dict[str, str] = {}
 
-    def failed(self, name: str, why: str) -> None:
+    def failed(self, name: str, error: Exception | str) -> None:
         """This thing failed, be it for the first time or again."""
+        why = str(error) or "no answer in time"  # a TimeoutError has no words
         key = _without_name(why, name)
         if self._cause_of.get(name) != key:
             self.mended(name)

@@ -135,7 +135,7 @@ class Reconciler:
             again_in_s = self._pause(place)
             cause = "redbox" if isinstance(error, RedboxError) else "kubernetes"
             self._metrics.errors.labels(cause).inc()
-            self._troubles.failed(_name(place), str(error) or "no answer in time")
+            self._troubles.failed(_name(place), error)
         except Exception:
             # A defect met by one SlurmJob must not stop those of everybody else.
             again_in_s = self._pause(place)

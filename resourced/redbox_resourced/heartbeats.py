@@ -54,7 +54,7 @@ class Heartbeats:
                 if self._leased.get(node.name) != node.uid or not await self._renew(where):
                     await self._claim(where, node)
         except (ApiError, TimeoutError) as error:
-            self._missed.failed(node.name, str(error) or "no answer in time")
+            self._missed.failed(node.name, error)
         else:
             self._missed.mended(node.name)
 

@@ -87,7 +87,7 @@ class PodUsage:
             async with at_once, asyncio.timeout(ONE_S):
                 told = await client.usage()
         except (RedboxError, ApiError, TimeoutError) as error:
-            self._troubles.failed("/".join(asker), str(error) or "no answer in time")
+            self._troubles.failed("/".join(asker), error)
             return
         self._troubles.mended("/".join(asker))
         by_job = {(used.key, used.attempt): used for used in told.items}

@@ -151,7 +151,7 @@ class VirtualPods:
         try:
             pause = await self._look_or_say_why(pod)
         except (ApiError, TimeoutError) as error:
-            self._troubles.failed("/".join(place), str(error) or "no answer in time")
+            self._troubles.failed("/".join(place), error)
             return self._pause(place)
         except Exception:
             # What one tenant wrote must not end what serves all.
