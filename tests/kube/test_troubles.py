@@ -97,3 +97,9 @@ async def test_what_never_failed_has_nothing_to_be_told(told: list[EventDict]) -
     Troubles("missed", gathers_s=0).mended("n1")
     await gathered()
     assert told == []
+
+
+async def test_a_timeout_which_has_no_words_is_told_in_ours(told: list[EventDict]) -> None:
+    Troubles("missed", gathers_s=0).failed("n0", TimeoutError())
+    await gathered()
+    assert told[0]["error"] == "no answer in time"
