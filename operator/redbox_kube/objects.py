@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from kubernetes.aio import client, config
 
+from redbox_kube.listed import Listed, Page
+
 Object = dict[str, Any]
+ReadT = TypeVar("ReadT")
 DEADLINE_S = 30.0
 WATCH_S = 300
 WATCH_SILENT_S = 100.0  # bookmarks come every minute: a longer silence is a broken line
@@ -263,16 +266,17 @@ class Objects:
 
     async def list_metadata(
         self, where: Where, selection: Mapping[str, str] | None = None
-    ) -> AsyncIterator[Object]:
-        """The metadata of every object selected: enough to see what changed, for a fraction of the cost."""
+    ) -> AsyncIterator[Listed]:
+        """Which of the objects selected there are: enough to see what changed, for a fraction of the cost."""
         query: dict[str, str] = {"limit": str(PAGE), **(selection or {})}
         while True:
-            page = await self._ask("GET", where.path(), query=query, accept=METADATA_ONLY)
-            for item in page["items"] or ():
-                yield item["metadata"]
-            if not page["metadata"].get("continue"):
+            raw = await self._answer("GET", where.path(), query=query, accept=METADATA_ONLY)
+            page = _read(raw, Page.model_validate_json)
+            for item in page.listed():
+                yield item
+            if not page.continues_at:
                 return
-            query["continue"] = page["metadata"]["continue"]
+            query["continue"] = page.continues_at
 
     async def _ask(
         self,
@@ -282,13 +286,25 @@ class Objects:
         query: dict[str, str] | None = None,
         body: Object | None = None,
         content_type: str = JSON,
-        accept: str = JSON,
     ) -> Object:
+        raw = await self._answer(method, path, query, body=body, content_type=content_type)
+        return _read(raw, _as_object)
+
+    async def _answer(
+        self,
+        method: str,
+        path: str,
+        query: dict[str, str] | None = None,
+        *,
+        body: Object | None = None,
+        content_type: str = JSON,
+        accept: str = JSON,
+    ) -> bytes:
         answer = await self._send(method, path, query, body=body, content_type=content_type, accept=accept)
         raw: bytes = await answer.read()  # type: ignore[no-untyped-call]
         if answer.status >= HTTPStatus.BAD_REQUEST:
             raise ApiRefused(answer.status, _words(raw))
-        return dict(json.loads(raw))
+        return raw
 
     async def _send(
         self,
@@ -320,6 +336,19 @@ def proxy_in_environment(url: str) -> str | None:
     """As HTTPS_PROXY, HTTP_PROXY and NO_PROXY have it for this URL."""
     parts = urlsplit(url)
     return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
+
+
+def _as_object(raw: bytes) -> Object:
+    return dict(json.loads(raw))
+
+
+def _read(raw: bytes, read: Callable[[bytes], ReadT]) -> ReadT:
+    """Something between us and the API server may answer in its place, and in HTML."""
+    try:
+        return read(raw)
+    except (ValueError, TypeError) as error:
+        msg = f"what answers as the API server is none: it says {raw[:80]!r}"
+        raise ApiUnreachable(msg) from error
 
 
 def _unreachable(error: BaseException) -> ApiUnreachable:

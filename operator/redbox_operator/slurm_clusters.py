@@ -199,7 +199,7 @@ class SlurmClusters:
         labelled = {"labelSelector": f"{gateway_key(cluster.name)}=true"}
         found = self._writer.objects.list_metadata(Where("Node"), labelled)
         try:
-            return [metadata["name"] async for metadata in found]
+            return [node.name async for node in found]
         except ApiRefused as refusal:
             if refusal.status != HTTPStatus.FORBIDDEN:
                 raise

@@ -16,8 +16,9 @@ from typing import TypeVar
 import structlog
 
 from redbox_api.errors import NoSuchJob, RedboxError
+from redbox_kube.listed import Listed
 from redbox_kube.names import API_VERSION, LABEL_JOB_UID
-from redbox_kube.objects import ApiError, ApiRefused, Object, Objects, Where
+from redbox_kube.objects import ApiError, ApiRefused, Objects, Where
 from redbox_kube.slurm_cluster import OrphanPolicy
 from redbox_operator.companions import companion_of
 from redbox_operator.intake import read_job
@@ -126,11 +127,11 @@ class Sweep:
         untold: dict[Place, str] = {}
         for where in self._scope.places(resource.kind, resource.api_version):
             async for item in self._served(where):
-                place = Place(resource, item["namespace"], item["name"])
+                place = Place(resource, item.namespace, item.name)
                 found.add(place)
-                uids.add(item["uid"])
-                if self._differs(place, item["resourceVersion"]):
-                    untold[place] = item["resourceVersion"]
+                uids.add(item.uid)
+                if self._differs(place, item.resource_version):
+                    untold[place] = item.resource_version
         for place in await self._still(untold, self._differs):
             await self._read_job(place)
         for place in before - found:
@@ -154,7 +155,7 @@ class Sweep:
             left = now
         return left
 
-    async def _served(self, where: Where) -> AsyncIterator[Object]:
+    async def _served(self, where: Where) -> AsyncIterator[Listed]:
         """Of a kind that this cluster may not have."""
         try:
             async for item in self._objects.list_metadata(where):
@@ -177,10 +178,10 @@ class Sweep:
         untold: dict[PodName, str] = {}
         for where in self._scope.places("Pod", "v1"):
             async for item in self._objects.list_metadata(where, COMPANIONS):
-                name = (item["namespace"], item["name"])
+                name = (item.namespace, item.name)
                 found.add(name)
-                if self._pod_differs(name, item["resourceVersion"]):
-                    untold[name] = item["resourceVersion"]
+                if self._pod_differs(name, item.resource_version):
+                    untold[name] = item.resource_version
         for name in await self._still(untold, self._pod_differs):
             raw = await self._objects.get(Where("Pod", name[1], name[0]))
             if raw is not None:

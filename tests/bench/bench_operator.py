@@ -258,8 +258,8 @@ class Scale:
 
     async def uids(self) -> dict[str, str]:
         found = {}
-        async for metadata in self.objects.list_metadata(self._where("")):
-            found[metadata["name"]] = metadata["uid"]
+        async for job in self.objects.list_metadata(self._where("")):
+            found[job.name] = job.uid
         return found
 
     async def whole_lives(self) -> float:
@@ -334,7 +334,7 @@ async def _clear(kubectl: Kubernetes, objects: Objects) -> None:
         kubectl("delete", "namespace", namespace, "--wait=false")
         async with asyncio.TaskGroup() as group:
             async for found in objects.list_metadata(Where("SlurmJob", "", namespace, API_VERSION)):
-                group.create_task(lift(namespace, found["name"]))
+                group.create_task(lift(namespace, found.name))
 
 
 async def measured(bed: Bed) -> dict[str, float]:

@@ -21,6 +21,7 @@ from redbox.tls import issue_server, make_authority
 from redbox_bed.bed import Bed
 from redbox_bed.delivery import TENANTS, Kubernetes
 from redbox_bed.errors import BedError
+from redbox_kube.listed import Listed
 from redbox_kube.objects import Object, Objects, Where
 from redbox_resourced.bound_pods import SUBMITTED
 from tests.bench.benchmark import Trial, benchmark
@@ -76,10 +77,10 @@ class Scale:
         selection = {"labelSelector": LABEL, "fieldSelector": "status.phase=Running"}
         return len(self._list(PODS_OF_ALICE, selection))
 
-    def _list(self, where: Where, selection: Mapping[str, str]) -> list[Object]:
+    def _list(self, where: Where, selection: Mapping[str, str]) -> list[Listed]:
         """The metadata of what is selected."""
 
-        async def listed() -> list[Object]:
+        async def listed() -> list[Listed]:
             async with administrator(self.bed.places.kubeconfig) as objects:
                 return [one async for one in objects.list_metadata(where, selection)]
 
@@ -109,7 +110,7 @@ class Scale:
 
     def _versions(self) -> frozenset[str]:
         found = self._list(Where("Node"), {"labelSelector": "redbox.dev/virtual"})
-        return frozenset(one["resourceVersion"] for one in found)
+        return frozenset(one.resource_version for one in found)
 
     def _known(self) -> int:
         try:

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-import pytest
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
 
-from redbox_kube.objects import proxy_in_environment
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from kubernetes.aio import client
+
+from redbox_kube.objects import ApiUnreachable, Objects, Where, proxy_in_environment
 
 API = "https://10.96.0.1:443"
 PROXY = "http://proxy.example:3128"
@@ -30,3 +39,54 @@ def test_a_proxy_is_used_as_the_environment_has_it(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert proxy_in_environment(API) == proxy
+
+
+@asynccontextmanager
+async def answering(answer: Callable[[web.Request], Awaitable[web.Response]]) -> AsyncIterator[Objects]:
+    """Something that stands where the API server should."""
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    async with TestServer(app) as server:
+        objects = Objects(client.ApiClient(client.Configuration(host=str(server.make_url("/")))), "test")
+        try:
+            yield objects
+        finally:
+            await objects.close()
+
+
+def test_an_answer_of_something_else_is_no_answer_of_the_api_server() -> None:
+    async def error_page(request: web.Request) -> web.Response:
+        del request
+        return web.Response(text="<html>a proxy in between</html>", content_type="text/html")
+
+    async def asked() -> None:
+        async with answering(error_page) as objects:
+            with pytest.raises(ApiUnreachable, match="a proxy in between"):
+                await objects.get(Where("Pod", "one", "farm"))
+            with pytest.raises(ApiUnreachable, match="a proxy in between"):
+                [one async for one in objects.list_metadata(Where("Pod", "", "farm"))]
+
+    asyncio.run(asked())
+
+
+def test_a_list_of_metadata_goes_on_to_its_last_page() -> None:
+    def item(number: int, **more: Any) -> Any:
+        named = {"name": f"job-{number}", "namespace": "farm", "uid": f"u{number}", "resourceVersion": "7"}
+        return {"metadata": {**named, **more}}
+
+    pages = {
+        "": ({"continue": "two"}, [item(1, managedFields=[{"manager": "kubectl"}]), item(2)]),
+        "two": ({"continue": "three", "remainingItemCount": 0}, None),
+        "three": ({}, [item(3)]),
+    }
+
+    async def page(request: web.Request) -> web.Response:
+        assert "PartialObjectMetadataList" in request.headers["Accept"]
+        metadata, items = pages[request.query.get("continue", "")]
+        return web.Response(text=json.dumps({"metadata": metadata, "items": items}))
+
+    async def listed() -> list[str]:
+        async with answering(page) as objects:
+            return [f"{one.name} {one.uid}" async for one in objects.list_metadata(Where("Pod", "", "farm"))]
+
+    assert asyncio.run(listed()) == ["job-1 u1", "job-2 u2", "job-3 u3"]

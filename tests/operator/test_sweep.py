@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from redbox_api.models import Job, OwnerRef, Phase
+from redbox_kube.listed import Listed
 from redbox_kube.objects import ApiRefused, Object, Objects, Where
 from redbox_kube.slurm_cluster import OrphanPolicy
 from redbox_operator import sweep as sweeping
@@ -50,12 +51,12 @@ class There:
         assert (finalizers, resource_version) == ([], "5")
         self.lifted.append(where.name)
 
-    async def list_metadata(self, where: Where, selection: Any = None) -> AsyncIterator[Object]:
+    async def list_metadata(self, where: Where, selection: Any = None) -> AsyncIterator[Listed]:
         del selection
         if where.api_version != SLURM_JOBS.api_version and where.kind != "Pod":
             raise ApiRefused(404, "no such kind")
         for one in list((self.pods if where.kind == "Pod" else self.jobs).values()):
-            yield one["metadata"]
+            yield Listed.model_validate(one["metadata"])
 
     async def list_all(self, where: Where) -> AsyncIterator[Object]:
         assert where.kind == "SlurmCluster"
