@@ -6,20 +6,19 @@ import os
 import pwd
 
 from redbox.agents.errors import AgentRefused
-from redbox.agents.ssh_ca import CertificateAuthority, KeyDirectory, read_private_key
 from redbox.agents.transports.base import Transport
 from redbox.agents.transports.self_ import SelfTransport
-from redbox.agents.transports.ssh import Credentials, LoginNode, SshTransport
 from redbox.agents.transports.sudo import SudoTransport
-from redbox.config import AgentsSettings, SshSettings
+from redbox.config import AgentsSettings
 from redbox.domain import UnixUser
 
 
 def transport_of(settings: AgentsSettings) -> Transport:
     """How agents are started."""
     if settings.transport == "ssh" and settings.ssh is not None:
-        node = LoginNode(settings.ssh.host, settings.ssh.known_hosts, settings.ssh.port)
-        return SshTransport(node, _credentials(settings.ssh))
+        from redbox.ssh_agents import ssh_transport  # noqa: PLC0415 - asyncssh takes 7 MiB, for one of three
+
+        return ssh_transport(settings.ssh)
     return SudoTransport() if settings.transport == "sudo" else SelfTransport()
 
 
@@ -33,11 +32,3 @@ def observer_of(settings: AgentsSettings) -> UnixUser:
         raise AgentRefused(
             f"agents.ssh.observer is {settings.ssh.observer}, and there is no such account here"
         ) from None
-
-
-def _credentials(settings: SshSettings) -> Credentials:
-    if settings.ca_key_file is not None:
-        return CertificateAuthority(read_private_key(settings.ca_key_file), settings.addresses)
-    if settings.key_directory is None:
-        raise AgentRefused("agents.ssh names neither ca_key_file nor key_directory: give one of them")
-    return KeyDirectory(settings.key_directory)

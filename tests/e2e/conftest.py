@@ -1,6 +1,7 @@
 """The bed for every test of this folder; it was brought up before the first of them (tests/conftest.py)."""
 
 from collections.abc import AsyncIterator, Iterator
+from contextlib import nullcontext
 
 import pytest
 
@@ -13,6 +14,7 @@ from redbox_bed.host import Host
 from tests.e2e import slurmjobs
 from tests.e2e.redbox_server import RedboxServer
 from tests.e2e.slurmjobs import SlurmJobs
+from tests.e2e.virtual_chart import virtual_delivery
 
 
 @pytest.fixture(scope="session")
@@ -62,3 +64,11 @@ def jobs(bed: Bed) -> Iterator[SlurmJobs]:
     jobs = SlurmJobs.on(bed)
     yield jobs
     jobs.clean()
+
+
+@pytest.fixture(scope="module", params=["Container", "Virtual"])
+def delivery(request: pytest.FixtureRequest, bed: Bed) -> Iterator[str]:
+    """How SlurmJobs are delivered: each test of a file that uses this runs both ways."""
+    SlurmJobs.on(bed)
+    with virtual_delivery(bed) if request.param == "Virtual" else nullcontext():
+        yield request.param

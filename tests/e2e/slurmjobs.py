@@ -217,7 +217,8 @@ def follow(job: Applied, bed: Bed, pod: str = "") -> subprocess.Popen[str]:
     )
 
 
-def kill_operator(bed: Bed) -> None:
+def kill(bed: Bed, controller: str) -> None:
     """Kill -9, in the middle of whatever it does; the kubelet starts it anew."""
+    running = f"{controller.replace('r', '[r]', 1)} run"
     for name in ("k1", "k2"):
-        bed.host(name).run("sh", "-c", "kill -9 $(pgrep -f '[r]edbox-operator run')", check=False)
+        bed.host(name).run("sh", "-c", f"kill -9 $(pgrep -f '{running}')", check=False)

@@ -13,8 +13,9 @@ from redbox_bed import login_node
 from redbox_bed.bed import Bed
 from redbox_bed.delivery import NAMESPACE
 from redbox_bed.host import Host
-from tests.e2e.slurmjobs import Applied, SlurmJobs, eventually, kill_operator, new_name
+from tests.e2e.slurmjobs import Applied, SlurmJobs, eventually, kill, new_name
 
+pytestmark = pytest.mark.usefixtures("delivery")
 TICKS = "for i in $(seq 12); do echo tick $i; sleep 0.5; done"
 TICKED = [f"tick {number}" for number in range(1, 13)]
 LONG = "sleep 600"
@@ -43,10 +44,10 @@ def redbox_away(login: Host) -> Iterator[None]:
 
 def test_killed_in_the_middle_it_goes_on_with_the_same_jobs(bed: Bed, jobs: SlurmJobs) -> None:
     applied = [jobs.apply(TICKS) for _ in range(3)]
-    kill_operator(bed)
+    kill(bed, "redbox-operator")
     applied += [jobs.apply(TICKS) for _ in range(3)]
     applied[0].reaches("Submitted", "Running")
-    kill_operator(bed)
+    kill(bed, "redbox-operator")
     for job in applied:
         status = job.reaches("Succeeded", "Failed")
         assert status["phase"] == "Succeeded", status

@@ -1,4 +1,5 @@
-"""Many SlurmJobs while operator, companions, red-box, kubelets and API server are killed and nodes drained.
+"""Many SlurmJobs while operator, companions, red-box, resourced, kubelets and API server are killed and nodes
+drained, with containers and on virtual nodes.
 
 At the end there is one job in Slurm for each SlurmJob, its output is whole, its status is what sacct says.
 """
@@ -19,7 +20,7 @@ from redbox_bed.delivery import TENANTS, Kubernetes
 from redbox_bed.errors import BedError
 from redbox_bed.host import Host
 from redbox_bed.progress import Progress
-from tests.e2e.slurmjobs import Applied, SlurmJobs, eventually, kill_operator
+from tests.e2e.slurmjobs import Applied, SlurmJobs, eventually, kill
 
 JOBS = int(os.environ.get("STORM_JOBS", "60"))
 BLOWS_S = float(os.environ.get("STORM_SECONDS", "45"))
@@ -36,13 +37,14 @@ class Storm:
     bed: Bed
     kubectl: Kubernetes
     chance: random.Random
+    delivery: str
     kills: dict[str, int] = field(default_factory=dict)
 
     def strike(self, jobs: list[Applied]) -> None:
         """One fault, and its repair, if Kubernetes does not repair it itself."""
         login = self.bed.host("login")
         faults: dict[str, Callable[[], None]] = {
-            "operator": lambda: kill_operator(self.bed),
+            "operator": lambda: kill(self.bed, "redbox-operator"),
             "companion": lambda: self._delete_companion(self.chance.choice(jobs)),
             "red-box": lambda: self._restart_redbox(login),
             "kubelet": lambda: self._restart(self.bed.host(self.chance.choice(["k1", "k2"])), "kubelet"),
@@ -50,7 +52,11 @@ class Storm:
             "node of Kubernetes": lambda: self._drain(self.chance.choice(["k1", "k2"])),
             "node of Slurm": lambda: self._drain_in_slurm(login, self.chance.choice(["n1", "n2", "n3"])),
         }
-        name = self.chance.choices(list(faults), [3, 6, 3, 1, 1, 1, 2])[0]
+        weights = [3, 6, 3, 1, 1, 1, 2]
+        if self.delivery == "Virtual":
+            faults["resourced"] = lambda: kill(self.bed, "redbox-resourced")
+            weights.append(6)
+        name = self.chance.choices(list(faults), weights)[0]
         faults[name]()
         self.kills[name] = self.kills.get(name, 0) + 1
 
@@ -81,8 +87,8 @@ class Storm:
 
 
 @pytest.mark.timeout(1800)
-def test_after_a_storm_everything_is_as_slurm_says(bed: Bed, jobs: SlurmJobs) -> None:
-    storm = Storm(bed, jobs.kubectl, random.Random(SEED))
+def test_after_a_storm_everything_is_as_slurm_says(bed: Bed, jobs: SlurmJobs, delivery: str) -> None:
+    storm = Storm(bed, jobs.kubectl, random.Random(SEED), delivery)
     applied: list[Applied] = []
     codes: dict[str, int] = {}
     ends_at = time.monotonic() + BLOWS_S

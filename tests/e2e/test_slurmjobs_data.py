@@ -17,7 +17,7 @@ from tests.e2e.slurmjobs import SlurmJobs, eventually, new_name
 from tests.e2e.test_slurm_containers import BUILD, IMAGE
 from tests.e2e.volumes import FOLDER, claim_of, volume_of
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("delivery")]
 
 CLAIM = "results"
 VOLUME = f"{FOLDER}/{CLAIM}"

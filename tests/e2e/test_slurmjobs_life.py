@@ -8,7 +8,7 @@ from redbox_bed.bed import Bed
 from redbox_bed.host import Host
 from tests.e2e.slurmjobs import Applied, SlurmJobs, eventually, follow, new_name
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("delivery")]
 
 
 def sacct(login: Host, job_id: str, fields: str = "User,State,ExitCode") -> str:
@@ -124,9 +124,7 @@ def test_mpi_over_three_hosts(jobs: SlurmJobs) -> None:
     assert [line.split()[0] for line in job.log().splitlines() if "round trip" in line] == ["0<->1", "0<->2"]
 
 
-def test_a_log_is_followed_from_the_first_line_to_the_last_with_stderr_apart(
-    jobs: SlurmJobs, bed: Bed
-) -> None:
+def test_a_log_is_followed_from_the_first_line_to_the_last(jobs: SlurmJobs, bed: Bed) -> None:
     job = jobs.apply('for i in $(seq 40); do echo "out $i"; echo "err $i" >&2; sleep 0.05; done')
     job.has_a_log()
     with follow(job, bed) as following:
@@ -135,6 +133,14 @@ def test_a_log_is_followed_from_the_first_line_to_the_last_with_stderr_apart(
     assert [line for line in lines if line.startswith("out")] == [f"out {i}" for i in range(1, 41)]
     assert [line for line in lines if line.startswith("err")] == [f"err {i}" for i in range(1, 41)]
     assert len(lines) == 80
+
+
+def test_a_node_keeps_stdout_and_stderr_apart(jobs: SlurmJobs, bed: Bed, delivery: str) -> None:
+    if delivery == "Virtual":
+        pytest.skip("a virtual node keeps nothing: who reads is given what Slurm wrote")
+    job = jobs.apply("echo out; echo err >&2")
+    job.finishes()
+    job.log()
     node = bed.host(job("get", "pod", job.pod, "--output=jsonpath={.spec.nodeName}"))
     uid = job("get", "pod", job.pod, "--output=jsonpath={.metadata.uid}")
     kept = node.read(f"/var/log/pods/{job.namespace}_{job.pod}_{uid}/companion/0.log").decode()
