@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from itertools import product
 from typing import Any
@@ -79,6 +80,16 @@ def fit_terms(needs: dict[Limit, int], partition: str, cluster: str) -> list[dic
         enough = {"key": key, "operator": "Gt", "values": [str(need - 1)]}
         choices.append((enough, {"key": key, "operator": "DoesNotExist"}))
     return [{"matchExpressions": list(chosen)} for chosen in product(*choices)] if choices else []
+
+
+def told_needs(terms: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The needs that such terms were made of, as a person compares them with a node's labels."""
+    enough = terms[0]["matchExpressions"] if terms else ()
+    return [
+        f"{one['key']} of {int(one['values'][0]) + 1} or more (or none)"
+        for one in enough
+        if one["operator"] == "Gt"
+    ]
 
 
 def _digested(written: str, name: str, invalid: str, filler: str, longest: int = LONGEST_LABEL) -> str:

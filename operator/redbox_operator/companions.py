@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from redbox_kube.names import LABEL_ATTEMPT, LABEL_JOB_UID
+from redbox_kube.node_labels import told_needs
 from redbox_operator.job_status import CompanionStatus, ResultsStatus
 from redbox_operator.problems import Problem
 
@@ -145,7 +146,7 @@ def companion_of(pod: Object) -> Companion:
         dead_at=_time(metadata.get("deletionTimestamp")),
         ended=status.get("phase") in {"Succeeded", "Failed"},
         last_word=_last_word(status),
-        trouble=_trouble(status),
+        trouble=_trouble(pod.get("spec", {}), status),
     )
 
 
@@ -173,7 +174,7 @@ def _results(said: object) -> ResultsStatus | None:
         return None
 
 
-def _trouble(status: Object) -> Problem | None:
+def _trouble(spec: Object, status: Object) -> Problem | None:
     for container in status.get("containerStatuses") or []:
         waiting = container.get("state", {}).get("waiting") or {}
         reason, message = waiting.get("reason", ""), waiting.get("message", "")
@@ -190,7 +191,22 @@ def _trouble(status: Object) -> Problem | None:
             )
     for condition in status.get("conditions") or []:
         if condition.get("reason") == "Unschedulable":
-            said = condition.get("message", "")
-            cure = CURE_OF_CLAIM if "persistentvolumeclaim" in said.lower() else ""
-            return Problem("Unschedulable", f"no node of Kubernetes takes the job's pod: {said}{cure}")
+            return Problem("Unschedulable", _why_unscheduled(spec, condition.get("message", "")))
     return None
+
+
+def _why_unscheduled(spec: Object, said: str) -> str:
+    """The scheduler tells how many nodes it looked at, and never what the pod asked of them."""
+    told = f"The scheduler says: {said}"
+    if "persistentvolumeclaim" in said.lower():
+        told += CURE_OF_CLAIM
+    elif wanted := _wanted(spec):
+        told = f"It needs one with {', '.join(wanted)}: compare with `kubectl describe node`. {told}"
+    return f"no node of Kubernetes takes the job's pod. {told}"
+
+
+def _wanted(spec: Object) -> list[str]:
+    affinity = spec.get("affinity", {}).get("nodeAffinity", {})
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {})
+    labels = [f"{key}={value}" for key, value in spec.get("nodeSelector", {}).items()]
+    return labels + told_needs(required.get("nodeSelectorTerms", []))

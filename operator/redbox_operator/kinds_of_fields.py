@@ -47,7 +47,8 @@ class FieldOfPod(Kind):
             pattern=FIELD_PATH,
             description="metadata.name, metadata.namespace, metadata.uid, metadata.labels['KEY'], "
             "metadata.annotations['KEY'], spec.nodeName, spec.serviceAccountName, status.hostIP or "
-            "status.podIP of the job's pod.",
+            "status.podIP of the job's pod. With Virtual delivery uid, node and addresses are those of "
+            "the pod that submits.",
         ),
     ]
 

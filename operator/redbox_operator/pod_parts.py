@@ -25,6 +25,7 @@ from redbox_operator.known_names import (
 
 Object = dict[str, Any]
 TOKEN_SECONDS = 3600
+POD_NAME = "metadata.name"
 SUBMITTING = frozenset({Mode.WHOLE, Mode.SUBMIT_ONLY})
 COLLECTING = frozenset({Mode.WHOLE, Mode.RESULTS_ONLY})
 
@@ -64,7 +65,7 @@ def parts_of(job: SlurmJob, cluster: SlurmCluster, attempt: int, mode: Mode, *, 
         return parts
     _job_and_token(parts, job, cluster, attempt)
     if mode in SUBMITTING:
-        _values_of_the_kubelet(parts, job)
+        _values_of_the_kubelet(parts, job, attempt)
     if mode in COLLECTING and job.spec.results:
         _results(parts, job.spec.results)
     return parts
@@ -81,12 +82,15 @@ def _job_and_token(parts: Parts, job: SlurmJob, cluster: SlurmCluster, attempt: 
     parts.mount("token", TOKEN_FOLDER, {"projected": {"sources": [{"serviceAccountToken": token}]}})
 
 
-def _values_of_the_kubelet(parts: Parts, job: SlurmJob) -> None:
+def _values_of_the_kubelet(parts: Parts, job: SlurmJob, attempt: int) -> None:
     spec = job.spec
     for variable in spec.env:
-        if variable.value_from is not None:
-            source = variable.value_from.model_dump(by_alias=True, exclude_defaults=True)
-            parts.env.append({"name": f"{ENV_PREFIX}{variable.name}", "valueFrom": source})
+        name, source = f"{ENV_PREFIX}{variable.name}", variable.value_from
+        if source and source.field_ref and source.field_ref.field_path == POD_NAME:
+            parts.tell(**{name: pod_name(job.name, attempt)})  # of the job's pod, whichever submits it
+        elif source:
+            value_from = source.model_dump(by_alias=True, exclude_defaults=True)
+            parts.env.append({"name": name, "valueFrom": value_from})
     if spec.container and spec.container.registry_secret:
         for name, key in (("REDBOX_REGISTRY_USERNAME", "username"), ("REDBOX_REGISTRY_PASSWORD", "password")):
             secret_key = {"name": spec.container.registry_secret, "key": key}

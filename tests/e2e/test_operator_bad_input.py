@@ -18,6 +18,8 @@ from redbox_bed.delivery import Kubernetes
 from redbox_bed.errors import BedError
 from tests.e2e.slurmjobs import Applied, SlurmJobs, eventually, new_name
 
+pytestmark = pytest.mark.usefixtures("delivery")
+
 
 def is_told_once(job: Applied, reason: str, *words: str) -> dict[str, Any]:
     """One condition and one event with this reason, which names the cure."""
@@ -37,7 +39,6 @@ SECRET_ENV = [{"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "no-such-
     ("spec", "reason", "words", "phase"),
     [
         ({"cluster": "nowhere"}, "NoSuchCluster", ("nowhere", "create it"), "Pending"),
-        ({"partition": "nowhere"}, "Refused", ("partition",), "Failed"),
         (
             {"serviceAccountName": "nobody"},
             "NoServiceAccount",
@@ -47,7 +48,7 @@ SECRET_ENV = [{"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "no-such-
         ({"options": ["--uid=0"]}, "Refused", ("--uid",), "Failed"),
         ({"env": SECRET_ENV}, "CompanionNotStarted", ("no-such-secret", "Create what is missing"), "Pending"),
     ],
-    ids=["cluster", "partition", "service account", "an option that is not allowed", "Secret"],
+    ids=["cluster", "service account", "an option that is not allowed", "Secret"],
 )
 def test_what_is_missing_or_refused(
     jobs: SlurmJobs, spec: dict[str, Any], reason: str, words: tuple[str, ...], phase: str
@@ -57,6 +58,17 @@ def test_what_is_missing_or_refused(
     status = is_told_once(job, reason, *words)
     assert status["phase"] == phase
     healthy.reaches("Succeeded")
+    assert job.in_slurm() == []
+
+
+def test_a_partition_that_there_is_not(jobs: SlurmJobs, delivery: str) -> None:
+    """Slurm refuses it where it is asked; no virtual node is its, though one may come."""
+    reason, word, phase = {
+        "Container": ("Refused", "partition", "Failed"),
+        "Virtual": ("Unschedulable", "redbox.dev/partition=nowhere", "Pending"),
+    }[delivery]
+    job = jobs.apply("true", partition="nowhere")
+    assert is_told_once(job, reason, word)["phase"] == phase
     assert job.in_slurm() == []
 
 

@@ -65,6 +65,10 @@ def test_a_job_that_fits_nowhere_stays_pending_and_says_so(jobs: SlurmJobs) -> N
         ]
     )
     assert "didn't match Pod's node affinity" in conditions[0]["message"]
+    status = job.comes_to(reason="Unschedulable")
+    assert (
+        "redbox.dev/partition=debug, debug.hpc1.redbox.dev/max-time-s of 43200 or more" in status["message"]
+    )
 
 
 def test_deleting_a_slurmjob_cancels_its_job(bed: Bed, jobs: SlurmJobs) -> None:

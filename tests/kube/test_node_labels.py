@@ -14,6 +14,7 @@ from redbox_kube.node_labels import (
     fit_terms,
     partition_label,
     prefix,
+    told_needs,
     virtual_node,
 )
 
@@ -56,6 +57,14 @@ def test_each_of_several_needs_must_be_met() -> None:
     terms = fit_terms({Limit.NODES: 3, Limit.TIME_S: 60}, "debug", "hpc1")
     assert len(terms) == 4
     assert all(len(term["matchExpressions"]) == 2 for term in terms)
+
+
+def test_needs_are_told_as_a_person_compares_them_with_labels() -> None:
+    assert told_needs(fit_terms({Limit.NODES: 3, Limit.TIME_S: 60}, "debug", "hpc1")) == [
+        "debug.hpc1.redbox.dev/max-nodes of 3 or more (or none)",
+        "debug.hpc1.redbox.dev/max-time-s of 60 or more (or none)",
+    ]
+    assert told_needs([]) == []
 
 
 def test_who_needs_nothing_fits_everywhere() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from redbox_kube.node_labels import Limit, fit_terms
 from redbox_operator.companions import Plan, Step, companion_of, plan_for, replaced
 from redbox_operator.job_status import CompanionStatus
 from tests.operator.test_status import NOON
@@ -138,3 +139,20 @@ def test_a_pod_that_cannot_start_says_what_is_missing(status: Any, reason: str, 
     assert trouble is not None
     assert trouble.reason == reason
     assert says in trouble.message
+
+
+def test_a_pod_that_no_node_takes_says_what_it_asks_of_one() -> None:
+    terms = fit_terms({Limit.TIME_S: 39600}, "debug", "hpc1")
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    raw = pod(phase="Pending", conditions=[{"reason": "Unschedulable", "message": "0/2 nodes"}])
+    raw["spec"] = {
+        "nodeSelector": {"redbox.dev/partition": "debug"},
+        "affinity": {"nodeAffinity": required},
+    }
+    trouble = companion_of(raw).trouble
+    assert trouble is not None
+    assert trouble.message == (
+        "no node of Kubernetes takes the job's pod. It needs one with redbox.dev/partition=debug, "
+        "debug.hpc1.redbox.dev/max-time-s of 39600 or more (or none): compare with `kubectl describe node`. "
+        "The scheduler says: 0/2 nodes"
+    )
