@@ -211,8 +211,8 @@ class Companion:
         code = outcome.exit_code_of(job)
         for trouble in self._troubles:
             self._say(trouble)
-        if job.get("message") and job.get("state") not in outcome.TOLD_BY_CODE:
-            self._say(str(job["message"]))
+        if sentence := outcome.sentence_of(job):
+            self._say(sentence)
         results = self._results(job)
         worst = max(self._logs.values(), key=(COMPLETE, CUT, UNREAD).index)
         self._leave_word(job, logs=worst, results=results)

@@ -33,7 +33,6 @@ BY_STATE = {
     "BOOT_FAIL": 75,
     "PREEMPTED": 75,
 }
-TOLD_BY_CODE = frozenset({"COMPLETED", "FAILED"})  # the job's own exit code or signal says it all
 REFUSED = 65
 LOST = 70
 RESULTS_FAILED = 74
@@ -55,6 +54,13 @@ def exit_code_of(job: Mapping[str, Any]) -> int:
     if isinstance(signal, int) and signal:
         return (128 + signal) & 0xFF
     return (code & 0xFF) or 1 if isinstance(code, int) else 1
+
+
+def sentence_of(job: Mapping[str, Any]) -> str | None:
+    """Red-box's sentence about this end; None where the job's own exit code says it all."""
+    own_code = job.get("exitCode") is not None and not job.get("signal")
+    told_by_code = job.get("state") == "COMPLETED" or (job.get("state") == "FAILED" and own_code)
+    return str(job["message"]) if job.get("message") and not told_by_code else None
 
 
 def word_of(job: Mapping[str, Any], **more: object) -> dict[str, Any]:

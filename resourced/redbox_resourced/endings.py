@@ -21,7 +21,7 @@ import json
 from dataclasses import dataclass
 
 from redbox_api.errors import NotAllowed, NotAuthenticated, Refused
-from redbox_api.models import Job, Phase
+from redbox_api.models import FINAL_PHASES, Job, Phase
 
 BY_STATE = {
     "TIMEOUT": 124,
@@ -69,6 +69,13 @@ def exit_code_of(job: Job) -> int:
     if job.signal:
         return (BEYOND_SIGNALS + job.signal) & 0xFF
     return ((job.exit_code or 0) & 0xFF) or 1
+
+
+def sentence_of(job: Job) -> str | None:
+    """Red-box's sentence about this end; None where the job's own exit code says it all."""
+    own_code = job.exit_code is not None and not job.signal
+    told_by_code = job.state == "COMPLETED" or (job.state == "FAILED" and own_code)
+    return job.message if job.phase in FINAL_PHASES and job.message and not told_by_code else None
 
 
 def word_of(job: Job) -> str:

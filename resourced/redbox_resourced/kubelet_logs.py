@@ -1,8 +1,8 @@
 """A pod's log for one reader: both streams of its job, read through red-box as the pod's own account.
 
 Nothing is read before somebody asks, and nothing once nobody does. The two streams are put together line by
-line, in the order in which they are read; bytes are passed on as they are. What red-box will not give of them
-is said in a line of our own at the end, as a companion does.
+line, in the order in which they are read; bytes are passed on as they are. What red-box will not give, and an
+end that no exit code tells, is said in a line of our own at the end, as a companion does.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from redbox_api.client import RedboxClient
 from redbox_api.models import FINAL_PHASES, Job
 from redbox_resourced.array_logs import ArrayLog
+from redbox_resourced.endings import sentence_of
 from redbox_resourced.log_lines import Enough, Lines, Out, Write
-from redbox_resourced.log_request import MOST_LINES, LogRequest, shares
+from redbox_resourced.log_request import MOST_LINES, LogRequest, leaving_out_the_last, shares
 from redbox_resourced.log_streams import Reading, Streams
 
 
@@ -35,12 +36,23 @@ class PodLog:
         while request.follow and not _is_in_slurm(job):
             job = await streams.later()
         try:
-            if job.array is None:
-                await _copy_both(streams, request, out)
-            else:
-                await ArrayLog(streams, request, out).copy(job)
+            await self._copy(streams, request, out, job)
         except* Enough:
             pass
+
+    async def _copy(self, streams: Streams, request: LogRequest, out: Out, job: Job) -> None:
+        sentence = sentence_of(job)
+        asked = request if sentence is None else leaving_out_the_last(request)
+        if job.array is None:
+            await _copy_both(streams, asked, out)
+        else:
+            await ArrayLog(streams, asked, out).copy(job)
+        if request.follow and job.phase not in FINAL_PHASES:
+            sentence = sentence_of(await streams.now())
+        elif request.tail_lines == 0:
+            return
+        if sentence and "stderr" in request.streams:  # where a companion has its own lines
+            await out.say(sentence)
 
 
 def _is_in_slurm(job: Job) -> bool:

@@ -8,7 +8,7 @@ says when a line was read here, or when the job ended if that was before: no lin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Literal
@@ -95,6 +95,13 @@ def stamp(job: Job, now: datetime) -> bytes:
     ended = job.ended_at if job.phase in FINAL_PHASES else None
     moment = min(now, ended) if ended else now
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ ").encode()
+
+
+def leaving_out_the_last(request: LogRequest) -> LogRequest:
+    """Of the lines asked for, all but the last, which is one of our own."""
+    if not request.tail_lines or "stderr" not in request.streams:
+        return request
+    return replace(request, tail_lines=request.tail_lines - 1)
 
 
 def shares(wanted: int, lines: tuple[int, ...]) -> tuple[int, ...]:

@@ -48,9 +48,13 @@ class Streams:
 
     async def later(self) -> Job:
         """The job a while later."""
+        await asyncio.sleep(LOOK_EVERY_S)
+        return await self.now()
+
+    async def now(self) -> Job:
+        """The job as it is."""
         patience = Patience()
         while True:
-            await asyncio.sleep(LOOK_EVERY_S)
             try:
                 return await self.client.get_job(self.key, attempt=self.attempt)
             except (Unreachable, Busy) as error:

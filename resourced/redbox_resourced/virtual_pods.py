@@ -24,6 +24,7 @@ from redbox_kube.troubles import Troubles
 from redbox_resourced import pod_status
 from redbox_resourced.bound_pods import BoundPod, Role, digest_of
 from redbox_resourced.clusters import Clusters, ServedNode
+from redbox_resourced.endings import Refusal
 from redbox_resourced.job_rows import JobRows
 from redbox_resourced.pods_of_nodes import PodsOfNodes
 from redbox_resourced.submission import Never, NotYet, Submission, key_of
@@ -56,6 +57,7 @@ class VirtualPods:
         self._tries: dict[Place, int] = {}
         self._troubles = Troubles("pods not kept")
         self._verified: set[str] = set()  # uids of pods found to be companions, until their status says it
+        self._refusals: dict[str, Refusal] = {}  # by uid, until their status says it: never asked twice
         self._writing = asyncio.Semaphore(AT_ONCE)
         self._asking: defaultdict[RedboxCaller, asyncio.Semaphore] = defaultdict(
             lambda: asyncio.Semaphore(AT_ONCE)
@@ -166,7 +168,8 @@ class VirtualPods:
         except NotYet as problem:
             return await self._say_not_yet(pod, problem)
         except Never as never:
-            await self._write(pod, pod_status.refused(pod, self._host, never.refusal))
+            self._refusals[pod.uid] = never.refusal
+            await self._say_never(pod, never.refusal)
             return None
 
     async def _look(self, pod: BoundPod) -> float | None:
@@ -177,6 +180,8 @@ class VirtualPods:
             self._forget(pod)
         elif node is None:
             return None
+        elif refusal := self._refusals.get(pod.uid):
+            await self._say_never(pod, refusal)
         elif pod.role is Role.JOB:
             return await self._keep_job(pod, node)
         else:
@@ -220,6 +225,9 @@ class VirtualPods:
                 await self._write(pod, said)
         return pause
 
+    async def _say_never(self, pod: BoundPod, refusal: Refusal) -> None:
+        await self._write(pod, pod_status.refused(pod, self._host, refusal))
+
     async def _let_go(self, pod: BoundPod) -> None:
         """Nothing runs that would have to end first; the job is the SlurmJob's, and lives on."""
         async with self._writing:
@@ -227,6 +235,7 @@ class VirtualPods:
 
     def _forget(self, pod: BoundPod) -> None:
         self._verified.discard(pod.uid)
+        self._refusals.pop(pod.uid, None)
         for rows, _ in self._rows.values():
             rows.forget(pod)
 

@@ -230,6 +230,14 @@ def test_a_message_for_a_person_is_a_line_of_its_own_behind_all_of_the_jobs(
     assert pod.run().stderr == b"half a line\nredbox: it ran into its limit of 1 minute\n"
 
 
+@pytest.mark.parametrize("end", [{"signal": 11, "exitCode": None}, {"exitCode": None}])
+def test_an_end_that_no_exit_code_tells_is_told_in_words(
+    redbox: Scripted, pod: Pod, end: dict[str, Any]
+) -> None:
+    redbox.job = {"phase": "Failed", "state": "FAILED", "message": "It was ended.", **end}
+    assert pod.run().stderr == b"redbox: It was ended.\n"
+
+
 def test_an_exit_code_is_not_told_in_words_too(redbox: Scripted, pod: Pod) -> None:
     redbox.job = {"phase": "Failed", "state": "FAILED", "exitCode": 3, "message": "It exited with code 3."}
     ended = pod.run()

@@ -72,6 +72,15 @@ def test_a_partition_that_there_is_not(jobs: SlurmJobs, delivery: str) -> None:
     assert job.in_slurm() == []
 
 
+def test_what_slurm_refuses_it_is_asked_once(jobs: SlurmJobs) -> None:
+    """Of each refused submit Slurm keeps a record: a second one would be seen."""
+    applied = [jobs.apply("true", resources={"nodes": 40}) for _ in range(8)]
+    for job in applied:
+        status = job.reaches("Failed")
+        assert "Requested node configuration is not available" in status["message"]
+    assert [len(job.in_slurm()) for job in applied] == [1] * len(applied)
+
+
 def test_a_script_that_slurm_refuses(jobs: SlurmJobs) -> None:
     job = jobs.apply("#SBATCH --nodes=1000\ntrue")
     status = is_told_once(job, "Refused")

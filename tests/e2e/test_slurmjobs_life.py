@@ -46,6 +46,7 @@ def test_a_signal(jobs: SlurmJobs) -> None:
     status = job.finishes()
     assert (status["phase"], status["signal"]) == ("Failed", 11)
     assert exit_code(job) == str(128 + 11)
+    assert job.log() == "redbox: It was ended by SIGSEGV (11).\n"
 
 
 def test_a_time_limit(jobs: SlurmJobs) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from redbox_api.models import Job, OwnerRef, Phase
 from redbox_companion import outcome
-from redbox_resourced.endings import BY_STATE, LONGEST_WORD, Refusal, exit_code_of, word_of
+from redbox_resourced.endings import BY_STATE, LONGEST_WORD, Refusal, exit_code_of, sentence_of, word_of
 
 OWNER = OwnerRef(cluster="prod", namespace="alice", account="default")
 PHASES = (Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED, Phase.LOST)
@@ -23,6 +23,7 @@ def ended(phase: Phase, state: str | None, code: int | None, signal: int | None)
         exit_code=code,
         signal=signal,
         job_id="7",
+        message="It ended so.",
     )
 
 
@@ -36,6 +37,7 @@ def test_exit_code_and_word_are_the_companions(
     answer = json.loads(job.model_dump_json(by_alias=True))
     assert exit_code_of(job) == outcome.exit_code_of(answer)
     assert json.loads(word_of(job)) == outcome.word_of(answer, logs="complete")
+    assert sentence_of(job) == outcome.sentence_of(answer)
 
 
 def test_a_refusal_of_any_length_fits_a_termination_message() -> None:

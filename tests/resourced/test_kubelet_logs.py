@@ -13,6 +13,10 @@ from redbox_resourced import log_streams
 from redbox_resourced.log_lines import LONGEST_LINE, Lines
 from tests.resourced.log_files import BROKEN, JOB, Files, array, read
 
+TIMED_OUT = JOB.model_copy(
+    update={"phase": Phase.FAILED, "state": "TIMEOUT", "message": "It ran longer than its time limit."}
+)
+
 
 async def test_both_streams_come_whole_and_line_by_line() -> None:
     files = Files(stdout=[b"one\ntw", b"o\n"], stderr=[b"ba", b"d\n", b"end"])
@@ -50,6 +54,23 @@ async def test_what_red_box_does_not_give_is_said_and_the_other_stream_comes() -
     files.refused = {"stderr"}
     assert await read(files) == b"one\nredbox: stderr cannot be read: HTTP 403: it is locked\n"
     assert (await read(files, tail_lines=1)).startswith(b"one\nredbox: ")
+
+
+async def test_an_end_that_no_exit_code_tells_is_the_last_line() -> None:
+    files = Files(stdout=[b"one\ntwo"])
+    said = b"redbox: It ran longer than its time limit.\n"
+    assert await read(files, TIMED_OUT) == b"one\ntwo\n" + said
+    assert await read(files, TIMED_OUT, tail_lines=2) == b"two\n" + said
+    assert await read(files, TIMED_OUT, tail_lines=1) == said
+    assert await read(files, TIMED_OUT, tail_lines=0) == b""
+    assert await read(files, TIMED_OUT, streams=("stdout",)) == b"one\ntwo"
+
+
+async def test_a_follower_is_told_of_such_an_end_when_it_has_come() -> None:
+    files = Files(stdout=[b"one\n"])
+    files.later = [TIMED_OUT]
+    assert await read(files, follow=True) == b"one\nredbox: It ran longer than its time limit.\n"
+    assert await read(files, follow=True) == b"one\n"
 
 
 async def test_a_follower_waits_until_slurm_tells_whether_it_is_an_array(

@@ -51,7 +51,8 @@ class ApiServer:
         self.writes += 1
         if self.writes == 1:
             raise ApiUnreachable("the API server does not answer: refused")
-        self.written.set_result(body)
+        if not self.written.done():
+            self.written.set_result(body)
 
 
 class Known:
@@ -66,7 +67,10 @@ class Known:
 class AllRefused(VirtualPods):
     """Red-box will never have any of them."""
 
+    asked = 0
+
     async def _keep_job(self, pod: BoundPod, node: ServedNode) -> float | None:  # noqa: ARG002
+        self.asked += 1
         raise Never(Refusal("no mapping for this account"))
 
 
@@ -76,6 +80,9 @@ async def test_a_refusal_that_cannot_be_written_is_written_later() -> None:
     running = asyncio.create_task(pods.run())
     async with asyncio.timeout(30):
         assert "no mapping" in str(await server.written)
+        pods.look_at(("alice", "cow-job"))  # its own write comes back
+        await asyncio.sleep(0.1)
+    assert pods.asked == 1
     assert not running.done()
     running.cancel()
     await asyncio.wait({running})

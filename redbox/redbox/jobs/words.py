@@ -23,6 +23,11 @@ ENDINGS = {
     "PREEMPTED": "It was ended to make room for a job of higher priority.",
     "BOOT_FAIL": "The nodes that it was given did not start.",
 }
+NEVER_RAN = {
+    "BadConstraints": "no node has all that it asks for",
+    "InvalidAccount": "its account {account} is not valid for this user",
+    "InvalidQOS": "its QOS {qos} is not valid for this user and account",
+}
 REASONS = {
     "Resources": "It waits for free nodes.",
     "Priority": "It waits for jobs of higher priority.",
@@ -99,6 +104,10 @@ def _exit(seen: Seen) -> str:
         return f"It failed: {KNOWN_EXITS[seen.exit_code]}."
     if seen.exit_code is not None:
         return f"It exited with code {seen.exit_code}."
+    if not seen.nodes:
+        why = NEVER_RAN.get(seen.reason, "it says {reason}" if seen.reason else "it does not say why")
+        told = why.format(account=seen.account, qos=seen.qos, reason=seen.reason)
+        return f"Slurm failed it before it could start: {told}."
     return f"It failed ({seen.state}{', ' + seen.reason if seen.reason else ''})."
 
 

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 
 from redbox.slurm import arrays
 from redbox.slurm.framing import Tally, split_counted
-from redbox.slurm.states import NO_EXIT, Exit, end_of, read_exit, read_state
+from redbox.slurm.states import Exit, end_of, read_exit, read_state
 from redbox.slurm.values import TIME_FORMAT, read_number, read_time, text_or_none
 
 ENVIRONMENT = {**TIME_FORMAT, "TZ": "UTC"}
@@ -30,6 +30,7 @@ LATE = {"Restarts": "24.11", "StdOut": "24.05", "StdErr": "24.05", "SubmitLine":
 DISABLED = "accounting storage is disabled"
 HIGHEST_KEPT = 128
 COMMENT_OPTION = re.compile(r"(?:^|\s)--comment=(\S+)")
+NO_NODES = "None assigned"
 HET_ID = re.compile(r"([0-9]+)\+([0-9]+)")
 
 
@@ -128,7 +129,7 @@ def read_row(seen: Mapping[str, str]) -> AccountingRow | None:
         uid=uid,
         state=state,
         cancelled_by=cancelled_by,
-        exit=end_of(state, shown) if shown else NO_EXIT,
+        exit=end_of(state, shown, had_nodes=seen.get("NodeList") != NO_NODES),
         restarts=read_number(seen.get("Restarts", "")) or 0,
         submitted_at=read_time(seen["Submit"]),
         started_at=read_time(seen["Start"]),

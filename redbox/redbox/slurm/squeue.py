@@ -12,7 +12,7 @@ from datetime import datetime
 from sys import intern
 
 from redbox.slurm.framing import Frame, Tally, split_fields, split_records
-from redbox.slurm.states import NO_EXIT, Exit, end_of, has_ended, is_waiting, read_exit, read_state
+from redbox.slurm.states import Exit, end_of, has_ended, is_waiting, read_exit, read_state
 from redbox.slurm.values import TIME_FORMAT, read_number, read_time, text_or_none
 
 ENVIRONMENT = {**TIME_FORMAT, "SLURM_BITSTR_LEN": "0"}
@@ -143,6 +143,7 @@ def read_row(seen: dict[str, str]) -> QueueRow | None:
         return None
     shown = read_exit(seen["exit_code"])
     het_job_id = text_or_none(seen["HetJobID"])
+    nodes = text_or_none(seen["NodeList"]) or ""
     return QueueRow(
         job_id=seen["JobID"],
         array_job_id=seen["ArrayJobID"],
@@ -151,7 +152,7 @@ def read_row(seen: dict[str, str]) -> QueueRow | None:
         het_offset=read_number(seen["HetJobOffset"]) or 0,
         uid=uid,
         state=intern(state),
-        exit=end_of(state, shown) if shown else NO_EXIT,
+        exit=end_of(state, shown, had_nodes=bool(nodes)),
         restarts=read_number(seen["RestartCnt"]) or 0,
         requeue=seen["Requeue"] != "0",
         submitted_at=read_time(seen["SubmitTime"]),
@@ -162,7 +163,7 @@ def read_row(seen: dict[str, str]) -> QueueRow | None:
         partition=intern(seen["Partition"]),
         account=intern(text_or_none(seen["Account"]) or ""),
         qos=intern(text_or_none(seen["QOS"]) or ""),
-        nodes=text_or_none(seen["NodeList"]) or "",
+        nodes=nodes,
         user=intern(seen["UserName"]),
         name=seen["Name"],
         comment="" if seen["Comment"] == "(null)" else seen["Comment"],

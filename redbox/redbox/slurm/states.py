@@ -34,7 +34,10 @@ ENDED_BY_SLURM = frozenset({
 })  # fmt: skip
 """The program did not end by itself, so a zero that Slurm shows is no exit code of it."""
 INVENTED_ENDS = frozenset({"NODE_FAIL", "BOOT_FAIL", "DEADLINE"})
-"""Slurm shows a 1 for them, as the signal (squeue) or as the code (sacct), that nobody's program gave."""
+"""Slurm shows a 1 for them, as the signal (squeue) or as the code (sacct), that nobody's program gave.
+
+So it does for a job that it fails itself before it has a node.
+"""
 HIGHEST_SIGNAL = 64  # above: Slurm's own, 125 for OUT_OF_MEMORY
 CANCELLED_BY = re.compile(r"CANCELLED by ([0-9]+)")
 CODE_AND_SIGNAL = re.compile(r"([0-9]+):([0-9]+)")
@@ -88,7 +91,7 @@ def from_wait_status(status: int) -> Exit:
     return Exit(0, signal) if signal else Exit(status >> 8 & 0xFF, 0)
 
 
-def end_of(state: str, shown: Exit | None) -> Exit:
+def end_of(state: str, shown: Exit | None, *, had_nodes: bool = True) -> Exit:
     """The exit code or the signal that a caller may believe.
 
     None before the end, one of both after it. Where Slurm ended the job, the zero that it shows for the code
@@ -98,7 +101,7 @@ def end_of(state: str, shown: Exit | None) -> Exit:
         return NO_EXIT
     if state == "COMPLETED":
         return Exit(code=0)
-    if state in INVENTED_ENDS and 1 in (shown.code, shown.signal):
+    if (state in INVENTED_ENDS or not had_nodes) and 1 in (shown.code, shown.signal):
         return NO_EXIT
     if shown.signal:
         return Exit(signal=shown.signal if shown.signal <= HIGHEST_SIGNAL else None)

@@ -36,6 +36,25 @@ def test_a_job_is_followed_from_pending_to_its_end(world: World) -> None:
     assert (job.phase, job.exit_code, job.message) == (Phase.FAILED, 3, "It exited with code 3.")
 
 
+@pytest.mark.parametrize(
+    ("reason", "why"),
+    [
+        ("BadConstraints", "no node has all that it asks for"),
+        ("InvalidAccount", "its account physics is not valid for this user"),
+        ("FrontEndDown", "it says FrontEndDown"),
+        ("", "it does not say why"),
+    ],
+)
+def test_a_job_that_slurm_fails_before_it_starts_says_why(world: World, reason: str, why: str) -> None:
+    submitted(world)
+    failed = replace(world.slurm.jobs["1"], state="FAILED", reason=reason, exit_code=None, account="physics")
+    world.slurm.put(failed)
+    world.advance(3)
+    job = current(world)
+    assert (job.phase, job.exit_code, job.signal) == (Phase.FAILED, None, None)
+    assert job.message == f"Slurm failed it before it could start: {why}."
+
+
 def test_a_live_job_is_looked_for_every_second_or_so_and_nothing_is_asked_when_nothing_is_live(
     world: World,
 ) -> None:

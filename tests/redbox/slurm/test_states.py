@@ -89,6 +89,12 @@ def test_an_end_shows_the_exit_code_or_the_signal(
     assert end_of(state, read_exit(shown)) == Exit(code, signal)
 
 
+@pytest.mark.parametrize("shown", ["0:1", "1:0", "1"])  # as squeue, sacct and squeue of 22.05 have it
+def test_a_job_that_slurm_failed_before_it_had_a_node_has_no_exit_code(shown: str) -> None:
+    assert end_of("FAILED", read_exit(shown), had_nodes=False) == Exit()
+    assert end_of("FAILED", read_exit(shown)) != Exit()
+
+
 @pytest.mark.parametrize("text", ["", "N/A", "1:", ":1", "-1", "1:0:0", "x"])
 def test_what_is_no_exit_code_is_none(text: str) -> None:
     assert read_exit(text) is None
