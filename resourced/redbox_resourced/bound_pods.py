@@ -69,6 +69,8 @@ class BoundPod:
     containers: tuple[Container, ...]
     phase: str
     is_submitted: bool
+    not_submitted: str
+    """Why it is not, as far as the pod says."""
     is_being_deleted: bool
     submitted_by_another: bool
     """Its request needs values of Secrets or ConfigMaps: a submitter pod reads them, we only follow."""
@@ -94,6 +96,8 @@ def read_pod(pod: Object) -> BoundPod:
     """As the API server shows it."""
     metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status", {})
     env = [one for container in spec["containers"] for one in container.get("env", [])]
+    conditions: list[Object] = status.get("conditions", [])
+    submitted = next((one for one in conditions if one["type"] == SUBMITTED), {})
     return BoundPod(
         namespace=sys.intern(metadata["namespace"]),
         name=metadata["name"],
@@ -105,9 +109,8 @@ def read_pod(pod: Object) -> BoundPod:
         attempt=_attempt(env),
         containers=tuple(_container(one) for one in spec["containers"]),
         phase=sys.intern(status.get("phase", "Pending")),
-        is_submitted=any(
-            one["type"] == SUBMITTED and one["status"] == "True" for one in status.get("conditions", [])
-        ),
+        is_submitted=submitted.get("status") == "True",
+        not_submitted=submitted.get("message", "") if submitted.get("status") == "False" else "",
         is_being_deleted="deletionTimestamp" in metadata,
         submitted_by_another={"name": ENV_MODE, "value": ATTACH_ONLY} in env,
         seen=digest_of(status),

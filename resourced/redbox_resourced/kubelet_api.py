@@ -161,9 +161,7 @@ class KubeletApi:
         try:
             return await redbox.get_job(key_of(pod), attempt=attempt)
         except NoSuchJob:
-            if pod.has_ended or attempt != pod.attempt:
-                raise NotHonoured("red-box has no job of this pod (any more): see the pod's status") from None
-            raise NotHonoured("the job is not submitted yet: see the pod's condition for why") from None
+            raise NotHonoured(_no_job(pod, attempt)) from None
 
     async def _copy(
         self, source: PodLog, pod: BoundPod, asked: LogRequest, answer: web.StreamResponse
@@ -208,6 +206,15 @@ class KubeletApi:
     def _pod(self, request: web.Request) -> BoundPod | None:
         place = (request.match_info.get("namespace", ""), request.match_info.get("pod", ""))
         return self.virtual_pods.bound.pods.get(place)
+
+
+def _no_job(pod: BoundPod, attempt: int) -> str:
+    """Whoever asks for a log wants to know why there is none."""
+    if attempt == pod.attempt and pod.not_submitted:
+        return f"the job was not submitted{'' if pod.has_ended else ' yet'}: {pod.not_submitted}"
+    if pod.has_ended or attempt != pod.attempt:
+        return "red-box no longer has this pod's job: its output is where Slurm wrote it"
+    return "the job is not submitted yet"
 
 
 async def _well(_: web.Request) -> web.Response:

@@ -13,6 +13,7 @@ import pytest
 
 from redbox_bed import login_node
 from redbox_bed.bed import Bed
+from redbox_bed.errors import BedError
 from redbox_kube.names import ATTACH_ONLY, ENV_MODE
 from tests.e2e.resourced_process import eventually
 from tests.e2e.virtual_stand import Companion, Stand, state_of, virtual_stand
@@ -113,6 +114,8 @@ def test_what_slurm_refuses_fails_with_slurms_words(stand: Stand) -> None:
     ended = state_of(companion.reaches("Failed"))["terminated"]
     assert "partition" in json.loads(ended["message"])["refused"].lower()
     assert ended["exitCode"] == 65
+    with pytest.raises(BedError, match=r"the job was not submitted: .*invalid partition"):
+        companion.logs()
 
 
 def test_a_pod_that_the_operator_has_not_named_is_not_submitted_until_it_is(stand: Stand) -> None:

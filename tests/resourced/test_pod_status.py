@@ -101,6 +101,7 @@ def test_a_refusal_fails_the_pod_with_red_boxs_sentence() -> None:
     assert (status["phase"], status["message"]) == ("Failed", "Slurm has no partition nowhere.")
     word = json.loads(container(status)["state"]["terminated"]["message"])
     assert word["refused"] == "Slurm has no partition nowhere."
+    assert pod("Failed", status).not_submitted == "Slurm has no partition nowhere."
 
 
 def test_what_is_written_is_known_again_in_whatever_order_and_with_whatever_others_add() -> None:
