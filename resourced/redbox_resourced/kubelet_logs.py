@@ -8,9 +8,11 @@ end that no exit code tells, is said in a line of our own at the end, as a compa
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 
 from redbox_api.client import RedboxClient
+from redbox_api.errors import Refused
 from redbox_api.models import FINAL_PHASES, Job
 from redbox_resourced.array_logs import ArrayLog
 from redbox_resourced.endings import sentence_of
@@ -48,7 +50,8 @@ class PodLog:
         else:
             await ArrayLog(streams, asked, out).copy(job)
         if request.follow and job.phase not in FINAL_PHASES:
-            sentence = sentence_of(await streams.now())
+            with suppress(Refused):  # what of the streams it refuses is said by them
+                sentence = sentence_of(await streams.now())
         elif request.tail_lines == 0:
             return
         if sentence and "stderr" in request.streams:  # where a companion has its own lines

@@ -41,6 +41,8 @@ class Files:
 
     async def get_job(self, *_: Any, **__: Any) -> Job:
         self.looks += 1
+        if "get_job" in self.refused:
+            raise refusal(HTTPStatus.FORBIDDEN, b"it is locked", None)
         return self.later.pop(0) if self.later else ENDED
 
     @asynccontextmanager

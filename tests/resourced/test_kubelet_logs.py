@@ -73,6 +73,12 @@ async def test_a_follower_is_told_of_such_an_end_when_it_has_come() -> None:
     assert await read(files, follow=True) == b"one\n"
 
 
+async def test_a_follower_gets_the_whole_log_of_a_job_that_red_box_tells_no_more_of() -> None:
+    files = Files(stdout=[b"one\n"])
+    files.refused = {"get_job"}
+    assert await read(files, follow=True) == b"one\n"
+
+
 async def test_a_follower_waits_until_slurm_tells_whether_it_is_an_array(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
