@@ -20,6 +20,7 @@ from redbox_api.client import RedboxClient
 from redbox_api.errors import NoSuchJob, RedboxError, Refused
 from redbox_api.models import Job
 from redbox_kube.objects import ApiError
+from redbox_kube.troubles import Troubles
 from redbox_resourced import node_stats
 from redbox_resourced.authorization import Access, Authorizer, Client
 from redbox_resourced.bound_pods import BoundPod, Role
@@ -61,6 +62,7 @@ class KubeletApi:
     submission: Submission
     authorizer: Authorizer
     usage: PodUsage = field(init=False)
+    _broken_off: Troubles = field(default_factory=lambda: Troubles("logs broke off"))
     _readers: defaultdict[str, set[asyncio.Task[object]]] = field(default_factory=lambda: defaultdict(set))
 
     def __post_init__(self) -> None:
@@ -179,7 +181,9 @@ class KubeletApi:
                 del self._readers[pod.uid]
         fault = None if copying.cancelled() else copying.exception()
         if fault is not None:
-            log.warning("a log broke off", namespace=pod.namespace, name=pod.name, error=repr(fault))
+            pod_name = f"{pod.namespace}/{pod.name}"
+            self._broken_off.failed(pod_name, repr(fault))
+            self._broken_off.mended(pod_name)  # whoever reads on begins anew
             raise BrokenOff
 
     def _end_readers(self, pod: BoundPod) -> None:

@@ -19,6 +19,8 @@ from redbox_resourced.token_policy import TokenPolicy
 from redbox_resourced.virtual_node import Address
 from redbox_resourced.virtual_pods import VirtualPods
 
+NEEDED_EVERY_S = 0.5
+
 
 @dataclass(frozen=True)
 class KubeletSettings:
@@ -39,6 +41,7 @@ class VirtualDelivery:
         self, objects: Objects, clusters: Clusters, account: Account, settings: KubeletSettings
     ) -> None:
         submission = Submission(objects, PodTokens(objects))
+        self._clusters = clusters
         self._policy = TokenPolicy(objects, account)
         ip, port = settings.address.ip, settings.address.port
         self._pods = VirtualPods(objects, clusters, submission, ip)
@@ -69,7 +72,14 @@ class VirtualDelivery:
         await self._runner.setup()
         try:
             async with asyncio.TaskGroup() as group:
-                for part in (self._certificate, self._listener, self._pods):
+                for part in (self._listener, self._pods):
                     group.create_task(part.run())
+                await self._needed()
+                group.create_task(self._certificate.run())
         finally:
             await self._runner.cleanup()
+
+    async def _needed(self) -> None:
+        """An administrator is not to approve what only gateways would never use."""
+        while not (self._clusters.deliver_virtually or self._pods.bound.by_key):  # noqa: ASYNC110 (rare)
+            await asyncio.sleep(NEEDED_EVERY_S)

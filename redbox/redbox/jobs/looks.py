@@ -67,6 +67,12 @@ class Sighting:
     mark_changed: bool = False
 
 
+def was_refused(job: Observation) -> bool:
+    """Of a submit that it refuses Slurm keeps a row, with its mark, that never had a node: it is no job."""
+    no_exit = job.exit_code is None and job.signal is None
+    return job.state == "FAILED" and not job.nodes and no_exit
+
+
 def order_of_birth(job: Observation) -> tuple[datetime, int]:
     """The earliest wins; ids decide within a second."""
     digits = "".join(c for c in job.job_id if c.isdigit())
@@ -75,7 +81,8 @@ def order_of_birth(job: Observation) -> tuple[datetime, int]:
 
 def find(record: Record, look: Look) -> Sighting:
     """Which job is the record's in this look."""
-    ours = sorted(look.by_mark.get(record.mark, ()), key=order_of_birth)
+    marked = sorted(look.by_mark.get(record.mark, ()), key=order_of_birth)
+    ours = [job for job in marked if job.job_id == record.job_id or not was_refused(job)]
     if record.job_id is None:
         return Sighting(ours[0], tuple(ours[1:])) if ours else Sighting()
     mine = next((job for job in ours if job.job_id == record.job_id), None)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import IntEnum
 
-from redbox.jobs.looks import order_of_birth
+from redbox.jobs.looks import order_of_birth, was_refused
 from redbox.jobs.phases import phase_of
 from redbox.jobs.records import Record
 from redbox.workload import Observation
@@ -34,13 +34,14 @@ class Standing(IntEnum):
 def with_mark(record: Record, jobs: Iterable[Observation], *, but: str | None = None) -> list[Observation]:
     """The jobs with the record's mark and uid, other than this id, the earliest first.
 
-    Jobs from well before the record are rows that Slurm leaves of refused submits: an earlier PUT of this
-    key.
+    Rows of refused submits are none, of this PUT or of an earlier one of this key; nor is anything from well
+    before the record.
     """
     ours: dict[str, Observation] = {}
     for job in jobs:
         recent = job.submitted_at is None or job.submitted_at >= record.created_at - CLOCKS_DIFFER
-        if job.mark == record.mark and job.uid == record.user.uid and job.job_id != but and recent:
+        is_ours = job.mark == record.mark and job.uid == record.user.uid and not was_refused(job)
+        if is_ours and recent and job.job_id != but:
             ours.setdefault(job.job_id, job)
     return sorted(ours.values(), key=order_of_birth)
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from redbox.jobs.errors import Busy, Conflict, NoSuchJob, RefusedBySlurm, Tombst
 from redbox.jobs.records import Stage
 from redbox.workload import Act
 from redbox_api.models import Job, Phase
-from tests.redbox.jobs.simulated import HANGS, NEVER_ARRIVES, REFUSED, UNAVAILABLE, late
+from tests.redbox.jobs.simulated import HANGS, NEVER_ARRIVES, REFUSED, UNAVAILABLE, Manner, late
 from tests.redbox.jobs.world import BOB, World, caller, request
 
 KEY = "3f2b7c1e-0000-4000-8000-000000000001"
@@ -81,6 +82,24 @@ def test_slurms_refusal_is_given_in_its_words_and_the_key_stays_free(world: Worl
     with pytest.raises(NoSuchJob):
         world.run(world.jobs.get(caller(), KEY))
     assert put(world)[1]
+
+
+def test_the_row_that_slurm_keeps_of_a_refused_submit_is_not_taken_for_the_job(world: World) -> None:
+    put(world, key=KEY.replace("0001", "0002"))  # another job, for which red-box looks at the queue
+    world.slurm.manners.append(Manner(None, 20.0, REFUSED.answer))
+    task = world.begin(world.jobs.put(caller(), KEY, 1, request()))
+    world.settle()
+    sbatch = world.slurm.processes[-1]
+    kept = world.slurm.add_foreign(sbatch.user.uid, sbatch.submission.mark)
+    world.slurm.put(replace(kept, state="FAILED", reason="BadConstraints", ended_at=world.clock.now()))
+    world.advance(25)  # looks go on, and sbatch says no
+    assert isinstance(task.exception(), RefusedBySlurm)
+    job, created = put(world)
+    assert (job.job_id, created) == ("3", True)
+    world.advance(10)
+    job = world.run(world.jobs.get(caller(), KEY))
+    assert (job.job_id, job.phase) == ("3", Phase.PENDING)
+    assert not world.slurm.acts
 
 
 def test_a_slurm_that_cannot_be_asked_is_a_reason_to_come_again_and_nothing_is_left_behind(
