@@ -35,7 +35,8 @@ def publishing(
     """resourced, with a SlurmCluster and the old keys; what is gone from Slurm is gone after two seconds."""
     remove_all(kubernetes, [CLUSTER, OTHER])
     kubernetes.apply(slurm_cluster(server, **spec))
-    process = InBed(bed, folder, [f"--gone-after={GONE_AFTER_S}", "--old-keys"])
+    options = [f"--gone-after={GONE_AFTER_S}", "--old-keys"]
+    process = InBed(bed, folder, options, has_virtual_nodes=spec.get("delivery") == "Virtual")
     process.start()
     try:
         yield process

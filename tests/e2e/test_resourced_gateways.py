@@ -88,6 +88,11 @@ def test_a_gateway_has_every_partition_and_a_kubelets_own_things_untouched(
     assert not traces(nodes.get("k2"))
 
 
+def test_for_gateways_alone_no_certificate_is_asked_for(nodes: Nodes, gateway: str, resourced: InBed) -> None:
+    published_on(nodes, gateway, "debug")
+    assert {one.name for one in resourced.folder.iterdir()} == {"kubeconfig", "resourced.log"}
+
+
 def test_what_goes_from_slurm_goes_from_the_gateway(nodes: Nodes, gateway: str, login: Host) -> None:
     login.run("scontrol", "create", f"partition={ADDED}", "nodes=n1")
     comes_to_be_as_in_slurm(partial(published_on, nodes, gateway, ADDED), login, ADDED)
