@@ -42,6 +42,11 @@ class KnownJob:
     def place(self) -> Place:
         return self.job.place
 
+    @property
+    def asks_for(self) -> tuple[object, ...]:
+        """What its users change: the spec and the deletion are a new generation, annotations are not."""
+        return self.job.metadata.get("generation"), self.job.being_deleted, self.job.annotations
+
 
 @dataclass(frozen=True, slots=True)
 class PackedJob:

@@ -24,6 +24,7 @@ from redbox_operator.companion_keeper import CompanionKeeper, Kept, Wanted, give
 from redbox_operator.companions import Companion, LastWord
 from redbox_operator.conditions import tellings
 from redbox_operator.ending import Ending
+from redbox_operator.intake import read_job
 from redbox_operator.job_status import ConditionType, JobPhase, SlurmJobStatus
 from redbox_operator.kinds import Place, SlurmJob
 from redbox_operator.known import Known, KnownJob
@@ -175,11 +176,16 @@ class Reconciler:
         return self._written(known, changed) if changed else None
 
     def _written(self, known: KnownJob, written: Object) -> KnownJob:
-        """The SlurmJob as the API server has it after a write of ours."""
-        metadata = {**known.job.metadata, **written["metadata"]}
-        job = known.job.model_copy(update={"metadata": metadata, "status": written.get("status", {})})
+        """The SlurmJob as the API server has it after a write of ours, with what others changed meanwhile.
+
+        The watch tells of that in an older version than ours, which is no news any more: so it is due now.
+        """
+        job = read_job(known.place.resource, written)
         self.known.job_seen(job)
-        return self.known.look(job.place) or known
+        now_known = self.known.look(job.place) or known
+        if now_known.asks_for != known.asks_for:
+            self.queue.add(job.place)
+        return now_known
 
     async def _advance(self, known: KnownJob, link: RedboxLink | None) -> float | None:
         case = await self._case(known, link)

@@ -41,6 +41,8 @@ class ApiServer:
         self.refusal: ApiRefused | None = None
         self.refuses = ""  # the pod of this name; else every pod
         self.writes = 0
+        self.meanwhile: Object = {}
+        """What somebody else changes just before the next write of a status."""
         self._version = 10
 
     def put(self, where: Where, body: Object) -> Object:
@@ -75,7 +77,10 @@ class ApiServer:
         there = self.objects[where.path()]
         assert uid == there["metadata"]["uid"]
         self.writes += 1
-        return self.put(where, {**there, "status": status})
+        self.meanwhile, changed = {}, self.meanwhile
+        metadata = {**there["metadata"], **changed.get("metadata", {})}
+        spec = {**there["spec"], **changed.get("spec", {})}
+        return self.put(where, {**there, "metadata": metadata, "spec": spec, "status": status})
 
     async def set_finalizers(
         self, where: Where, finalizers: list[str], *, resource_version: str

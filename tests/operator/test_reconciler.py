@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from redbox_api.models import Phase
 from redbox_kube.objects import ApiRefused, Where
+from redbox_operator.kinds import Place
 from redbox_operator.known_names import FINALIZER
 from tests.operator.making import slurm_job
 from tests.operator.reconciler_stand import Stand
@@ -310,3 +312,39 @@ async def test_suspending_cancels_a_job_that_runs_and_resuming_starts_it_anew(st
     stand.start()
     await stand.change(spec={"suspend": False})
     assert (stand.status["phase"], stand.status["attempts"], stand.status["resumed"]) == ("Pending", 2, 1)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"metadata": {"generation": 2, "deletionTimestamp": "2026-11-21T12:00:01Z"}},
+        {"metadata": {"generation": 2}, "spec": {"suspend": True}},
+        {"metadata": {"annotations": {"redbox.dev/abandon": "true"}}},
+    ],
+    ids=["deleted", "suspended", "abandoned"],
+)
+async def test_what_changed_just_before_a_status_was_written_is_due_at_once(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any]
+) -> None:
+    """The watch tells of it in a version that is older than the one that our write came to."""
+    await stand.apply()
+    due: list[Place] = []
+    monkeypatch.setattr(stand.reconciler.queue, "add", due.append)
+    stand.api.meanwhile = changed
+    await stand.at_redbox(Phase.RUNNING)
+    assert stand.place in due
+    known = stand.known.look(stand.place)
+    assert known is not None
+    assert known.job.being_deleted == ("deletionTimestamp" in changed["metadata"])
+    assert known.job.spec.suspend == ("spec" in changed)
+
+
+async def test_a_status_alone_is_nothing_to_look_at_again(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await stand.apply()
+    due: list[Place] = []
+    monkeypatch.setattr(stand.reconciler.queue, "add", due.append)
+    await stand.at_redbox(Phase.RUNNING)
+    assert stand.status["phase"] == "Running"
+    assert not due
