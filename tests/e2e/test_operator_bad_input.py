@@ -68,7 +68,9 @@ def test_a_partition_that_there_is_not(jobs: SlurmJobs, delivery: str) -> None:
         "Virtual": ("Unschedulable", "redbox.dev/partition=nowhere", "Pending"),
     }[delivery]
     job = jobs.apply("true", partition="nowhere")
+    healthy = jobs.apply("true")
     assert is_told_once(job, reason, word)["phase"] == phase
+    healthy.reaches("Succeeded")
     assert job.in_slurm() == []
 
 
