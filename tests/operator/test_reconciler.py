@@ -245,73 +245,7 @@ async def test_in_a_namespace_that_is_going_nothing_is_made_or_said(stand: Stand
     assert stand.told() == []
 
 
-# ---------------------------------------------------------------------------------------------- attempts
-
-
-async def test_a_failure_is_followed_by_a_new_attempt_with_its_own_companion(stand: Stand) -> None:
-    await stand.apply(backoffLimit=1)
-    await stand.at_redbox(Phase.FAILED)
-    assert (stand.status["phase"], stand.status["reason"]) == ("Pending", "Retrying")
-    assert await stand.look() == 10.0
-    stand.now += timedelta(seconds=10)
-    await stand.look()
-    assert stand.pod_names == ["cow-job", "cow-job-2"]
-    assert (stand.status["attempts"], stand.status["companion"]["attempt"]) == (2, 2)
-    await stand.at_redbox(Phase.FAILED, attempt=2)
-    assert (stand.status["phase"], stand.conditions["Failed"]) == ("Failed", ("True", "Failed"))
-
-
-async def test_a_restart_between_two_attempts_goes_on_with_the_second(stand: Stand) -> None:
-    await stand.apply(backoffLimit=1)
-    await stand.at_redbox(Phase.FAILED)
-    stand.start()
-    stand.link.rows.clear()
-    stand.now += timedelta(seconds=10)
-    await stand.look()
-    assert stand.status["attempts"] == 2
-
-
-async def test_suspending_holds_a_job_that_waits_and_resuming_releases_it(stand: Stand) -> None:
-    await stand.apply()
-    await stand.at_redbox(Phase.PENDING, reason="Resources")
-    await stand.change(spec={"suspend": True})
-    assert stand.link.done == ["hold 1"]
-    await stand.at_redbox(Phase.PENDING, reason="JobHeldUser")
-    assert stand.status["phase"] == "Suspended"
-    assert stand.link.done == ["hold 1"]
-    await stand.change(spec={"suspend": False})
-    assert stand.link.done == ["hold 1", "release 1"]
-    await stand.at_redbox(Phase.PENDING, reason="Resources")
-    assert (stand.status["phase"], stand.conditions["Held"]) == ("Submitted", ("False", "Released"))
-
-
-async def test_one_that_is_resumed_before_slurm_has_said_that_it_holds_it_is_released(stand: Stand) -> None:
-    await stand.apply(suspend=True)
-    await stand.at_redbox(Phase.PENDING)
-    await stand.change(spec={"suspend": False})
-    assert "release 1" not in stand.link.done
-    await stand.at_redbox(Phase.PENDING, reason="JobHeldUser")
-    assert stand.link.done[-1] == "release 1"
-
-
-async def test_a_job_that_its_user_holds_in_slurm_is_not_released(stand: Stand) -> None:
-    await stand.apply(hold=True)
-    await stand.change(spec={"hold": False})
-    await stand.at_redbox(Phase.PENDING, reason="Resources")
-    await stand.at_redbox(Phase.PENDING, reason="JobHeldUser")
-    assert stand.link.done == []
-
-
-async def test_suspending_cancels_a_job_that_runs_and_resuming_starts_it_anew(stand: Stand) -> None:
-    await stand.apply()
-    await stand.at_redbox(Phase.RUNNING)
-    await stand.change(spec={"suspend": True})
-    assert stand.link.done == ["cancel farm/default 1"]
-    await stand.at_redbox(Phase.CANCELLED)
-    assert (stand.status["phase"], stand.status["reason"]) == ("Suspended", "Suspended")
-    stand.start()
-    await stand.change(spec={"suspend": False})
-    assert (stand.status["phase"], stand.status["attempts"], stand.status["resumed"]) == ("Pending", 2, 1)
+# ------------------------------------------------------------------------- what happens between two looks
 
 
 @pytest.mark.parametrize(
