@@ -6,8 +6,10 @@ Python objects: a quarter of the time, which counts where ten thousand objects a
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
+
+from redbox_kube.nesting import shallow
 
 
 class _Read(BaseModel):
@@ -45,3 +47,11 @@ class Page(_Read):
     def listed(self) -> list[Listed]:
         """What there is on it."""
         return [item.metadata for item in self.items or ()]
+
+
+def page_of(raw: bytes) -> Page:
+    """The page, also where one of its objects is nested deeper than this parser follows."""
+    try:
+        return Page.model_validate_json(raw)
+    except ValidationError:
+        return Page.model_validate_json(shallow(raw))

@@ -18,7 +18,8 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 from kubernetes.aio import client, config
 
-from redbox_kube.listed import Listed, Page
+from redbox_kube.listed import Listed, page_of
+from redbox_kube.nesting import parsed
 
 Object = dict[str, Any]
 ReadT = TypeVar("ReadT")
@@ -254,7 +255,7 @@ class Objects:
                 raise ApiRefused(answer.status, _words(await answer.read()))  # type: ignore[no-untyped-call]
             try:
                 async for line in answer.response.content:
-                    yield json.loads(line)
+                    yield parsed(line)
             except NO_ANSWER as error:
                 raise _unreachable(error) from error
 
@@ -271,7 +272,7 @@ class Objects:
         query: dict[str, str] = {"limit": str(PAGE), **(selection or {})}
         while True:
             raw = await self._answer("GET", where.path(), query=query, accept=METADATA_ONLY)
-            page = _read(raw, Page.model_validate_json)
+            page = _read(raw, page_of)
             for item in page.listed():
                 yield item
             if not page.continues_at:
@@ -339,7 +340,7 @@ def proxy_in_environment(url: str) -> str | None:
 
 
 def _as_object(raw: bytes) -> Object:
-    return dict(json.loads(raw))
+    return dict(parsed(raw))
 
 
 def _read(raw: bytes, read: Callable[[bytes], ReadT]) -> ReadT:

@@ -90,3 +90,36 @@ def test_a_list_of_metadata_goes_on_to_its_last_page() -> None:
             return [f"{one.name} {one.uid}" async for one in objects.list_metadata(Where("Pod", "", "farm"))]
 
     assert asyncio.run(listed()) == ["job-1 u1", "job-2 u2", "job-3 u3"]
+
+
+@pytest.mark.parametrize("levels", [195, 5_000])
+def test_an_object_that_is_nested_without_end_hides_no_other(levels: int) -> None:
+    """Whoever may write an object may have its managedFields, or a field without a schema, nest like that."""
+    deep = '{"f:a":' * levels + "{}" + "}" * levels
+    named = '"namespace": "farm", "uid": "u", "resourceVersion": "7"'
+    fields = f'"managedFields": [{{"fieldsV1": {deep}}}]'
+    bad = f'{{"metadata": {{"name": "bad", {named}, {fields}}}, "spec": {deep}}}'
+    good = f'{{"metadata": {{"name": "good", {named}}}}}'
+    page = f'{{"metadata": {{"resourceVersion": "8"}}, "items": [{bad}, {good}]}}'
+    events = "".join(f'{{"type": "ADDED", "object": {one}}}\n' for one in (bad, good))
+
+    async def answer(request: web.Request) -> web.Response:
+        if "watch" in request.query:
+            return web.Response(text=events)
+        return web.Response(text=bad if request.path.endswith("bad") else page)
+
+    async def asked() -> None:
+        pods = Where("Pod", "", "farm")
+        async with answering(answer) as objects:
+            assert [one.name async for one in objects.list_metadata(pods)] == ["bad", "good"]
+            assert [_name(one) async for one in objects.list_all(pods)] == ["bad", "good"]
+            assert [_name(one["object"]) async for one in objects.watch(pods, "8")] == ["bad", "good"]
+            found = await objects.get(Where("Pod", "bad", "farm"))
+            assert found is not None
+            assert _name(found) == "bad"
+
+    asyncio.run(asked())
+
+
+def _name(one: Any) -> str:
+    return str(one["metadata"]["name"])
