@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import structlog
 from pydantic import ValidationError
 
@@ -29,13 +27,20 @@ def read_job(resource: Resource, raw: Object) -> SlurmJob:
 
 def _unreadable(resource: Resource, raw: Object, flaw: str) -> SlurmJob:
     """Without its spec but for whose it is: an operator before this one may have submitted it."""
-    given: dict[str, Any] = raw["spec"]
-    account = given.get("serviceAccountName")
-    spec = SlurmJobSpec(service_account_name=account) if account else SlurmJobSpec()
+    status = raw.get("status")
     return SlurmJob(
         metadata=raw["metadata"],
-        spec=spec,
-        status=raw.get("status", {}),
+        spec=_whose(raw.get("spec")),
+        status=status if isinstance(status, dict) else {},
         resource=resource,
         unreadable=flaw,
     )
+
+
+def _whose(spec: object) -> SlurmJobSpec:
+    """Sylabs' first CRD let through any spec, and none."""
+    account = spec.get("serviceAccountName") if isinstance(spec, dict) else None
+    try:
+        return SlurmJobSpec.model_validate({"serviceAccountName": account} if account else {})
+    except ValidationError:
+        return SlurmJobSpec()

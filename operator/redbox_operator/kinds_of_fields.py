@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 from redbox_api.job_parts import Container as RequestedContainer
 from redbox_api.job_parts import ContainerOptions, EnvName, EnvValue
@@ -20,6 +22,31 @@ FIELD_PATH = (
     r"^(metadata\.(name|namespace|uid|(labels|annotations)\['[^']+'\])"
     r"|spec\.(nodeName|serviceAccountName)|status\.(hostIP|podIP))$"
 )
+DEEPEST = 32
+
+
+def _bounded(given: dict[str, Any]) -> dict[str, Any]:
+    """No schema can say how deep an object of Kubernetes' own may be nested, and no serializer takes all."""
+    level: list[Any] = [given]
+    for _ in range(DEEPEST):
+        level = [inner for outer in level for inner in _inside(outer)]
+    if level:
+        raise PydanticCustomError("nesting", "nested deeper than {deepest} levels", {"deepest": DEEPEST})
+    return given
+
+
+def _inside(outer: object) -> Iterable[Any]:
+    if isinstance(outer, dict):
+        return outer.values()
+    return outer if isinstance(outer, list) else ()
+
+
+OfKubernetes = Annotated[
+    dict[str, Any],
+    AfterValidator(_bounded),
+    Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True}),
+]
+"""A part of an object of Kubernetes' own, as it is there."""
 
 
 class ObjectKey(Kind):
@@ -157,11 +184,8 @@ class Ephemeral(Kind):
     """A volume that is made for the job's pod and goes with it."""
 
     volume_claim_template: Annotated[
-        dict[str, Any],
-        Field(
-            json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
-            description="As in a pod: metadata and spec of the PersistentVolumeClaim to make.",
-        ),
+        OfKubernetes,
+        Field(description="As in a pod: metadata and spec of the PersistentVolumeClaim to make."),
     ]
 
 

@@ -14,7 +14,7 @@ from redbox_api.job_parts import ContainerOptions, Resources
 from redbox_kube.slurm_cluster import Kind
 from redbox_operator.job_status import JobPhase
 from redbox_operator.kinds import Resource, SlurmJob, SlurmJobSpec
-from redbox_operator.kinds_of_fields import Container, Results, Volume, When
+from redbox_operator.kinds_of_fields import Container, OfKubernetes, Results, Volume, When
 from redbox_operator.known_names import pod_name
 
 WLM_GROUP = "wlm.sylabs.io"
@@ -67,9 +67,8 @@ class OldResults(Kind):
         ),
     ]
     mount: Annotated[
-        dict[str, Any],
+        OfKubernetes,
         Field(
-            json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
             description="A volume as in a pod: persistentVolumeClaim, nfs or ephemeral; hostPath where the "
             "cluster's administrator allows it.",
         ),
@@ -167,7 +166,7 @@ OLD_KINDS: dict[Resource, type[OldSlurmJobSpec | WlmJobSpec]] = {
 
 def translated(resource: Resource, raw: dict[str, Any]) -> SlurmJob:
     """An object of an old kind as the SlurmJob that it means."""
-    spec = OLD_KINDS[resource].model_validate(raw["spec"])
+    spec = OLD_KINDS[resource].model_validate(raw.get("spec"))
     return SlurmJob(
         metadata=raw["metadata"],
         spec=spec.translated(str(raw["metadata"]["name"])),

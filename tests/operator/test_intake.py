@@ -10,10 +10,22 @@ from redbox_operator.intake import read_job
 from redbox_operator.kinds import SLURM_JOBS, Resource
 from redbox_operator.known import packed
 from redbox_operator.spec_problems import problem_of
-from redbox_operator.sylabs import OLD_SLURM_JOBS
+from redbox_operator.sylabs import OLD_SLURM_JOBS, WLM_JOBS
 
 METADATA = {"name": "cow", "namespace": "farm", "uid": "0aa6-11"}
 NO_SERVER = {"from": "x", "mount": {"name": "data", "nfs": {"path": "/data"}}}
+
+
+def nested(levels: int, kind: type = list) -> Any:
+    made: Any = 1
+    for _ in range(levels):
+        made = {"a": made} if kind is dict else [made]
+    return made
+
+
+def into(claim: Any) -> dict[str, Any]:
+    volume = {"ephemeral": {"volumeClaimTemplate": {"spec": claim}}}
+    return {"batch": "#!/bin/sh\n", "results": {"from": ["x"], "volume": volume}}
 
 
 @pytest.mark.parametrize(
@@ -34,6 +46,38 @@ def test_a_spec_that_cannot_be_read_is_a_problem_that_names_the_field(
         assert problem
         assert (problem.reason, problem.final) == ("Unreadable", True)
         assert words in problem.message
+
+
+@pytest.mark.parametrize("kind", [list, dict])
+@pytest.mark.parametrize("levels", [40, 300, 3000])
+def test_one_that_is_nested_without_end_is_a_problem_of_its_own(levels: int, kind: type) -> None:
+    """Only its author can have meant that, and no serializer of ours follows it."""
+    mount = {"from": "x", "mount": {"ephemeral": {"volumeClaimTemplate": nested(levels, kind)}}}
+    for resource, spec, field in (
+        (SLURM_JOBS, into(nested(levels, kind)), "results.volume.ephemeral.volumeClaimTemplate"),
+        (OLD_SLURM_JOBS, {"batch": "#!/bin/sh\n", "results": mount}, "results.mount"),
+    ):
+        problem = problem_of(packed(read_job(resource, {"metadata": METADATA, "spec": spec})).unpacked().job)
+        assert problem
+        assert (problem.reason, problem.final) == ("Unreadable", True)
+        assert f"{field}: nested deeper than 32 levels" in problem.message
+
+
+def test_a_claim_as_deep_as_any_that_kubernetes_knows_can_be_read() -> None:
+    job = read_job(SLURM_JOBS, {"metadata": METADATA, "spec": into(nested(20, dict))})
+    assert job.unreadable is None
+    assert packed(job).unpacked().job == job
+
+
+@pytest.mark.parametrize("spec", [{}, {"spec": None}, {"spec": "text"}, {"spec": {"serviceAccountName": 7}}])
+@pytest.mark.parametrize("resource", [SLURM_JOBS, OLD_SLURM_JOBS, WLM_JOBS])
+def test_what_was_stored_before_there_was_a_schema_is_a_problem_of_its_own(
+    resource: Resource, spec: dict[str, Any]
+) -> None:
+    job = packed(read_job(resource, {"metadata": METADATA, "status": "none", **spec})).unpacked().job
+    problem = problem_of(job)
+    assert problem
+    assert (problem.reason, job.spec.service_account_name) == ("Unreadable", "default")
 
 
 def test_one_that_can_be_read_has_no_such_problem() -> None:
