@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TypeVar
@@ -133,7 +133,7 @@ class Sweep:
                 if self._differs(place, item.resource_version):
                     untold[place] = item.resource_version
         for place in await self._still(untold, self._differs):
-            await self._read_job(place)
+            await self._apart(where_is(place), self._read_job(place))
         for place in before - found:
             self._missed("SlurmJob")
             self._reconciler.job_gone(place)
@@ -166,6 +166,16 @@ class Sweep:
 
     async def _read_job(self, place: Place) -> None:
         raw = await self._objects.get(where_is(place))
+    async def _apart(self, where: Where, reading: Awaitable[None]) -> None:
+        """Anybody may have written the object: what it does to our code must keep us from no other."""
+        try:
+            await reading
+        except (ApiError, TimeoutError):
+            raise
+        except Exception:
+            self._metrics.errors.labels("defect").inc()
+            log.exception("defect", reading=where.path())
+
         job = read_job(place.resource, raw) if raw else None
         if job is not None and self._reconciler.known.is_news(job):
             self._missed("SlurmJob")
@@ -183,9 +193,8 @@ class Sweep:
                 if self._pod_differs(name, item.resource_version):
                     untold[name] = item.resource_version
         for name in await self._still(untold, self._pod_differs):
-            raw = await self._objects.get(Where("Pod", name[1], name[0]))
-            if raw is not None:
-                self._reconciler.companion_seen(companion_of(raw))
+            where = Where("Pod", name[1], name[0])
+            await self._apart(where, self._read_companion(where))
         for name, pod in before.items():
             if name not in found and known.get(name) is pod:
                 self._missed("Pod")
@@ -193,6 +202,11 @@ class Sweep:
 
     def _pod_differs(self, name: PodName, version: str) -> bool:
         there = self._reconciler.known.companions.get(name)
+    async def _read_companion(self, where: Where) -> None:
+        raw = await self._objects.get(where)
+        if raw is not None:
+            self._reconciler.companion_seen(companion_of(raw))
+
         return there is None or there.version != version
 
     def _missed(self, kind: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from redbox_api.models import Job, OwnerRef, Phase
 from redbox_kube.listed import Listed
-from redbox_kube.objects import ApiRefused, Object, Objects, Where
+from redbox_kube.objects import ApiRefused, ApiUnreachable, Object, Objects, Where
 from redbox_kube.slurm_cluster import OrphanPolicy
 from redbox_operator import sweep as sweeping
 from redbox_operator.companions import companion_of
@@ -45,6 +45,7 @@ class There:
         self.jobs: dict[str, Object] = {}
         self.pods: dict[str, Object] = {}
         self.reads = 0
+        self.unreadable: set[str] = set()
         self.lifted: list[str] = []
 
     async def set_finalizers(self, where: Where, finalizers: list[str], *, resource_version: str) -> None:
@@ -64,6 +65,8 @@ class There:
 
     async def get(self, where: Where) -> Object | None:
         self.reads += 1
+        if where.name in self.unreadable:
+            raise RecursionError("maximum recursion depth exceeded while decoding a JSON object")
         return (self.pods if where.kind == "Pod" else self.jobs).get(where.name)
 
 
@@ -91,6 +94,7 @@ class Stand:
         writer = Writer(cast("Objects", self.there), metrics)
         links = Links()
         self.reconciler = Reconciler(writer, self.known, links, "image", metrics)
+        self.metrics = metrics
         clusters = SlurmClusters(
             writer, cast("Any", None), self.known, links, wake_uid=print, wake_cluster=print
         )
@@ -144,6 +148,33 @@ async def test_what_is_known_in_its_newest_version_is_not_read() -> None:
 async def test_a_change_that_was_missed_is_read() -> None:
     stand = Stand()
     stand.known.job_seen(SlurmJob.model_validate(stand.job()))
+async def test_one_that_cannot_be_taken_in_keeps_nobody_from_the_others() -> None:
+    stand = Stand()
+    for name, uid in (("bad", OTHER), ("cow", JOB)):
+        stand.there.jobs[name] = stand.job(name=name, uid=uid)
+        metadata = {"namespace": "farm", "name": f"{name}-job", "uid": f"pod-{uid}", "resourceVersion": "6"}
+        stand.there.pods[f"{name}-job"] = {"metadata": metadata}
+    stand.there.unreadable = {"bad", "bad-job"}
+    await stand.run()
+    assert [place.name for place in stand.known.jobs] == ["cow"]
+    assert [name for _, name in stand.known.companions] == ["cow-job"]
+    counted = stand.metrics.registry.get_sample_value("redbox_operator_errors_total", {"cause": "defect"})
+    assert counted == 2
+
+
+async def test_an_api_server_that_does_not_answer_is_no_fault_of_one_object(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def away(where: Where) -> None:
+        raise ApiUnreachable(where.name)
+
+    stand = Stand()
+    stand.there.jobs["cow"] = stand.job()
+    monkeypatch.setattr(stand.there, "get", away)
+    with pytest.raises(ApiUnreachable):
+        await stand.run()
+
+
     stand.there.jobs["cow"] = stand.job(version="6", finalizers=["x"])
     await stand.run()
     (known,) = stand.known.jobs.values()
