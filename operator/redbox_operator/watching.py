@@ -7,6 +7,7 @@ that went meanwhile, so a sweep is asked for.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from redbox_kube.objects import Object
 from redbox_operator.companions import companion_of
 from redbox_operator.intake import RESOURCES, read_job
 from redbox_operator.kinds import Place, Resource
+from redbox_operator.kopf_session import session_by
 from redbox_operator.reconciler import Reconciler
 from redbox_operator.slurm_clusters import SlurmClusters
 
@@ -32,12 +34,17 @@ def registry_for(
     """Tell kopf what to watch, and whom to tell."""
     registry = kopf.OperatorRegistry()
 
+    session = functools.cache(
+        session_by
+    )  # the same login is the same session, so that a refused one is known
+
     @kopf.on.login(registry=registry)
-    def login(
+    async def login(
         logger: kopf.Logger, settings: kopf.OperatorSettings, **_: object
-    ) -> kopf.ConnectionInfo | None:
+    ) -> kopf.AiohttpSession | None:
         own = service_account_login(os.environ)
-        return own or kopf.login_with_kubeconfig(logger=logger, settings=settings)
+        found = own or kopf.login_with_kubeconfig(logger=logger, settings=settings)
+        return session(found) if found else None
 
     for resource in RESOURCES:
         _watch_jobs(registry, resource, reconciler, relisted)

@@ -1,0 +1,57 @@
+"""What kopf reads of an API server in which somebody keeps objects that its parser does not follow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import kopf
+import pytest
+from aiohttp import ClientResponse, web
+from aiohttp.test_utils import TestServer
+
+from redbox_operator.kopf_session import session_by
+
+DEEP = '{"a":' * 5_000 + "1" + "}" * 5_000
+GOOD = {"type": "ADDED", "object": {"metadata": {"name": "good"}, "text": "ü" * 2_000}}
+LINES = [json.dumps(GOOD), '{"type": "ADDED", "object": {"metadata": {"name": "bad"}, "spec": ' + DEEP + "}}"]
+
+
+async def answer(request: web.Request) -> web.Response:
+    if "watch" in request.query:
+        return web.Response(body="\n".join([*LINES, *LINES, ""]).encode())
+    items = ", ".join(LINES)
+    return web.Response(text=f'{{"items": [{items}]}}', content_type="application/json")
+
+
+@asynccontextmanager
+async def asked(**query: str) -> AsyncIterator[ClientResponse]:
+    app = web.Application()
+    app.router.add_get("/", answer)
+    async with TestServer(app) as server:
+        url = str(server.make_url("/"))
+        made = session_by(kopf.ConnectionInfo(server=url, token="t0ken", insecure=True))
+        async with made.aiohttp_session as session, session.get(url, params=query) as response:
+            yield response
+
+
+async def test_a_list_is_read_to_its_end() -> None:
+    async with asked() as response:
+        listed = await response.json()
+    assert [one["object"]["metadata"]["name"] for one in listed["items"]] == ["good", "bad"]
+    assert listed["items"][0] == GOOD
+
+
+@pytest.mark.parametrize("size", [7, 1024 * 1024])
+async def test_a_watch_is_read_by_its_lines_in_whatever_pieces_they_come(size: int) -> None:
+    async with asked(watch="true") as response:
+        read = b"".join([piece async for piece in response.content.iter_chunked(size)])
+    events = [json.loads(line) for line in read.splitlines()]
+    assert [one["object"]["metadata"]["name"] for one in events] == ["good", "bad"] * 2
+    assert events[0] == events[2] == GOOD
+
+
+async def test_it_says_who_asks() -> None:
+    async with asked() as response:
+        assert response.request_info.headers["Authorization"] == "Bearer t0ken"
