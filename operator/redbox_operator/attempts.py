@@ -18,6 +18,7 @@ FIRST = 1
 FIRST_PAUSE_S = 10.0
 LONGEST_PAUSE_S = 360.0
 RETRYING = "Retrying"
+SUSPENDING = "Suspending"
 SUSPENDED = "Suspended"
 
 
@@ -49,9 +50,18 @@ def pause_after(attempt: Attempt) -> float:
     return float(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(attempt.failures - 1, 10)))
 
 
+def is_being_suspended(status: SlurmJobStatus) -> bool:
+    """Whether the status has announced that the attempt is cancelled, which cannot be taken back.
+
+    The phase alone does not say so: users and administrators of Slurm suspend and hold jobs, too.
+    """
+    return status.phase is JobPhase.SUSPENDED and status.reason == SUSPENDING
+
+
 def was_suspended(status: SlurmJobStatus, row: Job) -> bool:
     """Whether this end of the attempt is the suspension that the status announced before it was asked for."""
-    return row.phase is Phase.CANCELLED and status.phase is JobPhase.SUSPENDED
+    told = status.phase is JobPhase.SUSPENDED and status.reason == SUSPENDED
+    return row.phase is Phase.CANCELLED and (told or is_being_suspended(status))
 
 
 def next_begins_in(spec: SlurmJobSpec, status: SlurmJobStatus, now: datetime) -> float | None:

@@ -25,7 +25,7 @@ from redbox_operator.companions import Companion, LastWord
 from redbox_operator.conditions import tellings
 from redbox_operator.ending import Ending
 from redbox_operator.intake import read_job
-from redbox_operator.job_status import ConditionType, JobPhase, SlurmJobStatus
+from redbox_operator.job_status import ConditionType, SlurmJobStatus
 from redbox_operator.kinds import Place, SlurmJob
 from redbox_operator.known import Known, KnownJob
 from redbox_operator.known_names import FINALIZER, Role, pod_name
@@ -36,7 +36,7 @@ from redbox_operator.placement import cluster_of
 from redbox_operator.problems import Problem
 from redbox_operator.redbox_link import Away, RedboxLink
 from redbox_operator.spec_problems import problem_of, problem_of_cluster
-from redbox_operator.status import SUSPENDING, Facts, status_of
+from redbox_operator.status import Facts, status_of
 from redbox_operator.work_queue import WorkQueue
 from redbox_operator.writing import Writer, where_is
 
@@ -198,7 +198,7 @@ class Reconciler:
         after = await self._tell(case, kept)
         await self._do_as_told(case, after)
         self._let_go(case, after)
-        pauses = (kept.again_in_s, begins_in or None, self._refusal_pause(known.place, kept))
+        pauses = (kept.again_in_s, self._refusal_pause(known.place, kept), _next_attempt(case, after))
         ttl = await self._expire(case, after)
         return min((pause for pause in (*pauses, ttl) if pause is not None), default=None)
 
@@ -333,7 +333,7 @@ class Reconciler:
         if row is None or link is None or row.phase in FINAL_PHASES:
             return
         try:
-            if after.phase is JobPhase.SUSPENDED and after.reason == SUSPENDING:
+            if attempts.is_being_suspended(after):
                 await link.cancel(case.row_key, all_attempts=False)
             elif act := act_on(row, after):
                 await link.act(case.row_key, act)
@@ -373,3 +373,9 @@ class Reconciler:
 
 def _name(place: Place) -> str:
     return f"{place.namespace}/{place.name}"
+def _next_attempt(case: Case, after: SlurmJobStatus) -> float | None:
+    """When to look again for that: what was told just now is no news, and nobody else may come by."""
+    due = attempts.next_begins_in(case.job.spec, after, now()) if case.link else None
+    return None if due is None else max(due, FIRST_PAUSE_S)
+
+

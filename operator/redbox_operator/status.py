@@ -8,7 +8,16 @@ from datetime import datetime
 from enum import StrEnum
 
 from redbox_api.models import FINAL_PHASES, Job, Phase
-from redbox_operator.attempts import RETRYING, SUSPENDED, Attempt, may_retry, pause_after, was_suspended
+from redbox_operator.attempts import (
+    RETRYING,
+    SUSPENDED,
+    SUSPENDING,
+    Attempt,
+    is_being_suspended,
+    may_retry,
+    pause_after,
+    was_suspended,
+)
 from redbox_operator.companions import LastWord
 from redbox_operator.conditions import RESULTS_FAILED, WAITING, Said, conditions_of
 from redbox_operator.job_status import (
@@ -39,7 +48,6 @@ OF_ROW = (
     *("ended_at", "node_list", "stale_since", "run", "array", "working_directory"),
 )
 RESULTS_REASONS = {"Collected": "ResultsCollected", "Skipped": "ResultsSkipped"}
-SUSPENDING = "Suspending"
 UNFINISHED = "Unfinished"
 
 
@@ -115,16 +123,18 @@ def _outlook(facts: Facts) -> Outlook:
         return _without_row(facts)
     if facts.row.phase in FINAL_PHASES:
         return _at_the_end(facts, facts.row)
-    if not facts.job.spec.suspend:
-        return Outlook(PHASES[facts.row.phase], facts.row.reason, facts.row.message)
-    if facts.row.phase is Phase.RUNNING:
-        return Outlook(JobPhase.SUSPENDED, SUSPENDING, "It is being cancelled in Slurm to suspend it.")
-    return Outlook(JobPhase.SUSPENDED, facts.row.reason, facts.row.message)
+    announced = facts.same_attempt and is_being_suspended(facts.before)
+    if announced or (facts.job.spec.suspend and facts.row.phase is Phase.RUNNING):
+        then = "." if facts.job.spec.suspend else ", and then starts anew."
+        return Outlook(JobPhase.SUSPENDED, SUSPENDING, f"It is being cancelled in Slurm to suspend it{then}")
+    phase = JobPhase.SUSPENDED if facts.job.spec.suspend else PHASES[facts.row.phase]
+    return Outlook(phase, facts.row.reason, facts.row.message)
 
 
 def _at_the_end(facts: Facts, row: Job) -> Outlook:
     if was_suspended(facts.before, row):
-        message = "It was cancelled in Slurm to suspend it: set suspend to false, and it starts anew."
+        then = "set suspend to false, and it starts anew" if facts.job.spec.suspend else "it starts anew"
+        message = f"It was cancelled in Slurm to suspend it: {then}."
         return Outlook(JobPhase.SUSPENDED, SUSPENDED, message)
     if row.phase is Phase.FAILED and may_retry(facts.job.spec, facts.attempt):
         return Outlook(JobPhase.PENDING, RETRYING, _retry_in_words(facts, row))

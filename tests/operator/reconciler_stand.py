@@ -104,6 +104,7 @@ class Link:
         self.rows: dict[RowKey, Job] = {}
         self.unlisted: dict[RowKey, Job] = {}  # ended before the list: told only to those who ask
         self.absent: set[RowKey] = set()
+        self.untold: set[RowKey] = set()  # changes that no status has told yet
         self.done: list[str] = []
         self.synced = True
         self.away = False
@@ -199,13 +200,15 @@ class Stand:
 
     async def at_redbox(
         self, phase: Phase, *, attempt: int = 1, namespace: str = "farm", **facts: Any
-    ) -> None:
+    ) -> float | None:
         """Red-box says so."""
         owner = OwnerRef(cluster="c", namespace=namespace, account="default")
         facts = {"job_id": str(6 + attempt), "state": phase.upper(), **facts}
         row = Job(key="0aa6-11", attempt=attempt, owner=owner, user="alice", phase=phase, **facts)
-        self.link.rows[RowKey("0aa6-11", attempt, namespace, "default")] = row
-        await self.look()
+        key = RowKey("0aa6-11", attempt, namespace, "default")
+        self.link.rows[key] = row
+        self.link.untold.add(key)
+        return await self.look()
 
     async def pod_ends(self, message: str, name: str = "cow-job") -> None:
         where = Where("Pod", name, "farm")

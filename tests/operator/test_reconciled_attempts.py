@@ -28,6 +28,12 @@ async def test_a_failure_is_followed_by_a_new_attempt_with_its_own_companion(sta
     assert (stand.status["phase"], stand.conditions["Failed"]) == ("Failed", ("True", "Failed"))
 
 
+async def test_a_retry_is_due_though_nothing_else_happens(stand: Stand) -> None:
+    """The companion may have ended before the job's end was known here."""
+    await stand.apply(backoffLimit=1)
+    assert await stand.at_redbox(Phase.FAILED) == 10.0
+
+
 async def test_a_restart_between_two_attempts_goes_on_with_the_second(stand: Stand) -> None:
     await stand.apply(backoffLimit=1)
     await stand.at_redbox(Phase.FAILED)
@@ -79,3 +85,27 @@ async def test_suspending_cancels_a_job_that_runs_and_resuming_starts_it_anew(st
     stand.start()
     await stand.change(spec={"suspend": False})
     assert (stand.status["phase"], stand.status["attempts"], stand.status["resumed"]) == ("Pending", 2, 1)
+
+
+async def test_one_that_is_resumed_while_it_is_being_cancelled_starts_anew(stand: Stand) -> None:
+    await stand.apply()
+    await stand.at_redbox(Phase.RUNNING)
+    await stand.change(spec={"suspend": True})
+    await stand.change(spec={"suspend": False})
+    await stand.at_redbox(Phase.RUNNING, state="COMPLETING")
+    assert (stand.status["phase"], stand.status["reason"]) == ("Suspended", "Suspending")
+    assert await stand.at_redbox(Phase.CANCELLED) == 1.0  # nothing else need happen
+    await stand.look()
+    assert (stand.status["phase"], stand.status["attempts"], stand.status["resumed"]) == ("Pending", 2, 1)
+    assert stand.pod_names == ["cow-job", "cow-job-2"]
+
+
+async def test_one_that_slurm_holds_after_a_requeue_is_not_born_again_when_it_is_cancelled(
+    stand: Stand,
+) -> None:
+    await stand.apply()
+    await stand.at_redbox(Phase.SUSPENDED, state="REQUEUE_HOLD", reason="JobHeldUser")
+    await stand.at_redbox(Phase.CANCELLED)
+    await stand.look()
+    assert (stand.status["phase"], stand.conditions["Finished"]) == ("Cancelled", ("True", "Cancelled"))
+    assert stand.pod_names == ["cow-job"]

@@ -211,6 +211,39 @@ def test_the_cancellation_that_was_announced_is_no_end() -> None:
     assert (status.phase, status.reason, status.finished) == (JobPhase.SUSPENDED, "Suspended", False)
 
 
+@pytest.mark.parametrize("state", ["SUSPENDED", "STOPPED", "REQUEUE_HOLD", "SPECIAL_EXIT"])
+@pytest.mark.parametrize("reason", [None, "JobHeldUser", "JobHeldAdmin"])
+def test_the_cancellation_of_what_slurm_itself_suspended_is_the_end(state: str, reason: str | None) -> None:
+    stopped = status_of(facts(job(Phase.SUSPENDED, state=state, reason=reason)))
+    assert stopped.phase is JobPhase.SUSPENDED
+    status = status_of(facts(job(Phase.CANCELLED), before=stopped))
+    assert (status.phase, status.finished) == (JobPhase.CANCELLED, True)
+
+
+def test_the_cancellation_of_a_suspended_job_that_waits_is_the_end() -> None:
+    """It is held, and nobody announced to cancel it."""
+    held = status_of(facts(job(Phase.PENDING, reason="JobHeldUser"), job=slurm_job(suspend=True)))
+    status = status_of(facts(job(Phase.CANCELLED), job=slurm_job(suspend=True), before=held))
+    assert (status.phase, status.finished) == (JobPhase.CANCELLED, True)
+
+
+@pytest.mark.parametrize("phase", [Phase.RUNNING, Phase.PENDING, Phase.SUSPENDED])
+@pytest.mark.parametrize("suspend", [True, False])
+def test_a_cancellation_that_was_announced_is_not_taken_back(phase: Phase, *, suspend: bool) -> None:
+    announced = status_of(facts(job(Phase.RUNNING), job=slurm_job(suspend=True)))
+    spec = slurm_job(suspend=suspend)
+    status = status_of(facts(job(phase), job=spec, before=announced))
+    assert (status.phase, status.reason) == (JobPhase.SUSPENDED, "Suspending")
+    ended = status_of(facts(job(Phase.CANCELLED), job=spec, before=status))
+    assert (ended.phase, ended.reason, ended.finished) == (JobPhase.SUSPENDED, "Suspended", False)
+
+
+def test_one_that_was_suspended_and_lives_again_is_told_as_it_is() -> None:
+    announced = status_of(facts(job(Phase.RUNNING), job=slurm_job(suspend=True)))
+    suspended = status_of(facts(job(Phase.CANCELLED), job=slurm_job(suspend=True), before=announced))
+    assert status_of(facts(job(Phase.RUNNING), before=suspended)).phase is JobPhase.RUNNING
+
+
 def test_a_cancellation_that_nobody_announced_is_the_end() -> None:
     running = status_of(facts(job(Phase.RUNNING)))
     status = status_of(facts(job(Phase.CANCELLED), before=running))
