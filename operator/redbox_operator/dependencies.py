@@ -28,6 +28,11 @@ Lookup = Callable[[str], Other | None]
 """A SlurmJob of the same namespace, by name."""
 
 
+def are_met(status: SlurmJobStatus) -> bool:
+    """Slurm gives nodes to no job that waits for another, which may be gone since, or be another one."""
+    return bool(status.dependencies_met or status.nodes)
+
+
 def resolve(job: SlurmJob, cluster: str, lookup: Lookup) -> tuple[list[Dependency], Problem | None]:
     """What Slurm is to be told, if all that is needed for that is known."""
     if cycle := _cycle(job, lookup):

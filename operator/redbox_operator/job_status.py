@@ -139,6 +139,10 @@ class SlurmJobStatus(Kind):
     resumed: Annotated[
         int | None, Field(description="How many of them followed on a suspension, not on a failure.")
     ] = None
+    dependencies_met: Annotated[
+        bool | None,
+        Field(description="What dependsOn names has come about; further attempts do not wait for it."),
+    ] = None
     array: ArrayStatus | None = None
     results: ResultsStatus | None = None
     working_directory: str | None = None

@@ -270,6 +270,8 @@ class Reconciler:
         if "deletionTimestamp" in link.cluster.metadata:
             words = f"SlurmCluster {link.cluster.name} is being deleted: name another in a new SlurmJob"
             return Problem("ClusterBeingDeleted", words), ()
+        if dependencies.are_met(case.before):
+            return None, ()
         told, problem = dependencies.resolve(
             job, link.cluster.name, lambda name: self.known.other(job.place, name)
         )

@@ -20,6 +20,7 @@ from redbox_operator.attempts import (
 )
 from redbox_operator.companions import LastWord
 from redbox_operator.conditions import RESULTS_FAILED, WAITING, Said, conditions_of
+from redbox_operator.dependencies import are_met
 from redbox_operator.job_status import (
     ArrayStatus,
     CompanionStatus,
@@ -105,6 +106,7 @@ def status_of(facts: Facts) -> SlurmJobStatus:
         cluster=facts.cluster,
         attempts=facts.attempt.number,
         resumed=facts.attempt.resumed or None,
+        dependencies_met=_dependencies_met(facts, told) or None,
         results=(facts.word and facts.word.results) or (before.results if facts.same_attempt else None),
         companion=facts.recorded,
         observed_generation=facts.job.metadata.get("generation"),
@@ -213,6 +215,10 @@ def _of_row(row: Job) -> dict[str, object]:
 def _kept(facts: Facts) -> dict[str, object]:
     """What was told of this attempt before."""
     return {name: getattr(facts.before, name) for name in OF_ROW} if facts.same_attempt else {}
+
+
+def _dependencies_met(facts: Facts, told: dict[str, object]) -> bool:
+    return bool(facts.job.spec.depends_on and (are_met(facts.before) or told.get("nodes")))
 
 
 def _to_the_second(time: datetime | None) -> datetime | None:

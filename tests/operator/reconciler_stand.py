@@ -198,6 +198,15 @@ class Stand:
                 self.reconciler.companion_seen(companion_of(body))
         return await self.reconciler.reconcile(self.place)
 
+    def has_other(self, name: str, phase: str) -> None:
+        """Another SlurmJob of the namespace, which Slurm can wait for."""
+        made = slurm_job(name)
+        condition = {"type": "Finished", "status": str(phase == "Succeeded"), "reason": phase}
+        conditions = [{**condition, "lastTransitionTime": "2026-11-21T12:00:00Z"}]
+        status = {"phase": phase, "jobID": "3", "cluster": "hpc1", "conditions": conditions}
+        metadata = {**made.metadata, "uid": f"uid-of-{name}", "resourceVersion": "3"}
+        self.reconciler.job_seen(made.model_copy(update={"metadata": metadata, "status": status}))
+
     async def at_redbox(
         self, phase: Phase, *, attempt: int = 1, namespace: str = "farm", **facts: Any
     ) -> float | None:

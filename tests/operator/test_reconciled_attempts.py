@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from redbox_api.models import Phase
+from redbox_kube.objects import ApiRefused
 from tests.operator.reconciler_stand import Stand
 
 
@@ -109,3 +110,46 @@ async def test_one_that_slurm_holds_after_a_requeue_is_not_born_again_when_it_is
     await stand.look()
     assert (stand.status["phase"], stand.conditions["Finished"]) == ("Cancelled", ("True", "Cancelled"))
     assert stand.pod_names == ["cow-job"]
+
+
+# ---------------------------------------------------------------------------------------- what it waits for
+
+
+async def test_an_attempt_after_the_first_does_not_wait_again(stand: Stand) -> None:
+    """What the first one waited for has come, and may have gone by its ttl, or be another by now."""
+    stand.has_other("first", "Succeeded")
+    await stand.apply(backoffLimit=1, dependsOn=[{"name": "first"}])
+    await stand.at_redbox(Phase.RUNNING, nodes=["n1"])
+    stand.reconciler.job_gone(stand.place._replace(name="first"))
+    await stand.at_redbox(Phase.FAILED, nodes=["n1"])
+    stand.now += timedelta(seconds=10)
+    stand.api.refusal = ApiRefused(403, "exceeded quota")
+    await stand.look()
+    assert (stand.status["attempts"], stand.status["reason"]) == (2, "QuotaExceeded")
+    stand.api.refusal = None
+    stand.has_other("first", "Running")
+    await stand.look()
+    assert stand.pod_names == ["cow-job", "cow-job-2"]
+
+
+async def test_a_resumed_job_does_not_wait_again(stand: Stand) -> None:
+    stand.has_other("first", "Succeeded")
+    await stand.apply(dependsOn=[{"name": "first"}])
+    await stand.at_redbox(Phase.RUNNING, nodes=["n1"])
+    await stand.change(spec={"suspend": True})
+    await stand.at_redbox(Phase.CANCELLED, nodes=["n1"])
+    stand.reconciler.job_gone(stand.place._replace(name="first"))
+    await stand.change(spec={"suspend": False})
+    assert (stand.status["phase"], stand.status["attempts"]) == ("Pending", 2)
+    assert stand.pod_names == ["cow-job", "cow-job-2"]
+
+
+async def test_an_attempt_after_one_that_never_had_a_node_waits_as_that_did(stand: Stand) -> None:
+    """Slurm may fail a job that still waits: at its deadline, say."""
+    stand.has_other("first", "Running")
+    await stand.apply(backoffLimit=1, dependsOn=[{"name": "first"}])
+    await stand.at_redbox(Phase.FAILED, state="DEADLINE")
+    stand.reconciler.job_gone(stand.place._replace(name="first"))
+    stand.now += timedelta(seconds=10)
+    await stand.look()
+    assert (stand.status["attempts"], stand.status["reason"]) == (2, "DependencyMissing")
