@@ -344,12 +344,14 @@ class Reconciler:
             self.queue.add_later(case.job.place, AWAY_PAUSE_S)
 
     def _let_go(self, case: Case, after: SlurmJobStatus) -> None:
-        """The row of a job that ended and is told is not kept: there may be thousands of them."""
+        """Rows of attempts that ended and are told are not kept: there may be thousands of them."""
         done = after.companion is None or after.companion.done
-        if case.link is not None and case.row is not None and after.finished and done:
+        if case.link is not None and after.finished and done:
             case.link.forget(case.row_key)
 
     async def _expire(self, case: Case, after: SlurmJobStatus) -> float | None:
+        if case.link is not None and case.attempt.number > attempts.FIRST:
+            case.link.forget(case.row_key._replace(attempt=case.attempt.number - 1))
         """Delete a SlurmJob whose time is over, once its log has been read."""
         ttl, finished = case.job.spec.ttl_seconds_after_finished, after.condition(ConditionType.FINISHED)
         if ttl is None or finished is None or not after.finished:

@@ -16,6 +16,7 @@ from typing import TypeVar
 import structlog
 
 from redbox_api.errors import NoSuchJob, RedboxError
+from redbox_api.models import FINAL_PHASES
 from redbox_kube.listed import Listed
 from redbox_kube.names import API_VERSION, LABEL_JOB_UID
 from redbox_kube.objects import ApiError, ApiRefused, Objects, Where
@@ -108,6 +109,7 @@ class Sweep:
         await self._of_companions()
         for name, rows in living.items():
             await self._of_orphans(name, rows, uids)
+        self._forget_ended(uids)
         self._clusters.look_again()
 
     async def _of_clusters(self) -> None:
@@ -164,8 +166,6 @@ class Sweep:
             if refusal.status != HTTPStatus.NOT_FOUND:
                 raise
 
-    async def _read_job(self, place: Place) -> None:
-        raw = await self._objects.get(where_is(place))
     async def _apart(self, where: Where, reading: Awaitable[None]) -> None:
         """Anybody may have written the object: what it does to our code must keep us from no other."""
         try:
@@ -176,6 +176,8 @@ class Sweep:
             self._metrics.errors.labels("defect").inc()
             log.exception("defect", reading=where.path())
 
+    async def _read_job(self, place: Place) -> None:
+        raw = await self._objects.get(where_is(place))
         job = read_job(place.resource, raw) if raw else None
         if job is not None and self._reconciler.known.is_news(job):
             self._missed("SlurmJob")
@@ -200,13 +202,13 @@ class Sweep:
                 self._missed("Pod")
                 self._reconciler.companion_gone(pod)
 
-    def _pod_differs(self, name: PodName, version: str) -> bool:
-        there = self._reconciler.known.companions.get(name)
     async def _read_companion(self, where: Where) -> None:
         raw = await self._objects.get(where)
         if raw is not None:
             self._reconciler.companion_seen(companion_of(raw))
 
+    def _pod_differs(self, name: PodName, version: str) -> bool:
+        there = self._reconciler.known.companions.get(name)
         return there is None or there.version != version
 
     def _missed(self, kind: str) -> None:
@@ -236,6 +238,14 @@ class Sweep:
                 return
             except RedboxError as error:
                 log.warning("orphan not cancelled", slurmcluster=name, job_id=row.job_id, error=str(error))
+
+    def _forget_ended(self, uids: set[str]) -> None:
+        """Rows of jobs that have ended and belong to no SlurmJob: nobody will ask for them."""
+        for link in self._clusters.links.by_name.values():
+            ended = [key for key, row in link.rows.items() if row.phase in FINAL_PHASES]
+            for key in ended:
+                if key.key not in uids:
+                    link.forget(key)
 
     def _in_scope(self, key: RowKey) -> bool:
         return not self._scope.namespaces or key.namespace in self._scope.namespaces

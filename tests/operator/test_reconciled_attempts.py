@@ -153,3 +153,24 @@ async def test_an_attempt_after_one_that_never_had_a_node_waits_as_that_did(stan
     stand.now += timedelta(seconds=10)
     await stand.look()
     assert (stand.status["attempts"], stand.status["reason"]) == (2, "DependencyMissing")
+
+
+# ------------------------------------------------------------------------------------------------ rows
+
+
+async def test_the_row_of_an_ended_job_is_not_kept_in_whatever_order_it_ends(stand: Stand) -> None:
+    await stand.apply()
+    await stand.at_redbox(Phase.SUCCEEDED)
+    assert len(stand.link.rows) == 1
+    await stand.pod_ends('{"final": true}')
+    assert stand.status["companion"]["done"]
+    assert stand.link.rows == {}
+
+
+async def test_rows_of_earlier_attempts_are_not_kept(stand: Stand) -> None:
+    await stand.apply(backoffLimit=1)
+    await stand.at_redbox(Phase.FAILED)
+    stand.now += timedelta(seconds=10)
+    await stand.look()
+    await stand.at_redbox(Phase.RUNNING, attempt=2)
+    assert [key.attempt for key in stand.link.rows] == [2]

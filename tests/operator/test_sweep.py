@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from redbox_api.models import Job, OwnerRef, Phase
+from redbox_api.models import FINAL_PHASES, Job, OwnerRef, Phase
 from redbox_kube.listed import Listed
 from redbox_kube.objects import ApiRefused, ApiUnreachable, Object, Objects, Where
 from redbox_kube.slurm_cluster import OrphanPolicy
@@ -80,7 +80,10 @@ class Link:
         self.cancelled: list[str] = []
 
     def living(self) -> Iterator[tuple[RowKey, Row]]:
-        return iter(self.rows.items())
+        return ((key, row) for key, row in self.rows.items() if row.phase not in FINAL_PHASES)
+
+    def forget(self, done: RowKey) -> None:
+        del self.rows[done]
 
     async def cancel(self, wanted: RowKey, *, all_attempts: bool) -> list[Job]:
         assert all_attempts
@@ -91,10 +94,10 @@ class Link:
 class Stand:
     def __init__(self, namespaces: tuple[str, ...] = ()) -> None:
         self.there, self.link, self.known, metrics = There(), Link(), Known(), Metrics()
+        self.metrics = metrics
         writer = Writer(cast("Objects", self.there), metrics)
         links = Links()
         self.reconciler = Reconciler(writer, self.known, links, "image", metrics)
-        self.metrics = metrics
         clusters = SlurmClusters(
             writer, cast("Any", None), self.known, links, wake_uid=print, wake_cluster=print
         )
@@ -110,9 +113,9 @@ class Stand:
         spec = made.spec.model_dump(by_alias=True, exclude_defaults=True)
         return {"metadata": metadata, "spec": spec}
 
-    def row(self, key: str, digest: str | None = "sha256:1") -> None:
+    def row(self, key: str, digest: str | None = "sha256:1", phase: Phase = Phase.RUNNING) -> None:
         owner = OwnerRef(cluster="kube", namespace="farm", account="default")
-        row = Job(key=key, attempt=1, owner=owner, user="alice", phase=Phase.RUNNING, job_id="7")
+        row = Job(key=key, attempt=1, owner=owner, user="alice", phase=phase, job_id="7")
         row = row.model_copy(update={"spec_digest": digest})
         self.link.rows[RowKey(key, 1, "farm", "default")] = Row.of(row)
 
@@ -145,9 +148,6 @@ async def test_what_is_known_in_its_newest_version_is_not_read() -> None:
     assert stand.there.reads == 0
 
 
-async def test_a_change_that_was_missed_is_read() -> None:
-    stand = Stand()
-    stand.known.job_seen(SlurmJob.model_validate(stand.job()))
 async def test_one_that_cannot_be_taken_in_keeps_nobody_from_the_others() -> None:
     stand = Stand()
     for name, uid in (("bad", OTHER), ("cow", JOB)):
@@ -175,6 +175,9 @@ async def test_an_api_server_that_does_not_answer_is_no_fault_of_one_object(
         await stand.run()
 
 
+async def test_a_change_that_was_missed_is_read() -> None:
+    stand = Stand()
+    stand.known.job_seen(SlurmJob.model_validate(stand.job()))
     stand.there.jobs["cow"] = stand.job(version="6", finalizers=["x"])
     await stand.run()
     (known,) = stand.known.jobs.values()
@@ -225,6 +228,18 @@ async def test_jobs_that_somebody_submitted_without_kubernetes_are_no_orphans(
     stand = Stand()
     stand.row(key, digest)
     await stand.run()
+    assert stand.orphans == []
+
+
+async def test_rows_of_ended_jobs_whose_slurmjob_is_gone_are_not_kept() -> None:
+    """Red-box tells of each end, and remembers it for a month."""
+    stand = Stand()
+    stand.there.jobs["cow"] = stand.job()
+    stand.row(JOB, phase=Phase.SUCCEEDED)
+    stand.row(OTHER, phase=Phase.SUCCEEDED)
+    stand.row("my-own-key", phase=Phase.FAILED)
+    await stand.run()
+    assert [key.key for key in stand.link.rows] == [JOB]
     assert stand.orphans == []
 
 
