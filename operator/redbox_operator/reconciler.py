@@ -289,6 +289,8 @@ class Reconciler:
         facts = self._facts(case, kept)
         before, after = case.before, status_of(facts)
         if after == before:
+            if case.link is not None:
+                case.link.lag_of(case.row_key)  # what came is told already: the next change is not late by it
             return after
         where = where_is(case.job.place)
         written = await self._writer.status(where, case.job.uid, after.written())
@@ -348,10 +350,10 @@ class Reconciler:
         done = after.companion is None or after.companion.done
         if case.link is not None and after.finished and done:
             case.link.forget(case.row_key)
-
-    async def _expire(self, case: Case, after: SlurmJobStatus) -> float | None:
         if case.link is not None and case.attempt.number > attempts.FIRST:
             case.link.forget(case.row_key._replace(attempt=case.attempt.number - 1))
+
+    async def _expire(self, case: Case, after: SlurmJobStatus) -> float | None:
         """Delete a SlurmJob whose time is over, once its log has been read."""
         ttl, finished = case.job.spec.ttl_seconds_after_finished, after.condition(ConditionType.FINISHED)
         if ttl is None or finished is None or not after.finished:
@@ -375,11 +377,11 @@ class Reconciler:
             self._metrics.queued_for.observe((after.started_at - after.submitted_at).total_seconds())
 
 
-def _name(place: Place) -> str:
-    return f"{place.namespace}/{place.name}"
 def _next_attempt(case: Case, after: SlurmJobStatus) -> float | None:
     """When to look again for that: what was told just now is no news, and nobody else may come by."""
     due = attempts.next_begins_in(case.job.spec, after, now()) if case.link else None
     return None if due is None else max(due, FIRST_PAUSE_S)
 
 
+def _name(place: Place) -> str:
+    return f"{place.namespace}/{place.name}"

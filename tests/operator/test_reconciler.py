@@ -282,3 +282,12 @@ async def test_a_status_alone_is_nothing_to_look_at_again(
     await stand.at_redbox(Phase.RUNNING)
     assert stand.status["phase"] == "Running"
     assert not due
+
+
+async def test_a_change_that_changes_no_status_does_not_count_as_told_late(stand: Stand) -> None:
+    await stand.apply()
+    await stand.at_redbox(Phase.RUNNING)
+    writes = stand.api.writes
+    await stand.at_redbox(Phase.RUNNING, cancel_requested=True)
+    assert stand.api.writes == writes
+    assert stand.link.untold == set()
