@@ -20,7 +20,7 @@ from typing import Any, Literal, Self, TypeVar
 from urllib.parse import quote
 
 from aiohttp import ClientError, ClientResponse, ClientTimeout
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from yarl import URL
 
 from redbox_api.connections import Connections, explain
@@ -176,7 +176,7 @@ class RedboxClient:
         query = {"watch": "true", **filters} | ({"since": since} if since else {})
         async with self.stream("GET", "/v1/jobs", query) as answer:
             async for line in _lines(answer):
-                yield WatchEvent.model_validate_json(line)
+                yield _event(WatchEvent, line)
 
     async def check(self, request: JobRequest) -> Check:
         """Would Slurm take it, and when would it start."""
@@ -230,7 +230,7 @@ class RedboxClient:
         query = {"watch": "true"} | ({"since": since} if since else {})
         async with self.stream("GET", "/v1/partitions", query) as answer:
             async for line in _lines(answer):
-                yield PartitionEvent.model_validate_json(line)
+                yield _event(PartitionEvent, line)
 
     async def whoami(self) -> WhoAmI:
         """Who the caller is there."""
@@ -330,3 +330,13 @@ async def _lines(answer: ClientResponse) -> AsyncIterator[bytes]:
             begun = bytearray(other)
     if begun:
         yield bytes(begun)
+
+
+def _event(kind: type[AnswerT], line: bytes) -> AnswerT:
+    """One of a watch: half a line, another server's page, or the words of a newer red-box are none."""
+    try:
+        return kind.model_validate_json(line)
+    except ValidationError as error:
+        flaw = error.errors(include_url=False)[0]
+        words = " ".join([*map(str, flaw["loc"]), flaw["msg"]])
+        raise Unreachable(f"red-box's watch says what is no {kind.__name__}: {words}") from error

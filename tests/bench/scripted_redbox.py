@@ -26,6 +26,7 @@ class ScriptedRedbox:
 
     def __init__(self) -> None:
         self.rows: dict[str, Job] = {}
+        self.nonsense = b""  # what a watch says before its next event, and then ends
         self.endpoint = ""
         self.ca = b""
         self._authority: Pair | None = None
@@ -86,6 +87,9 @@ class ScriptedRedbox:
         place = int(request.query.get("since", "e.0").partition(".")[2])
         while True:
             changed = self._changed
+            if self.nonsense:
+                await answer.write(self.nonsense)
+                return answer
             for row in self._changes[place:]:
                 place += 1
                 await _send(answer, WatchEvent(type="job", revision=f"e.{place}", job=row))

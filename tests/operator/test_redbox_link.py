@@ -119,3 +119,17 @@ async def test_its_going_and_its_return_are_told_once_each(redbox: ScriptedRedbo
             await made.link.cancel(row_key("nobody's"), all_attempts=True)
         running.cancel()
         await asyncio.wait({running})
+
+
+async def test_nonsense_in_a_watch_is_told_and_ends_nothing(redbox: ScriptedRedbox, tmp_path: Path) -> None:
+    """A proxy in between, half a line before its end, or a newer red-box."""
+    redbox.put(job("one", Phase.RUNNING))
+    async with redbox.serving(tmp_path), following(redbox) as seen:
+        redbox.nonsense = b'{"type": "jo'
+        redbox.put(job("one", Phase.RUNNING, reason="nonsense comes before this"))
+        await seen.until(lambda: seen.link.reachable is False)
+        assert "WatchEvent" in seen.link.trouble
+        redbox.nonsense = b""
+        await seen.until(lambda: seen.link.reachable)
+        redbox.put(job("one", Phase.SUCCEEDED))
+        await seen.until(lambda: seen.link.rows[row_key("one")].phase is Phase.SUCCEEDED)

@@ -189,6 +189,26 @@ async def test_an_answer_that_is_none_is_no_answer(tmp_path: Path, answer: bytes
             await client.whoami()
 
 
+NEWER = b'{"type": "job", "revision": "e.1", "job": {"phase": "Dreaming"}}\n'
+
+
+@pytest.mark.parametrize("line", [b"<html>a proxy in between</html>", b'{"type": "jo', NEWER, b"[" * 500])
+async def test_a_watch_that_tells_nonsense_is_no_answer(tmp_path: Path, line: bytes) -> None:
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n" + line)
+        writer.close()
+
+    path = str(tmp_path / "s")
+    async with (
+        await asyncio.start_unix_server(respond, path),
+        RedboxClient("http://redbox", socket=path) as client,
+    ):
+        for watch in (client.watch_jobs("e.0"), client.watch_partitions("e.0")):
+            with pytest.raises(Unreachable, match="watch says what is no"):
+                await anext(watch)
+
+
 @pytest.mark.parametrize(
     ("status", "body", "retry"), [(502, b"<html>bad gateway</html>", True), (418, b"", False)]
 )
