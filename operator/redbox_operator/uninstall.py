@@ -15,12 +15,11 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from redbox_kube.names import API_VERSION, LABEL_JOB_UID, LABEL_VIRTUAL
-from redbox_kube.objects import ApiError, Object, Objects, Where
+from redbox_kube.objects import ApiError, ApiRefused, Object, Objects, Where
 from redbox_kube.waiting import comes_true
 from redbox_operator.crds import all_crds
 from redbox_operator.known_names import CLUSTER_FINALIZER, FINALIZER
 
-FIELD_MANAGER = "redbox-uninstall"
 CONTROLLERS = ("redbox-operator", "redbox-resourced")
 LEASES = "coordination.k8s.io/v1"
 HEARTBEATS = "kube-node-lease"
@@ -114,17 +113,25 @@ class Uninstall:
                     )
 
     async def _tell_stale(self, job: Object) -> None:
-        """Its status stays as it was, and nobody brings it up to date."""
-        condition = {
+        """Its status stays as it was, and nobody brings it up to date.
+
+        All of it is said as the operator says it, by its field manager: what another owned, the operator of
+        a new installation could not withdraw.
+        """
+        stale = {
             "type": "Synced",
             "status": "False",
             "reason": "Uninstalled",
             "message": "Red Box was uninstalled while the job had not ended: ask Slurm what became of it",
             "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
-        where = _place(job)
-        body = {"metadata": {"namespace": where.namespace}, "status": {"conditions": [condition]}}
-        await self.objects.apply(where, body, field_manager=FIELD_MANAGER, subresource="status")
+        before = job.get("status", {})
+        others = [one for one in before.get("conditions", []) if one["type"] != stale["type"]]
+        status = {**before, "conditions": [*others, stale]}
+        try:
+            await self.objects.apply_status(_place(job), status, uid=job["metadata"]["uid"])
+        except ApiRefused as refusal:
+            self.say(f"its status does not say so: {refusal}")
 
     async def _jobs(self) -> AsyncIterator[Object]:
         for kind in self.kinds:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from redbox_kube.objects import ApiRefused, Objects, Where
 from redbox_operator.crds_upgrade import with_stored_versions
-from redbox_operator.uninstall import Holding, is_finished, told, withdrawn
+from redbox_operator.uninstall import Holding, Jobs, Uninstall, is_finished, told, withdrawn
 
 
 def job(**status: object) -> dict[str, Any]:
@@ -45,6 +46,48 @@ def test_of_a_gateway_only_what_was_published_is_taken() -> None:
 
 def test_of_a_node_without_anything_of_ours_nothing_is_taken() -> None:
     assert withdrawn({"metadata": {"labels": {"a": "b"}}, "status": {"capacity": {"cpu": "4"}}}) == ({}, {})
+
+
+class Told:
+    """An API server that is told what statuses are."""
+
+    def __init__(self) -> None:
+        self.applied: list[tuple[Where, dict[str, Any], str]] = []
+        self.refusal: ApiRefused | None = None
+
+    async def apply_status(self, where: Where, status: dict[str, Any], *, uid: str) -> None:
+        if self.refusal:
+            raise self.refusal
+        self.applied.append((where, status, uid))
+
+
+def uninstall(api: Told, said: list[str]) -> Uninstall:
+    return Uninstall(cast("Objects", api), "redbox-system", (), Jobs.KEEP, 1.0, said.append)
+
+
+def left() -> dict[str, Any]:
+    conditions = [{"type": kind, "status": "True", "reason": kind} for kind in ("Submitted", "Synced")]
+    made = job(phase="Running", jobID="42", conditions=conditions)
+    made["metadata"] |= {"uid": "0aa6-11"}
+    return made | {"kind": "SlurmJob", "apiVersion": "redbox.dev/v1alpha1"}
+
+
+async def test_a_job_that_is_left_has_its_whole_status_from_one_owner() -> None:
+    """The operator of a new installation could not withdraw what another field manager has said."""
+    api, said = Told(), list[str]()
+    await uninstall(api, said)._tell_stale(left())
+    ((where, status, uid),) = api.applied
+    assert (where.name, uid) == ("long", "0aa6-11")
+    assert (status["phase"], status["jobID"]) == ("Running", "42")
+    assert [one["type"] for one in status["conditions"]] == ["Submitted", "Synced"]
+    assert (status["conditions"][1]["status"], status["conditions"][1]["reason"]) == ("False", "Uninstalled")
+
+
+async def test_a_status_that_is_refused_does_not_stop_an_uninstall() -> None:
+    api, said = Told(), list[str]()
+    api.refusal = ApiRefused(422, "spec: Required value")
+    await uninstall(api, said)._tell_stale(left())
+    assert said == ["its status does not say so: spec: Required value"]
 
 
 async def test_a_lease_is_over_when_free_or_not_renewed_for_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
