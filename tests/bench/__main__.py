@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from redbox_bed.bed import Bed
+from redbox_bed.delivery import take_away
 from redbox_bed.places import CHECKOUT
 from tests.bench.benchmark import Benchmark, all_benchmarks
 from tests.bench.conditions import bed_versions, machine_conditions
@@ -60,6 +61,7 @@ def main(
         conditions = {**machine_conditions(datetime.now(UTC)), **bed_versions(bed)}
         for number, benchmark in enumerate(wanted, start=1):
             console.print(f"[{number}/{len(wanted)}] {benchmark.name}", markup=False, highlight=False)
+            take_away(bed)  # what a demo or a benchmark left: of two controllers one waits, or both work
             rows += run(benchmark, bed, conditions)
             store(rows, results)
     console.print(table(rows))

@@ -32,7 +32,7 @@ from kubernetes.aio import client, config
 
 from redbox_api.models import Job, OwnerRef, Phase
 from redbox_bed.bed import Bed
-from redbox_bed.delivery import Kubernetes, take_away
+from redbox_bed.delivery import Kubernetes
 from redbox_kube.names import API_VERSION, LABEL_ATTEMPT, LABEL_JOB_UID
 from redbox_kube.objects import Object, Objects, Where
 from redbox_operator.attempts import Attempt
@@ -381,8 +381,6 @@ async def measured(bed: Bed) -> dict[str, float]:
 )
 @contextmanager
 def ten_thousand_slurmjobs(bed: Bed) -> Iterator[Trial]:
-    """What is installed on the bed is taken away first: two operators would work on the same SlurmJobs."""
-    take_away(bed)
     notes: dict[str, Any] = {"slurmjobs": MANY, "companions": "pods bound to no node", "red-box": "scripted"}
 
     @functools.cache

@@ -53,22 +53,22 @@ class Scale:
     bed: Bed
     folder: Path
     resourced: InBed
+    redbox: subprocess.Popen[bytes] | None = None
 
     @property
     def kubernetes(self) -> Kubernetes:
         return Kubernetes(self.bed)
 
-    def begin(self) -> subprocess.Popen[bytes]:
+    def begin(self) -> None:
         """SlurmJobs for keys, red-box with their jobs, nodes; then the pods, which a new resourced finds."""
         keys = asyncio.run(self._slurm_jobs())
-        process = self._redbox(keys)
+        self.redbox = self._redbox(keys)
         self.resourced.start()
         reaches("virtual nodes", self._nodes, NODES)
         self.resourced.stop()
         asyncio.run(self._pods(keys))
         self.resourced.start()
         reaches("pods running", self._running, PODS)
-        return process
 
     def _nodes(self) -> int:
         return len(self._versions())
@@ -121,6 +121,9 @@ class Scale:
 
     def end(self) -> None:
         self.resourced.stop()
+        if self.redbox is not None:
+            self.redbox.kill()
+            self.redbox.wait()
         self.kubernetes("delete", "slurmcluster", CLUSTER, "--ignore-not-found", "--wait=false")
         reaches("pods deleted", self._deleted, PODS)
         self._delete(f"/apis/{API}/namespaces/{ALICE}/slurmjobs?labelSelector={LABEL}")
@@ -253,18 +256,14 @@ def virtual_scale(bed: Bed) -> Iterator[Trial]:
         resourced = InBed(bed, Path(folder), (f"--most-nodes={NODES}",))
         scale = Scale(bed, Path(folder), resourced)
         install(Kubernetes(bed), bed)
-        redbox: subprocess.Popen[bytes] | None = None
         try:
-            redbox = scale.begin()
+            scale.begin()
             before = float(scale.submits())  # the pods say that they are submitted: none is due
             yield Trial(lambda: measure(scale), notes={"redbox": "scripted", "submits-before": before})
         except Exception as error:
             raise RuntimeError(f"{error!r}; resourced's log ends with {resourced.log[-1000:]}") from error
         finally:
             scale.end()
-            if redbox is not None:
-                redbox.kill()
-                redbox.wait()
 
 
 def measure(scale: Scale) -> Mapping[str, float]:
