@@ -53,6 +53,16 @@ Selector = Annotated[
 ]
 
 
+ReadOver = Annotated[
+    dict[str, Any],
+    Field(
+        json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
+        description="Accepted as it was, and not read.",
+    ),
+]
+"""kubectl refuses a manifest for a field that a kind does not know."""
+
+
 class OldResults(Kind):
     """Results are copied into the volume's folder `<name>-job` when the job has succeeded."""
 
@@ -87,6 +97,8 @@ class OldSlurmJobSpec(Kind):
     batch: Annotated[str, Field(min_length=1, max_length=200_000, description="The script, as for sbatch.")]
     node_selector: Selector = {}
     results: OldResults | None = None
+    ssh: ReadOver = {}
+    resources: ReadOver = {}
 
     def translated(self, name: str) -> SlurmJobSpec:
         return SlurmJobSpec(batch=self.batch, **_common(self, name))
