@@ -7,8 +7,9 @@ heard the name could submit nothing and recognise nothing: it tells callers so u
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 import structlog
 
@@ -25,33 +26,45 @@ log = structlog.get_logger(__name__)
 PAUSE_S = 2.0
 PATIENCE_S = 5.0  # that a start waits before it answers callers
 FACT = "Slurm's name of the cluster"
+AnswerT = TypeVar("AnswerT")
+Question = Callable[[], Awaitable[AnswerT]]
 
 
 async def cluster_name(settings: Settings, workload: WorkloadManager, journal: Journal) -> str:
     """The name, kept for the next start; where it was never heard, wait for it."""
     known = journal.contents.facts.get(FACT) if journal.contents else None
-    name = await _heard_soon(workload) or known
-    if name is None:
-        async with answering_not_yet(settings):
-            name = await _heard(workload)
+    if known is None:
+        name = (await answer_of(workload.cluster, settings)).name
+    else:
+        cluster = await _answer_soon(workload.cluster)
+        name = cluster.name if cluster else known
     if name != known:
         journal.commit(Batch(facts=((FACT, name),)), lambda _: None)
     return name
 
 
-async def _heard_soon(workload: WorkloadManager) -> str | None:
+async def answer_of(question: Question[AnswerT], settings: Settings) -> AnswerT:
+    """What Slurm answers at the start; while it is away or slow, callers are told that it is too early."""
+    answer = await _answer_soon(question)
+    if answer is not None:
+        return answer
+    async with answering_not_yet(settings):
+        return await _answer(question)
+
+
+async def _answer_soon(question: Question[AnswerT]) -> AnswerT | None:
     """None where Slurm is away, or slow: who comes meanwhile is to be answered."""
     try:
         async with asyncio.timeout(PATIENCE_S):
-            return await _heard(workload)
+            return await _answer(question)
     except TimeoutError:
         return None
 
 
-async def _heard(workload: WorkloadManager) -> str:
+async def _answer(question: Question[AnswerT]) -> AnswerT:
     while True:
         try:
-            return (await workload.cluster()).name
+            return await question()
         except WorkloadFault as fault:
             log.warning("Slurm does not answer", detail=fault.detail)
         await asyncio.sleep(PAUSE_S)

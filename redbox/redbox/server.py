@@ -41,6 +41,7 @@ from redbox.listeners import Listener, open_listeners, reload_certificate
 from redbox.local.workload import LocalManager
 from redbox.logs.of_jobs import JobLogReader
 from redbox.logs.service import Logs
+from redbox.lost_journal import refuse_if_lost
 from redbox.metrics import LiveState, Metrics
 from redbox.service_manager import tell_ready
 from redbox.slurm.workload import SlurmManager
@@ -125,6 +126,7 @@ async def running(settings: Settings, path: Path) -> AsyncIterator[Parts]:
         workload = _workload_manager(settings, pool, metrics)
         secret = read_secret(settings.jobs.mark_secret)
         marks = Marks(secret, await cluster_name(settings, workload, journal))
+        await refuse_if_lost(settings, journal, workload, marks)
 
         def tell(deed: Deed) -> None:
             audit(deed)

@@ -14,6 +14,7 @@ JobsError
 └── JournalError
     ├── JournalInUse    another red-box has it open
     ├── JournalMisplaced  it is on a file system that cannot keep promises
+    ├── JournalLost       it is new, and jobs in Slurm show that there was another
     ├── JournalUnreadable it is damaged, or of a newer red-box
     └── JournalFull     nothing can be written now; reading goes on
 """
@@ -91,6 +92,10 @@ class JournalMisplaced(JournalError):
 
 class JournalUnreadable(JournalError):
     """Nothing is guessed from a journal that is not understood."""
+
+
+class JournalLost(JournalError):
+    """A server that knew none of its jobs would submit them again."""
 
 
 class JournalFull(JournalError):
