@@ -14,6 +14,7 @@ from redbox_kube.names import LABEL_ATTEMPT, LABEL_CLUSTER, LABEL_JOB_UID
 from redbox_kube.slurm_cluster import Delivery, SlurmCluster
 from redbox_operator.kinds import SlurmJob
 from redbox_operator.known_names import (
+    ANNOTATION_REACHES,
     CA_FILE,
     COMPANION_CONTAINER,
     LABEL_ROLE,
@@ -50,6 +51,11 @@ def config_map(
     }
 
 
+def reaches(cluster: SlurmCluster) -> str:
+    """What `redbox.dev/reaches` says of a pod that was made for this SlurmCluster as it is now."""
+    return digest(f"{cluster.spec.endpoint}\n{cluster.spec.ca_bundle.decode()}")
+
+
 def request_digest(made: Object) -> str:
     """Of a ConfigMap's request: what `status.companion.request` says."""
     return digest(made["data"][REQUEST_FILE])
@@ -77,7 +83,7 @@ def companion_pod(
     mode = Mode.ATTACH_ONLY if virtual and needs_submitter(job, cluster) else MODES[role]
     parts = parts_of(job, cluster, attempt, mode, virtual=virtual)
     metadata = _metadata(job, cluster, attempt, role)
-    metadata["annotations"] = dict(NOT_OURS)
+    metadata["annotations"] = {**NOT_OURS, **({} if virtual else {ANNOTATION_REACHES: reaches(cluster)})}
     where = placed(job, cluster) if role is Role.JOB else placed_anywhere(job)
     spec = {
         "restartPolicy": "Never",

@@ -23,6 +23,7 @@ from redbox_operator.building import (
     config_map,
     needs_collector,
     needs_submitter,
+    reaches,
     request_digest,
 )
 from redbox_operator.companions import (
@@ -36,7 +37,7 @@ from redbox_operator.companions import (
 )
 from redbox_operator.job_status import CompanionStatus
 from redbox_operator.kinds import SlurmJob
-from redbox_operator.known_names import Role, pod_name
+from redbox_operator.known_names import CA_FILE, REQUEST_FILE, Role, pod_name
 from redbox_operator.problems import Problem
 from redbox_operator.refusals import problem_of_refusal
 from redbox_operator.writing import Writer
@@ -98,7 +99,7 @@ class CompanionKeeper:
         self, wanted: Wanted, recorded: CompanionStatus | None, pod: Companion | None, now: datetime
     ) -> Kept:
         """One step towards a companion that says its last word."""
-        plan = plan_for(recorded, pod, wanted.job.uid, now)
+        plan = plan_for(recorded, pod, wanted.job.uid, reaches(wanted.cluster), now)
         match plan.step:
             case Step.MAKE:
                 return await self._make(wanted, recorded, now)
@@ -148,10 +149,13 @@ class CompanionKeeper:
         return Problem("ScriptMissing", words)
 
     async def _freeze(self, wanted: Wanted, recorded: CompanionStatus | None) -> Frozen | None:
-        """The request, frozen before any pod can submit it; None where the name is taken."""
+        """The request, frozen before any pod can submit it; None where the name is taken.
+
+        It stays what it is where only the authority beside it is another one now.
+        """
         body = config_map(wanted.job, wanted.cluster, wanted.attempt, wanted.dependencies)
-        digest = request_digest(body)
         for again in (False, True):
+            digest = request_digest(body)
             if await self._objects.create(Where("ConfigMap", namespace=wanted.job.namespace), body):
                 self._writer.count("ConfigMap", "create")
                 return Frozen(digest, is_new=recorded is None and not again)
@@ -162,8 +166,10 @@ class CompanionKeeper:
             ours = _says_ours(there, wanted.job.uid)
             expected = {digest, recorded.request if recorded else None}
             if found and ours and there.get("immutable") and found in expected:
-                return Frozen(found, is_new=False)
-            if not ours and not _is_left_over(there, wanted.job):
+                if there["data"].get(CA_FILE) == body["data"][CA_FILE]:
+                    return Frozen(found, is_new=False)
+                body["data"][REQUEST_FILE] = there["data"][REQUEST_FILE]
+            elif not ours and not _is_left_over(there, wanted.job):
                 return None
             await self._objects.delete(wanted.where("ConfigMap"), uid=there["metadata"]["uid"])
         return None
@@ -193,7 +199,7 @@ class CompanionKeeper:
         self, wanted: Wanted, role: Role, recorded: CompanionStatus, pod: Companion | None, now: datetime
     ) -> Kept:
         """One step towards the same of a pod beside the companion, which was made once already."""
-        plan = plan_for_other(recorded, pod, wanted.job.uid, now)
+        plan = plan_for_other(recorded, pod, wanted.job.uid, reaches(wanted.cluster), now)
         name = pod_name(wanted.job.name, wanted.attempt, role)
         match plan.step:
             case Step.MAKE:

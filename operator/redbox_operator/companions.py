@@ -8,6 +8,7 @@ said a last word; one that ended without is deleted and made again.
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum, auto
@@ -18,6 +19,7 @@ from pydantic import ValidationError
 from redbox_kube.names import LABEL_ATTEMPT, LABEL_JOB_UID
 from redbox_kube.node_labels import told_needs
 from redbox_operator.job_status import CompanionStatus, ResultsStatus
+from redbox_operator.known_names import ANNOTATION_REACHES
 from redbox_operator.problems import Problem
 
 Object = dict[str, Any]
@@ -52,6 +54,7 @@ class Companion:
     job_uid: str  # as its label says, so that somebody looks at it
     owner_uid: str | None  # of the object that controls it
     attempt: str
+    reaches: str = ""  # which red-box, where it was told
     dead_at: datetime | None = None  # when its grace is over, if it is being deleted
     ended: bool = False
     last_word: LastWord | None = None
@@ -78,8 +81,10 @@ class Plan:
     again_in_s: float | None = None
 
 
-def plan_for(recorded: CompanionStatus | None, pod: Companion | None, job_uid: str, now: datetime) -> Plan:
-    """The next step towards one companion that says its last word."""
+def plan_for(
+    recorded: CompanionStatus | None, pod: Companion | None, job_uid: str, reaches: str, now: datetime
+) -> Plan:
+    """The next step towards one companion that says its last word; it has to reach red-box as it is now."""
     if recorded is not None and recorded.done:
         return Plan(Step.KEEP)
     if pod is None:
@@ -90,11 +95,13 @@ def plan_for(recorded: CompanionStatus | None, pod: Companion | None, job_uid: s
         # Ours, if it says so itself: made before a crash, and its uid never written. It is not believed.
         return Plan(Step.DELETE if pod.owner_uid == job_uid else Step.FOREIGN)
     if not pod.ended:
-        return Plan(Step.KEEP)
+        return _while_it_runs(pod, reaches)
     return Plan(Step.NOTE_LAST_WORD if pod.last_word else Step.DELETE)
 
 
-def plan_for_other(recorded: CompanionStatus, pod: Companion | None, job_uid: str, now: datetime) -> Plan:
+def plan_for_other(
+    recorded: CompanionStatus, pod: Companion | None, job_uid: str, reaches: str, now: datetime
+) -> Plan:
     """The same for a pod beside the companion. Its losses count as the companion's; two do no harm."""
     if pod is None:
         return _to_be_made(recorded, now)
@@ -102,7 +109,14 @@ def plan_for_other(recorded: CompanionStatus, pod: Companion | None, job_uid: st
         return _to_be_gone(pod.dead_at, now)
     if pod.owner_uid != job_uid:
         return Plan(Step.FOREIGN)
-    return Plan(Step.DELETE if pod.ended and not pod.last_word else Step.KEEP)
+    if not pod.ended:
+        return _while_it_runs(pod, reaches)
+    return Plan(Step.KEEP if pod.last_word else Step.DELETE)
+
+
+def _while_it_runs(pod: Companion, reaches: str) -> Plan:
+    """One that asks where red-box was, or trusts what it was, would ask for ever."""
+    return Plan(Step.KEEP if pod.reaches in {"", reaches} else Step.DELETE)
 
 
 def _to_be_gone(dead_at: datetime, now: datetime) -> Plan:
@@ -143,6 +157,7 @@ def companion_of(pod: Object) -> Companion:
         job_uid=labels.get(LABEL_JOB_UID, ""),
         owner_uid=next((owner["uid"] for owner in owners if owner.get("controller")), None),
         attempt=labels.get(LABEL_ATTEMPT, ""),
+        reaches=sys.intern(metadata.get("annotations", {}).get(ANNOTATION_REACHES, "")),
         dead_at=_time(metadata.get("deletionTimestamp")),
         ended=status.get("phase") in {"Succeeded", "Failed"},
         last_word=_last_word(status),

@@ -7,11 +7,11 @@ the SlurmJob, and `abandonJobs` on its SlurmCluster.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import structlog
 
-from redbox_api.errors import NoSuchJob
+from redbox_api.errors import NoSuchJob, RedboxError
 from redbox_api.models import FINAL_PHASES, Job
 from redbox_kube.events import WARNING
 from redbox_kube.objects import Object
@@ -68,19 +68,17 @@ class Ending:
             )
         try:
             left = await _cancel(job, link)
+        except NoSuchJob:
+            trouble = _not_known(status.job_id, link) if status.job_id else ""
         except Away as away:
             if not away.until_return:
                 raise
-            if status.finished:
-                return ""
-            return (
-                f"its job cannot be cancelled: red-box of SlurmCluster {link.cluster.name} is away ({away}). "
-                f"It goes on when that is back; {ANNOTATION_ABANDON}=true leaves the job to itself"
-            )
-        if not left:
-            return ""
-        names = ", ".join(row.job_id or "the one that is being submitted" for row in left)
-        return f"waits for Slurm to end its job: {names}"
+            trouble = f"{_not_cancelled(link)} is away ({away}). {_goes_on('is back')}"
+        except RedboxError as refusal:
+            trouble = f"{_not_cancelled(link)} says: {refusal}. {_goes_on('does it')}"
+        else:
+            return _waits_for_slurm(left)
+        return "" if status.finished else trouble
 
     async def _say(self, known: KnownJob, message: str) -> None:
         job, status = known.job, known.status
@@ -114,11 +112,29 @@ class Ending:
 async def _cancel(job: SlurmJob, link: RedboxLink) -> list[Job]:
     """The jobs that have not ended yet, all told to."""
     wanted = RowKey(job.uid, 1, job.namespace, job.spec.service_account_name)
-    try:
-        cancelled = await link.cancel(wanted, all_attempts=True)
-    except NoSuchJob:
-        return []
+    cancelled = await link.cancel(wanted, all_attempts=True)
     return [row for row in cancelled if row.phase not in FINAL_PHASES]
+
+
+def _waits_for_slurm(left: Sequence[Job]) -> str:
+    names = ", ".join(row.job_id or "the one that is being submitted" for row in left)
+    return f"waits for Slurm to end its job: {names}" if left else ""
+
+
+def _not_cancelled(link: RedboxLink) -> str:
+    return f"its job cannot be cancelled: red-box of SlurmCluster {link.cluster.name}"
+
+
+def _goes_on(when: str) -> str:
+    return f"It goes on when that {when}; {ANNOTATION_ABANDON}=true leaves the job to itself"
+
+
+def _not_known(job_id: str, link: RedboxLink) -> str:
+    """Its journal was lost, or this is another red-box than the one that submitted it."""
+    return (
+        f"{_not_cancelled(link)} does not know of it, though it was submitted as Slurm's job {job_id}. "
+        f"`redbox recover` on the login node brings it back. {_goes_on('knows of it')}"
+    )
 
 
 def _abandoned(job: SlurmJob, link: RedboxLink | Problem) -> str:

@@ -59,6 +59,7 @@ class PackedJob:
     cluster: str | None
     submits: bool  # it has come to a companion
     finished: bool
+    done: bool  # finished, and its companion has said its last word
     being_deleted: bool
     waits_for: tuple[str, ...]
     packed: bytes
@@ -97,6 +98,7 @@ def packed(job: SlurmJob) -> PackedJob:
         cluster=sys.intern(status.cluster or job.spec.cluster or "") or None,
         submits=status.companion is not None,
         finished=status.finished,
+        done=status.finished and (status.companion is None or status.companion.done),
         being_deleted=job.being_deleted,
         waits_for=tuple(wanted.name for wanted in job.spec.depends_on),
         packed=zlib.compress(json.dumps(kept).encode(), 1),

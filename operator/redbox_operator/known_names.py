@@ -11,6 +11,8 @@ FINALIZER = f"{GROUP}/slurm-job"
 CLUSTER_FINALIZER = f"{GROUP}/slurm-cluster"
 ANNOTATION_ABANDON = f"{GROUP}/abandon"
 """On a SlurmJob, "true": delete it without waiting for its job in Slurm, which may run on."""
+ANNOTATION_REACHES = f"{GROUP}/reaches"
+"""On a pod with a companion: a digest of where it looks for red-box, and whom it trusts to be that."""
 LABEL_ROLE = f"{GROUP}/role"
 
 COMPANION_CONTAINER = "companion"

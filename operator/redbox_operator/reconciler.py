@@ -85,9 +85,9 @@ class Reconciler:
             self.queue.add(place)
 
     def wake_cluster(self, cluster: str) -> None:
-        """A SlurmCluster came, changed, or its red-box is back: all its unfinished SlurmJobs may go on."""
+        """A SlurmCluster came, changed, or its red-box is back: all its SlurmJobs that are not done go on."""
         for one in list(self.known.jobs.values()):
-            if (one.cluster == cluster or not one.submits) and (one.being_deleted or not one.finished):
+            if (one.cluster == cluster or not one.submits) and (one.being_deleted or not one.done):
                 self.queue.add(one.place)
 
     def clusters_listed(self) -> None:

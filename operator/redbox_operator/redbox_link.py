@@ -158,21 +158,37 @@ class RedboxLink:
 
     async def describe(self) -> Cluster:
         """Versions and nodes."""
-        return await self._call(self.client.cluster)
+        return await self._call_slurm(self.client.cluster)
 
     async def partitions(self) -> list[Partition]:
         """All of them."""
-        return (await self._call(self.client.partitions)).items
+        return (await self._call_slurm(self.client.partitions)).items
 
     async def act(self, wanted: RowKey, act: str) -> Job:
         """Hold or release a job that waits."""
         owner = _owner(wanted)
-        return await self._call(
+        return await self._call_slurm(
             lambda: self.client.act_on_job(wanted.key, act, attempt=wanted.attempt, owner=owner)
         )
 
+    async def _call_slurm(self, call: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
+        """What red-box answers only after Slurm has: that it is late says nothing of red-box."""
+        try:
+            return await self._bounded(call)
+        except (Unreachable, TimeoutError) as error:
+            raise Away(str(error) or "it did not answer in time", until_return=False) from error
+
     async def _call(self, call: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
-        """Bounded in time and number: a red-box that hangs must not keep all who work from other clusters."""
+        """What red-box answers by itself: silence means that it is away."""
+        try:
+            return await self._bounded(call)
+        except (Unreachable, TimeoutError) as error:
+            self._turn(str(error) or "it did not answer in time")
+            self._doubted.set()
+            raise Away(self.trouble) from error
+
+    async def _bounded(self, call: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
+        """In time and number: a red-box that hangs must not keep all who work from other clusters."""
         if self.reachable is False:
             raise Away(self.trouble)
         if self._calls >= MOST_CALLS:
@@ -181,10 +197,6 @@ class RedboxLink:
         try:
             async with asyncio.timeout(CALL_S):
                 return await call()
-        except (Unreachable, TimeoutError) as error:
-            self._turn(str(error) or "it did not answer in time")
-            self._doubted.set()
-            raise Away(self.trouble) from error
         finally:
             self._calls -= 1
 

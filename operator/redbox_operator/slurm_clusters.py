@@ -70,6 +70,7 @@ class SlurmClusters:
         self._wake_uid = wake_uid
         self._wake_cluster = wake_cluster
         self._group: asyncio.TaskGroup | None = None
+        self._knows_jobs = False
 
     async def run(self) -> None:
         """Follow them all until cancelled; a defect of one ends the process."""
@@ -114,8 +115,9 @@ class SlurmClusters:
         """Of all that are known."""
         return frozenset(self._entries)
 
-    def look_again(self) -> None:
-        """All statuses may have changed."""
+    def jobs_listed(self) -> None:
+        """All SlurmJobs have been seen: before that, no SlurmCluster may be taken for one without any."""
+        self._knows_jobs = True
         for name in self._entries:
             self._queue.add(name)
 
@@ -171,6 +173,8 @@ class SlurmClusters:
             return
         metadata = entry.cluster.metadata
         where = Where("SlurmCluster", name, api_version=API_VERSION)
+        if "deletionTimestamp" in metadata and not self._knows_jobs:
+            return
         finalizers = list(metadata.get("finalizers", []))
         in_use_by = [] if "deletionTimestamp" not in metadata else self._unfinished(name)
         wanted = [one for one in finalizers if one != CLUSTER_FINALIZER]

@@ -110,7 +110,7 @@ class Sweep:
         for name, rows in living.items():
             await self._of_orphans(name, rows, uids)
         self._forget_ended(uids)
-        self._clusters.look_again()
+        self._clusters.jobs_listed()
 
     async def _of_clusters(self) -> None:
         found = set()

@@ -29,6 +29,8 @@ class ScriptedRedbox:
         self.nonsense = b""  # what a watch says before its next event, and then ends
         self.endpoint = ""
         self.ca = b""
+        self.slurm_answers = asyncio.Event()
+        self.slurm_answers.set()
         self._authority: Pair | None = None
         self._changes: list[Job] = []
         self._changed = asyncio.Event()
@@ -113,6 +115,7 @@ class ScriptedRedbox:
         return _json(f'{{"items": [{row.model_dump_json(by_alias=True)}]}}')
 
     async def _cluster(self, _: web.Request) -> web.Response:
+        await self.slurm_answers.wait()
         cluster = Cluster(
             name="scripted", workload_manager="none", version="0", redbox_version="0", accounting=True
         )

@@ -108,6 +108,7 @@ class Link:
         self.done: list[str] = []
         self.synced = True
         self.away = False
+        self.refusal: Exception | None = None
 
     def row(self, wanted: RowKey) -> Job | None:
         return self.rows.get(wanted)
@@ -129,6 +130,8 @@ class Link:
     async def cancel(self, wanted: RowKey, *, all_attempts: bool) -> list[Job]:
         if self.away:
             raise Away("no route")
+        if self.refusal:
+            raise self.refusal
         self.done.append(
             f"cancel {wanted.namespace}/{wanted.account} {'all' if all_attempts else wanted.attempt}"
         )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 from datetime import timedelta
 
 import pytest
 
 from redbox_api.models import Phase
 from redbox_kube.objects import ApiRefused, Where
+from redbox_operator import building
 from tests.operator.making import slurm_cluster
 from tests.operator.reconciler_stand import Stand
 
@@ -31,6 +33,67 @@ async def test_a_script_that_is_missing_is_said_and_the_job_goes_on_once_it_is_t
     stand.api.put(SCRIPTS, {"metadata": {"name": "scripts", "namespace": "farm"}, "data": {"run.sh": "x"}})
     await stand.look()
     assert stand.pod_names == ["cow-job"]
+
+
+# ------------------------------------------------------------------------------- a SlurmCluster that changes
+
+FROZEN = Where("ConfigMap", "cow-job", "farm")
+NEW_CA = base64.b64encode(b"-----BEGIN CERTIFICATE----- new").decode()
+
+
+@pytest.mark.parametrize("phase", [Phase.RUNNING, Phase.SUCCEEDED])
+@pytest.mark.parametrize("changed", [{"endpoint": "https://standby.example:8443"}, {"caBundle": NEW_CA}])
+async def test_a_companion_is_made_anew_where_red_box_moves_or_its_authority_changes(
+    stand: Stand, changed: dict[str, str], phase: Phase
+) -> None:
+    await stand.apply()
+    await stand.at_redbox(phase)
+    (before,) = stand.api.pods()
+    request = stand.api.objects[FROZEN.path()]["data"]["request.json"]
+    stand.link.cluster = slurm_cluster(**changed)
+    await stand.look()
+    await stand.look()
+    (after,) = stand.api.pods()
+    assert after["metadata"]["uid"] != before["metadata"]["uid"]
+    assert stand.status["companion"]["uid"] == after["metadata"]["uid"]
+    environment = {one["name"]: one.get("value") for one in after["spec"]["containers"][0]["env"]}
+    assert environment["REDBOX_ENDPOINT"] == stand.link.cluster.spec.endpoint
+    frozen = stand.api.objects[FROZEN.path()]["data"]
+    assert frozen == {"request.json": request, "ca.crt": stand.link.cluster.spec.ca_bundle.decode()}
+
+
+async def test_a_new_authority_changes_nothing_in_a_request_that_is_frozen(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an operator of another release would render it."""
+    await stand.apply()
+    await stand.at_redbox(Phase.RUNNING)
+    request = stand.api.objects[FROZEN.path()]["data"]["request.json"]
+    monkeypatch.setattr(building, "frozen", lambda _: '{"rendered": "otherwise"}')
+    stand.link.cluster = slurm_cluster(caBundle=NEW_CA)
+    await stand.look()
+    await stand.look()
+    assert stand.api.objects[FROZEN.path()]["data"]["request.json"] == request
+
+
+async def test_a_companion_that_has_said_its_last_word_is_left_alone_then(stand: Stand) -> None:
+    await stand.apply()
+    await stand.at_redbox(Phase.SUCCEEDED)
+    await stand.pod_ends('{"final": true, "logs": "complete"}')
+    (before,) = stand.api.pods()
+    stand.link.cluster = slurm_cluster(caBundle=NEW_CA)
+    await stand.look()
+    assert stand.api.pods() == [before]
+
+
+async def test_a_pod_on_a_virtual_node_reaches_nothing_and_stays(stand: Stand) -> None:
+    stand.link.cluster = slurm_cluster(delivery="Virtual")
+    await stand.apply()
+    await stand.at_redbox(Phase.RUNNING)
+    (before,) = stand.api.pods()
+    stand.link.cluster = slurm_cluster(delivery="Virtual", caBundle=NEW_CA)
+    await stand.look()
+    assert stand.api.pods() == [before]
 
 
 # ---------------------------------------------------------------------------- pods beside a virtual companion

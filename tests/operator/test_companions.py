@@ -11,6 +11,7 @@ import pytest
 from redbox_kube.node_labels import Limit, fit_terms
 from redbox_operator.companions import Plan, Step, companion_of, plan_for, replaced
 from redbox_operator.job_status import CompanionStatus
+from redbox_operator.known_names import ANNOTATION_REACHES
 from tests.operator.test_status import NOON
 
 RECORDED = CompanionStatus(name="cow-job", uid="pod-uid", attempt=1)
@@ -30,6 +31,12 @@ def ended(message: str, **metadata: Any) -> dict[str, Any]:
     return made
 
 
+def reaching(digest: str) -> dict[str, Any]:
+    made = pod(phase="Running")
+    made["metadata"]["annotations"] = {ANNOTATION_REACHES: digest}
+    return made
+
+
 def terminating(dead_at: str) -> dict[str, Any]:
     made = pod(phase="Running")
     made["metadata"]["deletionTimestamp"] = dead_at
@@ -42,6 +49,8 @@ def terminating(dead_at: str) -> dict[str, Any]:
         (None, None, Step.MAKE),
         (RECORDED, None, Step.MAKE),
         (RECORDED, pod(phase="Running"), Step.KEEP),
+        (RECORDED, reaching("here"), Step.KEEP),
+        (RECORDED, reaching("where red-box was"), Step.DELETE),
         (RECORDED, ended(FINAL), Step.NOTE_LAST_WORD),
         (RECORDED, ended('{"refused": "no mapping"}'), Step.NOTE_LAST_WORD),
         (RECORDED, ended(""), Step.DELETE),
@@ -59,7 +68,7 @@ def terminating(dead_at: str) -> dict[str, Any]:
 )
 def test_the_next_step(recorded: CompanionStatus | None, there: dict[str, Any] | None, step: Step) -> None:
     seen = companion_of(there) if there else None
-    assert plan_for(recorded, seen, "0aa6-11", NOON).step is step
+    assert plan_for(recorded, seen, "0aa6-11", "here", NOON).step is step
 
 
 @pytest.mark.parametrize(
@@ -79,7 +88,7 @@ def test_one_that_keeps_failing_is_made_ever_later_and_ten_times_an_hour(
     recorded = RECORDED.model_copy(
         update={"replaced": count, "replaced_at": NOON - timedelta(seconds=seconds_ago)}
     )
-    assert plan_for(recorded, None, "0aa6-11", NOON) == plan
+    assert plan_for(recorded, None, "0aa6-11", "here", NOON) == plan
 
 
 def test_an_hour_of_calm_begins_the_count_anew() -> None:

@@ -6,7 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from redbox_api.models import Phase
+from redbox_api.errors import NotAllowed
+from redbox_api.models import Phase, Problem
 from redbox_kube.objects import Where
 from redbox_operator.known_names import ANNOTATION_ABANDON, FINALIZER
 from tests.operator.reconciler_stand import CLUSTER, DELETED, Stand
@@ -35,6 +36,32 @@ async def test_a_slurmjob_that_never_had_a_job_goes_at_once(stand: Stand) -> Non
     await stand.apply()
     await stand.change(**DELETED)
     assert stand.finalizers == []
+
+
+async def test_one_that_red_box_does_not_know_any_more_waits_and_says_what_brings_it_back(
+    stand: Stand,
+) -> None:
+    """Its journal was lost, or another red-box answers: the job in Slurm may run on."""
+    await stand.apply()
+    await stand.at_redbox(Phase.RUNNING)
+    stand.link.rows.clear()
+    await stand.change(**DELETED)
+    assert stand.finalizers == [FINALIZER]
+    assert "does not know of it, though it was submitted as Slurm's job 7" in stand.status["message"]
+    assert "redbox recover" in stand.status["message"]
+    await stand.at_redbox(Phase.CANCELLED)
+    assert stand.finalizers == []
+
+
+async def test_one_whose_cancel_is_refused_waits_and_says_why(stand: Stand) -> None:
+    await stand.apply()
+    await stand.at_redbox(Phase.RUNNING)
+    stand.link.refusal = NotAllowed(
+        Problem(type="t", title="The caller may not do this", status=403, detail="no")
+    )
+    await stand.change(**DELETED)
+    assert stand.finalizers == [FINALIZER]
+    assert "says: The caller may not do this: no" in stand.status["message"]
 
 
 async def test_with_red_box_away_it_waits_and_says_for_what(stand: Stand) -> None:

@@ -78,6 +78,20 @@ async def test_rows_come_with_the_list_and_change_with_the_watch(
         assert seen.changed == ["one", "one"]
 
 
+async def test_a_slow_slurm_makes_no_red_box_unreachable(redbox: ScriptedRedbox, tmp_path: Path) -> None:
+    """Its answers about the cluster, and to a hold, wait for Slurm; the watch goes on all the while."""
+    redbox.slurm_answers.clear()
+    async with redbox.serving(tmp_path), following(redbox) as seen:
+        turns = len(seen.turns)
+        with pytest.raises(Away) as away:
+            await seen.link.describe()
+        assert not away.value.until_return
+        assert seen.link.reachable
+        redbox.slurm_answers.set()
+        assert (await seen.link.describe()).name == "scripted"
+        assert len(seen.turns) == turns
+
+
 async def test_an_end_that_was_missed_is_asked_for_and_known(redbox: ScriptedRedbox, tmp_path: Path) -> None:
     redbox.put(job("ended", Phase.SUCCEEDED))
     async with redbox.serving(tmp_path), following(redbox) as seen:

@@ -15,7 +15,7 @@ from redbox_operator import sweep as sweeping
 from redbox_operator.companions import companion_of
 from redbox_operator.kinds import SLURM_JOBS, SlurmJob
 from redbox_operator.known import Known
-from redbox_operator.known_names import FINALIZER
+from redbox_operator.known_names import CLUSTER_FINALIZER, FINALIZER
 from redbox_operator.links import Links
 from redbox_operator.metrics import Metrics
 from redbox_operator.reconciler import Reconciler
@@ -182,6 +182,20 @@ async def test_a_change_that_was_missed_is_read() -> None:
     await stand.run()
     (known,) = stand.known.jobs.values()
     assert known.unpacked().job.finalizers == ["x"]
+
+
+async def test_a_deleted_slurmcluster_stays_until_all_slurmjobs_have_been_listed() -> None:
+    """A new process knows none at first: to it, no SlurmCluster seems to be in use."""
+    stand = Stand()
+    deletion = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [CLUSTER_FINALIZER]}
+    deleted = {**CLUSTER, "metadata": {**CLUSTER["metadata"], **deletion, "resourceVersion": "5"}}
+    stand.clusters.seen(deleted)
+    await stand.clusters._reconcile("hpc1")
+    assert stand.there.lifted == []
+    await stand.run()
+    stand.clusters.seen(deleted)
+    await stand.clusters._reconcile("hpc1")
+    assert stand.there.lifted == ["hpc1"]
 
 
 async def test_what_went_while_nobody_watched_is_forgotten() -> None:
