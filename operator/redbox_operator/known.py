@@ -98,7 +98,7 @@ def packed(job: SlurmJob) -> PackedJob:
         cluster=sys.intern(status.cluster or job.spec.cluster or "") or None,
         submits=status.companion is not None,
         finished=status.finished,
-        done=status.finished and (status.companion is None or status.companion.done),
+        done=status.finished and (status.companion is None or bool(status.companion.done)),
         being_deleted=job.being_deleted,
         waits_for=tuple(wanted.name for wanted in job.spec.depends_on),
         packed=zlib.compress(json.dumps(kept).encode(), 1),
