@@ -40,9 +40,10 @@ def current(status: SlurmJobStatus) -> Attempt:
     return Attempt(status.attempts or FIRST, status.resumed or 0)
 
 
-def may_retry(spec: SlurmJobSpec, attempt: Attempt) -> bool:
-    """Whether this attempt's failure is not the end."""
-    return attempt.failures <= spec.backoff_limit
+def may_retry(spec: SlurmJobSpec, attempt: Attempt, row: Job) -> bool:
+    """Whether this end of the attempt is a failure that is not the end."""
+    failed = row.phase is Phase.FAILED or (row.phase is Phase.LOST and spec.retry_lost)
+    return failed and attempt.failures <= spec.backoff_limit
 
 
 def pause_after(attempt: Attempt) -> float:

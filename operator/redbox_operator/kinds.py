@@ -194,6 +194,13 @@ class SlurmJobSpec(Kind):
             description="How many times a job that failed is submitted again, as a new job. 0: never.",
         ),
     ] = 0
+    retry_lost: Annotated[
+        bool,
+        Field(
+            description="Whether a job whose outcome is lost counts as one that failed, for backoffLimit. It "
+            "may have succeeded, or run still: only for jobs that do no harm when they run twice."
+        ),
+    ] = False
     ttl_seconds_after_finished: Annotated[
         int | None,
         Field(

@@ -138,7 +138,7 @@ def _at_the_end(facts: Facts, row: Job) -> Outlook:
         then = "set suspend to false, and it starts anew" if facts.job.spec.suspend else "it starts anew"
         message = f"It was cancelled in Slurm to suspend it: {then}."
         return Outlook(JobPhase.SUSPENDED, SUSPENDED, message)
-    if row.phase is Phase.FAILED and may_retry(facts.job.spec, facts.attempt):
+    if may_retry(facts.job.spec, facts.attempt, row):
         return Outlook(JobPhase.PENDING, RETRYING, _retry_in_words(facts, row))
     return Outlook(PHASES[row.phase], row.reason, row.message, end=row.phase.value)
 

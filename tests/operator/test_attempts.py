@@ -36,7 +36,25 @@ def suspended() -> SlurmJobStatus:
     ],
 )
 def test_suspended_attempts_do_not_count_against_the_limit(attempt: Attempt, limit: int, may: bool) -> None:  # noqa: FBT001
-    assert may_retry(slurm_job(backoffLimit=limit).spec, attempt) is may
+    assert may_retry(slurm_job(backoffLimit=limit).spec, attempt, job(Phase.FAILED)) is may
+
+
+@pytest.mark.parametrize(
+    ("phase", "spec", "may"),
+    [
+        (Phase.LOST, {}, False),
+        (Phase.LOST, {"retryLost": True}, True),
+        (Phase.LOST, {"retryLost": True, "backoffLimit": 0}, False),
+        (Phase.CANCELLED, {"retryLost": True}, False),
+        (Phase.SUCCEEDED, {"retryLost": True}, False),
+    ],
+)
+def test_a_lost_job_is_retried_only_where_the_slurmjob_says_so(
+    phase: Phase,
+    spec: dict[str, Any],
+    may: bool,  # noqa: FBT001
+) -> None:
+    assert may_retry(slurm_job(**{"backoffLimit": 1, **spec}).spec, Attempt(1, 0), job(phase)) is may
 
 
 def test_pauses_grow_up_to_six_minutes() -> None:
