@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from uuid import uuid4
 
 import pytest
 
+from redbox.tls import make_authority
 from redbox_bed import login_node
 from redbox_bed.bed import Bed
 from redbox_bed.delivery import NAMESPACE
@@ -84,6 +87,31 @@ def test_a_companion_that_is_deleted_is_made_again_and_the_log_is_whole(jobs: Sl
     assert job.status["companion"]["uid"] != first
     assert ticks(job) == TICKED
     assert len(job.in_slurm()) == 1
+
+
+def test_a_companion_trusts_whom_its_slurmcluster_trusts_now(jobs: SlurmJobs, delivery: str) -> None:
+    cluster = json.loads(jobs.kubectl("get", "slurmcluster", "hpc1", "--output=json"))
+    bundle = cluster["spec"]["caBundle"]
+    another = make_authority("another", datetime.now(UTC)).certificate
+    job = jobs.apply(TICKS)
+    job.reaches("Running")
+    first = job.status["companion"]["uid"]
+    try:
+        trust(jobs, base64.b64encode(another + base64.b64decode(bundle)).decode())
+        if delivery == "Container":
+            eventually(lambda: job.status["companion"]["uid"] != first, what="another companion")
+        job.reaches("Succeeded")
+        has_last_word(job)
+        assert (job.status["companion"]["uid"] == first) == (delivery == "Virtual")
+        assert ticks(job) == TICKED
+        assert len(job.in_slurm()) == 1
+    finally:
+        trust(jobs, bundle)
+
+
+def trust(jobs: SlurmJobs, bundle: str) -> None:
+    patch = json.dumps({"spec": {"caBundle": bundle}})
+    jobs.kubectl("patch", "slurmcluster", "hpc1", "--type=merge", f"--patch={patch}")
 
 
 def test_a_companion_that_is_deleted_after_its_last_word_stays_away(jobs: SlurmJobs) -> None:
