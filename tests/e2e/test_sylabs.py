@@ -93,7 +93,7 @@ def test_the_old_batch_example_runs_unchanged(old_jobs: OldJobs) -> None:
 
 
 def test_the_group_before_2019_06_runs_too(old_jobs: OldJobs) -> None:
-    """Also with what it said of ssh and of the companion: kubectl refuses fields that a kind does not know."""
+    """Also with what it said of ssh and the companion: kubectl refuses fields that a kind does not know."""
     said = {"ssh": {"user": "root", "password": "x"}, "resources": {"cpu-per-node": 2}}
     name = old_jobs.script("id -un", group="slurm.sylabs.io", **said)
     assert old_jobs.ends(OLDEST, name)["status"] == "Succeeded"
