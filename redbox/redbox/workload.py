@@ -137,6 +137,7 @@ class Observation:
     comment: str = ""
     tasks: tuple[TaskObservation, ...] = ()
     pending_tasks: int = 0  # of an array: tasks that are not split off yet
+    waiting: tuple[range, ...] = ()  # which ones, and those that wait again: none of them is in `tasks`
     array_size: int = 0  # 0 for a job that is no array
 
 

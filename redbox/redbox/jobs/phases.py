@@ -8,7 +8,7 @@ absence means in `absences`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from operator import attrgetter
@@ -83,10 +83,14 @@ def count_tasks(seen: Seen) -> Counts:
 
 
 def merge_tasks(
-    known: Iterable[TaskObservation], shown: Iterable[TaskObservation]
+    known: Sequence[TaskObservation], shown: Iterable[TaskObservation], waiting: Iterable[range] = ()
 ) -> tuple[TaskObservation, ...]:
-    """The queue forgets an array's tasks one by one: those that it shows, and the rest as last seen."""
-    tasks = {task.index: task for task in known}
+    """The queue forgets an array's tasks one by one: those that it shows, and the rest as last seen.
+
+    Those that it names among the waiting have been requeued since.
+    """
+    again = set[int]().union(*waiting) if known else ()
+    tasks = {task.index: task for task in known if task.index not in again}
     tasks.update((task.index, task) for task in shown)
     return tuple(tasks[index] for index in sorted(tasks))
 
@@ -125,7 +129,7 @@ def merged(record: Record, observation: Observation) -> Seen:
         nodes=new.nodes or (old.nodes if same_run else ""),
         array_size=max(new.array_size, old.array_size),  # the queue forgets tasks one by one
         restarts=max(new.restarts, old.restarts),  # old accounting does not count them
-        tasks=merge_tasks(old.tasks, new.tasks),
+        tasks=merge_tasks(old.tasks, new.tasks, observation.waiting),
     )
 
 

@@ -115,22 +115,21 @@ def _array(leader: str, parts: Sequence[QueueRow]) -> Observation:
     ordered = sorted(parts, key=lambda row: int(row.job_id))
     identity = next((row for row in ordered if row.job_id == leader), ordered[0])
     tasks = sorted((task for row in ordered for task in _tasks(leader, row)), key=lambda task: task.index)
-    waiting = sum(
-        arrays.count(row.array_task or "") or 1
-        for row in ordered
-        if _is_unsplit(row) and is_waiting(row.state)
-    )
+    unsplit = [row.array_task or "" for row in ordered if _is_unsplit(row) and is_waiting(row.state)]
     whole = observation(identity, leader, worst_of(ordered), ordered)
-    return _with_tasks(whole, tuple(tasks), waiting, identity)
+    return _with_tasks(whole, tuple(tasks), unsplit, identity)
 
 
 def _with_tasks(
-    whole: Observation, tasks: tuple[TaskObservation, ...], waiting: int, row: QueueRow
+    whole: Observation, tasks: tuple[TaskObservation, ...], unsplit: Sequence[str], row: QueueRow
 ) -> Observation:
+    """A task that waits again after it had begun is shown by squeue among those that never began."""
+    waiting = sum(arrays.count(expression) or 1 for expression in unsplit)
     return replace(
         whole,
         tasks=tasks,
         pending_tasks=waiting,
+        waiting=tuple(part for expression in unsplit for part in arrays.ranges(expression) or ()),
         array_size=len(tasks) + waiting,
         stdout=row.stdout,
         stderr=row.stderr or row.stdout,

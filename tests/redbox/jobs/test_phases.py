@@ -176,6 +176,16 @@ def test_tasks_that_the_queue_has_forgotten_keep_their_last_state() -> None:
     assert (record.phase, record.message) == (Phase.FAILED, "Not all tasks of the array succeeded.")
 
 
+def test_a_task_that_waits_again_among_those_that_never_began_is_counted_once() -> None:
+    first = seen(
+        "RUNNING", array_size=4, pending_tasks=2, waiting=(range(2, 4),), tasks=tasks("FAILED", "RUNNING")
+    )
+    again = (range(1), range(2, 4))
+    second = replace(first, pending_tasks=3, waiting=again, tasks=first.tasks[1:])
+    counts = count_tasks(after(first, second).seen)
+    assert (counts.total, counts.pending, counts.running, counts.failed) == (4, 3, 1, 0)
+
+
 @pytest.mark.parametrize(
     ("waited", "row", "accounting", "phase"),
     [

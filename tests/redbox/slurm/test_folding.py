@@ -47,6 +47,14 @@ def test_an_array_of_which_no_task_is_split_off_is_counted_by_its_expression(rel
     array = job(release, "array_held")
     assert (array.state, array.reason) == ("PENDING", "JobHeldUser")
     assert (array.tasks, array.pending_tasks, array.array_size) == ((), 1334, 1334)
+    assert array.waiting == (range(1, 4001, 3),)
+
+
+def test_a_task_that_waits_again_is_told_where_squeue_puts_it_among_those_that_never_began() -> None:
+    rows = [row("7", array_task="0,5-9%2"), row("9", array_job_id="7", array_task="1", state="RUNNING")]
+    array = fold(rows)[0][0]
+    assert [task.index for task in array.tasks] == [1]
+    assert (array.pending_tasks, array.waiting) == (6, (range(1), range(5, 10)))
 
 
 @pytest.mark.parametrize("release", RELEASES)
