@@ -8,6 +8,7 @@ absence means in `absences`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
@@ -47,6 +48,8 @@ ENDS = {
     "BOOT_FAIL": Phase.FAILED,
 }
 FACTS = attrgetter(*(field.name for field in fields(Seen)))
+STATE = attrgetter("state")
+LIVING = frozenset({Phase.PENDING, Phase.RUNNING, Phase.SUSPENDED})
 TAKEN_BACK = frozenset({"NODE_FAIL", "PREEMPTED", "BOOT_FAIL"})  # Slurm requeues these, a moment later
 
 
@@ -75,11 +78,19 @@ class Counts:
 
 def count_tasks(seen: Seen) -> Counts:
     """Tasks that are not split off yet are pending, as are those that nothing is known of."""
-    phases = [phase_of(task.state) for task in seen.tasks]
-    total = max(seen.array_size, len(phases) + seen.pending_tasks)
-    running = sum(phase in (Phase.RUNNING, Phase.SUSPENDED) for phase in phases)
-    ended = [phases.count(phase) for phase in (Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED)]
+    phases = _phases_of(seen.tasks)
+    total = max(seen.array_size, len(seen.tasks) + seen.pending_tasks)
+    running = phases[Phase.RUNNING] + phases[Phase.SUSPENDED]
+    ended = [phases[phase] for phase in (Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED)]
     return Counts(total, total - running - sum(ended), running, *ended)
+
+
+def _phases_of(tasks: Iterable[TaskObservation]) -> Counter[Phase | None]:
+    """How many are where; state by state, for there may be a hundred thousand."""
+    phases: Counter[Phase | None] = Counter()
+    for state, number in Counter(map(STATE, tasks)).items():
+        phases[phase_of(state)] += number
+    return phases
 
 
 def merge_tasks(
@@ -93,6 +104,40 @@ def merge_tasks(
     tasks = {task.index: task for task in known if task.index not in again}
     tasks.update((task.index, task) for task in shown)
     return tuple(tasks[index] for index in sorted(tasks))
+
+
+def has_ended(task: TaskObservation) -> bool:
+    return phase_of(task.state) in ENDS.values()
+
+
+def tells_all(record: Record, job: Observation) -> bool:
+    """Whether this look at an array shows each task, but for those that an earlier one saw end."""
+    seen = record.seen
+    unseen = _alive_of(seen.tasks) - _alive_of(job.tasks)  # last seen alive, and no longer shown
+    return len(seen.tasks) - unseen + seen.pending_tasks >= seen.array_size
+
+
+def _alive_of(tasks: Sequence[TaskObservation]) -> int:
+    phases = _phases_of(tasks)
+    return len(tasks) - sum(phases[phase] for phase in set(ENDS.values()))
+
+
+def ended_unseen(job: Observation, row: Observation) -> list[TaskObservation]:
+    """Tasks of an array that the queue no longer has, as accounting tells of their ends.
+
+    What the queue has is what counts: accounting may not know yet that a task waits again.
+    """
+    there = {task.index for task in job.tasks}.union(*job.waiting)
+    return [task for task in row.tasks if task.index not in there and has_ended(task)]
+
+
+def with_ended_unseen(job: Observation, rows: Iterable[Observation]) -> Observation:
+    """An array as the queue shows it, and with the tasks that only these rows of it still tell of."""
+    if not (job.live and job.array_size):
+        return job
+    ended = [task for row in rows if not row.live for task in ended_unseen(job, row)]
+    tasks = merge_tasks(ended, job.tasks)
+    return replace(job, tasks=tasks, array_size=len(tasks) + job.pending_tasks)
 
 
 def array_phase(seen: Seen) -> Phase:
@@ -171,9 +216,30 @@ def observed(record: Record, observation: Observation, now: datetime, *, final_a
         absent_since=None,
         run=max(record.run + 1 if lives_again else record.run, seen.restarts + 1),
     )
+    return _standing(known, phase, now, final_after_s)
+
+
+def told_of(
+    record: Record, ended: Iterable[TaskObservation], now: datetime, *, final_after_s: float
+) -> Record:
+    """The record of an array after it was heard how these tasks ended, which no look has shown."""
+    if record.final:
+        return record
+    seen = record.seen
+    known = {task.index for task in seen.tasks if has_ended(task)}
+    tasks = merge_tasks(seen.tasks, [task for task in ended if task.index not in known])
+    size = len(tasks) + seen.pending_tasks if record.first_seen_late else 0
+    seen = replace(seen, tasks=tasks, array_size=max(seen.array_size, size))
+    told = replace(record, seen=seen, first_seen_late=False)
+    return _standing(told, array_phase(seen), now, final_after_s)
+
+
+def _standing(record: Record, phase: Phase, now: datetime, final_after_s: float) -> Record:
     if phase not in ENDS.values():
-        return _alive(known, phase)
-    return _ended(known, phase, now, final_after_s)
+        return _alive(record, phase)
+    if record.first_seen_late and record.in_queue:  # its other tasks may have failed
+        return _alive(record, record.phase if record.phase in LIVING else Phase.RUNNING)
+    return _ended(record, phase, now, final_after_s)
 
 
 def _alive(record: Record, phase: Phase) -> Record:

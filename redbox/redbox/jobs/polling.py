@@ -13,21 +13,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from redbox.domain import JobKey
 from redbox.jobs import pace
-from redbox.jobs.absences import Absences
+from redbox.jobs.absences import Absences, Unseen
 from redbox.jobs.acts import warned
 from redbox.jobs.clock import finished_within
 from redbox.jobs.context import Context
 from redbox.jobs.errors import JournalError
 from redbox.jobs.looks import Look, Sighting, bound, find, look_from, wanted_by
-from redbox.jobs.phases import dropped_from_queue, observed, shows_nothing_new
+from redbox.jobs.phases import dropped_from_queue, observed, shows_nothing_new, tells_all
 from redbox.jobs.records import Record, Stage
 from redbox.jobs.settings import JobsSettings
-from redbox.workload import WorkloadFault
+from redbox.workload import Observation, WorkloadFault
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +55,8 @@ def after_look(
     if job is not None and not sighting.mark_changed and shows_nothing_new(record, job):
         return record
     if job is not None:
+        if is_first_seen_late(record, job, look, settings):
+            record = replace(record, first_seen_late=True)
         record = observed(bound(record, job.job_id, now), job, now, final_after_s=settings.final_after_s)
         return warned(record, MARK_CHANGED) if sighting.mark_changed else record
     if record.final and record.in_queue and look.complete and not sighting.unclear:
@@ -67,11 +70,25 @@ def _may_arrive(record: Record, now: datetime, settings: JobsSettings) -> bool:
     return now - record.doubt_since < timedelta(seconds=settings.watch_doubts_s)
 
 
+def is_first_seen_late(record: Record, job: Observation, look: Look, settings: JobsSettings) -> bool:
+    """Whether the queue may have forgotten tasks of this array before any look."""
+    is_new = bool(job.array_size) and not record.seen.array_size
+    age = look.begun_at - (job.submitted_at or record.created_at)
+    return is_new and age.total_seconds() > settings.min_job_age_s
+
+
 def is_absent(record: Record, sighting: Sighting, look: Look) -> bool:
     """Whether a complete look that began after the job was bound did not show it."""
     if record.final or record.bound_at is None or record.stage is not Stage.BOUND:
         return False
     return look.complete and sighting.job is None and not sighting.unclear and look.begun_at > record.bound_at
+
+
+def is_seen_in_part(record: Record, sighting: Sighting, look: Look) -> bool:
+    """Whether a complete look showed an array without tasks that nobody has seen end."""
+    if record.final or sighting.job is None or not record.seen.array_size:
+        return False
+    return look.complete and (record.first_seen_late or not tells_all(record, sighting.job))
 
 
 def pressing(records: Iterable[Record], now: datetime, settings: JobsSettings) -> bool | None:
@@ -171,33 +188,34 @@ class Poller:
 
         concerned = self._concerned(look)
         changed = await self._ledger.change_free(concerned, decide)
-        absent = self._absent(look, sightings)
-        all_seen = look.complete and not absent and len(sightings) == len(concerned)
+        unseen = self._unseen(look, sightings)
+        all_seen = look.complete and not unseen.whole and len(sightings) == len(concerned)
         if all_seen and not changed and all(record.at_rest for record in concerned):
             self._calm = calm_before + 1
-        self._start_errands(look, sightings, absent)
+        self._start_errands(look, sightings, unseen)
         return poll.complete
 
     def _concerned(self, look: Look) -> list[Record]:
         marked = [record for mark in look.by_mark if (record := self._ledger.table.marked(mark)) is not None]
         return self._ledger.table.watched() + [record for record in marked if not record.watched]
 
-    def _absent(self, look: Look, sightings: Mapping[JobKey, Sighting]) -> list[Record]:
+    def _unseen(self, look: Look, sightings: Mapping[JobKey, Sighting]) -> Unseen:
         records = [record for key in sightings if (record := self._ledger.table.get(key)) is not None]
-        return [record for record in records if is_absent(record, sightings[record.key], look)]
+        return Unseen(
+            [record for record in records if is_absent(record, sightings[record.key], look)],
+            [record for record in records if is_seen_in_part(record, sightings[record.key], look)],
+        )
 
-    def _start_errands(
-        self, look: Look, sightings: Mapping[JobKey, Sighting], absent: Sequence[Record]
-    ) -> None:
-        due = self._absences.due(absent)
-        if due:
+    def _start_errands(self, look: Look, sightings: Mapping[JobKey, Sighting], unseen: Unseen) -> None:
+        due = self._absences.due(unseen)
+        if any(due):
             self._chores.start("absent jobs", self._investigate(due))
         for errand in self._errands:
             errand.after(look, sightings)
 
-    async def _investigate(self, absent: Sequence[Record]) -> None:
+    async def _investigate(self, unseen: Unseen) -> None:
         await self.take_turn()
-        await self._absences.investigate(absent)
+        await self._absences.investigate(unseen)
 
     # ------------------------------------------------------------------------------------------ the pace
 

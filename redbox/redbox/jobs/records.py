@@ -100,6 +100,7 @@ class Record:
     cancel_requested: bool = False
     beyond: str = ""  # how Slurm made it another job than its limits allow: why red-box itself cancels it
     in_queue: bool = False  # Slurm's queue still shows it, ended or not: it may live again
+    first_seen_late: bool = False  # an array of which the queue may have forgotten tasks by then: who knows?
 
     phase: Phase = Phase.SUBMITTING
     message: str | None = None

@@ -21,7 +21,7 @@ from redbox.jobs.fence import TAKEN_OVER_AT
 from redbox.jobs.journal import Journal
 from redbox.jobs.looks import order_of_birth
 from redbox.jobs.marks import PREFIX, Mark, Marks
-from redbox.jobs.phases import observed
+from redbox.jobs.phases import observed, with_ended_unseen
 from redbox.jobs.records import Record, Stage
 from redbox.jobs.settings import JobsSettings
 from redbox.workload import Observation, WorkloadManager
@@ -66,7 +66,7 @@ def rebuild(jobs: Iterable[Observation], marks: Marks, now: datetime, *, final_a
         ]
         same = [job for job in several if job.job_id == first]
         shown = max(same, key=lambda job: (job.live, job.restarts, job.started_at or now))
-        records.append(_record(mark, shown, now, final_after_s))
+        records.append(_record(mark, with_ended_unseen(shown, same), now, final_after_s))
     return Recovered(tuple(records), tuple(rejected), complete=True)
 
 
