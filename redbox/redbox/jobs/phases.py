@@ -178,6 +178,16 @@ def merged(record: Record, observation: Observation) -> Seen:
     )
 
 
+def with_worst_end(seen: Seen, phase: Phase) -> Seen:
+    """An array's end as that of a task which made it so, where the queue no longer shows that task."""
+    if phase_of(seen.state) is phase:
+        return seen
+    worst = next((task for task in seen.tasks if phase_of(task.state) is phase), None)
+    if worst is None:
+        return seen
+    return replace(seen, state=worst.state, exit_code=worst.exit_code, signal=worst.signal)
+
+
 def shared(text: str, known: str) -> str:
     """One string instead of two that are equal, of which there would be ten thousand pairs."""
     return known if text == known else text
@@ -239,7 +249,8 @@ def _standing(record: Record, phase: Phase, now: datetime, final_after_s: float)
         return _alive(record, phase)
     if record.first_seen_late and record.in_queue:  # its other tasks may have failed
         return _alive(record, record.phase if record.phase in LIVING else Phase.RUNNING)
-    return _ended(record, phase, now, final_after_s)
+    seen = with_worst_end(record.seen, phase)
+    return _ended(replace(record, seen=seen), phase, now, final_after_s)
 
 
 def _alive(record: Record, phase: Phase) -> Record:

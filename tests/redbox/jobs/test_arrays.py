@@ -115,7 +115,8 @@ def test_a_restart_forgets_no_task_that_was_seen_to_end(world: World, *, account
     assert counts(world) == (4, 1, 1, 1, 1, 0)
     show(world, {2: "COMPLETED", 3: "COMPLETED"})
     world.advance(20)
-    assert current(world).phase is Phase.FAILED
+    job = current(world)
+    assert (job.phase, job.state, job.exit_code) == (Phase.FAILED, "FAILED", 3)
     assert counts(world) == (4, 0, 0, 3, 1, 0)
 
 
@@ -134,7 +135,7 @@ def test_tasks_that_ended_while_red_box_was_away_are_asked_for(
     assert len(times) == 1
     show(world, {4: "COMPLETED", 5: "COMPLETED"})
     world.advance(20)
-    assert current(world).phase is Phase.FAILED
+    assert (current(world).phase, current(world).exit_code) == (Phase.FAILED, 3)
 
 
 def test_an_array_whose_last_tasks_are_in_the_queue_is_not_over_before_the_others_are_known(
