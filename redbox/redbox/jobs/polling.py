@@ -3,7 +3,8 @@
 While nothing moves a glance takes a look's place, where that is cheaper: a look follows it only if a state
 has changed, or none was had for too long.
 
-A look that fails or is incomplete leaves the last truth standing and grows `stale_since`. After each look
+A look that fails or is incomplete leaves the last truth standing and grows `stale_since`; when the last good
+one was is in the journal, to the minute, for the server that comes after this one. After each look
 the errands (`absences`, `acts`, `doubts`) start what it calls for as chores, so that no user's dead agent
 holds up the next look.
 """
@@ -14,7 +15,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from redbox.domain import JobKey
@@ -32,6 +33,8 @@ from redbox.workload import Observation, WorkloadFault
 
 log = logging.getLogger(__name__)
 
+GOOD_LOOK_AT = "last good look at"
+NOTED_EVERY_S = 60.0
 CALM = 3  # looks in a row without anything new: then glances take their place
 DUPLICATE = "Duplicate: job {} carries the same mark; it is cancelled if it still waits."
 MARK_CHANGED = (
@@ -101,6 +104,10 @@ def pressing(records: Iterable[Record], now: datetime, settings: JobsSettings) -
     return False if looked_after else None
 
 
+def _time_of(noted: str | None) -> datetime | None:
+    return None if noted is None else datetime.fromtimestamp(float(noted), UTC)
+
+
 class Poller:
     """Looks, writes down what it saw, and starts the errands."""
 
@@ -121,7 +128,8 @@ class Poller:
         self._looked = float("-inf")
         self._glanced: int | None = None
         self._calm = 0  # looks in a row that showed nothing new and left nothing open
-        self._last_good: datetime | None = None
+        self._last_good = _time_of(context.ledger.facts.get(GOOD_LOOK_AT))
+        self._noted = self._last_good
         self.bucket = pace.Bucket(context.settings.reads_per_minute / 60, context.settings.read_burst)
         self.stale_since: datetime | None = None
 
@@ -154,6 +162,9 @@ class Poller:
         self._faults = 0 if good else self._faults + 1
         self._last_good = now if good else self._last_good
         self.stale_since = None if good else (self.stale_since or self._last_good or now)
+        if good and (self._noted is None or (now - self._noted).total_seconds() >= NOTED_EVERY_S):
+            self._noted = now
+            self._chores.start(GOOD_LOOK_AT, self._ledger.note(GOOD_LOOK_AT, str(now.timestamp())))
 
     def _is_look_due(self) -> bool:
         longest = pace.longest(self._settings, accounting=self._absences.accounting)

@@ -151,6 +151,22 @@ def test_when_slurm_does_not_answer_the_last_truth_stays_and_says_since_when(wor
     assert current(world).stale_since is None
 
 
+def test_what_was_last_seen_by_the_server_before_is_said_to_be_that_old(world: World) -> None:
+    submitted(world)
+    world.advance(600)
+    world.crash()
+    world.slurm.down = True
+    world.clock.advance_to(world.clock.elapsed + 3600)
+    world.start()
+    world.advance(120)
+    job = current(world)
+    assert job.stale_since is not None
+    assert 3700 < (world.clock.now() - job.stale_since).total_seconds() < 3800
+    world.slurm.down = False
+    world.advance(15)
+    assert current(world).stale_since is None
+
+
 def test_a_poll_that_hangs_is_given_up_and_the_next_one_works(world: World) -> None:
     submitted(world)
     world.slurm.poll_hangs = True
