@@ -78,6 +78,7 @@ class Agent:
         cwd: str | None = None,
         inherit: Mapping[str, bytes] | None = None,
         keep: str | None = None,
+        replaces: str | None = None,
         output_limit: int = OUTPUT_LIMIT,
     ) -> Completed:
         """Run a command to its end.
@@ -90,7 +91,7 @@ class Agent:
 
         On the deadline the command is killed and `timed_out` is true. With `keep`, an identity that is used
         once, it is not: `Detached` is raised, and `recall` tells what became of it for a day, to other
-        servers too.
+        servers too. It is used again in place of a run whose outcome `replaces` names, and of no other.
         """
         blobs = dict(inherit or {})
         arguments = {
@@ -102,6 +103,7 @@ class Agent:
             "cwd": cwd,
             "deadline": deadline,
             "keep": keep,
+            "replaces": replaces,
             "output_limit": output_limit,
         }
         errand = Errand(f"run {argv[0]}", safe=False)

@@ -54,10 +54,15 @@ class KeptState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The answer to `recall`; `completed` is there when it ended."""
+    """The answer to `recall`; `completed` is there when it ended.
+
+    `outcome_id` names the outcome: a command that is run again is run in place of just that one. Agents of
+    older releases give none, and run nothing kept again.
+    """
 
     state: KeptState
     completed: Completed | None = None
+    outcome_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +225,10 @@ def read_kept(header: Mapping[str, Any]) -> Kept:
         state = KeptState(read_text(header, "state"))
     except ValueError:
         raise FrameError("a kept command in no known state") from None
-    return Kept(state, read_completed(header) if state is KeptState.ENDED else None)
+    if state is not KeptState.ENDED:
+        return Kept(state)
+    outcome_id = read_text(header, "outcome_id", longest=64) if "outcome_id" in header else None
+    return Kept(state, read_completed(header), outcome_id)
 
 
 def read_facts(header: Mapping[str, Any]) -> FileFacts:

@@ -47,6 +47,7 @@ class Agent(Protocol):
         cwd: str | None = None,
         inherit: Mapping[str, bytes] | None = None,
         keep: str | None = None,
+        replaces: str | None = None,
         output_limit: int = OUTPUT_LIMIT,
     ) -> Completed: ...
 

@@ -1,7 +1,8 @@
 """Brings a request to sbatch: directory made, credentials laid ready, sbatch called once as the user.
 
-A submit is never killed and never begun twice under one name: sbatch is a kept command of the user's agent,
-named by the mark and a count. What it says is judged in `sbatch` and `refusals`.
+A submit is never killed and never begun twice: sbatch is a kept command of the user's agent, named by the
+mark and a count. A name is used again only where its last sbatch surely made no job. What sbatch says is
+judged in `sbatch` and `refusals`.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ import contextlib
 import errno
 import posixpath
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from redbox.agents.answers import Completed, KeptState
+from redbox.agents.answers import Completed, Kept, KeptState
 from redbox.agents.errors import AgentError, AgentRefused, AgentUnavailable, RequestFailed, SystemFault
 from redbox.domain import UnixUser
 from redbox.slurm import sbatch, singularity
@@ -36,7 +37,7 @@ from redbox_api.models import Check
 
 ENVIRONMENT_OF = ("/usr/bin/env", "-0")
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT})
-MOST_TRIES = 20  # submits under one mark: each was answered "not now"
+MOST_TRIES = 20  # submits under one mark of which nobody knows what became
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,20 +177,48 @@ class Submits:
 
     # ------------------------------------------------------------------------------------------ sbatch
     async def _run(self, agent: Agent, ready: Ready) -> SubmitOutcome:
-        """Call sbatch under the first name that was not used before."""
-        for count in range(1, MOST_TRIES + 1):
-            outcome = await self._run_as(agent, ready, kept_name(ready.submission.mark, count))
+        """Call sbatch, unless an earlier submit of this mark made a job, or may have."""
+        mark = ready.submission.mark
+        outcome = await self._run_as(agent, ready, kept_name(mark, 1))
+        if outcome is not None:
+            return outcome
+        try:
+            earlier = await self._earlier(agent, mark)
+        except AgentError as error:
+            return Unknown(error.detail)
+        for kept in earlier:
+            outcome = what_became_of(kept, retry=ready.submission.held)
             if outcome is not None:
                 return outcome
-        return Unavailable(f"{MOST_TRIES} submits of this job failed: wait a day, or use another key.")
+        return await self._run_after(agent, ready, earlier)
 
-    async def _run_as(self, agent: Agent, ready: Ready, keep: str) -> SubmitOutcome | None:
-        """Its outcome, or None where an earlier submit had this name and surely made no job."""
+    async def _run_after(self, agent: Agent, ready: Ready, earlier: Sequence[Kept]) -> SubmitOutcome:
+        """Call sbatch in place of the last submit if that surely made no job, else under the next name.
+
+        Only the last may give way: whoever looks for a submit that is under way looks from the first name to
+        one that was never used.
+        """
+        replaces = earlier[-1].outcome_id if earlier and surely_made_no_job(earlier[-1]) else None
+        count = len(earlier) + (replaces is None)
+        if count > MOST_TRIES:
+            return Unavailable(
+                f"What became of {MOST_TRIES} submits of this job is not known. "
+                "Wait a day, or use another key."
+            )
+        outcome = await self._run_as(agent, ready, kept_name(ready.submission.mark, count), replaces)
+        return outcome or Unknown("another submit of this job was begun at the same moment")
+
+    async def _run_as(
+        self, agent: Agent, ready: Ready, keep: str, replaces: str | None = None
+    ) -> SubmitOutcome | None:
+        """Its outcome, or None where another submit has this name."""
         try:
-            completed = await self._call(agent, ready.call, {}, self._calls.settings.submit_s, keep=keep)
+            completed = await self._call(
+                agent, ready.call, {}, self._calls.settings.submit_s, keep=keep, replaces=replaces
+            )
         except RequestFailed as failed:
             if isinstance(failed, SystemFault) and failed.errno == errno.EEXIST:
-                return await self._earlier(agent, keep, retry=ready.submission.held)
+                return None
             return Unavailable(f"sbatch could not be run: {failed.detail}")
         except AgentUnavailable as busy:
             return Unavailable(busy.detail)
@@ -197,26 +226,25 @@ class Submits:
             return Unknown(lost.detail)
         return outcome_of(completed)
 
-    async def _earlier(self, agent: Agent, keep: str, *, retry: bool) -> SubmitOutcome | None:
-        """What became of an earlier submit under this name: None where sbatch is to be called once more.
-
-        That is where it surely made no job; and where nobody knows, if this is the held retry of it.
-        """
-        try:
-            kept = await agent.recall(keep)
-        except AgentError as error:
-            return Unknown(error.detail)
-        if kept.state is KeptState.RUNNING:
-            return Unknown("an earlier submit of this job is still under way")
-        outcome: SubmitOutcome = Unknown("nobody saw the end of an earlier submit of this job")
-        if kept.completed is not None:
-            outcome = outcome_of(kept.completed)
-        if isinstance(outcome, Accepted):
-            return outcome
-        return outcome if isinstance(outcome, Unknown) and not retry else None
+    async def _earlier(self, agent: Agent, mark: str) -> list[Kept]:
+        """All submits of this mark that the user's host knows, the last one last."""
+        known: list[Kept] = []
+        while len(known) < MOST_TRIES:
+            kept = await agent.recall(kept_name(mark, len(known) + 1))
+            if kept.state is KeptState.UNHEARD:
+                break
+            known.append(kept)
+        return known
 
     async def _call(
-        self, agent: Agent, call: SbatchCall, env: Mapping[str, str], deadline: float, *, keep: str | None
+        self,
+        agent: Agent,
+        call: SbatchCall,
+        env: Mapping[str, str],
+        deadline: float,
+        *,
+        keep: str | None,
+        replaces: str | None = None,
     ) -> Completed:
         completed = None
         try:
@@ -227,6 +255,7 @@ class Submits:
                 deadline=deadline,
                 inherit={call.placeholder: call.export},
                 keep=keep,
+                replaces=replaces,
             )
             return completed
         finally:
@@ -238,12 +267,8 @@ class Submits:
         """Whether an sbatch with this mark runs on the user's host, whichever agent began it."""
         try:
             agent = await self._calls.agents.agent(user)
-            for count in range(1, MOST_TRIES + 1):
-                kept = await agent.recall(kept_name(mark, count))
-                if kept.state is KeptState.RUNNING:
-                    return True
-                if kept.state is KeptState.UNHEARD:
-                    break
+            if any(kept.state is KeptState.RUNNING for kept in await self._earlier(agent, mark)):
+                return True
             return await self._is_listed(agent, user, mark)
         except AgentError as error:
             raise WorkloadFault(error.detail) from error
@@ -259,6 +284,25 @@ class Submits:
 
 def kept_name(mark: str, count: int) -> str:
     return f"{mark}.{count}"
+
+
+def what_became_of(kept: Kept, *, retry: bool) -> SubmitOutcome | None:
+    """The outcome of an earlier submit: None where sbatch is to be called once more.
+
+    That is where it surely made no job; and where nobody knows, if this is the held retry of it.
+    """
+    if kept.state is KeptState.RUNNING:
+        return Unknown("an earlier submit of this job is still under way")
+    if surely_made_no_job(kept):
+        return None
+    if kept.completed is None:
+        return None if retry else Unknown("nobody saw the end of an earlier submit of this job")
+    outcome = outcome_of(kept.completed)
+    return None if retry and isinstance(outcome, Unknown) else outcome
+
+
+def surely_made_no_job(kept: Kept) -> bool:
+    return kept.completed is not None and isinstance(outcome_of(kept.completed), Refused | Unavailable)
 
 
 def outcome_of(completed: Completed) -> SubmitOutcome:

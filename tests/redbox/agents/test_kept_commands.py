@@ -15,7 +15,7 @@ from redbox.agents.agent import Agent
 from redbox.agents.answers import Kept, KeptState
 from redbox.agents.errors import AgentDied, Detached, RequestFailed, SystemFault
 from redbox.agents.pool import AgentPool
-from redbox.agents.program.kept import KeptOutcomes, Record
+from redbox.agents.program.kept import KeptOutcomes, Record, name_outcome
 from redbox.agents.settings import PoolSettings
 from redbox.domain import UnixUser
 from tests.redbox.agents.processes import LaunchedTransport, until
@@ -148,6 +148,37 @@ async def test_nothing_kept_runs_twice(agent: Agent, identity: str, folder: Path
     assert (folder / "ran").read_text() == "x\n"
 
 
+async def test_a_kept_command_runs_again_only_in_place_of_the_outcome_that_is_named(
+    agent: Agent, identity: str, folder: Path
+) -> None:
+    command = ["/bin/sh", "-c", f"echo x >>{folder}/ran; exit 3"]
+    await agent.run(command, keep=identity, deadline=10)
+    first = await agent.recall(identity)
+    await agent.run(command, keep=identity, deadline=10, replaces=first.outcome_id)
+    assert (folder / "ran").read_text() == "x\nx\n"
+    for named in (first.outcome_id, "another", None):
+        with pytest.raises(SystemFault, match="begun before"):
+            await agent.run(command, keep=identity, deadline=10, replaces=named)
+    second = await agent.recall(identity)
+    assert (second.state, second.completed and second.completed.code) == (KeptState.ENDED, 3)
+    assert second.outcome_id not in (first.outcome_id, None)
+    assert (folder / "ran").read_text() == "x\nx\n"
+
+
+async def test_one_that_is_under_way_is_never_replaced(agent: Agent, identity: str, folder: Path) -> None:
+    await agent.run(["/bin/false"], keep=identity, deadline=10)
+    ended = (await agent.recall(identity)).outcome_id
+    command, fifo = gate(folder)
+    with pytest.raises(Detached):
+        await agent.run(command, keep=identity, deadline=0.2, replaces=ended)
+    running = await agent.recall(identity)
+    assert (running.state, running.outcome_id) == (KeptState.RUNNING, None)
+    with pytest.raises(SystemFault, match="begun before"):
+        await agent.run(command, keep=identity, deadline=10, replaces=ended)
+    fifo.write_text("go\n")
+    assert (await recall_until_ended(agent, identity)).state is KeptState.ENDED
+
+
 async def test_one_that_could_not_be_started_has_an_outcome_too(agent: Agent, identity: str) -> None:
     done = await agent.run(["no-such-tool"], keep=identity, deadline=10)
     assert done.code == 127
@@ -215,6 +246,52 @@ class TestRecords:
         os.utime(tmp_path / "redbox-kept" / "old", (0, 0))
         self.begin(tmp_path, "new")
         assert [path.name for path in (tmp_path / "redbox-kept").iterdir()] == ["new"]
+
+    def test_a_name_of_yesterday_can_be_used_again_although_nothing_else_was_begun_since(
+        self, tmp_path: Path
+    ) -> None:
+        outcomes, record = self.begin(tmp_path)
+        outcomes.end(record, {"code": 1})
+        os.utime(tmp_path / "redbox-kept" / "id", (0, 0))
+        self.begin(tmp_path)
+
+    def test_what_others_keep_behind_a_link_is_not_swept(self, tmp_path: Path) -> None:
+        (tmp_path / "elsewhere").mkdir(mode=0o700)
+        (tmp_path / "elsewhere" / "old").touch()
+        os.utime(tmp_path / "elsewhere" / "old", (0, 0))
+        (tmp_path / "redbox-kept").symlink_to(tmp_path / "elsewhere")
+        self.begin(tmp_path)
+        assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == ["old"]
+
+    def test_a_record_gives_way_to_one_agent_only(self, tmp_path: Path) -> None:
+        outcomes, record = self.begin(tmp_path)
+        outcomes.end(record, {"code": 1})
+        named = name_outcome(outcomes.recall("id"))
+        other, _ = KeptOutcomes([str(tmp_path)]), outcomes.begin("id", named)
+        with pytest.raises(FileExistsError):
+            other.begin("id", named)
+        assert other.recall("id")["state"] == "running"
+
+    def test_while_one_agent_removes_a_record_no_other_does(self, tmp_path: Path) -> None:
+        outcomes, record = self.begin(tmp_path)
+        outcomes.end(record, {"code": 1})
+        named = name_outcome(outcomes.recall("id"))
+        claim = tmp_path / "redbox-kept" / "id~"
+        claim.touch()
+        with pytest.raises(FileExistsError):
+            outcomes.begin("id", named)
+        os.utime(claim, (0, 0))  # its agent was killed, a day ago
+        KeptOutcomes([str(tmp_path)]).begin("id", named)
+        assert [path.name for path in (tmp_path / "redbox-kept").iterdir()] == ["id"]
+
+    def test_a_record_that_could_be_written_nowhere_gives_way_too(self, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        outcomes = KeptOutcomes([str(tmp_path / "file" / "x")])
+        outcomes.end(outcomes.begin("id"), {"code": 1})
+        with pytest.raises(FileExistsError):
+            outcomes.begin("id", "another")
+        outcomes.begin("id", name_outcome(outcomes.recall("id")))
+        assert outcomes.recall("id") == {"state": "running"}
 
     def test_records_are_not_looked_through_at_each_submit(self, tmp_path: Path) -> None:
         outcomes, record = self.begin(tmp_path, "old")

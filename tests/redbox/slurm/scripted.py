@@ -71,6 +71,7 @@ class ScriptedAgents:
     removed: list[str] = field(default_factory=list)
     no_agent: AgentError | None = None
     no_directory: AgentError | None = None
+    older: bool = False  # an agent of a release that names no outcomes
 
     async def agent(self, user: UnixUser, role: Literal["commands", "files"] = "commands") -> ScriptedAgent:
         if self.no_agent is not None:
@@ -105,9 +106,11 @@ class ScriptedAgent:
         cwd: str | None = None,  # noqa: ARG002
         inherit: Mapping[str, bytes] | None = None,  # noqa: ARG002
         keep: str | None = None,
+        replaces: str | None = None,
         output_limit: int = 0,  # noqa: ARG002
     ) -> Completed:
-        if keep is not None and keep in self.agents.kept:
+        known = None if keep is None else self.agents.kept.get(keep)
+        if keep is not None and known is not None and (replaces is None or known.outcome_id != replaces):
             raise SystemFault(17, "this kept command was begun before", keep)
         self.agents.deadlines.append(deadline)
         self.agents.calls.append((self.user.name, list(argv), stdin, dict(env or {})))
@@ -118,7 +121,8 @@ class ScriptedAgent:
             raise answer
         completed = answer if isinstance(answer, Completed) else answer(list(argv))
         if keep is not None:
-            self.agents.kept[keep] = Kept(KeptState.ENDED, completed)
+            outcome_id = None if self.agents.older else f"outcome {len(self.agents.calls)}"
+            self.agents.kept[keep] = Kept(KeptState.ENDED, completed, outcome_id)
         return completed
 
     async def recall(self, keep: str) -> Kept:

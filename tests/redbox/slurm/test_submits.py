@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import posixpath
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -91,12 +92,85 @@ async def test_a_submit_that_is_tried_again_gets_the_outcome_of_the_first() -> N
     assert len(agents.called("sbatch")) == 1
 
 
-async def test_a_submit_that_made_no_job_may_be_tried_again() -> None:
+DRAINED = done("", "sbatch: error: Batch job submission failed: Required partition not available\n", 1)
+
+
+@pytest.mark.parametrize(("older", "names"), [(True, [f"{MARK}.1", f"{MARK}.2"]), (False, [f"{MARK}.1"])])
+async def test_a_submit_that_made_no_job_may_be_tried_again(
+    older: bool,  # noqa: FBT001
+    names: list[str],
+) -> None:
     dead = done("", "sbatch: error: Batch job submission failed: Unable to contact slurm controller\n", 1)
-    agents = ScriptedAgents({"sbatch": [dead, done("7\n")]})
+    agents = ScriptedAgents({"sbatch": [dead, done("7\n")]}, older=older)
     assert isinstance(await submit(agents), Unavailable)
     assert await submit(agents) == Accepted("7", (), "/home/alice/work")
+    assert list(agents.kept) == names
+
+
+async def test_however_often_slurm_said_not_now_the_job_is_submitted_once_it_may_be() -> None:
+    agents = ScriptedAgents({"sbatch": [*[DRAINED] * 50, done("7\n")]})
+    for _ in range(50):
+        assert await submit(agents) == Unavailable(
+            "Batch job submission failed: Required partition not available"
+        )
+    assert await submit(agents) == Accepted("7", (), "/home/alice/work")
+    assert await submit(agents) == Accepted("7", (), "/home/alice/work")
+    assert len(agents.called("sbatch")) == 51
+
+
+async def test_twenty_names_that_an_older_release_used_up_for_nothing_are_no_obstacle() -> None:
+    ended = {f"{MARK}.{n}": Kept(KeptState.ENDED, DRAINED, f"outcome {n}") for n in range(1, 21)}
+    agents = ScriptedAgents({"sbatch": done("7\n")}, kept=ended)
+    assert await submit(agents) == Accepted("7", (), "/home/alice/work")
+    assert agents.kept[f"{MARK}.20"].completed == done("7\n")
+
+
+async def test_after_twenty_submits_that_nobody_saw_the_end_of_none_is_begun() -> None:
+    lost = {f"{MARK}.{n}": Kept(KeptState.LOST) for n in range(1, 21)}
+    agents = ScriptedAgents({"sbatch": done("7\n")}, kept=lost)
+    assert isinstance(await submit(agents, replace(submission(), held=True)), Unavailable)
+    assert agents.called("sbatch") == []
+
+
+@pytest.mark.parametrize(
+    ("last", "expected"),
+    [
+        (Kept(KeptState.ENDED, done("7\n"), "accepted"), Accepted("7", (), "/home/alice/work")),
+        (Kept(KeptState.RUNNING), Unknown("an earlier submit of this job is still under way")),
+    ],
+)
+async def test_what_a_later_submit_of_an_older_release_became_is_seen_before_an_earlier_one_gives_way(
+    last: Kept, expected: SubmitOutcome
+) -> None:
+    kept = {f"{MARK}.1": Kept(KeptState.ENDED, DRAINED, "drained"), f"{MARK}.2": last}
+    agents = ScriptedAgents({"sbatch": done("8\n")}, kept=kept)
+    assert await submit(agents) == expected
+    assert agents.called("sbatch") == []
+
+
+async def test_a_submit_in_doubt_never_gives_way_not_even_to_its_held_retry() -> None:
+    doubt = Kept(
+        KeptState.ENDED, done("", "sbatch: error: Socket timed out on send/recv operation\n", 1), "doubt"
+    )
+    agents = ScriptedAgents({"sbatch": done("8\n")}, kept={f"{MARK}.1": doubt})
+    assert isinstance(await submit(agents, replace(submission(), held=True)), Accepted)
+    assert agents.kept[f"{MARK}.1"] == doubt
     assert list(agents.kept) == [f"{MARK}.1", f"{MARK}.2"]
+
+
+async def test_of_two_submits_that_would_replace_the_same_one_the_second_is_not_begun() -> None:
+    class Overtaken(dict[str, Kept]):
+        """Another server's submit is begun just after this one has looked."""
+
+        def get(self, name: str, default: Any = None) -> Any:
+            if name == f"{MARK}.2":
+                self[f"{MARK}.1"] = Kept(KeptState.RUNNING)
+            return super().get(name, default)
+
+    drained = Kept(KeptState.ENDED, DRAINED, "drained")
+    agents = ScriptedAgents({"sbatch": done("8\n")}, kept=Overtaken({f"{MARK}.1": drained}))
+    assert isinstance(await submit(agents), Unknown)
+    assert agents.called("sbatch") == []
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import threading
 import time
 from typing import IO, Any, Dict, List, Optional, Tuple
 
-from redbox.agents.program.kept import KeptOutcomes, encode_outcome, name_process
+from redbox.agents.program.kept import KeptOutcomes, encode_outcome, name_outcome, name_process
 from redbox.agents.program.streams import Stream
 from redbox.agents.program.wire import CHUNK
 
@@ -188,7 +188,8 @@ class Commands:
         self._kept = kept
 
     def recall(self, stream: Stream) -> Dict[str, Any]:
-        return self._kept.recall(stream.request["keep"])
+        state = self._kept.recall(stream.request["keep"])
+        return dict(state, outcome_id=name_outcome(state)) if state["state"] == "ended" else state
 
     def run(self, stream: Stream) -> Dict[str, Any]:
         request = stream.request
@@ -234,7 +235,7 @@ class Commands:
 
     def _run_kept(self, stream: Stream, files: List[IO[bytes]]) -> Dict[str, Any]:
         stream.keep()
-        record = self._kept.begin(stream.request["keep"])
+        record = self._kept.begin(stream.request["keep"], stream.request.get("replaces"))
         try:
             child = self._start(stream.request, files)
         except (OSError, ValueError) as error:

@@ -4,21 +4,27 @@ A record is a file of lines that are only ever appended to, in a 0700 directory 
 which agent), started (and as which process), ended (and how). The next agent reads there what became of it,
 although it never saw it run. The user's runtime directory is preferred: local, quick, and of this host, as
 processes are.
+
+A record is removed when it is a day old, or for the next run of its command, by a server that names the
+outcome which it has read there and that nothing came of.
 """
 
 import base64
+import hashlib
 import json
 import os
 import re
 import stat
+import threading
 import time
 from contextlib import suppress
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 IDENTITY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}\Z")
 RETAINED_S = 86400.0
 SWEEP_S = 3600.0  # looking through a day's records takes longer than a submit
 MAX_UNWRITTEN = 200
+CLAIM = "~"  # ends the name of the file by which one agent alone removes a record; no identity has it
 
 
 def boot_id() -> str:
@@ -87,16 +93,26 @@ class KeptOutcomes:
         self._directories = [os.path.join(directory, "redbox-kept") for directory in directories]
         self._here: Dict[str, Record] = {}  # those under way, and the latest that could not be written
         self._swept: Dict[str, float] = {}  # when each directory was last rid of old records
+        self._beginning = threading.Lock()
 
-    def begin(self, identity: str) -> Record:
-        """Begin a record, which is refused for an identity that has one: nothing kept runs twice."""
+    def begin(self, identity: str, replaces: Optional[str] = None) -> Record:
+        """Begin a record, which is refused for an identity that has one: nothing kept runs twice.
+
+        One that ended with the outcome that `replaces` names gives way: whoever names it knows it, and asks
+        for another run all the same.
+        """
         if not IDENTITY.match(identity):
             raise ValueError("a kept command is named by 1 to 200 letters, digits, '.', '_' and '-'")
-        if self.recall(identity)["state"] != "unheard":
-            raise FileExistsError(17, "this kept command was begun before: recall it", identity)
-        record = Record(identity, self._create(identity))
-        self._here[identity] = record
-        record.add({"agent": name_process(os.getpid())})
+        with self._beginning:
+            for directory in self._directories:
+                self._sweep(directory)
+            if replaces is not None:
+                self._forget(identity, replaces)
+            if self.recall(identity)["state"] != "unheard":
+                raise FileExistsError(17, "this kept command was begun before: recall it", identity)
+            record = Record(identity, self._create(identity))
+            self._here[identity] = record
+            record.add({"agent": name_process(os.getpid())})
         return record
 
     def end(self, record: Record, outcome: Dict[str, Any]) -> None:
@@ -111,13 +127,16 @@ class KeptOutcomes:
     def recall(self, identity: str) -> Dict[str, Any]:
         """Return its state, and the outcome where it ended."""
         record = self._here.get(identity)
-        lines = record.lines if record else self._read(identity)
-        if not lines:
-            return {"state": "unheard"}
-        if "outcome" in lines[-1]:
-            return dict(lines[-1]["outcome"], state="ended")
-        processes = [named for line in lines for named in line.values()]
-        return {"state": "running" if any(is_alive(named) for named in processes) else "lost"}
+        return state_of(record.lines if record else self._read(identity))
+
+    def _forget(self, identity: str, outcome: str) -> None:
+        paths = [os.path.join(directory, identity) for directory in self._directories]
+        written = [path for path in paths if os.path.lexists(path)]
+        record = self._here.get(identity)
+        if record is not None and not written and is_outcome(state_of(record.lines), outcome):
+            del self._here[identity]
+        for path in written:
+            remove_if(path, lambda path: is_outcome(state_of(read_lines(path)), outcome))
 
     def _create(self, identity: str) -> Optional[int]:
         # Where no directory can be written the outcome is known as long as this agent lives, which is better
@@ -125,7 +144,6 @@ class KeptOutcomes:
         for directory in self._directories:
             descriptor = create_in(directory, identity)
             if descriptor is not None:
-                self._sweep(directory)
                 return descriptor
         return None
 
@@ -139,13 +157,33 @@ class KeptOutcomes:
         if not IDENTITY.match(identity):
             return []
         for directory in self._directories:
-            try:
-                with open(os.path.join(directory, identity), "rb") as file:
-                    lines = file.read().split(b"\n")[:-1]  # what has no end of line was not written whole
-            except OSError:
-                continue
-            return [json.loads(line.decode()) for line in lines] or [{}]
+            with suppress(OSError):
+                return read_lines(os.path.join(directory, identity))
         return []
+
+
+def read_lines(path: str) -> List[Dict[str, Any]]:
+    with open(path, "rb") as file:
+        lines = file.read().split(b"\n")[:-1]  # what has no end of line was not written whole
+    return [json.loads(line.decode()) for line in lines] or [{}]
+
+
+def state_of(lines: List[Dict[str, Any]]) -> Dict[str, Any]:
+    if not lines:
+        return {"state": "unheard"}
+    if "outcome" in lines[-1]:
+        return dict(lines[-1]["outcome"], state="ended")
+    processes = [named for line in lines for named in line.values()]
+    return {"state": "running" if any(is_alive(named) for named in processes) else "lost"}
+
+
+def name_outcome(state: Dict[str, Any]) -> str:
+    """Return what names the outcome of one that ended: another run's differs, if only by how long it took."""
+    return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
+
+
+def is_outcome(state: Dict[str, Any], named: str) -> bool:
+    return state["state"] == "ended" and name_outcome(state) == named
 
 
 def create_in(directory: str, identity: str) -> Optional[int]:
@@ -170,17 +208,43 @@ def make_private(directory: str) -> bool:
         os.makedirs(parent, mode=0o700, exist_ok=True)
     with suppress(FileExistsError):
         os.mkdir(directory, 0o700)
+    return is_private(directory)
+
+
+def is_private(directory: str) -> bool:
     status = os.lstat(directory)
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
 
 
+def is_old(path: str) -> bool:
+    return os.lstat(path).st_mtime < time.time() - RETAINED_S
+
+
 def forget_old(directory: str) -> None:
-    before = time.time() - RETAINED_S
     with suppress(OSError):
-        for entry in os.scandir(directory):
+        for name in os.listdir(directory) if is_private(directory) else ():
+            path = os.path.join(directory, name)
             with suppress(FileNotFoundError):  # another agent of this user does the same
-                if entry.stat(follow_symlinks=False).st_mtime < before:
-                    os.unlink(entry.path)
+                if not is_old(path):
+                    continue
+                if name.endswith(CLAIM):  # of an agent that was killed over it
+                    os.unlink(path)
+                else:
+                    remove_if(path, is_old)
+
+
+def remove_if(path: str, condition: Callable[[str], bool]) -> None:
+    """Remove a file of which this holds; never one that took its place after it was looked at."""
+    claim = path + CLAIM
+    try:
+        os.close(os.open(claim, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:  # another agent removes it
+        return
+    try:
+        if condition(path):
+            os.unlink(path)
+    finally:
+        os.unlink(claim)
 
 
 def encode_outcome(
