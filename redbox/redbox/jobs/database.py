@@ -111,7 +111,7 @@ class Database:
 
     def _tombstones(self) -> Iterator[Tombstone]:
         for *names, key, attempt, made_at in self._db.execute("SELECT * FROM tombstones"):
-            yield Tombstone(Owner(*names), key, attempt, datetime.fromtimestamp(made_at, UTC))
+            yield Tombstone(shared(Owner(*names)), key, attempt, datetime.fromtimestamp(made_at, UTC))
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         yield from self._db.execute("SELECT name, value FROM facts")

@@ -73,7 +73,7 @@ class Ledger:
         floor = int(contents.facts.get(FLOOR, "0"))
         self.facts = contents.facts
         self.table = Table(journal.epoch, contents.records, floor=floor, deletions=deletions)
-        self.tombstones = Tombstones(contents.tombstones)
+        self.tombstones = Tombstones(contents.tombstones, self.table.has_records)
         self._number = self.table.number
 
     async def change(self, lines: Iterable[Lineage], decide: Callable[[], Change]) -> None:

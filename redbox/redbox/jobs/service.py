@@ -37,7 +37,7 @@ from redbox.jobs.pages import Filters, Page
 from redbox.jobs.partitions import Partitions
 from redbox.jobs.phases import never_submitted
 from redbox.jobs.polling import Poller
-from redbox.jobs.records import ALL_ATTEMPTS, Record, Stage, Tombstone, lineage
+from redbox.jobs.records import ALL_ATTEMPTS, Record, Stage, Tombstone, lineage, shared
 from redbox.jobs.retention import Retention
 from redbox.jobs.settings import JobsSettings
 from redbox.jobs.submits import Put, Submits
@@ -298,9 +298,8 @@ class Jobs:
             records = [record for record in line if attempt in (None, record.key.attempt)]
             found = [record.key for record in records]
             save = tuple(self._cancelled(record) for record in records if not record.cancel_requested)
-            return Change(
-                save=save, bury=self._stones(of, key, attempt, needed=attempt is None or not records)
-            )
+            buried = self._burial(caller, of, key, attempt) if attempt is None or not records else Change()
+            return replace(buried, save=save)
 
         await self._ledger.change([lineage(of, key)], decide)
         records = [record for job_key in found if (record := self._ledger.table.get(job_key)) is not None]
@@ -317,13 +316,15 @@ class Jobs:
             return never_submitted(asked, self._clock.now(), may_still_arrive=True)
         return asked
 
-    def _stones(self, owner: Owner, key: str, attempt: int | None, *, needed: bool) -> tuple[Tombstone, ...]:
-        stone = Tombstone(owner, key, attempt or ALL_ATTEMPTS, self._clock.now())
-        if not needed or self._ledger.tombstones.covering(JobKey(owner, key, stone.attempt)):
-            return ()
-        if self._ledger.tombstones.held_by(owner) >= self._settings.tombstones_per_owner:
+    def _burial(self, caller: Caller, owner: Owner, key: str, attempt: int | None) -> Change:
+        """Who names the owner, an operator, is never refused: else what its users deleted would stay."""
+        stone = Tombstone(shared(owner), key, attempt or ALL_ATTEMPTS, self._clock.now())
+        if self._ledger.tombstones.covering(JobKey(owner, key, stone.attempt)):
+            return Change()
+        beyond = self._ledger.tombstones.beyond(self._settings.tombstones_per_owner, stone)
+        if beyond and owner == caller.owner:
             raise TooMany("Too many keys of yours were deleted before they were submitted.", retry_after=600)
-        return (stone,)
+        return Change(bury=(stone,), unbury=beyond)
 
     def _send_cancels(self, caller: Caller, key: JobKey, records: Sequence[Record]) -> None:
         for record in records:

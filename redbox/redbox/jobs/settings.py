@@ -43,7 +43,7 @@ class JobsSettings:
     # Keeping.
     keep_final_s: float = 30 * DAY_S
     keep_tombstones_s: float = 31 * DAY_S  # longer than the longest token that a caller may hold
-    tombstones_per_owner: int = 10_000
+    tombstones_per_owner: int = 10_000  # of keys that never were; of an operator's the oldest give way
     sweep_every_s: float = 600.0
 
     # Watches.

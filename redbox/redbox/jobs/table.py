@@ -77,6 +77,9 @@ class Table:
         keys = self._by_lineage.get(lineage(owner, key), ())
         return [unpack(self._records[k]) for k in keys if owner.account_uid in ("", k.owner.account_uid)]
 
+    def has_records(self, line: Lineage) -> bool:
+        return line in self._by_lineage
+
     def watched(self) -> list[Record]:
         """Those that polls must look for."""
         return [unpack(self._records[key]) for key in self._watched]

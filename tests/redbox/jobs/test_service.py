@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -155,6 +156,70 @@ def test_tombstones_are_limited_per_owner(tmp_path_factory: pytest.TempPathFacto
             world.settle()
             outcomes.append(type(task.exception()))
     assert outcomes == [NoSuchJob, NoSuchJob, NoSuchJob, TooMany] * 2
+    world.crash()
+
+
+def few_tombstones(folders: pytest.TempPathFactory) -> World:
+    """A red-box that lets each owner have three."""
+    return World(folders.mktemp("few"), tombstones_per_owner=3)
+
+
+@pytest.mark.parametrize("who", [operator(), caller()], ids=["an operator", "the owner"])
+def test_jobs_that_there_are_can_be_cancelled_with_all_their_attempts_however_many(
+    tmp_path_factory: pytest.TempPathFactory, who: Caller
+) -> None:
+    world = few_tombstones(tmp_path_factory)
+    for number in range(5):
+        put(world, f"k{number}")
+    world.restart()
+    for number in range(5):
+        world.run(world.jobs.delete(who, f"k{number}", None, HERS if who.user is None else None))
+    world.advance(10)
+    assert {job.state for job in world.slurm.jobs.values()} == {"CANCELLED"}
+    world.restart()
+    for number in range(5):
+        with pytest.raises(Tombstoned):
+            world.run(world.jobs.put(caller(), f"k{number}", 2, request()))
+    world.crash()
+
+
+def test_an_operator_is_never_refused_and_the_oldest_key_that_never_was_gives_way(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    world = few_tombstones(tmp_path_factory)
+    hers = (HERS, replace(HERS, account="made-up"))
+    put(world, "known")
+    world.run(world.jobs.delete(operator(), "known", None, HERS))
+    with pytest.raises(NoSuchJob):
+        world.run(world.jobs.delete(caller(BOB, "chemistry"), "his"))
+    for number in range(5):
+        with pytest.raises(NoSuchJob):
+            world.run(world.jobs.delete(operator(), f"k{number}", None, hers[number % 2]))
+        world.advance(1)
+        world.restart()
+    made_up = replace(caller(), owner=replace(hers[1], account_uid="uid-3"))
+    for key, who in (("k2", caller()), ("k3", made_up), ("k4", caller()), ("his", caller(BOB, "chemistry"))):
+        with pytest.raises(Tombstoned):
+            put(world, key, who)
+    with pytest.raises(Tombstoned):
+        world.run(world.jobs.put(caller(), "known", 2, request()))
+    put(world, "k0")
+    put(world, "k1", made_up)
+    world.crash()
+
+
+def test_attempts_of_one_job_that_never_were_are_limited_too(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    world = few_tombstones(tmp_path_factory)
+    put(world)
+    for attempt in (2, 3, 4):
+        with pytest.raises(NoSuchJob):
+            world.run(world.jobs.delete(caller(), KEY, attempt))
+    world.restart()
+    with pytest.raises(TooMany):
+        world.run(world.jobs.delete(caller(), KEY, 5))
+    assert world.run(world.jobs.delete(caller(), KEY, None))[0].cancel_requested
     world.crash()
 
 
