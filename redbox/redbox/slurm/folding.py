@@ -103,11 +103,13 @@ def observation(
 
 
 def worst_of(parts: Sequence[QueueRow]) -> QueueRow:
-    """What decides for all: a part that is active, else one that waits, else the worst end."""
-    active = [row for row in parts if not has_ended(row.state) and not is_waiting(row.state)]
-    waiting = [row for row in parts if is_waiting(row.state)]
-    if active or waiting:
-        return (active or waiting)[0]
+    """What decides for all: a part that is active, else waits, else is just ending, else the worst end.
+
+    What only ends is left alone by a cancel: so it must not stand for others that go on.
+    """
+    living = [row for row in parts if not has_ended(row.state)]
+    if living:
+        return min(living, key=lambda row: (row.state == "COMPLETING", is_waiting(row.state)))
     return max(parts, key=lambda row: severity(row.state))
 
 

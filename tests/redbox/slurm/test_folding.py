@@ -70,6 +70,28 @@ def test_tasks_that_were_cancelled_before_they_were_split_off_are_told_one_by_on
     assert array.ended_at is not None
 
 
+@pytest.mark.parametrize(
+    ("states", "folded"),
+    [
+        (("COMPLETING", "RUNNING", "PENDING"), "RUNNING"),
+        (("COMPLETING", "COMPLETED", "PENDING"), "PENDING"),
+        (("COMPLETING", "COMPLETED", "FAILED"), "COMPLETING"),
+    ],
+)
+def test_an_array_is_completing_only_once_nothing_else_of_it_lives(
+    states: tuple[str, str, str], folded: str
+) -> None:
+    first, second, rest = states
+    array, *others = fold(
+        [
+            row("7", array_task="2-9", state=rest),
+            row("8", array_job_id="7", array_task="0", state=first),
+            row("9", array_job_id="7", array_task="1", state=second),
+        ]
+    )[0]
+    assert (array.job_id, array.state, others) == ("7", folded, [])
+
+
 @pytest.mark.parametrize("release", RELEASES)
 def test_a_het_job_is_its_leader(release: str) -> None:
     jobs, _ = fold(queue_rows(release)[0])
@@ -83,6 +105,9 @@ def test_a_het_job_is_its_leader(release: str) -> None:
         (("RUNNING", "FAILED"), "RUNNING"),
         (("COMPLETED", "RUNNING"), "RUNNING"),
         (("COMPLETED", "PENDING"), "PENDING"),
+        (("COMPLETING", "RUNNING"), "RUNNING"),
+        (("COMPLETING", "PENDING"), "PENDING"),
+        (("COMPLETING", "FAILED"), "COMPLETING"),
         (("COMPLETED", "FAILED"), "FAILED"),
         (("CANCELLED", "OUT_OF_MEMORY"), "OUT_OF_MEMORY"),
         (("COMPLETED", "COMPLETED"), "COMPLETED"),
