@@ -146,6 +146,7 @@ class Poll:
     """One look at the whole queue.
 
     `complete` says that nothing was hidden, dropped or cut: only then does a job's absence mean anything.
+    Where it is not, `whole` are the uids of those whose own jobs were all shown all the same.
     """
 
     at: datetime
@@ -154,15 +155,40 @@ class Poll:
     complete: bool
     dropped: int = 0  # records that could not be read
     doubtful: frozenset[str] = frozenset()  # ids with two different records: unknown this time
+    whole: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Single jobs as the queue shows them; `complete` and `whole` as in Poll."""
+
+    jobs: tuple[Observation, ...]
+    complete: bool
+    whole: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What the accounting says of jobs that the queue has forgotten; `complete` as in Poll."""
+    """What the accounting says of jobs that the queue has forgotten; `complete` and `whole` as in Poll."""
 
     jobs: tuple[Observation, ...]
     complete: bool
     available: bool = True  # False: there is no accounting here
+    whole: frozenset[int] = frozenset()
+
+
+class Shown(Protocol):
+    """What was shown of jobs: a Poll, a History, and what is made of them."""
+
+    @property
+    def complete(self) -> bool: ...
+    @property
+    def whole(self) -> frozenset[int]: ...
+
+
+def shows_all_of(uid: int, shown: Shown) -> bool:
+    """Whether the absence of a job of this user means anything."""
+    return shown.complete or uid in shown.whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,12 +247,16 @@ class WorkloadManager(Protocol):
         """
         ...
 
-    async def find_live(self, job_ids: Collection[str]) -> tuple[Observation, ...]:
-        """Ask for single jobs that a poll did not show."""
+    async def find_live(
+        self, job_ids: Collection[str], *, users: Collection[UnixUser] | None = None
+    ) -> Found:
+        """Ask for single jobs, of these users, that a poll did not show."""
         ...
 
-    async def history(self, job_ids: Collection[str], *, since: datetime) -> History:
-        """Ask the accounting for jobs by id."""
+    async def history(
+        self, job_ids: Collection[str], *, since: datetime, users: Collection[UnixUser] | None = None
+    ) -> History:
+        """Ask the accounting for jobs, of these users, by id."""
         ...
 
     async def history_of(self, user: UnixUser, *, since: datetime) -> History:

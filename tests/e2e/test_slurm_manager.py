@@ -50,7 +50,7 @@ class Submitted:
         """Look until the job is so."""
         async with asyncio.timeout(PATIENCE_S):
             while True:
-                found = await self.manager.find_live([self.id])
+                found = (await self.manager.find_live([self.id])).jobs
                 if found and what(found[0]):
                     return found[0]
                 await asyncio.sleep(0.3)
@@ -264,7 +264,7 @@ async def test_a_het_job_is_submitted_watched_and_cancelled_by_its_leader(manage
     assert [seen.mark for seen in poll.jobs if seen.job_id in (job.id, second)] == [job.submission.mark]
     assert (await manager.act(job.handle, Act.CANCEL)).done
     assert (await job.ended()).state == "CANCELLED"
-    assert not [seen for seen in await manager.find_live([second]) if not has_ended(seen.state)]
+    assert not [seen for seen in (await manager.find_live([second])).jobs if not has_ended(seen.state)]
 
 
 async def test_a_glance_differs_once_a_job_or_a_task_has_another_state(manager: SlurmManager) -> None:

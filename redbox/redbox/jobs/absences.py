@@ -11,12 +11,12 @@ count as waiting for as long as the array lives: the accounting is asked for it,
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import chain
 
-from redbox.domain import JobKey
+from redbox.domain import JobKey, UnixUser
 from redbox.jobs.acts import warned
 from redbox.jobs.context import Context
 from redbox.jobs.looks import Look, Sighting, bound, find, is_same_without_mark, sort_observations
@@ -24,7 +24,7 @@ from redbox.jobs.pace import CALL_SHARE
 from redbox.jobs.phases import ENDS, ended_unseen, lost, observed, phase_of, told_of
 from redbox.jobs.records import Record
 from redbox.jobs.settings import JobsSettings
-from redbox.workload import History, Observation, WorkloadFault
+from redbox.workload import History, Observation, WorkloadFault, shows_all_of
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +45,10 @@ class Unseen:
 
     def __iter__(self) -> Iterator[Record]:
         return chain(self.whole, self.in_part)
+
+    def only(self, counts: Callable[[Record], bool]) -> Unseen:
+        """Those of them that count."""
+        return Unseen([*filter(counts, self.whole)], [*filter(counts, self.in_part)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +155,7 @@ class Absences:
             self._asked[key] = Asked(self._asked[key].first if key in self._asked else began, began)
         try:
             shown = await self._shown_singly([*unseen])
+            unseen = unseen.only(lambda record: shows_all_of(record.user.uid, shown))
             missing = [record for record in unseen.whole if find(record, shown).job is None]
             missing += unseen.in_part
             history = await self._history(missing) if missing else None
@@ -164,14 +169,14 @@ class Absences:
     async def _shown_singly(self, records: Sequence[Record]) -> Look:
         ids = {record.job_id for record in records if record.job_id}
         begun_at = self._clock.now()
-        jobs = await self._context.ask(self._workload.find_live(sorted(ids)))
-        by_mark, by_id = sort_observations(jobs, self._ledger.table, set(ids))
-        return Look(begun_at, complete=False, by_mark=by_mark, by_id=by_id)
+        found = await self._context.ask(self._workload.find_live(sorted(ids), users=_users_of(records)))
+        by_mark, by_id = sort_observations(found.jobs, self._ledger.table, set(ids))
+        return Look(begun_at, found.complete, by_mark=by_mark, by_id=by_id, whole=found.whole)
 
     async def _history(self, records: Sequence[Record]) -> History:
         ids = sorted({record.job_id for record in records if record.job_id})
         since = min(record.created_at for record in records) - SINCE_SLACK
-        history = await self._context.ask(self._workload.history(ids, since=since))
+        history = await self._context.ask(self._workload.history(ids, since=since, users=_users_of(records)))
         self.accounting = history.available
         return history
 
@@ -200,7 +205,8 @@ class Absences:
         if history is None:
             return record
         row = row_of(record, history.jobs)
-        heard = row is not None and (history.complete or not record.first_seen_late)
+        whole = shows_all_of(record.user.uid, history)
+        heard = row is not None and (whole or not record.first_seen_late)
         if history.available and not heard:
             return record
         if row is None and record.first_seen_late:
@@ -212,10 +218,14 @@ class Absences:
         if history is None:
             return record
         row = row_of(record, history.jobs)
-        if row is None and history.available and not history.complete:
+        if row is None and history.available and not shows_all_of(record.user.uid, history):
             return replace(record, absent_since=record.absent_since or self._clock.now())
         evidence = Evidence(row, history.available, stranger=sighting.stranger is not None)
         return absent(record, evidence, self._clock.now(), self._settings)
+
+
+def _users_of(records: Iterable[Record]) -> frozenset[UnixUser]:
+    return frozenset(record.user for record in records)
 
 
 def _pause(record: Record, now: datetime) -> float:

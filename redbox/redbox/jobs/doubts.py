@@ -22,7 +22,7 @@ from redbox.jobs.phases import lost, never_submitted, observed
 from redbox.jobs.records import Record, Seen, Stage
 from redbox.jobs.rivals import Standing, judge, standing, with_mark
 from redbox.jobs.settings import JobsSettings
-from redbox.workload import Act, Handle, History, Observation
+from redbox.workload import Act, Handle, History, Observation, shows_all_of
 from redbox_api.models import Phase
 
 SINCE_SLACK = timedelta(hours=1)
@@ -30,6 +30,14 @@ UNSEEN = (
     "Lost: red-box was away while it was being submitted, and this cluster keeps no accounting that "
     "could tell whether it ran. It is not submitted again."
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """The looks that did not show it, of which no two were too far apart."""
+
+    first_look: datetime
+    last_look: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,29 +91,31 @@ class Doubts:
         self._acts = acts
         self._under_way = under_way
         self._quiet_since: dict[JobKey, datetime] = {}  # no sbatch with its mark has run here since then
-        self._first_looks: dict[JobKey, datetime] = {}  # that did not show it, without a gap since
-        self._last_look: datetime | None = None
+        self._missing: dict[JobKey, Missing] = {}
 
     def after(self, look: Look, sightings: Mapping[JobKey, Sighting]) -> None:
         """After each look: what it lets us settle."""
-        if look.complete:
-            self._remember(look)
-            for key, sighting in sightings.items():
-                self._consider(key, sighting, look)
+        for key, sighting in sightings.items():
+            record = self._ledger.table.get(key)
+            if record is not None and shows_all_of(record.user.uid, look):
+                self._consider(record, sighting, look)
 
-    def _remember(self, look: Look) -> None:
+    def _miss(self, key: JobKey, look: Look) -> None:
         """A gap in which a job could have come and gone makes all earlier looks worthless."""
-        gap = look.begun_at - (self._last_look or look.begun_at)
-        if gap.total_seconds() > self._settings.min_job_age_s:
-            self._first_looks.clear()
-        self._last_look = look.begun_at
+        known = self._missing.get(key)
+        gap = look.begun_at - (known.last_look if known else look.begun_at)
+        if known is None or gap.total_seconds() > self._settings.min_job_age_s:
+            known = Missing(look.begun_at, look.begun_at)
+        self._missing[key] = replace(known, last_look=look.begun_at)
 
-    def _consider(self, key: JobKey, sighting: Sighting, look: Look) -> None:
-        record = self._ledger.table.get(key)
-        if record is None or record.final or self._under_way(key):
+    def _consider(self, record: Record, sighting: Sighting, look: Look) -> None:
+        key = record.key
+        if record.final or self._under_way(key):
             return
+        if record.stage is not Stage.INTENT:
+            self._missing.pop(key, None)
         if record.stage is Stage.INTENT and sighting.job is None:
-            self._first_looks.setdefault(key, look.begun_at)
+            self._miss(key, look)
             if self._clock.now() - record.doubt_since >= timedelta(seconds=self._settings.settle_s):
                 work = self._settle(record, look.begun_at)
                 self._chores.start(("settle", key), work, of=record.user.uid)
@@ -126,7 +136,8 @@ class Doubts:
         if looked_at <= quiet_since:
             return  # an sbatch may have ended after the look began: the next look tells
         history = await self._history(record)
-        absent = Absent(self._first_looks.get(record.key, looked_at), quiet_since)
+        known = self._missing.get(record.key)
+        absent = Absent(known.first_look if known else looked_at, quiet_since)
         await self._change(
             record.key, lambda now, current: settled(current, history, absent, now, self._settings)
         )

@@ -2,7 +2,8 @@
 
 A job counts only if it carries the record's mark, which the journal knows to the letter, and if Slurm's own
 uid for it is the record's: a mark that bob copied from alice says nothing. A job id alone never counts,
-because a slurmctld that died young gives ids out twice.
+because a slurmctld that died young gives ids out twice. What is absent, only a look that shows all jobs of
+the record's user tells.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ class Look:
     complete: bool
     doubtful: frozenset[str] = frozenset()
     by_mark: dict[str, list[Observation]] = field(default_factory=dict)
-    by_id: dict[str, Observation] = field(default_factory=dict)
+    by_id: dict[str, list[Observation]] = field(default_factory=dict)
+    whole: frozenset[int] = frozenset()  # uids of users whose own jobs it shows all, if it is not complete
 
 
 def look_from(poll: Poll, begun_at: datetime, table: Table) -> Look:
     """Keep the jobs that carry a known mark, or a watched record's id; others, however many, are let go."""
     by_mark, by_id = sort_observations(poll.jobs, table, {r.job_id for r in table.watched()})
-    return Look(begun_at, poll.complete, poll.doubtful, by_mark, by_id)
+    return Look(begun_at, poll.complete, poll.doubtful, by_mark, by_id, poll.whole)
 
 
 def wanted_by(table: Table) -> Callable[[str, str], bool]:
@@ -43,16 +45,16 @@ def wanted_by(table: Table) -> Callable[[str, str], bool]:
 
 def sort_observations(
     jobs: Iterable[Observation], table: Table, ids: set[str | None]
-) -> tuple[dict[str, list[Observation]], dict[str, Observation]]:
+) -> tuple[dict[str, list[Observation]], dict[str, list[Observation]]]:
     """By mark where mark and uid are a record's, by id where a record has that id."""
     by_mark: dict[str, list[Observation]] = {}
-    by_id: dict[str, Observation] = {}
+    by_id: dict[str, list[Observation]] = {}
     for job in jobs:
         record = table.marked(job.mark)
         if record is not None and record.user.uid == job.uid:
             by_mark.setdefault(job.mark, []).append(job)
         if job.job_id in ids:
-            by_id[job.job_id] = job
+            by_id.setdefault(job.job_id, []).append(job)
     return by_mark, by_id
 
 
@@ -93,10 +95,11 @@ def find(record: Record, look: Look) -> Sighting:
         return Sighting(duplicates=others, unclear=True)
     if ours and not record.confirmed:  # the id came from the user's agent, which is not believed
         return Sighting(ours[0], tuple(ours[1:]))
-    there = look.by_id.get(record.job_id)
-    if there is not None and is_same_without_mark(record, there):
-        return Sighting(there, others, mark_changed=True)
-    return Sighting(duplicates=others, stranger=there)
+    there = look.by_id.get(record.job_id, ())
+    for job in there:
+        if is_same_without_mark(record, job):
+            return Sighting(job, others, mark_changed=True)
+    return Sighting(duplicates=others, stranger=next(iter(there), None))
 
 
 def is_same_without_mark(record: Record, job: Observation) -> bool:

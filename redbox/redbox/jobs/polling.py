@@ -3,8 +3,9 @@
 While nothing moves a glance takes a look's place, where that is cheaper: a look follows it only if a state
 has changed, or none was had for too long.
 
-A look that fails or is incomplete leaves the last truth standing and grows `stale_since`; when the last good
-one was is in the journal, to the minute, for the server that comes after this one. After each look
+A look that fails or is incomplete leaves the last truth standing and grows `stale_since`; one that shows all
+jobs of some users does so for the others only. When the last good one was is in the journal, to the minute,
+for the server that comes after this one. After each look
 the errands (`absences`, `acts`, `doubts`) start what it calls for as chores, so that no user's dead agent
 holds up the next look.
 """
@@ -29,7 +30,7 @@ from redbox.jobs.looks import Look, Sighting, bound, find, look_from, wanted_by
 from redbox.jobs.phases import dropped_from_queue, observed, shows_nothing_new, tells_all
 from redbox.jobs.records import Record, Stage
 from redbox.jobs.settings import JobsSettings
-from redbox.workload import Observation, WorkloadFault
+from redbox.workload import Observation, WorkloadFault, shows_all_of
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ def after_look(
             record = replace(record, first_seen_late=True)
         record = observed(bound(record, job.job_id, now), job, now, final_after_s=settings.final_after_s)
         return warned(record, MARK_CHANGED) if sighting.mark_changed else record
-    if record.final and record.in_queue and look.complete and not sighting.unclear:
+    if record.final and record.in_queue and shows_all_of(record.user.uid, look) and not sighting.unclear:
         in_doubt = record.unanswered_at is not None or record.stage is Stage.NEVER
         arrives = in_doubt and _may_arrive(record, now, settings)
         return record if arrives else dropped_from_queue(record)
@@ -81,17 +82,20 @@ def is_first_seen_late(record: Record, job: Observation, look: Look, settings: J
 
 
 def is_absent(record: Record, sighting: Sighting, look: Look) -> bool:
-    """Whether a complete look that began after the job was bound did not show it."""
+    """Whether a look that began after the job was bound, and shows all of its user's, did not show it."""
     if record.final or record.bound_at is None or record.stage is not Stage.BOUND:
         return False
-    return look.complete and sighting.job is None and not sighting.unclear and look.begun_at > record.bound_at
+    if sighting.job is not None or sighting.unclear:
+        return False
+    return shows_all_of(record.user.uid, look) and look.begun_at > record.bound_at
 
 
 def is_seen_in_part(record: Record, sighting: Sighting, look: Look) -> bool:
-    """Whether a complete look showed an array without tasks that nobody has seen end."""
+    """Whether a look that shows all of its user's showed an array without tasks that nobody has seen end."""
     if record.final or sighting.job is None or not record.seen.array_size:
         return False
-    return look.complete and (record.first_seen_late or not tells_all(record, sighting.job))
+    in_part = record.first_seen_late or not tells_all(record, sighting.job)
+    return in_part and shows_all_of(record.user.uid, look)
 
 
 def pressing(records: Iterable[Record], now: datetime, settings: JobsSettings) -> bool | None:
@@ -132,6 +136,11 @@ class Poller:
         self._noted = self._last_good
         self.bucket = pace.Bucket(context.settings.reads_per_minute / 60, context.settings.read_burst)
         self.stale_since: datetime | None = None
+        self._unseen_since: dict[int, datetime] = {}  # by uid: users whose jobs the last look did not show
+
+    def stale_for(self, uid: int) -> datetime | None:
+        """Since when this user's jobs have not been seen whole."""
+        return self.stale_since or self._unseen_since.get(uid)
 
     def ask(self) -> None:
         """A look is wanted soon; many wishes are one look."""
@@ -204,7 +213,14 @@ class Poller:
         if all_seen and not changed and all(record.at_rest for record in concerned):
             self._calm = calm_before + 1
         self._start_errands(look, sightings, unseen)
-        return poll.complete
+        self._note_unseen({user.uid for user in users}, look)
+        return look.complete or bool(look.whole)
+
+    def _note_unseen(self, uids: Iterable[int], look: Look) -> None:
+        """Where each user's agent looks, one that does not answer makes its own user's jobs stale."""
+        unseen = [uid for uid in uids if not shows_all_of(uid, look)]
+        since = self._last_good or look.begun_at
+        self._unseen_since = {uid: self._unseen_since.get(uid, since) for uid in unseen}
 
     def _concerned(self, look: Look) -> list[Record]:
         marked = [record for mark in look.by_mark if (record := self._ledger.table.marked(mark)) is not None]

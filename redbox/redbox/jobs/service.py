@@ -274,7 +274,7 @@ class Jobs:
             record,
             epoch=self._ledger.table.epoch,
             slurm_cluster=self._marks.slurm_cluster,
-            stale_since=self._poller.stale_since,
+            stale_since=self._poller.stale_for(record.user.uid),
             with_tasks=with_tasks,
             body_changed=body_changed,
         )

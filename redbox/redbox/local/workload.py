@@ -28,6 +28,7 @@ from redbox.workload import (
     Accepted,
     Act,
     ActOutcome,
+    Found,
     Handle,
     History,
     Observation,
@@ -191,14 +192,18 @@ class LocalManager:
     def _is_shown(self, seen: Standing) -> bool:
         return seen.ended_at is None or time.time() - seen.ended_at < self._settings.shown_s
 
-    async def find_live(self, job_ids: Collection[str]) -> tuple[Observation, ...]:
+    async def find_live(
+        self, job_ids: Collection[str], *, users: Collection[UnixUser] | None = None
+    ) -> Found:
+        del users
         found = [self._store.get(job_id) for job_id in job_ids]
-        return tuple(
-            self._observe(seen, live=True) for seen in found if seen is not None and self._is_shown(seen)
-        )
+        shown = [seen for seen in found if seen is not None and self._is_shown(seen)]
+        return Found(tuple(self._observe(seen, live=True) for seen in shown), complete=True)
 
-    async def history(self, job_ids: Collection[str], *, since: datetime) -> History:
-        del since
+    async def history(
+        self, job_ids: Collection[str], *, since: datetime, users: Collection[UnixUser] | None = None
+    ) -> History:
+        del since, users
         found = [self._store.get(job_id) for job_id in job_ids]
         jobs = tuple(self._observe(seen, live=False) for seen in found if seen is not None)
         return History(jobs, complete=True)

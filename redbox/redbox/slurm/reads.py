@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
@@ -14,20 +14,40 @@ from redbox.slurm.calls import Calls
 from redbox.slurm.folding import Folder, fold
 from redbox.slurm.framing import Frame, Tally, decode, new_token
 from redbox.slurm.inventory import Inventory
+from redbox.slurm.lookouts import Lookouts
 from redbox.slurm.refusals import words_of
 from redbox.slurm.remembering import remember, with_whole_exits
-from redbox.workload import History, Observation, Poll, StepUsage, WorkloadFault
+from redbox.workload import Found, History, Observation, Poll, StepUsage, WorkloadFault
 
-LOOKOUTS_AT_ONCE = 8
-SILENT_S, SLOWER = 2.0, 4  # how long, and how much longer than others, one may take who was silent before
 JSON_CHUNK = 200  # ids in one call for whole exit codes: some 5 kB each
 
-Lookout = tuple[UnixUser, tuple[str, ...]]
-"""Who looks, and the uids of those whose jobs; none is all."""
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What one who looked out showed of the queue."""
+
+    jobs: tuple[Observation, ...]
+    doubtful: frozenset[str]
+    tally: Tally
+
+    @property
+    def whole(self) -> bool:
+        return self.tally.complete and not self.doubtful
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What one sees in the accounting."""
+
+    rows: tuple[sacct.AccountingRow, ...]
+    whole: bool
 
 
 class Reads:
-    """Reads through the observer's agent; through the users' own where Slurm hides jobs from the observer."""
+    """Reads through the observer's agent; through the users' own where Slurm hides jobs from the observer.
+
+    A user's agent shows what its user wants: it is asked for, and believed of, that user's own jobs alone.
+    """
 
     def __init__(
         self,
@@ -42,58 +62,44 @@ class Reads:
         self._now = now
         self._monotonic = monotonic
         self._users: frozenset[UnixUser] = frozenset()
-        self._patience_s: dict[UnixUser, float] = {}  # with those who did not answer when others did
+        self._lookouts, self._finders, self._accountants = (Lookouts(monotonic) for _ in range(3))
         self._rows = squeue.RowReader()
-        self._folder = Folder()
+        self._folders: dict[UnixUser, Folder] = {}
         self._can_glance = True  # until squeue says that it cannot
         self._history_fields: tuple[str, ...] | None = None
 
     # ------------------------------------------------------------------------------------------ the queue
     async def poll(self, users: Collection[UnixUser] | None, wanted: squeue.Wanted | None) -> Poll:
         at, started = self._now(), self._monotonic()
-        tally = Tally()
         self._rows.begin()
-        rows: list[squeue.QueueRow] = []
         private = await self._are_jobs_private()
         if users is not None:
             self._users = frozenset(users)
-        faults = []
-        answers = await self._look_out(self._lookouts(users, private=private))
-        for frame, answer in answers:
-            if isinstance(answer, WorkloadFault):
-                faults.append(answer)  # who stops the own agent hides the own jobs, and nobody else's
-            else:
-                rows += self._rows.read(answer, frame, tally, wanted)
-        if faults and len(faults) == len(answers):
-            raise faults[0]
-        jobs, doubtful = self._folder.fold(rows)
-        complete = tally.complete and not faults and (not private or users is not None)
-        return Poll(at, self._monotonic() - started, jobs, complete, tally.dropped, doubtful)
+        own = private and users is not None
+        readers = in_order(self._users) if own else [self._calls.observer]
+        self._folders = {reader: self._folders.get(reader) or Folder() for reader in readers}
 
-    async def _look_out(self, lookouts: Sequence[Lookout]) -> list[tuple[Frame, str | WorkloadFault]]:
-        """Ask them side by side; who alone did not answer the last time has less time to do so."""
-        slots = asyncio.Semaphore(LOOKOUTS_AT_ONCE)
-        patience, silent = self._patience_s, set[UnixUser]()
-        slowest_s: float | None = None
-
-        async def ask(reader: UnixUser, asked: tuple[str, ...]) -> tuple[Frame, str | WorkloadFault]:
-            nonlocal slowest_s
+        async def look(reader: UnixUser, deadline: float | None) -> View:
             frame = Frame.new(squeue.FIELDS)
-            async with slots:
-                started = self._monotonic()
-                try:
-                    text = await self._queue_of(reader, frame, asked, patience.get(reader))
-                except WorkloadFault as fault:
-                    silent.add(reader)
-                    return frame, fault
-                slowest_s = max(slowest_s or 0.0, self._monotonic() - started)
-            return frame, text
+            text = await self._queue_of(reader, frame, self._asked_of(reader, users, own=own), deadline)
+            return self._view(reader, text, frame, wanted, own=own)
 
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(ask(*lookout)) for lookout in lookouts]
-        known_s = None if slowest_s is None else max(SILENT_S, SLOWER * slowest_s)
-        self._patience_s = {} if known_s is None else dict.fromkeys(silent, known_s)
-        return [task.result() for task in tasks]
+        answers = await self._lookouts.ask(readers, look)
+        views = {reader: view for reader, view in answers.items() if isinstance(view, View)}
+        took_s = self._monotonic() - started
+        if own:
+            return merged(views, at, took_s, complete=len(views) == len(readers))
+        view = views[self._calls.observer]
+        complete = view.tally.complete and not private
+        return Poll(at, took_s, view.jobs, complete, view.tally.dropped, view.doubtful)
+
+    def _view(
+        self, reader: UnixUser, text: str, frame: Frame, wanted: squeue.Wanted | None, *, own: bool
+    ) -> View:
+        tally = Tally()
+        rows = self._rows.read(text, frame, tally, wanted)
+        jobs, doubtful = self._folders[reader].fold(row for row in rows if not own or row.uid == reader.uid)
+        return View(jobs, doubtful, tally)
 
     async def _queue_of(
         self, reader: UnixUser, frame: Frame, asked: tuple[str, ...], deadline: float | None
@@ -105,12 +111,15 @@ class Reads:
             return decode(completed.stdout)
         return await self._calls.read(squeue.all_jobs(frame), user=reader, env=squeue.ENVIRONMENT)
 
-    def _lookouts(self, users: Collection[UnixUser] | None, *, private: bool) -> list[Lookout]:
-        if private and users is not None:
-            return [(user, (str(user.uid),)) for user in sorted(users, key=lambda user: user.uid)]
+    def _asked_of(
+        self, reader: UnixUser, users: Collection[UnixUser] | None, *, own: bool
+    ) -> tuple[str, ...]:
+        """The uids of those whose jobs this one is asked for; none is all."""
+        if own:
+            return (str(reader.uid),)
         if users is None or not 0 < len(users) <= self._calls.settings.users_at_most:
-            return [(self._calls.observer, ())]
-        return [(self._calls.observer, tuple(sorted(str(user.uid) for user in users)))]
+            return ()
+        return tuple(sorted(str(user.uid) for user in users))
 
     async def _are_jobs_private(self) -> bool:
         return "jobs" in (await self._inventory.facts()).configuration.private_data
@@ -128,19 +137,32 @@ class Reads:
             return None
         raise WorkloadFault(f"squeue failed: {words}")
 
-    async def find_live(self, job_ids: Collection[str]) -> tuple[Observation, ...]:
+    async def find_live(self, job_ids: Collection[str], users: Collection[UnixUser] | None = None) -> Found:
         """Single jobs; those that Slurm does not know are not among them."""
-        readers = self._users if await self._are_jobs_private() else (self._calls.observer,)
-        rows: list[squeue.QueueRow] = []
-        for reader in readers:
-            rows += await self.rows_of(reader, job_ids)
-        return fold(rows)[0]
+        if not await self._are_jobs_private():
+            rows = await self.rows_of(self._calls.observer, job_ids)
+            return Found(fold(rows)[0], complete=True)
 
-    async def rows_of(self, reader: UnixUser, job_ids: Collection[str]) -> list[squeue.QueueRow]:
+        async def find(reader: UnixUser, deadline: float | None) -> tuple[Observation, ...]:
+            rows = await self.rows_of(reader, job_ids, deadline)
+            return fold(row for row in rows if row.uid == reader.uid)[0]
+
+        readers = in_order(self._users if users is None else users)
+        answers = await self._finders.ask(readers, find)
+        found = {reader: jobs for reader, jobs in answers.items() if not isinstance(jobs, WorkloadFault)}
+        return Found(
+            each_once(job for jobs in found.values() for job in jobs),
+            complete=len(found) == len(readers) > 0,
+            whole=frozenset(reader.uid for reader in found),
+        )
+
+    async def rows_of(
+        self, reader: UnixUser, job_ids: Collection[str], deadline: float | None = None
+    ) -> list[squeue.QueueRow]:
         """The rows of these jobs, as this user may see them."""
         frame, tally = Frame.new(squeue.FIELDS), Tally()
         argv = squeue.single_jobs(frame, sorted(job_ids))
-        completed = await self._calls.complete(reader, argv, env=squeue.ENVIRONMENT)
+        completed = await self._calls.complete(reader, argv, env=squeue.ENVIRONMENT, deadline=deadline)
         if completed.code != 0:
             words = words_of(completed.stderr)
             if squeue.UNKNOWN_JOB in words:
@@ -156,41 +178,51 @@ class Reads:
         return tuple(sstat.read_rows(await self._calls.read(sstat.of_jobs(sorted(job_ids)), user=user)))
 
     # ------------------------------------------------------------------------------------- the accounting
-    async def history(self, job_ids: Collection[str]) -> History:
+    async def history(self, job_ids: Collection[str], users: Collection[UnixUser] | None = None) -> History:
         ordered = sorted(job_ids)
         chunks = [ordered[start : start + sacct.CHUNK] for start in range(0, len(ordered), sacct.CHUNK)]
-        return await self._history(
-            [partial(sacct.of_jobs, job_ids=chunk) for chunk in chunks], await self._accountants()
-        )
+        questions = [partial(sacct.of_jobs, job_ids=chunk) for chunk in chunks]
+        if not await self._inventory.is_history_private():
+            return await self._history(questions, [self._calls.observer], own=False)
+        return await self._history(questions, in_order(self._users if users is None else users), own=True)
 
     async def history_of(self, user: UnixUser, since: datetime) -> History:
-        return await self._history([partial(sacct.of_user, user=user.name, since=since)], [user])
+        return await self._history([partial(sacct.of_user, user=user.name, since=since)], [user], own=True)
 
     async def _history(
-        self, questions: Sequence[Callable[[Collection[str], str], list[str]]], readers: Iterable[UnixUser]
+        self,
+        questions: Sequence[Callable[[Collection[str], str], list[str]]],
+        readers: Collection[UnixUser],
+        *,
+        own: bool,
     ) -> History:
-        """All rows, with the exit codes that sacct's text has cut put right."""
+        """All rows that they see; `own`: each of them the own ones only."""
         if not (await self._inventory.facts()).configuration.accounting:
             return History((), complete=True, available=False)
-        fields, tally = await self._fields(), Tally()
-        rows: list[sacct.AccountingRow] = []
-        for user in readers:
+        fields = await self._fields()
+
+        async def look_up(reader: UnixUser, deadline: float | None) -> Remembered:
+            tally = Tally()
+            rows: list[sacct.AccountingRow] = []
             for question in questions:
                 token = new_token()
-                text = await self._ask(question(fields, token), user)
+                text = await self._ask(question(fields, token), reader, deadline)
                 rows += sacct.read_rows(text, fields, token, tally)
-        rows = list(dict.fromkeys(rows))
-        whole = with_whole_exits(rows, await self._whole_exits(rows))
-        return History(remember(whole), complete=tally.complete)
+            seen = [row for row in dict.fromkeys(rows) if not own or row.uid == reader.uid]
+            codes = await self._whole_exits(seen, reader, deadline)
+            return Remembered(with_whole_exits(seen, codes), tally.complete)
 
-    async def _accountants(self) -> Iterable[UnixUser]:
-        """Who sees the rows: everybody, or each user only the own ones."""
-        if not await self._inventory.is_history_private():
-            return [self._calls.observer]
-        return sorted(self._users, key=lambda user: user.uid)
+        answers = await self._accountants.ask(readers, look_up)
+        told = {reader: answer for reader, answer in answers.items() if isinstance(answer, Remembered)}
+        whole = [reader for reader, answer in told.items() if answer.whole]
+        return History(
+            remember(row for answer in told.values() for row in answer.rows),
+            complete=len(whole) == len(readers) > 0,
+            whole=frozenset(reader.uid for reader in whole if own),
+        )
 
-    async def _ask(self, argv: list[str], user: UnixUser) -> str:
-        deadline = self._calls.settings.accounting_s
+    async def _ask(self, argv: list[str], user: UnixUser, deadline: float | None) -> str:
+        deadline = deadline or self._calls.settings.accounting_s
         return await self._calls.read(argv, user=user, env=sacct.ENVIRONMENT, deadline=deadline)
 
     async def _fields(self) -> tuple[str, ...]:
@@ -202,16 +234,41 @@ class Reads:
             self._history_fields = fields
         return self._history_fields
 
-    async def _whole_exits(self, rows: Iterable[sacct.AccountingRow]) -> dict[tuple[str, int], int]:
+    async def _whole_exits(
+        self, rows: Iterable[sacct.AccountingRow], reader: UnixUser, deadline: float | None
+    ) -> dict[tuple[str, int], int]:
         """The exit codes of those whose text form may lack 128; none where this release's JSON has none."""
         ids = sorted({row.raw_id for row in rows if sacct.may_have_lost_128(row)})
         codes: dict[tuple[str, int], int] = {}
         for start in range(0, len(ids), JSON_CHUNK):
             argv = sacct.whole_exits(ids[start : start + JSON_CHUNK])
-            deadline = self._calls.settings.accounting_s
             completed = await self._calls.complete(
-                self._calls.observer, argv, env=sacct.ENVIRONMENT, deadline=deadline
+                reader, argv, env=sacct.ENVIRONMENT, deadline=deadline or self._calls.settings.accounting_s
             )
             if completed.code == 0:
                 codes.update(sacct.read_whole_exits(completed.stdout))
         return codes
+
+
+def in_order(users: Collection[UnixUser]) -> list[UnixUser]:
+    return sorted(users, key=lambda user: (user.uid, user.name))
+
+
+def merged(views: Mapping[UnixUser, View], at: datetime, took_s: float, *, complete: bool) -> Poll:
+    """One look from what each user's agent shows of that user's own jobs.
+
+    Two records for one id are doubtful to that user alone, who could also make them up for anybody's id.
+    """
+    return Poll(
+        at,
+        took_s,
+        jobs=each_once(job for view in views.values() for job in view.jobs),
+        complete=complete and all(view.whole for view in views.values()),
+        dropped=sum(view.tally.dropped for view in views.values()),
+        whole=frozenset(reader.uid for reader, view in views.items() if view.whole),
+    )
+
+
+def each_once(jobs: Iterable[Observation]) -> tuple[Observation, ...]:
+    """A user whose account was renamed is asked by both names."""
+    return tuple({(job.uid, job.job_id): job for job in jobs}.values())

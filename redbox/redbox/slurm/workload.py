@@ -20,9 +20,9 @@ from redbox.slurm.submits import Submits
 from redbox.workload import (
     Act,
     ActOutcome,
+    Found,
     Handle,
     History,
-    Observation,
     Poll,
     StepUsage,
     Submission,
@@ -79,13 +79,17 @@ class SlurmManager:
     async def glance(self, job_ids: Collection[str]) -> int | None:
         return await self._reads.glance(job_ids)
 
-    async def find_live(self, job_ids: Collection[str]) -> tuple[Observation, ...]:
-        return await self._reads.find_live(job_ids)
+    async def find_live(
+        self, job_ids: Collection[str], *, users: Collection[UnixUser] | None = None
+    ) -> Found:
+        return await self._reads.find_live(job_ids, users)
 
-    async def history(self, job_ids: Collection[str], *, since: datetime) -> History:
+    async def history(
+        self, job_ids: Collection[str], *, since: datetime, users: Collection[UnixUser] | None = None
+    ) -> History:
         """By id, whenever it was: `since` is not needed, for ids are never too old for sacct -j."""
         del since
-        return await self._reads.history(job_ids)
+        return await self._reads.history(job_ids, users)
 
     async def history_of(self, user: UnixUser, *, since: datetime) -> History:
         return await self._reads.history_of(user, since)

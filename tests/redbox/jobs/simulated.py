@@ -20,6 +20,7 @@ from redbox.workload import (
     Accepted,
     Act,
     ActOutcome,
+    Found,
     Handle,
     History,
     Observation,
@@ -125,6 +126,8 @@ class SimulatedSlurm:
     down: bool = False  # every read fails
     accounting_down: bool = False
     hidden_uids: frozenset[int] = frozenset()
+    unfound_uids: frozenset[int] = frozenset()  # of whom single jobs cannot be asked for
+    untold_uids: frozenset[int] = frozenset()  # of whom the accounting cannot be asked
     poll_hangs: bool = False
     tidied: list[str] = field(default_factory=list)
     partitions_now: list[Partition] = field(default_factory=list)
@@ -293,7 +296,7 @@ class SimulatedSlurm:
     async def poll(
         self,
         *,
-        users: Collection[UnixUser] | None = None,  # noqa: ARG002
+        users: Collection[UnixUser] | None = None,
         wanted: Callable[[str, str], bool] | None = None,
     ) -> Poll:
         self.polls.append(self.clock.elapsed)
@@ -306,7 +309,8 @@ class SimulatedSlurm:
             for job in self.jobs.values()
             if job.uid not in self.hidden_uids and (wanted is None or wanted(job.job_id, job.mark))
         )
-        return Poll(at=self.clock.now(), took_s=0.01, jobs=shown, complete=not self.hidden_uids)
+        whole = frozenset(user.uid for user in users or ()) - self.hidden_uids
+        return Poll(at=self.clock.now(), took_s=0.01, jobs=shown, complete=not self.hidden_uids, whole=whole)
 
     async def glance(self, job_ids: Collection[str]) -> int | None:
         if not self.can_glance:
@@ -316,13 +320,25 @@ class SimulatedSlurm:
         self.tick()
         return hash(frozenset((job.job_id, job.state) for job in self.jobs.values() if job.job_id in job_ids))
 
-    async def find_live(self, job_ids: Collection[str]) -> tuple[Observation, ...]:
+    async def find_live(
+        self, job_ids: Collection[str], *, users: Collection[UnixUser] | None = None
+    ) -> Found:
         self._reachable()
         self.tick()
-        return tuple(job for job in self.jobs.values() if job.job_id in job_ids)
+        jobs = tuple(job for job in self.jobs.values() if job.job_id in job_ids)
+        whole = frozenset(user.uid for user in users or ()) - self.unfound_uids
+        return Found(jobs, complete=not self.unfound_uids, whole=whole)
 
-    async def history(self, job_ids: Collection[str], *, since: datetime) -> History:  # noqa: ARG002
-        return self._history(lambda row: row.job_id in job_ids)
+    async def history(
+        self,
+        job_ids: Collection[str],
+        *,
+        since: datetime,  # noqa: ARG002
+        users: Collection[UnixUser] | None = None,
+    ) -> History:
+        history = self._history(lambda row: row.job_id in job_ids)
+        whole = frozenset(user.uid for user in users or ()) - self.untold_uids
+        return replace(history, complete=history.complete and not self.untold_uids, whole=whole)
 
     async def history_of(self, user: UnixUser, *, since: datetime) -> History:  # noqa: ARG002
         return self._history(lambda row: row.uid == user.uid)

@@ -18,7 +18,7 @@ from redbox.local.store import JobStore
 from redbox.local.supervisor import process_start
 from redbox.local.workload import LocalManager
 from redbox.slurm.states import has_ended
-from redbox.workload import Accepted, Act, Handle, Observation, Refused, Submission, WorkloadManager
+from redbox.workload import Accepted, Act, Found, Handle, Observation, Refused, Submission, WorkloadManager
 from redbox_api.models import JobRequest
 
 ME = UnixUser("me", os.geteuid())
@@ -201,7 +201,7 @@ async def test_what_the_queue_no_longer_shows_is_in_the_history(tmp_path: Path) 
     end = await ended(manager, handle)
     later = LocalManager(LocalSettings(directory=tmp_path / "state", slots=1, shown_s=0))
     assert (await later.poll()).jobs == ()
-    assert await later.find_live([handle.job_id]) == ()
+    assert await later.find_live([handle.job_id]) == Found((), complete=True)
     history = await later.history([handle.job_id, "99"], since=datetime.now(UTC))
     assert [(job.job_id, job.state, job.mark, job.live) for job in history.jobs] == [
         (handle.job_id, "COMPLETED", handle.mark, False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
@@ -10,9 +12,20 @@ from redbox.agents.answers import Completed
 from redbox.agents.errors import AgentUnavailable
 from redbox.slurm.settings import SlurmSettings
 from redbox.slurm.workload import SlurmManager
-from redbox.workload import WorkloadFault
+from redbox.workload import Found, WorkloadFault, shows_all_of
 from tests.redbox.slurm.captured import output
-from tests.redbox.slurm.scripted import ALICE, BOB, REDBOX, Answer, ScriptedAgents, done, job, late, queue
+from tests.redbox.slurm.scripted import (
+    ALICE,
+    BOB,
+    REDBOX,
+    Answer,
+    ScriptedAgents,
+    argv_option,
+    done,
+    job,
+    late,
+    queue,
+)
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 PRIVATE = done(
@@ -97,7 +110,7 @@ async def test_no_answer_is_a_fault_and_no_empty_queue(answer: object) -> None:
 
 async def test_single_jobs_that_slurm_does_not_know_are_absent_and_a_fault_is_a_fault() -> None:
     gone = done("", "slurm_load_jobs error: Invalid job id specified\n", 1)
-    assert await manager(ScriptedAgents({"squeue": gone})).find_live(["7"]) == ()
+    assert await manager(ScriptedAgents({"squeue": gone})).find_live(["7"]) == Found((), complete=True)
     with pytest.raises(WorkloadFault):
         await manager(ScriptedAgents({"squeue": done("", "something else", 1)})).find_live(["7"])
 
@@ -130,6 +143,64 @@ async def test_where_slurmdbd_hides_jobs_the_users_of_the_last_look_are_asked() 
     await manages.poll(users=[ALICE, BOB])
     await manages.history(["7"], since=NOW)
     assert askers(agents, "sacct")[1:] == ["alice", "bob"]
+
+
+ROW = {
+    "JobID": "7", "JobIDRaw": "7", "UID": "2001", "State": "FAILED", "ExitCode": "127:0", "Restarts": "0",
+    "Submit": "1795254165", "Start": "1795254170", "End": "1795254180", "NodeList": "n1", "User": "alice",
+    "JobName": "name", "Comment": "rb1.mark",
+}  # fmt: skip
+HIDDEN = done("\nSlurmDBD configuration:\nPrivateData            = jobs\n")
+
+
+def remembered(*rows: dict[str, str]) -> Callable[[list[str]], Completed]:
+    """A sacct that shows these rows, parted as it was asked to."""
+
+    def answer(argv: list[str]) -> Completed:
+        fields, token = argv_option(argv, "--format").split(","), argv_option(argv, "--delimiter")
+        return done("".join("".join(row.get(f, "") + token for f in fields) + "\n" for row in rows))
+
+    return answer
+
+
+def whole_exit(code: int) -> Completed:
+    exit_code = {"return_code": {"set": True, "number": code}}
+    return done(json.dumps({"jobs": [{"job_id": 7, "time": {"end": 1795254180}, "exit_code": exit_code}]}))
+
+
+async def test_where_slurmdbd_hides_jobs_one_silent_agent_leaves_the_others_their_history() -> None:
+    agents = ScriptedAgents({"sacctmgr": HIDDEN, "sacct --noheader": [late(), remembered()]})
+    history = await manager(agents).history(["7"], since=NOW, users=[ALICE, BOB])
+    assert (shows_all_of(ALICE.uid, history), shows_all_of(BOB.uid, history)) == (False, True)
+    silent = ScriptedAgents({"sacctmgr": HIDDEN, "sacct --noheader": [late(), late()]})
+    with pytest.raises(WorkloadFault):
+        await manager(silent).history(["7"], since=NOW, users=[ALICE, BOB])
+
+
+async def test_where_slurmdbd_hides_jobs_nobodys_agent_is_believed_about_others() -> None:
+    forged = remembered(
+        ROW | {"State": "COMPLETED", "ExitCode": "0:0"}, ROW | {"JobID": "9", "JobIDRaw": "9"}
+    )
+    agents = ScriptedAgents(
+        {
+            "sacctmgr": HIDDEN,
+            "sacct --noheader": [remembered(ROW), forged, forged],
+            "sacct --json": [whole_exit(127), whole_exit(0)],
+        }
+    )
+    asked = manager(agents)
+    history = await asked.history(["7"], since=NOW, users=[ALICE, BOB])
+    assert [(seen.job_id, seen.uid, seen.exit_code) for seen in history.jobs] == [("7", 2001, 127)]
+    assert (await asked.history_of(BOB, since=NOW)).jobs == ()
+
+
+async def test_an_exit_code_that_sacct_cuts_is_whole_also_where_slurmdbd_hides_jobs() -> None:
+    agents = ScriptedAgents(
+        {"sacctmgr": HIDDEN, "sacct --noheader": remembered(ROW), "sacct --json": whole_exit(255)}
+    )
+    history = await manager(agents).history(["7"], since=NOW, users=[ALICE])
+    assert [seen.exit_code for seen in history.jobs] == [255]
+    assert askers(agents, "sacct") == ["redbox", "alice", "alice"]  # the first asks for the fields' names
 
 
 async def test_a_slurmdbd_that_is_down_is_a_fault_and_not_an_empty_history() -> None:
@@ -182,12 +253,47 @@ async def test_any_other_fault_over_nodes_is_a_fault(config: Completed, sinfo: C
 
 
 async def test_where_jobs_are_private_one_users_silent_agent_hides_nobody_elses() -> None:
-    agents = ScriptedAgents({"scontrol show config": PRIVATE, "squeue": [late(), queue(job("8"))]})
+    agents = ScriptedAgents({"scontrol show config": PRIVATE, "squeue": [late(), queue(bobs("8"))]})
     poll = await manager(agents).poll(users=[ALICE, BOB])
     assert ([seen.job_id for seen in poll.jobs], poll.complete) == (["8"], False)
     silent = ScriptedAgents({"scontrol show config": PRIVATE, "squeue": [late(), late()]})
     with pytest.raises(WorkloadFault):
         await manager(silent).poll(users=[ALICE, BOB])
+
+
+async def test_where_jobs_are_private_the_look_at_the_others_jobs_is_whole_without_a_silent_agent() -> None:
+    agents = ScriptedAgents({"scontrol show config": PRIVATE, "squeue": [late(), queue()]})
+    poll = await manager(agents).poll(users=[ALICE, BOB])
+    assert (shows_all_of(ALICE.uid, poll), shows_all_of(BOB.uid, poll)) == (False, True)
+    agents = ScriptedAgents({"scontrol show config": PRIVATE, "squeue": [late(), queue(bobs("8"))]})
+    found = await manager(agents).find_live(["8"], users=[ALICE, BOB])
+    assert [seen.job_id for seen in found.jobs] == ["8"]
+    assert (shows_all_of(ALICE.uid, found), shows_all_of(BOB.uid, found)) == (False, True)
+
+
+def bobs(job_id: str, **fields: str) -> dict[str, str]:
+    return job(job_id, UserID="2002", UserName="bob", **fields)
+
+
+async def test_where_jobs_are_private_nobodys_agent_is_believed_about_others() -> None:
+    hers, forged = queue(job("7")), queue(job("7", State="FAILED"), job("99", Comment="rb1.other"))
+    for look in ("poll", "find"):
+        agents = ScriptedAgents({"scontrol show config": PRIVATE, "squeue": [hers, forged]})
+        asked = manager(agents)
+        shown = await (
+            asked.poll(users=[ALICE, BOB]) if look == "poll" else asked.find_live(["7"], users=[ALICE, BOB])
+        )
+        assert [(seen.job_id, seen.uid, seen.state) for seen in shown.jobs] == [("7", 2001, "PENDING")]
+        assert shown.complete
+
+
+async def test_where_jobs_are_private_nobodys_agent_makes_anothers_job_doubtful() -> None:
+    twice = queue(bobs("7"), bobs("7", State="FAILED"), bobs("12", ArrayJobID="8", ArrayTaskID="3"))
+    agents = ScriptedAgents({"scontrol show config": PRIVATE, "squeue": [queue(job("7"), job("8")), twice]})
+    poll = await manager(agents).poll(users=[ALICE, BOB])
+    assert [seen.job_id for seen in poll.jobs if seen.uid == ALICE.uid] == ["7", "8"]
+    assert poll.doubtful == frozenset()
+    assert (shows_all_of(ALICE.uid, poll), shows_all_of(BOB.uid, poll)) == (True, False)
 
 
 def deadlines_of_looks(agents: ScriptedAgents) -> list[float]:
