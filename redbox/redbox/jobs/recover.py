@@ -19,7 +19,7 @@ from redbox.jobs.database import Batch
 from redbox.jobs.errors import JournalError
 from redbox.jobs.fence import TAKEN_OVER_AT
 from redbox.jobs.journal import Journal
-from redbox.jobs.looks import order_of_birth
+from redbox.jobs.looks import order_of_birth, was_refused
 from redbox.jobs.marks import PREFIX, Mark, Marks
 from redbox.jobs.phases import observed, with_ended_unseen
 from redbox.jobs.records import Record, Stage
@@ -47,11 +47,16 @@ class Recovered:
 
 
 def rebuild(jobs: Iterable[Observation], marks: Marks, now: datetime, *, final_after_s: float) -> Recovered:
-    """Records from jobs: of each mark the earliest job, as the queue rather than history shows it. Pure."""
+    """Records from jobs: of each mark the earliest job, as the queue rather than history shows it. Pure.
+
+    The rows that Slurm keeps of submits that it refused are no jobs: a key that has no other is not known.
+    """
     believed: dict[str, tuple[Mark, list[Observation]]] = {}
     rejected = []
     for job in jobs:
         mark = marks.verify(job.mark, job.uid)
+        if mark is not None and was_refused(job):
+            continue
         if mark is not None:
             believed.setdefault(job.mark, (mark, []))[1].append(job)
         elif job.mark.startswith(PREFIX):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -95,6 +96,28 @@ def test_forged_copied_and_doubled_marks_are_printed_and_not_believed(world: Wor
         ("3", "its mark was"),
         ("4", "job 1 carrie"),
     ]
+
+
+def test_a_row_that_slurm_keeps_of_a_refused_submit_is_not_recovered_as_the_job(world: World) -> None:
+    for key in ("accepted", "refused", "ran"):
+        world.run(world.jobs.put(caller(), key, 1, request()))
+    world.slurm.start("3")
+    world.slurm.end("3", "FAILED", code=1)
+    for number, job_id in enumerate(("1", "2")):
+        job = world.slurm.jobs[job_id]
+        before = job.submitted_at and job.submitted_at - timedelta(seconds=60)
+        refused = replace(job, state="FAILED", reason="BadConstraints", live=False)
+        row = replace(refused, job_id=f"9{number}", submitted_at=before)
+        world.slurm.rows.append((0.0, row))
+    world.slurm.forget("2", rows_too=True)
+    recovered = lose_and_recover(world)
+    assert sorted(record.job_id or "" for record in recovered.records) == ["1", "3"]
+    assert recovered.rejected == ()
+    world.advance(30)
+    assert world.slurm.acts == []
+    assert world.run(world.jobs.get(caller(), "accepted")).phase is Phase.PENDING
+    with pytest.raises(NoSuchJob):
+        world.run(world.jobs.get(caller(), "refused"))
 
 
 def test_after_a_take_over_nothing_is_submitted_at_first_and_then_only_held_and_looked_up(
