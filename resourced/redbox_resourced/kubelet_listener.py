@@ -1,11 +1,13 @@
 """The TLS listener of the kubelet API: who shows no certificate of the cluster's client CA gets no answer.
 
 Certificate and CA change while it serves. New connections meet the new ones; those that there are go on.
+Connections are taken one by one, and not by asyncio's own server, which begins a handshake with each at once.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import os
 import socket
@@ -18,13 +20,16 @@ from aiohttp import web
 
 from redbox_kube.mirror import Mirror, Place
 from redbox_kube.objects import Object, Objects, Where
+from redbox_kube.troubles import Troubles
+from redbox_resourced.handshakes import Handshakes
 from redbox_resourced.serving_certificate import Pair
 
 log = structlog.get_logger(__name__)
 CLIENT_CA_NAMESPACE, CLIENT_CA_NAME = "kube-system", "extension-apiserver-authentication"
 CLIENT_CA_KEY = "client-ca-file"
 BACKLOG = 128
-HANDSHAKE_S = 5.0  # who opens connections and says nothing holds little, and not for long
+HANDSHAKE_S = 5.0
+ACCEPT_AGAIN_S = 0.5
 
 
 class KubeletListener:
@@ -37,6 +42,9 @@ class KubeletListener:
         self._bind_to = (address, port)
         self._pair: Pair | None = None
         self._client_ca = ""
+        self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # without a certificate: no handshake succeeds
+        self._handshakes = Handshakes()
+        self._troubles = Troubles("connections not taken")
         self._changed = asyncio.Event()
         selection = {"fieldSelector": f"metadata.name={CLIENT_CA_NAME}"}
         where = Where("ConfigMap", namespace=CLIENT_CA_NAMESPACE)
@@ -52,31 +60,49 @@ class KubeletListener:
         with _listening(*self._bind_to) as listening:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._mirror.run())
-                await self._serve(listening)
+                group.create_task(self._keep_tls())
+                await self.serves.wait()
+                await self._accept(listening, group)
 
-    async def _serve(self, listening: socket.socket) -> None:
-        server: asyncio.Server | None = None
-        try:
-            while True:
-                await self._changed.wait()
-                self._changed.clear()
-                context = self._context()
-                if context is None:
-                    continue
-                if server is not None:
-                    server.close()  # the listening end alone: connections go on
-                server = await self._start(listening.dup(), context)
-                self.trouble = ""
+    async def _keep_tls(self) -> None:
+        """Have new connections meet the newest certificate and CA."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            context = self._context()
+            if context is not None:
+                self._tls, self.trouble = context, ""
                 self.serves.set()
-        finally:
-            if server is not None:
-                server.close()
 
-    async def _start(self, listening: socket.socket, context: ssl.SSLContext) -> asyncio.Server:
-        handler: Any = self._runner.server
-        return await asyncio.get_running_loop().create_server(
-            handler, sock=listening, ssl=context, ssl_handshake_timeout=HANDSHAKE_S
-        )
+    async def _accept(self, listening: socket.socket, group: asyncio.TaskGroup) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, peer = await loop.sock_accept(listening)
+            except OSError as error:  # no descriptors, most often: who connects waits in the kernel
+                self._troubles.failed("kubelet API", error)
+                await asyncio.sleep(ACCEPT_AGAIN_S)
+                continue
+            self._troubles.mended("kubelet API")
+            group.create_task(self._greet(connection, str(peer[0])))
+            await asyncio.sleep(0)  # where there is always a next one, others must have their turn too
+
+    async def _greet(self, connection: socket.socket, address: str) -> None:
+        """The handshake, in its turn; who fails it, or gives way, is closed without a word."""
+        serve: Any = self._runner.server
+        with contextlib.ExitStack() as unserved:
+            unserved.callback(connection.close)
+            try:
+                async with self._handshakes.turn(address):
+                    await asyncio.get_running_loop().connect_accepted_socket(
+                        serve, connection, ssl=self._tls, ssl_handshake_timeout=HANDSHAKE_S
+                    )
+                unserved.pop_all()  # the connection is the server's now
+            except OSError:  # all that TLS may have against it, too
+                return
+            except Exception:
+                # What a stranger sends must not end what serves all.
+                log.exception("handshake")
 
     def _context(self) -> ssl.SSLContext | None:
         if self._pair is None:
@@ -124,4 +150,6 @@ def _client_ca(config_map: Object) -> str:
 
 def _listening(address: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ipaddress.ip_address(address).version == 6 else socket.AF_INET  # noqa: PLR2004
-    return socket.create_server((address, port), family=family, backlog=BACKLOG)
+    listening = socket.create_server((address, port), family=family, backlog=BACKLOG)
+    listening.settimeout(0)  # the loop waits
+    return listening

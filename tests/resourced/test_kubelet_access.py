@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import socket
 import ssl
+from asyncio import sslproto
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -20,6 +24,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from redbox_kube.objects import ApiUnreachable, Object, Objects, Where
 from redbox_resourced.authorization import Access, Authorizer, Client
 from redbox_resourced.clusters import Clusters
+from redbox_resourced.handshakes import AT_ONCE, AT_ONCE_OF_ONE_ADDRESS
 from redbox_resourced.kubelet_api import KubeletApi
 from redbox_resourced.kubelet_listener import KubeletListener
 from redbox_resourced.serving_certificate import Pair, key_pem, make_key, self_signed
@@ -103,14 +108,39 @@ class Served:
         self.runner = api.runner()
         self.listener = KubeletListener(objects, self.runner, ADDRESS, self.port)
 
-    async def get(self, client: Pair | None, path: str = "/healthz") -> httpx.Response:
+    def context(self, client: Pair | None) -> ssl.SSLContext:
+        """As a client has it."""
         context = ssl.create_default_context(cadata=self.pair.certificate.decode())
         if client is not None:
             file = self.folder / "client.pem"
             file.write_bytes(client.key + client.certificate)
             context.load_cert_chain(file)
+        return context
+
+    async def get(self, client: Pair | None, path: str = "/healthz") -> httpx.Response:
+        context = self.context(client)
         async with httpx.AsyncClient(verify=context, trust_env=False) as http:
             return await http.get(f"https://{ADDRESS}:{self.port}{path}")
+
+    @asynccontextmanager
+    async def silent(self, count: int, addresses: int) -> AsyncIterator[None]:
+        """So many connections, of so many addresses of this host, on which nothing is said."""
+        loop = asyncio.get_running_loop()
+        with contextlib.ExitStack() as opened:
+            for number in range(count):
+                connection = opened.enter_context(socket.socket())
+                connection.settimeout(0)
+                connection.bind((f"127.0.1.{number % addresses + 1}", 0))
+                await loop.sock_connect(connection, (ADDRESS, self.port))
+                await asyncio.sleep(0)
+            yield
+
+
+def handshakes_under_way() -> int:
+    """What costs: TLS' own buffers, where nobody has proved yet who they are."""
+    in_handshake = sslproto.SSLProtocolState.DO_HANDSHAKE
+    states = (vars(one)["_state"] for one in gc.get_objects() if isinstance(one, sslproto.SSLProtocol))
+    return sum(state is in_handshake for state in states)
 
 
 def free_port() -> int:
@@ -181,6 +211,31 @@ async def test_a_new_certificate_and_a_new_ca_are_served_without_a_break(served:
         else:
             return
     pytest.fail("the new certificate was not served")
+
+
+@pytest.mark.parametrize(("addresses", "most"), [(1, AT_ONCE_OF_ONE_ADDRESS), (100, AT_ONCE)])
+async def test_silent_connections_hold_little_and_keep_nobody_out(
+    served: Served, addresses: int, most: int
+) -> None:
+    client = served.authority.issue(*API_SERVER, ExtendedKeyUsageOID.CLIENT_AUTH)
+    async with served.silent(1000, addresses):
+        assert 0 < handshakes_under_way() <= most
+        assert (await served.get(client)).text == "ok"
+        assert handshakes_under_way() <= most
+
+
+async def test_many_clients_at_once_of_one_address_are_all_answered(served: Served) -> None:
+    context = served.context(served.authority.issue(*API_SERVER, ExtendedKeyUsageOID.CLIENT_AUTH))
+
+    async def ask() -> bytes:
+        reader, writer = await asyncio.open_connection(ADDRESS, served.port, ssl=context)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n")
+        answer = await reader.read()
+        writer.close()
+        return answer
+
+    answers = await asyncio.gather(*(ask() for _ in range(4 * AT_ONCE_OF_ONE_ADDRESS)))
+    assert all(answer.endswith(b"ok") for answer in answers)
 
 
 async def test_an_answer_of_the_api_server_is_asked_for_once_and_names_what_is_asked() -> None:
