@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from http import HTTPStatus
@@ -34,6 +35,7 @@ AT_ONCE = 32
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 60.0
 SAID_AFTER = 5  # tries, about a second: the operator names a companion a moment after it made it
+LOST_AFTER_S = 600.0  # as companion and operator have it
 
 
 RedboxCaller = tuple[str, str, str]
@@ -43,13 +45,22 @@ RedboxCaller = tuple[str, str, str]
 class VirtualPods:
     """Looks at pods, and does what each look shows to be due."""
 
-    def __init__(self, objects: Objects, clusters: Clusters, submission: Submission, host: str) -> None:
+    def __init__(
+        self,
+        objects: Objects,
+        clusters: Clusters,
+        submission: Submission,
+        host: str,
+        *,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.bound = PodsOfNodes(objects, self.look_at, self._gone)
         self.when_gone: list[Callable[[BoundPod], None]] = []
         self._objects = objects
         self._clusters = clusters
         self._submission = submission
         self._host = host
+        self._now = now
         self._rows: dict[str, tuple[JobRows, asyncio.Task[None]]] = {}
         self._looking: set[Place] = set()
         self._look_again: set[Place] = set()
@@ -57,6 +68,7 @@ class VirtualPods:
         self._tries: dict[Place, int] = {}
         self._troubles = Troubles("pods not kept")
         self._verified: set[str] = set()  # uids of pods found to be companions, until their status says it
+        self._missing_since: dict[str, float] = {}  # by uid, where red-box had the job and shows none
         self._refusals: dict[str, Refusal] = {}  # by uid, until their status says it: never asked twice
         self._writing = asyncio.Semaphore(AT_ONCE)
         self._asking: defaultdict[RedboxCaller, asyncio.Semaphore] = defaultdict(
@@ -202,12 +214,20 @@ class VirtualPods:
             self._verified.add(pod.uid)
             rows.take(job)
         await self._write(pod, pod_status.of_job(pod, self._host, rows.of_pod(pod) or job))
+        self._missing_since.pop(pod.uid, None)
         return self._pause((pod.namespace, pod.name)) if job.phase is Phase.SUBMITTING else None
 
     async def _ask(self, pod: BoundPod, node: ServedNode, *, is_known: bool) -> Job:
-        if is_known:
-            return await self._submission.job_of_known(pod, node) or _lost(pod, node)
-        return await self._submission.attach_or_submit(pod, node)
+        if not is_known:
+            return await self._submission.attach_or_submit(pod, node)
+        return await self._submission.job_of_known(pod, node) or self._missing(pod, node)
+
+    def _missing(self, pod: BoundPod, node: ServedNode) -> Job:
+        """Lost, once it has been missing for long: a red-box may have lost its journal, and find it again."""
+        now = self._now()
+        if now - self._missing_since.setdefault(pod.uid, now) < LOST_AFTER_S:
+            raise NotYet("NotKnown", f"the red-box of {node.cluster.name} does not know this job now")
+        return _lost(pod, node)
 
     async def _wait_for_redbox(self, pod: BoundPod, node: ServedNode, rows: JobRows | None) -> None:
         """It is looked at again once that red-box is heard; a job that it has already goes on meanwhile."""
@@ -235,6 +255,7 @@ class VirtualPods:
 
     def _forget(self, pod: BoundPod) -> None:
         self._verified.discard(pod.uid)
+        self._missing_since.pop(pod.uid, None)
         self._refusals.pop(pod.uid, None)
         for rows, _ in self._rows.values():
             rows.forget(pod)

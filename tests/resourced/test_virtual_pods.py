@@ -1,17 +1,21 @@
-"""What one look at a pod cannot say now is said later, and ends nothing else."""
+"""What one look at a pod cannot say now is said later, and ends nothing else; a job is not lost at once."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any, ClassVar, cast
 
+from redbox_api.models import Job, JobList, OwnerRef, Phase
 from redbox_kube.objects import ApiUnreachable, Object, Objects, Where
-from redbox_resourced.bound_pods import BoundPod
+from redbox_resourced.bound_pods import SUBMITTED, BoundPod
 from redbox_resourced.clusters import Clusters, ServedNode
 from redbox_resourced.endings import Refusal
 from redbox_resourced.submission import Never
-from redbox_resourced.virtual_pods import VirtualPods
+from redbox_resourced.virtual_pods import LOST_AFTER_S, VirtualPods
+from tests.resourced.clusters_seen import slurm_cluster
 
 NODE: Object = {"metadata": {"name": "hpc1.debug"}, "spec": {"providerID": "redbox://hpc1/debug"}}
 OWNER = {
@@ -40,8 +44,10 @@ class ApiServer:
         self.writes = 0
         self.written: asyncio.Future[Object] = asyncio.get_running_loop().create_future()
 
+    pod: Object = POD
+
     async def pages(self, where: Where, *_: Any) -> AsyncIterator[tuple[list[Object], str]]:
-        yield [NODE if where.kind == "Node" else POD], "1"
+        yield [NODE if where.kind == "Node" else self.pod], "1"
 
     async def watch(self, *_: Any) -> AsyncIterator[Object]:
         await asyncio.Event().wait()
@@ -86,3 +92,119 @@ async def test_a_refusal_that_cannot_be_written_is_written_later() -> None:
     assert not running.done()
     running.cancel()
     await asyncio.wait({running})
+
+
+RUNNING = Job(
+    key="u",
+    attempt=1,
+    owner=OwnerRef(cluster="hpc1", namespace="alice", account="default"),
+    user="alice",
+    phase=Phase.RUNNING,
+)
+PLACE = ("alice", "cow-job")
+
+
+class Redbox:
+    """It answers; which jobs it has, a test says."""
+
+    def __init__(self) -> None:
+        self.job: Job | None = None
+        self.asked = 0
+
+    async def list_jobs(self, **_: Any) -> AsyncIterator[JobList]:
+        yield JobList(items=[], revision="1")
+
+    async def watch_jobs(self, _: str) -> AsyncIterator[Any]:
+        await asyncio.Event().wait()
+        yield None
+
+    async def job_of_known(self, _pod: BoundPod, _node: ServedNode) -> Job | None:
+        self.asked += 1
+        return self.job
+
+
+class Knows:
+    """A pod whose job red-box once had, and a clock."""
+
+    def __init__(self) -> None:
+        self.at = 0.0
+        self.redbox = Redbox()
+        self.server = Written()
+        node = ServedNode(slurm_cluster(), cast("Any", self.redbox))
+        one = SimpleNamespace(cluster=node.cluster, client=node.client)
+        clusters = SimpleNamespace(followed={"hpc1": one}, of_node=lambda _: node)
+        self.pods = VirtualPods(
+            cast("Objects", self.server),
+            cast("Clusters", clusters),
+            cast("Any", self.redbox),
+            "10.0.0.7",
+            now=lambda: self.at,
+        )
+
+    async def look(self) -> None:
+        """One, whole."""
+        before = self.redbox.asked
+        self.pods.look_at(PLACE)
+        await until(lambda: self.redbox.asked > before and not self.pods._looking)
+
+
+class Written(ApiServer):
+    """Takes every write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.phases: list[str] = []
+        condition = {"type": SUBMITTED, "status": "True"}
+        self.pod = {**POD, "status": {"phase": "Running", "conditions": [condition]}}
+
+    async def apply(self, _: Where, body: Object, **__: Any) -> None:
+        self.phases.append(body["status"]["phase"])
+
+
+async def until(holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(30):
+        while True:
+            if holds():
+                return
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def known_pod() -> AsyncIterator[Knows]:
+    knows = Knows()
+    running = asyncio.create_task(knows.pods.run())
+    try:
+        await until(lambda: knows.redbox.asked and not knows.pods._looking)
+        yield knows
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+
+
+async def test_a_job_that_red_box_does_not_know_for_a_while_is_not_lost() -> None:
+    async with known_pod() as knows:
+        knows.at = LOST_AFTER_S - 1
+        await knows.look()
+        assert knows.server.phases == []
+        knows.redbox.job = RUNNING
+        await knows.look()
+        assert set(knows.server.phases) == {"Running"}
+
+
+async def test_a_job_that_was_known_meanwhile_is_missed_anew() -> None:
+    async with known_pod() as knows:
+        rows, _ = knows.pods._rows["hpc1"]
+        rows.take(RUNNING)  # the watch told of it
+        knows.pods.look_at(PLACE)
+        await until(lambda: knows.server.phases and not knows.pods._looking)
+        rows.rows.clear()
+        knows.at = LOST_AFTER_S
+        await knows.look()
+        assert set(knows.server.phases) == {"Running"}
+
+
+async def test_a_job_that_red_box_does_not_know_for_long_is_lost() -> None:
+    async with known_pod() as knows:
+        knows.at = LOST_AFTER_S
+        await knows.look()
+        assert knows.server.phases == ["Failed"]
