@@ -55,9 +55,9 @@ class Followed:
         return self._listed or bool(self.unreachable)
 
     @property
-    def listed(self) -> bool:
-        """Whether red-box named its partitions, be it some time ago."""
-        return self._listed
+    def names_any(self) -> bool:
+        """Whether red-box named partitions, be it some time ago; a PrivateData that hides them shows none."""
+        return bool(self._all)
 
     @property
     def unreachable(self) -> str:

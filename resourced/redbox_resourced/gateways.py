@@ -14,19 +14,40 @@ from dataclasses import dataclass, field
 from redbox_kube.node_labels import dns_label
 from redbox_kube.objects import ApiError
 from redbox_kube.troubles import Troubles
+from redbox_resourced.following import Followed
 from redbox_resourced.node_claims import Claim, NodeClaims, withdrawal
-from redbox_resourced.offers import Offer, annotations_of, labels_of, old_labels_of, resources_of
+from redbox_resourced.offers import (
+    Offer,
+    annotations_of,
+    labels_of,
+    offer_of,
+    old_labels_of,
+    resources_of,
+)
+from redbox_resourced.overrides import Overrides
 from redbox_resourced.seen_nodes import MANAGER, SeenNode
 
 PREFIX = f"{MANAGER}.gateway."
 OLD_KEYS = f"{MANAGER}.old-keys"
 Offers = Mapping[str, tuple[Offer, ...] | None]
-"""By cluster; None: red-box has not named its partitions since this process began."""
+"""By cluster; None: red-box has named no partition since this process began, or names none any more."""
 
 
 def manager_of(cluster: str) -> str:
     """The field manager that speaks for it."""
     return f"{PREFIX}{dns_label(cluster)}"
+
+
+def offers_now(clusters: Mapping[str, Followed], unusable: Iterable[str], overrides: Overrides) -> Offers:
+    """What each cluster offers now."""
+    offers: dict[str, tuple[Offer, ...] | None] = dict.fromkeys(unusable)
+    for name, followed in clusters.items():
+        told = tuple(
+            offer_of(name, partition, overrides.of(name, partition.name))
+            for partition in followed.partitions.values()
+        )
+        offers[name] = told if followed.names_any else None
+    return offers
 
 
 def claims_of_gateway(node: SeenNode, offers: Offers, *, old_keys: bool) -> list[Claim]:

@@ -15,10 +15,9 @@ from prometheus_client import CollectorRegistry, Gauge
 from redbox_kube.mirror import Mirror
 from redbox_kube.objects import Objects, Where
 from redbox_resourced.clusters import Clusters
-from redbox_resourced.gateways import Gateways, Offers
+from redbox_resourced.gateways import Gateways, offers_now
 from redbox_resourced.heartbeats import Heartbeats
 from redbox_resourced.left_out import LeftOut
-from redbox_resourced.offers import Offer, offer_of
 from redbox_resourced.overrides import OverridesFile
 from redbox_resourced.seen_nodes import SeenNode, kept
 from redbox_resourced.virtual_nodes import VirtualNodes
@@ -90,7 +89,8 @@ class Publishing:
         nodes = {node.name: node for node in self._nodes.items.values()}
         wishes = self._wishes(nodes)
         await self._virtual.settle(wishes, nodes)
-        await self._gateways.settle([node for node in nodes.values() if not node.is_virtual], self._offers())
+        offers = offers_now(self._clusters.followed, self._clusters.unusable, self._overrides.now)
+        await self._gateways.settle([node for node in nodes.values() if not node.is_virtual], offers)
         for name, followed in tuple(self._clusters.followed.items()):
             await self._told.tell(followed.cluster, self._left_out.get(name, 0), self._most_nodes)
         self._metrics.tell(
@@ -109,16 +109,6 @@ class Publishing:
         for name, why in self._clusters.unusable.items():
             wishes += wishes_of_unusable(name, why, virtual)
         return wishes + wishes_of_others(self._clusters.names, virtual)
-
-    def _offers(self) -> Offers:
-        offers: dict[str, tuple[Offer, ...] | None] = dict.fromkeys(self._clusters.unusable)
-        for name, followed in self._clusters.followed.items():
-            told = tuple(
-                offer_of(name, partition, self._overrides.now.of(name, partition.name))
-                for partition in followed.partitions.values()
-            )
-            offers[name] = told if followed.listed else None
-        return offers
 
 
 class Metrics:

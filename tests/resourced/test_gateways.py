@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from redbox_resourced.gateways import OLD_KEYS, Offers, claims_of_gateway, manager_of
+from redbox_resourced.gateways import OLD_KEYS, Offers, claims_of_gateway, manager_of, offers_now
 from redbox_resourced.node_claims import Claim
 from redbox_resourced.offers import Offer, offer_of
-from redbox_resourced.overrides import AS_SLURM_SAYS
+from redbox_resourced.overrides import AS_SLURM_SAYS, Overrides
 from redbox_resourced.seen_nodes import SeenNode
-from tests.resourced.clusters_seen import partition, real_node
+from tests.resourced.clusters_seen import followed, partition, real_node
 
 HPC1 = {"redbox.dev/gateway.hpc1": "true"}
 BOTH = {**HPC1, "redbox.dev/gateway.hpc2": "true"}
@@ -58,6 +58,18 @@ def test_what_a_deleted_cluster_said_is_withdrawn() -> None:
 def test_what_a_silent_cluster_said_stays() -> None:
     node = real_node("n", HPC1, (manager_of("hpc1"), OLD_KEYS))
     assert claims(node, {"hpc1": None}, old_keys=True) == {}
+
+
+def test_what_a_cluster_said_stays_while_slurm_lists_no_partition_at_all() -> None:
+    node = real_node("n", HPC1, (manager_of("hpc1"), OLD_KEYS))
+    hidden = offers_now({"hpc1": followed()}, (), Overrides())
+    assert claims(node, hidden, old_keys=True) == {}
+
+
+def test_what_a_cluster_said_is_withdrawn_where_its_filter_lets_nothing_through() -> None:
+    node = real_node("n", HPC1, (manager_of("hpc1"),))
+    cluster = followed(partition("debug"), partitions={"include": ["none-such"]})
+    assert is_withdrawn(claims(node, offers_now({"hpc1": cluster}, (), Overrides()))[manager_of("hpc1")])
 
 
 def test_old_keys_speak_of_the_default_partition_of_the_first_cluster() -> None:
