@@ -2,7 +2,9 @@
 
 A claim is sent when it is new, and again after anybody else has changed the node: then the API server, which
 knows who owns what, decides whether anything has to change. So nothing is compared here, and what a kubelet
-that was restarted or a hand with kubectl took away comes back.
+that was restarted or a hand with kubectl took away comes back. Each claim names the version that it follows:
+a change of somebody else's between two claims makes the second one fail, and is seen, rather than pass
+unseen under a version of our own.
 """
 
 from __future__ import annotations
@@ -12,9 +14,10 @@ import json
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any
 
-from redbox_kube.objects import Objects, Where
+from redbox_kube.objects import ApiRefused, Objects, Where
 from redbox_resourced.seen_nodes import SeenNode
 
 Object = dict[str, Any]
@@ -85,25 +88,34 @@ class NodeClaims:
             said.digests.clear()  # somebody else was here
             said.versions.append(node.version)
         for claim in claims:
-            if said.digests.get(claim.place) != claim.digest():
-                await self._say(node, claim, said)
+            if said.digests.get(claim.place) != claim.digest() and not await self._say(node, claim, said):
+                said.versions.clear()  # it has moved, or is another Node by now: the next look sees it
+                return
 
     def forget(self, node_name: str) -> None:
         """It is gone."""
         self._said.pop(node_name, None)
 
-    async def _say(self, node: SeenNode, claim: Claim, said: _Said) -> None:
+    async def _say(self, node: SeenNode, claim: Claim, said: _Said) -> bool:
+        """Whether it was still the version that we know."""
         # The uid keeps the API server from making a Node anew that was deleted a moment ago.
-        body = {**claim.body, "metadata": {**claim.body.get("metadata", {}), "uid": node.uid}}
-        where = Where("Node", node.name)
-        applied = (
-            await self._objects.merge(where, body, subresource=claim.subresource)
-            if claim.withdraws
-            else await self._objects.apply(
-                where, body, field_manager=claim.manager, subresource=claim.subresource
-            )
-        )
+        known = {"uid": node.uid, "resourceVersion": said.versions[-1]}
+        body = {**claim.body, "metadata": {**claim.body.get("metadata", {}), **known}}
+        applied = await self._apply(Where("Node", node.name), claim, body)
         if applied is None:
-            return  # it is another Node by now: the next look sees it
+            return False
         said.versions.append(applied["metadata"]["resourceVersion"])
         said.digests[claim.place] = claim.digest()
+        return True
+
+    async def _apply(self, where: Where, claim: Claim, body: Object) -> Object | None:
+        if claim.withdraws:
+            return await self._objects.merge(where, body, subresource=claim.subresource)
+        try:
+            return await self._objects.apply(
+                where, body, field_manager=claim.manager, subresource=claim.subresource
+            )
+        except ApiRefused as refusal:
+            if refusal.status == HTTPStatus.CONFLICT:
+                return None
+            raise

@@ -101,8 +101,10 @@ class VirtualNodes:
         expected = provider_id(wish.cluster, wish.partition)
         if not node.is_virtual or node.provider_id != expected:
             return f"a Node {node.name} exists that is not ours: delete it, or leave the partition out"
-        await self._retaint(wish, node)
-        await self._claims.keep(node, self._said_of(wish, node))
+        tainted = await self._retaint(wish, node)
+        if tainted is None:
+            return ""  # it moved: the next look sees it
+        await self._claims.keep(tainted, self._said_of(wish, tainted))
         if not wish.delete:
             self._lacked_since.pop(node.name, None)
         elif self._is_due(wish) and not await self._is_needed(node):
@@ -117,13 +119,16 @@ class VirtualNodes:
         found = made or await self._objects.get(where)
         return None if found is None else read_node(found)
 
-    async def _retaint(self, wish: Wish, node: SeenNode) -> None:
+    async def _retaint(self, wish: Wish, node: SeenNode) -> SeenNode | None:
+        """The node as it is then; None where it is not the version that was seen."""
         wanted = taints(node.taints, unreachable=bool(wish.unreachable))
-        if {(one["key"], one["effect"]) for one in wanted} != {
+        if {(one["key"], one["effect"]) for one in wanted} == {
             (one["key"], one["effect"]) for one in node.taints
         }:
-            body = {"metadata": {"resourceVersion": node.version}, "spec": {"taints": wanted}}
-            await self._objects.merge(Where("Node", node.name), body)  # None: it moved, the next look sees it
+            return node
+        body = {"metadata": {"resourceVersion": node.version}, "spec": {"taints": wanted}}
+        merged = await self._objects.merge(Where("Node", node.name), body)
+        return None if merged is None else read_node(merged)
 
     def _said_of(self, wish: Wish, node: SeenNode) -> list[Claim]:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from redbox_kube.objects import Object, Objects, Where
+from redbox_kube.objects import ApiRefused, Object, Objects, Where
 from redbox_resourced.node_claims import Claim, NodeClaims, withdrawal
 from redbox_resourced.seen_nodes import SeenNode, read_node
 from redbox_resourced.seen_nodes import kept as kept_of
@@ -61,6 +61,48 @@ async def test_what_changed_is_said() -> None:
 async def test_after_somebody_elses_change_it_is_said_again() -> None:
     objects = await kept((seen("1"), claim(a="1")), (seen("kubelet-7"), claim(a="1")))
     assert len(objects.applied) == 2
+
+
+class Versioned(Applies):
+    """Refuses what was said of another version than the newest."""
+
+    version = "1"
+
+    async def apply(self, where: Where, body: Object, *, field_manager: str, subresource: str) -> Object:
+        if body["metadata"].get("resourceVersion", self.version) != self.version:
+            raise ApiRefused(409, "the object has been modified")
+        answer = await super().apply(where, body, field_manager=field_manager, subresource=subresource)
+        self.version = answer["metadata"]["resourceVersion"]
+        return answer
+
+
+class Contended(Versioned):
+    """Somebody else changes the node right after our first word."""
+
+    async def apply(self, where: Where, body: Object, *, field_manager: str, subresource: str) -> Object:
+        answer = await super().apply(where, body, field_manager=field_manager, subresource=subresource)
+        if len(self.applied) == 1:
+            self.version = "kubelet-7"
+        return answer
+
+
+async def test_somebody_elses_change_between_two_of_ours_is_not_taken_for_ours() -> None:
+    objects = Contended()
+    claims = NodeClaims(cast("Objects", objects))
+    said = [Claim("m", {"metadata": {"labels": {"a": "1"}}}), Claim("n", {"status": {}}, "status")]
+    for _ in range(3):
+        await claims.keep(seen(objects.version), said)
+    assert [manager for manager, _, _ in objects.applied] == ["m", "m", "n"]
+
+
+async def test_a_watch_that_lags_behind_many_changes_of_ours_holds_nothing_up() -> None:
+    objects = Versioned()
+    claims = NodeClaims(cast("Objects", objects))
+    for number in range(40):
+        await claims.keep(seen("1"), [claim(a=str(number))])
+    for _ in range(2):
+        await claims.keep(seen(objects.version), [claim(a="last")])
+    assert objects.applied[-1][2]["metadata"]["labels"] == {"a": "last"}
 
 
 async def test_of_a_node_made_anew_everything_is_said() -> None:
