@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 
+from redbox_kube.names import LABEL_VIRTUAL
 from redbox_kube.objects import ApiError, Object, Objects, Where
 from redbox_kube.troubles import Troubles
 from redbox_resourced.seen_nodes import SeenNode
@@ -80,7 +81,12 @@ def _lease(node: SeenNode) -> Object:
     return {
         "apiVersion": LEASE_API,
         "kind": "Lease",
-        "metadata": {"name": node.name, "namespace": LEASES, "ownerReferences": [owner]},
+        "metadata": {
+            "name": node.name,
+            "namespace": LEASES,
+            "labels": {LABEL_VIRTUAL: "true"},  # the policy redbox-leases lets us write no other
+            "ownerReferences": [owner],
+        },
         "spec": {"holderIdentity": node.name, "leaseDurationSeconds": LASTS_S, "renewTime": _now()},
     }
 

@@ -24,7 +24,7 @@ from tests.e2e.redbox_server import AUDIENCE, PlayedCluster, RedboxServer, runni
 
 NAME = "redbox-resourced"
 CLUSTER = "hpc1"
-TEMPLATES = ("resourced-rbac", "admission-nodes", "admission-tokens")
+TEMPLATES = ("resourced-rbac", "admission-nodes", "admission-leases", "admission-tokens")
 WITHIN_S = 60.0
 FoundT = TypeVar("FoundT")
 

@@ -34,7 +34,34 @@ class ApiServer:
         return await self.create()
 
 
-async def until(holds: Callable[[], bool]) -> None:
+class Keeps(ApiServer):
+    """Has a Lease already, and takes what is said of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.created: list[Object] = []
+        self.merged: list[Object] = []
+
+    async def create(self, _: Any, body: Object) -> None:  # type: ignore[override]
+        self.created.append(body)
+
+    async def merge(self, _: Any, body: Object) -> Object:
+        self.merged.append(body)
+        return body
+
+
+async def test_a_lease_is_labelled_also_where_an_older_release_made_it() -> None:
+    server = Keeps()
+    nodes = [node("debug")]
+    running = asyncio.create_task(Heartbeats(cast("Objects", server), lambda: nodes).run())
+    await until(lambda: server.merged)
+    running.cancel()
+    await asyncio.wait({running})
+    for lease in (*server.created, *server.merged):
+        assert lease["metadata"]["labels"] == {"redbox.dev/virtual": "true"}
+
+
+async def until(holds: Callable[[], object]) -> None:
     async with asyncio.timeout(30):
         while True:
             if holds():

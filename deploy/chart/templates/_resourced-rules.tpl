@@ -51,7 +51,7 @@
   verbs: [create]
 {{- end }}
 
-{{/* The heartbeats of its nodes. */}}
+{{/* The heartbeats of its nodes; that they are of no other is the policy redbox-leases' to see to. */}}
 {{- define "redbox.resourced.heartbeats" -}}
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
