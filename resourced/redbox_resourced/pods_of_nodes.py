@@ -16,9 +16,8 @@ from redbox_kube.mirror import Mirror, Place
 from redbox_kube.names import LABEL_VIRTUAL
 from redbox_kube.objects import Object, Objects, Where
 from redbox_resourced.bound_pods import BoundPod, read_pod
+from redbox_resourced.seen_nodes import PROVIDER
 from redbox_resourced.submission import key_of
-
-PROVIDER = "redbox://"
 
 
 def _ours(node: Object) -> bool | None:

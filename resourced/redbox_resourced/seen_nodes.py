@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from redbox_kube.names import LABEL_CLUSTER, LABEL_VIRTUAL
 from redbox_kube.node_labels import gateway_key
 
 Object = dict[str, Any]
 MANAGER = "redbox-resourced"
+PROVIDER = "redbox://"
+"""Before the place of a virtual node, which is its providerID."""
 CONDITIONS = ("Ready", "RedBoxReachable", "PartitionUp", "MemoryPressure", "DiskPressure", "PIDPressure")
 GATEWAY = gateway_key("x").removesuffix("x")
 
@@ -57,12 +58,18 @@ class SeenNode:
 
     @property
     def is_virtual(self) -> bool:
-        return self.labels.get(LABEL_VIRTUAL) == "true"
+        """By what nobody can change: a hand takes labels away, and a kubelet sets any on its own node."""
+        return self.provider_id.startswith(PROVIDER)
 
     @property
     def cluster(self) -> str:
-        """Of a virtual node."""
-        return self.labels.get(LABEL_CLUSTER, "")
+        """Of a virtual node, as one label of a DNS name."""
+        return self.provider_id.removeprefix(PROVIDER).partition("/")[0]
+
+    @property
+    def partition(self) -> str:
+        """Of a virtual node, as one label of a DNS name."""
+        return self.provider_id.removeprefix(PROVIDER).partition("/")[2]
 
     def is_gateway_of(self, cluster: str) -> bool:
         return not self.is_virtual and self.labels.get(gateway_key(cluster)) == "true"

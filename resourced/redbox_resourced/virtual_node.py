@@ -22,7 +22,7 @@ from redbox_kube.names import (
 from redbox_kube.node_labels import dns_label, key_part, partition_label, virtual_node
 from redbox_resourced.node_claims import Claim
 from redbox_resourced.offers import Offer, annotations_of, labels_of, old_labels_of, resources_of
-from redbox_resourced.seen_nodes import MANAGER, SeenNode
+from redbox_resourced.seen_nodes import MANAGER, PROVIDER, SeenNode
 from redbox_resourced.service import Served
 from redbox_resourced.standing import Standing
 
@@ -77,26 +77,17 @@ class Condition:
 
 def new_node(cluster: str, partition: str) -> Object:
     """What a Node must have before anybody sees it: the taint, and the labels by which it is known again."""
-    labels = {
-        LABEL_VIRTUAL: "true",
-        LABEL_CLUSTER: partition_label(cluster),
-        LABEL_PARTITION: partition_label(partition),
-    }
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {
-            "name": virtual_node(partition, cluster),
-            "labels": labels,
-            "annotations": {ANNOTATION_PARTITION: partition},
-        },
+        "metadata": {"name": virtual_node(partition, cluster), **_identity(cluster, partition)},
         "spec": {"providerID": provider_id(cluster, partition), "taints": [_taint(TAINT_SLURM)]},
     }
 
 
 def provider_id(cluster: str, partition: str) -> str:
     """Tells a node of ours from one that happens to have its name."""
-    return f"redbox://{dns_label(cluster)}/{dns_label(partition)}"
+    return f"{PROVIDER}{dns_label(cluster)}/{dns_label(partition)}"
 
 
 def taints(seen: tuple[Mapping[str, Any], ...], *, unreachable: bool) -> list[Mapping[str, Any]]:
@@ -104,6 +95,11 @@ def taints(seen: tuple[Mapping[str, Any], ...], *, unreachable: bool) -> list[Ma
     ours = [TAINT_SLURM, TAINT_UNREACHABLE] if unreachable else [TAINT_SLURM]
     others = [one for one in seen if one["key"] not in {TAINT_SLURM, TAINT_UNREACHABLE}]
     return [*others, *map(_taint, ours)]
+
+
+def claims_of_identity(cluster: str, partition: str) -> list[Claim]:
+    """By what users, their pods and our own watch of pods find it."""
+    return [Claim(MANAGER, {"metadata": _identity(cluster, partition)})]
 
 
 def claims_of_serving(
@@ -161,6 +157,15 @@ def claims_of_offer(offer: Offer, versions: Versions, *, old_keys: bool) -> list
         Claim(OFFER_MANAGER, {"metadata": metadata}),
         Claim(OFFER_MANAGER, {"status": status}, "status"),
     ]
+
+
+def _identity(cluster: str, partition: str) -> Object:
+    labels = {
+        LABEL_VIRTUAL: "true",
+        LABEL_CLUSTER: partition_label(cluster),
+        LABEL_PARTITION: partition_label(partition),
+    }
+    return {"labels": labels, "annotations": {ANNOTATION_PARTITION: partition}}
 
 
 def _labels(offer: Offer, *, old_keys: bool) -> dict[str, str]:

@@ -22,6 +22,7 @@ from redbox_resourced.service import Service
 from redbox_resourced.virtual_node import (
     Address,
     Versions,
+    claims_of_identity,
     claims_of_offer,
     claims_of_serving,
     claims_of_standing,
@@ -99,7 +100,7 @@ class VirtualNodes:
         if node is None:
             return ""
         expected = provider_id(wish.cluster, wish.partition)
-        if not node.is_virtual or node.provider_id != expected:
+        if node.provider_id != expected:
             return f"a Node {node.name} exists that is not ours: delete it, or leave the partition out"
         tainted = await self._retaint(wish, node)
         if tainted is None:
@@ -132,7 +133,7 @@ class VirtualNodes:
 
     def _said_of(self, wish: Wish, node: SeenNode) -> list[Claim]:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        claims: list[Claim] = []
+        claims = claims_of_identity(wish.cluster, wish.partition)
         served = self._service.now()
         if served is not None:
             claims += claims_of_serving(node, served, wish.unreachable, self._address, now)

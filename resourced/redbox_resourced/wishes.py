@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from redbox_api.models import Partition
 from redbox_kube.names import ANNOTATION_PARTITION
-from redbox_kube.node_labels import partition_label, virtual_node
+from redbox_kube.node_labels import dns_label, virtual_node
 from redbox_kube.slurm_cluster import Delivery
 from redbox_resourced.following import Followed
 from redbox_resourced.offers import Offer, offer_of
@@ -45,7 +45,7 @@ def wishes_of(
 ) -> tuple[list[Wish], int]:
     """For one SlurmCluster; and how many of its partitions get no node because `most` have one."""
     cluster = followed.cluster.name
-    own = [node for node in nodes if node.cluster == partition_label(cluster)]
+    own = [node for node in nodes if node.cluster == dns_label(cluster)]
     if followed.cluster.spec.delivery is not Delivery.VIRTUAL:
         why = f"SlurmCluster {cluster} is not delivered through virtual nodes (delivery: Virtual)."
         return [_unwanted(node, followed, why) for node in own], 0
@@ -60,13 +60,13 @@ def wishes_of(
 
 def wishes_of_unusable(cluster: str, why: str, nodes: Iterable[SeenNode]) -> list[Wish]:
     """For a SlurmCluster that nobody can follow."""
-    own = (node for node in nodes if node.cluster == partition_label(cluster))
+    own = (node for node in nodes if node.cluster == dns_label(cluster))
     return [Wish(node.name, cluster, _true_name(node), unreachable=why) for node in own]
 
 
 def wishes_of_others(known: Iterable[str], nodes: Iterable[SeenNode]) -> list[Wish]:
     """For nodes whose SlurmCluster was deleted."""
-    labels = {partition_label(cluster) for cluster in known}
+    labels = {dns_label(cluster) for cluster in known}
     others = (node for node in nodes if node.is_virtual and node.cluster not in labels)
     standing = unwanted("Its SlurmCluster was deleted.")
     return [
@@ -121,4 +121,5 @@ def _unwanted(node: SeenNode, followed: Followed, why: str) -> Wish:
 
 
 def _true_name(node: SeenNode) -> str:
-    return node.annotations.get(ANNOTATION_PARTITION, "")
+    written = node.annotations.get(ANNOTATION_PARTITION, "")
+    return written if dns_label(written) == node.partition else node.partition

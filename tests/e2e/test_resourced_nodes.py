@@ -246,6 +246,20 @@ def test_labels_and_capacity_that_a_hand_took_away_come_back(nodes: Nodes, login
     assert_is_as_in_slurm(node, login, "debug")
 
 
+def test_the_labels_by_which_a_node_is_found_come_back(nodes: Nodes) -> None:
+    before = nodes.ready("debug")["metadata"]
+    nodes.kubectl("annotate", "node", before["name"], "redbox.dev/partition-")
+    changed = ("redbox.dev/virtual-", "redbox.dev/cluster=another", "redbox.dev/partition-")
+    nodes.kubectl("label", "node", before["name"], *changed, "--overwrite")
+
+    def is_as_before(node: Object) -> bool:
+        now = node["metadata"]
+        same = (now[name] == before[name] for name in ("uid", "labels", "annotations"))
+        return all(same) and not is_cordoned(node)
+
+    nodes.when("debug", is_as_before)
+
+
 def test_a_red_box_that_is_away_taints_its_nodes_and_takes_nothing_else(
     nodes: Nodes, server: RedboxServer, login: Host
 ) -> None:

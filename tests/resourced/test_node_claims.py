@@ -173,14 +173,19 @@ def test_what_is_withdrawn_is_what_the_manager_owns_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metadata", "is_kept"),
+    ("metadata", "provider_id", "is_kept"),
     [
-        ({"labels": {"redbox.dev/gateway.hpc1": "true"}}, True),
-        ({"labels": {"redbox.dev/virtual": "true"}}, True),
-        ({"managedFields": MANAGED[:1]}, True),
-        ({"managedFields": MANAGED[2:], "labels": {"os": "linux"}}, False),
+        ({"labels": {"redbox.dev/gateway.hpc1": "true"}}, "", True),
+        ({"labels": {"redbox.dev/virtual": "true"}}, "redbox://hpc1/debug", True),
+        ({}, "redbox://hpc1/debug", True),
+        ({"labels": {"redbox.dev/virtual": "true"}}, "", False),
+        ({"managedFields": MANAGED[:1]}, "", True),
+        ({"managedFields": MANAGED[2:], "labels": {"os": "linux"}}, "cloud://1", False),
     ],
 )
-def test_only_nodes_that_we_have_to_do_with_are_kept(metadata: dict[str, Any], *, is_kept: bool) -> None:
-    seen = kept_of({"metadata": {"name": "n", "uid": "u", "resourceVersion": "1", **metadata}})
+def test_only_nodes_that_we_have_to_do_with_are_kept(
+    metadata: dict[str, Any], provider_id: str, *, is_kept: bool
+) -> None:
+    metadata = {"name": "n", "uid": "u", "resourceVersion": "1", **metadata}
+    seen = kept_of({"metadata": metadata, "spec": {"providerID": provider_id}})
     assert (seen is not None) == is_kept

@@ -27,6 +27,7 @@ class Api:
         self.nodes: dict[str, Object] = {}
         self.deleted: list[str] = []
         self.applied: list[str] = []
+        self.labels: dict[str, str] = {}
         self.broken_for = ""
 
     async def create(self, _where: Where, body: Object) -> Object | None:
@@ -39,10 +40,11 @@ class Api:
     async def get(self, where: Where) -> Object | None:
         return self.nodes.get(where.name)
 
-    async def apply(self, where: Where, _body: Object, **_options: str) -> Object:
+    async def apply(self, where: Where, body: Object, **_options: str) -> Object:
         if where.name == self.broken_for:
             raise ApiUnreachable("the API server does not answer")
         self.applied.append(where.name)
+        self.labels |= body.get("metadata", {}).get("labels", {})
         return {"metadata": {"resourceVersion": f"v{len(self.applied)}"}}
 
     async def merge(self, _where: Where, _body: Object) -> None:
@@ -105,6 +107,15 @@ async def test_a_node_of_somebody_else_is_neither_changed_nor_deleted() -> None:
     assert api.deleted == []
     assert api.applied == []
     assert "not ours" in nodes.problems["hpc1.debug"]
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+async def test_the_labels_by_which_a_node_is_found_come_back(*, is_listed: bool) -> None:
+    api, bared = Api(), node("debug", labels={}, annotations={})
+    cluster = followed(*([partition("debug")] if is_listed else []), fault="" if is_listed else "away")
+    await keeper(api).settle(wishes_of(cluster, [bared], Overrides(), 20)[0], {bared.name: bared})
+    found = {key: api.labels.get(f"redbox.dev/{key}") for key in ("virtual", "cluster", "partition")}
+    assert found == {"virtual": "true", "cluster": "hpc1", "partition": "debug"}
 
 
 async def test_a_node_that_an_api_server_refuses_holds_up_no_other() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from redbox_resourced.overrides import Overrides
+from redbox_resourced.virtual_node import provider_id
 from redbox_resourced.wishes import Wish, wishes_of, wishes_of_others, wishes_of_unusable
 from tests.resourced.clusters_seen import followed, node, partition
 
@@ -76,6 +77,20 @@ def test_nodes_of_other_clusters_are_not_its_business() -> None:
 def test_nodes_of_a_deleted_slurmcluster_go() -> None:
     wishes = wishes_of_others({"hpc1"}, [node("debug"), node("old", cluster="hpc2")])
     assert [(wish.node, wish.delete, wish.is_sure) for wish in wishes] == [("hpc2.old", True, True)]
+
+
+@pytest.mark.parametrize(
+    "labels", [{}, {"redbox.dev/virtual": "true", "redbox.dev/cluster": "hpc9"}], ids=["none", "wrong"]
+)
+def test_a_node_whose_labels_a_hand_changed_is_its_clusters_all_the_same(labels: dict[str, str]) -> None:
+    nodes = [node("debug", labels=labels), node("GPU_big", labels=labels, annotations={})]
+    assert wishes_of_others({"hpc1"}, nodes) == []
+    wishes, _ = wishes_of(followed(partition("other")), nodes, NONE, 20)
+    assert {wish.node for wish in wishes} == {"hpc1.debug", "hpc1.gpu-big-5f87b3", "hpc1.other"}
+    unusable = wishes_of_unusable("hpc1", "why", nodes)
+    assert [provider_id(wish.cluster, wish.partition) for wish in unusable] == [
+        one.provider_id for one in nodes
+    ]
 
 
 def test_a_slurmcluster_that_cannot_be_used_keeps_its_nodes_and_says_why() -> None:
