@@ -33,6 +33,7 @@ COMMANDS = {
     ),
     "serve": Listed("cli_setup", "Run the server until it is told to end."),
     "sudoers": Listed("cli_setup", "Print the one sudoers rule that red-box needs."),
+    "sshd": Listed("cli_setup", "Print what a login node's sshd needs for the transport ssh."),
     "uninstall": Listed("cli_setup", "Remove from this host what `redbox init` made; jobs in Slurm run on."),
     "check": Listed("commands.check", "Tell all that is wrong here, each with its cure."),
     "recover": Listed("commands.recover", "Rebuild a journal that was lost."),

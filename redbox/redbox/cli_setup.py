@@ -13,8 +13,9 @@ import structlog
 import typer
 
 from redbox.agents.errors import AgentError
-from redbox.agents.install import render_sudoers
+from redbox.agents.install import render_sshd, render_sudoers
 from redbox.audit import AuditUnusable
+from redbox.callers.rules import MappingSettings
 from redbox.config import SETTINGS_FILE, load_settings
 from redbox.documents import DocumentError
 from redbox.jobs.errors import JobsError, JournalFull
@@ -29,6 +30,7 @@ from redbox.setup.layout import Layout
 from redbox.setup.manifest import how_to_get_keys, slurm_cluster
 
 log = structlog.get_logger(__name__)
+ConfigOption = Annotated[Path, typer.Option("--config", help="The settings.", envvar="REDBOX_CONFIG")]
 BROKEN = 70  # EX_SOFTWARE: what systemd should restart for
 UNUSABLE = 78  # EX_CONFIG: what systemd need not restart for
 
@@ -88,7 +90,7 @@ def init(
 
 def serve(
     *,
-    config: Annotated[Path, typer.Option(help="The settings.", envvar="REDBOX_CONFIG")] = SETTINGS_FILE,
+    config: ConfigOption = SETTINGS_FILE,
 ) -> None:
     """Run the server until it is told to end; SIGHUP has rules, certificate and audit file read again."""
     configure_log(sys.stderr)
@@ -130,9 +132,23 @@ def uninstall(
         typer.echo(note, err=True)
 
 
-def sudoers() -> None:
+def sudoers(*, config: ConfigOption = SETTINGS_FILE) -> None:
     """Print the one sudoers rule that red-box needs, for `visudo -f /etc/sudoers.d/redbox`."""
-    typer.echo(render_sudoers(), nl=False)
+    typer.echo(render_sudoers(group=_users_group(config)), nl=False)
+
+
+def sshd(*, config: ConfigOption = SETTINGS_FILE) -> None:
+    """Print what a login node's sshd needs for the transport ssh, for a file of `/etc/ssh/sshd_config.d`."""
+    typer.echo(render_sshd(group=_users_group(config)), nl=False)
+
+
+def _users_group(config: Path) -> str:
+    """That of the settings, where there are some already."""
+    try:
+        mapping = load_settings(config).mapping if config.exists() else MappingSettings()
+    except DocumentError as error:
+        _end(str(error), UNUSABLE)
+    return mapping.users_group
 
 
 def _layout(transport: str) -> Layout:

@@ -16,6 +16,7 @@ from redbox.setup.machine import Machine
 
 VISUDO, SUDO, SSHD = "/usr/sbin/visudo", "/usr/bin/sudo", "/usr/sbin/sshd"
 DEADLINE_S = 20.0
+PUT_SUDOERS = "run redbox init as root, or put there what redbox sudoers prints: visudo -f {}"
 WRAPPED = re.compile(
     r"\n[ \t]+(?![ \t(])"
 )  # sudo -l wraps at 80 columns, also where nobody looks at a terminal
@@ -58,7 +59,7 @@ def check_sudoers(machine: Machine, settings: Settings, layout: Layout) -> Itera
     content = machine.read(layout.sudoers)
     if content is None:
         what = f"there is no {layout.sudoers}" if machine.uid == 0 else f"{layout.sudoers} cannot be read"
-        cure = "write what redbox init prints to it" if machine.uid == 0 else "run redbox check as root"
+        cure = PUT_SUDOERS.format(layout.sudoers) if machine.uid == 0 else "run redbox check as root"
         yield (fault if machine.uid == 0 else warning)(what, cure)
         return
     if _rules_in(content.decode(errors="replace")) != _rules_in(expected):
@@ -90,7 +91,7 @@ def _check_rights(machine: Machine, settings: Settings, layout: Layout) -> Itera
     rights = [(found["runas"], found["rest"]) for found in ALLOWED.finditer(WRAPPED.sub(" ", listed.stdout))]
     wanted = f"%{settings.mapping.users_group}"
     if not rights:
-        cure = f"write what redbox init prints to {layout.sudoers}; see sudo -l -U {SERVICE_ACCOUNT}"
+        cure = f"{PUT_SUDOERS.format(layout.sudoers)}; then see sudo -l -U {SERVICE_ACCOUNT}"
         yield fault(f"sudo allows {SERVICE_ACCOUNT} nothing: {listed.words}", cure)
     for runas, rest in rights:
         command = rest.removeprefix("NOPASSWD:").strip()
@@ -135,5 +136,5 @@ def _check_sshd(machine: Machine, ssh: SshSettings) -> Iterator[Finding]:
     elif "trustedusercakeys none" not in asked.stdout.lower():
         yield fault(
             "sshd trusts a CA of users for root too",
-            "put TrustedUserCAKeys inside Match Group as redbox init prints it, and reload sshd",
+            "put TrustedUserCAKeys inside Match Group, as redbox sshd prints it, and reload sshd",
         )

@@ -16,6 +16,11 @@ OTHERS_READ = 0o077
 POWERFUL_GROUPS = ("root", "wheel", "sudo", "admin", "adm", "disk", "shadow", "docker", "munge", "slurm")
 LITTLE_ROOM = 512 * 1024 * 1024
 SECRET_BYTES = 32
+MAKE = "run redbox init as root, or say in redbox.yaml where it is"
+RESTORE = (
+    "restore it from a backup or a standby: jobs carry marks that are signed with it. Only where there was "
+    "never one, run redbox init as root"
+)
 MOUNTS = Path("/proc/self/mountinfo")
 
 
@@ -88,14 +93,17 @@ def check_secrets(machine: Machine, settings: Settings, layout: Layout) -> Itera
             if token:
                 needed[token] = owner
     for path, expected in {**optional, **needed}.items():
-        yield from _check_secret(machine, path, expected, is_needed=path in needed)
+        cure = RESTORE if path == mark_secret else MAKE
+        yield from _check_secret(machine, path, expected, is_needed=path in needed, cure=cure)
 
 
-def _check_secret(machine: Machine, path: Path, owner: int | None, *, is_needed: bool) -> Iterator[Finding]:
+def _check_secret(
+    machine: Machine, path: Path, owner: int | None, *, is_needed: bool, cure: str
+) -> Iterator[Finding]:
     facts = machine.facts(path)
     if facts is None:
         if is_needed:
-            yield fault(f"{path} is missing", "run redbox init as root, or say in redbox.yaml where it is")
+            yield fault(f"{path} is missing", cure)
         return
     if facts.is_open_to(OTHERS_READ):
         cure = f"chmod 0600 {path}; and if others had the time to read it, make it anew"
@@ -119,7 +127,7 @@ def check_mark_secret(machine: Machine, settings: Settings) -> Iterator[Finding]
     if not is_good:
         yield fault(
             f"{settings.jobs.mark_secret} is not a secret made by redbox init (64 hexadecimal digits)",
-            "restore it from a backup or a standby: jobs carry marks that are signed with it",
+            RESTORE,
         )
 
 

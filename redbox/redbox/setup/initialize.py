@@ -114,7 +114,8 @@ def _plan_settings(draft: _Draft) -> str:
     new_audience = f"{AUDIENCE_PREFIX}{wishes.name}/{secrets.token_hex(8)}"
     if found is None:
         content = render_settings(first_settings(wishes, new_audience, draft.layout)).encode()
-        draft.write(path, content, 0o644, "root", "look through it, then run redbox check")
+        check = "redbox check --personal" if wishes.transport == "self" else "redbox check"
+        draft.write(path, content, 0o644, "root", f"look through it, then run {check}")
         return new_audience
     draft.keep(path, "settings are never overwritten; remove the file to have it made anew")
     audiences = {cluster.name: cluster.audience for cluster in found.callers.clusters}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from redbox.cli import COMMANDS
 from redbox.clock import SystemClock
 from redbox.config import Settings, load_settings
 from redbox.documents import parse_document, validate
@@ -29,6 +31,7 @@ from tests.redbox.setup.hosts import (
 )
 
 NOTE, WARNING, FAULT = Level.NOTE, Level.WARNING, Level.FAULT
+NAMED = re.compile(r"\b(?:run|what|as|that) redbox ([a-z]+)")
 
 
 def findings_of(host: LoginNode) -> list[Finding]:
@@ -49,6 +52,15 @@ def test_what_is_wrong_is_told_with_its_cure(case: str) -> None:
     told = [finding for finding in findings_of(host) if words in finding.what]
     assert [finding.level for finding in told][:1] == [level], findings_of(host)
     assert told[0].cure or level is NOTE
+
+
+def test_a_cure_names_only_commands_that_there_are() -> None:
+    named = set()
+    for change, _, _ in BROKEN.values():
+        host = LoginNode()
+        change(host)
+        named |= {name for finding in findings_of(host) for name in NAMED.findall(finding.cure)}
+    assert {"init", "check", "sudoers", "sshd"} <= named <= COMMANDS.keys()
 
 
 def test_a_good_node_that_uses_ssh_has_no_findings_either() -> None:

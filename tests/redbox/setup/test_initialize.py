@@ -189,7 +189,8 @@ def test_another_cluster_is_told_of_the_same_audience_and_what_to_add(layout: La
 
 def test_a_personal_install_needs_no_agent_file_and_no_root(tmp_path: Path) -> None:
     layout = Layout.personal(tmp_path, tmp_path / "run")
-    run_init(layout, dataclasses.replace(WISHES, transport="self"))
+    plan = run_init(layout, dataclasses.replace(WISHES, transport="self"))
+    assert any("redbox check --personal" in note for note in plan.notes)
     assert load_settings(layout.settings).agents.transport == "self"
     assert not layout.agent_settings.exists()
     assert all(path.is_relative_to(tmp_path) for path in (layout.settings, layout.mark_secret))

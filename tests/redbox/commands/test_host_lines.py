@@ -1,0 +1,40 @@
+"""`redbox sudoers` and `redbox sshd`: what an administrator puts into the files of the host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from redbox.cli import app
+
+SAID = {"sudoers": "redbox ALL = (%{}) NOPASSWD: ", "sshd": "Match Group {}\n    TrustedUserCAKeys "}
+UNUSABLE = 78
+
+
+def printed(command: str, settings: Path) -> Result:
+    return CliRunner().invoke(app, [command], env={"REDBOX_CONFIG": str(settings)})
+
+
+@pytest.mark.parametrize("command", SAID)
+def test_they_are_for_the_group_of_the_settings(tmp_path: Path, command: str) -> None:
+    settings = tmp_path / "redbox.yaml"
+    settings.write_text("name: hpc1\nmapping: {users_group: hpc}\n")
+    assert SAID[command].format("hpc") in printed(command, settings).stdout
+
+
+@pytest.mark.parametrize("command", SAID)
+def test_before_there_are_settings_they_are_for_the_group_that_init_makes(
+    tmp_path: Path, command: str
+) -> None:
+    assert SAID[command].format("redbox-users") in printed(command, tmp_path / "redbox.yaml").stdout
+
+
+@pytest.mark.parametrize("command", SAID)
+def test_settings_with_a_flaw_are_told_and_nothing_is_guessed(tmp_path: Path, command: str) -> None:
+    settings = tmp_path / "redbox.yaml"
+    settings.write_text("name: hpc1\nmapping: {users_grup: hpc}\n")
+    ended = printed(command, settings)
+    assert (ended.exit_code, ended.stdout) == (UNUSABLE, "")
+    assert "users_grup: there is no such key" in ended.stderr
