@@ -53,7 +53,7 @@ def map_caller_to_user(identity: Identity, rules: Rules, accounts: AccountLookup
 def _map_service_account(identity: ServiceAccount, rules: Rules, accounts: AccountLookup) -> Caller:
     rule = next((rule for rule in rules.rules if _includes(rule, identity)), None)
     if rule is None:
-        raise _Refused("no mapping rule is for it")
+        raise _Refused("no mapping rule is for it; the HPC administrator can add one to mapping.rules")
     user = _mapped_user(identity, rule, rules, accounts) if Role.SUBMIT in rule.roles else None
     owner = Owner(identity.cluster, identity.namespace, identity.name, identity.uid)
     seen = f"system:serviceaccount:{identity.namespace}:{identity.name}"

@@ -44,7 +44,7 @@ def ask(socket: Path | None, work: Callable[[RedboxClient], Awaitable[Answer]]) 
 
 def the_socket() -> Path:
     """The host's red-box, or else one's own."""
-    own = Path(os.environ.get("XDG_RUNTIME_DIR", "/nonexistent"), "redbox/redbox.sock")
+    own = Path(os.environ.get("XDG_RUNTIME_DIR", Path.home() / ".local/state"), "redbox/redbox.sock")
     return own if own.exists() and not SOCKET.exists() else SOCKET
 
 

@@ -59,6 +59,8 @@ FIELDS = {
     "partition": "partition",
     "qos": "qos",
 }
+IN_SLURMJOBS = {"dependency": "dependsOn", "job-name": "metadata.name"}
+"""Where a SlurmJob calls a field by another name than the request that is made of it."""
 OURS = frozenset({
     "cluster", "clusters", "comment", "export", "export-file", "get-user-env", "gid", "help", "parsable",
     "quiet", "test-only", "uid", "usage", "verbose", "version", "wait", "wrap",
@@ -103,7 +105,8 @@ def _read_option(option: str) -> str:
         )
     name, value = found[1], found[2]
     if name in FIELDS:
-        raise RequestRefused(f"options: --{name} has a field of its own: say {FIELDS[name]}.")
+        other = f" (of a SlurmJob: {IN_SLURMJOBS[name]})" if name in IN_SLURMJOBS else ""
+        raise RequestRefused(f"options: --{name} has a field of its own: say {FIELDS[name]}{other}.")
     if name in OURS:
         raise RequestRefused(f"options: --{name} cannot be given: red-box sets it or cannot work with it.")
     kind = ALLOWED.get(name)

@@ -70,7 +70,7 @@ async def test_an_identity_without_a_rule_is_refused_and_told_what_was_seen(tmp_
             await authenticator.admit(bearer(token(said=claims(namespace="biology"))), None)
     assert str(refusal.value) == (
         "system:serviceaccount:biology:default of cluster prod may not use this red-box: "
-        "no mapping rule is for it"
+        "no mapping rule is for it; the HPC administrator can add one to mapping.rules"
     )
     assert refusal.value.status == 403
 

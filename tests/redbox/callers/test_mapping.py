@@ -238,6 +238,15 @@ def test_a_rule_may_let_root_look_without_running_jobs() -> None:
     assert mapped.roles == {Role.READER}
 
 
+def test_a_token_of_a_system_account_is_refused_until_a_rule_lets_it_read() -> None:
+    scraper = TokenHolder("abc", "daemon")
+    assert isinstance(map_caller_to_user(scraper, rules(), HOST), Refusal)
+    mapped = map_caller_to_user(scraper, rules({"tokens": ["abc"], "roles": ["reader"]}), HOST)
+    assert isinstance(mapped, Caller)
+    assert mapped.user is None
+    assert mapped.roles == {Role.READER}
+
+
 def test_rules_may_limit_a_token_or_everybody_on_the_socket() -> None:
     decided_by = rules(
         {"tokens": ["abc"], "partitions": ["debug"]}, {"unix_users": ["*"], "roles": ["reader"]}

@@ -47,6 +47,11 @@ def test_what_has_a_field_is_said_by_the_field(name: str) -> None:
     assert f"say {FIELDS[name]}" in refusal(f"--{name}=x")
 
 
+@pytest.mark.parametrize(("name", "field"), [("job-name", "metadata.name"), ("dependency", "dependsOn")])
+def test_a_field_that_a_slurmjob_calls_otherwise_is_said_in_its_words_too(name: str, field: str) -> None:
+    assert f"(of a SlurmJob: {field})" in refusal(f"--{name}=x")
+
+
 @pytest.mark.parametrize(
     "option",
     [
