@@ -12,7 +12,7 @@ from enum import StrEnum
 
 
 class Role(StrEnum):
-    """`submit` own jobs; watch and cancel all of a cluster's (`operator`); see its partitions (`reader`)."""
+    """`submit` own jobs; watch, cancel and hold a cluster's (`operator`); see its partitions (`reader`)."""
 
     SUBMIT = "submit"
     OPERATOR = "operator"

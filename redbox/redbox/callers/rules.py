@@ -104,7 +104,7 @@ class Rule(Section):
     tokens: Annotated[tuple[Text, ...], AfterValidator(_some)] | None = None
     """Opaque tokens by id (redbox token list); '*' is all of them. They are the user they were made for."""
     roles: Annotated[frozenset[Role], Field(min_length=1)] = frozenset({Role.SUBMIT})
-    """submit (own jobs), operator (watch and cancel its cluster's jobs), reader (see partitions)."""
+    """submit (own jobs), operator (watch, cancel, hold, release its cluster's), reader (see partitions)."""
     user: Annotated[Annotated[Text, AfterValidator(_user_or_template)] | None, Field(examples=["alice"])] = (
         None
     )
