@@ -10,7 +10,8 @@ def main() -> None:
     except ModuleNotFoundError as missing:
         if (missing.name or "").partition(".")[0] == "redbox_operator":
             raise
-        sys.exit(f"redbox-operator: {missing.name} is not installed: run pip install 'red-box[operator]'")
+        cure = "install what red-box's wheel needs for it: pip install 'WHEEL[operator]'"
+        sys.exit(f"redbox-operator: {missing.name} is not installed: {cure}")
     app()
 
 

@@ -12,7 +12,8 @@ def main() -> None:
     except ModuleNotFoundError as missing:
         if (missing.name or "").partition(".")[0] == "redbox":
             raise
-        sys.exit(f"redbox: {missing.name} is not installed: run pip install 'red-box[server]'")
+        cure = "install what red-box's wheel needs for it: pip install 'WHEEL[server]'"
+        sys.exit(f"redbox: {missing.name} is not installed: {cure}")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ def main() -> None:
     except ModuleNotFoundError as missing:
         if (missing.name or "").partition(".")[0] == "redbox_resourced":
             raise
-        sys.exit(f"redbox-resourced: {missing.name} is not installed: run pip install 'red-box[resourced]'")
+        cure = "install what red-box's wheel needs for it: pip install 'WHEEL[resourced]'"
+        sys.exit(f"redbox-resourced: {missing.name} is not installed: {cure}")
     app()
 
 

@@ -1,4 +1,4 @@
-"""red-box on a login node as its administrator installs it: one pip install, one `redbox init`, one unit.
+"""red-box on a login node as its administrator installs it: a lock, a wheel, one `redbox init`, one unit.
 
 systemd runs the unit here, sudo starts the agents under it, and logrotate rotates: no part has a stand-in.
 """
@@ -22,6 +22,7 @@ from tests.e2e.systemd_host import SystemdHost, booted
 
 pytestmark = pytest.mark.timeout(200)
 VENV = "/opt/redbox-by-pip"
+LOCK = "/tmp/wheels/server.lock"
 AGENT = "/usr/libexec/redbox/agent"
 SERVICE = "redbox.service"
 UNIT = f"/etc/systemd/system/{SERVICE}"
@@ -58,14 +59,14 @@ class Login:
         return self.machine.host
 
     def pip_install(self, *options: str) -> None:
-        """`pip install 'red-box[server]'`, from a folder in place of a registry."""
+        """What is locked, then the wheel, from a folder in place of a registry."""
         self.host.run("python3", "-m", "venv", "--without-pip", VENV)
-        pip = self.host.run("sh", "-c", "echo /tmp/wheels/pip-*.whl").stdout.strip()
-        self.host.run(
-            *(f"{VENV}/bin/python", f"{pip}/pip", "install", "--quiet", "--no-index", "--no-compile"),
-            *("--find-links=/tmp/wheels", *options, "red-box[server]"),
-            timeout=200,
-        )
+        files = self.host.run("sh", "-c", "echo /tmp/wheels/pip-*.whl /tmp/wheels/red_box-*.whl")
+        pip, wheel = files.stdout.split()
+        install = (f"{VENV}/bin/python", f"{pip}/pip", "install", "--quiet", "--no-index", "--no-compile")
+        found = ("--find-links=/tmp/wheels", "--only-binary=:all:")
+        for what in ((*found, "--require-hashes", f"--requirement={LOCK}"), ("--no-deps", *options, wheel)):
+            self.host.run(*install, *what, timeout=200)
 
     def init(self) -> str:
         address = self.host.spec.address
@@ -131,6 +132,7 @@ def without_red_box(bed: Bed) -> Iterator[Host]:
     host.run("rm", "-rf", *HELD)
     host.run("find", STATE, "-mindepth", "1", "-delete")
     login_node.copy(host, login_node.wheels(bed.places, login_node.python_of(host)), "/tmp/wheels")
+    host.write(LOCK, login_node.LOCK.read_bytes())
     yield host
     host.run("rm", "-rf", VENV, "/tmp/wheels", "/tmp/logrotate", "/tmp/root")
     # The accounts first: what the files are is theirs by number.
@@ -247,7 +249,7 @@ def test_after_a_rotation_the_audit_goes_on_in_the_new_file(login: Login) -> Non
 def test_an_upgrade_keeps_the_journal_and_the_job_that_runs(login: Login) -> None:
     before = login.submit("upgrade", "sleep 15; echo through")
     secret = login.host.read("/var/lib/redbox/mark.secret")
-    login.pip_install("--force-reinstall", "--no-deps")
+    login.pip_install("--force-reinstall")
     login.init()
     login.systemctl("restart", "redbox")
     assert login.host.read("/var/lib/redbox/mark.secret") == secret

@@ -148,7 +148,7 @@ def test_a_program_whose_extra_is_missing_says_so_in_one_line(bare: Environment,
     ended = bare.run(lacking.program, "--help")
     assert ended.returncode == 1
     (line,) = ended.stderr.splitlines()
-    assert f"pip install 'red-box[{lacking.extra}]'" in line
+    assert f"pip install 'WHEEL[{lacking.extra}]'" in line
 
 
 def test_with_its_extra_a_program_starts(with_extra: Environment, part: Part) -> None:

@@ -96,7 +96,7 @@ def introduce(
 
 
 def wheels(places: Places, python: str) -> Path:
-    """What `pip install 'red-box[server]'` takes from a registry, which is out of reach there; and pip."""
+    """The wheel, what the lock has pip take from a registry, which is out of reach there, and pip."""
     folder = places.cache / "login" / f"wheels-{python}-{version()}"
     return ensure_built(folder, partial(_collect_wheels, python))
 
