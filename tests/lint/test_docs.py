@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,3 +44,20 @@ def test_every_reason_of_the_operator_is_in_the_troubleshooting() -> None:
     assert len(reasons) > 10
     page = (ROOT / "docs" / "troubleshooting.md").read_text()
     assert not {reason for reason in reasons if f"`{reason}`" not in page}
+
+
+def titles_of_problems() -> Iterator[str]:
+    """What red-box's refusals begin with: `status, slug, title = ...` of each class."""
+    module = ROOT / "redbox" / "redbox" / "http" / "problems.py"
+    for said in ast.walk(ast.parse(module.read_text())):
+        if isinstance(said, ast.Assign) and isinstance(said.value, ast.Tuple):
+            names = ast.unparse(said.targets[0]).strip("()").split(", ")
+            if "title" in names:
+                yield ast.literal_eval(said.value.elts[names.index("title")])
+
+
+def test_every_title_of_red_boxs_problems_is_in_the_troubleshooting() -> None:
+    titles = set(titles_of_problems())
+    assert len(titles) > 10
+    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    assert not {title for title in titles if f"`{title}`" not in page}

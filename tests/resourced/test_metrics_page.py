@@ -1,0 +1,31 @@
+"""docs/metrics.md lists the metrics that resourced has, with their kinds and labels, and no others."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from prometheus_client import CollectorRegistry
+
+from redbox_resourced.publishing import Metrics
+from tests.resourced.clusters_seen import followed
+
+PAGE = Path(__file__).parents[2] / "docs/metrics.md"
+ROW = re.compile(r"\| `(redbox_resourced_\w+)` \| (\w+) \|(.*?)\|")
+
+
+async def test_the_page_lists_what_there_is() -> None:
+    registry = CollectorRegistry()
+    clusters = cast("Any", SimpleNamespace(followed={"hpc1": followed()}))
+    Metrics(registry).tell(clusters, {}, problems=0)
+    there = {
+        family.name: (family.type, {label for sample in family.samples for label in sample.labels})
+        for family in registry.collect()
+    }
+    listed = {
+        name: (kind, set(re.findall(r"`(\w+)`", labels)))
+        for name, kind, labels in ROW.findall(PAGE.read_text())
+    }
+    assert listed == there
