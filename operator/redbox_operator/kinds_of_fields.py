@@ -13,6 +13,7 @@ from redbox_api.job_parts import Container as RequestedContainer
 from redbox_api.job_parts import ContainerOptions, EnvName, EnvValue
 from redbox_kube.slurm_cluster import Kind
 from redbox_operator.schemas import one_of, rule
+from redbox_operator.volume_schemas import CLAIM_TEMPLATE
 
 DNS_LABEL = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"
 ObjectName = Annotated[str, Field(min_length=1, max_length=253)]
@@ -26,7 +27,7 @@ DEEPEST = 32
 
 
 def _bounded(given: dict[str, Any]) -> dict[str, Any]:
-    """No schema can say how deep an object of Kubernetes' own may be nested, and no serializer takes all."""
+    """It may have been stored before its schema named every field, and no serializer of ours takes all."""
     level: list[Any] = [given]
     for _ in range(DEEPEST):
         level = [inner for outer in level for inner in _inside(outer)]
@@ -41,12 +42,8 @@ def _inside(outer: object) -> Iterable[Any]:
     return outer if isinstance(outer, list) else ()
 
 
-OfKubernetes = Annotated[
-    dict[str, Any],
-    AfterValidator(_bounded),
-    Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True}),
-]
-"""A part of an object of Kubernetes' own, as it is there."""
+OfKubernetes = Annotated[dict[str, Any], AfterValidator(_bounded)]
+"""A part of an object of Kubernetes' own, as it is there; its schema is in `volume_schemas`."""
 
 
 class ObjectKey(Kind):
@@ -185,7 +182,10 @@ class Ephemeral(Kind):
 
     volume_claim_template: Annotated[
         OfKubernetes,
-        Field(description="As in a pod: metadata and spec of the PersistentVolumeClaim to make."),
+        Field(
+            json_schema_extra=CLAIM_TEMPLATE,
+            description="As in a pod: metadata and spec of the PersistentVolumeClaim to make.",
+        ),
     ]
 
 

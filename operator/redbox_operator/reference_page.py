@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 Schema = dict[str, Any]
+AS_ELSEWHERE = "as in a pod"  # Kubernetes' own reference says it
 BEGIN = """\
 # The kinds, field by field
 
@@ -50,6 +51,8 @@ def _fields(schema: Schema, path: str = "") -> Iterator[tuple[str, str, str]]:
     for name, field in schema.get("properties", {}).items():
         own_path = f"{path}{name}"
         yield own_path, _type(field), _words(field, required=name in schema.get("required", []))
+        if AS_ELSEWHERE in field.get("description", "").lower():
+            continue
         inner = field.get("items", field)
         yield from _fields(inner, f"{own_path}{'[]' if inner is not field else ''}.")
 

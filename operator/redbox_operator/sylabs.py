@@ -16,6 +16,7 @@ from redbox_operator.job_status import JobPhase
 from redbox_operator.kinds import Resource, SlurmJob, SlurmJobSpec
 from redbox_operator.kinds_of_fields import Container, OfKubernetes, Results, Volume, When
 from redbox_operator.known_names import pod_name
+from redbox_operator.volume_schemas import MOUNT
 
 WLM_GROUP = "wlm.sylabs.io"
 OLD_VERSION = "v1alpha1"
@@ -79,6 +80,7 @@ class OldResults(Kind):
     mount: Annotated[
         OfKubernetes,
         Field(
+            json_schema_extra=MOUNT,
             description="A volume as in a pod: persistentVolumeClaim, nfs or ephemeral; hostPath where the "
             "cluster's administrator allows it.",
         ),

@@ -43,12 +43,19 @@ def test_what_is_written_as_an_option_of_slurms_is_refused_with_examples_and_not
 
 def test_every_string_list_and_map_of_a_slurmjob_is_bounded() -> None:
     for node in nodes(schema_of(SLURM_JOB)):
-        if node["type"] == "string":
+        if node.get("type") == "string":
             assert "maxLength" in node or "pattern" in node or "enum" in node
-        if node["type"] == "array":
+        if node.get("type") == "array":
             assert "maxItems" in node
         if "additionalProperties" in node:
             assert "maxProperties" in node
+
+
+def test_how_deep_a_job_is_nested_is_bounded() -> None:
+    """The API server stores ten thousand levels of unknown fields, and then cannot read them any more."""
+    for name in CRDS:
+        for node in nodes(schema_of(name)):
+            assert "x-kubernetes-preserve-unknown-fields" not in node
 
 
 def test_only_what_may_change_is_without_a_rule_that_it_may_not() -> None:
