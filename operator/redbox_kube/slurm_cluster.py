@@ -35,11 +35,14 @@ class PartitionFilter(Kind):
 
     include: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=256)]],
-        Field(max_length=256, description="Only these. Empty: all."),
+        Field(max_length=256, description="Only these; names may hold * and ?. Empty: all."),
     ] = []
     exclude: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=256)]],
-        Field(max_length=256, description="None of these, even where `include` has them."),
+        Field(
+            max_length=256,
+            description="None of these, even where `include` has them; names may hold * and ?.",
+        ),
     ] = []
 
 

@@ -100,7 +100,8 @@ class SlurmJobSpec(Kind):
         Path | None,
         Field(
             description="A folder on the Slurm cluster, made if it is missing: as sbatch --chdir. Left "
-            "out: the HPC administrator's choice, mostly ~/redbox/<namespace>/<name>."
+            "out: the HPC administrator's choice, mostly ~/redbox/<namespace>/<name>-<the first 8 characters "
+            "of the SlurmJob's uid>."
         ),
     ] = None
     output: Annotated[
@@ -114,7 +115,8 @@ class SlurmJobSpec(Kind):
         Path | None,
         Field(
             description="Where stderr goes: as sbatch --error. Left out: slurm-<job id>.err, so that it "
-            "stays apart."
+            "stays apart; but where output, or the script's own -o or -e, is given, to where stdout goes, by "
+            "sbatch's own rule."
         ),
     ] = None
     array: Annotated[
@@ -139,8 +141,8 @@ class SlurmJobSpec(Kind):
         Field(
             max_length=64,
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
-            description="SlurmJobs of this namespace and cluster that this one waits for, in Slurm's own "
-            "queue. They can be applied in any order.",
+            description="SlurmJobs of this namespace that this one waits for: in Slurm's own queue where it "
+            "can know them, else in Kubernetes, before it is submitted. They can be applied in any order.",
         ),
     ] = []
     options: Annotated[
@@ -148,7 +150,7 @@ class SlurmJobSpec(Kind):
         Field(
             max_length=128,
             description="Further options of sbatch by their full names, one a string: --exclusive, "
-            "--mail-type=END.",
+            "--mail-type=END. What has a field, and what red-box sets, is refused by name.",
         ),
     ] = []
     results: Annotated[

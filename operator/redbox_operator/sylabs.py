@@ -54,14 +54,11 @@ Selector = Annotated[
 ]
 
 
-ReadOver = Annotated[
-    dict[str, Any],
-    Field(
-        json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
-        description="Accepted as it was, and not read.",
-    ),
-]
-"""kubectl refuses a manifest for a field that a kind does not know."""
+WORD: dict[str, Any] = {"type": "string", "maxLength": 4096}
+SECRET_KEY = {"type": "object", "properties": {"name": WORD, "key": WORD}}
+KEY = {"type": "object", "properties": {"secretKeyRef": SECRET_KEY}}
+COUNTS = {"maxProperties": 64, "additionalProperties": {"x-kubernetes-int-or-string": True}}
+READ_OVER = "Accepted as it was, and not read."  # kubectl refuses fields that a kind does not know
 
 
 class OldResults(Kind):
@@ -99,8 +96,14 @@ class OldSlurmJobSpec(Kind):
     batch: Annotated[str, Field(min_length=1, max_length=200_000, description="The script, as for sbatch.")]
     node_selector: Selector = {}
     results: OldResults | None = None
-    ssh: ReadOver = {}
-    resources: ReadOver = {}
+    ssh: Annotated[
+        dict[str, Any],
+        Field(
+            json_schema_extra={"properties": {"user": WORD, "password": WORD, "key": KEY}},
+            description=READ_OVER,
+        ),
+    ] = {}
+    resources: Annotated[dict[str, Any], Field(json_schema_extra=COUNTS, description=READ_OVER)] = {}
 
     def translated(self, name: str) -> SlurmJobSpec:
         return SlurmJobSpec(batch=self.batch, **_common(self, name))
