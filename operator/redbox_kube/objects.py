@@ -79,9 +79,10 @@ class Where:
 
     def path(self) -> str:
         """As in a URL."""
-        group = "/api/v1" if self.api_version == "v1" else f"/apis/{self.api_version}"
-        inside = f"/namespaces/{quote(self.namespace)}" if self.namespace else ""
-        return f"{group}{inside}/{PLURALS[self.kind]}" + (f"/{quote(self.name)}" if self.name else "")
+        group, _, version = self.api_version.partition("/")
+        begins = "/api/v1" if self.api_version == "v1" else f"/apis/{_segment(group)}/{_segment(version)}"
+        inside = f"/namespaces/{_segment(self.namespace)}" if self.namespace else ""
+        return f"{begins}{inside}/{PLURALS[self.kind]}" + (f"/{_segment(self.name)}" if self.name else "")
 
 
 class PodRef(NamedTuple):
@@ -185,7 +186,7 @@ class Objects:
         self, namespace: str, account: str, audience: str, *, seconds: int, pod: PodRef | None = None
     ) -> str:
         """A token of a service account for one audience (TokenRequest); bound to a pod it dies with it."""
-        path = f"/api/v1/namespaces/{quote(namespace)}/serviceaccounts/{quote(account)}/token"
+        path = f"/api/v1/namespaces/{_segment(namespace)}/serviceaccounts/{_segment(account)}/token"
         spec: Object = {"audiences": [audience], "expirationSeconds": seconds}
         if pod:
             spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid}
@@ -337,6 +338,17 @@ def proxy_in_environment(url: str) -> str | None:
     """As HTTPS_PROXY, HTTP_PROXY and NO_PROXY have it for this URL."""
     parts = urlsplit(url)
     return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
+
+
+def _segment(name: str) -> str:
+    """A name as one part of a path; tenants name what they like, and it must not lead elsewhere.
+
+    To quote is not enough, since the API server takes %2F for a slash. What it lets no object be called is
+    not asked for.
+    """
+    if name in {"", ".", ".."} or "/" in name or "%" in name:
+        raise ApiRefused(HTTPStatus.NOT_FOUND, f"nothing in Kubernetes can be called {name!r}")
+    return quote(name, safe="")
 
 
 def _as_object(raw: bytes) -> Object:

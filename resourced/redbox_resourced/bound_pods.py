@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import sys
 from dataclasses import dataclass
 from enum import Enum
@@ -18,6 +19,9 @@ from redbox_kube.names import ATTACH_ONLY, ENV_MODE
 Object = dict[str, Any]
 
 ATTEMPT = "REDBOX_ATTEMPT"
+A_VERSION = re.compile(r"([a-z0-9.-]+/)?v[a-z0-9]+")
+NO_NAME = re.compile(r"\.{0,2}|.*[/%].*", re.DOTALL)
+"""What Kubernetes lets no object be called. In an ownerReference it is not looked at: a tenant writes it."""
 OUR_GROUPS = frozenset({"redbox.dev", "wlm.sylabs.io", "slurm.sylabs.io"})
 OUR_KINDS = frozenset({"SlurmJob", "WlmJob"})
 SUBMITTED = "redbox.dev/Submitted"
@@ -130,9 +134,10 @@ def digest_of(status: Object) -> bytes:
 def _controller(metadata: Object) -> Controller | None:
     for owner in metadata.get("ownerReferences", []):
         if owner.get("controller"):
-            return Controller(
-                sys.intern(owner["apiVersion"]), sys.intern(owner["kind"]), owner["name"], owner["uid"]
-            )
+            version, name = owner["apiVersion"], owner["name"]
+            if not A_VERSION.fullmatch(version) or NO_NAME.fullmatch(name):
+                return None  # there is no such object: a stranger's
+            return Controller(sys.intern(version), sys.intern(owner["kind"]), name, owner["uid"])
     return None
 
 

@@ -13,7 +13,13 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from kubernetes.aio import client
 
-from redbox_kube.objects import ApiUnreachable, Objects, Where, proxy_in_environment
+from redbox_kube.objects import (
+    ApiRefused,
+    ApiUnreachable,
+    Objects,
+    Where,
+    proxy_in_environment,
+)
 
 API = "https://10.96.0.1:443"
 PROXY = "http://proxy.example:3128"
@@ -123,3 +129,64 @@ def test_an_object_that_is_nested_without_end_hides_no_other(levels: int) -> Non
 
 def _name(one: Any) -> str:
     return str(one["metadata"]["name"])
+
+
+@asynccontextmanager
+async def sending(answer: bytes) -> AsyncIterator[tuple[Objects, list[str]]]:
+    """Something that sends these bytes, ends the connection, and notes what it was asked."""
+    asked: list[str] = []
+
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append((await reader.readuntil(b"\r\n\r\n")).decode().split(" HTTP/")[0])
+        writer.write(answer)
+        writer.close()
+
+    async with await asyncio.start_server(respond, "127.0.0.1", 0) as server:
+        host = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        objects = Objects(client.ApiClient(client.Configuration(host=host)), "test")
+        try:
+            yield objects, asked
+        finally:
+            await objects.close()
+
+
+def whole(body: bytes, status: str = "200 OK", length: int | None = None) -> bytes:
+    head = f"HTTP/1.1 {status}\r\ncontent-length: {len(body) if length is None else length}\r\n\r\n"
+    return head.encode() + body
+
+
+ELSEWHERE = [
+    "../../../../../../api/v1/pods",
+    "../../secrets/key",
+    "cow/status",
+    "..",
+    ".",
+    "..%2fsecrets%2fkey",
+]
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+async def test_a_name_that_a_tenant_wrote_leads_nowhere_else(name: str) -> None:
+    async with sending(whole(b'{"kind": "Secret"}')) as (objects, asked):
+        assert await objects.get(Where("ConfigMap", name, "farm")) is None
+        with pytest.raises(ApiRefused):
+            await objects.apply(Where("Pod", name, "farm"), {})
+        with pytest.raises(ApiRefused):
+            await objects.token_for("farm", name, "redbox.dev/x", seconds=600)
+        assert await objects.get(Where("SlurmJob", "cow", "farm", f"redbox.dev/{name}")) is None
+    assert asked == []
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [("system:node.a", "system%3Anode.a"), ("a?b#c", "a%3Fb%23c"), ("ä +", "%C3%A4%20%2B")],
+)
+async def test_a_name_arrives_as_it_is(name: str, path: str) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        paths.append(request.rel_url.raw_path.replace(":", "%3A").replace("+", "%2B"))
+        return web.json_response({"name": request.match_info["path"].rpartition("/")[2]})
+
+    paths: list[str] = []
+    async with answering(answer) as objects:
+        assert await objects.get(Where("ConfigMap", name, "farm")) == {"name": name}
+    assert [one.rpartition("/api/v1")[2] for one in paths] == [f"/namespaces/farm/configmaps/{path}"]

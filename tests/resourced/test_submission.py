@@ -199,3 +199,23 @@ async def test_one_that_is_throttled_for_long_says_so_and_comes_again() -> None:
 )
 def test_a_pods_controller_says_what_it_is_to_us(owner: dict[str, Any], role: Role) -> None:
     assert pod(owner=owner).role is role
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [
+        {"name": "../../../../../../api/v1/pods"},
+        {"name": ".."},
+        {"name": "."},
+        {"name": ""},
+        {"name": "cow/status"},
+        {"name": "cow\n/status"},
+        {"name": "..%2f..%2fpods"},
+        {"apiVersion": "redbox.dev/.."},
+        {"apiVersion": "redbox.dev/v1alpha1/../.."},
+        {"apiVersion": "redbox.dev/v1?watch=true"},
+        {"apiVersion": "redbox.dev"},
+    ],
+)
+def test_a_pod_whose_controller_nothing_can_be_called_is_a_strangers(owner: dict[str, Any]) -> None:
+    assert pod(owner=owner).role is Role.STRANGER
