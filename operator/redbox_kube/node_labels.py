@@ -19,6 +19,7 @@ from redbox_kube.names import GROUP
 DIGEST_LENGTH = 6
 LONGEST_LABEL = 63
 LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+NUMBER = re.compile(r"[0-9]{1,18}")
 DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
@@ -83,12 +84,16 @@ def fit_terms(needs: dict[Limit, int], partition: str, cluster: str) -> list[dic
 
 
 def told_needs(terms: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The needs that such terms were made of, as a person compares them with a node's labels."""
-    enough = terms[0]["matchExpressions"] if terms else ()
+    """The needs that such terms were made of, as a person compares them with a node's labels.
+
+    They may be another's, with terms that fields match, or values that are no numbers: those are left out.
+    """
+    expressions = terms[0].get("matchExpressions", ()) if terms else ()
+    enough = [one for one in expressions if one["operator"] == "Gt"]
     return [
         f"{one['key']} of {int(one['values'][0]) + 1} or more (or none)"
         for one in enough
-        if one["operator"] == "Gt"
+        if NUMBER.fullmatch(one["values"][0])
     ]
 
 

@@ -6,7 +6,6 @@ what is built and compared here is JSON.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
@@ -18,8 +17,8 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 from kubernetes.aio import client, config
 
+from redbox_kube.answers import UNREADABLE, as_event, as_object, as_page, lines, words
 from redbox_kube.listed import Listed, page_of
-from redbox_kube.nesting import parsed
 
 Object = dict[str, Any]
 ReadT = TypeVar("ReadT")
@@ -54,6 +53,10 @@ class ApiError(Exception):
 
 class ApiUnreachable(ApiError):
     """No answer, or half of one: nobody knows what the API server did."""
+
+
+class ApiUnreadable(ApiUnreachable):
+    """Something came that nobody can read. Of a watch: only a list gets past it."""
 
 
 class ApiRefused(ApiError):
@@ -129,7 +132,7 @@ class Objects:
 
     async def server_version(self) -> str:
         """The API server's, as v1.34.4."""
-        return str((await self._ask("GET", "/version"))["gitVersion"])
+        return _field(await self._ask("GET", "/version"), "gitVersion")
 
     async def get(self, where: Where) -> Object | None:
         """The object, or None where there is none."""
@@ -192,7 +195,7 @@ class Objects:
             spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid}
         kind = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}
         answer = await self._ask("POST", path, body={**kind, "spec": spec})
-        return str(answer["status"]["token"])
+        return _field(answer, "status", "token")
 
     async def apply(
         self, where: Where, body: Object, *, field_manager: str = "", subresource: str = ""
@@ -232,11 +235,11 @@ class Objects:
         """Every object selected, page by page, each with the resourceVersion that a watch may begin at."""
         query: dict[str, str] = {"limit": str(PAGE), **(selection or {})}
         while True:
-            page = await self._ask("GET", where.path(), query=query)
-            yield page["items"], str(page["metadata"]["resourceVersion"])
-            if not page["metadata"].get("continue"):
+            page = _read(await self._answer("GET", where.path(), query), as_page)
+            yield page.items, page.version
+            if not page.continues_at:
                 return
-            query["continue"] = page["metadata"]["continue"]
+            query["continue"] = page.continues_at
 
     async def watch(
         self, where: Where, since: str, selection: Mapping[str, str] | None = None
@@ -253,12 +256,14 @@ class Objects:
         answer = await self._send("GET", where.path(), query, deadline=patience)
         async with answer.response:
             if answer.status >= HTTPStatus.BAD_REQUEST:
-                raise ApiRefused(answer.status, _words(await answer.read()))  # type: ignore[no-untyped-call]
+                raise ApiRefused(answer.status, words(await answer.read()))  # type: ignore[no-untyped-call]
             try:
-                async for line in answer.response.content:
-                    yield parsed(line)
+                async for line in lines(answer.response.content):
+                    yield _read(line, as_event)
             except NO_ANSWER as error:
                 raise _unreachable(error) from error
+            except ValueError as error:
+                raise ApiUnreadable(f"a watch that cannot be read: {error}") from error
 
     async def list_all(self, where: Where) -> AsyncIterator[Object]:
         """Every object of a kind."""
@@ -290,7 +295,7 @@ class Objects:
         content_type: str = JSON,
     ) -> Object:
         raw = await self._answer(method, path, query, body=body, content_type=content_type)
-        return _read(raw, _as_object)
+        return _read(raw, as_object)
 
     async def _answer(
         self,
@@ -305,7 +310,7 @@ class Objects:
         answer = await self._send(method, path, query, body=body, content_type=content_type, accept=accept)
         raw: bytes = await answer.read()  # type: ignore[no-untyped-call]
         if answer.status >= HTTPStatus.BAD_REQUEST:
-            raise ApiRefused(answer.status, _words(raw))
+            raise ApiRefused(answer.status, words(raw))
         return raw
 
     async def _send(
@@ -351,25 +356,24 @@ def _segment(name: str) -> str:
     return quote(name, safe="")
 
 
-def _as_object(raw: bytes) -> Object:
-    return dict(parsed(raw))
-
-
 def _read(raw: bytes, read: Callable[[bytes], ReadT]) -> ReadT:
-    """Something between us and the API server may answer in its place, and in HTML."""
+    """What was answered, as whoever asked wants it."""
     try:
         return read(raw)
-    except (ValueError, TypeError) as error:
+    except UNREADABLE as error:
         msg = f"what answers as the API server is none: it says {raw[:80]!r}"
-        raise ApiUnreachable(msg) from error
+        raise ApiUnreadable(msg) from error
+
+
+def _field(answer: Object, *way: str) -> str:
+    """A text in an answer, which has no meaning without it."""
+    found: Any = answer
+    for name in way:
+        found = found.get(name) if isinstance(found, dict) else None
+    if not isinstance(found, str):
+        raise ApiUnreadable(f"what answers as the API server is none: it says no {'.'.join(way)}")
+    return found
 
 
 def _unreachable(error: BaseException) -> ApiUnreachable:
     return ApiUnreachable(f"the API server does not answer: {str(error) or type(error).__name__}")
-
-
-def _words(raw: bytes) -> str:
-    try:
-        return str(json.loads(raw)["message"])
-    except (ValueError, KeyError, TypeError):
-        return raw[:500].decode("utf-8", "replace")

@@ -32,7 +32,7 @@ def _bounded(given: dict[str, Any]) -> dict[str, Any]:
     for _ in range(DEEPEST):
         level = [inner for outer in level for inner in _inside(outer)]
     if level:
-        raise PydanticCustomError("nesting", "nested deeper than {deepest} levels", {"deepest": DEEPEST})
+        raise PydanticCustomError("nesting", "is nested more than {deepest} deep", {"deepest": DEEPEST})
     return given
 
 

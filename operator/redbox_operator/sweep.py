@@ -1,14 +1,16 @@
 """The truth, once a minute: what there is, compared with what the watches have told.
 
 Lists bring metadata only, page by page: an object whose version is known costs a comparison and nothing else.
-What differs is read whole. kopf lists anew after a 410 without telling what went meanwhile: this tells.
+What differs is read whole. kopf lists anew after a 410 without telling what went meanwhile: this tells. An
+object that cannot be read is left out, and said: what one tenant wrote must not end what serves all.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TypeVar
@@ -19,8 +21,9 @@ from redbox_api.errors import NoSuchJob, RedboxError
 from redbox_api.models import FINAL_PHASES
 from redbox_kube.listed import Listed
 from redbox_kube.names import API_VERSION, LABEL_JOB_UID
-from redbox_kube.objects import ApiError, ApiRefused, Objects, Where
+from redbox_kube.objects import ApiError, ApiRefused, ApiUnreadable, Objects, Where
 from redbox_kube.slurm_cluster import OrphanPolicy
+from redbox_kube.troubles import Troubles
 from redbox_operator.companions import companion_of
 from redbox_operator.intake import read_job
 from redbox_operator.kinds import Place, Resource
@@ -35,6 +38,7 @@ log = structlog.get_logger(__name__)
 EVERY_S = 60.0
 SOONER_S = 1.0
 TELLING_S = 5.0
+LONGEST_WHY = 200
 KeyT = TypeVar("KeyT", bound=Hashable)
 UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 COMPANIONS = {"labelSelector": LABEL_JOB_UID}
@@ -70,6 +74,9 @@ class Sweep:
         self._metrics = metrics
         self._due = asyncio.Event()
         self._began: float | None = None
+        self._unreadable: set[str] = set()
+        self._read_in_vain: set[str] = set()  # by this sweep
+        self._troubles = Troubles("objects not read")
 
     def idle_s(self) -> float:
         """How long ago the last one began."""
@@ -99,6 +106,13 @@ class Sweep:
             self._due.clear()
 
     async def _sweep(self) -> None:
+        self._read_in_vain.clear()
+        await self._compare()
+        for name in self._unreadable - self._read_in_vain:  # mended, or gone: what is not is read each time
+            self._troubles.mended(name)
+        self._unreadable &= self._read_in_vain
+
+    async def _compare(self) -> None:
         await self._of_clusters()
         living = {
             name: dict(link.living()) for name, link in self._clusters.links.by_name.items() if link.synced
@@ -115,8 +129,10 @@ class Sweep:
     async def _of_clusters(self) -> None:
         found = set()
         async for raw in self._objects.list_all(Where("SlurmCluster", api_version=API_VERSION)):
-            found.add(raw["metadata"]["name"])
-            self._clusters.seen(raw)
+            name = raw["metadata"]["name"]
+            found.add(name)
+            with self._apart(f"SlurmCluster/{name}"):
+                self._clusters.seen(raw)
         for name in self._clusters.names() - found:
             self._clusters.gone(name)
         self._reconciler.clusters_listed()
@@ -135,7 +151,8 @@ class Sweep:
                 if self._differs(place, item.resource_version):
                     untold[place] = item.resource_version
         for place in await self._still(untold, self._differs):
-            await self._apart(where_is(place), self._read_job(place))
+            with self._apart(f"{resource.kind}/{place.namespace}/{place.name}"):
+                await self._read_job(place)
         for place in before - found:
             self._missed("SlurmJob")
             self._reconciler.job_gone(place)
@@ -166,16 +183,6 @@ class Sweep:
             if refusal.status != HTTPStatus.NOT_FOUND:
                 raise
 
-    async def _apart(self, where: Where, reading: Awaitable[None]) -> None:
-        """Anybody may have written the object: what it does to our code must keep us from no other."""
-        try:
-            await reading
-        except (ApiError, TimeoutError):
-            raise
-        except Exception:
-            self._metrics.errors.labels("defect").inc()
-            log.exception("defect", reading=where.path())
-
     async def _read_job(self, place: Place) -> None:
         raw = await self._objects.get(where_is(place))
         job = read_job(place.resource, raw) if raw else None
@@ -195,21 +202,39 @@ class Sweep:
                 if self._pod_differs(name, item.resource_version):
                     untold[name] = item.resource_version
         for name in await self._still(untold, self._pod_differs):
-            where = Where("Pod", name[1], name[0])
-            await self._apart(where, self._read_companion(where))
+            with self._apart(f"Pod/{name[0]}/{name[1]}"):
+                await self._read_pod(name)
         for name, pod in before.items():
             if name not in found and known.get(name) is pod:
                 self._missed("Pod")
                 self._reconciler.companion_gone(pod)
 
-    async def _read_companion(self, where: Where) -> None:
-        raw = await self._objects.get(where)
+    async def _read_pod(self, name: PodName) -> None:
+        raw = await self._objects.get(Where("Pod", name[1], name[0]))
         if raw is not None:
             self._reconciler.companion_seen(companion_of(raw))
 
     def _pod_differs(self, name: PodName, version: str) -> bool:
         there = self._reconciler.known.companions.get(name)
         return there is None or there.version != version
+
+    @contextmanager
+    def _apart(self, name: str) -> Iterator[None]:
+        """Whatever is wrong with this one object, the others are looked at."""
+        try:
+            yield
+        except ApiUnreadable as error:
+            self._left_out(name, str(error))
+        except (ApiError, TimeoutError):
+            raise
+        except Exception as error:  # noqa: BLE001 (its author may have written anything)
+            self._metrics.errors.labels("defect").inc()
+            self._left_out(name, repr(error))
+
+    def _left_out(self, name: str, why: str) -> None:
+        self._unreadable.add(name)
+        self._read_in_vain.add(name)
+        self._troubles.failed(name, why[:LONGEST_WHY])
 
     def _missed(self, kind: str) -> None:
         self._metrics.missed.labels(kind).inc()

@@ -19,6 +19,7 @@ from redbox_kube.names import ATTACH_ONLY, ENV_MODE
 Object = dict[str, Any]
 
 ATTEMPT = "REDBOX_ATTEMPT"
+NUMBER = re.compile(r"[0-9]{1,9}")
 A_VERSION = re.compile(r"([a-z0-9.-]+/)?v[a-z0-9]+")
 NO_NAME = re.compile(r"\.{0,2}|.*[/%].*", re.DOTALL)
 """What Kubernetes lets no object be called. In an ownerReference it is not looked at: a tenant writes it."""
@@ -144,7 +145,7 @@ def _controller(metadata: Object) -> Controller | None:
 def _attempt(env: list[Object]) -> int:
     """From the pod's spec, which nobody can change, as its labels can be."""
     written = next((one.get("value", "") for one in env if one["name"] == ATTEMPT), "")
-    return int(written) if written.isdecimal() else 1
+    return int(written) if NUMBER.fullmatch(written) else 1
 
 
 def _container(container: Object) -> Container:

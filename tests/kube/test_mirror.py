@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, cast
 
@@ -10,7 +11,7 @@ import pytest
 
 from redbox_kube import mirror as module
 from redbox_kube.mirror import Mirror, Place
-from redbox_kube.objects import ApiRefused, ApiUnreachable, Object, Objects, Where
+from redbox_kube.objects import ApiRefused, ApiUnreachable, ApiUnreadable, Object, Objects, Where
 
 PATIENCE_S = 5.0
 
@@ -90,6 +91,7 @@ async def test_after_a_place_that_is_forgotten_it_lists_and_tells_what_is_gone()
     [
         (ApiUnreachable("cut"), ["list", "10", "11"]),
         (ApiRefused(403, "no longer yours"), ["list", "10", "list"]),
+        (ApiUnreadable("no event"), ["list", "10", "list"]),
     ],
 )
 async def test_a_cut_watch_goes_on_and_a_refused_one_begins_anew(fault: Exception, asked: list[str]) -> None:
@@ -123,3 +125,64 @@ async def test_what_is_no_longer_wanted_is_told_once() -> None:
     )
     assert mirror.items == {}
     assert told == [{("", "a")}, {("", "a")}]
+
+
+def reads_all_but_the_odd(seen: Object) -> Object:
+    if "odd" in seen:
+        raise ValueError("Exceeds the limit (4300 digits) for integer string conversion")
+    return seen
+
+
+async def test_an_object_that_cannot_be_read_is_left_out_and_keeps_no_other_from_being_read() -> None:
+    listed = [thing("a", 1), thing("b", 2, odd=True), thing("c", 3)]
+    seen = [
+        event("ADDED", thing("d", 11, odd=True)),
+        event("MODIFIED", thing("a", 12, odd=True)),
+        event("ADDED", thing("e", 13)),
+        event("MODIFIED", thing("b", 14)),
+    ]
+    mirror, told = await played(Script(listed, seen, []), reduced=reads_all_but_the_odd)
+    assert {name for _, name in mirror.items} == {"b", "c", "e"}
+    assert told[1:] == [{("", "a")}, {("", "e")}, {("", "b")}]
+
+
+async def test_what_could_not_be_read_is_forgotten_once_it_is_gone() -> None:
+    watched = [event("DELETED", thing("a", 11, odd=True)), FORGOTTEN]
+    listed = [thing("a", 1, odd=True), thing("b", 2, odd=True), thing("c", 3, odd=True)]
+    mirror, _ = await played(
+        Script(listed, watched, [thing("c", 3, odd=True)], []), reduced=reads_all_but_the_odd
+    )
+    assert mirror._unreadable == {("", "c")}
+
+
+async def test_events_that_nobody_can_read_make_each_list_later_than_the_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pauses, at_once = [], asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        if 0 < seconds <= 30:
+            pauses.append(seconds)
+        await at_once(seconds if seconds > 30 else 0)
+
+    monkeypatch.setattr(module, "FIRST_DELAY_S", 1.0)
+    monkeypatch.setattr(module, "LONGEST_DELAY_S", 30.0)
+    monkeypatch.setattr(random, "uniform", lambda _, longest: longest)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    broken: list[Any] = [[thing("a", 1)], [event("MODIFIED", thing("a", 11)), ApiUnreadable("no event")]]
+    await played(Script(*(broken * 7), [thing("a", 1)], []))
+    assert pauses[:7] == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+
+
+async def test_a_watch_that_ends_as_soon_as_it_began_is_not_begun_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "FIRST_DELAY_S", 1000.0)
+    script = Script([thing("a", 1)], [])
+    mirror: Mirror = Mirror(cast("Objects", script), Where("Node"), told=lambda _: None)
+    running = asyncio.create_task(mirror.run())
+    for _ in range(50):
+        await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.wait({running})
+    assert script.asked == ["list", "10"]

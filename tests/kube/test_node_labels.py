@@ -69,3 +69,16 @@ def test_needs_are_told_as_a_person_compares_them_with_labels() -> None:
 
 def test_who_needs_nothing_fits_everywhere() -> None:
     assert fit_terms({}, "debug", "hpc1") == []
+
+
+@pytest.mark.parametrize(
+    "term",
+    [
+        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]},
+        {"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["many"]}]},
+        {"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["9" * 5000]}]},
+    ],
+    ids=["fields", "no number", "no number that fits"],
+)
+def test_needs_of_pods_that_others_made_are_not_told(term: dict[str, list[dict[str, object]]]) -> None:
+    assert told_needs([term]) == []

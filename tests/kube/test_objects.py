@@ -13,9 +13,12 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from kubernetes.aio import client
 
+from redbox_kube import answers
 from redbox_kube.objects import (
     ApiRefused,
     ApiUnreachable,
+    ApiUnreadable,
+    Object,
     Objects,
     Where,
     proxy_in_environment,
@@ -190,3 +193,59 @@ async def test_a_name_arrives_as_it_is(name: str, path: str) -> None:
     async with answering(answer) as objects:
         assert await objects.get(Where("ConfigMap", name, "farm")) == {"name": name}
     assert [one.rpartition("/api/v1")[2] for one in paths] == [f"/namespaces/farm/configmaps/{path}"]
+
+
+async def followed(objects: Objects) -> list[Object]:
+    return [one async for one in objects.watch(Where("Pod"), "1")]
+
+
+ADDED = b'{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"1"},"env":"%s"}}\n'
+
+
+async def test_an_event_may_be_as_long_as_an_object_makes_it() -> None:
+    async with sending(whole(ADDED % (b"\\u003c" * 1_000_000) + b"\n" + ADDED % b"x")) as (objects, _):
+        assert [len(event["object"]["env"]) for event in await followed(objects)] == [1_000_000, 1]
+
+
+async def test_an_event_that_has_no_end_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "LONGEST_LINE", 100_000)
+    async with sending(whole(b"x" * 1_000_000)) as (objects, _):
+        with pytest.raises(ApiUnreadable):
+            await followed(objects)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"<html>a proxy in between</html>",
+        b"[]",
+        b"{}",
+        b'{"type":"ADDED","object":[]}',
+        b'{"type":"ADDED","object":{"metadata":{}}}',
+        b'{"type":"ADDED","object":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b"\xff",
+    ],
+    ids=["html", "list", "empty", "no object", "no version", "deep", "no text"],
+)
+async def test_an_event_that_is_none_is_said_to_be_unreadable(line: bytes) -> None:
+    async with sending(whole(ADDED % b"x" + line + b"\n")) as (objects, _):
+        events = objects.watch(Where("Pod"), "1")
+        assert (await anext(events))["type"] == "ADDED"
+        with pytest.raises(ApiUnreadable):
+            await anext(events)
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"items":[]}', b'{"items":7,"metadata":{"resourceVersion":"1"}}'])
+async def test_an_answer_that_lacks_what_it_is_asked_for_is_no_answer(body: bytes) -> None:
+    async with sending(whole(body)) as (objects, _):
+        with pytest.raises(ApiUnreadable):
+            [one async for one in objects.pages(Where("Pod"))]
+        with pytest.raises(ApiUnreadable, match="gitVersion"):
+            await objects.server_version()
+        with pytest.raises(ApiUnreadable, match=r"status\.token"):
+            await objects.token_for("farm", "default", "redbox.dev/x", seconds=600)
+
+
+async def test_a_list_of_nothing_may_have_no_items() -> None:
+    async with sending(whole(b'{"items":null,"metadata":{"resourceVersion":"7"}}')) as (objects, _):
+        assert [one async for one in objects.pages(Where("Pod"))] == [([], "7")]

@@ -13,6 +13,10 @@ from redbox_operator.spec_problems import problem_of
 from redbox_operator.sylabs import OLD_SLURM_JOBS, WLM_JOBS
 
 METADATA = {"name": "cow", "namespace": "farm", "uid": "0aa6-11"}
+DEEP: dict[str, Any] = {}
+for _ in range(300):
+    DEEP = {"more": [DEEP]}
+DEEP_CLAIM = {"ephemeral": {"volumeClaimTemplate": {"spec": DEEP}}}
 NO_SERVER = {"from": "x", "mount": {"name": "data", "nfs": {"path": "/data"}}}
 
 
@@ -34,6 +38,8 @@ def into(claim: Any) -> dict[str, Any]:
         (SLURM_JOBS, {"batch": "#!/bin/sh\n", "backoffLimit": "often"}, "backoffLimit"),
         (OLD_SLURM_JOBS, {"batch": "#!/bin/sh\n", "results": NO_SERVER}, "nfs.server: Field required"),
         (OLD_SLURM_JOBS, {"batch": "#!/bin/sh\n", "results": {"from": "x"}}, "results.mount"),
+        (OLD_SLURM_JOBS, {"batch": "#!/bin/sh\n", "results": {"from": "x", "mount": DEEP}}, "32 deep"),
+        (SLURM_JOBS, {"batch": "#!/bin/sh\n", "results": {"from": ["x"], "volume": DEEP_CLAIM}}, "32 deep"),
     ],
 )
 def test_a_spec_that_cannot_be_read_is_a_problem_that_names_the_field(
@@ -60,7 +66,7 @@ def test_one_that_is_nested_without_end_is_a_problem_of_its_own(levels: int, kin
         problem = problem_of(packed(read_job(resource, {"metadata": METADATA, "spec": spec})).unpacked().job)
         assert problem
         assert (problem.reason, problem.final) == ("Unreadable", True)
-        assert f"{field}: nested deeper than 32 levels" in problem.message
+        assert f"{field}: is nested more than 32 deep" in problem.message
 
 
 def test_a_claim_as_deep_as_any_that_kubernetes_knows_can_be_read() -> None:

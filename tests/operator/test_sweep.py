@@ -269,3 +269,35 @@ async def test_before_all_slurmclusters_were_seen_none_is_taken_for_missing() ->
     stand.clusters.links.by_name.clear()
     await stand.reconciler.reconcile(job.place)
     assert stand.there.lifted == ["cow"]
+
+
+def companion(name: str, **metadata: Any) -> Object:
+    labels = {"redbox.dev/slurmjob-uid": JOB}
+    given = {"namespace": "farm", "name": name, "uid": name, "resourceVersion": "5", "labels": labels}
+    return {"metadata": {**given, **metadata}}
+
+
+async def test_objects_that_cannot_be_read_keep_no_others_from_being_read() -> None:
+    stand = Stand()
+    stand.there.jobs = {
+        "a": stand.job(name="a", generation=10**400, creationTimestamp=object()),
+        "b": stand.job(name="b", uid=OTHER),
+    }
+    stand.there.pods = {"a": companion("a", deletionTimestamp="soon"), "b": companion("b")}
+    await stand.run()
+    assert [place.name for place in stand.known.jobs] == ["b"]
+    assert [name for _, name in stand.known.companions] == ["b"]
+    assert stand.sweep._unreadable == {"SlurmJob/farm/a", "Pod/farm/a"}
+    stand.there.jobs.clear()
+    stand.there.pods["a"] = companion("a")
+    await stand.run()
+    assert stand.sweep._unreadable == set()
+    assert len(stand.known.companions) == 2
+
+
+async def test_a_slurmjob_that_cannot_be_read_is_not_gone() -> None:
+    stand = Stand()
+    stand.there.jobs["cow"] = stand.job(creationTimestamp=object())
+    stand.row(JOB)
+    await stand.run()
+    assert stand.orphans == []

@@ -219,3 +219,20 @@ def test_a_pods_controller_says_what_it_is_to_us(owner: dict[str, Any], role: Ro
 )
 def test_a_pod_whose_controller_nothing_can_be_called_is_a_strangers(owner: dict[str, Any]) -> None:
     assert pod(owner=owner).role is Role.STRANGER
+
+
+@pytest.mark.parametrize(
+    ("written", "attempt"),
+    [
+        ("2", 2),
+        ("999999999", 999_999_999),
+        ("9" * 5000, 1),
+        ("-1", 1),
+        ("٣", 1),
+        ("²", 1),
+        ("", 1),
+        ("2\n", 1),
+    ],
+)
+def test_an_attempt_is_a_number_or_the_first(written: str, attempt: int) -> None:
+    assert pod(attempt=written).attempt == attempt
