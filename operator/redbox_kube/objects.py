@@ -6,6 +6,7 @@ what is built and compared here is JSON.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
@@ -252,11 +253,11 @@ class Objects:
             "timeoutSeconds": str(WATCH_S),
             **(selection or {}),
         }
-        patience = aiohttp.ClientTimeout(sock_connect=DEADLINE_S, sock_read=WATCH_SILENT_S)
+        patience = aiohttp.ClientTimeout(connect=DEADLINE_S, sock_read=WATCH_SILENT_S)
         answer = await self._send("GET", where.path(), query, deadline=patience)
         async with answer.response:
             if answer.status >= HTTPStatus.BAD_REQUEST:
-                raise ApiRefused(answer.status, words(await answer.read()))  # type: ignore[no-untyped-call]
+                raise ApiRefused(answer.status, words(await _body(answer)))
             try:
                 async for line in lines(answer.response.content):
                     yield _read(line, as_event)
@@ -308,7 +309,7 @@ class Objects:
         accept: str = JSON,
     ) -> bytes:
         answer = await self._send(method, path, query, body=body, content_type=content_type, accept=accept)
-        raw: bytes = await answer.read()  # type: ignore[no-untyped-call]
+        raw = await _body(answer)
         if answer.status >= HTTPStatus.BAD_REQUEST:
             raise ApiRefused(answer.status, words(raw))
         return raw
@@ -354,6 +355,16 @@ def _segment(name: str) -> str:
     if name in {"", ".", ".."} or "/" in name or "%" in name:
         raise ApiRefused(HTTPStatus.NOT_FOUND, f"nothing in Kubernetes can be called {name!r}")
     return quote(name, safe="")
+
+
+async def _body(answer: client.rest.RESTResponse) -> bytes:
+    """All of it: an answer may break off also after it began."""
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            raw: bytes = await answer.read()  # type: ignore[no-untyped-call]
+    except NO_ANSWER as error:
+        raise _unreachable(error) from error
+    return raw
 
 
 def _read(raw: bytes, read: Callable[[bytes], ReadT]) -> ReadT:

@@ -199,6 +199,18 @@ async def followed(objects: Objects) -> list[Object]:
     return [one async for one in objects.watch(Where("Pod"), "1")]
 
 
+@pytest.mark.parametrize("status", ["200 OK", "403 Forbidden"])
+async def test_an_answer_that_breaks_off_in_its_body_is_no_answer(status: str) -> None:
+    async with sending(whole(b'{"kind": "Lea', status, length=1000)) as (objects, _):
+        with pytest.raises(ApiUnreachable, match="does not answer"):
+            await objects.get(Where("Lease", "one", "farm"))
+        with pytest.raises(ApiUnreachable, match="does not answer"):
+            [one async for one in objects.pages(Where("Pod"))]
+        with pytest.raises(ApiUnreachable, match="does not answer") as broken:
+            await followed(objects)
+        assert not isinstance(broken.value, ApiUnreadable)
+
+
 ADDED = b'{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"1"},"env":"%s"}}\n'
 
 
