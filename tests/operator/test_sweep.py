@@ -46,6 +46,8 @@ class There:
         self.pods: dict[str, Object] = {}
         self.reads = 0
         self.unreadable: set[str] = set()
+
+        self.serves_slurm_jobs = True
         self.lifted: list[str] = []
 
     async def set_finalizers(self, where: Where, finalizers: list[str], *, resource_version: str) -> None:
@@ -54,7 +56,9 @@ class There:
 
     async def list_metadata(self, where: Where, selection: Any = None) -> AsyncIterator[Listed]:
         del selection
-        if where.api_version != SLURM_JOBS.api_version and where.kind != "Pod":
+        if where.kind != "Pod" and not (
+            where.api_version == SLURM_JOBS.api_version and self.serves_slurm_jobs
+        ):
             raise ApiRefused(404, "no such kind")
         for one in list((self.pods if where.kind == "Pod" else self.jobs).values()):
             yield Listed.model_validate(one["metadata"])
@@ -301,3 +305,13 @@ async def test_a_slurmjob_that_cannot_be_read_is_not_gone() -> None:
     stand.row(JOB)
     await stand.run()
     assert stand.orphans == []
+
+
+async def test_a_404_in_the_place_of_the_slurmjobs_makes_no_job_an_orphan() -> None:
+    stand = Stand()
+    stand.reconciler.job_seen(SlurmJob.model_validate(stand.job()))
+    stand.row(JOB)
+    stand.there.serves_slurm_jobs = False
+    with pytest.raises(ApiRefused):
+        await stand.run()
+    assert (stand.orphans, len(stand.known.jobs)) == ([], 1)
