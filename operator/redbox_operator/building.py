@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from redbox_api.authorities import pem_of
 from redbox_api.models import Dependency
 from redbox_kube.names import LABEL_ATTEMPT, LABEL_CLUSTER, LABEL_JOB_UID
 from redbox_kube.slurm_cluster import Delivery, SlurmCluster
@@ -47,7 +48,7 @@ def config_map(
         "kind": "ConfigMap",
         "metadata": _metadata(job, cluster, attempt, Role.JOB),
         "immutable": True,
-        "data": {REQUEST_FILE: request, CA_FILE: cluster.spec.ca_bundle.decode()},
+        "data": {REQUEST_FILE: request, CA_FILE: pem_of(cluster.spec.ca_bundle)},
     }
 
 

@@ -284,7 +284,7 @@ def link_to(
     """The link to a SlurmCluster's red-box, with tokens for that one alone."""
     spec = cluster.spec
     token = OwnToken(objects, account, spec.audience)
-    client = RedboxClient(spec.endpoint, token=token, ca_bundle=spec.ca_bundle.decode(), deadlines=DEADLINES)
+    client = RedboxClient(spec.endpoint, token=token, ca_bundle=spec.ca_bundle, deadlines=DEADLINES)
     return RedboxLink(cluster, client, changed=changed, turned=turned)
 
 

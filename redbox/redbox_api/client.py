@@ -106,7 +106,7 @@ class RedboxClient:
         endpoint: str,
         *,
         token: TokenSource | None = None,
-        ca_bundle: str | None = None,
+        ca_bundle: str | bytes | None = None,
         socket: str | None = None,
         deadlines: Deadlines | None = None,
     ) -> None:

@@ -17,6 +17,7 @@ from aiohttp import (
     UnixConnector,
 )
 
+from redbox_api.authorities import pem_of
 from redbox_api.errors import Unreachable
 
 IDLE_S = 10.0
@@ -31,9 +32,9 @@ NO_LIMIT = 0
 class Connections:
     """Opened when they are needed first, in the event loop that needs them."""
 
-    def __init__(self, *, socket: str | None, ca_bundle: str | None) -> None:
+    def __init__(self, *, socket: str | None, ca_bundle: str | bytes | None) -> None:
         self._socket = socket
-        self._tls = ssl.create_default_context(cadata=ca_bundle)
+        self._tls = ssl.create_default_context(cadata=pem_of(ca_bundle or ""))
         self._session: ClientSession | None = None
         self._closed = False
 

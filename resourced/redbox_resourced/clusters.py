@@ -7,13 +7,11 @@ partitions looks at `followed` whenever it is told of a change, and who serves a
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import structlog
-from pydantic import ValidationError
 
 from redbox_api.client import RedboxClient
 from redbox_kube.mirror import Mirror, Place, whole
@@ -111,7 +109,7 @@ class Clusters:
             if cluster is not None:
                 followed = Followed(cluster, self._client(cluster), self._tell)
                 self._running[name] = (followed, group.create_task(followed.run()))
-        except (ValidationError, ssl.SSLError, UnicodeDecodeError) as error:
+        except (ValueError, OSError) as error:  # ValidationError is the one, SSLError the other
             await self._forget(name)
             self.unusable[name] = f"SlurmCluster {name} cannot be used: {error}"
             log.warning("unusable", cluster=name, error=str(error))
@@ -130,4 +128,4 @@ class Clusters:
     def _client(self, cluster: SlurmCluster) -> RedboxClient:
         spec = cluster.spec
         token = OwnToken(self.objects, self.account, spec.audience)
-        return RedboxClient(spec.endpoint, token=token, ca_bundle=spec.ca_bundle.decode())
+        return RedboxClient(spec.endpoint, token=token, ca_bundle=spec.ca_bundle)

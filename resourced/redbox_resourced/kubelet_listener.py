@@ -18,6 +18,7 @@ from typing import Any
 import structlog
 from aiohttp import web
 
+from redbox_api.authorities import pem_of
 from redbox_kube.mirror import Mirror, Place
 from redbox_kube.objects import Object, Objects, Where
 from redbox_kube.troubles import Troubles
@@ -115,7 +116,7 @@ class KubeletListener:
             return None
         try:
             return tls_context(self._pair, self._client_ca)
-        except ssl.SSLError as error:
+        except (ssl.SSLError, ValueError) as error:
             self.trouble = f"the kubelet API's certificate cannot be used: {error}"
             log.warning("kubelet API", trouble=self.trouble)
             return None
@@ -132,7 +133,7 @@ def tls_context(pair: Pair, client_ca: str) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.verify_mode = ssl.CERT_REQUIRED
-    context.load_verify_locations(cadata=client_ca)
+    context.load_verify_locations(cadata=pem_of(client_ca))
     with tempfile.NamedTemporaryFile(dir=_memory()) as file:  # ssl takes a key from a file only
         file.write(pair.key + b"\n" + pair.certificate)
         file.flush()

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 from pathlib import Path
@@ -131,6 +132,14 @@ def test_every_field_of_the_spec_reaches_red_box() -> None:
 def test_a_container_reaches_red_box_without_its_registrys_credentials() -> None:
     container = {"image": "docker://hub/cow", "command": ["cowsay"], "options": {"gpus": "nvidia"}}
     assert request_of(slurm_job(container={**container, "registrySecret": "hub"}))["container"] == container
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_a_comment_in_the_bundle_of_the_red_box_keeps_no_job_from_being_made(encoding: str) -> None:
+    certificate = "-----BEGIN CERTIFICATE-----"
+    bundle = base64.b64encode(f"# Universität\n{certificate}".encode(encoding)).decode()
+    made = config_map(slurm_job(), slurm_cluster(caBundle=bundle))
+    assert made["data"]["ca.crt"] == f"# Universitt\n{certificate}"
 
 
 def test_a_script_from_elsewhere_is_not_copied_and_a_suspended_job_is_held() -> None:

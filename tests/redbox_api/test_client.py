@@ -219,3 +219,23 @@ def test_a_refusal_without_a_problem_document_is_one_all_the_same(
     assert type(made) is Refused
     assert made.retry == retry
     assert re.match(f"HTTP {status}", str(made))
+
+
+COMMENT = "# Universität Zürich\n"
+
+
+@pytest.mark.parametrize("encoding", ["", "utf-8", "utf-8-sig", "latin-1"])
+async def test_a_bundle_may_have_comments_in_any_script(stand: Stand, encoding: str) -> None:
+    async def token() -> str:
+        return stand.tokens["bob"]
+
+    text = COMMENT + stand.authority
+    bundle = text.encode(encoding) if encoding else text
+    async with RedboxClient(stand.endpoint, token=token, ca_bundle=bundle) as client:
+        assert (await client.whoami()).user == "bob"
+
+
+@pytest.mark.parametrize("bundle", ["ä", "ä".encode(), b"\xff\xfe\n"])
+def test_a_bundle_of_nothing_else_is_not_taken_for_none(bundle: str | bytes) -> None:
+    with pytest.raises(ValueError, match="no certificate"):
+        RedboxClient("https://redbox.example", ca_bundle=bundle)

@@ -26,7 +26,7 @@ from redbox_resourced.authorization import Access, Authorizer, Client
 from redbox_resourced.clusters import Clusters
 from redbox_resourced.handshakes import AT_ONCE, AT_ONCE_OF_ONE_ADDRESS
 from redbox_resourced.kubelet_api import KubeletApi
-from redbox_resourced.kubelet_listener import KubeletListener
+from redbox_resourced.kubelet_listener import KubeletListener, tls_context
 from redbox_resourced.serving_certificate import Pair, key_pem, make_key, self_signed
 from redbox_resourced.virtual_pods import VirtualPods
 
@@ -257,3 +257,11 @@ def test_our_own_certificate_names_our_address() -> None:
     assert pair.is_for("10.1.2.3")
     assert not pair.is_for("10.1.2.4")
     assert NOW < pair.renewal() < NOW + timedelta(days=90)
+
+
+async def test_the_clients_ca_may_have_comments_in_any_script(served: Served) -> None:
+    commented = tls_context(served.pair, f"# Universität Zürich\n{served.authority.pem}")
+    assert len(commented.get_ca_certs()) == 1
+    served.listener._client_ca = "ä"
+    assert served.listener._context() is None
+    assert "no certificate" in served.listener.trouble

@@ -1,0 +1,81 @@
+"""SlurmClusters as they are written, and what becomes of the others where one of them is written badly."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import pytest
+
+from redbox.tls import make_authority
+from redbox_kube.objects import ApiUnreachable, Object, Objects
+from redbox_kube.own_token import Account
+from redbox_resourced.clusters import Clusters
+
+AUTHORITY = make_authority("tests", datetime(2026, 11, 21, tzinfo=UTC)).certificate.decode()
+COMMENT = "# Universität Zürich\n"
+
+
+def slurm_cluster(name: str, bundle: bytes, **spec: Any) -> Object:
+    given = {
+        "endpoint": "https://127.0.0.1:1",
+        "caBundle": base64.b64encode(bundle).decode(),
+        "audience": f"redbox.dev/{name}/1",
+    }
+    return {"metadata": {"name": name, "uid": name, "resourceVersion": "1"}, "spec": {**given, **spec}}
+
+
+class ApiServer:
+    def __init__(self, *clusters: Object) -> None:
+        self.clusters = list(clusters)
+
+    async def pages(self, *_: Any) -> AsyncIterator[tuple[list[Object], str]]:
+        yield self.clusters, "1"
+
+    async def watch(self, *_: Any) -> AsyncIterator[Object]:
+        await asyncio.Event().wait()
+        yield {}
+
+    async def token_for(self, *_: Any, **__: Any) -> str:
+        raise ApiUnreachable("away")
+
+
+async def settled(*clusters: Object) -> tuple[set[str], dict[str, str]]:
+    """Which are followed, and which cannot be, once all are known."""
+    there = Clusters(cast("Objects", ApiServer(*clusters)), Account("redbox", "resourced"))
+    running = asyncio.create_task(there.run())
+    async with asyncio.timeout(10):
+        while not there.settled and not running.done():  # noqa: ASYNC110 (it sets no event)
+            await asyncio.sleep(0)
+    seen = set(there.followed), dict(there.unusable)
+    assert not running.done()
+    running.cancel()
+    await asyncio.wait({running})
+    return seen
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1"])
+async def test_a_bundle_with_a_comment_in_any_script_is_used(encoding: str) -> None:
+    bundle = (COMMENT + AUTHORITY).encode(encoding)
+    assert await settled(slurm_cluster("hpc1", bundle)) == ({"hpc1"}, {})
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        slurm_cluster("bad", b"x"),
+        slurm_cluster("bad", COMMENT.encode()[2:]),
+        slurm_cluster("bad", b"\xff\xfe"),
+        slurm_cluster("bad", AUTHORITY.replace("M", "\0").encode()),
+        slurm_cluster("bad", b"", caBundle="not base64 \u00e4"),
+        slurm_cluster("bad", b"", endpoint=7),
+    ],
+    ids=["nothing", "a word", "no text", "zeros", "no base64", "no endpoint"],
+)
+async def test_one_that_cannot_be_used_is_said_and_harms_no_other(bad: Object) -> None:
+    followed, unusable = await settled(bad, slurm_cluster("hpc1", AUTHORITY.encode()))
+    assert followed == {"hpc1"}
+    assert "SlurmCluster bad cannot be used" in unusable["bad"]
