@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -23,8 +24,9 @@ from aiohttp import ClientError, ClientResponse, ClientTimeout
 from pydantic import BaseModel, ValidationError
 from yarl import URL
 
+from redbox_api.bodies import TooLong, lines, whole
 from redbox_api.connections import Connections, explain
-from redbox_api.errors import Unreachable, refusal
+from redbox_api.errors import STRANGE, RedboxError, Unreachable, refusal
 from redbox_api.files import FileList
 from redbox_api.job_parts import REVEAL_SECRETS
 from redbox_api.models import (
@@ -45,6 +47,7 @@ from redbox_api.usage import UsageList
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 TokenSource = Callable[[], Awaitable[str]]
 OK_OR_PARTIAL = range(200, 300)
+OFFSET = re.compile(r"[0-9]{1,18}")
 
 
 @dataclass(frozen=True)
@@ -175,8 +178,8 @@ class RedboxClient:
         """Changes from a revision on; ends when the server says so, raises TooOld or Unreachable."""
         query = {"watch": "true", **filters} | ({"since": since} if since else {})
         async with self.stream("GET", "/v1/jobs", query) as answer:
-            async for line in _lines(answer):
-                yield _event(WatchEvent, line)
+            async for line in lines(answer.content):
+                yield _read(WatchEvent, line, "/v1/jobs")
 
     async def check(self, request: JobRequest) -> Check:
         """Would Slurm take it, and when would it start."""
@@ -199,10 +202,10 @@ class RedboxClient:
         """One answer about a log; `redbox_api.log_reader` asks again until the end."""
         path = f"{_job(key)}/logs/{query.stream}"
         async with self.stream("GET", path, query.parameters(), quiet=self._deadlines.log_quiet) as answer:
-            headers = answer.headers
+            generation, offset = _begins_at(answer, path)
             yield LogAnswer(
-                generation=headers.get("redbox-generation", ""),
-                offset=int(headers.get("redbox-offset", query.offset)),
+                generation=generation,
+                offset=offset,
                 pieces=answer.content.iter_any(),
                 nothing_more=answer.status == HTTPStatus.NO_CONTENT,
             )
@@ -229,8 +232,8 @@ class RedboxClient:
         """What changes in them from a list's revision on; ends and raises as `watch_jobs` does."""
         query = {"watch": "true"} | ({"since": since} if since else {})
         async with self.stream("GET", "/v1/partitions", query) as answer:
-            async for line in _lines(answer):
-                yield _event(PartitionEvent, line)
+            async for line in lines(answer.content):
+                yield _read(PartitionEvent, line, "/v1/partitions")
 
     async def whoami(self) -> WhoAmI:
         """Who the caller is there."""
@@ -247,12 +250,7 @@ class RedboxClient:
         *,
         content: str | None = None,
     ) -> AnswerT:
-        body = await self._send(method, path, query, content=content)
-        try:
-            return answer.model_validate_json(body)
-        except ValueError as error:
-            msg = f"{path}: red-box answered something that is no {answer.__name__}"
-            raise Unreachable(msg) from error
+        return _read(answer, await self._send(method, path, query, content=content), path)
 
     async def _send(
         self, method: str, path: str, query: Mapping[str, Any], *, content: str | None = None
@@ -266,7 +264,7 @@ class RedboxClient:
                 asyncio.timeout(within),
                 self._exchange(method, path, query, headers, content=content) as answer,
             ):
-                return await answer.read()
+                return await whole(answer.content)
         except TimeoutError as error:
             raise Unreachable(f"{path}: no answer within {within:g} s") from error
 
@@ -291,10 +289,23 @@ class RedboxClient:
                 allow_redirects=False,
             ) as answer:
                 if answer.status not in OK_OR_PARTIAL:
-                    raise refusal(answer.status, await answer.read(), answer.headers.get("retry-after"))
+                    raise await self._refusal(answer, path)
                 yield answer
-        except ClientError as error:
+        except (ClientError, TooLong) as error:
             raise Unreachable(f"{path}: {explain(error)}") from error
+
+    async def _refusal(self, answer: ClientResponse, path: str) -> RedboxError:
+        """A stream has no deadline as a whole; what is said instead of one has."""
+        within = self._deadlines.answer
+        reading = asyncio.timeout(within)
+        try:
+            async with reading:
+                said = await whole(answer.content)
+        except TimeoutError as error:
+            if not reading.expired():
+                raise
+            raise Unreachable(f"{path}: no answer within {within:g} s") from error
+        return refusal(answer.status, said, answer.headers.get("retry-after"))
 
     async def _headers(self) -> dict[str, str]:
         return {"authorization": f"Bearer {await self._token()}"} if self._token else {}
@@ -318,25 +329,19 @@ def _owner(owner: OwnerRef | None) -> dict[str, str]:
     return {"namespace": owner.namespace, "account": owner.account} if owner else {}
 
 
-async def _lines(answer: ClientResponse) -> AsyncIterator[bytes]:
-    """Each document of a watch, however long; only LF ends one: U+2028 and others may stand in it."""
-    begun = bytearray()
-    async for piece in answer.content.iter_any():
-        first, *others = piece.split(b"\n")
-        begun += first
-        for other in others:
-            if begun:
-                yield bytes(begun)
-            begun = bytearray(other)
-    if begun:
-        yield bytes(begun)
-
-
-def _event(kind: type[AnswerT], line: bytes) -> AnswerT:
-    """One of a watch: half a line, another server's page, or the words of a newer red-box are none."""
+def _read(form: type[AnswerT], said: bytes, path: str) -> AnswerT:
+    """A page of a proxy's may come with 200, too."""
     try:
-        return kind.model_validate_json(line)
+        return form.model_validate_json(said)
     except ValidationError as error:
         flaw = error.errors(include_url=False)[0]
         words = " ".join([*map(str, flaw["loc"]), flaw["msg"]])
-        raise Unreachable(f"red-box's watch says what is no {kind.__name__}: {words}") from error
+        raise Unreachable(f"{path}: {STRANGE}: it is no {form.__name__}: {words}") from error
+
+
+def _begins_at(answer: ClientResponse, path: str) -> tuple[str, int]:
+    """The generation of a log (empty: there is no file) and the offset in it. Others' pages say neither."""
+    generation, offset = answer.headers.get("redbox-generation"), answer.headers.get("redbox-offset", "")
+    if generation is None or not OFFSET.fullmatch(offset):
+        raise Unreachable(f"{path}: {STRANGE}: it does not say where in which file it begins")
+    return generation, int(offset)

@@ -1,7 +1,7 @@
 """What can go wrong when one talks to a red-box.
 
 RedboxError
-├── Unreachable          no connection, no answer in time, a broken answer: nobody knows what the server did
+├── Unreachable          no connection, no answer in time, half of one, a stranger: what was done is unknown
 └── Refused              red-box answered with a problem document
     ├── NotAuthenticated     401: the token is not good, and why
     ├── NotAllowed           403: no mapping, or not this caller's to do
@@ -14,9 +14,15 @@ RedboxError
 
 from __future__ import annotations
 
-from http import HTTPStatus
+import re
 
 from redbox_api.models import Problem
+
+PROBLEMS = "https://redbox.dev/problems/"
+"""Before the name of each kind of problem that red-box tells of."""
+STRANGE = "something that is no answer of red-box"
+SECONDS = re.compile(r"[0-9]{1,9}")
+LONGEST_PAUSE_S = 600.0  # the longest that red-box has its callers wait
 
 
 class RedboxError(Exception):
@@ -81,18 +87,23 @@ BY_STATUS: dict[int, type[Refused]] = {
 }
 
 
-def refusal(status: int, body: bytes, retry_after: str | None) -> Refused:
-    """The exception for an answer that is not a success, whatever its body turns out to be."""
+def refusal(status: int, body: bytes, retry_after: str | None) -> RedboxError:
+    """The exception for an answer that is not a success.
+
+    Only a problem of red-box's own is its word. What a proxy or a stranger at its address answers, such as a
+    plain 404 while red-box is restarted, tells nothing of any job.
+    """
     try:
         problem = Problem.model_validate_json(body)
     except ValueError:
-        text = body[:500].decode("utf-8", "replace").strip()
-        problem = Problem(
-            type="about:blank",
-            title=f"HTTP {status}",
-            status=status,
-            detail=text or "no explanation",
-            retry=status >= HTTPStatus.INTERNAL_SERVER_ERROR,
-        )
-    seconds = float(retry_after) if retry_after and retry_after.isdigit() else None
-    return BY_STATUS.get(status, Refused)(problem, retry_after=seconds)
+        problem = None
+    if problem is None or not problem.type.startswith(PROBLEMS):
+        return Unreachable(f"HTTP {status}, with {STRANGE}")
+    return BY_STATUS.get(status, Refused)(problem, retry_after=_seconds(retry_after))
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    """How long to wait, as far as that is sensible; the other form, a date, red-box does not use."""
+    if retry_after is None or not SECONDS.fullmatch(retry_after):
+        return None
+    return min(float(retry_after), LONGEST_PAUSE_S)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +15,8 @@ from pathlib import Path
 from aiohttp import web
 
 from redbox.tls import Pair, issue_server, make_authority
-from redbox_api.models import FINAL_PHASES, Cluster, Job, JobList, PartitionList, Phase, WatchEvent
+from redbox_api.errors import PROBLEMS
+from redbox_api.models import FINAL_PHASES, Cluster, Job, JobList, PartitionList, Phase, Problem, WatchEvent
 
 PAGE = 500
 BOOKMARK_S = 10.0
@@ -31,6 +32,8 @@ class ScriptedRedbox:
         self.ca = b""
         self.slurm_answers = asyncio.Event()
         self.slurm_answers.set()
+        self.stranger: tuple[int, str] | None = None
+        """The status and the text that something else answers in its place."""
         self._authority: Pair | None = None
         self._changes: list[Job] = []
         self._changed = asyncio.Event()
@@ -63,13 +66,22 @@ class ScriptedRedbox:
             await runner.cleanup()
 
     def _app(self) -> web.Application:
-        app = web.Application()
+        app = web.Application(middlewares=[self._or_a_stranger])
         app.router.add_get("/v1/jobs", self._list_or_watch)
         app.router.add_get("/v1/jobs/{key}", self._get)
         app.router.add_delete("/v1/jobs/{key}", self._cancel)
         app.router.add_get("/v1/cluster", self._cluster)
         app.router.add_get("/v1/partitions", self._partitions)
         return app
+
+    @web.middleware
+    async def _or_a_stranger(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        if self.stranger is None:
+            return await handler(request)
+        status, text = self.stranger
+        return web.Response(status=status, text=text, content_type="text/html")
 
     async def _list_or_watch(self, request: web.Request) -> web.StreamResponse:
         if request.query.get("watch") == "true":
@@ -134,7 +146,8 @@ def _json(text: str) -> web.Response:
 
 
 def _no_such_job() -> web.Response:
-    problem = (
-        '{"type": "not-found", "title": "There is no such thing", "status": 404, "detail": "no such job"}'
+    problem = Problem(
+        type=f"{PROBLEMS}not-found", title="There is no such thing", status=404, detail="no such job"
     )
-    return web.Response(text=problem, status=404, content_type="application/problem+json")
+    text = problem.model_dump_json(by_alias=True)
+    return web.Response(text=text, status=404, content_type="application/problem+json")

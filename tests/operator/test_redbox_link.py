@@ -113,6 +113,46 @@ async def test_what_is_known_to_be_missing_is_not_asked_for_again_until_a_watch_
         await seen.until(lambda: seen.link.row(row_key("new")))
 
 
+@pytest.mark.parametrize(
+    "stranger",
+    [
+        (404, "<html>default backend - 404</html>"),
+        (404, '{"type":"about:blank","title":"Not Found","status":404,"detail":"no route"}'),
+        (200, "<html>Sign in</html>\n"),
+    ],
+)
+async def test_what_answers_in_its_place_says_nothing_of_its_jobs(
+    redbox: ScriptedRedbox, tmp_path: Path, stranger: tuple[int, str]
+) -> None:
+    redbox.put(job("one", Phase.RUNNING))
+    async with redbox.serving(tmp_path), following(redbox) as seen:
+        redbox.stranger = stranger
+        with pytest.raises(Away, match="no answer of red-box"):
+            await seen.link.cancel(row_key("one"), all_attempts=True)
+        assert seen.turns == [True, False]
+        redbox.stranger = None
+        await seen.until(lambda: seen.link.reachable)
+        redbox.put(job("one", Phase.SUSPENDED))
+        await seen.until(lambda: seen.link.rows[row_key("one")].phase is Phase.SUSPENDED)
+        (cancelled,) = await seen.link.cancel(row_key("one"), all_attempts=True)
+        assert cancelled.phase is Phase.CANCELLED
+
+
+async def test_a_page_in_the_place_of_a_watch_ends_no_link(redbox: ScriptedRedbox, tmp_path: Path) -> None:
+    async with redbox.serving(tmp_path):
+        redbox.put(job("one", Phase.RUNNING))
+        redbox.stranger = (200, "<html>Sign in</html>\n")
+        made = Following(redbox)
+        made.link._revision = "e.0"  # it had listed before
+        running = asyncio.create_task(made.link.run())
+        await made.until(lambda: made.link.reachable is False)
+        redbox.stranger = None
+        await made.until(lambda: made.link.reachable or running.done())
+        assert not running.done()
+        running.cancel()
+        await asyncio.wait({running})
+
+
 async def test_its_going_and_its_return_are_told_once_each(redbox: ScriptedRedbox, tmp_path: Path) -> None:
     redbox.put(job("one", Phase.RUNNING))
     async with redbox.serving(tmp_path):

@@ -11,19 +11,19 @@ import pytest
 from redbox.tls import make_authority
 from redbox_api.client import RedboxClient
 from redbox_api.errors import (
+    PROBLEMS,
     Busy,
     Conflict,
     NoSuchJob,
     NotAccepted,
     NotAllowed,
     NotAuthenticated,
-    Refused,
     TooOld,
     Unreachable,
     refusal,
 )
 from redbox_api.job_parts import Container, RegistryCredentials
-from redbox_api.models import JobRequest, OwnerRef, Phase
+from redbox_api.models import JobRequest, OwnerRef, Phase, Problem
 from tests.redbox.http.stand import SCRIPT, Stand, standing
 from tests.redbox.jobs.simulated import REFUSED, UNAVAILABLE
 
@@ -205,20 +205,31 @@ async def test_a_watch_that_tells_nonsense_is_no_answer(tmp_path: Path, line: by
         RedboxClient("http://redbox", socket=path) as client,
     ):
         for watch in (client.watch_jobs("e.0"), client.watch_partitions("e.0")):
-            with pytest.raises(Unreachable, match="watch says what is no"):
+            with pytest.raises(Unreachable, match="is no answer of red-box: it is no"):
                 await anext(watch)
 
 
+STRANGE = [b"<html>default backend - 404</html>", b"", b"[]", b'{"code": 404, "message": "no route"}']
+PLAIN = b'{"type": "about:blank", "title": "Not Found", "status": 404, "detail": "no route"}'
+
+
+@pytest.mark.parametrize("status", [301, 307, 400, 401, 403, 404, 409, 410, 413, 418, 422, 429, 502, 503])
+@pytest.mark.parametrize("body", [*STRANGE, PLAIN])
+def test_what_a_stranger_answers_is_not_taken_for_red_boxs_word(status: int, body: bytes) -> None:
+    made = refusal(status, body, "1")
+    assert type(made) is Unreachable
+    assert re.match(f"HTTP {status}, with something that is no answer of red-box", str(made))
+
+
 @pytest.mark.parametrize(
-    ("status", "body", "retry"), [(502, b"<html>bad gateway</html>", True), (418, b"", False)]
+    ("given", "seconds"),
+    [("5", 5.0), ("86400", 600.0), ("9" * 500, None), ("\u00b2", None), ("soon", None), (None, None)],
 )
-def test_a_refusal_without_a_problem_document_is_one_all_the_same(
-    status: int, body: bytes, *, retry: bool
-) -> None:
-    made = refusal(status, body, None)
-    assert type(made) is Refused
-    assert made.retry == retry
-    assert re.match(f"HTTP {status}", str(made))
+def test_how_long_to_wait_is_a_sensible_number_or_not_said(given: str | None, seconds: float | None) -> None:
+    problem = Problem(type=f"{PROBLEMS}unavailable", title="Not now", status=503, detail="later", retry=True)
+    made = refusal(503, problem.model_dump_json(by_alias=True).encode(), given)
+    assert isinstance(made, Busy)
+    assert made.retry_after == seconds
 
 
 COMMENT = "# Universität Zürich\n"

@@ -10,15 +10,21 @@ from pathlib import Path
 
 import pytest
 
+from redbox_api import bodies
 from redbox_api.client import Deadlines, LogQuery, RedboxClient
-from redbox_api.errors import Refused, Unreachable
+from redbox_api.errors import Unreachable
 
 NOTHING = b'{"items":[]}'
+BEGINS = ("redbox-generation: g", "redbox-offset: 0")
+"""As an answer about a log has it."""
+
+
+def head(status: str, *fields: str) -> bytes:
+    return "\r\n".join([f"HTTP/1.1 {status}", *fields, "", ""]).encode()
 
 
 def answer(body: bytes = NOTHING, status: str = "200 OK", *fields: str) -> bytes:
-    head = "\r\n".join([f"HTTP/1.1 {status}", f"content-length: {len(body)}", *fields, "", ""])
-    return head.encode() + body
+    return head(status, f"content-length: {len(body)}", *fields) + body
 
 
 @dataclass
@@ -77,7 +83,7 @@ async def test_a_token_goes_nowhere_else() -> None:
     async with serving(answer()) as other:
         away = answer(b"", "307 Temporary Redirect", f"location: {other.endpoint}/v1/usage")
         async with serving(away) as server, RedboxClient(server.endpoint, token=secret) as client:
-            with pytest.raises(Refused, match="HTTP 307"):
+            with pytest.raises(Unreachable, match="HTTP 307, with something that is no answer of red-box"):
                 await client.usage()
     assert "Bearer secret" in server.requests[0]
     assert other.requests == []
@@ -126,14 +132,14 @@ async def test_those_who_speak_for_others_share_the_connections() -> None:
 )
 async def test_a_key_arrives_as_it_is(key: str, path: str) -> None:
     async with serving(answer(b"", "404 Not Found")) as server, RedboxClient(server.endpoint) as client:
-        with pytest.raises(Refused):
+        with pytest.raises(Unreachable):
             await client.get_job(key)
     assert server.requests[0].startswith(f"GET {path}?attempt=1 HTTP/1.1\r\n")
 
 
 async def test_a_query_arrives_as_it_is() -> None:
     async with serving(answer(b"", "404 Not Found")) as server, RedboxClient(server.endpoint) as client:
-        with pytest.raises(Refused):
+        with pytest.raises(Unreachable):
             await anext(client.list_jobs(phase=["a", "b"], name="x&y=z+1 ;%"))
     assert server.requests[0].startswith("GET /v1/jobs?phase=a&phase=b&name=x%26y%3Dz%2B1+%3B%25 HTTP/1.1")
 
@@ -147,7 +153,7 @@ async def test_a_document_of_a_watch_may_be_long_and_hold_other_line_breaks() ->
 
 
 async def test_a_log_that_looks_compressed_is_passed_on_as_it_is() -> None:
-    sent = answer(b"no gzip", "200 OK", "content-encoding: gzip")
+    sent = answer(b"no gzip", "200 OK", "content-encoding: gzip", *BEGINS)
     async with (
         serving(sent) as server,
         RedboxClient(server.endpoint) as client,
@@ -173,7 +179,8 @@ async def test_an_act_is_never_sent_twice() -> None:
 
 
 async def test_who_leaves_in_the_middle_ends_the_connection() -> None:
-    endless = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n"
+    chunks = b"5\r\nhello\r\n"
+    endless = head("200 OK", "transfer-encoding: chunked", *BEGINS) + chunks
     async with serving(endless) as server, RedboxClient(server.endpoint) as client:
         async with client.read_log("k1", LogQuery()) as log:
             assert await anext(log.pieces) == b"hello"
@@ -181,7 +188,7 @@ async def test_who_leaves_in_the_middle_ends_the_connection() -> None:
             await server.left.wait()
 
 
-BEGUN = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{"
+BEGUN = head("200 OK", "content-length: 9", *BEGINS) + b"{"
 
 
 @pytest.mark.parametrize("begun", [b"", BEGUN], ids=["nothing", "a beginning"])
@@ -246,3 +253,61 @@ async def test_a_client_that_was_closed_reaches_nobody(tmp_path: Path) -> None:
         other = client.speaking_for(secret)
     with pytest.raises(Unreachable, match="closed"):
         await other.usage()
+
+
+PAGE = b"<html>Sign in</html>\n"
+
+
+@pytest.mark.parametrize("sent", [answer(PAGE), answer(b"{}\n"), answer(b"[]\n")])
+async def test_a_page_with_200_is_no_answer_to_anything(sent: bytes) -> None:
+    async with serving(sent) as server, RedboxClient(server.endpoint) as client:
+        asked = [
+            client.cancel_job("k1"),
+            client.get_job("k1"),
+            anext(client.list_jobs()),
+            anext(client.watch_jobs()),
+            anext(client.watch_partitions()),
+            anext(pieces_of(client)),
+        ]
+        for one in asked:
+            with pytest.raises(Unreachable, match="no answer of red-box"):
+                await one
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [(), BEGINS[:1], BEGINS[1:], (BEGINS[0], "redbox-offset: first"), (BEGINS[0], "redbox-offset: -1")],
+)
+@pytest.mark.parametrize("status", ["200 OK", "204 No Content"])
+async def test_a_log_says_where_it_begins(status: str, fields: tuple[str, ...]) -> None:
+    body = b"a line of something\n" if status == "200 OK" else b""
+    async with serving(answer(body, status, *fields)) as server, RedboxClient(server.endpoint) as client:
+        with pytest.raises(Unreachable, match="no answer of red-box"):
+            [piece async for piece in pieces_of(client)]
+
+
+async def test_a_log_of_no_file_has_an_empty_generation() -> None:
+    sent = answer(b"", "204 No Content", "redbox-generation: ", "redbox-offset: 0")
+    async with (
+        serving(sent) as server,
+        RedboxClient(server.endpoint) as client,
+        client.read_log("k1", LogQuery()) as log,
+    ):
+        assert log.nothing_more
+
+
+@pytest.mark.parametrize("status", ["200 OK", "404 Not Found"])
+async def test_an_answer_that_has_no_end_is_not_kept(status: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "LONGEST", 100_000)
+    async with serving(answer(b"x" * 1_000_000, status)) as server, RedboxClient(server.endpoint) as client:
+        for asked in (client.usage(), anext(client.watch_jobs())):
+            with pytest.raises(Unreachable, match="an answer of more than"):
+                await asked
+
+
+async def test_what_is_said_in_a_streams_place_has_a_deadline() -> None:
+    begun = head("404 Not Found", "content-length: 100") + b"{"
+    deadlines = Deadlines(answer=0.1, quiet=60)
+    async with serving(begun) as server, RedboxClient(server.endpoint, deadlines=deadlines) as client:
+        with pytest.raises(Unreachable, match=r"^/v1/jobs: no answer within 0\.1 s$"):
+            await anext(client.watch_jobs())

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from http import HTTPStatus
 from typing import Any, cast
 
 from redbox_api.client import LogAnswer, LogQuery, RedboxClient
-from redbox_api.errors import Unreachable, refusal
-from redbox_api.models import ArrayCounts, ArrayTask, Job, OwnerRef, Phase
+from redbox_api.errors import NotAllowed, Unreachable
+from redbox_api.models import ArrayCounts, ArrayTask, Job, OwnerRef, Phase, Problem
 from redbox_resourced.kubelet_logs import PodLog
 from redbox_resourced.log_request import LogRequest
 
@@ -23,6 +22,7 @@ JOB = Job(
 )
 ENDED = JOB.model_copy(update={"phase": Phase.SUCCEEDED, "state": "COMPLETED", "exit_code": 0})
 BROKEN = b"<broken>"
+LOCKED = Problem(type="about:blank", title="HTTP 403", status=403, detail="it is locked")
 
 
 class Files:
@@ -42,7 +42,7 @@ class Files:
     async def get_job(self, *_: Any, **__: Any) -> Job:
         self.looks += 1
         if "get_job" in self.refused:
-            raise refusal(HTTPStatus.FORBIDDEN, b"it is locked", None)
+            raise NotAllowed(LOCKED)
         return self.later.pop(0) if self.later else ENDED
 
     @asynccontextmanager
@@ -50,7 +50,7 @@ class Files:
         name = query.stream if query.task is None else f"{query.stream}_{query.task}"
         self.asked.append(name)
         if name in self.refused:
-            raise refusal(HTTPStatus.FORBIDDEN, b"it is locked", None)
+            raise NotAllowed(LOCKED)
         pieces = self._streams.setdefault(name, [])
         if query.follow:
             pieces += self.late.get(name, ())

@@ -28,9 +28,9 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from redbox.http.flaws import told
+from redbox_api.errors import PROBLEMS
 from redbox_api.models import Problem
 
-BASE = "https://redbox.dev/problems/"
 MEDIA_TYPE = "application/problem+json"
 
 
@@ -57,7 +57,7 @@ class ProblemError(HTTPException):
     def document(self, request_id: str) -> Problem:
         """What goes over the wire."""
         return Problem(
-            type=BASE + self.slug,
+            type=PROBLEMS + self.slug,
             title=self.title,
             status=self.status,
             detail=self.detail,
