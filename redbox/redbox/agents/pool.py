@@ -3,6 +3,7 @@
 There is one for each active user and role, so that a file server that hangs never stands before scancel. No
 user has more than two processes, ended ones that are not reaped included: a user who stops or traces agents
 gets AgentUnavailable, and nobody else notices. How one is started, and how a start fails, is in `starting`.
+What nobody thought of costs one user an agent too, never the server.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
+import structlog
+
 from redbox.agents.agent import Agent
 from redbox.agents.connection import AgentProcess, Connection
 from redbox.agents.errors import AgentError, AgentUnavailable
@@ -25,6 +28,7 @@ from redbox.domain import UnixUser
 
 AgentRole = Literal["commands", "files"]
 Result = TypeVar("Result")
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,17 +139,25 @@ class AgentPool:
         self._processes[user.uid] += 1
 
     async def _start(self, key: _Key) -> Agent | AgentError:
-        """Start an agent. The process is counted until it is reaped, whatever becomes of the start."""
+        """Start an agent, or return why there is none."""
+        try:
+            return await self._begin(key)
+        except AgentError as error:
+            return self._start_failed(key, error)
+        except Exception as error:
+            log.exception("an agent could not be started", user=key.user.name)
+            failure = AgentUnavailable(f"no agent for {key.user.name} could be started: {error}")
+            return self._start_failed(key, failure)
+
+    async def _begin(self, key: _Key) -> Agent:
+        """The process is counted until it is reaped, whatever becomes of the start."""
         try:
             process = await self._launcher.start(key.user)
-        except AgentError as error:
+        except BaseException:
             self._processes[key.user.uid] -= 1
-            return self._start_failed(key, error)
+            raise
         self._spawn(self._reap(key.user, process))
-        try:
-            connection, hello = await self._launcher.greet(key.user, process)
-        except AgentError as error:
-            return self._start_failed(key, error)
+        connection, hello = await self._launcher.greet(key.user, process)
         member = _Member(Agent(connection, hello), connection, self._clock())
         self._backoff.succeeded(key.user)
         self._members[key] = member
@@ -161,14 +173,21 @@ class AgentPool:
     async def _serve(self, key: _Key, member: _Member) -> None:
         try:
             await member.connection.serve()
+        except Exception:
+            log.exception("an agent could not be served", user=key.user.name)
+            member.connection.die("red-box could not serve it")
         finally:
             if self._members.get(key) is member:
                 del self._members[key]
 
     async def _reap(self, user: UnixUser, process: AgentProcess) -> None:
-        await process.wait()
-        self._processes[user.uid] -= 1
-        self._reaped.set()
+        try:
+            await process.wait()
+        except Exception:
+            log.exception("an agent's end could not be seen", user=user.name)
+        finally:
+            self._processes[user.uid] -= 1
+            self._reaped.set()
 
     async def _wait_until_reaped(self) -> None:
         try:

@@ -6,6 +6,7 @@ A start that failed is not repeated at once: each in a row doubles the wait, for
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -44,13 +45,6 @@ class Launcher:
         try:
             async with asyncio.timeout(self._start_s):
                 hello = await connection.greet()
-            if hello.uid != user.uid:
-                raise AgentRefused(
-                    f"the agent of {user.name} runs as uid {hello.uid}, not {user.uid}: check the accounts"
-                )
-        except AgentError:
-            process.kill()
-            raise
         except TimeoutError:
             process.kill()
             raise AgentUnavailable(
@@ -58,6 +52,14 @@ class Launcher:
             ) from None
         except (FrameError, OSError) as error:
             raise await self._explain(user, process, error) from error
+        except Exception:
+            process.kill()
+            raise
+        if hello.uid != user.uid:
+            process.kill()
+            raise AgentRefused(
+                f"the agent of {user.name} runs as uid {hello.uid}, not {user.uid}: check the accounts"
+            )
         return connection, hello
 
     async def _explain(self, user: UnixUser, process: AgentProcess, error: Exception) -> AgentError:
@@ -65,12 +67,12 @@ class Launcher:
         status: int | None = None
         process.close()
         try:
-            async with asyncio.timeout(LAST_WORDS_S):
-                status = await process.wait()
-        except TimeoutError:
-            pass
-        words = process.words()
-        process.kill()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LAST_WORDS_S):
+                    status = await process.wait()
+            words = process.words()
+        finally:
+            process.kill()
         detail = f"the agent of {user.name} did not start: {words or error}"
         return AgentRefused(detail) if self._transport.is_refusal(status, words) else AgentUnavailable(detail)
 

@@ -13,6 +13,7 @@ import os
 import socket
 import subprocess
 from collections.abc import Sequence
+from typing import Self
 
 from redbox.agents.program.wire import MAX_PAYLOAD
 from redbox.descriptors import as_given
@@ -39,7 +40,7 @@ class ChildProcess:
         self._is_closed = False
 
     @classmethod
-    async def start(cls, argv: Sequence[str], *, preamble: bytes = b"", umask: int = -1) -> ChildProcess:
+    async def start(cls, argv: Sequence[str], *, preamble: bytes = b"", umask: int = -1) -> Self:
         """Start it; with the server's umask where none is given."""
         ours, theirs = socket.socketpair()
         with theirs:
@@ -77,9 +78,10 @@ class ChildProcess:
         await self._writer.drain()
 
     def close(self) -> None:
-        self._is_closed = True
-        with contextlib.suppress(OSError):
-            self._writer.write_eof()
+        if not self._is_closed:
+            self._is_closed = True
+            with contextlib.suppress(OSError):
+                self._writer.write_eof()
 
     def kill(self) -> None:
         """End it, or where it is another user's, cut it off: it leaves when it reads on."""
@@ -94,6 +96,7 @@ class ChildProcess:
         while (status := self._popen.poll()) is None:
             await asyncio.sleep(pause)
             pause = min(longest, pause * 2)
+        self._is_closed = True
         self._writer.transport.abort()
         self.words()
         return status

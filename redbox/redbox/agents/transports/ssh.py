@@ -89,7 +89,7 @@ class RemoteProcess:
     async def wait(self) -> int | None:
         """Wait until the far end, or the way there, is closed: more cannot be known from here."""
         await self._process.wait_closed()
-        with contextlib.suppress(asyncssh.Error):
+        with contextlib.suppress(asyncssh.Error, OSError):  # the way there broke, and its words with it
             self._words += await self._process.stderr.read(MAX_WORDS)
         self._connection.close()
         await self._connection.wait_closed()
@@ -147,6 +147,10 @@ class SshTransport:
         except asyncssh.HostKeyNotVerifiable as error:
             raise AgentRefused(
                 f"the host key of {where} is not in {self._node.known_hosts}: {error.reason}"
+            ) from error
+        except ValueError as error:
+            raise AgentRefused(
+                f"no connection to {where} can be made: {error}: see {self._node.known_hosts}"
             ) from error
         except (OSError, asyncssh.Error) as error:
             raise AgentUnavailable(f"no connection to {where}: {error}") from error
