@@ -24,8 +24,14 @@ STATE_KEY = "redbox.peer"
 CONNECTION_KEY = "redbox.connection"
 REQUEST_S = 30.0  # from the connection to the end of a request's headers
 MAX_HEAD = 65_536  # a request line, its query and a token
+MOST_WAITING = 8
+"""Requests that came while one before them was not answered: one read may bring thousands."""
 _UCRED = struct.Struct("=iII")
 _OVERFLOW_UID = Path("/proc/sys/kernel/overflowuid")
+
+
+class TooManyWaiting(Exception):
+    """More requests than anybody sends before the first is answered."""
 
 
 class PeerAwareProtocol(HttpToolsProtocol):
@@ -76,6 +82,8 @@ class PeerAwareProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._await_request()
+        if len(self.pipeline) >= MOST_WAITING:  # the parser stops at whatever is raised: 400, and the end
+            raise TooManyWaiting
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:

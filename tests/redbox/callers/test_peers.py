@@ -19,7 +19,7 @@ import uvloop
 
 from redbox.callers import peers
 from redbox.callers.identities import Peer
-from redbox.callers.peers import STATE_KEY, PeerAwareProtocol, peer_in
+from redbox.callers.peers import MOST_WAITING, STATE_KEY, PeerAwareProtocol, peer_in
 
 ASK = """
 import os, socket, sys
@@ -51,8 +51,8 @@ async def show_peer(scope: Any, _receive: Any, send: Callable[[Any], Awaitable[N
 
 
 @asynccontextmanager
-async def serving(**where: Any) -> Any:
-    config = uvicorn.Config(show_peer, http=PeerAwareProtocol, lifespan="off", log_level="critical", **where)
+async def serving(*, http: type[PeerAwareProtocol] = PeerAwareProtocol, **where: Any) -> Any:
+    config = uvicorn.Config(show_peer, http=http, lifespan="off", log_level="critical", **where)
     config.load()
     server = uvicorn.Server(config)
     server.lifespan = config.lifespan_class(config)
@@ -145,3 +145,35 @@ async def test_an_answer_may_take_longer_than_asking_may(
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         assert (await reader.read()).startswith(b"HTTP/1.1 200")
         writer.close()
+
+
+class Watched(PeerAwareProtocol):
+    """Remembers how many requests waited at most."""
+
+    most = 0
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        Watched.most = max(Watched.most, len(self.pipeline))
+
+
+async def test_who_sends_thousands_of_requests_at_once_is_let_go(open_folder: Path) -> None:
+    path = open_folder / "redbox.sock"
+    async with serving(uds=str(path), http=Watched), asyncio.timeout(10):
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 2000)
+        answer = await reader.read()
+        writer.close()
+    assert b"HTTP/1.1 400" in answer
+    assert 0 < Watched.most <= MOST_WAITING
+
+
+async def test_a_few_requests_sent_at_once_are_answered_one_by_one(open_folder: Path) -> None:
+    path = open_folder / "redbox.sock"
+    async with serving(uds=str(path)), asyncio.timeout(10):
+        reader, writer = await asyncio.open_unix_connection(path)
+        asks = b"GET / HTTP/1.1\r\nHost: x\r\n"
+        writer.write((asks + b"\r\n") * MOST_WAITING + asks + b"Connection: close\r\n\r\n")
+        answer = await reader.read()
+        writer.close()
+    assert answer.count(b"HTTP/1.1 200") == MOST_WAITING + 1
