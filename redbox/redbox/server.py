@@ -9,10 +9,11 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -181,6 +182,15 @@ def _hangup_ignored() -> Iterator[None]:
         loop.remove_signal_handler(signal.SIGHUP)
 
 
+def read_again(*steps: Callable[[], object]) -> None:
+    """Take each step, whatever becomes of the ones before it."""
+    for step in steps:
+        try:
+            step()
+        except Exception:
+            log.exception("something could not be read again: what was read before stays")
+
+
 @contextlib.contextmanager
 def _signals(listeners: list[Listener], parts: Parts) -> Iterator[None]:
     """TERM and INT end it; HUP has rules, certificate and audit file read or opened again."""
@@ -190,10 +200,8 @@ def _signals(listeners: list[Listener], parts: Parts) -> Iterator[None]:
             listener.should_exit = True
 
     def reload() -> None:
-        parts.authenticator.reload_rules()
-        parts.audit.reopen()
-        for listener in listeners:
-            reload_certificate(listener.config)
+        certificates = (partial(reload_certificate, listener.config) for listener in listeners)
+        read_again(parts.authenticator.reload_rules, parts.audit.reopen, *certificates)
 
     loop = asyncio.get_running_loop()
     actions = {signal.SIGTERM: end, signal.SIGINT: end, signal.SIGHUP: reload}
