@@ -8,6 +8,7 @@ answer.
 from __future__ import annotations
 
 import asyncio
+import errno
 import grp
 import os
 import pwd
@@ -184,7 +185,10 @@ class _Memory:
 
 
 async def _in_daemon_thread(work: Callable[[], Result], done: Callable[[], None]) -> Result:
-    """Run it where a hang holds up neither the loop nor the process's end; calls `done` when it ends."""
+    """Run it where a hang holds up neither the loop nor the process's end; calls `done` when it ends.
+
+    Raises OSError where the host has no thread for it.
+    """
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[Result] = loop.create_future()
 
@@ -206,5 +210,9 @@ async def _in_daemon_thread(work: Callable[[], Result], done: Callable[[], None]
         except RuntimeError:
             return  # the loop has ended meanwhile: nobody waits any more
 
-    threading.Thread(target=run, name="nss", daemon=True).start()
+    try:
+        threading.Thread(target=run, name="nss", daemon=True).start()
+    except RuntimeError as error:
+        done()
+        raise OSError(errno.EAGAIN, str(error)) from error
     return await outcome

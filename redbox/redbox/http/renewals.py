@@ -121,12 +121,19 @@ class Renewals:
         try:
             caller = await self._door.authenticate(stream.connection)
         except CannotTell:
-            return None if stream.has_end or self._now() < stream.caller.until else "its token has expired"
+            return self._why_not_untold(stream)
         except Unauthenticated as refusal:
             return None if stream.has_end and refusal.fault is Fault.EXPIRED else str(refusal)
         except CallerError as refusal:
             return str(refusal)
+        except Exception:
+            log.exception("a stream could not be judged", caller=stream.caller.identity)
+            return self._why_not_untold(stream)
         return None if caller == stream.caller else "the rules make something else of its caller now"
+
+    def _why_not_untold(self, stream: _Stream) -> str | None:
+        """What holds while nobody can tell: the proof that there was."""
+        return None if stream.has_end or self._now() < stream.caller.until else "its token has expired"
 
     def _next(self, caller: Caller) -> float:
         """At the end of the proof; later than that only for what may outlive it."""

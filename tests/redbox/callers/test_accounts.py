@@ -111,6 +111,29 @@ async def test_a_database_that_answers_again_is_asked_again(database: Database) 
         break
 
 
+class NoMoreThreads(threading.Thread):
+    """As on a host that is at its limit of tasks."""
+
+    def start(self) -> None:
+        raise RuntimeError("can't start new thread")
+
+
+async def test_a_host_without_threads_for_a_while_shuts_nobody_out(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = StoppedClock()
+    directory = AccountDirectory(database, Patience(at_once=2), clock)
+    await directory.decide(alice)
+    clock.pass_s(30)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading, "Thread", NoMoreThreads)
+        for _ in range(3):
+            assert await directory.decide(alice) == ALICE
+            with pytest.raises(CannotTell):
+                await directory.decide(lambda accounts: accounts.account("bob"))
+    assert await directory.decide(lambda accounts: accounts.group("redbox-users")) == 500
+
+
 async def test_the_last_answer_counts_for_an_hour_while_the_database_is_away(database: Database) -> None:
     clock = StoppedClock()
     directory = AccountDirectory(database, Patience(deadline_s=1), clock)

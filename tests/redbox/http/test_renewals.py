@@ -10,9 +10,12 @@ from contextlib import asynccontextmanager
 
 import httpx
 import pytest
+from starlette.requests import HTTPConnection
 
 from redbox.callers.opaque_tokens import TokenStore
 from redbox.clock import SystemClock
+from redbox.domain import Caller, Owner
+from redbox.http.renewals import Renewals
 from tests.redbox.callers.issuing import claims, token
 from tests.redbox.http.stand import Stand, eventually
 
@@ -99,3 +102,25 @@ async def test_a_download_of_a_revoked_token_breaks_off(stand: Stand) -> None:
         await eventually(lambda: not stand.services.streams.open)
         with pytest.raises(httpx.RemoteProtocolError):
             await rest(pieces)
+
+
+class BrokenDoor:
+    """Fails as nobody thought of."""
+
+    async def authenticate(self, connection: HTTPConnection) -> Caller:  # noqa: ARG002
+        raise RuntimeError("can't start new thread")
+
+    def rules_in_force(self) -> object:
+        return object()
+
+
+async def test_a_judgement_that_fails_as_nobody_thought_ends_neither_the_stream_nor_the_server() -> None:
+    request = HTTPConnection({"type": "http", "headers": []})
+    caller = Caller("uid:2001", Owner("local", "users", "alice"), frozenset())
+    async with (
+        Renewals(BrokenDoor(), SystemClock(), tick_s=3600) as renewals,
+        renewals.lasting(request, caller, has_end=False) as is_over,
+    ):
+        await renewals.review()
+        await asyncio.sleep(0)
+        assert not is_over()
