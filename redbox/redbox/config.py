@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from redbox.agents.settings import PoolSettings
 from redbox.callers.mapping import Rules
 from redbox.callers.rules import MappingSettings
-from redbox.callers.rules_file import RulesInForce, RulesReader, read_rules, refuse_unknown_clusters
+from redbox.callers.rules_file import RulesInForce, read_rules, refuse_unknown_clusters
 from redbox.callers.settings import AbsolutePath, CallersSettings, ClusterName
 from redbox.documents import Section, read_document, validate
 from redbox.jobs.settings import JobsSettings
@@ -150,16 +150,23 @@ def load_settings(path: Path = SETTINGS_FILE) -> Settings:
 
 def rules_in_force(settings: Settings, path: Path = SETTINGS_FILE) -> RulesInForce:
     """Read the mapping rules, from their own file or from the settings file; raises DocumentError."""
-    return RulesInForce(settings.mapping.file or path, _reader(settings, path))
+    return RulesInForce(_RulesOfSettings(path, settings.mapping.file))
 
 
-def _reader(settings: Settings, path: Path) -> RulesReader:
-    mapping = settings.mapping
+@dataclass
+class _RulesOfSettings:
+    """The rules that the settings have, or that are in the file that they name: each time anew."""
 
-    def read() -> Rules:
-        if mapping.file is not None:
-            return Rules(read_rules(mapping.file, settings.clusters), mapping.min_uid, mapping.users_group)
-        again = load_settings(path).mapping
-        return Rules(again.rules, again.min_uid, again.users_group)
+    path: Path
+    named: Path | None
 
-    return read
+    @property
+    def files(self) -> tuple[Path, ...]:
+        return (self.path,) if self.named is None else (self.path, self.named)
+
+    def read(self) -> Rules:
+        settings = load_settings(self.path)
+        mapping = settings.mapping
+        self.named = mapping.file
+        rules = mapping.rules if self.named is None else read_rules(self.named, settings.clusters)
+        return Rules(rules, mapping.min_uid, mapping.users_group)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from pydantic import ValidationError
 from redbox.callers.mapping import Rules
 from redbox.callers.rules import USER_NAME, MappingSettings, Rule, RulesDocument
 from redbox.callers.rules_file import RulesInForce, read_rules
+from redbox.config import load_settings, rules_in_force
 from redbox.documents import DocumentError, parse_document, validate
 
 GOOD = """\
@@ -132,8 +134,24 @@ def test_a_template_fills_the_whole_field(before: str, after: str) -> None:
         assert Rule.model_validate(written).is_template
 
 
+@dataclass
+class Source:
+    """Rules of one file, and how often they were read."""
+
+    path: Path
+    reads: int = 0
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        return (self.path,)
+
+    def read(self) -> Rules:
+        self.reads += 1
+        return Rules(read_rules(self.path, ["prod"]))
+
+
 def in_force(path: Path) -> RulesInForce:
-    return RulesInForce(path, lambda: Rules(read_rules(path, ["prod"])))
+    return RulesInForce(Source(path))
 
 
 def test_changed_rules_are_in_force_without_a_restart(tmp_path: Path) -> None:
@@ -177,17 +195,11 @@ def test_a_file_that_is_being_written_takes_nobodys_rules_away(tmp_path: Path, b
 def test_a_file_that_did_not_change_is_not_read_again(tmp_path: Path) -> None:
     path = tmp_path / "rules.yaml"
     path.write_text(GOOD)
-    read = 0
-
-    def reader() -> Rules:
-        nonlocal read
-        read += 1
-        return Rules()
-
-    rules = RulesInForce(path, reader)
+    source = Source(path)
+    rules = RulesInForce(source)
     rules.reload_if_changed()
     rules.reload_if_changed()
-    assert read == 1
+    assert source.reads == 1
 
 
 def test_there_are_no_rules_to_begin_with_in_a_bad_file(tmp_path: Path) -> None:
@@ -207,3 +219,65 @@ def test_a_rule_for_a_cluster_that_nobody_comes_from_is_refused_with_its_line(tm
 def test_rules_are_given_once() -> None:
     with pytest.raises(ValidationError, match="not in both"):
         MappingSettings(file=Path("/etc/redbox/rules.yaml"), rules=(Rule(unix_users=("*",)),))
+
+
+SETTINGS = """\
+name: hpc1
+callers:
+  clusters:
+  - {name: prod, issuer: x, audience: redbox.dev/hpc1/abcdefgh12, jwks_file: /x}
+mapping:
+"""
+WITHIN = SETTINGS + "  rules:\n  - {cluster: prod, namespaces: [physics], user: alice}\n"
+
+
+def users(rules: RulesInForce) -> list[str | None]:
+    return [rule.user for rule in rules.rules.rules]
+
+
+def of_settings(path: Path, written: str) -> RulesInForce:
+    path.write_text(written)
+    return rules_in_force(load_settings(path), path)
+
+
+def test_rules_may_move_to_a_file_of_their_own_and_back_while_the_server_runs(tmp_path: Path) -> None:
+    settings, file = tmp_path / "redbox.yaml", tmp_path / "rules.yaml"
+    rules = of_settings(settings, WITHIN)
+    file.write_text(GOOD.replace("alice", "bob"))
+    settings.write_text(SETTINGS + f"  file: {file}\n  min_uid: 2000\n")
+    rules.reload_if_changed()
+    assert (users(rules), rules.rules.min_uid, rules.flaws) == (["bob"], 2000, ())
+
+    file.write_text(GOOD.replace("alice", "carol"))
+    rules.reload_if_changed()
+    assert users(rules) == ["carol"]
+
+    settings.write_text(WITHIN)
+    rules.reload_if_changed()
+    assert users(rules) == ["alice"]
+    file.unlink()
+    rules.reload_if_changed()
+    assert users(rules) == ["alice"]
+
+
+def test_a_file_that_is_named_before_it_is_there_leaves_the_old_rules_until_it_is(tmp_path: Path) -> None:
+    settings, file = tmp_path / "redbox.yaml", tmp_path / "rules.yaml"
+    rules = of_settings(settings, WITHIN)
+    settings.write_text(SETTINGS + f"  file: {file}\n")
+    rules.reload_if_changed()
+    assert users(rules) == ["alice"]
+    assert "rules.yaml" in str(rules.flaws[0])
+
+    file.write_text(GOOD.replace("alice", "bob"))
+    rules.reload_if_changed()
+    assert (users(rules), rules.flaws) == (["bob"], ())
+
+
+def test_settings_with_a_flaw_leave_the_rules_of_a_file_of_their_own(tmp_path: Path) -> None:
+    settings, file = tmp_path / "redbox.yaml", tmp_path / "rules.yaml"
+    file.write_text(GOOD)
+    rules = of_settings(settings, SETTINGS + f"  file: {file}\n")
+    settings.write_text("name: [")
+    rules.reload_if_changed()
+    assert users(rules) == ["alice"]
+    assert "redbox.yaml" in str(rules.flaws[0])
