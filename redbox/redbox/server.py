@@ -29,6 +29,7 @@ from redbox.connections import Connections
 from redbox.descriptors import take_all
 from redbox.files.service import FilesOfJobs
 from redbox.http.app import build_app
+from redbox.http.body_budget import BodyBudget
 from redbox.http.refusals import Refusals
 from redbox.http.renewals import Renewals
 from redbox.http.services import Services
@@ -155,6 +156,7 @@ async def running(settings: Settings, path: Path) -> AsyncIterator[Parts]:
             streams=streams,
             renewals=renewals,
             refusals=Refusals(audit, SystemClock()),
+            bodies=BodyBudget.for_bodies_of(settings.limits.body_bytes),
             body_limit=settings.limits.body_bytes,
         )
         yield Parts(build_app(services), authenticator, audit, jobs)

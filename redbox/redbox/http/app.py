@@ -35,7 +35,7 @@ def build_app(services: Services) -> FastAPI:
     """Join the routes to the services."""
     app = bare_app()
     app.state.services = services
-    app.add_middleware(Seen, counter=services.metrics, body_limit=services.body_limit)
+    app.add_middleware(Seen, counter=services.metrics, body_limit=services.body_limit, budget=services.bodies)
     _translate_errors(app)
     return app
 

@@ -1,4 +1,4 @@
-"""What happens to every request: an id, a bound on its body, a line in the log, a count.
+"""What happens to every request: an id, bounds on its body, a line in the log, a count.
 
 Pure ASGI, because followed logs and watches are streams of days, and a middleware that wraps responses would
 hold them in memory.
@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import structlog
 
+from redbox.http.body_budget import BodyBudget
 from redbox.http.problems import TooLarge, TooSlow, problem_response
 from redbox.request_id import request_id
 
@@ -45,10 +46,11 @@ class RequestCounter(Protocol):
 class Seen:
     """Gives each request its id, refuses bodies that are too large, and counts the answer."""
 
-    def __init__(self, app: App, *, counter: RequestCounter, body_limit: int) -> None:
+    def __init__(self, app: App, *, counter: RequestCounter, body_limit: int, budget: BodyBudget) -> None:
         self._app = app
         self._counter = counter
         self._body_limit = body_limit
+        self._budget = budget
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -70,7 +72,14 @@ class Seen:
             refusal = problem_response(_too_large(limit), scope[ID_KEY])
             await refusal(scope, receive, answer)
             return
-        await self._app(scope, _Body(receive, limit), answer)
+        if limit is None:
+            await self._app(scope, _Body(receive), answer)
+            return
+        body = _HeldBody(receive, limit, self._budget, scope)
+        try:
+            await self._app(scope, body, answer)
+        finally:
+            body.let_go()
 
     def _done(self, scope: Scope, status: int, took_s: float) -> None:
         """Count it; 0 is a request whose defect is answered further out, as 500."""
@@ -116,14 +125,13 @@ def _too_large(limit: int) -> TooLarge:
 
 
 class _Body:
-    """Passes a request's body on, as long as it is neither too large nor too slow.
+    """Passes a request's body on, as long as it is not too slow.
 
     What counts is the time that its sender is waited for, not what is done meanwhile with what came.
     """
 
-    def __init__(self, receive: Receive, limit: int | None) -> None:
+    def __init__(self, receive: Receive) -> None:
         self._receive = receive
-        self._limit = limit
         self._taken = 0
         self._waited_s = 0.0
         self._is_whole = False
@@ -140,8 +148,37 @@ class _Body:
                 f"only {self._taken} bytes of the request's body came in {may_take_s:.0f} s: send it faster"
             ) from None
         self._waited_s += time.monotonic() - began
-        self._taken += len(message.get("body", b""))
+        self._take(len(message.get("body", b"")))
         self._is_whole = not message.get("more_body", False)
-        if self._limit is not None and self._taken > self._limit:
-            raise _too_large(self._limit)
         return message
+
+    def _take(self, count: int) -> None:
+        self._taken += count
+
+
+class _HeldBody(_Body):
+    """One that is held whole by whoever reads it: neither too large, nor one of too many."""
+
+    def __init__(self, receive: Receive, limit: int, budget: BodyBudget, scope: Scope) -> None:
+        super().__init__(receive)
+        self._limit = limit
+        self._budget = budget
+        self._scope = scope
+        self._caller = ""
+        self._held = 0
+
+    def _take(self, count: int) -> None:
+        super()._take(count)
+        if self._taken > self._limit:
+            raise _too_large(self._limit)
+        if not count:
+            return
+        self._caller = self._caller or self._scope["state"]["caller"].name  # who is known before it is read
+        self._budget.take(self._caller, count)
+        self._held += count
+
+    def let_go(self) -> None:
+        """The request is answered."""
+        if self._held:
+            self._budget.give_back(self._caller, self._held)
+            self._held = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Protocol
 
 from fastapi import Depends, Path
@@ -13,6 +13,7 @@ from starlette.requests import Request
 
 from redbox.domain import Asked, Caller, Owner
 from redbox.files.service import Download, Part
+from redbox.http.body_budget import BodyBudget
 from redbox.http.problems import NotAccepted
 from redbox.http.refusals import Refusals
 from redbox.http.renewals import Door, Renewals
@@ -103,6 +104,7 @@ class Services:
     streams: StreamLimits
     renewals: Renewals
     refusals: Refusals
+    bodies: BodyBudget = field(default_factory=BodyBudget)
     body_limit: int = 8 << 20
     stall_s: float = 60.0  # a reader that takes nothing for so long is cut off
 

@@ -13,7 +13,8 @@ import pytest
 from redbox import listeners
 from redbox.callers import peers
 from redbox.http import requests_seen
-from tests.redbox.http.stand import Stand, eventually, standing
+from redbox.http.body_budget import BodyBudget
+from tests.redbox.http.stand import SCRIPT, Stand, eventually, standing
 from tests.redbox.http.test_job_routes import problem
 
 Wire = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -110,6 +111,51 @@ async def test_a_file_that_is_staged_in_is_one_of_its_users_streams(
     answer = await alice.put("/v1/jobs/k1/files/in", content=b"data")
     assert answer.status_code == 429
     assert "streams open" in problem(answer)["detail"]
+
+
+async def test_the_bodies_that_one_caller_has_under_way_are_bounded_and_are_others_no_burden(
+    stand: Stand, bob: httpx.AsyncClient
+) -> None:
+    budget = stand.services.bodies
+    budget.per_caller = 10_000
+    head = PUT + b"Content-Length: 9000\r\n\r\n"
+    async with at_socket(stand) as (_, first), at_socket(stand) as (reader, second):
+        first.write(head + b" " * 8000)
+        await eventually(lambda: budget.held == 8000)
+        second.write(head + b" " * 8000)
+        assert b"429" in await reader.readline()
+        assert b"retry-after: 5" in (await reader.readuntil(b"\r\n\r\n")).lower()
+        assert (await bob.post("/v1/check", json={"batch": SCRIPT})).status_code == 200
+        first.transport.abort()
+        await eventually(lambda: not budget.held)
+    async with at_socket(stand) as (reader, again):
+        again.write(head + b" " * 9000)
+        assert b"422" in await reader.readline()
+    await eventually(lambda: not budget.held)
+
+
+async def test_the_bodies_of_all_callers_are_bounded(stand: Stand, bob: httpx.AsyncClient) -> None:
+    budget = stand.services.bodies
+    budget.in_all = 9000
+    async with at_socket(stand) as (_, writer):
+        writer.write(PUT + b"Content-Length: 9000\r\n\r\n" + b" " * 8900)
+        await eventually(lambda: budget.held == 8900)
+        answer = await bob.post("/v1/check", json={"batch": SCRIPT + "#" * 1000})
+    assert answer.status_code == 429
+    assert int(answer.headers["retry-after"]) > 0
+    assert problem(answer)["retry"]
+
+
+async def test_a_file_that_is_staged_in_is_held_by_nobody(stand: Stand, alice: httpx.AsyncClient) -> None:
+    await stand.writing("k1")
+    stand.services.bodies.per_caller = 1000
+    assert (await alice.put("/v1/jobs/k1/files/in", content=bytes(100_000))).status_code == 201
+
+
+def test_one_of_the_largest_bodies_always_finds_room() -> None:
+    for largest in (65_536, 8 << 20, 1 << 30):
+        budget = BodyBudget.for_bodies_of(largest)
+        assert largest <= budget.per_caller <= budget.in_all
 
 
 @pytest.mark.usefixtures("hurried")
