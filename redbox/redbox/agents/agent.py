@@ -36,7 +36,7 @@ from redbox.agents.errors import AgentDied, AgentSilent, Detached, FrameError
 from redbox.agents.frames import Frame
 
 Part = TypeVar("Part")
-OUTPUT_LIMIT = 32 * 1024 * 1024
+OUTPUT_LIMIT = 8 * 1024 * 1024
 MAX_PIECE = 8 * 1024 * 1024
 FILE_S = 30.0  # for one answer about files; a network file system may take its time
 GRACE_S = 5.0  # what an agent has, beyond a command's deadline, to say that it killed it

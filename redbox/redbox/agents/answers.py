@@ -16,6 +16,7 @@ FileKind = Literal["file", "directory", "symlink", "null", "other"]
 FILE_KINDS = frozenset({"file", "directory", "symlink", "null", "other"})
 MAX_INTEGER = 2**64
 MAX_WORDS = 4096
+MOST_FACTS = 16  # in one header; a match has nine
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +137,18 @@ class Expected:
     device: int
     inode: int
     tail: str = ""
+
+
+def refuse_bulky(frame: Frame) -> None:
+    """Raise FrameError for a header that no agent sends: in memory it would be many times what credit paid.
+
+    An agent's headers are a few plain values. Of data, all that is said beside the bytes is the output that
+    they are of, by agents of every release.
+    """
+    if frame.kind is Kind.DATA and not frame.header.keys() <= {"fd"}:
+        raise FrameError("data with more than its output's number")
+    if len(frame.header) > MOST_FACTS or any(isinstance(fact, dict | list) for fact in frame.header.values()):
+        raise FrameError("a header with more than a few plain values")
 
 
 def read_integer(header: Mapping[str, Any], name: str, *, at_least: int = 0) -> int:

@@ -19,6 +19,7 @@ from redbox.agents.errors import FrameError
 from redbox.agents.frames import Kind
 
 OUTPUTS = 2
+MAX_STDERR = 1024 * 1024  # kept of it: nobody reads more
 
 
 async def collect_output(stream: Stream, limit: int) -> Completed:
@@ -29,7 +30,7 @@ async def collect_output(stream: Stream, limit: int) -> Completed:
         data = read_data(frame)
         if output is None or len(output) + len(data) > limit:
             raise FrameError("more output than was asked for")
-        output += data
+        output += data if output is outputs[1] else data[: MAX_STDERR - len(output)]
     result = stream.result
     return Completed(
         code=read_code(result),

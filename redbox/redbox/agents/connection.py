@@ -1,9 +1,9 @@
 """One agent process and the requests that are under way in it.
 
 Matches answers to requests, grants and counts credit, and declares the agent dead as soon as it ends, breaks
-the protocol or does not answer a ping. A peer can send only what was paid for by credit, so it cannot fill
-memory, and what it may send without being asked is nothing. Who starts processes, and for whom, is the pool's
-matter.
+the protocol or does not answer a ping. A peer can send only what was paid for by credit, and only so many
+frames before they are read, so it cannot fill memory, and what it may send without being asked is nothing.
+Who starts processes, and for whom, is the pool's matter.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from redbox.agents.answers import Hello, read_failure, read_hello, read_integer
+from redbox.agents.answers import Hello, read_failure, read_hello, read_integer, refuse_bulky
 from redbox.agents.errors import AgentDied, AgentError, AgentUnavailable, FrameError, RequestFailed
 from redbox.agents.frames import Frame, FrameDecoder, HelloScanner, Kind, encode_frame
 from redbox.agents.program.session import MAX_REQUESTS
@@ -26,6 +26,7 @@ from redbox.agents.program.wire import CHUNK, PREFIX, PROTOCOL, WINDOW
 PONG_S = 5.0
 GRANT_AT = WINDOW // 4
 FRAME_COST = PREFIX.size
+MAX_UNREAD = 32_768  # frames; a window has room for 80,000 empty ones, and each costs more than its bytes
 
 
 class AgentProcess(Protocol):
@@ -95,6 +96,7 @@ class Stream:
                 if self._receivable < 0:
                     raise FrameError("more than there was credit for")
                 if not self.abandoned:
+                    self._connection.unread_more()
                     self._frames.append(frame)
             case Kind.CREDIT:
                 self._sendable += read_integer(frame.header, "bytes", at_least=1)
@@ -128,6 +130,7 @@ class Stream:
                 raise StopAsyncIteration
             await self._wait()
         frame = self._frames.popleft()
+        self._connection.unread -= 1
         self._consumed(frame.cost)
         return frame
 
@@ -153,6 +156,11 @@ class Stream:
             raise self._connection.die(f"{frame.kind.name} where none is due")
         return self.result
 
+    def forget(self) -> None:
+        """Nobody reads what has come."""
+        self._connection.unread -= len(self._frames)
+        self._frames.clear()
+
     async def _wait(self) -> None:
         self._changed.clear()
         await self._changed.wait()
@@ -171,6 +179,7 @@ class Connection:
     def __init__(self, process: AgentProcess) -> None:
         self.process = process
         self.dead: str | None = None  # why
+        self.unread = 0  # frames of all streams
         self._decoder = FrameDecoder()
         self._streams: dict[int, Stream] = {}
         self._numbers = itertools.count(1)
@@ -229,9 +238,16 @@ class Connection:
         stream = self._streams.get(frame.request)
         if stream is None:
             raise FrameError(f"{frame.kind.name} for a request that is not under way")
+        refuse_bulky(frame)
         stream.deliver(frame)
         if stream.ended:
             del self._streams[frame.request]
+
+    def unread_more(self) -> None:
+        """One more frame waits for its reader."""
+        if self.unread >= MAX_UNREAD:
+            raise FrameError(f"{MAX_UNREAD} frames that nobody has read")
+        self.unread += 1
 
     def doubt(self) -> None:
         """Have the agent asked for a sign of life, and declared dead if it gives none."""
@@ -315,3 +331,4 @@ class Connection:
             if not stream.ended and self.dead is None:
                 stream.abandoned = True
                 self.process.write(encode_frame(Kind.CANCEL, stream.number))
+            stream.forget()

@@ -17,6 +17,8 @@ from redbox.agents.errors import FrameError
 from redbox.agents.program import wire
 
 MAX_BANNER = 64 * 1024
+SMALL_HEADER = 32 * 1024  # a path of 4096 bytes, each escaped, and facts
+LARGEST_HEADER = {wire.DATA: SMALL_HEADER, wire.EVENT: SMALL_HEADER}
 
 
 class Kind(IntEnum):
@@ -75,8 +77,8 @@ class FrameDecoder:
     def _end_of_frame(self, start: int) -> int | None:
         if len(self._buffer) - start < wire.PREFIX.size:
             return None
-        _, _, header_length, payload_length = wire.PREFIX.unpack_from(self._buffer, start)
-        if header_length > wire.MAX_HEADER or payload_length > wire.MAX_PAYLOAD:
+        kind, _, header_length, payload_length = wire.PREFIX.unpack_from(self._buffer, start)
+        if header_length > LARGEST_HEADER.get(kind, wire.MAX_HEADER) or payload_length > wire.MAX_PAYLOAD:
             raise FrameError(f"a frame of {header_length} + {payload_length} bytes")
         end: int = start + wire.PREFIX.size + header_length + payload_length
         return end if len(self._buffer) >= end else None

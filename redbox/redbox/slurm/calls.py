@@ -18,6 +18,9 @@ from redbox.slurm.settings import SlurmSettings
 from redbox.workload import WorkloadFault
 
 OUTPUT_LIMIT = 256 * 1024 * 1024  # a squeue of some hundred thousand jobs
+USERS_LIMIT = 4 * 1024 * 1024  # an agent is its user's, who decides what it answers
+LISTS = {"squeue": 32 * 1024 * 1024, "sacct": 32 * 1024 * 1024}
+"""What one user's own jobs are told by, where PrivateData hides them from others."""
 
 
 class Runner(Protocol):
@@ -29,7 +32,7 @@ class Runner(Protocol):
         *,
         deadline: float,
         env: Mapping[str, str] | None = None,
-        output_limit: int = OUTPUT_LIMIT,
+        output_limit: int = ...,
     ) -> Completed: ...
 
 
@@ -48,7 +51,7 @@ class Agent(Protocol):
         inherit: Mapping[str, bytes] | None = None,
         keep: str | None = None,
         replaces: str | None = None,
-        output_limit: int = OUTPUT_LIMIT,
+        output_limit: int = ...,
     ) -> Completed: ...
 
     async def recall(self, keep: str) -> Kept: ...
@@ -99,14 +102,14 @@ class Calls:
         deadline: float | None = None,
     ) -> Completed:
         """Run a command that may be sent twice to its end; WorkloadFault where none came."""
-        started = self._clock()
+        started, limit = self._clock(), self._limit(user, argv[0])
         completed = None
         try:
             completed = await (await self._runner(user)).run(
                 argv,
                 env={**self.settings.environment, **(env or {})},
                 deadline=deadline or self.settings.read_s,
-                output_limit=OUTPUT_LIMIT,
+                output_limit=limit,
             )
         except AgentError as error:
             raise fault_of(error, argv[0]) from error
@@ -116,8 +119,11 @@ class Calls:
         if completed.timed_out:
             raise WorkloadFault(f"{argv[0]} gave no answer within {completed.took_s:.0f} s", timed_out=True)
         if completed.truncated:
-            raise WorkloadFault(f"{argv[0]} wrote more than {OUTPUT_LIMIT} bytes")
+            raise WorkloadFault(f"{argv[0]} wrote more than {limit} bytes")
         return completed
+
+    def _limit(self, user: UnixUser, command: str) -> int:
+        return OUTPUT_LIMIT if user == self.observer else LISTS.get(command, USERS_LIMIT)
 
     async def _runner(self, user: UnixUser) -> Runner:
         """The user's agent; for red-box's own account, where it is this host's, the server itself."""

@@ -13,14 +13,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from redbox.agents.agent import Agent
-from redbox.agents.answers import Expected
-from redbox.agents.connection import Connection
+from redbox.agents.answers import MOST_FACTS, Expected
+from redbox.agents.collect import MAX_STDERR
+from redbox.agents.connection import MAX_UNREAD, Connection
 from redbox.agents.errors import AgentDied, AgentError, AgentUnavailable
-from redbox.agents.frames import Frame, FrameDecoder, Kind, encode_frame
+from redbox.agents.frames import SMALL_HEADER, Frame, FrameDecoder, Kind, encode_frame
 from redbox.agents.pool import AgentPool
 from redbox.agents.program.wire import WINDOW, hello_line
 from redbox.domain import UnixUser
-from tests.redbox.agents.processes import LaunchedTransport
+from tests.redbox.agents.processes import LaunchedTransport, until
 
 HELLO = {"protocol": 1, "uid": 7, "user": "u", "home": "/", "host": "h", "pid": 2, "python": "3.6"}
 FACTS = {"kind": "file", "size": 1, "device": 1, "inode": 1, "modified_ns": 1, "mode": 1, "uid": 1, "gid": 1}
@@ -38,9 +39,19 @@ class Peer:
         self.received: deque[Frame] = deque()
         self.killed = False
         self._answers: asyncio.Queue[bytes] = asyncio.Queue()
+        self._waits = False
 
     async def read(self) -> bytes:
-        return await self._answers.get()
+        self._waits = self._answers.empty()
+        try:
+            return await self._answers.get()
+        finally:
+            self._waits = False
+
+    @property
+    def is_read(self) -> bool:
+        """Whether all that was answered so far has been taken, and more is waited for."""
+        return self._answers.empty() and self._waits
 
     def answer(self, *data: bytes) -> None:
         for piece in data:
@@ -122,6 +133,11 @@ def only_agent_errors(outcomes: list[BaseException | object]) -> bool:
         encode_frame(Kind.EVENT, 1, FACTS),
         encode_frame(Kind.DATA, 1, None, b"x" * (WINDOW // 2)) * 3,
         encode_frame(Kind.DATA, 1) * (WINDOW // 13 + 1),
+        encode_frame(Kind.DATA, 1, {"fd": 1, "more": 1}, b"x"),
+        encode_frame(Kind.DATA, 1, {"fd": [1]}, b"x"),
+        encode_frame(Kind.DATA, 1, {"fd": "x" * SMALL_HEADER}, b"x"),
+        encode_frame(Kind.DONE, 1, {**PIECE, "more": [[]] * 1000}),
+        encode_frame(Kind.DONE, 1, {**PIECE, **dict.fromkeys(map(str, range(MOST_FACTS)), 1)}),
         b"\x02\0\0\0\1\xff\xff\xff\xff\0\0\0\0",
     ],
 )
@@ -194,6 +210,54 @@ async def test_requests_that_are_never_answered_do_not_pile_up() -> None:
         )
         assert sum(isinstance(outcome, AgentUnavailable) for outcome in outcomes) == 36
         assert sum(frame.kind is Kind.REQUEST for frame in peer.received) == 64
+
+
+async def test_frames_that_nobody_reads_are_bounded_in_number() -> None:
+    async with conversation() as (agent, peer):
+        slow = [agent.download("/f") for _ in range(2)]
+        first = [asyncio.ensure_future(anext(stream)) for stream in slow]
+        await asyncio.sleep(0)
+        peer.answer(b"".join(encode_frame(Kind.DATA, number, None, b"x") for number in (1, 2)))
+        assert await asyncio.gather(*first) == [b"x", b"x"]
+        empty = MAX_UNREAD // 2
+        peer.answer(*[encode_frame(Kind.DATA, number) * empty for number in (1, 2)])
+        await until(lambda: peer.is_read)
+        assert agent.is_alive
+        peer.answer(encode_frame(Kind.DATA, 2))
+        await until(lambda: not agent.is_alive)
+        for stream in slow:
+            await stream.aclose()
+
+
+async def test_frames_whose_reader_has_left_do_not_count() -> None:
+    async with conversation() as (agent, peer):
+        for number in range(1, 4):
+            reader = agent.download("/f")
+            first = asyncio.ensure_future(anext(reader))
+            await asyncio.sleep(0)
+            peer.answer(
+                encode_frame(Kind.DATA, number, None, b"x") + encode_frame(Kind.DATA, number) * 30_000
+            )
+            assert await first == b"x"
+            await until(lambda: peer.is_read)
+            await reader.aclose()
+        assert agent.is_alive
+
+
+async def test_of_stderr_a_part_is_kept() -> None:
+    async with conversation() as (agent, peer):
+        run = asyncio.create_task(agent.run(["x"], deadline=10, output_limit=4 * MAX_STDERR))
+        await asyncio.sleep(0)
+        part = WINDOW // 2
+        for _ in range(6):
+            peer.answer(encode_frame(Kind.DATA, 1, {"fd": 2}, bytes(part)))
+            await until(lambda: peer.is_read)
+            await asyncio.sleep(0)
+        done = {"code": 0, "took_s": 1.0, "timed_out": False, "truncated": False}
+        peer.answer(encode_frame(Kind.DATA, 1, {"fd": 1}, b"said"), encode_frame(Kind.DONE, 1, done))
+        completed = await run
+    assert completed.stdout == b"said"
+    assert len(completed.stderr) == MAX_STDERR
 
 
 async def test_a_process_that_floods_its_output_is_given_up(user: UnixUser) -> None:

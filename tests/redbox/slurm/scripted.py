@@ -65,6 +65,7 @@ class ScriptedAgents:
     answers: dict[str, Answer | list[Answer]] = field(default_factory=dict)
     calls: list[tuple[str, list[str], bytes, dict[str, str]]] = field(default_factory=list)
     deadlines: list[float] = field(default_factory=list)
+    limits: list[int] = field(default_factory=list)
     kept: dict[str, Kept] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
     directories: list[tuple[str, int]] = field(default_factory=list)
@@ -107,12 +108,13 @@ class ScriptedAgent:
         inherit: Mapping[str, bytes] | None = None,  # noqa: ARG002
         keep: str | None = None,
         replaces: str | None = None,
-        output_limit: int = 0,  # noqa: ARG002
+        output_limit: int = 0,
     ) -> Completed:
         known = None if keep is None else self.agents.kept.get(keep)
         if keep is not None and known is not None and (replaces is None or known.outcome_id != replaces):
             raise SystemFault(17, "this kept command was begun before", keep)
         self.agents.deadlines.append(deadline)
+        self.agents.limits.append(output_limit)
         self.agents.calls.append((self.user.name, list(argv), stdin, dict(env or {})))
         answer = self.agents.answer(list(argv))
         if isinstance(answer, AgentError):

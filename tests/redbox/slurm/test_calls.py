@@ -1,0 +1,33 @@
+"""How much a command may answer: what comes from an agent is what its user decides."""
+
+from __future__ import annotations
+
+import pytest
+
+from redbox.agents.answers import Completed
+from redbox.domain import UnixUser
+from redbox.slurm.calls import LISTS, OUTPUT_LIMIT, USERS_LIMIT, Calls
+from redbox.slurm.settings import SlurmSettings
+from redbox.workload import WorkloadFault
+from tests.redbox.slurm.scripted import ScriptedAgents
+
+OBSERVER, ALICE = UnixUser("redbox", 900), UnixUser("alice", 2001)
+
+
+@pytest.mark.parametrize(
+    ("user", "command", "limit"),
+    [
+        (OBSERVER, "squeue", OUTPUT_LIMIT),
+        (ALICE, "squeue", LISTS["squeue"]),
+        (ALICE, "sacct", LISTS["sacct"]),
+        (ALICE, "scancel", USERS_LIMIT),
+        (ALICE, "sstat", USERS_LIMIT),
+    ],
+)
+async def test_a_users_agent_may_answer_little_and_the_observers_much(
+    user: UnixUser, command: str, limit: int
+) -> None:
+    agents = ScriptedAgents({command: Completed(0, b"", b"", 0.1, truncated=True)})
+    with pytest.raises(WorkloadFault, match=f"{command} wrote more than {limit} bytes"):
+        await Calls(agents, OBSERVER, SlurmSettings()).complete(user, [command])
+    assert agents.limits == [limit]
