@@ -16,7 +16,9 @@ import pytest
 from redbox.agents.agent import Agent
 from redbox.agents.answers import Expected, LeftOut
 from redbox.agents.errors import RequestFailed, SystemFault
+from redbox.agents.pool import AgentPool
 from redbox.domain import UnixUser
+from tests.redbox.agents.processes import LaunchedTransport, until
 
 STRANGE = "str\u00e4nge \udcff\n'name"
 
@@ -261,3 +263,21 @@ async def test_a_file_that_shrinks_under_a_tar_does_not_spoil_the_rest(agent: Ag
         assert stays
         assert stays.read() == b"whole"
     assert left_out == ["shrinks"]
+
+
+async def test_a_write_under_way_leaves_nothing_when_the_server_stops(
+    transport: LaunchedTransport, folder: Path, user: UnixUser
+) -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        yield b"half"
+        await asyncio.Event().wait()
+
+    async with AgentPool(transport) as pool:
+        agent = await pool.agent(user, "files")
+        writing = [
+            asyncio.create_task(agent.write(str(folder / f"file{number}"), endless())) for number in range(20)
+        ]
+        await until(lambda: len(list(folder.iterdir())) == len(writing))
+    await asyncio.gather(*writing, return_exceptions=True)
+    await transport.started[0].wait()
+    assert list(folder.iterdir()) == []

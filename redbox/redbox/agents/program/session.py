@@ -29,6 +29,7 @@ from redbox.agents.program.wire import (
 MAX_REQUESTS = 64
 IDLE_S = 900.0
 LEAVE_S = 150.0  # longer than any kept submit may take
+TIDY_S = 2.0  # how long requests have to take back what they began: half a file, a command
 
 Operation = Callable[[Stream], Dict[str, Any]]
 
@@ -115,6 +116,7 @@ class Session:
         for stream in streams:
             stream.cancel()
         with self._changed:
+            self._changed.wait_for(lambda: not self._streams, timeout=TIDY_S)
             self._changed.wait_for(lambda: not any(s.kept for s in self._streams.values()), timeout=LEAVE_S)
 
     def _leave_when_idle(self) -> None:
