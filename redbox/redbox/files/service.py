@@ -23,6 +23,7 @@ from redbox.domain import Asked
 from redbox.jobs.errors import Forbidden, NoSuchJob, NotAcceptable
 from redbox.jobs.records import Record
 from redbox.jobs.service import Jobs
+from redbox.printable import printable
 from redbox_api.files import FileEntry, FileList
 
 MOST_FOUND = 10_000
@@ -158,7 +159,7 @@ def _entry(match: Match) -> FileEntry:
     kind = match.kind if match.kind in {"file", "directory", "symlink"} else "other"
     return FileEntry.model_validate(
         {
-            "path": match.path,
+            "path": printable(match.path),
             "size": match.size,
             "mode": match.mode,
             "modifiedAt": datetime.fromtimestamp(match.modified_ns / 1e9, UTC),

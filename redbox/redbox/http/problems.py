@@ -28,6 +28,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from redbox.http.flaws import told
+from redbox.printable import printable
 from redbox_api.errors import PROBLEMS
 from redbox_api.models import Problem
 
@@ -60,7 +61,7 @@ class ProblemError(HTTPException):
             type=PROBLEMS + self.slug,
             title=self.title,
             status=self.status,
-            detail=self.detail,
+            detail=printable(self.detail),
             retry=self.retry,
             request_id=request_id,
         )

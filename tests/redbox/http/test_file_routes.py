@@ -218,3 +218,12 @@ async def test_what_is_no_file_is_not_downloaded(alice: httpx.AsyncClient, path:
 @pytest.mark.usefixtures("home")
 async def test_a_mode_is_three_octal_digits(alice: httpx.AsyncClient, mode: str) -> None:
     assert (await alice.put(f"{FILES}/x?mode={mode}", content=b"")).status_code == 422
+
+
+NO_UTF8 = b"caf\xe9.txt"
+
+
+async def test_a_name_that_is_no_utf8_is_listed_with_a_mark(home: Path, alice: httpx.AsyncClient) -> None:
+    (home / os.fsdecode(NO_UTF8)).touch()
+    answer = await alice.get("/v1/jobs/k1/files", params={"glob": "caf*"})
+    assert [item["path"] for item in answer.json()["items"]] == ["caf\ufffd.txt"]

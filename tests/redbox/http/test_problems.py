@@ -50,6 +50,15 @@ async def test_an_error_has_its_status_and_says_whether_to_try_again(
     assert ("retry-after" in answer.headers) == retry
 
 
+@pytest.mark.parametrize("code", [0xDCE9, 0xD83D], ids=["no UTF-8", "no text at all"])
+async def test_a_problem_with_a_file_whose_name_cannot_be_sent_is_told_all_the_same(
+    stand: Stand, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    fail_with(SystemFault(13, "Permission denied", f"/home/caf{chr(code)}"), stand, monkeypatch)
+    answer = await alice.get("/v1/whoami")
+    assert (answer.status_code, problem(answer)["detail"]) == (403, "/home/caf\ufffd: Permission denied")
+
+
 async def test_a_retry_that_has_its_time_says_when(
     stand: Stand, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
