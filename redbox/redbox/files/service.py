@@ -181,9 +181,16 @@ async def _bytes(
 
 
 async def _tar(agent: Agent, directory: str, paths: list[str]) -> AsyncIterator[bytes]:
-    async with aclosing(agent.tar(directory, paths)) as parts:
-        async for part in parts:
-            if isinstance(part, LeftOut):
-                log.warning("left out of a tar", path=part.path, why=part.why)
-            else:
-                yield part
+    first: LeftOut | None = None
+    count = 0
+    try:
+        async with aclosing(agent.tar(directory, paths)) as parts:
+            async for part in parts:
+                if isinstance(part, LeftOut):
+                    count += 1
+                    first = first or part
+                else:
+                    yield part
+    finally:
+        if first is not None:
+            log.warning("left out of a tar", directory=directory, count=count, path=first.path, why=first.why)

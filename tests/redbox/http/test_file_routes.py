@@ -11,6 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from tests.redbox.http.stand import ALICE_UID, BODY_LIMIT, Stand, eventually
 from tests.redbox.http.test_job_routes import problem
@@ -227,3 +228,15 @@ async def test_a_name_that_is_no_utf8_is_listed_with_a_mark(home: Path, alice: h
     (home / os.fsdecode(NO_UTF8)).touch()
     answer = await alice.get("/v1/jobs/k1/files", params={"glob": "caf*"})
     assert [item["path"] for item in answer.json()["items"]] == ["caf\ufffd.txt"]
+
+
+async def test_what_is_left_out_of_an_archive_is_one_line_in_the_log(
+    home: Path, alice: httpx.AsyncClient
+) -> None:
+    for number in range(20):
+        os.mkfifo(home / f"fifo{number:02}")
+    with capture_logs() as lines:
+        answer = await alice.get("/v1/jobs/k1/archive", params={"glob": "fifo*"})
+    assert answer.status_code == 200
+    told = [line for line in lines if "left out" in line["event"]]
+    assert [(line["count"], line["path"][:4]) for line in told] == [(20, "fifo")]
