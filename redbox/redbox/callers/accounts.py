@@ -3,6 +3,11 @@
 NSS may hang for minutes when a directory server is away. So each look-up runs in a daemon thread under a
 deadline, at most a few at once; what was found is believed for a while, and for longer while NSS does not
 answer.
+
+Or a directory server is away and NSS says at once that there is nobody. Nothing in its answer tells that from
+the truth: Python raises KeyError for both, and the number of the C library is ENOENT where nslcd is away, but
+also where a service of nsswitch.conf is not installed. So who was found before is asked for, too: a directory
+that has lost them all is none to believe.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ import pwd
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 import structlog
@@ -26,6 +32,8 @@ log = structlog.get_logger(__name__)
 
 Result = TypeVar("Result")
 MAX_REMEMBERED = 100_000
+MOST_WITNESSES = 8
+PASSWD = Path("/etc/passwd")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,25 +62,80 @@ class AccountLookup(Protocol):
 
 
 class HostAccounts:
-    """Asks NSS, and waits for it as long as it takes."""
+    """Asks NSS, and waits for it as long as it takes. Raises OSError where its directory seems to be away."""
+
+    def __init__(self) -> None:
+        self._witnesses = Witnesses()
 
     def account(self, name: str) -> Account | None:
         try:
-            return _account(pwd.getpwnam(name))
+            entry = pwd.getpwnam(name)
         except KeyError:
+            self._witnesses.ask(but=name)
             return None
+        return self._found(entry)
 
     def account_of(self, uid: int) -> Account | None:
         try:
-            return _account(pwd.getpwuid(uid))
+            entry = pwd.getpwuid(uid)
         except KeyError:
+            self._witnesses.ask()
             return None
+        return self._found(entry)
 
     def group(self, name: str) -> int | None:
         try:
             return grp.getgrnam(name).gr_gid
         except KeyError:
+            self._witnesses.ask()
             return None
+
+    def _found(self, entry: pwd.struct_passwd) -> Account:
+        self._witnesses.add(entry.pw_name)
+        return _account(entry)
+
+
+class Witnesses:
+    """Accounts that a directory server had: some that were found last, and are in no file of this host.
+
+    At a start there are none, and then NSS is believed.
+    """
+
+    def __init__(self) -> None:
+        self._names: dict[str, None] = {}  # the latest last
+        self._lock = threading.Lock()
+
+    def add(self, name: str) -> None:
+        """It was found just now."""
+        if name not in self._names and _is_in_file(name):
+            return
+        with self._lock:
+            self._names.pop(name, None)
+            self._names[name] = None
+            while len(self._names) > MOST_WITNESSES:
+                del self._names[next(iter(self._names))]
+
+    def ask(self, *, but: str | None = None) -> None:
+        """Raise OSError where none is found any more; `but`: who is asked for anyway."""
+        with self._lock:
+            names = [name for name in reversed(self._names) if name != but]
+        for name in names:
+            try:
+                pwd.getpwnam(name)
+            except KeyError:
+                continue
+            self.add(name)  # so that it is the first to be asked the next time
+            return
+        if names:
+            raise OSError(errno.EHOSTUNREACH, f"it finds nobody, not even {names[0]}, who was there")
+
+
+def _is_in_file(name: str) -> bool:
+    try:
+        with PASSWD.open("rb") as file:
+            return any(line.startswith(os.fsencode(name) + b":") for line in file)
+    except OSError:
+        return False
 
 
 def _account(entry: pwd.struct_passwd) -> Account:
@@ -153,9 +216,9 @@ class AccountDirectory:
             "accounts not answering", asked=method, of=argument, error=repr(error), stale=at is not None
         )
         if at is None or self._clock.monotonic() - at > self._patience.max_stale_s:
-            raise CannotTell(
-                f"this host's user database did not answer within {self._patience.deadline_s:g} s"
-            ) from error
+            did_not = f"did not answer within {self._patience.deadline_s:g} s"
+            words = did_not if isinstance(error, TimeoutError) else "does not answer"  # the log says why
+            raise CannotTell(f"this host's user database {words}") from error
         return answer
 
 

@@ -8,7 +8,7 @@ import pwd
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -45,6 +45,10 @@ def database() -> Iterator[Database]:
     made = Database()
     yield made
     made.answers.set()
+
+
+def asks_for(name: str) -> Callable[[AccountLookup], Account | None]:
+    return lambda accounts: accounts.account(name)
 
 
 def alice(accounts: AccountLookup) -> Account | None:
@@ -183,3 +187,56 @@ asyncio.run(main())
         [sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=20
     )
     assert "503" in ended.stdout
+
+
+class Directory:
+    """A directory server behind NSS that fails fast: everybody is gone at once."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = set(names)
+        self.is_away = False
+
+    def getpwnam(self, name: str) -> pwd.struct_passwd:
+        if name == "root" or (name in self.names and not self.is_away):
+            return pwd.struct_passwd((name, "x", 2001, 2001, "", "/", "/bin/sh"))
+        raise KeyError(name)
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Directory:
+    made = Directory("rb-alice", "rb-bob")
+    monkeypatch.setattr(pwd, "getpwnam", made.getpwnam)
+    return made
+
+
+async def test_a_directory_that_has_lost_all_whom_it_had_is_not_believed(server: Directory) -> None:
+    clock = StoppedClock()
+    directory = AccountDirectory(HostAccounts(), Patience(), clock)
+    found = [await directory.decide(asks_for(name)) for name in server.names]
+    server.is_away = True
+    clock.pass_s(30)
+    for name in server.names:
+        assert await directory.decide(asks_for(name)) in found
+    with pytest.raises(CannotTell):
+        await directory.decide(asks_for("rb-carol"))
+    server.is_away = False
+    assert await directory.decide(asks_for("rb-carol")) is None
+
+
+def test_who_was_removed_is_nobody_while_others_are_there(server: Directory) -> None:
+    host = HostAccounts()
+    assert host.account("rb-alice")
+    assert host.account("rb-bob")
+    server.names.remove("rb-bob")
+    assert host.account("rb-bob") is None
+    assert host.group("rb-nobodys") is None
+
+
+def test_an_account_of_this_hosts_own_file_proves_nothing(server: Directory) -> None:
+    host = HostAccounts()
+    assert host.account("root")
+    assert host.account("rb-alice")
+    server.is_away = True
+    with pytest.raises(OSError, match="rb-alice"):
+        host.account("rb-carol")
+    assert host.account("rb-alice") is None  # it is the only one that could tell
