@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from redbox.logs.tail import PIECE_BYTES, Bytes, Ended, Tail
 
 LINES_BYTES = 64 << 20  # how far back the last lines are looked for, in a file that has hardly any
 BLOCK_BYTES = PIECE_BYTES  # less would have an agent read each piece many times over
+RESTING = 1000  # tails of 5 KiB without a reader: an answer that ends is asked for again soon
 
 
 @dataclass(frozen=True)
@@ -56,12 +58,13 @@ class Answer:
 
 @dataclass
 class Logs:
-    """All files that somebody reads now, each looked at once."""
+    """All files that somebody reads now, each looked at once, and those that somebody read last."""
 
     settings: LogSettings
     clock: Callable[[], float]
     pace: Pace = field(default_factory=Pace)
     _tails: dict[tuple[str, ...], tuple[Tail, int]] = field(default_factory=dict)
+    _resting: OrderedDict[tuple[str, ...], Tail] = field(default_factory=OrderedDict)
     _budget: Budget | None = None
 
     @asynccontextmanager
@@ -74,32 +77,37 @@ class Logs:
 
     @contextlib.contextmanager
     def _tail(self, name: tuple[str, ...], user: UnixUser, files: Files, source: Source) -> Iterator[Tail]:
-        self._budget = self._budget or Budget(self.settings.looks_per_second, self.clock)
-        tail, readers = self._tails.get(name) or (
-            Tail(
-                files=files,
-                source=source,
-                budget=self._budget,
-                user=user.uid,
-                clock=self.clock,
-                pace=self.pace,
-                settle_network_s=self.settings.settle_s,
-            ),
-            0,
-        )
+        tail, readers = self._tails.get(name) or (self._awoken(name, user, files, source), 0)
         self._tails[name] = (tail, readers + 1)
         try:
             yield tail
         finally:
             self._release(name)
 
+    def _awoken(self, name: tuple[str, ...], user: UnixUser, files: Files, source: Source) -> Tail:
+        """The one that rests, which knows more of the file than a reader can say, or a new one."""
+        self._budget = self._budget or Budget(self.settings.looks_per_second, self.clock)
+        return self._resting.pop(name, None) or Tail(
+            files=files,
+            source=source,
+            budget=self._budget,
+            user=user.uid,
+            clock=self.clock,
+            pace=self.pace,
+            settle_network_s=self.settings.settle_s,
+        )
+
     def _release(self, name: tuple[str, ...]) -> None:
         tail, readers = self._tails[name]
         if readers > 1:
             self._tails[name] = (tail, readers - 1)
-        else:
-            del self._tails[name]
-            tail.close()
+            return
+        del self._tails[name]
+        tail.rest()
+        if tail.generation is not None:
+            self._resting[name] = tail
+        if len(self._resting) > RESTING:
+            self._resting.popitem(last=False)
 
     async def _answer(self, tail: Tail, query: Query) -> Answer:
         """Find where it begins; a follower's answer begins with the first byte that there is for it."""

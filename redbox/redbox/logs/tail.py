@@ -2,7 +2,8 @@
 
 A reader asks for the bytes at its offset. Where they are known to be there, they are read; readers who stand
 at the same place share one read. Where the file ends, all who wait share one look at a time, paced by how
-long the file has been silent. Nobody waiting means nobody looking: a tail costs nothing then.
+long the file has been silent. Nobody waiting means nobody looking: a tail costs nothing then. It rests, and
+still knows by its last bytes whether the file was cut when a reader comes back.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ class Tail:
     _hole_at: int | None = None  # NULs amid the newest bytes, which a second new open must confirm
     _grew_at: float = 0.0
     _opened_at: float = float("-inf")
+    _unseen: bool = True  # nobody has looked yet, or not since it rested
     _final_seen: bool = False  # it was looked at since the job was final
     _equal_since: float | None = None  # final, and the size has not changed since
     _more: bool = False  # the last look found bytes, and there are more behind them
@@ -119,11 +121,14 @@ class Tail:
     def _is_short_of(self, generation: str, offset: int) -> bool:
         return self.is_now(generation) and self.size < offset
 
-    def close(self) -> None:
-        """Nobody reads it any more."""
+    def rest(self) -> None:
+        """Nobody reads it now: it keeps what tells this file from another, and finds the rest out anew."""
         for task in (self._look, *self._reads.values()):
             if task is not None:
                 task.cancel()
+        self._look, self._reads, self._newest = None, {}, (0, b"")
+        self.complete, self._final_seen, self._equal_since = False, False, None
+        self._nul_since, self._hole_at, self._unseen = None, None, True
 
     @property
     def size(self) -> int:
@@ -204,7 +209,7 @@ class Tail:
                 await asyncio.wait_for(self.source.changed(written), seconds)
 
     def _pace(self) -> float:
-        if self._more or not self._grew_at:
+        if self._more or self._unseen:
             return 0.0
         return pause_after(self.clock() - self._grew_at, self.pace)
 
@@ -226,15 +231,15 @@ class Tail:
 
     def _wants_fresh(self, written: Written) -> bool:
         """Local files are seen through an open descriptor; network ones only after a new open."""
-        if written.final or self._facts is None or self._hole_at is not None:
+        if written.final or self._unseen or self._hole_at is not None:
             return True
-        return self._facts.network and self.clock() - self._opened_at >= self.pace.reopen_network
+        return not self._is_local() and self.clock() - self._opened_at >= self.pace.reopen_network
 
     # -- what a look says
 
     def _missing(self, written: Written, *, is_listed: bool) -> None:
         self._grew_at = self._grew_at or self.clock()
-        self._final_seen = written.final
+        self._final_seen, self._unseen = written.final, False
         if is_listed:
             self._equal_since = None
         elif written.final:
@@ -242,11 +247,11 @@ class Tail:
 
     def _take(self, piece: Piece, written: Written) -> None:
         generation = follows(self.generation, piece, written.run, self.shown, self._known_cuts)
-        self._final_seen = written.final
+        is_fresh = self._wants_fresh(written)
+        self._final_seen, self._unseen = written.final, False
         if generation != self.generation:
             self._begin(generation, piece.facts)
             return
-        is_fresh = self._wants_fresh(written)
         self._opened_at = self.clock() if is_fresh else self._opened_at
         self._facts = piece.facts
         self._grow(self._before_hole(piece, is_fresh=is_fresh), written)

@@ -132,6 +132,51 @@ async def test_a_file_cut_and_grown_past_the_reader_is_noticed_by_its_last_bytes
     assert read == b"x" * (len(LINES) + 100)
 
 
+async def test_the_only_reader_of_a_file_that_was_cut_and_grew_past_it_begins_anew(path: Path) -> None:
+    path.write_bytes(LINES)
+    reader = Reader(path)
+    async with reader.asks(FOLLOW) as answer:
+        assert await anext(answer.pieces) == LINES
+        path.write_bytes(b"x" * (len(LINES) + 100))
+        assert [piece async for piece in answer.pieces] == []
+    reader.life.ends()
+    again, read = await reader.reads(Query(generation=answer.generation, offset=len(LINES), follow=True))
+    assert (again.offset, read) == (0, b"x" * (len(LINES) + 100))
+
+
+async def test_a_cut_between_two_answers_is_noticed_by_the_last_bytes(path: Path) -> None:
+    path.write_bytes(LINES)
+    reader = Reader(path)
+    answer, _ = await reader.reads(FOLLOW)
+    path.write_bytes(b"x" * (len(LINES) + 100))
+    reader.life.ends()
+    again, read = await reader.reads(Query(generation=answer.generation, offset=len(LINES), follow=True))
+    assert (again.offset, read) == (0, b"x" * (len(LINES) + 100))
+
+
+async def test_a_log_that_was_read_to_its_end_and_grew_is_read_on(path: Path) -> None:
+    path.write_bytes(LINES)
+    reader = Reader(path)
+    reader.life.ends()
+    assert await reader.follows_to_the_end() == LINES
+    path.write_bytes(LINES + b"more\n")
+    assert await reader.follows_to_the_end() == LINES + b"more\n"
+
+
+async def test_so_many_files_are_remembered_and_no_more(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("redbox.logs.service.RESTING", 3)
+    reader = Reader(path)
+    for number in range(10):
+        reader.path = tmp_path / str(number)
+        reader.path.write_bytes(LINES)
+        reader.life = Life(reader.path)
+        await reader.reads(Query())
+    assert [name for (name,) in reader.logs._resting] == [str(tmp_path / str(number)) for number in (7, 8, 9)]
+    assert not reader.logs._tails
+
+
 async def test_a_shorter_file_of_the_same_name_is_noticed_after_a_restart(path: Path) -> None:
     path.write_bytes(LINES)
     answer, _ = await Reader(path).reads(Query())
