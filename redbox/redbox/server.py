@@ -148,7 +148,7 @@ async def running(settings: Settings, path: Path) -> AsyncIterator[Parts]:
         services = Services(
             authenticator=authenticator,
             jobs=jobs,
-            logs=JobLogReader(jobs, pool, Logs(settings.logs, time.monotonic)),
+            logs=JobLogReader(jobs, pool, Logs(settings.logs, time.monotonic), workload.appends),
             files=FilesOfJobs(jobs, pool),
             usage=await stack.enter_async_context(UsageOfJobs(jobs, workload)),
             metrics=metrics,

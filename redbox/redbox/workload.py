@@ -101,6 +101,7 @@ class TaskObservation:
     state: str
     exit_code: int | None = None
     signal: int | None = None
+    restarts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +270,10 @@ class WorkloadManager(Protocol):
 
     async def submitting(self, user: UnixUser, mark: str) -> bool:
         """Whether a submit with this mark is still under way on this host."""
+        ...
+
+    def appends(self) -> bool:
+        """Whether a run writes behind what is in its output file, where a job does not say, as last heard."""
         ...
 
     async def cluster(self) -> Cluster:

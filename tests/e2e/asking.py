@@ -63,7 +63,8 @@ class Reader:
     stream: str = "stdout"
     task: int | None = None
     generation: str = ""
-    content: bytearray = field(default_factory=bytearray)
+    content: bytearray = field(default_factory=bytearray)  # of this generation
+    copied: bytearray = field(default_factory=bytearray)  # of all of them: what a companion has written
 
     async def whole(self) -> bytes:
         """All of it; the answers may break off, and the server may be away in between."""
@@ -99,6 +100,7 @@ class Reader:
                 return True
             async for piece in answer.content.iter_any():
                 self.content += piece
+                self.copied += piece
         return False
 
     def _begin(self, generation: str, offset: int) -> None:

@@ -127,12 +127,14 @@ async def test_a_job_that_has_ended_cannot_be_held(alice: RedboxClient) -> None:
         await alice.act_on_job(key, "hold")
 
 
-async def test_a_requeued_job_is_the_same_job_and_its_reader_gets_the_second_run(
-    server: RedboxServer, alice: RedboxClient
+@pytest.mark.parametrize(
+    ("options", "in_file"), [([], b"run 1\n"), (["--open-mode=append"], b"run \nrun 1\n")]
+)
+async def test_a_requeued_job_is_the_same_job_and_its_reader_gets_each_run_once(
+    server: RedboxServer, alice: RedboxClient, options: list[str], in_file: bytes
 ) -> None:
-    key = await submit(
-        alice, 'echo "run $SLURM_RESTART_COUNT"', '[ "$SLURM_RESTART_COUNT" ] || exec sleep 600'
-    )
+    lines = ('echo "run $SLURM_RESTART_COUNT"', '[ "$SLURM_RESTART_COUNT" ] || exec sleep 600')
+    key = await submit(alice, *lines, options=options)
     reader = Reader(alice, key)
     reading = asyncio.create_task(reader.whole())
     first = await started(alice, key)
@@ -143,7 +145,8 @@ async def test_a_requeued_job_is_the_same_job_and_its_reader_gets_the_second_run
     server.login.run("scontrol", "update", f"JobId={waiting.job_id}", "StartTime=now", user="alice")
     job = await ended(alice, key)
     assert (job.phase, job.run, job.job_id) == (Phase.SUCCEEDED, 2, first.job_id)
-    assert await asyncio.wait_for(reading, 60) == b"run 1\n"
+    assert await asyncio.wait_for(reading, 60) == in_file
+    assert bytes(reader.copied) == b"run \nrun 1\n"
 
 
 # ---------------------------------------------------------------------------------------- what a job gets

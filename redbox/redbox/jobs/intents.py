@@ -26,6 +26,7 @@ DEFAULT_NAME = "redbox"
 NAME_DIRECTIVE = re.compile(
     r"""#SBATCH\s+(?:-J\s*|--job-name(?:=|\s+))(?:["'](?P<quoted>[^"']+)["']|(?P<plain>[^\s"']+))"""
 )
+OPEN_MODE = re.compile(r"""--op[a-z-]*(?:=|\s+)["']?(?P<appends>a)?""", re.IGNORECASE)
 HET_SEPARATOR = re.compile(r"#SBATCH\s+(hetjob|packjob)\b")
 
 
@@ -74,6 +75,14 @@ def job_name(request: JobRequest) -> str:
     return "".join(c for c in name if c.isprintable())[:128] or DEFAULT_NAME
 
 
+def appends(request: JobRequest) -> bool | None:
+    """Whether each run writes behind its output file, as the request's options or its script say."""
+    directives = (line for line in _directives(request.batch or "") if line.startswith("#SBATCH"))
+    words = (*(line.partition(" #")[0] for line in directives), *request.options)  # an option wins
+    said = [found for several in words for found in OPEN_MODE.finditer(several)]
+    return said[-1]["appends"] is not None if said else None
+
+
 def _directives(script: str) -> Iterator[str]:
     """The lines that sbatch reads for its first component: up to the first command."""
     comments = takewhile(lambda line: line.startswith("#") or not line.strip(), script.splitlines())
@@ -104,6 +113,7 @@ def new_record(order: Order, now: datetime) -> Record:
         working_directory=order.working_directory,
         hold=order.request.hold,
         limits=shared(order.caller.limits),
+        appends=appends(order.request),
         credentials=container is not None and container.registry is not None,
         created_at=now,
         doubt_since=now,
@@ -121,6 +131,7 @@ def tried_again(record: Record, order: Order, now: datetime) -> Record:
         body_digest=order.body_digest,
         job_name=job_name(order.request),
         limits=shared(order.caller.limits),
+        appends=appends(order.request),
         working_directory=order.working_directory,
     )
 

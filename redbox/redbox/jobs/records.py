@@ -87,6 +87,7 @@ class Record:
     working_directory: str = ""
     hold: bool = False  # the request itself asks for it
     limits: Limits = field(default_factory=Limits)  # of the rule that it was submitted by
+    appends: bool | None = None  # whether its next run writes behind its output; None: it does not say
     credentials: bool = False  # a registry's may lie in its directory: they are taken away once it has ended
     created_at: datetime
     doubt_since: datetime  # when a submit of it was last known to be under way

@@ -274,6 +274,9 @@ class LocalManager:
             ),
         )
 
+    def appends(self) -> bool:
+        return False
+
     async def usage(self, user: UnixUser, job_ids: Collection[str]) -> tuple[StepUsage, ...]:
         """Nobody measures it here."""
         del user, job_ids

@@ -61,7 +61,8 @@ class AgentFiles:
             raise NotReadable(f"{path}: {error}") from error
         except AgentError as error:
             raise OutOfReach(f"{path} cannot be read now: {error}") from error
-        seen = Facts(facts.device, facts.inode, facts.size, self._network.get(facts.device, True))
+        network = self._network.get(facts.device, True)
+        seen = Facts(facts.device, facts.inode, facts.size, facts.modified_ns, network)
         return Piece(seen, piece.data if piece.same else b"", another=not piece.same)
 
     async def _agent(self, path: str) -> Agent:

@@ -1,9 +1,10 @@
 """Telling one run's file from the next.
 
 A requeued job truncates its file or makes a new one, and then writes what may be the same bytes. So a file's
-*generation* is where it is (device and inode) and which run of the job writes it; and a reader who comes back
-shows a hash of the last 4 KiB that it has read, since a truncated file may have grown past its offset again.
-Readers carry generations as opaque text.
+*generation* is where it is (device and inode) and which run of the job wrote it; and each look compares a
+hash of the last 4 KiB that were read, since a truncated file may have grown past them again. Slurm counts a
+run long before that run opens its file: one that nobody has touched since is still an earlier run's. Readers
+carry generations as opaque text.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 
-from redbox.logs.sources import Piece
+from redbox.logs.sources import Facts, Piece, Written
 
 TAIL_BYTES = 4096
 PAGE_BYTES = 4096
+CLOCKS_APART_S = 60.0  # slurmctld's and a file server's; Slurm lets two minutes pass before a next run
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,25 @@ def resumed(text: str) -> Generation | None:
     except (ValueError, IndexError):
         return None
     return Generation(device, inode, run, cuts)
+
+
+def run_of(
+    facts: Facts, written: Written, known: Generation | None, last: Facts | None, cut_ns: int | None
+) -> int:
+    """Which run wrote what is in the file: the newest, once the file was modified since an earlier one's.
+
+    Slurm shows a run at work before the file is opened for it (a prolog, a slow launch), and one that is
+    cancelled while it waits never opens it. A cut may also be seen (`cut_ns`) before Slurm shows the run that
+    made it.
+    """
+    began_ns = None if written.began is None else int((written.began - CLOCKS_APART_S) * 1e9)
+    modified_ns = facts.modified_ns
+    if known is None or last is None or (facts.device, facts.inode) != (known.device, known.inode):
+        is_older = began_ns is not None and modified_ns <= began_ns
+        return written.run - 1 if is_older else written.run
+    is_older = modified_ns <= max(last.modified_ns, began_ns or 0)
+    is_newest_already = began_ns is not None and cut_ns is not None and cut_ns > began_ns
+    return known.run if is_older or is_newest_already else written.run
 
 
 def follows(known: Generation | None, piece: Piece, run: int, offset: int, known_cuts: int = 0) -> Generation:

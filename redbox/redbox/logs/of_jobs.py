@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
@@ -17,6 +17,7 @@ from redbox.logs.by_agents import AgentFiles
 from redbox.logs.service import Answer, Logs, Query
 from redbox.logs.sources import Forgotten, Written
 from redbox.slurm.patterns import LogFacts, first_of, resolve
+from redbox.slurm.states import is_waiting
 from redbox_api.models import FINAL_PHASES, Phase
 
 UNDER_WAY = frozenset({Phase.RUNNING, Phase.SUSPENDED})
@@ -29,6 +30,7 @@ class JobLogReader:
     jobs: Jobs
     pool: AgentPool
     logs: Logs
+    appends: Callable[[], bool] = lambda: False  # where a job does not say
     _files: WeakValueDictionary[int, AgentFiles] = field(default_factory=WeakValueDictionary)
 
     @asynccontextmanager
@@ -37,14 +39,29 @@ class JobLogReader:
         record = await self.jobs.locate(asked.caller, asked.key, asked.attempt)
         if record.seen.array_size and task is None:
             raise NotAcceptable("This job is an array: say with ?task=N which task's log you want.")
-        source = RecordSource(self.jobs, record.key, stream, task)
+        source = RecordSource(self.jobs, record.key, stream, task, self.appends)
         if source.is_merged():
             yield nothing_more()
             return
-        name = (str(record.key), stream, str(task))
+        name = (str(record.key), record.mark, stream, str(task))
         files = self._files.setdefault(record.user.uid, AgentFiles(self.pool, record.user))
         async with self.logs.read(name, record.user, files, source, query) as answer:
             yield answer
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Slurm's state and ours, of a job or of one task."""
+
+    state: str
+    phase: Phase
+    run: int
+    began: float | None = None  # when that run did, where it is not the first
+
+    @property
+    def is_at_work(self) -> bool:
+        """A job that Slurm holds after a requeue is suspended, but its next run has not begun."""
+        return self.phase in UNDER_WAY and not is_waiting(self.state)
 
 
 @dataclass
@@ -55,37 +72,44 @@ class RecordSource:
     key: JobKey
     stream: str
     task: int | None
+    appends: Callable[[], bool] = lambda: False  # where the job does not say
     _started_run: int = 0  # the newest one that was seen at work
 
     def now(self) -> Written:
         record = self.jobs.current(self.key)
         if record is None:
             raise Forgotten(f"The job {self.key.key} is not known any more.")
-        state, phase = self._standing(record)
-        over = phase in FINAL_PHASES and state not in TAKEN_BACK  # of a task: the array may go on
+        now = self._standing(record)
+        over = now.phase in FINAL_PHASES and now.state not in TAKEN_BACK  # of a task: the array may go on
+        run = self._run_in_file(now)
+        appends = self.appends() if record.appends is None else record.appends
         return Written(
             path=self._path(record, self.stream),
-            run=self._run_in_file(record, state, phase),
-            writing=phase in UNDER_WAY,
+            run=min(run, 1) if appends else run,
+            writing=now.is_at_work,
             final=record.final or over,
+            began=None if appends or now.run != run else now.began,
         )
 
-    def _standing(self, record: Record) -> tuple[str, Phase]:
-        """Slurm's state and ours: of the task whose log it is, where that is known, else of the whole job."""
-        if self.task is not None and not record.final:
-            for task in record.seen.tasks:
-                if task.index == self.task and (phase := phase_of(task.state)):
-                    return task.state, phase
-        return record.seen.state, record.phase
+    def _standing(self, record: Record) -> Standing:
+        """Of the task whose log it is, where that is known, else of the whole job."""
+        seen = record.seen
+        if self.task is None:
+            began = seen.started_at.timestamp() if seen.started_at and record.run > 1 else None
+            return Standing(seen.state, record.phase, record.run, began)
+        task = next((one for one in seen.tasks if one.index == self.task), None)
+        run = task.restarts + 1 if task else 1
+        phase = phase_of(task.state) if task and not record.final else None
+        return Standing(task.state if task and phase else seen.state, phase or record.phase, run)
 
-    def _run_in_file(self, record: Record, state: str, phase: Phase) -> int:
+    def _run_in_file(self, now: Standing) -> int:
         """Slurm counts a requeue when it is asked for: the old run ends under the new one's number."""
-        if state == "COMPLETING" and self._started_run:
+        if now.state == "COMPLETING" and self._started_run:
             return self._started_run
-        if phase not in UNDER_WAY | FINAL_PHASES:
-            return max(record.run - 1, self._started_run)
-        self._started_run = record.run
-        return record.run
+        if not now.is_at_work and now.phase not in FINAL_PHASES:
+            return max(now.run - 1, self._started_run)
+        self._started_run = now.run
+        return now.run
 
     async def changed(self, since: Written) -> Written:
         while (now := self.now()) == since:

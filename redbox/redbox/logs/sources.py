@@ -45,6 +45,7 @@ class Facts:
     device: int
     inode: int
     size: int
+    modified_ns: int  # by the clock of whoever wrote, or of the file server
     network: bool  # on a file system that shows other hosts' writes late
 
 
@@ -81,9 +82,10 @@ class Written:
     """What is known of a job's output at this moment."""
 
     path: str | None  # None: Slurm has not said
-    run: int  # which run wrote what is in the file; changes when a requeued job starts again
+    run: int  # the newest that may have opened the file; of a job that appends all are one
     writing: bool  # the job may be writing now
     final: bool  # it never will again
+    began: float | None = None  # when that run did, in seconds since 1970; None: not known, or no matter
 
 
 class Source(Protocol):

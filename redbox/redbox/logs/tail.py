@@ -20,6 +20,7 @@ from redbox.logs.generations import (
     doubtful_hole,
     follows,
     resumed,
+    run_of,
     shown_length,
     tail_hash,
 )
@@ -63,6 +64,7 @@ class Tail:
     shown: int = 0  # how far the file's bytes are known and shown
     complete: bool = False
     _known_cuts: int = 0  # that readers came back with
+    _cut_ns: int | None = None  # when the file was modified that was seen to be cut while its run went on
     _tail: bytes = b""  # the last bytes before `shown`, as far as they were read here
     _tail_hash: str = ""
     _newest: tuple[int, bytes] = (0, b"")
@@ -200,6 +202,8 @@ class Tail:
         """It waits for its first or next run: only Slurm can change that."""
         if written.writing or written.final:
             return False
+        if self._unseen:
+            return not written.run  # the run before may have written what no reader has
         return self.generation is None or self.clock() - self._grew_at > LAST_LOOKS_S
 
     async def _pause(self, written: Written) -> None:
@@ -246,7 +250,8 @@ class Tail:
             self._settle(0)
 
     def _take(self, piece: Piece, written: Written) -> None:
-        generation = follows(self.generation, piece, written.run, self.shown, self._known_cuts)
+        run = run_of(piece.facts, written, self.generation, self._facts, self._cut_ns)
+        generation = follows(self.generation, piece, run, self.shown, self._known_cuts)
         is_fresh = self._wants_fresh(written)
         self._final_seen, self._unseen = written.final, False
         if generation != self.generation:
@@ -261,6 +266,8 @@ class Tail:
     def _begin(self, generation: Generation, facts: Facts) -> None:
         """Another file, or the same one cut: who reads the old one is told, and begins at its first byte."""
         doubtful = DOUBTFUL_BYTES if facts.network else TAIL_BYTES
+        goes_on = self.generation is not None and self.generation.run == generation.run
+        self._cut_ns = facts.modified_ns if goes_on else None
         self.generation, self._facts, self._opened_at = generation, facts, self.clock()
         self.shown, self._tail, self._tail_hash = max(0, facts.size - doubtful), b"", ""
         self._newest, self._nul_since, self._equal_since, self._hole_at = (0, b""), None, None, None

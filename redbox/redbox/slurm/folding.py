@@ -148,7 +148,7 @@ def _tasks(leader: str, row: QueueRow) -> Iterable[TaskObservation]:
         return
     for index in arrays.expand(row.array_task):
         job_id = f"{leader}_{index}"
-        yield TaskObservation(index, job_id, row.state, row.exit.code, row.exit.signal)
+        yield TaskObservation(index, job_id, row.state, row.exit.code, row.exit.signal, row.restarts)
 
 
 def log_path(row: QueueRow, pattern: str | None) -> str | None:

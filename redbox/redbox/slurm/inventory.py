@@ -33,6 +33,11 @@ class Remembered(Generic[T]):
         self._clock = clock
         self._known: tuple[float, T] | None = None
 
+    @property
+    def last(self) -> T | None:
+        """As it was when it was last asked for."""
+        return self._known[1] if self._known else None
+
     async def get(self) -> T:
         now = self._clock()
         if self._known is None or now - self._known[0] >= self._keep_s:
@@ -60,6 +65,11 @@ class Inventory:
 
     async def facts(self) -> Facts:
         return await self._facts.get()
+
+    def appends(self) -> bool:
+        """Whether a run writes behind what is in its output file, where a job does not say."""
+        facts = self._facts.last
+        return facts is not None and facts.configuration.appends
 
     async def is_history_private(self) -> bool:
         """Whether slurmdbd shows each user only the own jobs."""

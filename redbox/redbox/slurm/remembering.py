@@ -90,8 +90,9 @@ def _with_tasks(whole: Observation, parts: Sequence[AccountingRow]) -> Observati
             waiting += arrays.count(row.array_task or "") or 1
             continue
         for index in arrays.expand(row.array_task or ""):
+            job_id = f"{whole.job_id}_{index}"
             tasks[index] = TaskObservation(
-                index, f"{whole.job_id}_{index}", row.state, row.exit.code, row.exit.signal
+                index, job_id, row.state, row.exit.code, row.exit.signal, row.restarts
             )
     ordered = tuple(tasks[index] for index in sorted(tasks))
     return replace(whole, tasks=ordered, pending_tasks=waiting, array_size=len(ordered) + waiting)

@@ -23,6 +23,7 @@ class Configuration:
     private_data: frozenset[str] = frozenset()
     min_job_age_s: int | None = None
     requeues: bool = True
+    appends: bool = False
     enforces_partition_limits: bool = False
 
 
@@ -44,6 +45,7 @@ def read_configuration(text: str) -> Configuration:
         private_data=frozenset(private - {"", "none", "(null)"}),
         min_job_age_s=read_number(settings.get("minjobage", "").partition(" ")[0]),
         requeues=settings.get("jobrequeue", "1") != "0",
+        appends=settings.get("jobfileappend", "0") != "0",
         enforces_partition_limits=settings.get("enforcepartlimits", "NO").upper() not in {"NO", "0"},
     )
 

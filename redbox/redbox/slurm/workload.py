@@ -100,6 +100,9 @@ class SlurmManager:
     async def submitting(self, user: UnixUser, mark: str) -> bool:
         return await self._submits.submitting(user, mark)
 
+    def appends(self) -> bool:
+        return self._inventory.appends()
+
     async def cluster(self) -> Cluster:
         return await self._inventory.cluster()
 

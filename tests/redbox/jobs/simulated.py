@@ -366,6 +366,9 @@ class SimulatedSlurm:
         now = self.clock.elapsed
         return any(s.running(now) and s.submission.mark == mark and s.user == user for s in self.processes)
 
+    def appends(self) -> bool:
+        return False
+
     async def cluster(self) -> Cluster:
         self._reachable()
         return Cluster(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from redbox.domain import JobKey, Owner
-from redbox.jobs.intents import default_directory
+from redbox.jobs.intents import appends, default_directory
 from redbox_api.models import JobRequest
 
 KEY = JobKey(Owner("prod", "physics", "default"), "0aa61111-2222")
@@ -21,3 +21,25 @@ def test_a_jobs_name_is_one_folder_and_no_pattern_of_slurms(name: str, folder: s
     made = default_directory(TEMPLATE, KEY, request)
     assert made.startswith(f"{{home}}/redbox/physics/{folder}-")
     assert "%" not in made
+
+
+@pytest.mark.parametrize(
+    ("lines", "options", "said"),
+    [
+        ("", [], None),
+        ("#SBATCH --open-mode=append", [], True),
+        ("#SBATCH --ntasks=1 --open-mode append", [], True),
+        ("#SBATCH --open-mode='truncate'", [], False),
+        ("#SBATCH --open=a\n#SBATCH --open-mode=t", [], False),
+        ("#SBATCH --open-mode=truncate", ["--nice", "--open-mode=append"], True),
+        ("#SBATCH --time=1 # --open-mode=append", [], None),
+        ("# --open-mode=append", [], None),
+        ("sleep 1\n#SBATCH --open-mode=append", [], None),
+    ],
+)
+def test_a_job_says_whether_its_runs_append_to_one_file(
+    lines: str,
+    options: list[str],
+    said: bool | None,  # noqa: FBT001 (what a job says, or nothing)
+) -> None:
+    assert appends(JobRequest(batch=f"#!/bin/sh\n{lines}\necho\n", options=options)) is said

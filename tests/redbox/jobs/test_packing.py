@@ -31,7 +31,11 @@ ENDED = Record(
     final_at=NOW,
     revision=4,
 )
-ARRAY = replace(ENDED, seen=Seen(array_size=1, tasks=(TaskObservation(1, "17_1", "FAILED", 3, 0),)))
+TASKS = (
+    TaskObservation(0, "17_0", "COMPLETED", 0, 0, restarts=2),
+    TaskObservation(1, "17_1", "FAILED", 3, 0),
+)
+ARRAY = replace(ENDED, seen=Seen(array_size=2, tasks=TASKS), appends=True)
 LONG = replace(ENDED, warnings=tuple(f"{number} {'x' * 900}" for number in range(8)))
 
 

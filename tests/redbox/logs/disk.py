@@ -49,7 +49,7 @@ class Disk:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise NotReadable("it is no regular file")
-        facts = Facts(status.st_dev, status.st_ino, status.st_size, self.network)
+        facts = Facts(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, self.network)
         before = os.pread(descriptor, min(offset, TAIL_BYTES), max(0, offset - TAIL_BYTES))
         another = expected is not None and (
             (expected.device, expected.inode) != (facts.device, facts.inode)
@@ -63,7 +63,7 @@ class Life:
     """A job that a test moves through its life."""
 
     def __init__(self, path: Path, *, writing: bool = True) -> None:
-        self._written = Written(str(path), run=1, writing=writing, final=False)
+        self._written = Written(str(path), run=int(writing), writing=writing, final=False)
         self._moved = asyncio.Event()
 
     def now(self) -> Written:
@@ -75,8 +75,8 @@ class Life:
             await self._moved.wait()
         return self._written
 
-    def starts(self, run: int = 1) -> None:
-        self._move(writing=True, run=run)
+    def starts(self, run: int = 1, began: float | None = None) -> None:
+        self._move(writing=True, run=run, began=began)
 
     def waits(self) -> None:
         self._move(writing=False)
@@ -84,6 +84,6 @@ class Life:
     def ends(self) -> None:
         self._move(writing=False, final=True)
 
-    def _move(self, **changes: bool | int) -> None:
+    def _move(self, **changes: bool | float | None) -> None:
         self._written = replace(self._written, **changes)  # type: ignore[arg-type]
         self._moved.set()

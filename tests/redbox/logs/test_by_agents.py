@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from typing import Any, Never, cast
+from dataclasses import asdict
+from typing import Any, cast
 
 import pytest
 
+from redbox.agents.answers import FileFacts, FileStatus, Piece
 from redbox.agents.errors import AgentUnavailable, SystemFault
 from redbox.agents.pool import AgentPool
 from redbox.domain import UnixUser
 from redbox.logs.by_agents import READS_AT_ONCE, AgentFiles
-from redbox.logs.sources import NotReadable, NotThere, NotYetShown, OutOfReach
+from redbox.logs.sources import Facts, NotReadable, NotThere, NotYetShown, OutOfReach
 
 ALICE = UnixUser("alice", 2001)
 PATH = "/home/alice/slurm-7.out"
+FACTS = FileFacts("file", size=5, device=7, inode=8, modified_ns=9, mode=0o644, uid=2001, gid=2001)
 
 
 class FailingAgent:
@@ -29,10 +32,27 @@ class FailingAgent:
     async def agent(self, *_: Any) -> FailingAgent:
         return self
 
-    async def read(self, *_: Any, **__: Any) -> Never:
+    async def read(self, *_: Any, **__: Any) -> Any:
         self.under_way += 1
         await self.gate.wait()
         raise self.error
+
+
+class ReadingAgent(FailingAgent):
+    """One that finds a file, on a disk of its own host."""
+
+    async def read(self, *_: Any, **__: Any) -> Piece:
+        return Piece(data=b"bytes", offset=0, same=True, tail="", open_s=0.0, facts=FACTS)
+
+    async def stat(self, *_: Any, **__: Any) -> FileStatus:
+        return FileStatus(**asdict(FACTS), file_system="ext4")
+
+
+async def test_a_piece_comes_with_what_tells_its_file_from_another() -> None:
+    agent = ReadingAgent(AgentUnavailable("never"))
+    piece = await AgentFiles(cast("AgentPool", agent), ALICE).read(PATH, 0, 10)
+    assert piece.facts == Facts(device=7, inode=8, size=5, modified_ns=9, network=False)
+    assert (piece.data, piece.another) == (b"bytes", False)
 
 
 @pytest.mark.parametrize(

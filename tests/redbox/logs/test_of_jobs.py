@@ -51,6 +51,64 @@ def test_a_requeued_jobs_file_is_the_old_runs_until_the_new_one_works() -> None:
         assert source.now().run == expected, (phase, state, run)
 
 
+@pytest.mark.parametrize("held", ["SPECIAL_EXIT", "REQUEUE_HOLD"])
+def test_a_job_that_slurm_holds_after_a_requeue_has_not_begun_its_next_run(held: str) -> None:
+    jobs = SimpleNamespace(current=lambda _: None)
+    source = RecordSource(cast("Jobs", jobs), KEY, "stdout", None)
+    seen = []
+    for phase, state, run in [REQUEUED[0][:3], (Phase.SUSPENDED, held, 2), (Phase.RUNNING, "RUNNING", 2)]:
+        jobs.current = {KEY: record(phase, state, run)}.get
+        seen.append((source.now().run, source.now().writing))
+    assert seen == [(1, True), (1, False), (2, True)]
+
+
+def test_a_job_that_is_paused_is_in_its_run() -> None:
+    jobs = SimpleNamespace(current=lambda _: record(Phase.SUSPENDED, "SUSPENDED", 2))
+    written = RecordSource(cast("Jobs", jobs), KEY, "stdout", None).now()
+    assert (written.run, written.writing) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("said", "by_default", "runs"),
+    [(True, False, [1, 1, 1]), (None, True, [1, 1, 1]), (False, True, [1, 1, 2]), (None, False, [1, 1, 2])],
+)
+def test_the_runs_of_a_job_that_appends_are_one_log(
+    said: bool | None,  # noqa: FBT001 (what a job says, or nothing)
+    by_default: bool,  # noqa: FBT001 (what Slurm does otherwise)
+    runs: list[int],
+) -> None:
+    jobs = SimpleNamespace(current=lambda _: None)
+    source = RecordSource(cast("Jobs", jobs), KEY, "stdout", None, lambda: by_default)
+    seen = []
+    for phase, state, run in [(Phase.RUNNING, "RUNNING", 1), (Phase.PENDING, "PENDING", 2), REQUEUED[3][:3]]:
+        jobs.current = {KEY: replace(record(phase, state, run), appends=said)}.get
+        seen.append(source.now().run)
+    assert seen == runs
+
+
+@pytest.mark.parametrize(
+    ("state", "run", "began"),
+    [("RUNNING", 1, None), ("RUNNING", 2, NOW.timestamp()), ("COMPLETED", 2, NOW.timestamp())],
+)
+def test_when_a_run_began_is_told_of_those_that_may_find_an_earlier_ones_file(
+    state: str, run: int, began: float | None
+) -> None:
+    phase = Phase.RUNNING if state == "RUNNING" else Phase.SUCCEEDED
+    seen = Seen(state=state, stdout="/home/alice/out", started_at=NOW)
+    jobs = SimpleNamespace(current=lambda _: replace(record(phase, state, run), seen=seen))
+    assert RecordSource(cast("Jobs", jobs), KEY, "stdout", None).now().began == began
+
+
+def test_the_end_of_a_run_that_is_requeued_is_not_taken_for_the_next_ones_beginning() -> None:
+    jobs = SimpleNamespace(current=lambda _: None)
+    source = RecordSource(cast("Jobs", jobs), KEY, "stdout", None)
+    for state, run in [("RUNNING", 1), ("COMPLETING", 2)]:
+        seen = Seen(state=state, stdout="/home/alice/out", started_at=NOW)
+        shown = replace(record(Phase.RUNNING, state, run), seen=seen)
+        jobs.current = {KEY: shown}.get
+        assert (source.now().run, source.now().began) == (1, None)
+
+
 def test_the_log_of_a_job_that_is_forgotten_is_not_taken_for_whole() -> None:
     jobs = SimpleNamespace(current=lambda _: None)
     with pytest.raises(Forgotten):
@@ -89,6 +147,17 @@ def test_a_tasks_log_goes_by_the_task_and_not_by_the_array(
     written = RecordSource(cast("Jobs", jobs), KEY, "stdout", 1).now()
     assert (written.path, written.run) == ("/home/alice/1", run)
     assert (written.writing, written.final) == (writing, final)
+
+
+@pytest.mark.parametrize("final", [False, True])
+def test_a_requeue_of_one_task_is_no_other_tasks(*, final: bool) -> None:
+    tasks = tuple(TaskObservation(i, f"7_{i}", "COMPLETED", 0, 0, restarts=i) for i in range(2))
+    over = array(Phase.SUCCEEDED if final else Phase.RUNNING, "COMPLETED", "COMPLETED")
+    for run in (1, 2):  # of the row that the array goes by
+        shown = replace(over, run=run, seen=replace(over.seen, tasks=tasks))
+        jobs = SimpleNamespace(current={KEY: shown}.get)
+        sources = (RecordSource(cast("Jobs", jobs), KEY, "stdout", task) for task in range(2))
+        assert [source.now().run for source in sources] == [1, 2]
 
 
 def test_of_a_task_that_nothing_is_known_of_the_array_says() -> None:

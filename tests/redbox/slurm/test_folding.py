@@ -42,6 +42,12 @@ def test_an_array_is_one_job_with_its_tasks_and_the_count_of_those_that_wait(rel
     assert array.ended_at is None
 
 
+def test_each_task_of_an_array_has_restarts_of_its_own() -> None:
+    parts = [row("7", array_task="0", restarts=2), row("8", array_job_id="7", array_task="1")]
+    (array,), _ = fold(parts)
+    assert [(task.index, task.restarts) for task in array.tasks] == [(0, 2), (1, 0)]
+
+
 @pytest.mark.parametrize("release", RELEASES)
 def test_an_array_of_which_no_task_is_split_off_is_counted_by_its_expression(release: str) -> None:
     array = job(release, "array_held")

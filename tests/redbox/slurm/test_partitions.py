@@ -154,6 +154,11 @@ def test_the_configuration_is_read(release: str, version: str) -> None:
     assert (found.private_data, found.min_job_age_s, found.requeues) == (frozenset(), 600, True)
     assert not found.stores_comments
     assert not found.stores_environment
+    assert not found.appends
+
+
+def test_output_files_that_are_appended_to_are_noticed() -> None:
+    assert scontrol.read_configuration("JobFileAppend           = 1\n").appends
 
 
 def test_private_data_and_stored_environments_are_noticed() -> None:

@@ -54,6 +54,16 @@ async def test_a_poll_is_one_squeue_of_red_boxs_own_account() -> None:
     assert agents.calls[-1][3] == {"SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
 
 
+async def test_where_slurm_appends_to_output_files_is_known_from_the_first_poll_on() -> None:
+    config = output("24.11", "config.txt").replace(
+        "JobFileAppend           = 0", "JobFileAppend           = 1"
+    )
+    slurm = manager(ScriptedAgents({"scontrol show config": done(config), "squeue": queue()}))
+    assert not slurm.appends()
+    await slurm.poll()
+    assert slurm.appends()
+
+
 async def test_an_empty_queue_is_a_complete_answer() -> None:
     poll = await manager(ScriptedAgents({"squeue": queue()})).poll()
     assert (poll.jobs, poll.complete) == ((), True)

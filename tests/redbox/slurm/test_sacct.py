@@ -70,6 +70,13 @@ def test_what_an_array_still_waits_for_is_counted() -> None:
     assert (array.state, array.pending_tasks, array.array_size) == ("PENDING", 5, 6)
 
 
+def test_runs_of_one_task_are_not_counted_for_the_others() -> None:
+    once = row(JobID="7_1", JobIDRaw="8", State="NODE_FAIL")
+    again = row(JobID="7_1", JobIDRaw="8", Start="1795255170")
+    (array,) = remember([row(JobID="7_0"), once, again])
+    assert [(task.state, task.restarts) for task in array.tasks] == [("FAILED", 0), ("FAILED", 1)]
+
+
 @pytest.mark.parametrize("release", RELEASES)
 def test_the_mark_is_found_in_the_submit_line_where_comments_are_not_stored(release: str) -> None:
     jobs = remembered(release)
