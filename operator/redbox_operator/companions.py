@@ -174,7 +174,7 @@ def _last_word(status: Object) -> LastWord | None:
         terminated = container.get("state", {}).get("terminated") or {}
         try:
             said = json.loads(terminated.get("message") or "")
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(said, dict) and ("refused" in said or said.get("final") is True):
             refused = said.get("refused")

@@ -55,6 +55,7 @@ def terminating(dead_at: str) -> dict[str, Any]:
         (RECORDED, ended('{"refused": "no mapping"}'), Step.NOTE_LAST_WORD),
         (RECORDED, ended(""), Step.DELETE),
         (RECORDED, ended('["final"]'), Step.DELETE),
+        (RECORDED, ended("[" * 4096), Step.DELETE),
         (RECORDED, ended('{"final": "yes"}'), Step.DELETE),
         (RECORDED, pod(uid="other"), Step.DELETE),
         (None, pod(uid="made before a crash"), Step.DELETE),
