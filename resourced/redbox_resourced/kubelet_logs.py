@@ -79,6 +79,8 @@ async def _copy_both(streams: Streams, request: LogRequest, out: Out) -> None:
 
 
 async def _begin_at_last(streams: Streams, readings: list[Reading], wanted: int) -> None:
+    """One whose lines are all wanted begins at its first byte: it may have grown since they were counted."""
     lines = [await streams.count_lines(reading, wanted) for reading in readings]
-    for reading, part in zip(readings, shares(wanted, tuple(lines)), strict=True):
-        reading.begin_at_last(part)
+    for reading, counted, part in zip(readings, lines, shares(wanted, tuple(lines)), strict=True):
+        if not part == counted < wanted:
+            reading.begin_at_last(part)

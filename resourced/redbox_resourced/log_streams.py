@@ -15,6 +15,7 @@ from redbox_resourced.log_lines import Lines
 from redbox_resourced.log_request import Stream
 
 LOOK_EVERY_S = 2.0
+GIVE_UP_S = 15.0
 
 
 @dataclass
@@ -87,20 +88,26 @@ class Streams:
 
     async def count_lines(self, reading: Reading, wanted: int) -> int:
         """How many of the wanted lines a stream has: all of them if they do not begin at its first byte."""
-        if not wanted:
-            return 0
         query = replace(reading.query, tail_lines=wanted)
-        try:
-            async with self.client.read_log(self.key, query) as answer:
-                if answer.offset > 0:
-                    return wanted
-                lines, last = 0, b"\n"
-                async for piece in answer.pieces:
-                    lines += piece.count(b"\n")
-                    last = piece[-1:] or last
-        except (NotAllowed, NotAccepted):
-            return 0  # it is said where the stream is read
-        return min(wanted, lines + (last != b"\n"))
+        patience = Patience(give_up_s=GIVE_UP_S)
+        while wanted:
+            try:
+                return min(wanted, await self._lines_of(query, wanted))
+            except (Unreachable, Busy) as error:
+                await patience.wait(error)
+            except (NotAllowed, NotAccepted):
+                return 0  # it is said where the stream is read
+        return 0
+
+    async def _lines_of(self, query: LogQuery, enough: int) -> int:
+        async with self.client.read_log(self.key, query) as answer:
+            if answer.offset > 0:
+                return enough
+            lines, last = 0, b"\n"
+            async for piece in answer.pieces:
+                lines += piece.count(b"\n")
+                last = piece[-1:] or last
+        return lines + (last != b"\n")
 
     async def _read(self, reading: Reading) -> AsyncGenerator[bytes, None]:
         """A follower's bytes to the job's end, else those that there are now; a break is gone on from."""
@@ -109,7 +116,7 @@ class Streams:
                 async for piece in pieces:
                     yield piece
             return
-        patience = Patience(give_up_s=15.0)
+        patience = Patience(give_up_s=GIVE_UP_S)
         while True:
             try:
                 async with self.client.read_log(self.key, reading.query) as answer:

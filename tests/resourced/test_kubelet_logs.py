@@ -94,3 +94,14 @@ async def test_a_follower_waits_until_slurm_tells_whether_it_is_an_array(
 def test_holding_lines_back_loses_and_doubles_nothing(pieces: list[bytes]) -> None:
     lines = Lines(None)
     assert b"".join([*(lines.add(piece) for piece in pieces), lines.rest()]) == b"".join(pieces)
+
+
+async def test_what_comes_after_the_last_lines_were_counted_is_all_shown() -> None:
+    files = Files(stdout=[b"1\n2\n"], stderr=[])
+    files.late = {"stdout": [b"3\n", b"4\n"], "stderr": [b"bang\n", b"boom\n"]}
+    shown = await read(files, follow=True, tail_lines=10)
+    assert sorted(shown.split()) == [b"1", b"2", b"3", b"4", b"bang", b"boom"]
+
+
+async def test_a_count_of_the_last_lines_that_breaks_off_is_begun_again() -> None:
+    assert await read(Files(stdout=[b"1\n", BROKEN, b"2\n"], stderr=[]), tail_lines=1) == b"2\n"

@@ -12,7 +12,7 @@ import contextlib
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from redbox.domain import UnixUser
 from redbox.logs.generations import resumed
@@ -113,7 +113,10 @@ class Logs:
         """Find where it begins; a follower's answer begins with the first byte that there is for it."""
         if query.follow:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._first_byte(tail, query), self.settings.silent_s)
+                async with asyncio.timeout(self.settings.silent_s):
+                    await tail.known(query.generation, query.offset)
+                    query = await self._in_its_place(tail, query)
+                    await tail.at(query.generation, query.offset)
         else:
             await tail.known(query.generation, query.offset)
         claimed = resumed(query.generation or "")
@@ -123,10 +126,13 @@ class Logs:
         nothing_more = tail.complete and offset >= tail.shown
         return Answer(generation, offset, self._pieces(tail, generation, offset, query), nothing_more)
 
-    @staticmethod
-    async def _first_byte(tail: Tail, query: Query) -> None:
-        await tail.known(query.generation, query.offset)
-        await tail.at(query.generation, query.offset)
+    async def _in_its_place(self, tail: Tail, query: Query) -> Query:
+        """The last lines are the last that there are now; what comes while one waits for more is all new."""
+        if query.tail_bytes is None and query.tail_lines is None:
+            return query
+        generation = str(tail.generation) if tail.generation else None
+        offset = await self._start(tail, query, generation) if generation else 0
+        return replace(query, generation=generation, offset=offset, tail_bytes=None, tail_lines=None)
 
     async def _start(self, tail: Tail, query: Query, generation: str) -> int:
         if query.tail_bytes is not None:

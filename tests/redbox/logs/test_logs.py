@@ -253,6 +253,26 @@ async def test_the_last_lines(path: Path, lines: int, expected: bytes) -> None:
     assert read == expected
 
 
+@pytest.mark.parametrize("lines", [0, 2, 10])
+@pytest.mark.parametrize("before", [None, b"", LINES[:28]], ids=["absent", "empty", "four lines"])
+async def test_who_follows_the_last_lines_misses_nothing_that_comes_after(
+    path: Path, before: bytes | None, lines: int
+) -> None:
+    """A traceback comes all at once, into a stream that was silent until then."""
+    if before is not None:
+        path.write_bytes(before)
+    reader = Reader(path)
+    following = asyncio.create_task(reader.reads(Query(tail_lines=lines, follow=True)))
+    while reader.disk.reads < 3:
+        await asyncio.sleep(0.001)
+    new = LINES[-9 * 21 :]
+    with path.open("ab") as file:
+        file.write(new)
+    _, read = await following
+    shown = (before or b"").splitlines(keepends=True)
+    assert read == b"".join(shown[len(shown) - min(lines, len(shown)) :]) + new
+
+
 async def test_the_last_lines_of_a_file_of_many_blocks_without_a_last_newline(path: Path) -> None:
     path.write_bytes(b"a" * 1_100_000 + b"\n" + b"b" * 2_500_000 + b"\n" + b"c" * 10)
     _, read = await Reader(path).reads(Query(tail_lines=2))
