@@ -112,6 +112,7 @@ class ThisMachine(HostAccounts):
     """The host that this runs on."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.uid = os.geteuid()
 
     def now(self) -> datetime:
