@@ -62,70 +62,74 @@ class AccountLookup(Protocol):
 
 
 class HostAccounts:
-    """Asks NSS, and waits for it as long as it takes. Raises OSError where its directory seems to be away."""
-
-    def __init__(self) -> None:
-        self._witnesses = Witnesses()
+    """Asks NSS, and waits for it as long as it takes."""
 
     def account(self, name: str) -> Account | None:
         try:
-            entry = pwd.getpwnam(name)
+            return _account(pwd.getpwnam(name))
         except KeyError:
-            self._witnesses.ask(but=name)
             return None
-        return self._found(entry)
 
     def account_of(self, uid: int) -> Account | None:
         try:
-            entry = pwd.getpwuid(uid)
+            return _account(pwd.getpwuid(uid))
         except KeyError:
-            self._witnesses.ask()
             return None
-        return self._found(entry)
 
     def group(self, name: str) -> int | None:
         try:
             return grp.getgrnam(name).gr_gid
         except KeyError:
-            self._witnesses.ask()
             return None
 
-    def _found(self, entry: pwd.struct_passwd) -> Account:
-        self._witnesses.add(entry.pw_name)
-        return _account(entry)
 
+class WitnessedAccounts:
+    """The same for a server that lasts: raises OSError where it is not true that there is nobody.
 
-class Witnesses:
-    """Accounts that a directory server had: some that were found last, and are in no file of this host.
-
-    At a start there are none, and then NSS is believed.
+    The witnesses are accounts that were found last, and are in no file of this host. At a start there are
+    none, and then NSS is believed.
     """
 
-    def __init__(self) -> None:
-        self._names: dict[str, None] = {}  # the latest last
+    def __init__(self, host: AccountLookup) -> None:
+        self._host = host
+        self._witnesses: dict[str, None] = {}  # the latest last
         self._lock = threading.Lock()
 
-    def add(self, name: str) -> None:
-        """It was found just now."""
-        if name not in self._names and _is_in_file(name):
-            return
-        with self._lock:
-            self._names.pop(name, None)
-            self._names[name] = None
-            while len(self._names) > MOST_WITNESSES:
-                del self._names[next(iter(self._names))]
+    def account(self, name: str) -> Account | None:
+        return self._proved(self._host.account(name), asked=name)
 
-    def ask(self, *, but: str | None = None) -> None:
-        """Raise OSError where none is found any more; `but`: who is asked for anyway."""
-        with self._lock:
-            names = [name for name in reversed(self._names) if name != but]
-        for name in names:
-            try:
-                pwd.getpwnam(name)
-            except KeyError:
-                continue
-            self.add(name)  # so that it is the first to be asked the next time
+    def account_of(self, uid: int) -> Account | None:
+        return self._proved(self._host.account_of(uid))
+
+    def group(self, name: str) -> int | None:
+        group = self._host.group(name)
+        if group is None:
+            self._ask_witnesses()
+        return group
+
+    def _proved(self, account: Account | None, *, asked: str | None = None) -> Account | None:
+        if account is None:
+            self._ask_witnesses(but=asked)
+        else:
+            self._remember(account.name)
+        return account
+
+    def _remember(self, name: str) -> None:
+        if name not in self._witnesses and _is_in_file(name):
             return
+        with self._lock:
+            self._witnesses.pop(name, None)
+            self._witnesses[name] = None
+            while len(self._witnesses) > MOST_WITNESSES:
+                del self._witnesses[next(iter(self._witnesses))]
+
+    def _ask_witnesses(self, *, but: str | None = None) -> None:
+        with self._lock:
+            names = [name for name in reversed(self._witnesses) if name != but]
+        for name in names:
+            if self._host.account(name) is not None:
+                self._remember(name)  # so that it is the first to be asked the next time
+                return
         if names:
             raise OSError(errno.EHOSTUNREACH, f"it finds nobody, not even {names[0]}, who was there")
 

@@ -19,7 +19,7 @@ from typing import Self
 
 from starlette.requests import HTTPConnection
 
-from redbox.callers.accounts import AccountDirectory, HostAccounts, Patience
+from redbox.callers.accounts import AccountDirectory, HostAccounts, Patience, WitnessedAccounts
 from redbox.callers.api_server import ApiAccess, ApiServer
 from redbox.callers.claims import Expectation
 from redbox.callers.errors import Fault, NotMapped, Unauthenticated
@@ -88,7 +88,7 @@ class Authenticator:
             },
             tokens=TokenStore(settings.tokens_file, clock),
             rules=rules,
-            accounts=accounts or AccountDirectory(HostAccounts(), Patience(), clock),
+            accounts=accounts or AccountDirectory(WitnessedAccounts(HostAccounts()), Patience(), clock),
             clock=clock,
         )
 

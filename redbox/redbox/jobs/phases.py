@@ -241,7 +241,7 @@ def told_of(
     size = len(tasks) + seen.pending_tasks if record.first_seen_late else 0
     seen = replace(seen, tasks=tasks, array_size=max(seen.array_size, size))
     told = replace(record, seen=seen, first_seen_late=False)
-    return _standing(told, array_phase(seen), now, final_after_s)
+    return _standing(told, shown_phase(seen) or record.phase, now, final_after_s)
 
 
 def _standing(record: Record, phase: Phase, now: datetime, final_after_s: float) -> Record:

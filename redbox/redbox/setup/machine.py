@@ -112,7 +112,6 @@ class ThisMachine(HostAccounts):
     """The host that this runs on."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.uid = os.geteuid()
 
     def now(self) -> datetime:

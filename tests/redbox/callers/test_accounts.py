@@ -12,7 +12,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from redbox.callers.accounts import Account, AccountDirectory, AccountLookup, HostAccounts, Patience
+from redbox.callers.accounts import (
+    Account,
+    AccountDirectory,
+    AccountLookup,
+    HostAccounts,
+    Patience,
+    WitnessedAccounts,
+)
 from redbox.callers.errors import CannotTell
 from tests.redbox.callers.issuing import StoppedClock
 
@@ -196,22 +203,25 @@ class Directory:
         self.names = set(names)
         self.is_away = False
 
-    def getpwnam(self, name: str) -> pwd.struct_passwd:
-        if name == "root" or (name in self.names and not self.is_away):
-            return pwd.struct_passwd((name, "x", 2001, 2001, "", "/", "/bin/sh"))
-        raise KeyError(name)
+    def account(self, name: str) -> Account | None:
+        is_there = name == "root" or (name in self.names and not self.is_away)
+        return Account(name, 2001, frozenset()) if is_there else None
+
+    def account_of(self, uid: int) -> Account | None:
+        raise NotImplementedError
+
+    def group(self, name: str) -> int | None:  # noqa: ARG002
+        return None
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Directory:
-    made = Directory("rb-alice", "rb-bob")
-    monkeypatch.setattr(pwd, "getpwnam", made.getpwnam)
-    return made
+def server() -> Directory:
+    return Directory("rb-alice", "rb-bob")
 
 
 async def test_a_directory_that_has_lost_all_whom_it_had_is_not_believed(server: Directory) -> None:
     clock = StoppedClock()
-    directory = AccountDirectory(HostAccounts(), Patience(), clock)
+    directory = AccountDirectory(WitnessedAccounts(server), Patience(), clock)
     found = [await directory.decide(asks_for(name)) for name in server.names]
     server.is_away = True
     clock.pass_s(30)
@@ -224,7 +234,7 @@ async def test_a_directory_that_has_lost_all_whom_it_had_is_not_believed(server:
 
 
 def test_who_was_removed_is_nobody_while_others_are_there(server: Directory) -> None:
-    host = HostAccounts()
+    host = WitnessedAccounts(server)
     assert host.account("rb-alice")
     assert host.account("rb-bob")
     server.names.remove("rb-bob")
@@ -233,7 +243,7 @@ def test_who_was_removed_is_nobody_while_others_are_there(server: Directory) -> 
 
 
 def test_an_account_of_this_hosts_own_file_proves_nothing(server: Directory) -> None:
-    host = HostAccounts()
+    host = WitnessedAccounts(server)
     assert host.account("root")
     assert host.account("rb-alice")
     server.is_away = True
