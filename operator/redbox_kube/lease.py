@@ -41,6 +41,8 @@ class Lease:
     namespace: str
     name: str
     holder: str = field(default_factory=socket.gethostname)
+    leader: str = ""
+    """Whoever was seen to hold it at the last look; nobody where that failed."""
     _seen: tuple[str, str] | None = None
     _seen_at: float = 0.0
     _renewed_at: float = 0.0
@@ -63,8 +65,10 @@ class Lease:
             try:
                 holder = await self._try()
             except ApiError as error:
+                self.leader = ""
                 log.warning("lease", name=self.name, error=str(error))
             else:
+                self.leader = holder
                 if holder == self.holder:
                     return
                 if not waits:

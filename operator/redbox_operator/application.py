@@ -68,6 +68,7 @@ class Operator:
         scope = Scope(RESOURCES, options.namespaces)
         self.sweep = Sweep(objects, scope, self.reconciler, self.clusters, self.metrics)
         self.leads = False
+        self._lease = Lease(objects, options.account.namespace, FIELD_MANAGER)
         self.metrics.watch(
             phases=lambda: [one.phase for one in self.known.jobs.values()],
             reachable=lambda: {name: bool(link.reachable) for name, link in links.by_name.items()},
@@ -75,9 +76,9 @@ class Operator:
         )
 
     def unready(self) -> str | None:
-        """Why it is not at work yet."""
+        """Why it is not at work yet; one that could take over at once is as ready as it can be."""
         if not self.leads:
-            return "another operator holds the Lease"
+            return None if self._lease.leader else "the Lease has not been seen yet"
         return None if self.sweep.done_once else "the first look at everything is not over"
 
     def unhealthy(self) -> str | None:
@@ -87,7 +88,6 @@ class Operator:
 
     async def run(self) -> None:
         """Lead, and work until told to end."""
-        lease = Lease(self._objects, self._options.account.namespace, FIELD_MANAGER)
         async with (
             serving(
                 self._options.health_port,
@@ -95,7 +95,7 @@ class Operator:
                 unready=self.unready,
                 unhealthy=self.unhealthy,
             ),
-            lease.leading(),
+            self._lease.leading(),
         ):
             self.leads = True
             log.info("leading", namespaces=list(self._options.namespaces) or "all")

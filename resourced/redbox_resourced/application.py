@@ -78,14 +78,14 @@ class Resourced:
             most_nodes=settings.most_nodes,
             registry=self._registry,
         )
+        self._lease = Lease(objects, settings.account.namespace, LEASE)
         self._leads = False
 
     async def run(self) -> None:
         """Wait for the Lease, then run all of it."""
-        lease = Lease(self._objects, self._settings.account.namespace, LEASE)
         async with (
             serving(self._settings.health_port, self._registry, unready=self._unready),
-            lease.leading(),
+            self._lease.leading(),
             asyncio.TaskGroup() as group,
         ):
             self._leads = True
@@ -94,8 +94,9 @@ class Resourced:
                 group.create_task(part.run())
 
     def _unready(self) -> str | None:
+        """One that could take over at once is as ready as it can be."""
         if not self._leads:
-            return "waiting for the lease"
+            return None if self._lease.leader else "the Lease has not been seen yet"
         virtual = self._delivery.trouble if self._clusters.deliver_virtually else ""
         return self._publishing.unready or virtual or None
 

@@ -136,3 +136,17 @@ async def until(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(5):
         while not holds():  # noqa: ASYNC110 (what is waited for sets no event)
             await asyncio.sleep(0.005)
+
+
+async def test_whoever_waits_knows_who_leads_and_that_nobody_can_be_asked(api: OneLease) -> None:
+    """Of two replicas one waits, and is as ready as it can be: else no rollout would end and no node drain."""
+    first, second = lease_of(api, "one"), lease_of(api, "two")
+    async with first.leading():
+        assert first.leader == "one"
+        assert second.leader == ""
+        waiting = asyncio.create_task(second._acquire())
+        await until(lambda: second.leader == "one")
+        api.away = True
+        await until(lambda: second.leader == "")
+        waiting.cancel()
+        api.away = False

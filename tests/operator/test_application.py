@@ -1,0 +1,21 @@
+"""What the operator tells the kubelet of itself."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from redbox_kube.objects import Objects
+from redbox_kube.own_token import Account
+from redbox_operator.application import Operator, Options
+
+
+def test_it_is_ready_once_it_has_looked_at_all_or_stands_by_for_another() -> None:
+    options = Options(Account("redbox-system", "redbox-operator"), "image", 0)
+    operator = Operator(cast("Objects", None), options)
+    assert operator.unready() == "the Lease has not been seen yet"
+    operator._lease.leader = "another"
+    assert operator.unready() is None
+    operator.leads = True
+    assert operator.unready() == "the first look at everything is not over"
+    operator.sweep.done_once = True
+    assert operator.unready() is None
