@@ -77,6 +77,8 @@ class Sweep:
         self._unreadable: set[str] = set()
         self._read_in_vain: set[str] = set()  # by this sweep
         self._troubles = Troubles("objects not read")
+        self._closed: set[str] = set()  # namespaces that this sweep was not let into
+        self._closings = Troubles("namespaces not looked into")
 
     def idle_s(self) -> float:
         """How long ago the last one began."""
@@ -107,7 +109,10 @@ class Sweep:
 
     async def _sweep(self) -> None:
         self._read_in_vain.clear()
+        before, self._closed = self._closed, set()
         await self._compare()
+        for namespace in before - self._closed:
+            self._closings.mended(namespace)
         for name in self._unreadable - self._read_in_vain:  # mended, or gone: what is not is read each time
             self._troubles.mended(name)
         self._unreadable &= self._read_in_vain
@@ -144,7 +149,7 @@ class Sweep:
         uids: set[str] = set()
         untold: dict[Place, str] = {}
         for where in self._scope.places(resource.kind, resource.api_version):
-            async for item in self._served(where):
+            async for item in self._let_in(where, self._served(where)):
                 place = Place(resource, item.namespace, item.name)
                 found.add(place)
                 uids.add(item.uid)
@@ -153,7 +158,7 @@ class Sweep:
         for place in await self._still(untold, self._differs):
             with self._apart(f"{resource.kind}/{place.namespace}/{place.name}"):
                 await self._read_job(place)
-        for place in before - found:
+        for place in (one for one in before - found if one.namespace not in self._closed):
             self._missed("SlurmJob")
             self._reconciler.job_gone(place)
         return uids
@@ -183,6 +188,17 @@ class Sweep:
             if refusal.status != HTTPStatus.NOT_FOUND or where.api_version == API_VERSION:
                 raise
 
+    async def _let_in(self, where: Where, items: AsyncIterator[Listed]) -> AsyncIterator[Listed]:
+        """Whoever rules one of our namespaces can take our rights there away: others are looked at, too."""
+        try:
+            async for item in items:
+                yield item
+        except ApiRefused as refusal:
+            if refusal.status != HTTPStatus.FORBIDDEN or not where.namespace:
+                raise
+            self._closed.add(where.namespace)
+            self._closings.failed(where.namespace, str(refusal)[:LONGEST_WHY])
+
     async def _read_job(self, place: Place) -> None:
         raw = await self._objects.get(where_is(place))
         job = read_job(place.resource, raw) if raw else None
@@ -196,7 +212,7 @@ class Sweep:
         found: set[PodName] = set()
         untold: dict[PodName, str] = {}
         for where in self._scope.places("Pod", "v1"):
-            async for item in self._objects.list_metadata(where, COMPANIONS):
+            async for item in self._let_in(where, self._objects.list_metadata(where, COMPANIONS)):
                 name = (item.namespace, item.name)
                 found.add(name)
                 if self._pod_differs(name, item.resource_version):
@@ -205,7 +221,7 @@ class Sweep:
             with self._apart(f"Pod/{name[0]}/{name[1]}"):
                 await self._read_pod(name)
         for name, pod in before.items():
-            if name not in found and known.get(name) is pod:
+            if name not in found and pod.namespace not in self._closed and known.get(name) is pod:
                 self._missed("Pod")
                 self._reconciler.companion_gone(pod)
 
@@ -269,11 +285,12 @@ class Sweep:
         for link in self._clusters.links.by_name.values():
             ended = [key for key, row in link.rows.items() if row.phase in FINAL_PHASES]
             for key in ended:
-                if key.key not in uids:
+                if key.key not in uids and key.namespace not in self._closed:
                     link.forget(key)
 
     def _in_scope(self, key: RowKey) -> bool:
-        return not self._scope.namespaces or key.namespace in self._scope.namespaces
+        ours = self._scope.namespaces
+        return not ours or (key.namespace in ours and key.namespace not in self._closed)
 
 
 def _is_of_a_slurmjob(key: RowKey, row: Row) -> bool:

@@ -139,7 +139,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 async def test_whoever_waits_knows_who_leads_and_that_nobody_can_be_asked(api: OneLease) -> None:
-    """Of two replicas one waits, and is as ready as it can be: else no rollout would end and no node drain."""
+    """Of two replicas one waits, as ready as it can be: else no rollout would end, and no drain of a node."""
     first, second = lease_of(api, "one"), lease_of(api, "two")
     async with first.leading():
         assert first.leader == "one"

@@ -45,6 +45,7 @@ class There:
         self.jobs: dict[str, Object] = {}
         self.pods: dict[str, Object] = {}
         self.reads = 0
+        self.closed: set[str] = set()
         self.unreadable: set[str] = set()
 
         self.serves_slurm_jobs = True
@@ -60,8 +61,11 @@ class There:
             where.api_version == SLURM_JOBS.api_version and self.serves_slurm_jobs
         ):
             raise ApiRefused(404, "no such kind")
+        if where.namespace in self.closed:
+            raise ApiRefused(403, "cannot list resource")
         for one in list((self.pods if where.kind == "Pod" else self.jobs).values()):
-            yield Listed.model_validate(one["metadata"])
+            if where.namespace in {"", one["metadata"]["namespace"]}:
+                yield Listed.model_validate(one["metadata"])
 
     async def list_all(self, where: Where) -> AsyncIterator[Object]:
         assert where.kind == "SlurmCluster"
@@ -117,11 +121,17 @@ class Stand:
         spec = made.spec.model_dump(by_alias=True, exclude_defaults=True)
         return {"metadata": metadata, "spec": spec}
 
-    def row(self, key: str, digest: str | None = "sha256:1", phase: Phase = Phase.RUNNING) -> None:
-        owner = OwnerRef(cluster="kube", namespace="farm", account="default")
+    def row(
+        self,
+        key: str,
+        digest: str | None = "sha256:1",
+        phase: Phase = Phase.RUNNING,
+        namespace: str = "farm",
+    ) -> None:
+        owner = OwnerRef(cluster="kube", namespace=namespace, account="default")
         row = Job(key=key, attempt=1, owner=owner, user="alice", phase=phase, job_id="7")
         row = row.model_copy(update={"spec_digest": digest})
-        self.link.rows[RowKey(key, 1, "farm", "default")] = Row.of(row)
+        self.link.rows[RowKey(key, 1, namespace, "default")] = Row.of(row)
 
     async def run(self) -> None:
         await self.sweep._sweep()
@@ -228,6 +238,34 @@ async def test_they_are_cancelled_where_the_slurmcluster_says_so() -> None:
     stand.row(OTHER)
     await stand.run()
     assert stand.link.cancelled == [OTHER]
+
+
+async def test_a_namespace_that_lets_nobody_in_keeps_no_other_from_being_looked_at() -> None:
+    """Whoever rules it may delete the RoleBinding of an operator that is limited to some."""
+    stand = Stand(namespaces=("shut", "farm"))
+    known = stand.job(name="old", uid=OTHER, namespace="shut")
+    stand.known.job_seen(SlurmJob.model_validate(known))
+    pod = {"metadata": {"namespace": "shut", "name": "old-job", "uid": "p", "labels": {}}}
+    stand.known.companion_seen(companion_of(pod))
+    stand.there.jobs = {"old": known, "cow": stand.job()}
+    stand.there.closed = {"shut"}
+    stand.row(OTHER, namespace="shut")
+    await stand.run()
+    assert {place.name for place in stand.known.jobs} == {"old", "cow"}
+    assert [name for _, name in stand.known.companions] == ["old-job"]
+    assert stand.orphans == []
+    assert stand.clusters._knows_jobs
+    stand.there.closed, stand.there.jobs = set(), {"cow": stand.job()}
+    await stand.run()
+    assert {place.name for place in stand.known.jobs} == {"cow"}
+    assert stand.orphans == ["7"]
+
+
+async def test_an_operator_of_all_namespaces_that_may_not_list_them_has_looked_at_nothing() -> None:
+    stand = Stand()
+    stand.there.closed = {""}
+    with pytest.raises(ApiRefused):
+        await stand.run()
 
 
 async def test_an_operator_of_some_namespaces_cancels_no_orphans() -> None:
