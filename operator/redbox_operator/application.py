@@ -64,6 +64,7 @@ class Operator:
             links,
             wake_uid=self.reconciler.wake_uid,
             wake_cluster=self.reconciler.wake_cluster,
+            limited=bool(options.namespaces),
         )
         scope = Scope(RESOURCES, options.namespaces)
         self.sweep = Sweep(objects, scope, self.reconciler, self.clusters, self.metrics)

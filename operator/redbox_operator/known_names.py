@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from enum import StrEnum
 
 from redbox_kube.names import ATTACH_ONLY, GROUP
@@ -42,6 +43,13 @@ class Mode(StrEnum):
     SUBMIT_ONLY = "submit-only"
     RESULTS_ONLY = "results-only"
     ATTACH_ONLY = ATTACH_ONLY  # on a virtual node: another pod submits
+
+
+def cluster_finalizer(namespace: str, *, limited: bool) -> str:
+    """The operator's on SlurmClusters; of several that are limited to some namespaces each has its own."""
+    if not limited:
+        return CLUSTER_FINALIZER
+    return f"{CLUSTER_FINALIZER}-{hashlib.sha256(namespace.encode()).hexdigest()[:8]}"
 
 
 def pod_name(slurmjob: str, attempt: int = 1, role: Role = Role.JOB) -> str:

@@ -26,7 +26,7 @@ from redbox_operator.cluster_status import ClusterFacts, SlurmClusterStatus, clu
 from redbox_operator.conditions import Telling
 from redbox_operator.job_status import Condition, Truth
 from redbox_operator.known import Known
-from redbox_operator.known_names import CLUSTER_FINALIZER
+from redbox_operator.known_names import CLUSTER_FINALIZER, cluster_finalizer
 from redbox_operator.links import Links
 from redbox_operator.moment import now
 from redbox_operator.redbox_link import Away, RedboxLink, link_to, since_of
@@ -46,6 +46,7 @@ class Entry:
     link: RedboxLink | None = None
     following: asyncio.Task[None] | None = None
     orphans: list[str] = field(default_factory=list)
+    said: SlurmClusterStatus | None = None  # what we wrote last, whatever another has written since
 
 
 class SlurmClusters:
@@ -60,8 +61,12 @@ class SlurmClusters:
         *,
         wake_uid: Callable[[str], None],
         wake_cluster: Callable[[str], None],
+        limited: bool = False,
     ) -> None:
+        """`limited` to some namespaces: others may be to others, and tell of the same SlurmClusters."""
         self.links = links
+        self._limited = limited
+        self._finalizer = cluster_finalizer(account.namespace, limited=limited)
         self._entries: dict[str, Entry] = {}
         self._queue: WorkQueue[str] = WorkQueue()
         self._writer = writer
@@ -177,9 +182,9 @@ class SlurmClusters:
             return
         finalizers = list(metadata.get("finalizers", []))
         in_use_by = [] if "deletionTimestamp" not in metadata else self._unfinished(name)
-        wanted = [one for one in finalizers if one != CLUSTER_FINALIZER]
+        wanted = [one for one in finalizers if one not in {CLUSTER_FINALIZER, self._finalizer}]
         if "deletionTimestamp" not in metadata or in_use_by:
-            wanted.append(CLUSTER_FINALIZER)
+            wanted.append(self._finalizer)
         if sorted(wanted) != sorted(finalizers):
             changed = await self._writer.finalizers(where, wanted, version=str(metadata["resourceVersion"]))
             if changed is None or not wanted:
@@ -237,13 +242,14 @@ class SlurmClusters:
         )
         if link is not None and link.reachable is None and not before.conditions:
             return  # it is being asked right now
-        if after == before:
+        if after == before or (self._limited and entry.said and _differ_in_times_only(entry.said, after)):
             return
         uid = str(entry.cluster.metadata["uid"])
         written = await self._writer.status(
             where, uid, after.model_dump(mode="json", by_alias=True, exclude_none=True)
         )
         if written is not None:
+            entry.said = after
             entry.cluster = entry.cluster.model_copy(
                 update={"metadata": written["metadata"], "status": written.get("status", {})}
             )
@@ -260,6 +266,11 @@ async def _asked(link: RedboxLink) -> tuple[Cluster | None, list[str] | None]:
     except (Away, RedboxError) as error:
         log.info("redbox does not describe itself", slurmcluster=link.cluster.name, error=str(error))
         return None, None
+
+
+def _differ_in_times_only(said: SlurmClusterStatus, after: SlurmClusterStatus) -> bool:
+    times = {"conditions": {"__all__": {"last_transition_time"}}}
+    return said.model_dump(exclude=times) == after.model_dump(exclude=times)
 
 
 def _read(cluster: SlurmCluster) -> SlurmClusterStatus:

@@ -10,6 +10,7 @@ import pytest
 from redbox_api.models import FINAL_PHASES, Job, OwnerRef, Phase
 from redbox_kube.listed import Listed
 from redbox_kube.objects import ApiRefused, ApiUnreachable, Object, Objects, Where
+from redbox_kube.own_token import Account
 from redbox_kube.slurm_cluster import OrphanPolicy
 from redbox_operator import sweep as sweeping
 from redbox_operator.companions import companion_of
@@ -107,7 +108,12 @@ class Stand:
         links = Links()
         self.reconciler = Reconciler(writer, self.known, links, "image", metrics)
         clusters = SlurmClusters(
-            writer, cast("Any", None), self.known, links, wake_uid=print, wake_cluster=print
+            writer,
+            Account("redbox-system", "redbox-operator"),
+            self.known,
+            links,
+            wake_uid=print,
+            wake_cluster=print,
         )
         clusters.seen(CLUSTER)
         links.by_name["hpc1"] = cast("RedboxLink", self.link)

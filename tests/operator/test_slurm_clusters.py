@@ -1,0 +1,105 @@
+"""Operators that are limited to some namespaces each, beside each other on one SlurmCluster."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from redbox_kube.names import API_VERSION
+from redbox_kube.objects import Object, Objects, Where
+from redbox_kube.own_token import Account
+from redbox_operator.job_status import CompanionStatus, SlurmJobStatus
+from redbox_operator.kinds import SlurmJob
+from redbox_operator.known import Known
+from redbox_operator.known_names import CLUSTER_FINALIZER, cluster_finalizer
+from redbox_operator.links import Links
+from redbox_operator.metrics import Metrics
+from redbox_operator.slurm_clusters import SlurmClusters
+from redbox_operator.writing import Writer
+from tests.operator.making import slurm_cluster, slurm_job
+from tests.operator.reconciler_stand import DELETED, ApiServer
+
+WHERE = Where("SlurmCluster", "hpc1", api_version=API_VERSION)
+FIRST = cluster_finalizer("team-a", limited=True)
+SECOND = cluster_finalizer("team-b", limited=True)
+
+
+class Beside:
+    """One operator, and what it is told of the SlurmCluster."""
+
+    def __init__(self, api: ApiServer, namespace: str, *, jobs: int) -> None:
+        self._api = api
+        self.known = Known()
+        for number in range(jobs):
+            self.known.job_seen(running(f"{namespace}-{number}", namespace))
+        self.clusters = SlurmClusters(
+            Writer(cast("Objects", api), Metrics()),
+            Account(namespace, "redbox-operator"),
+            self.known,
+            Links(troubles={"hpc1": "it is mended tomorrow"}),
+            wake_uid=print,
+            wake_cluster=print,
+            limited=True,
+        )
+        self.clusters.jobs_listed()
+
+    async def looks(self) -> None:
+        self.clusters.seen(self._api.objects[WHERE.path()])
+        await self.clusters._reconcile("hpc1")
+
+
+def running(name: str, namespace: str) -> SlurmJob:
+    job = slurm_job(name)
+    companion = CompanionStatus(name=f"{name}-job", uid=name, attempt=1)
+    status = SlurmJobStatus(cluster="hpc1", phase="Running", job_id="7", companion=companion)
+    metadata = {**job.metadata, "namespace": namespace, "uid": name, "resourceVersion": "1"}
+    return job.model_copy(update={"metadata": metadata, "status": status.written()})
+
+
+@pytest.fixture
+def api() -> ApiServer:
+    api = ApiServer()
+    spec: dict[str, Any] = slurm_cluster().spec.model_dump(mode="json", by_alias=True, exclude={"ca_bundle"})
+    api.put(WHERE, {"metadata": {"name": "hpc1"}, "spec": {**spec, "caBundle": "eA=="}})
+    return api
+
+
+def finalizers(api: ApiServer) -> list[str]:
+    there: Object = api.objects[WHERE.path()]
+    return sorted(there["metadata"].get("finalizers", []))
+
+
+async def test_what_one_writes_does_not_have_the_other_write_for_ever(api: ApiServer) -> None:
+    """Each counts its own SlurmJobs, and neither is wrong."""
+    operators = [Beside(api, "team-a", jobs=3), Beside(api, "team-b", jobs=1)]
+    for _ in range(3):
+        for operator in operators:
+            await operator.looks()
+    writes = api.writes
+    for _ in range(5):
+        for operator in operators:
+            await operator.looks()
+    assert api.writes == writes
+    operators[0].known.job_seen(running("another", "team-a"))
+    await operators[0].looks()
+    assert api.objects[WHERE.path()]["status"]["jobs"] == {"Running": 4}
+
+
+async def test_a_deleted_slurmcluster_stays_while_jobs_of_either_are_unfinished(api: ApiServer) -> None:
+    idle, busy = Beside(api, "team-a", jobs=0), Beside(api, "team-b", jobs=1)
+    for operator in (idle, busy):
+        await operator.looks()
+    assert finalizers(api) == sorted([FIRST, SECOND])
+    there = api.objects[WHERE.path()]
+    api.put(WHERE, {**there, "metadata": {**there["metadata"], **DELETED}})
+    for operator in (idle, busy):
+        await operator.looks()
+    assert finalizers(api) == [SECOND]
+
+
+async def test_the_finalizer_of_an_earlier_release_is_taken_over(api: ApiServer) -> None:
+    there = api.objects[WHERE.path()]
+    api.put(WHERE, {**there, "metadata": {**there["metadata"], "finalizers": [CLUSTER_FINALIZER, "x/y"]}})
+    await Beside(api, "team-a", jobs=0).looks()
+    assert finalizers(api) == sorted(["x/y", FIRST])
