@@ -11,7 +11,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 from urllib.parse import quote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -104,7 +104,7 @@ class Objects:
         self._field_manager = field_manager
 
     @classmethod
-    async def connect(cls, field_manager: str) -> Objects:
+    async def connect(cls, field_manager: str) -> Self:
         """Use the pod's service account, or the kubeconfig outside of a cluster."""
         try:
             if "KUBERNETES_SERVICE_HOST" in os.environ and "KUBECONFIG" not in os.environ:

@@ -10,6 +10,7 @@ import typer
 import yaml
 
 from redbox_kube.objects import ApiError, Objects
+from redbox_kube.patient_objects import PatientObjects
 from redbox_operator.crds import all_crds
 from redbox_operator.crds_upgrade import NotEstablished, upgrade_crds
 from redbox_operator.known_names import FIELD_MANAGER
@@ -50,14 +51,14 @@ def uninstall(
     async def act(objects: Objects) -> None:
         await Uninstall(objects, namespace, watched, jobs, cancel_within, typer.echo).run()
 
-    _asked(act)
+    _asked(act, PatientObjects)
 
 
-def _asked(act: Callable[[Objects], Awaitable[T]]) -> T:
+def _asked(act: Callable[[Objects], Awaitable[T]], kind: type[Objects] = Objects) -> T:
     """What this does at the API server; a failure is one sentence."""
 
     async def connected() -> T:
-        objects = await Objects.connect(FIELD_MANAGER)
+        objects = await kind.connect(FIELD_MANAGER)
         try:
             return await act(objects)
         finally:

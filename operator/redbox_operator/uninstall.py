@@ -2,24 +2,30 @@
 
 It runs before the controllers' objects are deleted (the chart's hook), while both of them still work: jobs
 are cancelled by them, if at all. Only then they are stopped, for one that runs would make again what is
-removed here. Whatever fails before the first thing is removed starts them again.
+removed here. Whatever fails before the first thing is removed starts them again. Whatever fails later keeps
+nothing else from being removed; it is named at the end, and another run goes on from there.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
+from http import HTTPStatus
+from typing import NamedTuple
 
 from redbox_kube.names import API_VERSION, LABEL_JOB_UID, LABEL_VIRTUAL
 from redbox_kube.objects import ApiError, ApiRefused, Object, Objects, Where
 from redbox_kube.waiting import comes_true
 from redbox_operator.crds import all_crds
+from redbox_operator.errands import Errand, undone
 from redbox_operator.known_names import CLUSTER_FINALIZER, FINALIZER
 
+CLUSTERS = Where("SlurmCluster", api_version=API_VERSION)
 CONTROLLERS = ("redbox-operator", "redbox-resourced")
 LEASES = "coordination.k8s.io/v1"
 HEARTBEATS = "kube-node-lease"
@@ -28,6 +34,7 @@ FINISHED_PHASES = frozenset({"Succeeded", "Failed", "Cancelled"})
 CANCEL_WITHIN_S = 270.0  # Helm waits for a hook for 300 s
 STOP_WITHIN_S = 60.0
 TRIES = 5
+NAMED_AT_MOST = 20
 
 Say = Callable[[str], None]
 
@@ -40,7 +47,28 @@ class Jobs(StrEnum):
 
 
 class NotUninstalled(Exception):
-    """Nothing was removed; the message says why."""
+    """Something is still there; the message says what, and why."""
+
+
+class Pod(NamedTuple):
+    """Exactly which pod."""
+
+    name: str
+    uid: str
+
+
+Companions = dict[tuple[str, str], list[Pod]]
+"""By their job's namespace and uid."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is there once nobody makes more of it."""
+
+    jobs: Sequence[Object]
+    companions: Companions
+    clusters: Sequence[Object]
+    nodes: Sequence[Object]
 
 
 @dataclass(frozen=True)
@@ -61,21 +89,38 @@ class Uninstall:
         if self.jobs is Jobs.CANCEL:
             await self._cancel()
         async with self._controllers_stopped():
-            jobs = [one async for one in self._jobs()]  # asked for before anything is removed
-            nodes = [one async for one in self.objects.list_all(Where("Node"))]
-        await self._release_jobs(jobs)
-        await self._release_clusters()
-        await self._clean_nodes(nodes)
-        for name in CONTROLLERS:
-            await self.objects.delete(self._lease(name))
-        self.say(f"kept: {len(jobs)} SlurmJobs and the kinds (CRDs); a new installation takes them up again")
+            found = await self._found()
+        left = [
+            *await undone(self._of_jobs(found)),
+            *await undone(self._of_clusters(found)),
+            *await undone(self._of_nodes(found)),
+            *await undone(Errand(f"Lease {name}", partial(self._free, name)) for name in CONTROLLERS),
+        ]
+        if left:
+            for one in left:
+                self.say(f"not removed: {one}")
+            raise NotUninstalled(
+                f"all is removed but for {len(left)}: {_some(left)}. The controllers stay stopped: uninstall "
+                "once more, and it goes on from here"
+            )
+        told_jobs = f"{len(found.jobs)} SlurmJobs and the kinds (CRDs)"
+        self.say(f"kept: {told_jobs}; a new installation takes them up again")
+
+    async def _found(self) -> Found:
+        """Everything that there is to do, so that nothing is removed before all of it can be read."""
+        jobs = [one async for one in self._jobs()]
+        # A limited installation shares them with others, whose finalizer it is too.
+        clusters = [] if self.watched else [one async for one in self.objects.list_all(CLUSTERS)]
+        nodes = [one async for one in self.objects.list_all(Where("Node"))]
+        return Found(jobs, await self._companions(jobs), clusters, nodes)
 
     # ------------------------------------------------------------------------------------------ jobs
     async def _cancel(self) -> None:
         """Delete the SlurmJobs that have not ended: the operator cancels their jobs, and lets go of them."""
         ending = [one async for one in self._jobs() if not is_finished(one)]
-        for job in ending:
-            await self.objects.delete(_place(job), uid=job["metadata"]["uid"])
+        failed = await undone(Errand(told(one), partial(self._delete, one)) for one in ending)
+        if failed:
+            raise NotUninstalled(f"{len(failed)} SlurmJobs are not deleted: {_some(failed)}")
         self.say(f"cancelling the jobs of {len(ending)} SlurmJobs")
         left = ending
 
@@ -92,27 +137,42 @@ class Uninstall:
                 "See why with `kubectl get slurmjobs -A -o wide`, or set uninstall.jobs to Keep"
             )
 
-    async def _release_jobs(self, jobs: list[Object]) -> None:
-        """Lift the finalizers; companions go first, for nobody would make them again."""
-        for job in jobs:
-            if not is_finished(job):
-                self.say(f"left in Slurm: {told(job)}")
-                await self._remove_companions(job)
-                await self._tell_stale(job)
-            await self._lift(_place(job), FINALIZER)
+    async def _delete(self, job: Object) -> None:
+        await self.objects.delete(_place(job), uid=job["metadata"]["uid"])
 
-    async def _remove_companions(self, job: Object) -> None:
-        uid, namespace = job["metadata"]["uid"], job["metadata"]["namespace"]
-        selection = {"labelSelector": f"{LABEL_JOB_UID}={uid}"}
-        async for pods, _ in self.objects.pages(Where("Pod", namespace=namespace), selection):
-            for pod in pods:
-                metadata = pod["metadata"]
-                if any(owner["uid"] == uid for owner in metadata.get("ownerReferences", [])):
-                    await self.objects.delete(
-                        Where("Pod", metadata["name"], namespace), uid=metadata["uid"], grace_s=0
-                    )
+    def _of_jobs(self, found: Found) -> Iterator[Errand]:
+        for job in found.jobs:
+            companions = found.companions.get((job["metadata"]["namespace"], job["metadata"]["uid"]), ())
+            yield Errand(f"the finalizer of {told(job)}", partial(self._release_job, job, companions))
 
-    async def _tell_stale(self, job: Object) -> None:
+    async def _release_job(self, job: Object, companions: Sequence[Pod]) -> None:
+        """Lift its finalizer; companions go first, for nobody would make them again."""
+        newest = job
+        if not is_finished(job):
+            self.say(f"left in Slurm: {told(job)}")
+            for pod in companions:
+                where = Where("Pod", pod.name, job["metadata"]["namespace"])
+                await self.objects.delete(where, uid=pod.uid, grace_s=0)
+            newest = await self._tell_stale(job)
+        await self._lift(_place(job), FINALIZER, newest)
+
+    async def _companions(self, jobs: Iterable[Object]) -> Companions:
+        """Those of jobs that have not ended, by namespace and owner: one list, not one for each job."""
+        unfinished = {
+            (one["metadata"]["namespace"], one["metadata"]["uid"]) for one in jobs if not is_finished(one)
+        }
+        companions: Companions = {}
+        for namespace in (self.watched or ("",)) if unfinished else ():
+            selection = {"labelSelector": LABEL_JOB_UID}
+            async for pods, _ in self.objects.pages(Where("Pod", namespace=namespace), selection):
+                for metadata in (pod["metadata"] for pod in pods):
+                    owner = (metadata["namespace"], metadata["labels"][LABEL_JOB_UID])
+                    owners = {one["uid"] for one in metadata.get("ownerReferences", [])}
+                    if owner in unfinished and owner[1] in owners:
+                        companions.setdefault(owner, []).append(Pod(metadata["name"], metadata["uid"]))
+        return companions
+
+    async def _tell_stale(self, job: Object) -> Object:
         """Its status stays as it was, and nobody brings it up to date.
 
         All of it is said as the operator says it, by its field manager: what another owned, the operator of
@@ -129,51 +189,62 @@ class Uninstall:
         others = [one for one in before.get("conditions", []) if one["type"] != stale["type"]]
         status = {**before, "conditions": [*others, stale]}
         try:
-            await self.objects.apply_status(_place(job), status, uid=job["metadata"]["uid"])
+            return await self.objects.apply_status(_place(job), status, uid=job["metadata"]["uid"])
         except ApiRefused as refusal:
             self.say(f"its status does not say so: {refusal}")
+            return job
 
     async def _jobs(self) -> AsyncIterator[Object]:
         for kind in self.kinds:
             for namespace in self.watched or ("",):
-                async for job in self.objects.list_all(Where(kind.kind, "", namespace, kind.api_version)):
+                async for job in self._served(Where(kind.kind, "", namespace, kind.api_version)):
                     yield {**job, "kind": kind.kind, "apiVersion": kind.api_version}
 
+    async def _served(self, where: Where) -> AsyncIterator[Object]:
+        """Of a kind that may be here no more: an old one. Without ours this is no Red Box's cluster."""
+        try:
+            async for job in self.objects.list_all(where):
+                yield job
+        except ApiRefused as refusal:
+            if refusal.status != HTTPStatus.NOT_FOUND or where.api_version == API_VERSION:
+                raise
+
     # ------------------------------------------------------------------------------- clusters and nodes
-    async def _release_clusters(self) -> None:
-        """A limited installation shares them with others, whose finalizer it is too."""
-        if self.watched:
+    def _of_clusters(self, found: Found) -> Iterator[Errand]:
+        for cluster in found.clusters:
+            where = replace(CLUSTERS, name=cluster["metadata"]["name"])
+            lift = partial(self._lift, where, CLUSTER_FINALIZER, cluster)
+            yield Errand(f"the finalizer of SlurmCluster {where.name}", lift)
+
+    def _of_nodes(self, found: Found) -> Iterator[Errand]:
+        for node in found.nodes:
+            yield Errand(f"node {node['metadata']['name']}", partial(self._clean_node, node))
+
+    async def _clean_node(self, node: Object) -> None:
+        """A virtual node goes; from another goes what was published on it."""
+        metadata, where = node["metadata"], Where("Node", node["metadata"]["name"])
+        if LABEL_VIRTUAL in metadata.get("labels", {}):
+            await self.objects.delete(Where("Lease", where.name, HEARTBEATS, LEASES))
+            await self.objects.delete(where, uid=metadata["uid"])  # last: it is what another run would find
+            self.say(f"removed: virtual node {where.name}")
             return
-        async for cluster in self.objects.list_all(Where("SlurmCluster", api_version=API_VERSION)):
-            name = cluster["metadata"]["name"]
-            await self._lift(Where("SlurmCluster", name, api_version=API_VERSION), CLUSTER_FINALIZER)
+        published, resources = withdrawn(node)
+        if published:
+            await self.objects.merge(where, {"metadata": published})
+        if resources:
+            await self.objects.merge(where, {"status": resources}, subresource="status")
 
-    async def _clean_nodes(self, nodes: list[Object]) -> None:
-        """Virtual nodes go; from others goes what was published on them."""
-        for node in nodes:
-            metadata, where = node["metadata"], Where("Node", node["metadata"]["name"])
-            if LABEL_VIRTUAL in metadata.get("labels", {}):
-                await self.objects.delete(where, uid=metadata["uid"])
-                await self.objects.delete(Where("Lease", where.name, HEARTBEATS, LEASES))
-                self.say(f"removed: virtual node {where.name}")
-                continue
-            published, resources = withdrawn(node)
-            if published:
-                await self.objects.merge(where, {"metadata": published})
-            if resources:
-                await self.objects.merge(where, {"status": resources}, subresource="status")
-
-    async def _lift(self, where: Where, finalizer: str) -> None:
+    async def _lift(self, where: Where, finalizer: str, newest: Object | None) -> None:
         for _ in range(TRIES):
-            found = await self.objects.get(where)
-            finalizers = (found or {}).get("metadata", {}).get("finalizers", [])
-            if found is None or finalizer not in finalizers:
+            finalizers = (newest or {}).get("metadata", {}).get("finalizers", [])
+            if newest is None or finalizer not in finalizers:
                 return
             others = [one for one in finalizers if one != finalizer]
-            version = found["metadata"]["resourceVersion"]
+            version = newest["metadata"]["resourceVersion"]
             if await self.objects.set_finalizers(where, others, resource_version=version) is not None:
                 return
-        self.say(f"not lifted: the finalizer of {where.kind} {where.name}, which changes all the time")
+            newest = await self.objects.get(where)
+        raise ApiRefused(HTTPStatus.CONFLICT, "it changes all the time")
 
     # ------------------------------------------------------------------------------------- controllers
     @asynccontextmanager
@@ -218,6 +289,9 @@ class Uninstall:
         pages = self.objects.pages(Where("Pod", namespace=self.namespace), selection)
         return any([items async for items, _ in pages])
 
+    async def _free(self, name: str) -> None:
+        await self.objects.delete(self._lease(name))
+
     def _lease(self, name: str) -> Where:
         return Where("Lease", name, self.namespace, LEASES)
 
@@ -251,6 +325,11 @@ def told(job: Object) -> str:
     return (
         f"{metadata['namespace']}/{metadata['name']}: {number} on {cluster}, {status.get('phase', 'Pending')}"
     )
+
+
+def _some(failed: Sequence[str]) -> str:
+    more = len(failed) - NAMED_AT_MOST
+    return "; ".join(failed[:NAMED_AT_MOST]) + (f"; and {more} more" if more > 0 else "")
 
 
 def withdrawn(node: Object) -> tuple[Object, Object]:

@@ -55,10 +55,11 @@ class Told:
         self.applied: list[tuple[Where, dict[str, Any], str]] = []
         self.refusal: ApiRefused | None = None
 
-    async def apply_status(self, where: Where, status: dict[str, Any], *, uid: str) -> None:
+    async def apply_status(self, where: Where, status: dict[str, Any], *, uid: str) -> dict[str, Any]:
         if self.refusal:
             raise self.refusal
         self.applied.append((where, status, uid))
+        return {}
 
 
 def uninstall(api: Told, said: list[str]) -> Uninstall:

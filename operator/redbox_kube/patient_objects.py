@@ -1,0 +1,55 @@
+"""Objects for what is done once, and by nobody after it: a request that may yet succeed is sent again.
+
+The controllers need none of this, since they look again anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from http import HTTPStatus
+
+from kubernetes.aio import client
+
+from redbox_kube.objects import JSON, ApiError, ApiRefused, Object, Objects
+
+PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0)
+WAITS_S = 960.0  # of all requests, a minute for each of 16 at a time: then nobody waits for it any more
+
+
+class PatientObjects(Objects):
+    """For requests that may be sent twice: those that say what shall be, or which version they mean."""
+
+    def __init__(self, api: client.ApiClient, field_manager: str) -> None:
+        super().__init__(api, field_manager)
+        self._waits_left_s = WAITS_S
+
+    async def _answer(
+        self,
+        method: str,
+        path: str,
+        query: dict[str, str] | None = None,
+        *,
+        body: Object | None = None,
+        content_type: str = JSON,
+        accept: str = JSON,
+    ) -> bytes:
+        for pause in PAUSES_S:
+            try:
+                return await super()._answer(
+                    method, path, query, body=body, content_type=content_type, accept=accept
+                )
+            except ApiError as error:
+                if not may_pass(error) or self._waits_left_s <= 0:
+                    raise
+            wait_s = pause * random.uniform(0.5, 1.0)  # noqa: S311 (spreads load)
+            self._waits_left_s -= wait_s
+            await asyncio.sleep(wait_s)
+        return await super()._answer(method, path, query, body=body, content_type=content_type, accept=accept)
+
+
+def may_pass(error: ApiError) -> bool:
+    """Whether the same request may be answered otherwise a moment later."""
+    if not isinstance(error, ApiRefused):
+        return True
+    return error.status == HTTPStatus.TOO_MANY_REQUESTS or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR

@@ -1,0 +1,42 @@
+"""Many things at the API server, some at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from redbox_kube.objects import ApiUnreachable
+from redbox_operator.errands import AT_ONCE, Errand, undone
+
+
+async def test_so_many_are_done_at_a_time_and_no_more() -> None:
+    busy, most, done = 0, 0, list[int]()
+    full = asyncio.Event()
+
+    async def act(number: int) -> None:
+        nonlocal busy, most
+        busy += 1
+        most = max(most, busy)
+        if most == AT_ONCE:
+            full.set()
+        await full.wait()
+        busy -= 1
+        done.append(number)
+
+    async with asyncio.timeout(10):
+        assert await undone(Errand("", partial(act, number)) for number in range(100)) == []
+    assert most == AT_ONCE
+    assert sorted(done) == list(range(100))
+
+
+async def test_one_that_fails_is_told_and_keeps_no_other_from_being_done() -> None:
+    done = list[int]()
+
+    async def act(number: int) -> None:
+        if number % 2:
+            raise ApiUnreachable("no answer")
+        done.append(number)
+
+    failed = await undone(Errand(f"job {number}", partial(act, number)) for number in range(40))
+    assert sorted(done) == list(range(0, 40, 2))
+    assert sorted(failed) == sorted(f"job {number}: no answer" for number in range(1, 40, 2))
