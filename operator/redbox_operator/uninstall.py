@@ -21,6 +21,7 @@ from typing import NamedTuple
 from redbox_kube.names import API_VERSION, LABEL_JOB_UID, LABEL_VIRTUAL
 from redbox_kube.objects import ApiError, ApiRefused, Object, Objects, Where
 from redbox_kube.waiting import comes_true
+from redbox_operator.cluster_status import namespaces_in_use
 from redbox_operator.crds import all_crds
 from redbox_operator.errands import Errand, undone
 from redbox_operator.known_names import CLUSTER_FINALIZER, FINALIZER
@@ -109,9 +110,9 @@ class Uninstall:
     async def _found(self) -> Found:
         """Everything that there is to do, so that nothing is removed before all of it can be read."""
         jobs = [one async for one in self._jobs()]
-        # A limited installation shares them with others, whose finalizer it is too.
-        clusters = [] if self.watched else [one async for one in self.objects.list_all(CLUSTERS)]
-        nodes = [one async for one in self.objects.list_all(Where("Node"))]
+        clusters = [one async for one in self.objects.list_all(CLUSTERS)]
+        # Limited, there was no resourced: the nodes are another installation's.
+        nodes = [] if self.watched else [one async for one in self.objects.list_all(Where("Node"))]
         return Found(jobs, await self._companions(jobs), clusters, nodes)
 
     # ------------------------------------------------------------------------------------------ jobs
@@ -211,10 +212,20 @@ class Uninstall:
 
     # ------------------------------------------------------------------------------- clusters and nodes
     def _of_clusters(self, found: Found) -> Iterator[Errand]:
+        """Those that another operator serves too, it gives their finalizer back at once."""
         for cluster in found.clusters:
             where = replace(CLUSTERS, name=cluster["metadata"]["name"])
+            if self._is_needed_by_others(cluster):
+                self.say(f"left to another operator: SlurmCluster {where.name}, which its SlurmJobs need")
+                continue
             lift = partial(self._lift, where, CLUSTER_FINALIZER, cluster)
             yield Errand(f"the finalizer of SlurmCluster {where.name}", lift)
+
+    def _is_needed_by_others(self, cluster: Object) -> bool:
+        """While it is being deleted nobody could give a finalizer back: it would be gone."""
+        if not self.watched or "deletionTimestamp" not in cluster["metadata"]:
+            return False
+        return not namespaces_in_use(cluster.get("status", {})) <= {*self.watched}
 
     def _of_nodes(self, found: Found) -> Iterator[Errand]:
         for node in found.nodes:

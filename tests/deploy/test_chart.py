@@ -191,6 +191,15 @@ def test_limited_to_namespaces_nothing_of_others_can_be_read_or_written(rendered
     assert {role["metadata"]["namespace"] for role in roles} == {"alice", "bob"}
 
 
+def test_limited_to_namespaces_an_uninstall_touches_no_node(rendered: Render) -> None:
+    rules = rules_of(rendered(watchNamespaces=["alice"]), "redbox-uninstall")
+    assert not {"nodes", "nodes/status"} & {one for rule in rules for one in rule["resources"]}
+    assert "kube-node-lease" not in {
+        one["metadata"].get("namespace") for one in of_kind(rendered(watchNamespaces=["alice"]), "Role")
+    }
+    assert "nodes" in {one for rule in rules_of(rendered(), "redbox-uninstall") for one in rule["resources"]}
+
+
 def test_users_roles_never_hold_status_or_finalizers_and_view_gets_nothing(rendered: Render) -> None:
     users = [
         one

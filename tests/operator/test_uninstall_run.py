@@ -254,6 +254,30 @@ async def test_nothing_is_removed_before_everything_can_be_read(unreadable: str)
     assert not [one for one in api.asked if one.startswith("delete")]
 
 
+async def test_a_limited_release_leaves_no_cluster_that_waits_for_it() -> None:
+    api = Api()
+    has_cluster(api, "hpc1")
+    has_cluster(api, "terminating", ["alice/long"], ends=True)
+    await taking_out(api, [], "alice").run()
+    assert api.finalizers("hpc1") == api.finalizers("terminating") == []
+
+
+async def test_a_limited_release_leaves_a_cluster_to_the_jobs_of_others_that_hold_it() -> None:
+    api, said = Api(), list[str]()
+    has_cluster(api, "hpc1", ["alice/long", "bob/long"], ends=True)
+    await taking_out(api, said, "alice").run()
+    assert api.finalizers("hpc1") == [CLUSTER_FINALIZER]
+    assert said[0].startswith("left to another operator: SlurmCluster hpc1")
+
+
+async def test_a_limited_release_touches_no_node() -> None:
+    api = Api()
+    api.put(Where("Node", "hpc1.debug"), metadata={"labels": {"redbox.dev/virtual": "true"}})
+    await taking_out(api, [], "alice").run()
+    assert api.left("Node") == ["hpc1.debug"]
+    assert "list Node" not in api.asked
+
+
 async def test_a_limited_release_lets_go_of_the_jobs_of_its_namespaces_only() -> None:
     api = Api()
     has_job(api, "long", "alice")
