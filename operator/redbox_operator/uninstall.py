@@ -34,6 +34,7 @@ PARTITION_KEY = ".redbox.dev/"
 FINISHED_PHASES = frozenset({"Succeeded", "Failed", "Cancelled"})
 CANCEL_WITHIN_S = 270.0  # Helm waits for a hook for 300 s
 STOP_WITHIN_S = 60.0
+NEEDED = ("name", "namespace", "uid", "resourceVersion", "finalizers")
 TRIES = 5
 NAMED_AT_MOST = 20
 
@@ -199,7 +200,7 @@ class Uninstall:
         for kind in self.kinds:
             for namespace in self.watched or ("",):
                 async for job in self._served(Where(kind.kind, "", namespace, kind.api_version)):
-                    yield {**job, "kind": kind.kind, "apiVersion": kind.api_version}
+                    yield {**needed(job), "kind": kind.kind, "apiVersion": kind.api_version}
 
     async def _served(self, where: Where) -> AsyncIterator[Object]:
         """Of a kind that may be here no more: an old one. Without ours this is no Red Box's cluster."""
@@ -321,6 +322,13 @@ class Holding:
         if record != self._record:
             self._record, self._since = record, now
         return not record[0] or now - self._since > float(spec.get("leaseDurationSeconds") or 0)
+
+
+def needed(job: Object) -> Object:
+    """A SlurmJob without its script and its managedFields: of ten thousand they fill the hook's memory."""
+    metadata = {name: job["metadata"][name] for name in NEEDED if name in job["metadata"]}
+    spec = {"cluster": job.get("spec", {}).get("cluster")}
+    return {"metadata": metadata, "spec": spec, "status": job.get("status", {})}
 
 
 def is_finished(job: Object) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 from redbox_kube.objects import ApiRefused, Objects, Where
 from redbox_operator.crds_upgrade import with_stored_versions
-from redbox_operator.uninstall import Holding, Jobs, Uninstall, is_finished, told, withdrawn
+from redbox_operator.uninstall import Holding, Jobs, Uninstall, is_finished, needed, told, withdrawn
 
 
 def job(**status: object) -> dict[str, Any]:
@@ -31,6 +31,23 @@ def test_only_a_job_that_may_still_run_is_told(phase: str, *, finished: bool) ->
 def test_a_job_is_told_by_who_which_and_where() -> None:
     assert told(job(phase="Running", jobID="42")) == "alice/long: job 42 on hpc1, Running"
     assert told(job()) == "alice/long: no job id yet on hpc1, Pending"
+
+
+def test_of_a_job_only_what_an_uninstall_needs_is_kept() -> None:
+    """The hook has half a gigabyte, and holds all of them."""
+    raw = job(phase="Running", jobID="42")
+    raw["metadata"] |= {
+        "uid": "0aa6-11",
+        "managedFields": [{"manager": "kubectl"}],
+        "annotations": {"a": "b"},
+    }
+    raw["spec"]["batch"] = "#!/bin/sh\n" * 1000
+    assert needed(raw) == {
+        "metadata": {"namespace": "alice", "name": "long", "uid": "0aa6-11"},
+        "spec": {"cluster": "hpc1"},
+        "status": {"phase": "Running", "jobID": "42"},
+    }
+    assert told(needed(raw)) == told(raw)
 
 
 def test_of_a_gateway_only_what_was_published_is_taken() -> None:
