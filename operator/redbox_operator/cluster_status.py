@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,13 +12,11 @@ from typing import Annotated
 from pydantic import Field
 
 from redbox_api.models import Cluster
-from redbox_kube.objects import Object
 from redbox_kube.slurm_cluster import Delivery, Kind, SlurmCluster
 from redbox_operator.conditions import Said, conditions_of
 from redbox_operator.job_status import Condition
 
 NAMED_AT_MOST = 20
-NAMESPACE_OF_JOB = re.compile(r"([a-z0-9-]+)/")
 
 
 class ClusterCondition(StrEnum):
@@ -125,12 +122,6 @@ def _holds_back(facts: ClusterFacts) -> Said:
         f"{len(facts.gateways)} ({_some(facts.gateways) or 'none'}): label one only, or set holdBack to false"
     )
     return Said(ClusterCondition.HOLDS_BACK, holds=False, reason="NotOneGateway", message=words)
-
-
-def namespaces_in_use(status: Object) -> frozenset[str]:
-    """Whose SlurmJobs are named as those that a SlurmCluster, which is being deleted, waits for."""
-    said = [one["message"] for one in status.get("conditions", []) if one["type"] == ClusterCondition.IN_USE]
-    return frozenset(name for message in said for name in NAMESPACE_OF_JOB.findall(message))
 
 
 def holds_back(cluster: SlurmCluster) -> bool:

@@ -21,10 +21,9 @@ from typing import NamedTuple
 from redbox_kube.names import API_VERSION, LABEL_JOB_UID, LABEL_VIRTUAL
 from redbox_kube.objects import ApiError, ApiRefused, Object, Objects, Where
 from redbox_kube.waiting import comes_true
-from redbox_operator.cluster_status import namespaces_in_use
 from redbox_operator.crds import all_crds
 from redbox_operator.errands import Errand, undone
-from redbox_operator.known_names import CLUSTER_FINALIZER, FINALIZER
+from redbox_operator.known_names import CLUSTER_FINALIZER, FINALIZER, cluster_finalizer
 
 CLUSTERS = Where("SlurmCluster", api_version=API_VERSION)
 CONTROLLERS = ("redbox-operator", "redbox-resourced")
@@ -156,7 +155,7 @@ class Uninstall:
                 where = Where("Pod", pod.name, job["metadata"]["namespace"])
                 await self.objects.delete(where, uid=pod.uid, grace_s=0)
             newest = await self._tell_stale(job)
-        await self._lift(_place(job), FINALIZER, newest)
+        await self._lift(_place(job), frozenset({FINALIZER}), newest)
 
     async def _companions(self, jobs: Iterable[Object]) -> Companions:
         """Those of jobs that have not ended, by namespace and owner: one list, not one for each job."""
@@ -213,20 +212,14 @@ class Uninstall:
 
     # ------------------------------------------------------------------------------- clusters and nodes
     def _of_clusters(self, found: Found) -> Iterator[Errand]:
-        """Those that another operator serves too, it gives their finalizer back at once."""
+        """An operator of other namespaces has a finalizer of its own, which stays."""
+        limited = cluster_finalizer(self.namespace, limited=bool(self.watched))
+        own = frozenset({CLUSTER_FINALIZER, limited})
         for cluster in found.clusters:
             where = replace(CLUSTERS, name=cluster["metadata"]["name"])
-            if self._is_needed_by_others(cluster):
-                self.say(f"left to another operator: SlurmCluster {where.name}, which its SlurmJobs need")
-                continue
-            lift = partial(self._lift, where, CLUSTER_FINALIZER, cluster)
-            yield Errand(f"the finalizer of SlurmCluster {where.name}", lift)
-
-    def _is_needed_by_others(self, cluster: Object) -> bool:
-        """While it is being deleted nobody could give a finalizer back: it would be gone."""
-        if not self.watched or "deletionTimestamp" not in cluster["metadata"]:
-            return False
-        return not namespaces_in_use(cluster.get("status", {})) <= {*self.watched}
+            yield Errand(
+                f"the finalizer of SlurmCluster {where.name}", partial(self._lift, where, own, cluster)
+            )
 
     def _of_nodes(self, found: Found) -> Iterator[Errand]:
         for node in found.nodes:
@@ -246,12 +239,12 @@ class Uninstall:
         if resources:
             await self.objects.merge(where, {"status": resources}, subresource="status")
 
-    async def _lift(self, where: Where, finalizer: str, newest: Object | None) -> None:
+    async def _lift(self, where: Where, own: frozenset[str], newest: Object | None) -> None:
         for _ in range(TRIES):
             finalizers = (newest or {}).get("metadata", {}).get("finalizers", [])
-            if newest is None or finalizer not in finalizers:
+            others = [one for one in finalizers if one not in own]
+            if newest is None or others == finalizers:
                 return
-            others = [one for one in finalizers if one != finalizer]
             version = newest["metadata"]["resourceVersion"]
             if await self.objects.set_finalizers(where, others, resource_version=version) is not None:
                 return

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -15,10 +14,8 @@ from typer.testing import CliRunner
 from redbox_kube.names import API_VERSION
 from redbox_kube.objects import ApiError, ApiRefused, ApiUnreachable, Objects, Where
 from redbox_kube.patient_objects import PatientObjects
-from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_operator.cli import app
-from redbox_operator.cluster_status import ClusterFacts, SlurmClusterStatus, cluster_status_of
-from redbox_operator.known_names import CLUSTER_FINALIZER, FINALIZER
+from redbox_operator.known_names import CLUSTER_FINALIZER, FINALIZER, cluster_finalizer
 from redbox_operator.uninstall import Jobs, NotUninstalled, Uninstall
 
 OURS, OLD = API_VERSION, "wlm.sylabs.io/v1alpha1"
@@ -119,28 +116,9 @@ def has_job(api: Api, name: str, namespace: str = "alice", phase: str = "Running
     api.put(Where("Pod", f"{name}-far", "mallory"), metadata={"labels": labels, "ownerReferences": owners})
 
 
-def has_cluster(api: Api, name: str, in_use_by: Sequence[str] = (), *, ends: bool = False) -> None:
-    metadata: dict[str, Any] = {"name": name, "uid": "u", "generation": 1, "resourceVersion": "1"}
-    metadata["finalizers"] = [CLUSTER_FINALIZER]
-    if ends:
-        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    spec = {"endpoint": "https://login:8443", "caBundle": "QQ==", "audience": "redbox.dev/x"}
-    facts = ClusterFacts(
-        cluster=SlurmCluster.model_validate({"metadata": metadata, "spec": spec}),
-        before=SlurmClusterStatus(),
-        trouble=None,
-        reason="Answers",
-        told=None,
-        partitions=None,
-        stale_since=None,
-        phases=(),
-        orphans=(),
-        in_use_by=in_use_by,
-        gateways=(),
-        now=datetime.now(UTC),
-    )
-    status = cluster_status_of(facts).model_dump(mode="json", by_alias=True, exclude_none=True)
-    api.put(Where("SlurmCluster", name, api_version=OURS), metadata=metadata, spec=spec, status=status)
+def has_cluster(api: Api, name: str, *finalizers: str) -> None:
+    metadata = {"name": name, "uid": "u", "resourceVersion": "1", "finalizers": list(finalizers)}
+    api.put(Where("SlurmCluster", name, api_version=OURS), metadata=metadata, spec={})
 
 
 def taking_out(api: Api, said: list[str], *watched: str) -> Uninstall:
@@ -200,7 +178,7 @@ async def test_what_cannot_be_removed_is_named_and_the_rest_goes() -> None:
     api, said = Api(), list[str]()
     for name in ("one", "two", "three"):
         has_job(api, name)
-    has_cluster(api, "hpc1")
+    has_cluster(api, "hpc1", CLUSTER_FINALIZER)
     api.put(Where("Node", "hpc1.debug"), metadata={"labels": {"redbox.dev/virtual": "true"}})
     api.faults = {
         "finalizers two": ApiRefused(500, "a webhook does not answer"),
@@ -254,20 +232,15 @@ async def test_nothing_is_removed_before_everything_can_be_read(unreadable: str)
     assert not [one for one in api.asked if one.startswith("delete")]
 
 
-async def test_a_limited_release_leaves_no_cluster_that_waits_for_it() -> None:
+async def test_a_limited_release_lifts_its_own_finalizer_and_leaves_that_of_another() -> None:
     api = Api()
-    has_cluster(api, "hpc1")
-    has_cluster(api, "terminating", ["alice/long"], ends=True)
+    own = cluster_finalizer("redbox-system", limited=True)
+    others = cluster_finalizer("team-b", limited=True)
+    has_cluster(api, "hpc1", own, others)
+    has_cluster(api, "of an earlier release", CLUSTER_FINALIZER)
     await taking_out(api, [], "alice").run()
-    assert api.finalizers("hpc1") == api.finalizers("terminating") == []
-
-
-async def test_a_limited_release_leaves_a_cluster_to_the_jobs_of_others_that_hold_it() -> None:
-    api, said = Api(), list[str]()
-    has_cluster(api, "hpc1", ["alice/long", "bob/long"], ends=True)
-    await taking_out(api, said, "alice").run()
-    assert api.finalizers("hpc1") == [CLUSTER_FINALIZER]
-    assert said[0].startswith("left to another operator: SlurmCluster hpc1")
+    assert api.finalizers("hpc1") == [others]
+    assert api.finalizers("of an earlier release") == []
 
 
 async def test_a_limited_release_touches_no_node() -> None:
