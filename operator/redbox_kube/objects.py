@@ -346,13 +346,18 @@ def proxy_in_environment(url: str) -> str | None:
     return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
 
 
+def can_be_called(name: str) -> bool:
+    """Whether Kubernetes lets any object be called so; in an ownerReference it does not look at that."""
+    return name not in {"", ".", ".."} and "/" not in name and "%" not in name
+
+
 def _segment(name: str) -> str:
     """A name as one part of a path; tenants name what they like, and it must not lead elsewhere.
 
     To quote is not enough, since the API server takes %2F for a slash. What it lets no object be called is
     not asked for.
     """
-    if name in {"", ".", ".."} or "/" in name or "%" in name:
+    if not can_be_called(name):
         raise ApiRefused(HTTPStatus.NOT_FOUND, f"nothing in Kubernetes can be called {name!r}")
     return quote(name, safe="")
 

@@ -31,6 +31,7 @@ from redbox_operator.known import PodName
 from redbox_operator.metrics import Metrics
 from redbox_operator.reconciler import Reconciler
 from redbox_operator.redbox_link import Away, Row, RowKey
+from redbox_operator.served import if_served
 from redbox_operator.slurm_clusters import SlurmClusters
 from redbox_operator.writing import where_is
 
@@ -149,7 +150,7 @@ class Sweep:
         uids: set[str] = set()
         untold: dict[Place, str] = {}
         for where in self._scope.places(resource.kind, resource.api_version):
-            async for item in self._let_in(where, self._served(where)):
+            async for item in self._let_in(where, if_served(where, self._objects.list_metadata(where))):
                 place = Place(resource, item.namespace, item.name)
                 found.add(place)
                 uids.add(item.uid)
@@ -178,15 +179,6 @@ class Sweep:
                 break
             left = now
         return left
-
-    async def _served(self, where: Where) -> AsyncIterator[Listed]:
-        """Of a kind that this cluster may not have: an old one. Without ours nobody would run this."""
-        try:
-            async for item in self._objects.list_metadata(where):
-                yield item
-        except ApiRefused as refusal:
-            if refusal.status != HTTPStatus.NOT_FOUND or where.api_version == API_VERSION:
-                raise
 
     async def _let_in(self, where: Where, items: AsyncIterator[Listed]) -> AsyncIterator[Listed]:
         """Whoever rules one of our namespaces can take our rights there away: others are looked at, too."""

@@ -24,6 +24,7 @@ from redbox_kube.waiting import comes_true
 from redbox_operator.crds import all_crds
 from redbox_operator.errands import Errand, undone
 from redbox_operator.known_names import CLUSTER_FINALIZER, FINALIZER, cluster_finalizer
+from redbox_operator.served import if_served
 
 CLUSTERS = Where("SlurmCluster", api_version=API_VERSION)
 CONTROLLERS = ("redbox-operator", "redbox-resourced")
@@ -198,17 +199,9 @@ class Uninstall:
     async def _jobs(self) -> AsyncIterator[Object]:
         for kind in self.kinds:
             for namespace in self.watched or ("",):
-                async for job in self._served(Where(kind.kind, "", namespace, kind.api_version)):
+                where = Where(kind.kind, "", namespace, kind.api_version)
+                async for job in if_served(where, self.objects.list_all(where)):
                     yield {**needed(job), "kind": kind.kind, "apiVersion": kind.api_version}
-
-    async def _served(self, where: Where) -> AsyncIterator[Object]:
-        """Of a kind that may be here no more: an old one. Without ours this is no Red Box's cluster."""
-        try:
-            async for job in self.objects.list_all(where):
-                yield job
-        except ApiRefused as refusal:
-            if refusal.status != HTTPStatus.NOT_FOUND or where.api_version == API_VERSION:
-                raise
 
     # ------------------------------------------------------------------------------- clusters and nodes
     def _of_clusters(self, found: Found) -> Iterator[Errand]:

@@ -34,9 +34,8 @@ def registry_for(
     """Tell kopf what to watch, and whom to tell."""
     registry = kopf.OperatorRegistry()
 
-    session = functools.cache(
-        session_by
-    )  # the same login is the same session, so that a refused one is known
+    # The same login is the same session, so that a refused one is known.
+    session = functools.cache(session_by)
 
     @kopf.on.login(registry=registry)
     async def login(

@@ -15,14 +15,13 @@ from enum import Enum
 from typing import Any
 
 from redbox_kube.names import ATTACH_ONLY, ENV_MODE
+from redbox_kube.objects import can_be_called
 
 Object = dict[str, Any]
 
 ATTEMPT = "REDBOX_ATTEMPT"
 NUMBER = re.compile(r"[0-9]{1,9}")
 A_VERSION = re.compile(r"([a-z0-9.-]+/)?v[a-z0-9]+")
-NO_NAME = re.compile(r"\.{0,2}|.*[/%].*", re.DOTALL)
-"""What Kubernetes lets no object be called. In an ownerReference it is not looked at: a tenant writes it."""
 OUR_GROUPS = frozenset({"redbox.dev", "wlm.sylabs.io", "slurm.sylabs.io"})
 OUR_KINDS = frozenset({"SlurmJob", "WlmJob"})
 SUBMITTED = "redbox.dev/Submitted"
@@ -136,7 +135,7 @@ def _controller(metadata: Object) -> Controller | None:
     for owner in metadata.get("ownerReferences", []):
         if owner.get("controller"):
             version, name = owner["apiVersion"], owner["name"]
-            if not A_VERSION.fullmatch(version) or NO_NAME.fullmatch(name):
+            if not A_VERSION.fullmatch(version) or not can_be_called(name):
                 return None  # there is no such object: a stranger's
             return Controller(sys.intern(version), sys.intern(owner["kind"]), name, owner["uid"])
     return None

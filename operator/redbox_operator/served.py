@@ -1,0 +1,22 @@
+"""Lists of kinds that a cluster may not have."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from http import HTTPStatus
+from typing import TypeVar
+
+from redbox_kube.names import API_VERSION
+from redbox_kube.objects import ApiRefused, Where
+
+ItemT = TypeVar("ItemT")
+
+
+async def if_served(where: Where, items: AsyncIterator[ItemT]) -> AsyncIterator[ItemT]:
+    """What is listed there; nothing of an old kind that is not here. Without our own this is no Red Box's."""
+    try:
+        async for item in items:
+            yield item
+    except ApiRefused as refusal:
+        if refusal.status != HTTPStatus.NOT_FOUND or where.api_version == API_VERSION:
+            raise
