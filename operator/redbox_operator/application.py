@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import kopf
 import structlog
 
-from redbox_kube.lease import Lease, LeaseLost
-from redbox_kube.objects import Objects
-from redbox_kube.own_token import Account
-from redbox_kube.serving import serving
+from redbox_kube.api.lease import Lease, LeaseLost
+from redbox_kube.api.objects import Objects
+from redbox_kube.redbox_token import Account
+from redbox_kube.runtime.health_server import serving
 from redbox_operator.intake import RESOURCES
 from redbox_operator.known import Known
 from redbox_operator.known_names import FIELD_MANAGER

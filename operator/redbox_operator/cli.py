@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from redbox_kube.log import configure_log
-from redbox_kube.own_token import Account
+from redbox_kube.redbox_token import Account
+from redbox_kube.runtime.log import configure_log
 from redbox_operator import maintenance
 from redbox_operator.application import Options, run_operator
 

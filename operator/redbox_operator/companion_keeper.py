@@ -16,7 +16,7 @@ from http import HTTPStatus
 import structlog
 
 from redbox_api.models import Dependency
-from redbox_kube.objects import ApiRefused, Object, Where
+from redbox_kube.api.objects import ApiRefused, Object, Where
 from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_operator.building import (
     companion_pod,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from redbox_kube.events import NORMAL, WARNING
+from redbox_kube.api.events import NORMAL, WARNING
 from redbox_operator.job_status import Condition, ConditionType, Truth
 
 WAITING = "Waiting"

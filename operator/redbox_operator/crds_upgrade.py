@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from redbox_kube.objects import Object, Objects, Where
-from redbox_kube.waiting import comes_true
+from redbox_kube.api.objects import Object, Objects, Where
+from redbox_kube.runtime.waiting import comes_true
 from redbox_operator.crds import all_crds
 
 API = "apiextensions.k8s.io/v1"

@@ -13,14 +13,14 @@ import structlog
 
 from redbox_api.errors import NoSuchJob, RedboxError
 from redbox_api.models import FINAL_PHASES, Job
-from redbox_kube.events import WARNING
-from redbox_kube.objects import Object
+from redbox_kube.api.events import WARNING
+from redbox_kube.api.objects import Object
+from redbox_kube.runtime.time import now
 from redbox_operator.conditions import Said, Telling, conditions_of, tellings
 from redbox_operator.job_status import Condition, ConditionType, SlurmJobStatus, Truth
 from redbox_operator.kinds import SlurmJob
 from redbox_operator.known import KnownJob
 from redbox_operator.known_names import ANNOTATION_ABANDON, FINALIZER
-from redbox_operator.moment import now
 from redbox_operator.problems import Problem
 from redbox_operator.redbox_link import Away, RedboxLink, RowKey
 from redbox_operator.writing import Writer, where_is

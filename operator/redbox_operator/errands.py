@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
-from redbox_kube.objects import ApiError
+from redbox_kube.api.objects import ApiError
 
 AT_ONCE = 16
 

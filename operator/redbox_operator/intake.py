@@ -5,7 +5,7 @@ from __future__ import annotations
 import structlog
 from pydantic import ValidationError
 
-from redbox_kube.objects import Object
+from redbox_kube.api.objects import Object
 from redbox_operator.kinds import SLURM_JOBS, Resource, SlurmJob, SlurmJobSpec
 from redbox_operator.problems import first_flaw
 from redbox_operator.sylabs import OLD_KINDS, translated

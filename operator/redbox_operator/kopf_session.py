@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import kopf
 from aiohttp import ClientResponse, ClientSession, StreamReader, TCPConnector
 
-from redbox_kube.nesting import bounded, parsed
+from redbox_kube.api.nesting_limit import bounded, parsed
 
 if TYPE_CHECKING:
     from aiohttp.connector import Connection

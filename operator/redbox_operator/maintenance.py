@@ -9,8 +9,8 @@ from typing import Annotated, TypeVar
 import typer
 import yaml
 
-from redbox_kube.objects import ApiError, Objects
-from redbox_kube.patient_objects import PatientObjects
+from redbox_kube.api.objects import ApiError, Objects
+from redbox_kube.api.retrying_objects import PatientObjects
 from redbox_operator.crds import all_crds
 from redbox_operator.crds_upgrade import NotEstablished, upgrade_crds
 from redbox_operator.known_names import FIELD_MANAGER

@@ -16,8 +16,10 @@ import structlog
 
 from redbox_api.errors import Busy, Conflict, NoSuchJob, RedboxError
 from redbox_api.models import FINAL_PHASES, Dependency
-from redbox_kube.objects import ApiError, Object
-from redbox_kube.troubles import Troubles
+from redbox_kube.api.objects import ApiError, Object
+from redbox_kube.runtime.grouped_warnings import Troubles
+from redbox_kube.runtime.time import now
+from redbox_kube.runtime.work_queue import WorkQueue
 from redbox_operator import attempts, dependencies
 from redbox_operator.case import Case, act_on, holding_of, is_told, other_role
 from redbox_operator.companion_keeper import CompanionKeeper, Kept, Wanted, given_up
@@ -31,13 +33,11 @@ from redbox_operator.known import Known, KnownJob
 from redbox_operator.known_names import FINALIZER, Role, pod_name
 from redbox_operator.links import Links
 from redbox_operator.metrics import Metrics
-from redbox_operator.moment import now
 from redbox_operator.placement import cluster_of
 from redbox_operator.problems import Problem
 from redbox_operator.redbox_link import Away, RedboxLink
 from redbox_operator.spec_problems import problem_of, problem_of_cluster
 from redbox_operator.status import Facts, status_of
-from redbox_operator.work_queue import WorkQueue
 from redbox_operator.writing import Writer, where_is
 
 log = structlog.get_logger(__name__)

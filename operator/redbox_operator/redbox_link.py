@@ -20,8 +20,8 @@ import structlog
 from redbox_api.client import Deadlines, RedboxClient
 from redbox_api.errors import NoSuchJob, RedboxError, TooOld, Unreachable
 from redbox_api.models import FINAL_PHASES, Cluster, Job, OwnerRef, Partition, Phase
-from redbox_kube.objects import ApiError, Objects
-from redbox_kube.own_token import Account, OwnToken
+from redbox_kube.api.objects import ApiError, Objects
+from redbox_kube.redbox_token import Account, OwnToken
 from redbox_kube.slurm_cluster import SlurmCluster
 
 log = structlog.get_logger(__name__)

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from http import HTTPStatus
 from typing import TypeVar
 
+from redbox_kube.api.objects import ApiRefused, Where
 from redbox_kube.names import API_VERSION
-from redbox_kube.objects import ApiRefused, Where
 
 ItemT = TypeVar("ItemT")
 

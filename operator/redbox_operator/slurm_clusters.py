@@ -16,11 +16,13 @@ from pydantic import ValidationError
 
 from redbox_api.errors import RedboxError
 from redbox_api.models import Cluster
-from redbox_kube.events import NORMAL, WARNING
+from redbox_kube.api.events import NORMAL, WARNING
+from redbox_kube.api.objects import ApiError, ApiRefused, Object, Where
 from redbox_kube.names import API_VERSION
 from redbox_kube.node_labels import gateway_key
-from redbox_kube.objects import ApiError, ApiRefused, Object, Where
-from redbox_kube.own_token import Account
+from redbox_kube.redbox_token import Account
+from redbox_kube.runtime.time import now
+from redbox_kube.runtime.work_queue import WorkQueue
 from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_operator.cluster_status import ClusterFacts, SlurmClusterStatus, cluster_status_of
 from redbox_operator.conditions import Telling
@@ -28,9 +30,7 @@ from redbox_operator.job_status import Condition, Truth
 from redbox_operator.known import Known
 from redbox_operator.known_names import CLUSTER_FINALIZER, cluster_finalizer
 from redbox_operator.links import Links
-from redbox_operator.moment import now
 from redbox_operator.redbox_link import Away, RedboxLink, link_to, since_of
-from redbox_operator.work_queue import WorkQueue
 from redbox_operator.writing import Writer
 
 log = structlog.get_logger(__name__)

@@ -19,11 +19,11 @@ import structlog
 
 from redbox_api.errors import NoSuchJob, RedboxError
 from redbox_api.models import FINAL_PHASES
-from redbox_kube.listed import Listed
+from redbox_kube.api.metadata_list import Listed
+from redbox_kube.api.objects import ApiError, ApiRefused, ApiUnreadable, Objects, Where
 from redbox_kube.names import API_VERSION, LABEL_JOB_UID
-from redbox_kube.objects import ApiError, ApiRefused, ApiUnreadable, Objects, Where
+from redbox_kube.runtime.grouped_warnings import Troubles
 from redbox_kube.slurm_cluster import OrphanPolicy
-from redbox_kube.troubles import Troubles
 from redbox_operator.companions import companion_of
 from redbox_operator.intake import read_job
 from redbox_operator.kinds import Place, Resource

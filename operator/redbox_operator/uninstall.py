@@ -18,9 +18,9 @@ from functools import partial
 from http import HTTPStatus
 from typing import NamedTuple
 
+from redbox_kube.api.objects import ApiError, ApiRefused, Object, Objects, Where
 from redbox_kube.names import API_VERSION, LABEL_JOB_UID, LABEL_VIRTUAL
-from redbox_kube.objects import ApiError, ApiRefused, Object, Objects, Where
-from redbox_kube.waiting import comes_true
+from redbox_kube.runtime.waiting import comes_true
 from redbox_operator.crds import all_crds
 from redbox_operator.errands import Errand, undone
 from redbox_operator.known_names import CLUSTER_FINALIZER, FINALIZER, cluster_finalizer

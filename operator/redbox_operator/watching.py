@@ -14,8 +14,8 @@ from pathlib import Path
 
 import kopf
 
+from redbox_kube.api.objects import Object
 from redbox_kube.names import GROUP, LABEL_JOB_UID, VERSION
-from redbox_kube.objects import Object
 from redbox_operator.companions import companion_of
 from redbox_operator.intake import RESOURCES, read_job
 from redbox_operator.kinds import Place, Resource

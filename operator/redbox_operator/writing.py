@@ -12,8 +12,8 @@ from http import HTTPStatus
 
 import structlog
 
-from redbox_kube.events import Event
-from redbox_kube.objects import ApiError, ApiRefused, Object, Objects, Where
+from redbox_kube.api.events import Event
+from redbox_kube.api.objects import ApiError, ApiRefused, Object, Objects, Where
 from redbox_operator.conditions import Telling
 from redbox_operator.kinds import Place
 from redbox_operator.known_names import FIELD_MANAGER

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from redbox_kube.lease import Lease
-from redbox_kube.objects import Objects
-from redbox_kube.own_token import Account
-from redbox_kube.serving import serving
+from redbox_kube.api.lease import Lease
+from redbox_kube.api.objects import Objects
+from redbox_kube.redbox_token import Account
+from redbox_kube.runtime.health_server import serving
 from redbox_resourced.clusters import Clusters
 from redbox_resourced.gateways import Gateways
 from redbox_resourced.node_claims import NodeClaims

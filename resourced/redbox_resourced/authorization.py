@@ -11,7 +11,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
-from redbox_kube.objects import ApiRefused, Object, Objects, Where
+from redbox_kube.api.objects import ApiRefused, Object, Objects, Where
 
 API_VERSION = "authorization.k8s.io/v1"
 REVIEWS = Where("SubjectAccessReview", api_version=API_VERSION)

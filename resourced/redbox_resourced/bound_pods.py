@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from redbox_kube.api.objects import can_be_called
 from redbox_kube.names import ATTACH_ONLY, ENV_MODE
-from redbox_kube.objects import can_be_called
 
 Object = dict[str, Any]
 

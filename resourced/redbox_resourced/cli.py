@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from redbox_kube.log import configure_log
-from redbox_kube.own_token import Account
+from redbox_kube.redbox_token import Account
+from redbox_kube.runtime.log import configure_log
 from redbox_resourced.application import Settings, run_resourced
 from redbox_resourced.overrides import BadOverrides
 from redbox_resourced.virtual_delivery import KubeletSettings

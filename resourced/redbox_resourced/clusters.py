@@ -14,11 +14,11 @@ from typing import NamedTuple
 import structlog
 
 from redbox_api.client import RedboxClient
-from redbox_kube.mirror import Mirror, Place, whole
+from redbox_kube.api.informer import Mirror, Place, whole
+from redbox_kube.api.objects import Objects, Where
 from redbox_kube.names import API_VERSION
 from redbox_kube.node_labels import dns_label
-from redbox_kube.objects import Objects, Where
-from redbox_kube.own_token import Account, OwnToken
+from redbox_kube.redbox_token import Account, OwnToken
 from redbox_kube.slurm_cluster import Delivery, SlurmCluster
 from redbox_resourced.following import Followed
 

@@ -11,9 +11,9 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from redbox_kube.api.objects import ApiError
 from redbox_kube.node_labels import dns_label
-from redbox_kube.objects import ApiError
-from redbox_kube.troubles import Troubles
+from redbox_kube.runtime.grouped_warnings import Troubles
 from redbox_resourced.following import Followed
 from redbox_resourced.node_claims import Claim, NodeClaims, withdrawal
 from redbox_resourced.offers import (

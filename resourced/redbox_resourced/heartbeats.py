@@ -10,9 +10,9 @@ import random
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 
+from redbox_kube.api.objects import ApiError, Object, Objects, Where
 from redbox_kube.names import LABEL_VIRTUAL
-from redbox_kube.objects import ApiError, Object, Objects, Where
-from redbox_kube.troubles import Troubles
+from redbox_kube.runtime.grouped_warnings import Troubles
 from redbox_resourced.seen_nodes import SeenNode
 from redbox_resourced.virtual_nodes import LEASE_API, LEASES
 

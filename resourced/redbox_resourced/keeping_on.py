@@ -8,7 +8,7 @@ import random
 from collections.abc import Awaitable, Callable
 
 from redbox_api.errors import RedboxError, TooOld
-from redbox_kube.objects import ApiError
+from redbox_kube.api.objects import ApiError
 
 LONGEST_PAUSE_S = 10.0
 

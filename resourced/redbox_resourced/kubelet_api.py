@@ -19,8 +19,8 @@ from aiohttp import web
 from redbox_api.client import RedboxClient
 from redbox_api.errors import NoSuchJob, RedboxError, Refused
 from redbox_api.models import Job
-from redbox_kube.objects import ApiError
-from redbox_kube.troubles import Troubles
+from redbox_kube.api.objects import ApiError
+from redbox_kube.runtime.grouped_warnings import Troubles
 from redbox_resourced import node_stats
 from redbox_resourced.authorization import Access, Authorizer, Client
 from redbox_resourced.bound_pods import BoundPod, Role

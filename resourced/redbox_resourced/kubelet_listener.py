@@ -19,9 +19,9 @@ import structlog
 from aiohttp import web
 
 from redbox_api.authorities import pem_of
-from redbox_kube.mirror import Mirror, Place
-from redbox_kube.objects import Object, Objects, Where
-from redbox_kube.troubles import Troubles
+from redbox_kube.api.informer import Mirror, Place
+from redbox_kube.api.objects import Object, Objects, Where
+from redbox_kube.runtime.grouped_warnings import Troubles
 from redbox_resourced.handshakes import Handshakes
 from redbox_resourced.serving_certificate import Pair
 

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 
 import structlog
 
-from redbox_kube.events import WARNING, Event
+from redbox_kube.api.events import WARNING, Event
+from redbox_kube.api.objects import ApiError, Objects, Where
 from redbox_kube.names import API_VERSION
-from redbox_kube.objects import ApiError, Objects, Where
 from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_resourced.seen_nodes import MANAGER
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
-from redbox_kube.objects import ApiRefused, Objects, Where
+from redbox_kube.api.objects import ApiRefused, Objects, Where
 from redbox_resourced.seen_nodes import SeenNode
 
 Object = dict[str, Any]

@@ -10,7 +10,7 @@ import asyncio
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
-from redbox_kube.objects import Objects, PodRef
+from redbox_kube.api.objects import Objects, PodRef
 from redbox_resourced.bound_pods import BoundPod
 
 LIFETIME_S = 600  # the shortest that Kubernetes gives

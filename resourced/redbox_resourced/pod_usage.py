@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from redbox_api.client import RedboxClient
 from redbox_api.errors import RedboxError
 from redbox_api.usage import JobUsage
-from redbox_kube.objects import ApiError
-from redbox_kube.troubles import Troubles
+from redbox_kube.api.objects import ApiError
+from redbox_kube.runtime.grouped_warnings import Troubles
 from redbox_resourced.bound_pods import BoundPod, Role
 from redbox_resourced.clusters import Clusters
 from redbox_resourced.submission import Submission, key_of

@@ -12,9 +12,9 @@ import asyncio
 from collections.abc import Callable, Collection
 from functools import partial
 
-from redbox_kube.mirror import Mirror, Place
+from redbox_kube.api.informer import Mirror, Place
+from redbox_kube.api.objects import Object, Objects, Where
 from redbox_kube.names import LABEL_VIRTUAL
-from redbox_kube.objects import Object, Objects, Where
 from redbox_resourced.bound_pods import BoundPod, read_pod
 from redbox_resourced.seen_nodes import PROVIDER
 from redbox_resourced.submission import key_of

@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping
 import structlog
 from prometheus_client import CollectorRegistry, Gauge
 
-from redbox_kube.mirror import Mirror
-from redbox_kube.objects import Objects, Where
+from redbox_kube.api.informer import Mirror
+from redbox_kube.api.objects import Objects, Where
 from redbox_resourced.clusters import Clusters
 from redbox_resourced.gateways import Gateways, offers_now
 from redbox_resourced.heartbeats import Heartbeats

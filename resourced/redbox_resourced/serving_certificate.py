@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from redbox_kube.objects import ApiError, Object, Objects, Where
+from redbox_kube.api.objects import ApiError, Object, Objects, Where
 
 log = structlog.get_logger(__name__)
 GROUP = "system:nodes"

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from redbox_api.client import RedboxClient
 from redbox_api.errors import Busy, Conflict, NoSuchJob, NotAuthenticated, RedboxError, Refused
 from redbox_api.models import Job, JobRequest, Phase
-from redbox_kube.objects import Object, Objects, Where
+from redbox_kube.api.objects import Object, Objects, Where
 from redbox_resourced.bound_pods import BoundPod, Controller
 from redbox_resourced.clusters import ServedNode
 from redbox_resourced.endings import Refusal

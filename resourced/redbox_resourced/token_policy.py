@@ -11,8 +11,8 @@ import asyncio
 
 import structlog
 
-from redbox_kube.objects import ApiError, ApiRefused, Objects
-from redbox_kube.own_token import Account
+from redbox_kube.api.objects import ApiError, ApiRefused, Objects
+from redbox_kube.redbox_token import Account
 
 log = structlog.get_logger(__name__)
 FOR_NOBODY = "nobody.invalid"

@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 
-from redbox_kube.objects import Objects
-from redbox_kube.own_token import Account
+from redbox_kube.api.objects import Objects
+from redbox_kube.redbox_token import Account
 from redbox_resourced.authorization import Authorizer
 from redbox_resourced.clusters import Clusters
 from redbox_resourced.kubelet_api import KubeletApi

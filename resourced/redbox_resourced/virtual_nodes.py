@@ -13,9 +13,9 @@ from importlib.metadata import version
 
 import structlog
 
+from redbox_kube.api.objects import ApiError, Objects, Where
 from redbox_kube.names import LABEL_JOB_UID
-from redbox_kube.objects import ApiError, Objects, Where
-from redbox_kube.troubles import Troubles
+from redbox_kube.runtime.grouped_warnings import Troubles
 from redbox_resourced.node_claims import Claim, NodeClaims
 from redbox_resourced.seen_nodes import SeenNode, read_node
 from redbox_resourced.service import Service

@@ -18,10 +18,10 @@ from http import HTTPStatus
 import structlog
 
 from redbox_api.models import Job, OwnerRef, Phase
-from redbox_kube.mirror import Place
-from redbox_kube.objects import ApiError, ApiRefused, Object, Objects, Where
+from redbox_kube.api.informer import Place
+from redbox_kube.api.objects import ApiError, ApiRefused, Object, Objects, Where
+from redbox_kube.runtime.grouped_warnings import Troubles
 from redbox_kube.slurm_cluster import Delivery
-from redbox_kube.troubles import Troubles
 from redbox_resourced import pod_status
 from redbox_resourced.bound_pods import BoundPod, Role, digest_of
 from redbox_resourced.clusters import Clusters, ServedNode

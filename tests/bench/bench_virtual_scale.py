@@ -21,8 +21,8 @@ from redbox.tls import issue_server, make_authority
 from redbox_bed.bed import Bed
 from redbox_bed.delivery import TENANTS, Kubernetes
 from redbox_bed.errors import BedError
-from redbox_kube.listed import Listed
-from redbox_kube.objects import Object, Objects, Where
+from redbox_kube.api.metadata_list import Listed
+from redbox_kube.api.objects import Object, Objects, Where
 from redbox_resourced.bound_pods import SUBMITTED
 from tests.bench.benchmark import Trial, benchmark
 from tests.bench.rows import Figure, Target

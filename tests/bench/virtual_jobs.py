@@ -14,7 +14,7 @@ from typing import Any
 
 from kubernetes.aio import client, config
 
-from redbox_kube.objects import Object, Objects, Where
+from redbox_kube.api.objects import Object, Objects, Where
 from tests.e2e.virtual_stand import CLUSTER, TOLERATIONS
 
 NAMESPACE = "alice"

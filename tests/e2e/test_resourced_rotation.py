@@ -21,7 +21,7 @@ from kubernetes.aio import client, config
 
 from redbox_bed.bed import Bed
 from redbox_bed.delivery import Kubernetes
-from redbox_kube.objects import Object, Objects
+from redbox_kube.api.objects import Object, Objects
 from redbox_resourced.authorization import Authorizer
 from redbox_resourced.kubelet_api import KubeletApi
 from redbox_resourced.kubelet_listener import KubeletListener

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from redbox_kube import lease as leases
-from redbox_kube.lease import Lease, LeaseLost
-from redbox_kube.objects import ApiUnreachable, Object, Objects, Where
+from redbox_kube.api import lease as leases
+from redbox_kube.api.lease import Lease, LeaseLost
+from redbox_kube.api.objects import ApiUnreachable, Object, Objects, Where
 
 
 class OneLease:

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from redbox_kube import mirror as module
-from redbox_kube.mirror import Mirror, Place
-from redbox_kube.objects import ApiRefused, ApiUnreachable, ApiUnreadable, Object, Objects, Where
+from redbox_kube.api import informer as module
+from redbox_kube.api.informer import Mirror, Place
+from redbox_kube.api.objects import ApiRefused, ApiUnreachable, ApiUnreadable, Object, Objects, Where
 
 PATIENCE_S = 5.0
 

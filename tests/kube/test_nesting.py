@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from redbox_kube.nesting import DEEPEST, FOLLOWED, bounded, parsed, shallow
+from redbox_kube.api.nesting_limit import DEEPEST, FOLLOWED, bounded, parsed, shallow
 
 DEEP = 9_990  # the API server takes ten thousand levels
 

@@ -13,8 +13,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from kubernetes.aio import client
 
-from redbox_kube import answers
-from redbox_kube.objects import (
+from redbox_kube.api import decoding
+from redbox_kube.api.objects import (
     ApiRefused,
     ApiUnreachable,
     ApiUnreadable,
@@ -220,7 +220,7 @@ async def test_an_event_may_be_as_long_as_an_object_makes_it() -> None:
 
 
 async def test_an_event_that_has_no_end_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "LONGEST_LINE", 100_000)
+    monkeypatch.setattr(decoding, "LONGEST_LINE", 100_000)
     async with sending(whole(b"x" * 1_000_000)) as (objects, _):
         with pytest.raises(ApiUnreadable):
             await followed(objects)

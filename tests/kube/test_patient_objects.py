@@ -10,9 +10,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from kubernetes.aio import client
 
-from redbox_kube import patient_objects
-from redbox_kube.objects import ApiRefused, Object, Where
-from redbox_kube.patient_objects import PAUSES_S, PatientObjects
+from redbox_kube.api import retrying_objects
+from redbox_kube.api.objects import ApiRefused, Object, Where
+from redbox_kube.api.retrying_objects import PAUSES_S, PatientObjects
 
 POD = Where("Pod", "one", "farm")
 LIST: Object = {"metadata": {"resourceVersion": "7"}, "items": []}
@@ -20,7 +20,7 @@ LIST: Object = {"metadata": {"resourceVersion": "7"}, "items": []}
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patient_objects, "PAUSES_S", tuple(0.0 for _ in PAUSES_S))
+    monkeypatch.setattr(retrying_objects, "PAUSES_S", tuple(0.0 for _ in PAUSES_S))
 
 
 class Answers:
@@ -86,7 +86,7 @@ async def test_what_does_not_pass_ends() -> None:
 async def test_an_api_server_that_stays_away_is_not_waited_for_by_every_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(patient_objects, "WAITS_S", 0.0)
+    monkeypatch.setattr(retrying_objects, "WAITS_S", 0.0)
     answers = Answers(*[503] * 100)
     async with asking(answers) as objects:
         with pytest.raises(ApiRefused):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 from prometheus_client import CollectorRegistry, Counter
 
-from redbox_kube.serving import serving
+from redbox_kube.runtime.health_server import serving
 
 
 async def test_trouble_is_told_in_its_words_and_by_the_status() -> None:

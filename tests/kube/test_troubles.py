@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
-from redbox_kube.troubles import Troubles
+from redbox_kube.runtime.grouped_warnings import Troubles
 
 AWAY = "the API server does not answer"
 MANY = [f"n{number}" for number in range(200)]

@@ -9,7 +9,7 @@ import pytest
 
 from redbox_api.errors import NoSuchJob
 from redbox_api.models import Job, OwnerRef, Phase, Problem
-from redbox_kube.objects import ApiRefused, Object, Objects, Where
+from redbox_kube.api.objects import ApiRefused, Object, Objects, Where
 from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_operator import ending
 from redbox_operator import reconciler as reconciling

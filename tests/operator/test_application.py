@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import cast
 
-from redbox_kube.objects import Objects
-from redbox_kube.own_token import Account
+from redbox_kube.api.objects import Objects
+from redbox_kube.redbox_token import Account
 from redbox_operator.application import Operator, Options
 
 

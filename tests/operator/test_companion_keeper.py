@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from redbox_api.models import Phase
-from redbox_kube.objects import ApiRefused, Where
+from redbox_kube.api.objects import ApiRefused, Where
 from redbox_operator import building
 from tests.operator.making import slurm_cluster
 from tests.operator.reconciler_stand import Stand

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from redbox_kube.objects import ApiUnreachable
+from redbox_kube.api.objects import ApiUnreachable
 from redbox_operator.errands import AT_ONCE, Errand, undone
 
 

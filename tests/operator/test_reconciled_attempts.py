@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from redbox_api.models import Phase
-from redbox_kube.objects import ApiRefused
+from redbox_kube.api.objects import ApiRefused
 from tests.operator.reconciler_stand import Stand
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from redbox_api.models import Phase
-from redbox_kube.objects import ApiRefused, Where
+from redbox_kube.api.objects import ApiRefused, Where
 from redbox_operator.kinds import Place
 from redbox_operator.known_names import FINALIZER
 from tests.operator.making import slurm_job

@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
+from redbox_kube.api.objects import Object, Objects, Where
 from redbox_kube.names import API_VERSION
-from redbox_kube.objects import Object, Objects, Where
-from redbox_kube.own_token import Account
+from redbox_kube.redbox_token import Account
 from redbox_operator.job_status import CompanionStatus, SlurmJobStatus
 from redbox_operator.kinds import SlurmJob
 from redbox_operator.known import Known

@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from redbox_api.models import FINAL_PHASES, Job, OwnerRef, Phase
-from redbox_kube.listed import Listed
-from redbox_kube.objects import ApiRefused, ApiUnreachable, Object, Objects, Where
-from redbox_kube.own_token import Account
+from redbox_kube.api.metadata_list import Listed
+from redbox_kube.api.objects import ApiRefused, ApiUnreachable, Object, Objects, Where
+from redbox_kube.redbox_token import Account
 from redbox_kube.slurm_cluster import OrphanPolicy
 from redbox_operator import sweep as sweeping
 from redbox_operator.companions import companion_of

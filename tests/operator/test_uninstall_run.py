@@ -11,9 +11,9 @@ from typing import Any, cast
 import pytest
 from typer.testing import CliRunner
 
+from redbox_kube.api.objects import ApiError, ApiRefused, ApiUnreachable, Objects, Where
+from redbox_kube.api.retrying_objects import PatientObjects
 from redbox_kube.names import API_VERSION
-from redbox_kube.objects import ApiError, ApiRefused, ApiUnreachable, Objects, Where
-from redbox_kube.patient_objects import PatientObjects
 from redbox_operator.cli import app
 from redbox_operator.known_names import CLUSTER_FINALIZER, FINALIZER, cluster_finalizer
 from redbox_operator.uninstall import Jobs, NotUninstalled, Uninstall

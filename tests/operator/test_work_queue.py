@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from redbox_operator.work_queue import WorkQueue
+from redbox_kube.runtime.work_queue import WorkQueue
 
 
 async def run_until(queue: WorkQueue[str], work: object, done: asyncio.Event) -> None:

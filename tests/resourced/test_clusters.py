@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 
 from redbox.tls import make_authority
-from redbox_kube.objects import ApiUnreachable, Object, Objects
-from redbox_kube.own_token import Account
+from redbox_kube.api.objects import ApiUnreachable, Object, Objects
+from redbox_kube.redbox_token import Account
 from redbox_resourced.clusters import Clusters
 
 AUTHORITY = make_authority("tests", datetime(2026, 11, 21, tzinfo=UTC)).certificate.decode()

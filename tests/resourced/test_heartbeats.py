@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from redbox_kube.objects import ApiUnreachable, Object, Objects
+from redbox_kube.api.objects import ApiUnreachable, Object, Objects
 from redbox_resourced import heartbeats
 from redbox_resourced.heartbeats import Heartbeats
 from tests.resourced.clusters_seen import node

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from redbox_kube.objects import ApiUnreachable, Object, Objects, Where
+from redbox_kube.api.objects import ApiUnreachable, Object, Objects, Where
 from redbox_resourced.authorization import Access, Authorizer, Client
 from redbox_resourced.clusters import Clusters
 from redbox_resourced.handshakes import AT_ONCE, AT_ONCE_OF_ONE_ADDRESS

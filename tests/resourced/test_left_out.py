@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from redbox_kube.objects import ApiUnreachable, Object, Where
+from redbox_kube.api.objects import ApiUnreachable, Object, Where
 from redbox_resourced.left_out import LeftOut, event_of
 from tests.resourced.clusters_seen import slurm_cluster
 

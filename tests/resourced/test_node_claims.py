@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from redbox_kube.objects import ApiRefused, Object, Objects, Where
+from redbox_kube.api.objects import ApiRefused, Object, Objects, Where
 from redbox_resourced.node_claims import Claim, NodeClaims, withdrawal
 from redbox_resourced.seen_nodes import SeenNode, read_node
 from redbox_resourced.seen_nodes import kept as kept_of

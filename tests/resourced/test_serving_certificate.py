@@ -13,7 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from redbox_kube.objects import Object, Where
+from redbox_kube.api.objects import Object, Where
 from redbox_resourced.serving_certificate import GROUP, USER, Pair, ServingCertificate, make_key
 
 ADDRESS = "127.0.0.1"

@@ -12,7 +12,7 @@ import pytest
 from redbox_api.client import RedboxClient, TokenSource
 from redbox_api.errors import Busy, NoSuchJob
 from redbox_api.models import Job, JobRequest, OwnerRef, Phase, Problem
-from redbox_kube.objects import Objects, Where
+from redbox_kube.api.objects import Objects, Where
 from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_resourced.bound_pods import BoundPod, Role, read_pod
 from redbox_resourced.clusters import ServedNode

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from redbox_kube.objects import ApiRefused, ApiUnreachable, Objects
-from redbox_kube.own_token import Account
+from redbox_kube.api.objects import ApiRefused, ApiUnreachable, Objects
+from redbox_kube.redbox_token import Account
 from redbox_resourced import token_policy
 from redbox_resourced.token_policy import MISSING, TokenPolicy
 

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from redbox_kube.objects import ApiUnreachable, Object, Objects, Where
+from redbox_kube.api.objects import ApiUnreachable, Object, Objects, Where
 from redbox_resourced.node_claims import NodeClaims
 from redbox_resourced.overrides import Overrides
 from redbox_resourced.seen_nodes import SeenNode

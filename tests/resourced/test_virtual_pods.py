@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar, cast
 
 from redbox_api.models import Job, JobList, OwnerRef, Phase
-from redbox_kube.objects import ApiUnreachable, Object, Objects, Where
+from redbox_kube.api.objects import ApiUnreachable, Object, Objects, Where
 from redbox_resourced.bound_pods import SUBMITTED, BoundPod
 from redbox_resourced.clusters import Clusters, ServedNode
 from redbox_resourced.endings import Refusal

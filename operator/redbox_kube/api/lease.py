@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 
 import structlog
 
-from redbox_kube.objects import ApiError, Object, Objects, Where
+from redbox_kube.api.objects import ApiError, Object, Objects, Where
 
 log = structlog.get_logger(__name__)
 API_VERSION = "coordination.k8s.io/v1"

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import aiohttp
 
-from redbox_kube.nesting import parsed
+from redbox_kube.api.nesting_limit import parsed
 
 Object = dict[str, Any]
 UNREADABLE = (ValueError, TypeError, KeyError, RecursionError)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from redbox_kube.objects import Objects
+from redbox_kube.api.objects import Objects
 
 LIFETIME_S = 3600
 USED_FOR_S = 2400.0

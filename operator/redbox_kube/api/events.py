@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from datetime import datetime
 
-from redbox_kube.objects import Object, Where
+from redbox_kube.api.objects import Object, Where
 
 NORMAL, WARNING = "Normal", "Warning"
 LONGEST_NOTE = 1024

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
-from redbox_kube.nesting import shallow
+from redbox_kube.api.nesting_limit import shallow
 
 
 class _Read(BaseModel):

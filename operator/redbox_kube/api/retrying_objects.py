@@ -11,7 +11,7 @@ from http import HTTPStatus
 
 from kubernetes.aio import client
 
-from redbox_kube.objects import JSON, ApiError, ApiRefused, Object, Objects
+from redbox_kube.api.objects import JSON, ApiError, ApiRefused, Object, Objects
 
 PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0)
 WAITS_S = 960.0  # of all requests, a minute for each of 16 at a time: then nobody waits for it any more

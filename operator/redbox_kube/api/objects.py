@@ -18,8 +18,8 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 from kubernetes.aio import client, config
 
-from redbox_kube.answers import UNREADABLE, as_event, as_object, as_page, lines, words
-from redbox_kube.listed import Listed, page_of
+from redbox_kube.api.decoding import UNREADABLE, as_event, as_object, as_page, lines, words
+from redbox_kube.api.metadata_list import Listed, page_of
 
 Object = dict[str, Any]
 ReadT = TypeVar("ReadT")

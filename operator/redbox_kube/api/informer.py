@@ -16,7 +16,7 @@ from typing import Any
 
 import structlog
 
-from redbox_kube.objects import (
+from redbox_kube.api.objects import (
     ApiError,
     ApiRefused,
     ApiUnreachable,
@@ -25,7 +25,7 @@ from redbox_kube.objects import (
     Objects,
     Where,
 )
-from redbox_kube.troubles import Troubles
+from redbox_kube.runtime.grouped_warnings import Troubles
 
 log = structlog.get_logger(__name__)
 FIRST_DELAY_S = 1.0

@@ -1,0 +1,1 @@
+"""What each controller's process needs: a work queue, its log, its health and metrics port, waiting."""
