@@ -21,8 +21,8 @@ import yaml
 
 from redbox_bed.helm import ensure_helm
 from redbox_bed.places import Places
-from redbox_operator.crds import all_crds
-from redbox_operator.reference_page import kinds_page
+from redbox_operator.api.crds import all_crds
+from redbox_operator.api.reference_page import kinds_page
 
 DEPLOY = Path(__file__).parent
 CHART = DEPLOY / "chart"

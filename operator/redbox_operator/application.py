@@ -18,16 +18,16 @@ from redbox_kube.api.lease import Lease, LeaseLost
 from redbox_kube.api.objects import Objects
 from redbox_kube.redbox_token import Account
 from redbox_kube.runtime.health_server import serving
-from redbox_operator.intake import RESOURCES
-from redbox_operator.known import Known
-from redbox_operator.known_names import FIELD_MANAGER
-from redbox_operator.links import Links
+from redbox_operator.api.constants import FIELD_MANAGER
+from redbox_operator.api.decode import RESOURCES
 from redbox_operator.metrics import Metrics
-from redbox_operator.reconciler import Reconciler
-from redbox_operator.slurm_clusters import SlurmClusters
-from redbox_operator.sweep import Scope, Sweep
-from redbox_operator.watching import registry_for, settings_for
-from redbox_operator.writing import Writer
+from redbox_operator.object_cache import Known
+from redbox_operator.slurmcluster.reconciler import SlurmClusters
+from redbox_operator.slurmcluster.registry import Links
+from redbox_operator.slurmjob.kopf_watches import registry_for, settings_for
+from redbox_operator.slurmjob.reconciler import Reconciler
+from redbox_operator.slurmjob.resync import Scope, Sweep
+from redbox_operator.status_writer import Writer
 
 log = structlog.get_logger(__name__)
 STUCK_S = 600.0

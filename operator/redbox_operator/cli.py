@@ -9,16 +9,16 @@ import typer
 
 from redbox_kube.redbox_token import Account
 from redbox_kube.runtime.log import configure_log
-from redbox_operator import maintenance
 from redbox_operator.application import Options, run_operator
+from redbox_operator.install import commands
 
 app = typer.Typer(
     name="redbox-operator",
     help="Turns SlurmJobs into companions, and Slurm's states into their status.",
     no_args_is_help=True,
 )
-app.add_typer(maintenance.crds, name="crds")
-app.command()(maintenance.uninstall)
+app.add_typer(commands.crds, name="crds")
+app.command()(commands.uninstall)
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 (typer calls it)

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from redbox_api.models import Dependency
-from redbox_operator.job_status import JobPhase, SlurmJobStatus
-from redbox_operator.kinds import SlurmJob
-from redbox_operator.kinds_of_fields import After, DependsOn
-from redbox_operator.problems import Problem
+from redbox_operator.api.problems import Problem
+from redbox_operator.api.slurmjob import SlurmJob
+from redbox_operator.api.slurmjob_fields import After, DependsOn
+from redbox_operator.api.slurmjob_status import JobPhase, SlurmJobStatus
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,12 +36,12 @@ from redbox_bed.delivery import Kubernetes
 from redbox_kube.api.objects import Object, Objects, Where
 from redbox_kube.names import API_VERSION, LABEL_ATTEMPT, LABEL_JOB_UID
 from redbox_kube.runtime.time import now
-from redbox_operator.attempts import Attempt
-from redbox_operator.crds import all_crds
-from redbox_operator.job_status import CompanionStatus, SlurmJobStatus
-from redbox_operator.kinds import SlurmJob
-from redbox_operator.known_names import FIELD_MANAGER, FINALIZER
-from redbox_operator.status import Facts, status_of
+from redbox_operator.api.constants import FIELD_MANAGER, FINALIZER
+from redbox_operator.api.crds import all_crds
+from redbox_operator.api.slurmjob import SlurmJob
+from redbox_operator.api.slurmjob_status import CompanionStatus, SlurmJobStatus
+from redbox_operator.slurmjob.attempts import Attempt
+from redbox_operator.slurmjob.status import Facts, status_of
 from tests.bench.benchmark import Trial, benchmark
 from tests.bench.rows import Figure, Target, percentile
 from tests.bench.scripted_redbox import ScriptedRedbox

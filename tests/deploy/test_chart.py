@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from redbox_bed.places import CHECKOUT
-from redbox_operator.crds import all_crds
+from redbox_operator.api.crds import all_crds
 
 pytestmark = pytest.mark.timeout(1800)  # Helm is built first, once
 

@@ -19,7 +19,7 @@ from redbox_bed.helm import ensure_helm
 from redbox_bed.kube_existing import link_program
 from redbox_bed.plan import SERVICE_PORT
 from redbox_bed.progress import Progress
-from redbox_operator.crds import all_crds
+from redbox_operator.api.crds import all_crds
 from tests.e2e.redbox_server import AUDIENCE, PlayedCluster, RedboxServer, running
 
 NAME = "redbox-resourced"

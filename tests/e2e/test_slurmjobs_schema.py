@@ -12,8 +12,8 @@ import yaml
 from redbox_bed.bed import Bed
 from redbox_bed.delivery import Kubernetes
 from redbox_bed.errors import BedError
-from redbox_operator.crds import all_crds
-from redbox_operator.kinds import MUTABLE
+from redbox_operator.api.crds import all_crds
+from redbox_operator.api.slurmjob import MUTABLE
 
 WHOLE: dict[str, Any] = {
     "cluster": "hpc1",

@@ -27,7 +27,7 @@ from redbox_bed.bed import Bed
 from redbox_bed.delivery import KUBERNETES_NAME, NAMESPACE, TENANTS, Kubernetes
 from redbox_bed.host import Host
 from redbox_bed.login_node import Rule
-from redbox_operator.crds import all_crds
+from redbox_operator.api.crds import all_crds
 from tests.e2e.resourced_process import NAME, eventually, rendered
 
 CLUSTER = "hpc1"

@@ -39,7 +39,7 @@ def test_a_link_leads_somewhere(page: Path, target: str) -> None:
 
 
 def test_every_reason_of_the_operator_is_in_the_troubleshooting() -> None:
-    sources = (ROOT / "operator" / "redbox_operator").glob("*.py")
+    sources = (ROOT / "operator" / "redbox_operator").rglob("*.py")
     reasons = {reason for source in sources for reason in PROBLEM.findall(source.read_text())}
     assert len(reasons) > 10
     page = (ROOT / "docs" / "troubleshooting.md").read_text()

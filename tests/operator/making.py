@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from redbox_kube.slurm_cluster import SlurmCluster
-from redbox_operator.cluster_status import ClusterFacts, SlurmClusterStatus, cluster_status_of
-from redbox_operator.kinds import SlurmJob
+from redbox_operator.api.slurmcluster_status import ClusterFacts, SlurmClusterStatus, cluster_status_of
+from redbox_operator.api.slurmjob import SlurmJob
 
 
 def slurm_cluster(**spec: Any) -> SlurmCluster:

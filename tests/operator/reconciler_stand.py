@@ -11,18 +11,18 @@ from redbox_api.errors import NoSuchJob
 from redbox_api.models import Job, OwnerRef, Phase, Problem
 from redbox_kube.api.objects import ApiRefused, Object, Objects, Where
 from redbox_kube.slurm_cluster import SlurmCluster
-from redbox_operator import ending
-from redbox_operator import reconciler as reconciling
-from redbox_operator.companions import companion_of
-from redbox_operator.intake import read_job
-from redbox_operator.kinds import SLURM_JOBS, Place
-from redbox_operator.known import Known
-from redbox_operator.known_names import FINALIZER
-from redbox_operator.links import Links
+from redbox_operator.api.constants import FINALIZER
+from redbox_operator.api.decode import read_job
+from redbox_operator.api.slurmjob import SLURM_JOBS, Place
+from redbox_operator.companion.plan import companion_of
 from redbox_operator.metrics import Metrics
-from redbox_operator.reconciler import Reconciler
-from redbox_operator.redbox_link import Away, RedboxLink, RowKey
-from redbox_operator.writing import Writer, where_is
+from redbox_operator.object_cache import Known
+from redbox_operator.slurmcluster.job_feed import Away, RedboxLink, RowKey
+from redbox_operator.slurmcluster.registry import Links
+from redbox_operator.slurmjob import deletion
+from redbox_operator.slurmjob import reconciler as reconciling
+from redbox_operator.slurmjob.reconciler import Reconciler
+from redbox_operator.status_writer import Writer, where_is
 from tests.operator.making import slurm_cluster, slurm_job
 
 IMAGE = "registry.example/redbox-companion:1"
@@ -153,7 +153,7 @@ class Stand:
         self.links: dict[str, Any] = {"hpc1": self.link}
         self.troubles: dict[str, str] = {}
         self.now = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-        for module in (reconciling, ending):
+        for module in (reconciling, deletion):
             monkeypatch.setattr(module, "now", lambda: self.now)
         self.known = Known()
         self.start()

@@ -16,16 +16,16 @@ import yaml
 
 from redbox_api.models import Dependency, JobRequest
 from redbox_kube.slurm_cluster import SlurmCluster
-from redbox_operator.building import (
+from redbox_operator.api.constants import Role
+from redbox_operator.api.slurmjob import SlurmJob
+from redbox_operator.companion.builder import (
     companion_pod,
     config_map,
     needs_collector,
     needs_submitter,
     request_digest,
 )
-from redbox_operator.kinds import SlurmJob
-from redbox_operator.known_names import Role
-from redbox_operator.requests import digest
+from redbox_operator.companion.job_request import digest
 from tests.operator.making import slurm_cluster, slurm_job, with_gateways
 
 IMAGE = "registry.example/redbox-companion:1"

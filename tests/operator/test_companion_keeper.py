@@ -9,7 +9,7 @@ import pytest
 
 from redbox_api.models import Phase
 from redbox_kube.api.objects import ApiRefused, Where
-from redbox_operator import building
+from redbox_operator.companion import builder
 from tests.operator.making import slurm_cluster
 from tests.operator.reconciler_stand import Stand
 
@@ -69,7 +69,7 @@ async def test_a_new_authority_changes_nothing_in_a_request_that_is_frozen(
     await stand.apply()
     await stand.at_redbox(Phase.RUNNING)
     request = stand.api.objects[FROZEN.path()]["data"]["request.json"]
-    monkeypatch.setattr(building, "frozen", lambda _: '{"rendered": "otherwise"}')
+    monkeypatch.setattr(builder, "frozen", lambda _: '{"rendered": "otherwise"}')
     stand.link.cluster = slurm_cluster(caBundle=NEW_CA)
     await stand.look()
     await stand.look()

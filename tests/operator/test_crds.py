@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from redbox_operator.crds import all_crds
+from redbox_operator.api.crds import all_crds
 
 CRDS = {crd["metadata"]["name"]: crd for crd in all_crds()}
 SLURM_JOB, SLURM_CLUSTER = "slurmjobs.redbox.dev", "slurmclusters.redbox.dev"

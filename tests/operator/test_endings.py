@@ -9,7 +9,7 @@ import pytest
 from redbox_api.errors import NotAllowed
 from redbox_api.models import Phase, Problem
 from redbox_kube.api.objects import Where
-from redbox_operator.known_names import ANNOTATION_ABANDON, FINALIZER
+from redbox_operator.api.constants import ANNOTATION_ABANDON, FINALIZER
 from tests.operator.reconciler_stand import CLUSTER, DELETED, Stand
 
 

@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 
 from redbox_kube.api.objects import ApiUnreachable
-from redbox_operator.errands import AT_ONCE, Errand, undone
+from redbox_operator.install.parallel import AT_ONCE, Errand, undone
 
 
 async def test_so_many_are_done_at_a_time_and_no_more() -> None:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from redbox_operator.intake import read_job
-from redbox_operator.kinds import SLURM_JOBS, Resource
-from redbox_operator.known import packed
-from redbox_operator.spec_problems import problem_of
-from redbox_operator.sylabs import OLD_SLURM_JOBS, WLM_JOBS
+from redbox_operator.api.decode import read_job
+from redbox_operator.api.slurmjob import SLURM_JOBS, Resource
+from redbox_operator.api.sylabs import OLD_SLURM_JOBS, WLM_JOBS
+from redbox_operator.object_cache import packed
+from redbox_operator.slurmjob.validation import problem_of
 
 METADATA = {"name": "cow", "namespace": "farm", "uid": "0aa6-11"}
 DEEP: dict[str, Any] = {}

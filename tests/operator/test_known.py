@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from redbox_api.models import Phase
-from redbox_operator.kinds import SlurmJob
-from redbox_operator.known import Known
-from redbox_operator.status import status_of
-from redbox_operator.sylabs import WLM_JOBS, translated
+from redbox_operator.api.slurmjob import SlurmJob
+from redbox_operator.api.sylabs import WLM_JOBS, translated
+from redbox_operator.object_cache import Known
+from redbox_operator.slurmjob.status import status_of
 from tests.operator.making import slurm_job
 from tests.operator.test_status import facts, job
 

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import ClientResponse, web
 from aiohttp.test_utils import TestServer
 
-from redbox_operator.kopf_session import session_by
+from redbox_operator.slurmjob.kopf_session import session_by
 
 DEEP = '{"a":' * 5_000 + "1" + "}" * 5_000
 GOOD = {"type": "ADDED", "object": {"metadata": {"name": "good"}, "text": "ü" * 2_000}}

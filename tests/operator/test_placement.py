@@ -8,8 +8,8 @@ import pytest
 
 from redbox_api.job_parts import Resources
 from redbox_kube.node_labels import Limit
-from redbox_operator.needs import needs_of, seconds_of, whole_needs_of
-from redbox_operator.placement import cluster_of, held_back, partition_of, placed
+from redbox_operator.companion.placement import cluster_of, held_back, partition_of, placed
+from redbox_operator.companion.resource_needs import needs_of, seconds_of, whole_needs_of
 from tests.operator.making import slurm_cluster, slurm_job, with_gateways
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from redbox_api.models import Phase
 from redbox_kube.api.objects import ApiRefused, Where
-from redbox_operator.kinds import Place
-from redbox_operator.known_names import FINALIZER
+from redbox_operator.api.constants import FINALIZER
+from redbox_operator.api.slurmjob import Place
 from tests.operator.making import slurm_job
 from tests.operator.reconciler_stand import Stand
 

@@ -13,7 +13,7 @@ import pytest
 from redbox_api.client import Deadlines, RedboxClient
 from redbox_api.errors import NoSuchJob
 from redbox_api.models import Job, OwnerRef, Phase
-from redbox_operator.redbox_link import Away, RedboxLink, RowKey
+from redbox_operator.slurmcluster.job_feed import Away, RedboxLink, RowKey
 from tests.bench.scripted_redbox import ScriptedRedbox
 from tests.operator.making import slurm_cluster
 

@@ -9,14 +9,14 @@ import pytest
 from redbox_kube.api.objects import Object, Objects, Where
 from redbox_kube.names import API_VERSION
 from redbox_kube.redbox_token import Account
-from redbox_operator.job_status import CompanionStatus, SlurmJobStatus
-from redbox_operator.kinds import SlurmJob
-from redbox_operator.known import Known
-from redbox_operator.known_names import CLUSTER_FINALIZER, cluster_finalizer
-from redbox_operator.links import Links
+from redbox_operator.api.constants import CLUSTER_FINALIZER, cluster_finalizer
+from redbox_operator.api.slurmjob import SlurmJob
+from redbox_operator.api.slurmjob_status import CompanionStatus, SlurmJobStatus
 from redbox_operator.metrics import Metrics
-from redbox_operator.slurm_clusters import SlurmClusters
-from redbox_operator.writing import Writer
+from redbox_operator.object_cache import Known
+from redbox_operator.slurmcluster.reconciler import SlurmClusters
+from redbox_operator.slurmcluster.registry import Links
+from redbox_operator.status_writer import Writer
 from tests.operator.making import slurm_cluster, slurm_job
 from tests.operator.reconciler_stand import DELETED, ApiServer
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from redbox_operator.spec_problems import problem_of, problem_of_cluster
+from redbox_operator.slurmjob.validation import problem_of, problem_of_cluster
 from tests.operator.making import slurm_job
 
 CLAIM = {"persistentVolumeClaim": {"claimName": "c"}}

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 from redbox_api.models import ArrayCounts, Job, OwnerRef, Phase
-from redbox_operator.attempts import Attempt
-from redbox_operator.companions import LastWord
-from redbox_operator.conditions import tellings
-from redbox_operator.job_status import (
+from redbox_operator.api.conditions import tellings
+from redbox_operator.api.problems import Problem
+from redbox_operator.api.slurmjob_status import (
     CompanionStatus,
     ConditionType,
     JobPhase,
     ResultsStatus,
     SlurmJobStatus,
 )
-from redbox_operator.problems import Problem
-from redbox_operator.status import Facts, Holding, status_of
+from redbox_operator.companion.plan import LastWord
+from redbox_operator.slurmjob.attempts import Attempt
+from redbox_operator.slurmjob.status import Facts, Holding, status_of
 from tests.operator.making import slurm_job
 
 OWNER = OwnerRef(cluster="c", namespace="farm", account="default")

@@ -12,18 +12,18 @@ from redbox_kube.api.metadata_list import Listed
 from redbox_kube.api.objects import ApiRefused, ApiUnreachable, Object, Objects, Where
 from redbox_kube.redbox_token import Account
 from redbox_kube.slurm_cluster import OrphanPolicy
-from redbox_operator import sweep as sweeping
-from redbox_operator.companions import companion_of
-from redbox_operator.kinds import SLURM_JOBS, SlurmJob
-from redbox_operator.known import Known
-from redbox_operator.known_names import CLUSTER_FINALIZER, FINALIZER
-from redbox_operator.links import Links
+from redbox_operator.api.constants import CLUSTER_FINALIZER, FINALIZER
+from redbox_operator.api.slurmjob import SLURM_JOBS, SlurmJob
+from redbox_operator.companion.plan import companion_of
 from redbox_operator.metrics import Metrics
-from redbox_operator.reconciler import Reconciler
-from redbox_operator.redbox_link import RedboxLink, Row, RowKey
-from redbox_operator.slurm_clusters import SlurmClusters
-from redbox_operator.sweep import Scope, Sweep
-from redbox_operator.writing import Writer
+from redbox_operator.object_cache import Known
+from redbox_operator.slurmcluster.job_feed import RedboxLink, Row, RowKey
+from redbox_operator.slurmcluster.reconciler import SlurmClusters
+from redbox_operator.slurmcluster.registry import Links
+from redbox_operator.slurmjob import resync as sweeping
+from redbox_operator.slurmjob.reconciler import Reconciler
+from redbox_operator.slurmjob.resync import Scope, Sweep
+from redbox_operator.status_writer import Writer
 from tests.operator.making import slurm_cluster, slurm_job
 
 JOB = "7d444840-9dc0-11d1-b245-5ffdce74fad2"

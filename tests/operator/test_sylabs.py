@@ -7,10 +7,10 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from redbox_operator.building import companion_pod
-from redbox_operator.job_status import JobPhase
-from redbox_operator.kinds import Resource, SlurmJob
-from redbox_operator.sylabs import OLD_SLURM_JOBS, OLD_WORDS, OLDEST_SLURM_JOBS, WLM_JOBS, translated
+from redbox_operator.api.slurmjob import Resource, SlurmJob
+from redbox_operator.api.slurmjob_status import JobPhase
+from redbox_operator.api.sylabs import OLD_SLURM_JOBS, OLD_WORDS, OLDEST_SLURM_JOBS, WLM_JOBS, translated
+from redbox_operator.companion.builder import companion_pod
 from tests.operator.making import slurm_cluster
 
 OLD_SCRIPT = "#!/bin/sh\n#SBATCH --nodes=1\n##SBATCH --exclusive\nsrun hostname\n"

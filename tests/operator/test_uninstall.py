@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from redbox_kube.api.objects import ApiRefused, Objects, Where
-from redbox_operator.crds_upgrade import with_stored_versions
-from redbox_operator.uninstall import Holding, Jobs, Uninstall, is_finished, needed, told, withdrawn
+from redbox_operator.install.crd_upgrade import with_stored_versions
+from redbox_operator.install.uninstall import Holding, Jobs, Uninstall, is_finished, needed, told, withdrawn
 
 
 def job(**status: object) -> dict[str, Any]:

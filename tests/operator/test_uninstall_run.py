@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 from redbox_kube.api.objects import ApiError, ApiRefused, ApiUnreachable, Objects, Where
 from redbox_kube.api.retrying_objects import PatientObjects
 from redbox_kube.names import API_VERSION
+from redbox_operator.api.constants import CLUSTER_FINALIZER, FINALIZER, cluster_finalizer
 from redbox_operator.cli import app
-from redbox_operator.known_names import CLUSTER_FINALIZER, FINALIZER, cluster_finalizer
-from redbox_operator.uninstall import Jobs, NotUninstalled, Uninstall
+from redbox_operator.install.uninstall import Jobs, NotUninstalled, Uninstall
 
 OURS, OLD = API_VERSION, "wlm.sylabs.io/v1alpha1"
 

@@ -1,0 +1,149 @@
+"""CustomResourceDefinitions, made from the models: one place says what a field is and means.
+
+What the API server checks beyond the shape of a field is said in its rules (CEL).
+"""
+
+from __future__ import annotations
+
+from redbox_kube.names import GROUP, VERSION
+from redbox_kube.slurm_cluster import SlurmClusterSpec
+from redbox_operator.api.openapi import Schema, rule, structural
+from redbox_operator.api.slurmcluster_status import SlurmClusterStatus
+from redbox_operator.api.slurmjob import LONGEST_NAME, MUTABLE, SLURM_JOBS, Resource, SlurmJobSpec
+from redbox_operator.api.slurmjob_status import SlurmJobStatus
+from redbox_operator.api.sylabs import OLD_KINDS
+
+COLUMNS_OF_JOB: list[Schema] = [
+    {"name": "Phase", "type": "string", "jsonPath": ".status.phase"},
+    {"name": "Job", "type": "string", "jsonPath": ".status.jobID", "description": "Slurm's job id."},
+    {"name": "Cluster", "type": "string", "jsonPath": ".status.cluster"},
+    {"name": "Partition", "type": "string", "jsonPath": ".status.partition"},
+    {"name": "Nodes", "type": "string", "jsonPath": ".status.nodeList"},
+    {"name": "Exit", "type": "integer", "jsonPath": ".status.exitCode", "description": "Its exit code."},
+    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+    {"name": "User", "type": "string", "jsonPath": ".status.user", "priority": 1},
+    {"name": "Reason", "type": "string", "jsonPath": ".status.reason", "priority": 1},
+    {"name": "Message", "type": "string", "jsonPath": ".status.message", "priority": 1},
+]
+COLUMNS_OF_OLD_JOB: list[Schema] = [
+    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+    {"name": "Status", "type": "string", "jsonPath": ".status.status"},
+    {"name": "Job", "type": "string", "jsonPath": ".status.jobID", "description": "Slurm's job id."},
+    {"name": "Message", "type": "string", "jsonPath": ".status.message", "priority": 1},
+]
+COLUMNS_OF_CLUSTER: list[Schema] = [
+    {
+        "name": "Reachable",
+        "type": "string",
+        "jsonPath": ".status.conditions[?(@.type=='Reachable')].status",
+        "description": "Whether its red-box answers the operator.",
+    },
+    {"name": "Slurm", "type": "string", "jsonPath": ".status.version", "description": "Slurm's version."},
+    {"name": "Partitions", "type": "integer", "jsonPath": ".status.partitions"},
+    {"name": "Delivery", "type": "string", "jsonPath": ".spec.delivery"},
+    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+    {"name": "Endpoint", "type": "string", "jsonPath": ".spec.endpoint", "priority": 1},
+]
+NAME_OF_JOB = rule(
+    f"self.metadata.name.size() <= {LONGEST_NAME}",
+    f"a SlurmJob's name has at most {LONGEST_NAME} characters, since its pod is called <name>-job",
+)
+NAME_OF_CLUSTER = rule(
+    "self.metadata.name.matches('^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$')",
+    "a SlurmCluster's name is at most 63 of a-z, 0-9 and -, since nodes are labelled with it",
+)
+UNCHANGED = rule("self == oldSelf", "spec is immutable: make another one, or delete this one first")
+SLURM_CLUSTERS = Resource(GROUP, VERSION, "slurmclusters", "SlurmCluster")
+RULES_OF_CLUSTER = [
+    rule(
+        "self.audience == oldSelf.audience",
+        "audience is immutable, since tokens for one red-box must be of no use to another",
+    ),
+    rule(
+        "!self.holdBack || self.delivery == 'Virtual' || self.gateways",
+        "holdBack needs the partitions' resources on the nodes of companions: delivery Virtual, or gateways",
+    ),
+]
+
+
+def all_crds() -> list[Schema]:
+    """Every CRD of ours."""
+    return [_slurm_job(), _slurm_cluster(), *(_old_kind(resource) for resource in OLD_KINDS)]
+
+
+def _slurm_job() -> Schema:
+    spec = structural(SlurmJobSpec.model_json_schema(by_alias=True))
+    fixed = [name for name in spec["properties"] if name not in MUTABLE]
+    spec["x-kubernetes-validations"] += [_immutable(name) for name in fixed]
+    status = structural(SlurmJobStatus.model_json_schema(by_alias=True), defaults=False)
+    schema = _schema([NAME_OF_JOB], spec, status, "A job of Slurm.")
+    return _crd(SLURM_JOBS, ["sj"], "Namespaced", schema, COLUMNS_OF_JOB)
+
+
+def _old_kind(resource: Resource) -> Schema:
+    """Its objects were named before there was a rule for names, so that the operator tells of long ones."""
+    spec = structural(OLD_KINDS[resource].model_json_schema(by_alias=True))
+    spec["x-kubernetes-validations"] = [UNCHANGED]
+    status = structural(SlurmJobStatus.model_json_schema(by_alias=True), defaults=False)
+    schema = _schema([], spec, status, "A job of Slurm, as Sylabs' operators had it.")
+    return _crd(resource, [], "Namespaced", schema, COLUMNS_OF_OLD_JOB)
+
+
+def _slurm_cluster() -> Schema:
+    spec = structural(SlurmClusterSpec.model_json_schema(by_alias=True))
+    spec["x-kubernetes-validations"] = RULES_OF_CLUSTER
+    status = structural(SlurmClusterStatus.model_json_schema(by_alias=True), defaults=False)
+    schema = _schema([NAME_OF_CLUSTER], spec, status, "A Slurm cluster behind a red-box.")
+    return _crd(SLURM_CLUSTERS, ["slc"], "Cluster", schema, COLUMNS_OF_CLUSTER)
+
+
+def _immutable(field: str) -> Schema:
+    """Said of the spec, since a rule of the field itself would not see it come or go."""
+    same_presence = f"has(self.{field}) == has(oldSelf.{field})"
+    return rule(
+        f"{same_presence} && (!has(self.{field}) || self.{field} == oldSelf.{field})",
+        f"{field} is immutable: make another SlurmJob, or delete this one first",
+    )
+
+
+def _schema(rules: list[Schema], spec: Schema, status: Schema, description: str) -> Schema:
+    return {
+        "type": "object",
+        "description": description,
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": spec,
+            "status": status,
+        },
+        "x-kubernetes-validations": rules,
+    }
+
+
+def _crd(
+    resource: Resource, short_names: list[str], scope: str, schema: Schema, columns: list[Schema]
+) -> Schema:
+    names = {
+        "kind": resource.kind,
+        "listKind": f"{resource.kind}List",
+        "plural": resource.plural,
+        "singular": resource.kind.lower(),
+        "shortNames": short_names,
+        "categories": ["redbox"],
+    }
+    version = {
+        "name": resource.version,
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}},
+        "additionalPrinterColumns": columns,
+        "schema": {"openAPIV3Schema": schema},
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{resource.plural}.{resource.group}"},
+        "spec": {"group": resource.group, "scope": scope, "names": names, "versions": [version]},
+    }

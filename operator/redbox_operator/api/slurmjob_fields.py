@@ -1,0 +1,254 @@
+"""Parts of a SlurmJob's spec with fields of their own: environment, container, results, dependencies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+from redbox_api.job_parts import Container as RequestedContainer
+from redbox_api.job_parts import ContainerOptions, EnvName, EnvValue
+from redbox_kube.slurm_cluster import Kind
+from redbox_operator.api.openapi import one_of, rule
+from redbox_operator.api.volume_schemas import CLAIM_TEMPLATE
+
+DNS_LABEL = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"
+ObjectName = Annotated[str, Field(min_length=1, max_length=253)]
+KeyName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9._-]+$")]
+# What a pod's own fieldRef takes, but for resources: the companion's say nothing of the job.
+FIELD_PATH = (
+    r"^(metadata\.(name|namespace|uid|(labels|annotations)\['[^']+'\])"
+    r"|spec\.(nodeName|serviceAccountName)|status\.(hostIP|podIP))$"
+)
+DEEPEST = 32
+
+
+def _bounded(given: dict[str, Any]) -> dict[str, Any]:
+    """It may have been stored before its schema named every field, and no serializer of ours takes all."""
+    level: list[Any] = [given]
+    for _ in range(DEEPEST):
+        level = [inner for outer in level for inner in _inside(outer)]
+    if level:
+        raise PydanticCustomError("nesting", "is nested more than {deepest} deep", {"deepest": DEEPEST})
+    return given
+
+
+def _inside(outer: object) -> Iterable[Any]:
+    if isinstance(outer, dict):
+        return outer.values()
+    return outer if isinstance(outer, list) else ()
+
+
+OfKubernetes = Annotated[dict[str, Any], AfterValidator(_bounded)]
+"""A part of an object of Kubernetes' own, as it is there; its schema is in `volume_schemas`."""
+
+
+class ObjectKey(Kind):
+    """One key of a ConfigMap or a Secret in the SlurmJob's namespace."""
+
+    name: Annotated[ObjectName, Field(description="The object's name.")]
+    key: Annotated[KeyName, Field(description="Which of its keys.")]
+
+
+class OptionalKey(ObjectKey):
+    """The same, where it may be missing."""
+
+    optional: Annotated[
+        bool, Field(description="Where it is missing, the job runs without; else it waits for it.")
+    ] = False
+
+
+class FieldOfPod(Kind):
+    """A field of the companion, the job's pod."""
+
+    field_path: Annotated[
+        str,
+        Field(
+            max_length=317,
+            pattern=FIELD_PATH,
+            description="metadata.name, metadata.namespace, metadata.uid, metadata.labels['KEY'], "
+            "metadata.annotations['KEY'], spec.nodeName, spec.serviceAccountName, status.hostIP or "
+            "status.podIP of the job's pod. With Virtual delivery uid, node and addresses are those of "
+            "the pod that submits.",
+        ),
+    ]
+
+
+class ValueFrom(Kind):
+    """Where a variable's value is: resolved when the job is submitted, and stored in no object."""
+
+    model_config = ConfigDict(json_schema_extra=one_of("secretKeyRef", "configMapKeyRef", "fieldRef"))
+
+    secret_key_ref: Annotated[OptionalKey | None, Field(description="A key of a Secret.")] = None
+    config_map_key_ref: Annotated[OptionalKey | None, Field(description="A key of a ConfigMap.")] = None
+    field_ref: Annotated[FieldOfPod | None, Field(description="A field of the job's pod.")] = None
+
+
+class EnvVar(Kind):
+    """One environment variable of the job."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-kubernetes-validations": [
+                rule("!has(self.value) || !has(self.valueFrom)", "say value or valueFrom, not both")
+            ]
+        }
+    )
+
+    name: Annotated[EnvName, Field(max_length=256, description="Letters, digits and _.")]
+    value: Annotated[
+        EnvValue | None, Field(description="The value, exactly as it is; $(NAME) is not replaced.")
+    ] = None
+    value_from: Annotated[ValueFrom | None, Field(description="Or where the value is.")] = None
+
+
+class Container(Kind):
+    """A job that is a container."""
+
+    image: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=4096,
+            pattern=r"^[^\x00-\x20-][^\x00-\x1f]*$",
+            description="What Apptainer runs: the path of a SIF file on the Slurm cluster, or docker://, "
+            "library://, oras://, https://.",
+        ),
+    ]
+    command: Annotated[
+        list[EnvValue],
+        Field(max_length=256, description="The program to run in it. Left out: the image's own runscript."),
+    ] = []
+    args: Annotated[
+        list[EnvValue], Field(max_length=256, description="Its arguments, each exactly as it is.")
+    ] = []
+    options: Annotated[ContainerOptions, Field(description="Switches of Apptainer.")] = ContainerOptions()
+    registry_secret: Annotated[
+        ObjectName | None,
+        Field(
+            description="A Secret of this namespace of type kubernetes.io/basic-auth: its username and "
+            "password log in to the image's registry."
+        ),
+    ] = None
+
+    def requested(self) -> RequestedContainer:
+        """As red-box is asked for it; credentials come by another way."""
+        return RequestedContainer(
+            image=self.image, command=self.command, args=self.args, options=self.options
+        )
+
+
+class After(StrEnum):
+    """What has to become of the other job before this one may start; Slurm's own words."""
+
+    AFTER = "after"
+    AFTERANY = "afterany"
+    AFTEROK = "afterok"
+    AFTERNOTOK = "afternotok"
+    AFTERCORR = "aftercorr"
+
+
+class DependsOn(Kind):
+    """Another SlurmJob of this namespace that this one waits for."""
+
+    name: Annotated[ObjectName, Field(description="The other SlurmJob.")]
+    type: Annotated[
+        After,
+        Field(
+            description="afterok: it succeeded (the default). afternotok: it failed. afterany: it ended. "
+            "after: it started. aftercorr: of two arrays, the task of the same index succeeded."
+        ),
+    ] = After.AFTEROK
+
+
+class Claim(Kind):
+    """A PersistentVolumeClaim in the SlurmJob's namespace."""
+
+    claim_name: Annotated[ObjectName, Field(description="The PersistentVolumeClaim.")]
+
+
+class Nfs(Kind):
+    """A folder of an NFS server."""
+
+    server: Annotated[str, Field(min_length=1, max_length=253, description="Its name or address.")]
+    path: Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^/", description="The folder.")]
+
+
+class Ephemeral(Kind):
+    """A volume that is made for the job's pod and goes with it."""
+
+    volume_claim_template: Annotated[
+        OfKubernetes,
+        Field(
+            json_schema_extra=CLAIM_TEMPLATE,
+            description="As in a pod: metadata and spec of the PersistentVolumeClaim to make.",
+        ),
+    ]
+
+
+class Volume(Kind):
+    """Where results go. A folder of a Kubernetes node only as an old kind has it, where that is allowed."""
+
+    # What else an old kind's volume has is kept, so that it can be refused by its name.
+    model_config = ConfigDict(
+        extra="allow", json_schema_extra=one_of("persistentVolumeClaim", "nfs", "ephemeral")
+    )
+
+    persistent_volume_claim: Annotated[
+        Claim | None, Field(description="A volume that is there already and stays.")
+    ] = None
+    nfs: Annotated[
+        Nfs | None,
+        Field(description="A folder of an NFS server. Namespaces of the restricted level refuse it."),
+    ] = None
+    ephemeral: Annotated[
+        Ephemeral | None, Field(description="A volume that lives as long as the job's pod.")
+    ] = None
+
+    @property
+    def host_path(self) -> str | None:
+        """The folder of a node that an old kind names."""
+        given = (self.model_extra or {}).get("hostPath")
+        path = given.get("path") if isinstance(given, dict) else None
+        return path if isinstance(path, str) else None
+
+
+class When(StrEnum):
+    """After which ends results are copied."""
+
+    ALWAYS = "Always"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+class Results(Kind):
+    """Files of the job that are copied into a volume at its end."""
+
+    sources: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00\n\r]+$")]],
+        Field(
+            alias="from",
+            min_length=1,
+            max_length=64,
+            description="Files, folders and patterns (out/*.dat) in the working directory; they keep their "
+            "names and modes. An absolute one leaves its folder behind: /scratch/a/*.dat brings x.dat.",
+        ),
+    ]
+    volume: Annotated[Volume, Field(description="Where they go.")]
+    folder: Annotated[
+        str | None,
+        Field(
+            max_length=1024,
+            pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*$",
+            description="A folder of the volume, made if it is missing. Left out: the volume's own top.",
+        ),
+    ] = None
+    when: Annotated[
+        When,
+        Field(
+            description="Always (the default), or only of a job that Succeeded, or only of one that Failed."
+        ),
+    ] = When.ALWAYS

@@ -1,0 +1,201 @@
+"""The kinds of Sylabs' operators, as users still have them, translated into our own SlurmJob.
+
+Everything behind this edge knows one kind only. What the old kinds asked for and Red Box decides otherwise is
+read over: `ssh` (who a job runs as is the HPC administrator's rule), and what the old companion requested.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from redbox_api.job_parts import ContainerOptions, Resources
+from redbox_kube.slurm_cluster import Kind
+from redbox_operator.api.constants import pod_name
+from redbox_operator.api.slurmjob import Resource, SlurmJob, SlurmJobSpec
+from redbox_operator.api.slurmjob_fields import Container, OfKubernetes, Results, Volume, When
+from redbox_operator.api.slurmjob_status import JobPhase
+from redbox_operator.api.volume_schemas import MOUNT
+
+WLM_GROUP = "wlm.sylabs.io"
+OLD_VERSION = "v1alpha1"
+OLD_SLURM_JOBS = Resource(WLM_GROUP, OLD_VERSION, "slurmjobs", "SlurmJob")
+OLDEST_SLURM_JOBS = Resource("slurm.sylabs.io", OLD_VERSION, "slurmjobs", "SlurmJob")
+WLM_JOBS = Resource(WLM_GROUP, OLD_VERSION, "wlmjobs", "WlmJob")
+
+CHOOSES_PARTITION = f"{WLM_GROUP}/partition"
+OLD_WORDS = {
+    JobPhase.PENDING: JobPhase.PENDING,
+    JobPhase.SUBMITTED: JobPhase.PENDING,
+    JobPhase.SUSPENDED: JobPhase.PENDING,
+    JobPhase.RUNNING: JobPhase.RUNNING,
+    JobPhase.SUCCEEDED: JobPhase.SUCCEEDED,
+    JobPhase.FAILED: JobPhase.FAILED,
+    JobPhase.CANCELLED: JobPhase.FAILED,
+}
+"""`.status.status` of the old kinds knows four words, and tools wait for exactly these."""
+
+
+def _as_text(value: object) -> object:
+    """`wlm.sylabs.io/cuda: 10` is an integer in their own example; labels of nodes are strings."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+SelectorValue = Annotated[
+    str,
+    BeforeValidator(_as_text),
+    Field(max_length=63),
+    WithJsonSchema({"x-kubernetes-int-or-string": True}),
+]
+Selector = Annotated[
+    dict[str, SelectorValue],
+    Field(max_length=64, description="Labels of the node that the job's pod goes to."),
+]
+
+
+WORD: dict[str, Any] = {"type": "string", "maxLength": 4096}
+SECRET_KEY = {"type": "object", "properties": {"name": WORD, "key": WORD}}
+KEY = {"type": "object", "properties": {"secretKeyRef": SECRET_KEY}}
+COUNTS = {"maxProperties": 64, "additionalProperties": {"x-kubernetes-int-or-string": True}}
+READ_OVER = "Accepted as it was, and not read."  # kubectl refuses fields that a kind does not know
+
+
+class OldResults(Kind):
+    """Results are copied into the volume's folder `<name>-job` when the job has succeeded."""
+
+    source: Annotated[
+        str,
+        Field(
+            alias="from",
+            min_length=1,
+            max_length=4096,
+            pattern=r"^[^\x00\n\r]+$",
+            description="A path or pattern.",
+        ),
+    ]
+    mount: Annotated[
+        OfKubernetes,
+        Field(
+            json_schema_extra=MOUNT,
+            description="A volume as in a pod: persistentVolumeClaim, nfs or ephemeral; hostPath where the "
+            "cluster's administrator allows it.",
+        ),
+    ]
+
+    def translated(self, name: str) -> Results:
+        volume = {field: value for field, value in self.mount.items() if field != "name"}
+        return Results(
+            sources=[self.source], volume=Volume(**volume), folder=pod_name(name), when=When.SUCCEEDED
+        )
+
+
+class OldSlurmJobSpec(Kind):
+    """A batch script."""
+
+    batch: Annotated[str, Field(min_length=1, max_length=200_000, description="The script, as for sbatch.")]
+    node_selector: Selector = {}
+    results: OldResults | None = None
+    ssh: Annotated[
+        dict[str, Any],
+        Field(
+            json_schema_extra={"properties": {"user": WORD, "password": WORD, "key": KEY}},
+            description=READ_OVER,
+        ),
+    ] = {}
+    resources: Annotated[dict[str, Any], Field(json_schema_extra=COUNTS, description=READ_OVER)] = {}
+
+    def translated(self, name: str) -> SlurmJobSpec:
+        return SlurmJobSpec(batch=self.batch, **_common(self, name))
+
+
+class OldOptions(Kind):
+    """Singularity's switches."""
+
+    allow_unsigned: bool = False
+    clean_env: bool = False
+    fake_root: bool = False
+    ipc: bool = False
+    pid: bool = False
+    no_privs: bool = False
+    writable: bool = False
+    app: Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z0-9_.-]*$")] = ""
+    host_name: Annotated[str, Field(max_length=253, pattern=r"^[A-Za-z0-9.-]*$")] = ""
+    binds: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00\n\r]+$")]],
+        Field(max_length=64),
+    ] = []
+
+    def translated(self) -> ContainerOptions:
+        return ContainerOptions(**{name: value for name, value in self.model_dump().items() if value})
+
+
+class OldResources(Kind):
+    """What is 0 was not said."""
+
+    nodes: Annotated[int, Field(ge=0, le=100_000)] = 0
+    cpu_per_node: Annotated[int, Field(ge=0, le=100_000)] = 0
+    mem_per_node: Annotated[int, Field(ge=0, le=1_000_000_000, description="In MB.")] = 0
+    wall_time: Annotated[int, Field(ge=0, le=1_000_000_000, description="In seconds.")] = 0
+
+    def translated(self) -> Resources:
+        minutes = -(-self.wall_time // 60)
+        return Resources(
+            nodes=self.nodes or None,
+            tasks_per_node=1 if self.cpu_per_node else None,
+            cpus_per_task=self.cpu_per_node or None,
+            mem_per_node=f"{self.mem_per_node}M" if self.mem_per_node else None,
+            time=str(minutes) if minutes else None,
+        )
+
+
+class WlmJobSpec(Kind):
+    """A container."""
+
+    image: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=4096,
+            pattern=r"^[^\x00-\x20-][^\x00-\x1f]*$",
+            description="What Singularity runs: a path on the Slurm cluster, library://, docker://.",
+        ),
+    ]
+    options: OldOptions = OldOptions()
+    resources: OldResources = OldResources()
+    node_selector: Selector = {}
+    results: OldResults | None = None
+
+    def translated(self, name: str) -> SlurmJobSpec:
+        return SlurmJobSpec(
+            container=Container(image=self.image, options=self.options.translated()),
+            resources=self.resources.translated(),
+            **_common(self, name),
+        )
+
+
+OLD_KINDS: dict[Resource, type[OldSlurmJobSpec | WlmJobSpec]] = {
+    OLD_SLURM_JOBS: OldSlurmJobSpec,
+    OLDEST_SLURM_JOBS: OldSlurmJobSpec,
+    WLM_JOBS: WlmJobSpec,
+}
+
+
+def translated(resource: Resource, raw: dict[str, Any]) -> SlurmJob:
+    """An object of an old kind as the SlurmJob that it means."""
+    spec = OLD_KINDS[resource].model_validate(raw.get("spec"))
+    return SlurmJob(
+        metadata=raw["metadata"],
+        spec=spec.translated(str(raw["metadata"]["name"])),
+        status=raw.get("status", {}),
+        resource=resource,
+    )
+
+
+def _common(spec: OldSlurmJobSpec | WlmJobSpec, name: str) -> dict[str, Any]:
+    selector = dict(spec.node_selector)
+    return {
+        "partition": selector.pop(CHOOSES_PARTITION, None),
+        "node_selector": selector,
+        "results": spec.results.translated(name) if spec.results else None,
+    }

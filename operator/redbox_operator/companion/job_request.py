@@ -1,0 +1,52 @@
+"""What is asked of red-box for one attempt of a SlurmJob, as the bytes that are frozen in its ConfigMap."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+
+from redbox_api.models import Dependency, JobRequest
+from redbox_operator.api.slurmjob import SlurmJob
+
+LARGEST_REQUEST = 1_000_000  # of a ConfigMap's 1 MiB, beside the CA
+
+
+def job_request(job: SlurmJob, partition: str | None, dependencies: Sequence[Dependency] = ()) -> JobRequest:
+    """Everything that is known before the pod runs; what only its kubelet knows is added there."""
+    spec = job.spec
+    return JobRequest(
+        batch="" if spec.batch_from else spec.batch,
+        container=spec.container.requested() if spec.container else None,
+        name=job.name,
+        partition=partition,
+        account=spec.account,
+        qos=spec.qos,
+        resources=spec.resources,
+        env={variable.name: variable.value or "" for variable in spec.env if variable.value_from is None},
+        working_directory=spec.working_directory,
+        output=spec.output,
+        error=spec.error,
+        array=spec.array,
+        dependencies=list(dependencies),
+        begin=spec.begin,
+        hold=spec.hold or spec.suspend,
+        options=spec.options,
+    )
+
+
+def frozen(request: JobRequest) -> str:
+    """The request as JSON, with a digest of itself.
+
+    By that digest red-box knows the request again, whatever becomes of a Secret that the pod adds to it.
+    """
+    wire = request.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    if not wire.get("batch", "there"):
+        del wire["batch"]  # batchFrom: a file in the pod
+    wire["specDigest"] = digest(json.dumps(wire, sort_keys=True))
+    return json.dumps(wire, ensure_ascii=False)
+
+
+def digest(text: str) -> str:
+    """As `status.companion.request` has it."""
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"

@@ -1,0 +1,93 @@
+"""Where a SlurmJob goes: its SlurmCluster and partition, and the Kubernetes node of its pod. Pure.
+
+A SlurmCluster that was chosen stays chosen (`status.cluster`), whatever SlurmClusters come later. That a pod
+goes only where its job fits is node affinity on the limits that resourced publishes; queueing is Slurm's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from redbox_kube.names import LABEL_CLUSTER, LABEL_DEFAULT_PARTITION, LABEL_PARTITION, TAINT_SLURM
+from redbox_kube.node_labels import fit_terms, gateway_key, partition_label, prefix
+from redbox_kube.slurm_cluster import Delivery, SlurmCluster
+from redbox_operator.api.slurmcluster_status import holds_back
+from redbox_operator.api.slurmjob import SlurmJob
+from redbox_operator.companion.resource_needs import needs_of, whole_needs_of
+
+Object = dict[str, Any]
+CHOOSING = frozenset({LABEL_CLUSTER, LABEL_PARTITION})
+NODE_TROUBLES = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+
+
+def cluster_of(job: SlurmJob, clusters: Collection[str]) -> str | None:
+    """The SlurmCluster of this job, by name, whether it exists or not; None where the job leaves it open."""
+    chosen = job.status.get("cluster") or job.spec.cluster or job.spec.node_selector.get(LABEL_CLUSTER)
+    if chosen:
+        return str(chosen)
+    return next(iter(clusters)) if len(clusters) == 1 else None
+
+
+def partition_of(job: SlurmJob) -> str | None:
+    """The partition that the SlurmJob names; Slurm's default else."""
+    return job.spec.partition or job.spec.node_selector.get(LABEL_PARTITION)
+
+
+def placed(job: SlurmJob, cluster: SlurmCluster) -> Object:
+    """The part of a companion's pod spec that says where it goes."""
+    if cluster.spec.delivery is Delivery.VIRTUAL:
+        selector = {LABEL_CLUSTER: cluster.name} | _virtual_node(job)
+        return _fields(
+            own_selector(job) | selector, _fit(job, cluster), [_tolerates(TAINT_SLURM), *_trouble()]
+        )
+    if cluster.spec.gateways:
+        return _fields(own_selector(job) | {gateway_key(cluster.name): "true"}, _fit(job, cluster), [])
+    return placed_anywhere(job)
+
+
+def placed_anywhere(job: SlurmJob) -> Object:
+    """The same for a pod that needs a kubelet, and no node in particular."""
+    return _fields(own_selector(job), None, [])
+
+
+def held_back(job: SlurmJob, cluster: SlurmCluster) -> dict[str, str]:
+    """The extended resources that a companion requests where Kubernetes is to hold jobs back."""
+    partition = partition_of(job)
+    if partition is None or not holds_back(cluster):
+        return {}
+    keys = prefix(partition, cluster.name)
+    return {f"{keys}/{name}": str(amount) for name, amount in whole_needs_of(job.spec.resources).items()}
+
+
+def own_selector(job: SlurmJob) -> dict[str, str]:
+    """The author's labels, without those that choose cluster and partition."""
+    return {key: value for key, value in job.spec.node_selector.items() if key not in CHOOSING}
+
+
+def _virtual_node(job: SlurmJob) -> dict[str, str]:
+    partition = partition_of(job)
+    if partition is None:
+        return {LABEL_DEFAULT_PARTITION: "true"}
+    return {LABEL_PARTITION: partition_label(partition)}
+
+
+def _fit(job: SlurmJob, cluster: SlurmCluster) -> Object | None:
+    partition = partition_of(job)
+    terms = fit_terms(needs_of(job.spec.resources), partition, cluster.name) if partition else []
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    return {"nodeAffinity": required} if terms else None
+
+
+def _tolerates(taint: str) -> Object:
+    return {"key": taint, "operator": "Exists", "effect": "NoSchedule"}
+
+
+def _trouble() -> list[Object]:
+    """Without limit: else Kubernetes evicts, after 300 s, pods of a node whose resourced is away."""
+    return [{"key": key, "operator": "Exists", "effect": "NoExecute"} for key in NODE_TROUBLES]
+
+
+def _fields(selector: dict[str, str], affinity: Object | None, tolerations: list[Object]) -> Object:
+    fields = {"nodeSelector": selector, "affinity": affinity, "tolerations": tolerations}
+    return {name: value for name, value in fields.items() if value}

@@ -1,0 +1,1 @@
+"""What the chart's hooks run: upgrading the CRDs, uninstalling."""

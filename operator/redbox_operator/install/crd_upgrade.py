@@ -1,0 +1,57 @@
+"""Brings a cluster's CRDs to those of this release, and never drops a version that objects are stored in."""
+
+from __future__ import annotations
+
+from redbox_kube.api.objects import Object, Objects, Where
+from redbox_kube.runtime.waiting import comes_true
+from redbox_operator.api.crds import all_crds
+
+API = "apiextensions.k8s.io/v1"
+ESTABLISHED_WITHIN_S = 60.0
+
+
+class NotEstablished(Exception):
+    """The API server took a CRD and does not serve it."""
+
+
+async def upgrade_crds(objects: Objects) -> list[str]:
+    """Apply each; what was done, a line each."""
+    said = []
+    for crd in all_crds():
+        where = Where("CustomResourceDefinition", crd["metadata"]["name"], api_version=API)
+        before = await objects.get(where)
+        wanted, kept = with_stored_versions(crd, before or {})
+        await objects.apply(where, wanted)
+        await _await_established(objects, where)
+        unlike = "applied" if before else "created"
+        said.append(f"{where.name}: {unlike}" + (f", keeping {', '.join(kept)}" if kept else ""))
+    return said
+
+
+def with_stored_versions(crd: Object, before: Object) -> tuple[Object, list[str]]:
+    """The CRD, and beside its versions those that hold objects and that it has no more."""
+    has = {version["name"] for version in crd["spec"]["versions"]}
+    stored = set(before.get("status", {}).get("storedVersions", [])) - has
+    kept = [
+        {**version, "storage": False}
+        for version in before.get("spec", {}).get("versions", [])
+        if version["name"] in stored
+    ]
+    spec = {**crd["spec"], "versions": [*crd["spec"]["versions"], *kept]}
+    return {**crd, "spec": spec}, [version["name"] for version in kept]
+
+
+async def _await_established(objects: Objects, where: Where) -> None:
+    async def look() -> bool:
+        return _is_established(await objects.get(where))
+
+    if not await comes_true(look, ESTABLISHED_WITHIN_S):
+        raise NotEstablished(
+            f"{where.name} is not served after {ESTABLISHED_WITHIN_S:.0f} s: "
+            f"see the conditions of `kubectl describe crd {where.name}`"
+        )
+
+
+def _is_established(crd: Object | None) -> bool:
+    conditions = (crd or {}).get("status", {}).get("conditions", [])
+    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)

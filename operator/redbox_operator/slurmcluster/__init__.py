@@ -1,0 +1,1 @@
+"""SlurmClusters, and the feed of jobs of each one's red-box."""

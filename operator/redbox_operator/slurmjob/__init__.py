@@ -1,0 +1,1 @@
+"""The life of a SlurmJob: validation, attempts, status, deletion, resync."""

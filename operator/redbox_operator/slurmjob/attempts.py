@@ -1,0 +1,83 @@
+"""Which of a SlurmJob's attempts it is on, and when the next one begins. Pure.
+
+Each attempt is a job of its own at red-box, by key and number. A failed one is followed by another as often
+as `backoffLimit` allows; one that was cancelled to suspend the SlurmJob is followed by another when it is
+resumed. All of it can be read from the status again after a restart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from redbox_api.models import Job, Phase
+from redbox_operator.api.slurmjob import SlurmJobSpec
+from redbox_operator.api.slurmjob_status import ConditionType, JobPhase, SlurmJobStatus
+
+FIRST = 1
+FIRST_PAUSE_S = 10.0
+LONGEST_PAUSE_S = 360.0
+RETRYING = "Retrying"
+SUSPENDING = "Suspending"
+SUSPENDED = "Suspended"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A number, and how many attempts before it were ended by a suspension."""
+
+    number: int
+    resumed: int
+
+    @property
+    def failures(self) -> int:
+        """How many have failed if this one has."""
+        return self.number - self.resumed
+
+
+def current(status: SlurmJobStatus) -> Attempt:
+    """The attempt that the status speaks of."""
+    return Attempt(status.attempts or FIRST, status.resumed or 0)
+
+
+def may_retry(spec: SlurmJobSpec, attempt: Attempt, row: Job) -> bool:
+    """Whether this end of the attempt is a failure that is not the end."""
+    failed = row.phase is Phase.FAILED or (row.phase is Phase.LOST and spec.retry_lost)
+    return failed and attempt.failures <= spec.backoff_limit
+
+
+def pause_after(attempt: Attempt) -> float:
+    """How long Slurm is left alone after so many failures."""
+    return float(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(attempt.failures - 1, 10)))
+
+
+def is_being_suspended(status: SlurmJobStatus) -> bool:
+    """Whether the status has announced that the attempt is cancelled, which cannot be taken back.
+
+    The phase alone does not say so: users and administrators of Slurm suspend and hold jobs, too.
+    """
+    return status.phase is JobPhase.SUSPENDED and status.reason == SUSPENDING
+
+
+def was_suspended(status: SlurmJobStatus, row: Job) -> bool:
+    """Whether this end of the attempt is the suspension that the status announced before it was asked for."""
+    told = status.phase is JobPhase.SUSPENDED and status.reason == SUSPENDED
+    return row.phase is Phase.CANCELLED and (told or is_being_suspended(status))
+
+
+def next_begins_in(spec: SlurmJobSpec, status: SlurmJobStatus, now: datetime) -> float | None:
+    """Seconds until the attempt after this one begins; None where there is none to come."""
+    if status.phase is JobPhase.SUSPENDED and status.reason == SUSPENDED:
+        return None if spec.suspend else 0.0
+    submitted = status.condition(ConditionType.SUBMITTED)
+    if status.phase is not JobPhase.PENDING or submitted is None or submitted.reason != RETRYING:
+        return None
+    due = pause_after(current(status))
+    return max(0.0, due - (now - submitted.last_transition_time).total_seconds())
+
+
+def following(status: SlurmJobStatus) -> Attempt:
+    """The next attempt."""
+    resumes = status.phase is JobPhase.SUSPENDED
+    attempt = current(status)
+    return Attempt(attempt.number + 1, attempt.resumed + resumes)

@@ -1,0 +1,117 @@
+"""kopf watches; what it sees goes to those who decide, as it is.
+
+Only `on.event` handlers are used: they keep no progress in annotations and add no finalizers. An event
+without a type is part of a list: kopf lists anew when its place in a watch was lost, and tells of nothing
+that went meanwhile, so a sweep is asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import kopf
+
+from redbox_kube.api.objects import Object
+from redbox_kube.names import GROUP, LABEL_JOB_UID, VERSION
+from redbox_operator.api.decode import RESOURCES, read_job
+from redbox_operator.api.slurmjob import Place, Resource
+from redbox_operator.companion.plan import companion_of
+from redbox_operator.slurmcluster.reconciler import SlurmClusters
+from redbox_operator.slurmjob.kopf_session import session_by
+from redbox_operator.slurmjob.reconciler import Reconciler
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+CHUNK = 250
+Event = Mapping[str, object]
+
+
+def registry_for(
+    reconciler: Reconciler, clusters: SlurmClusters, relisted: Callable[[], None]
+) -> kopf.OperatorRegistry:
+    """Tell kopf what to watch, and whom to tell."""
+    registry = kopf.OperatorRegistry()
+
+    # The same login is the same session, so that a refused one is known.
+    session = functools.cache(session_by)
+
+    @kopf.on.login(registry=registry)
+    async def login(
+        logger: kopf.Logger, settings: kopf.OperatorSettings, **_: object
+    ) -> kopf.AiohttpSession | None:
+        own = service_account_login(os.environ)
+        found = own or kopf.login_with_kubeconfig(logger=logger, settings=settings)
+        return session(found) if found else None
+
+    for resource in RESOURCES:
+        _watch_jobs(registry, resource, reconciler, relisted)
+
+    @kopf.on.event("", "v1", "pods", labels={LABEL_JOB_UID: kopf.PRESENT}, registry=registry)
+    async def companion_event(event: kopf.RawEvent, **_: object) -> None:
+        pod = companion_of(dict(event["object"]))
+        if event["type"] == "DELETED":
+            reconciler.companion_gone(pod)
+        else:
+            reconciler.companion_seen(pod)
+
+    @kopf.on.event(GROUP, VERSION, "slurmclusters", registry=registry)
+    async def cluster_event(event: kopf.RawEvent, **_: object) -> None:
+        raw = dict(event["object"])
+        if event["type"] == "DELETED":
+            clusters.gone(_name(raw))
+        else:
+            clusters.seen(raw)
+
+    return registry
+
+
+def _watch_jobs(
+    registry: kopf.OperatorRegistry,
+    resource: Resource,
+    reconciler: Reconciler,
+    relisted: Callable[[], None],
+) -> None:
+    @kopf.on.event(resource.group, resource.version, resource.plural, registry=registry, id=resource.plural)
+    async def job_event(event: kopf.RawEvent, **_: object) -> None:
+        raw: Object = dict(event["object"])
+        if event["type"] is None:
+            relisted()
+        if event["type"] == "DELETED":
+            metadata = raw["metadata"]
+            place = Place(resource, metadata["namespace"], metadata["name"])
+            reconciler.job_gone(place, metadata["uid"])
+        else:
+            reconciler.job_seen(read_job(resource, raw))
+
+
+def settings_for(namespaces: Sequence[str]) -> kopf.OperatorSettings:
+    """Limited to some namespaces, kopf must not ask for what belongs to the whole cluster."""
+    settings = kopf.OperatorSettings()
+    settings.networking.request_timeout = 60.0
+    settings.networking.connect_timeout = 10.0
+    settings.watching.connect_timeout = 10.0
+    settings.watching.chunk_size = CHUNK
+    settings.posting.enabled = False
+    settings.scanning.disabled = bool(namespaces)
+    settings.process.ultimate_exiting_timeout = None
+    return settings
+
+
+def service_account_login(environ: Mapping[str, str]) -> kopf.ConnectionInfo | None:
+    """The pod's own account, by the address that the kubelet gives it: a cluster need not have DNS."""
+    host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT")
+    token = SERVICE_ACCOUNT / "token"
+    if not host or not token.exists():
+        return None
+    address = f"[{host}]" if ":" in host else host
+    return kopf.ConnectionInfo(
+        server=f"https://{address}:{port or 443}",
+        ca_path=str(SERVICE_ACCOUNT / "ca.crt"),
+        token=token.read_text().strip(),
+    )
+
+
+def _name(raw: Object) -> str:
+    return str(raw["metadata"]["name"])
