@@ -29,12 +29,14 @@ class Listed:
 
 COMMANDS = {
     "init": Listed(
-        "cli_setup", "Write the settings, the CA and certificate, and all else that is needed here."
+        "commands.setup", "Write the settings, the CA and certificate, and all else that is needed here."
     ),
-    "serve": Listed("cli_setup", "Run the server until it is told to end."),
-    "sudoers": Listed("cli_setup", "Print the one sudoers rule that red-box needs."),
-    "sshd": Listed("cli_setup", "Print what a login node's sshd needs for the transport ssh."),
-    "uninstall": Listed("cli_setup", "Remove from this host what `redbox init` made; jobs in Slurm run on."),
+    "serve": Listed("commands.setup", "Run the server until it is told to end."),
+    "sudoers": Listed("commands.setup", "Print the one sudoers rule that red-box needs."),
+    "sshd": Listed("commands.setup", "Print what a login node's sshd needs for the transport ssh."),
+    "uninstall": Listed(
+        "commands.setup", "Remove from this host what `redbox init` made; jobs in Slurm run on."
+    ),
     "check": Listed("commands.check", "Tell all that is wrong here, each with its cure."),
     "recover": Listed("commands.recover", "Rebuild a journal that was lost."),
     "token": Listed("commands.tokens", "Opaque tokens, for callers that have no ServiceAccount."),

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from redbox.tls import issue_server, make_authority
+from redbox.server.certificates import issue_server, make_authority
 from redbox_bed.bed import Bed
 from redbox_bed.delivery import TENANTS, Kubernetes
 from redbox_bed.errors import BedError

@@ -14,16 +14,16 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from redbox.domain import JobKey, Owner, UnixUser
-from redbox.jobs.journal import Journal
-from redbox.jobs.ledger import Change, Ledger
-from redbox.jobs.looks import find, look_from
-from redbox.jobs.marks import Marks
-from redbox.jobs.packing import unpack
-from redbox.jobs.polling import after_look
-from redbox.jobs.records import Record, Stage, lineage
+from redbox.core.domain import JobKey, Owner, UnixUser
+from redbox.core.workload_manager import Observation, Poll
+from redbox.jobs.poll.poller import after_look
+from redbox.jobs.queue_snapshot import find, look_from
+from redbox.jobs.record.marks import Marks
+from redbox.jobs.record.packed_records import unpack
+from redbox.jobs.record.record import Record, Stage, lineage
 from redbox.jobs.settings import JobsSettings
-from redbox.workload import Observation, Poll
+from redbox.jobs.store.journal import Journal
+from redbox.jobs.store.record_store import Change, Ledger
 from redbox_api.models import Phase
 
 NOW = datetime.now(UTC)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from redbox.tls import Pair, issue_server, make_authority
+from redbox.server.certificates import Pair, issue_server, make_authority
 from redbox_api.errors import PROBLEMS
 from redbox_api.models import FINAL_PHASES, Cluster, Job, JobList, PartitionList, Phase, Problem, WatchEvent
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shutil
 
-from redbox.agents.connection import AgentProcess
+from redbox.agents.protocol.connection import AgentProcess
 from redbox.agents.transports.base import check_user, is_agents_refusal
 from redbox.agents.transports.bootstrap import ARGV, bootstrap_preamble
 from redbox.agents.transports.process import ChildProcess
-from redbox.domain import UnixUser
+from redbox.core.domain import UnixUser
 from redbox_bed.host import Host
 
 ALICE = UnixUser("alice", 2001)

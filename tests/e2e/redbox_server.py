@@ -23,12 +23,12 @@ import jwt
 import yaml
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from redbox.agents.install import render_agent_conf, render_sshd, render_sudoers
+from redbox.agents.install_texts import render_agent_conf, render_sshd, render_sudoers
 from redbox.agents.program.guard import DEFAULT_MIN_UID, DEFAULT_PATH
-from redbox.agents.source import agent_source
-from redbox.agents.ssh_ca import KEY_TYPE
+from redbox.agents.program_source import agent_source
+from redbox.agents.transports.ssh_ca import KEY_TYPE
 from redbox.agents.transports.sudo import AGENT_PATH
-from redbox.tls import Pair, issue_server, make_authority
+from redbox.server.certificates import Pair, issue_server, make_authority
 from redbox_api.client import Deadlines, RedboxClient
 from redbox_bed import login_node
 from redbox_bed.bed import Bed
@@ -45,8 +45,8 @@ MAKE_TOKEN = f"""\
 import sys
 sys.path.insert(0, {login_node.LIBRARY!r})
 from pathlib import Path
-from redbox.callers.opaque_tokens import TokenStore
-from redbox.clock import SystemClock
+from redbox.callers.tokens.opaque_tokens import TokenStore
+from redbox.core.clock import SystemClock
 print(TokenStore(Path(sys.argv[1]), SystemClock()).create(sys.argv[2], 86400).secret)
 """
 

@@ -13,17 +13,17 @@ from uuid import uuid4
 import pytest
 
 from redbox.agents.agent import Agent
-from redbox.agents.answers import Kept, KeptState
 from redbox.agents.errors import AgentRefused, Detached, SystemFault
-from redbox.agents.install import render_agent_conf, render_sudoers
+from redbox.agents.install_texts import render_agent_conf, render_sudoers
 from redbox.agents.pool import AgentPool
+from redbox.agents.program_source import agent_source
+from redbox.agents.protocol.answers import Kept, KeptState
 from redbox.agents.settings import PoolSettings
-from redbox.agents.source import agent_source
-from redbox.agents.ssh_ca import KeyDirectory
 from redbox.agents.transports.base import Transport
 from redbox.agents.transports.ssh import LoginNode, SshTransport
+from redbox.agents.transports.ssh_ca import KeyDirectory
 from redbox.agents.transports.sudo import AGENT_PATH, SudoTransport
-from redbox.domain import UnixUser
+from redbox.core.domain import UnixUser
 from redbox_bed.bed import Bed
 from redbox_bed.host import Host
 

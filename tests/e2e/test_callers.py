@@ -16,12 +16,12 @@ from uuid import uuid4
 import pytest
 import yaml
 
-from redbox.callers.accounts import Account, AccountDirectory, AccountLookup, Patience
 from redbox.callers.authenticator import Authenticator
 from redbox.callers.errors import CannotTell, Fault, NotMapped, Unauthenticated
-from redbox.clock import SystemClock
-from redbox.config import load_settings, rules_in_force
-from redbox.domain import Caller, UnixUser
+from redbox.callers.unix_accounts import Account, AccountDirectory, AccountLookup, Patience
+from redbox.core.clock import SystemClock
+from redbox.core.domain import Caller, UnixUser
+from redbox.settings import load_settings, rules_in_force
 from redbox_bed.bed import Bed
 from redbox_bed.images import BUSYBOX
 

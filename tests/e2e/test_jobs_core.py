@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 
 from redbox.agents.pool import AgentPool
-from redbox.domain import Caller, Limits, Owner, Role, UnixUser
-from redbox.jobs.clock import SystemClock
+from redbox.core.domain import Caller, Limits, Owner, Role, UnixUser
+from redbox.core.waiting import SystemClock
 from redbox.jobs.errors import Busy, NoSuchJob
-from redbox.jobs.journal import FILE_NAME, Journal
-from redbox.jobs.marks import Marks
-from redbox.jobs.packing import unpack
-from redbox.jobs.recover import recover, write
+from redbox.jobs.record.marks import Marks
+from redbox.jobs.record.packed_records import unpack
+from redbox.jobs.recovery import recover, write
 from redbox.jobs.service import Jobs
 from redbox.jobs.settings import JobsSettings
-from redbox.slurm.workload import SlurmManager
+from redbox.jobs.store.journal import FILE_NAME, Journal
+from redbox.slurm.slurm_manager import SlurmManager
 from redbox_api.models import FINAL_PHASES, Job, JobRequest, Phase
 from redbox_bed.bed import Bed
 from redbox_bed.host import Host

@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 import yaml
 
-from redbox.tls import make_authority
+from redbox.server.certificates import make_authority
 from redbox_bed.delivery import Kubernetes
 from redbox_bed.errors import BedError
 from tests.e2e.slurmjobs import Applied, SlurmJobs, eventually, new_name

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from redbox.tls import make_authority
+from redbox.server.certificates import make_authority
 from redbox_bed import login_node
 from redbox_bed.bed import Bed
 from redbox_bed.delivery import NAMESPACE

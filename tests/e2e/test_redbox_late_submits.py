@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from redbox.agents.install import render_agent_conf
+from redbox.agents.install_texts import render_agent_conf
 from redbox.agents.program.guard import DEFAULT_MIN_UID, DEFAULT_PATH
 from redbox_api.client import RedboxClient
 from redbox_api.errors import Busy

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from redbox.jobs.journal import FILE_NAME
+from redbox.jobs.store.journal import FILE_NAME
 from redbox_api.models import Phase
 from redbox_bed import login_node
 from redbox_bed.bed import Bed

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from redbox.agents.pool import AgentPool
-from redbox.slurm.credentials import credentials_path
-from redbox.slurm.workload import SlurmManager
-from redbox.workload import Act, Refused
+from redbox.core.workload_manager import Act, Refused
+from redbox.slurm.slurm_manager import SlurmManager
+from redbox.slurm.submit.registry_credentials import credentials_path
 from redbox_bed.bed import Bed
 from redbox_bed.host import Host
 from tests.e2e.login_node import ALICE, CAROL, HostTransport

@@ -10,10 +10,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from redbox.agents.pool import AgentPool
-from redbox.domain import UnixUser
-from redbox.slurm.states import has_ended
-from redbox.slurm.workload import SlurmManager
-from redbox.workload import Accepted, Act, Handle, Observation, Refused, Submission
+from redbox.core.domain import UnixUser
+from redbox.core.workload_manager import Accepted, Act, Handle, Observation, Refused, Submission
+from redbox.slurm.slurm_manager import SlurmManager
+from redbox.slurm.text.states import has_ended
 from redbox_api.models import JobRequest
 from redbox_bed.bed import Bed
 from redbox_bed.host import Host

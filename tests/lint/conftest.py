@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from redbox.agents.source import agent_source
+from redbox.agents.program_source import agent_source
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ def test_every_reason_of_the_operator_is_in_the_troubleshooting() -> None:
 
 def titles_of_problems() -> Iterator[str]:
     """What red-box's refusals begin with: `status, slug, title = ...` of each class."""
-    module = ROOT / "redbox" / "redbox" / "http" / "problems.py"
+    module = ROOT / "redbox" / "redbox" / "http" / "answers" / "problems.py"
     for said in ast.walk(ast.parse(module.read_text())):
         if isinstance(said, ast.Assign) and isinstance(said.value, ast.Tuple):
             names = ast.unparse(said.targets[0]).strip("()").split(", ")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from redbox.audit import AuditFile, AuditUnusable
-from redbox.jobs.audit import Deed
-from redbox.server import read_again
+from redbox.observability.audit import AuditFile, AuditUnusable
+from redbox.observability.job_audit import Deed
+from redbox.server.run import read_again
 
 DEED = Deed("uid:2001", "alice", "submit", "kube/physics/default/a", "done")
 PAGE = 4096

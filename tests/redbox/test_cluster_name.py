@@ -12,11 +12,11 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from redbox import cluster_name as naming
-from redbox.cluster_name import FACT, cluster_name
-from redbox.config import Settings
-from redbox.jobs.journal import Journal
-from redbox.workload import WorkloadFault, WorkloadManager
+from redbox.core.workload_manager import WorkloadFault, WorkloadManager
+from redbox.jobs.store.journal import Journal
+from redbox.server import cluster_identity as naming
+from redbox.server.cluster_identity import FACT, cluster_name
+from redbox.settings import Settings
 
 AWAY, OK, UNAVAILABLE = "Unable to contact slurm controller", 200, 503
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbox.config import Settings, load_settings
-from redbox.documents import MAX_BYTES, DocumentError, parse_document, read_document, validate
-from redbox.durations import Duration
+from redbox.core.durations import Duration
+from redbox.core.yaml_document import MAX_BYTES, DocumentError, parse_document, read_document, validate
+from redbox.settings import Settings, load_settings
 
 FLAWS: dict[str, tuple[str, list[str]]] = {
     "an unknown key": ("name: a\nlisten:\n  prot: 1\n", ["line 3: listen.prot: there is no such key"]),

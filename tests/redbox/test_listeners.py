@@ -9,10 +9,10 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
-from redbox.config import ListenSettings, TlsSettings
-from redbox.connections import Connections
-from redbox.listeners import CannotListen, bound_path, bound_port, open_listeners, reload_certificate
-from redbox.tls import Pair, issue_server, make_authority
+from redbox.callers.connection_limits import Connections
+from redbox.server.certificates import Pair, issue_server, make_authority
+from redbox.server.listeners import CannotListen, bound_path, bound_port, open_listeners, reload_certificate
+from redbox.settings import ListenSettings, TlsSettings
 from redbox_api.connections import IDLE_S
 
 

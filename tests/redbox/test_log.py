@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from redbox.log import configure_log
+from redbox.observability.log import configure_log
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def written() -> Iterator[io.StringIO]:
 
 
 def test_a_defect_is_told_with_its_traceback_whoever_logs_it(written: io.StringIO) -> None:
-    for own in (structlog.get_logger("own"), logging.getLogger("redbox.jobs.chores")):
+    for own in (structlog.get_logger("own"), logging.getLogger("redbox.jobs.background_tasks")):
         try:
             json.loads("no JSON")
         except ValueError:

@@ -10,14 +10,14 @@ from typing import cast
 
 import pytest
 
-from redbox import cluster_name as naming
-from redbox.config import Settings
-from redbox.domain import JobKey, Owner
+from redbox.core.domain import JobKey, Owner
+from redbox.core.workload_manager import Observation, Poll, WorkloadFault, WorkloadManager
 from redbox.jobs.errors import JournalLost
-from redbox.jobs.journal import Journal
-from redbox.jobs.marks import Marks
-from redbox.lost_journal import refuse_if_lost
-from redbox.workload import Observation, Poll, WorkloadFault, WorkloadManager
+from redbox.jobs.record.marks import Marks
+from redbox.jobs.store.journal import Journal
+from redbox.server import cluster_identity as naming
+from redbox.server.lost_journal import refuse_if_lost
+from redbox.settings import Settings
 from tests.redbox.jobs.world import request
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from redbox.service_manager import tell_ready
+from redbox.server.systemd import tell_ready
 
 
 @pytest.mark.parametrize("kind", ["path", "abstract"])

@@ -11,7 +11,15 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from redbox.tls import BadCertificate, Pair, facts_of, fits, is_issued_by, issue_server, make_authority
+from redbox.server.certificates import (
+    BadCertificate,
+    Pair,
+    facts_of,
+    fits,
+    is_issued_by,
+    issue_server,
+    make_authority,
+)
 from tests.redbox.callers.issuing import rsa_key
 
 NOW = dt.datetime.now(dt.UTC)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from redbox.tls import make_authority
+from redbox.server.certificates import make_authority
 from redbox_api.client import RedboxClient
 from redbox_api.errors import (
     PROBLEMS,

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from redbox.tls import make_authority
+from redbox.server.certificates import make_authority
 from redbox_kube.api.objects import ApiUnreachable, Object, Objects
 from redbox_kube.redbox_token import Account
 from redbox_resourced.clusters import Clusters

@@ -11,7 +11,8 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callab
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from redbox.agents.answers import (
+from redbox.agents.errors import AgentDied, AgentSilent, Detached, FrameError
+from redbox.agents.protocol.answers import (
     Completed,
     Expected,
     FileFacts,
@@ -30,10 +31,9 @@ from redbox.agents.answers import (
     read_status,
     read_tar_part,
 )
-from redbox.agents.collect import collect_data, collect_matches, collect_output, just
-from redbox.agents.connection import Connection, Errand, Stream
-from redbox.agents.errors import AgentDied, AgentSilent, Detached, FrameError
-from redbox.agents.frames import Frame
+from redbox.agents.protocol.connection import Connection, Errand, Stream
+from redbox.agents.protocol.frame_collector import collect_data, collect_matches, collect_output, just
+from redbox.agents.protocol.frames import Frame
 
 Part = TypeVar("Part")
 OUTPUT_LIMIT = 8 * 1024 * 1024

@@ -19,12 +19,12 @@ from typing import Any, Literal, Self, TypeVar
 import structlog
 
 from redbox.agents.agent import Agent
-from redbox.agents.connection import AgentProcess, Connection
 from redbox.agents.errors import AgentError, AgentUnavailable
+from redbox.agents.protocol.connection import AgentProcess, Connection
 from redbox.agents.settings import PoolSettings
-from redbox.agents.starting import Backoff, Launcher
+from redbox.agents.startup import Backoff, Launcher
 from redbox.agents.transports.base import Transport
-from redbox.domain import UnixUser
+from redbox.core.domain import UnixUser
 
 AgentRole = Literal["commands", "files"]
 Result = TypeVar("Result")

@@ -19,22 +19,22 @@ from typing import Self
 
 from starlette.requests import HTTPConnection
 
-from redbox.callers.accounts import AccountDirectory, HostAccounts, Patience, WitnessedAccounts
-from redbox.callers.api_server import ApiAccess, ApiServer
-from redbox.callers.claims import Expectation
 from redbox.callers.errors import Fault, NotMapped, Unauthenticated
 from redbox.callers.identities import Identity, Peer
-from redbox.callers.key_sets import Freshness, KeyFile, KeySet, KeySetHealth, KeyUrl
-from redbox.callers.mapping import Refusal, map_caller_to_user
-from redbox.callers.opaque_tokens import PREFIX, TokenStore
+from redbox.callers.mapping.mapping import Refusal, map_caller_to_user
+from redbox.callers.mapping.rules_file import RulesInForce
 from redbox.callers.peers import peer_in
-from redbox.callers.rules_file import RulesInForce
 from redbox.callers.settings import CallersSettings, ClusterSettings
-from redbox.callers.token_review import TokenReviewer
-from redbox.callers.tokens import TokenVerifier, TrustedCluster
-from redbox.clock import Clock
-from redbox.documents import Flaw
-from redbox.domain import Caller
+from redbox.callers.tokens.claims import Expectation
+from redbox.callers.tokens.key_sets import Freshness, KeyFile, KeySet, KeySetHealth, KeyUrl
+from redbox.callers.tokens.kubernetes_api import ApiAccess, ApiServer
+from redbox.callers.tokens.opaque_tokens import PREFIX, TokenStore
+from redbox.callers.tokens.service_account_tokens import TokenVerifier, TrustedCluster
+from redbox.callers.tokens.token_review import TokenReviewer
+from redbox.callers.unix_accounts import AccountDirectory, HostAccounts, Patience, WitnessedAccounts
+from redbox.core.clock import Clock
+from redbox.core.domain import Caller
+from redbox.core.yaml_document import Flaw
 
 RULES_LOOKED_AT_EVERY_S = 2.0
 FILE_FRESHNESS = Freshness(refresh_s=1.0, refetch_interval_s=0.0, max_stale_s=86_400.0)

@@ -17,8 +17,8 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from redbox.callers.connection_limits import Connection
 from redbox.callers.identities import Peer
-from redbox.connections import Connection
 
 STATE_KEY = "redbox.peer"
 CONNECTION_KEY = "redbox.connection"

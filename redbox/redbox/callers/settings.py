@@ -9,8 +9,8 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from redbox.callers.identities import LOCAL_CLUSTER
-from redbox.documents import Section
-from redbox.durations import Duration
+from redbox.core.durations import Duration
+from redbox.core.yaml_document import Section
 
 AUDIENCE_PREFIX = "redbox.dev/"
 

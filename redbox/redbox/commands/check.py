@@ -8,15 +8,15 @@ from typing import Annotated
 
 import typer
 
-from redbox.clock import SystemClock
-from redbox.commands.endings import end
+from redbox.commands.exit_codes import end
 from redbox.commands.output import Columns, Output, OutputOption, show_list
-from redbox.config import load_settings
-from redbox.documents import DocumentError
-from redbox.setup.checks import check_everything, check_token
-from redbox.setup.findings import Finding, exit_status
-from redbox.setup.layout import Layout
-from redbox.setup.machine import ThisMachine
+from redbox.core.clock import SystemClock
+from redbox.core.yaml_document import DocumentError
+from redbox.settings import load_settings
+from redbox.setup.checks.all_checks import check_everything, check_token
+from redbox.setup.checks.findings import Finding, exit_status
+from redbox.setup.checks.machine import ThisMachine
+from redbox.setup.install.layout import Layout
 
 
 def check(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from redbox.commands.asking import SocketOption, ask
+from redbox.commands.local_client import SocketOption, ask
 from redbox.commands.output import Columns, Output, OutputOption, show_list, show_one
-from redbox.durations import Duration
+from redbox.core.durations import Duration
 from redbox_api.client import RedboxClient
 from redbox_api.models import Partition, PartitionList, WhoAmI
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from redbox.commands.asking import SocketOption, ask
+from redbox.commands.local_client import SocketOption, ask
 from redbox.commands.output import Columns, Output, OutputOption, show_list, show_one
 from redbox_api.client import RedboxClient
 from redbox_api.models import Job, Phase

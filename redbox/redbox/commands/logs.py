@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from redbox.commands.asking import SocketOption, ask
 from redbox.commands.jobs import AttemptOption, KeyArgument
+from redbox.commands.local_client import SocketOption, ask
 from redbox_api.client import LogQuery, RedboxClient
 from redbox_api.log_reader import follow_log
 

@@ -18,20 +18,20 @@ import typer
 
 from redbox.agents.errors import AgentError
 from redbox.agents.pool import AgentPool
-from redbox.commands.endings import LATER, end
+from redbox.commands.exit_codes import LATER, end
 from redbox.commands.tokens import ConfigOption
-from redbox.config import SETTINGS_FILE, Settings, load_settings
-from redbox.documents import DocumentError
-from redbox.domain import UnixUser
-from redbox.jobs.clock import SystemClock
+from redbox.core.domain import UnixUser
+from redbox.core.waiting import SystemClock
+from redbox.core.workload_manager import WorkloadFault, WorkloadManager
+from redbox.core.yaml_document import DocumentError
 from redbox.jobs.errors import JobsError
-from redbox.jobs.journal import Journal
-from redbox.jobs.marks import Marks, read_secret
-from redbox.jobs.recover import Recovered, write
-from redbox.jobs.recover import recover as recover_jobs
-from redbox.slurm.workload import SlurmManager
-from redbox.transports import observer_of, transport_of
-from redbox.workload import WorkloadFault, WorkloadManager
+from redbox.jobs.record.marks import Marks, read_secret
+from redbox.jobs.recovery import Recovered, write
+from redbox.jobs.recovery import recover as recover_jobs
+from redbox.jobs.store.journal import Journal
+from redbox.server.transports import observer_of, transport_of
+from redbox.settings import SETTINGS_FILE, Settings, load_settings
+from redbox.slurm.slurm_manager import SlurmManager
 
 
 def recover(

@@ -10,14 +10,14 @@ from typing import Annotated
 
 import typer
 
-from redbox.callers.accounts import HostAccounts
-from redbox.callers.opaque_tokens import NoSuchToken, TokenFileError, TokenRecord, TokenStore
-from redbox.clock import SystemClock
-from redbox.commands.endings import end
+from redbox.callers.tokens.opaque_tokens import NoSuchToken, TokenFileError, TokenRecord, TokenStore
+from redbox.callers.unix_accounts import HostAccounts
+from redbox.commands.exit_codes import end
 from redbox.commands.output import Columns, Output, OutputOption, show_list
-from redbox.config import SETTINGS_FILE, load_settings
-from redbox.documents import DocumentError
-from redbox.durations import Duration
+from redbox.core.clock import SystemClock
+from redbox.core.durations import Duration
+from redbox.core.yaml_document import DocumentError
+from redbox.settings import SETTINGS_FILE, load_settings
 
 token = typer.Typer(
     name="token",

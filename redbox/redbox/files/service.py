@@ -16,14 +16,14 @@ from datetime import UTC, datetime
 import structlog
 
 from redbox.agents.agent import Agent
-from redbox.agents.answers import FileStatus, LeftOut, Match
 from redbox.agents.errors import RequestFailed, SystemFault
 from redbox.agents.pool import AgentPool
-from redbox.domain import Asked
+from redbox.agents.protocol.answers import FileStatus, LeftOut, Match
+from redbox.core.domain import Asked
 from redbox.jobs.errors import Forbidden, NoSuchJob, NotAcceptable
-from redbox.jobs.records import Record
+from redbox.jobs.record.record import Record
 from redbox.jobs.service import Jobs
-from redbox.printable import printable
+from redbox.observability.sanitize import printable
 from redbox_api.files import FileEntry, FileList
 
 MOST_FOUND = 10_000

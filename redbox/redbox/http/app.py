@@ -15,14 +15,15 @@ from starlette.requests import ClientDisconnect, Request
 
 from redbox.agents import errors as agent_errors
 from redbox.callers import errors as caller_errors
-from redbox.http import cluster_routes, file_routes, job_routes, log_routes, problems, usage_routes
+from redbox.core.workload_manager import WorkloadFault
+from redbox.http.answers import problems
+from redbox.http.answers.streaming import CallerLeft
+from redbox.http.middleware.request_middleware import Seen, id_of
 from redbox.http.openapi import describe
-from redbox.http.requests_seen import Seen, id_of
+from redbox.http.routes import cluster, files, jobs, logs, usage
 from redbox.http.services import Services
-from redbox.http.streaming import CallerLeft
 from redbox.jobs import errors as job_errors
-from redbox.logs import sources as log_errors
-from redbox.workload import WorkloadFault
+from redbox.logs import interfaces as log_errors
 
 log = structlog.get_logger(__name__)
 RETRY_AFTER_S = 2.0
@@ -50,9 +51,9 @@ def bare_app() -> FastAPI:
         redoc_url=None,
         openapi_url=None,
     )
-    for module in (job_routes, usage_routes, log_routes, file_routes, cluster_routes):
+    for module in (jobs, usage, logs, files, cluster):
         app.include_router(module.router)
-    app.include_router(cluster_routes.open_to_all)
+    app.include_router(cluster.open_to_all)
     describe(app)
     return app
 

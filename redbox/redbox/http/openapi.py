@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
-from redbox.http.problems import MEDIA_TYPE
+from redbox.http.answers.problems import MEDIA_TYPE
 from redbox_api.models import PartitionEvent, Problem, WatchEvent
 
 REFERENCE = "#/components/schemas/"

@@ -11,14 +11,14 @@ from fastapi import Depends, Path
 from fastapi import Query as QueryParameter
 from starlette.requests import Request
 
-from redbox.domain import Asked, Caller, Owner
+from redbox.core.domain import Asked, Caller, Owner
 from redbox.files.service import Download, Part
-from redbox.http.body_budget import BodyBudget
-from redbox.http.problems import NotAccepted
-from redbox.http.refusals import Refusals
-from redbox.http.renewals import Door, Renewals
-from redbox.http.requests_seen import RequestCounter
-from redbox.http.stream_limits import StreamLimits
+from redbox.http.answers.problems import NotAccepted
+from redbox.http.middleware.body_budget import BodyBudget
+from redbox.http.middleware.rejected_callers import Refusals
+from redbox.http.middleware.request_middleware import RequestCounter
+from redbox.http.middleware.stream_limits import StreamLimits
+from redbox.http.middleware.stream_reauthorization import Door, Renewals
 from redbox.jobs.service import Jobs
 from redbox.logs.service import Answer, Query
 from redbox_api.files import FileList

@@ -6,12 +6,12 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from redbox.jobs.audit import Audit
-from redbox.jobs.chores import Chores
-from redbox.jobs.clock import Clock, within
-from redbox.jobs.ledger import Ledger
+from redbox.core.waiting import Clock, within
+from redbox.core.workload_manager import WorkloadManager
+from redbox.jobs.background_tasks import Chores
 from redbox.jobs.settings import JobsSettings
-from redbox.workload import WorkloadManager
+from redbox.jobs.store.record_store import Ledger
+from redbox.observability.job_audit import Audit
 
 T = TypeVar("T")
 

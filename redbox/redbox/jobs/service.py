@@ -13,36 +13,37 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Self
 
-from redbox.domain import Caller, JobKey, Owner, Role, UnixUser
-from redbox.jobs import intents, pages
-from redbox.jobs.absences import Absences
-from redbox.jobs.acts import Acts
-from redbox.jobs.answers import answer, visible
-from redbox.jobs.audit import Audit, deed, no_audit
-from redbox.jobs.chores import Chores
-from redbox.jobs.claims import Claims, addressed, may_see, no_such_job
-from redbox.jobs.clock import Clock, SystemClock
+from redbox.core.domain import Caller, JobKey, Owner, Role, UnixUser
+from redbox.core.waiting import Clock, SystemClock
+from redbox.core.workload_manager import Act, WorkloadFault, WorkloadManager
+from redbox.jobs.background_tasks import Chores
 from redbox.jobs.context import Context
-from redbox.jobs.doubts import Doubts
 from redbox.jobs.errors import Busy, Conflict, Forbidden, JobsError, NoSuchJob, RefusedBySlurm, TooMany
-from redbox.jobs.fence import fence_from
-from redbox.jobs.inquiries import Inquiries
-from redbox.jobs.journal import Journal
-from redbox.jobs.ledger import Change, Ledger
-from redbox.jobs.leftovers import Leftovers
-from redbox.jobs.marks import Marks
-from redbox.jobs.pace import Bucket
-from redbox.jobs.packing import Outline, unpack
-from redbox.jobs.pages import Filters, Page
-from redbox.jobs.partitions import Partitions
-from redbox.jobs.phases import never_submitted
-from redbox.jobs.polling import Poller
-from redbox.jobs.records import ALL_ATTEMPTS, Record, Stage, Tombstone, lineage, shared
-from redbox.jobs.retention import Retention
+from redbox.jobs.job_actions import Acts
+from redbox.jobs.poll.credential_cleanup import Leftovers
+from redbox.jobs.poll.missing_jobs import Absences
+from redbox.jobs.poll.poller import Poller
+from redbox.jobs.poll.schedule import Bucket
+from redbox.jobs.query.cluster_info import Inquiries
+from redbox.jobs.query.partitions import Partitions
+from redbox.jobs.query.watch import JobView, Watcher
+from redbox.jobs.record import listing
+from redbox.jobs.record.api_view import answer, visible
+from redbox.jobs.record.listing import Filters, Page
+from redbox.jobs.record.marks import Marks
+from redbox.jobs.record.packed_records import Outline, unpack
+from redbox.jobs.record.record import ALL_ATTEMPTS, Record, Stage, Tombstone, lineage, shared
+from redbox.jobs.record.state_machine import never_submitted
 from redbox.jobs.settings import JobsSettings
-from redbox.jobs.submits import Put, Submits
-from redbox.jobs.watch import JobView, Watcher
-from redbox.workload import Act, WorkloadFault, WorkloadManager
+from redbox.jobs.store.journal import Journal
+from redbox.jobs.store.ownership import Claims, addressed, may_see, no_such_job
+from redbox.jobs.store.record_store import Change, Ledger
+from redbox.jobs.store.retention import Retention
+from redbox.jobs.submit import submit_request
+from redbox.jobs.submit.coordinator import Put, Submits
+from redbox.jobs.submit.takeover_fence import fence_from
+from redbox.jobs.submit.unconfirmed import Doubts
+from redbox.observability.job_audit import Audit, deed, no_audit
 from redbox_api.models import (
     Check,
     Cluster,
@@ -160,7 +161,9 @@ class Jobs:
         self._spend(caller)
         job_key = JobKey(caller.owner, key, attempt)
         await self._claims.claim(caller.owner, key, by_name_only=False)
-        order = intents.order_for(caller, user, job_key, request, marks=self._marks, settings=self._settings)
+        order = submit_request.order_for(
+            caller, user, job_key, request, marks=self._marks, settings=self._settings
+        )
         try:
             put = await self._submits.put(order, self._acts, self._poller.ask)
         except JobsError as error:
@@ -190,9 +193,11 @@ class Jobs:
         user = self._submitter(caller)
         self._spend(caller)
         key = JobKey(caller.owner, "check")
-        order = intents.order_for(caller, user, key, request, marks=self._marks, settings=self._settings)
-        intents.refuse_beyond_limits(order)
-        question = self._workload.check(user, intents.submission(order, (), held=False))
+        order = submit_request.order_for(
+            caller, user, key, request, marks=self._marks, settings=self._settings
+        )
+        submit_request.refuse_beyond_limits(order)
+        question = self._workload.check(user, submit_request.submission(order, (), held=False))
         try:
             return await self._context.ask(question)
         except (WorkloadFault, TimeoutError) as fault:
@@ -227,7 +232,7 @@ class Jobs:
         await self._claims.claim_all(caller.owner)
         seen = (r for r in self._ledger.table if visible(r) and may_see(caller, r) and filters.pass_(r))
         size = min(page.size or self._settings.page_size, self._settings.page_size)
-        items, revision, token = pages.cut(seen, page, self._ledger.table.revision, size)
+        items, revision, token = listing.cut(seen, page, self._ledger.table.revision, size)
         jobs = [self._job(unpack(outline)) for outline in items]
         return JobList(items=jobs, revision=revision, next=token)
 

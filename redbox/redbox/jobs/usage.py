@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Self
 
-from redbox.domain import Caller, JobKey, Owner, Role, UnixUser
-from redbox.jobs.clock import Clock, SystemClock, finished_within, within
+from redbox.core.domain import Caller, JobKey, Owner, Role, UnixUser
+from redbox.core.waiting import Clock, SystemClock, finished_within, within
+from redbox.core.workload_manager import StepUsage, WorkloadFault, WorkloadManager
 from redbox.jobs.errors import Busy, Forbidden
-from redbox.jobs.records import Record
+from redbox.jobs.record.record import Record
 from redbox.jobs.service import Jobs
-from redbox.workload import StepUsage, WorkloadFault, WorkloadManager
 from redbox_api.models import Phase
 from redbox_api.usage import JobUsage, UsageList
 

@@ -15,16 +15,8 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from redbox.domain import UnixUser
-from redbox.local.settings import LocalSettings
-from redbox.local.store import JobStore, LocalJob, Standing
-from redbox.slurm.errors import RequestRefused
-from redbox.slurm.scancel import read_signal
-from redbox.slurm.script import encode_script
-from redbox.slurm.singularity import Places, container_environment, plan_container
-from redbox.slurm.states import Exit, end_of, has_ended
-from redbox.slurm.values import read_duration
-from redbox.workload import (
+from redbox.core.domain import UnixUser
+from redbox.core.workload_manager import (
     Accepted,
     Act,
     ActOutcome,
@@ -38,6 +30,14 @@ from redbox.workload import (
     Submission,
     SubmitOutcome,
 )
+from redbox.local.settings import LocalSettings
+from redbox.local.store import JobStore, LocalJob, Standing
+from redbox.slurm.commands.batch_script import encode_script
+from redbox.slurm.commands.scancel import read_signal
+from redbox.slurm.errors import RequestRefused
+from redbox.slurm.submit.container_script import Places, container_environment, plan_container
+from redbox.slurm.text.states import Exit, end_of, has_ended
+from redbox.slurm.text.values import read_duration
 from redbox_api.models import Amounts, Check, Cluster, JobRequest, Partition
 
 NAME = "local"

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 
-from redbox.logs.sources import Facts, Piece, Written
+from redbox.logs.interfaces import Facts, Piece, Written
 
 TAIL_BYTES = 4096
 PAGE_BYTES = 4096

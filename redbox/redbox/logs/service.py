@@ -14,10 +14,10 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
-from redbox.domain import UnixUser
+from redbox.core.domain import UnixUser
 from redbox.logs.generations import resumed
+from redbox.logs.interfaces import Files, OutOfReach, Source
 from redbox.logs.pacing import Budget, Pace
-from redbox.logs.sources import Files, OutOfReach, Source
 from redbox.logs.tail import PIECE_BYTES, Bytes, Ended, Tail
 
 LINES_BYTES = 64 << 20  # how far back the last lines are looked for, in a file that has hardly any

@@ -24,8 +24,8 @@ from redbox.logs.generations import (
     shown_length,
     tail_hash,
 )
+from redbox.logs.interfaces import Expected, Facts, Files, NotThere, NotYetShown, Piece, Source, Written
 from redbox.logs.pacing import Budget, Pace, pause_after
-from redbox.logs.sources import Expected, Facts, Files, NotThere, NotYetShown, Piece, Source, Written
 
 PIECE_BYTES = 1 << 20
 NUL_PATIENCE_S = 60.0

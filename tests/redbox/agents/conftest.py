@@ -11,7 +11,7 @@ import pytest
 
 from redbox.agents.agent import Agent
 from redbox.agents.pool import AgentPool
-from redbox.domain import UnixUser
+from redbox.core.domain import UnixUser
 from tests.redbox.agents.login_host import LoginHost
 from tests.redbox.agents.processes import LaunchedTransport, tests_user
 

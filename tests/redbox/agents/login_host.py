@@ -13,10 +13,10 @@ from pathlib import Path
 
 import asyncssh
 
-from redbox.agents.install import render_agent_conf, render_sshd, render_sudoers
-from redbox.agents.source import agent_source
+from redbox.agents.install_texts import render_agent_conf, render_sshd, render_sudoers
+from redbox.agents.program_source import agent_source
 from redbox.agents.transports.sudo import SudoTransport
-from redbox.domain import UnixUser
+from redbox.core.domain import UnixUser
 
 SERVER = UnixUser("redbox", 4001)
 ALICE = UnixUser("alice", 4101)  # sh

@@ -7,11 +7,11 @@ import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from redbox.agents.connection import AgentProcess
+from redbox.agents.protocol.connection import AgentProcess
 from redbox.agents.transports.base import is_agents_refusal
 from redbox.agents.transports.bootstrap import ARGV, bootstrap_preamble
 from redbox.agents.transports.process import ChildProcess
-from redbox.domain import UnixUser
+from redbox.core.domain import UnixUser
 
 NOBODY = 65534
 PYTHON = os.environ.get("REDBOX_AGENT_PYTHON", ARGV[0])  # to try the agent with another one

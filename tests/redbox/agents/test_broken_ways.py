@@ -14,14 +14,14 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from redbox.agents.connection import AgentProcess
 from redbox.agents.errors import AgentRefused, AgentUnavailable
 from redbox.agents.pool import AgentPool
 from redbox.agents.program.wire import EVENT, PREFIX, hello_line
-from redbox.agents.ssh_ca import Credential
+from redbox.agents.protocol.connection import AgentProcess
 from redbox.agents.transports.process import ChildProcess
 from redbox.agents.transports.ssh import LoginNode, SshTransport
-from redbox.domain import UnixUser
+from redbox.agents.transports.ssh_ca import Credential
+from redbox.core.domain import UnixUser
 from tests.redbox.agents.processes import LaunchedTransport, until
 
 ALICE = UnixUser("alice", 2001)

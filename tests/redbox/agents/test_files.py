@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from redbox.agents.agent import Agent
-from redbox.agents.answers import Expected, LeftOut
 from redbox.agents.errors import RequestFailed, SystemFault
 from redbox.agents.pool import AgentPool
-from redbox.domain import UnixUser
+from redbox.agents.protocol.answers import Expected, LeftOut
+from redbox.core.domain import UnixUser
 from tests.redbox.agents.processes import LaunchedTransport, until
 
 STRANGE = "str\u00e4nge \udcff\n'name"

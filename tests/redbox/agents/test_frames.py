@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redbox.agents.errors import FrameError
-from redbox.agents.frames import MAX_BANNER, Frame, FrameDecoder, HelloScanner, Kind, encode_frame
 from redbox.agents.program.wire import MAX_HEADER, MAX_PAYLOAD, PREFIX, hello_line
+from redbox.agents.protocol.frames import MAX_BANNER, Frame, FrameDecoder, HelloScanner, Kind, encode_frame
 
 headers = st.dictionaries(
     st.text(max_size=8), st.one_of(st.integers(), st.text(max_size=20), st.booleans(), st.none()), max_size=4

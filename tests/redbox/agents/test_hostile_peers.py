@@ -13,14 +13,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from redbox.agents.agent import Agent
-from redbox.agents.answers import MOST_FACTS, Expected
-from redbox.agents.collect import MAX_STDERR
-from redbox.agents.connection import MAX_UNREAD, Connection
 from redbox.agents.errors import AgentDied, AgentError, AgentUnavailable
-from redbox.agents.frames import SMALL_HEADER, Frame, FrameDecoder, Kind, encode_frame
 from redbox.agents.pool import AgentPool
 from redbox.agents.program.wire import WINDOW, hello_line
-from redbox.domain import UnixUser
+from redbox.agents.protocol.answers import MOST_FACTS, Expected
+from redbox.agents.protocol.connection import MAX_UNREAD, Connection
+from redbox.agents.protocol.frame_collector import MAX_STDERR
+from redbox.agents.protocol.frames import SMALL_HEADER, Frame, FrameDecoder, Kind, encode_frame
+from redbox.core.domain import UnixUser
 from tests.redbox.agents.processes import LaunchedTransport, until
 
 HELLO = {"protocol": 1, "uid": 7, "user": "u", "home": "/", "host": "h", "pid": 2, "python": "3.6"}

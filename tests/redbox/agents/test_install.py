@@ -10,9 +10,9 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from redbox.agents.install import check_agent_file, render_agent_conf, render_sshd, render_sudoers
-from redbox.agents.source import agent_source
-from redbox.agents.ssh_ca import make_authority_key
+from redbox.agents.install_texts import check_agent_file, render_agent_conf, render_sshd, render_sudoers
+from redbox.agents.program_source import agent_source
+from redbox.agents.transports.ssh_ca import make_authority_key
 
 VISUDO = shutil.which("visudo", path="/usr/sbin:/usr/bin")
 

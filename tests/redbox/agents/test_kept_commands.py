@@ -12,12 +12,12 @@ from uuid import uuid4
 import pytest
 
 from redbox.agents.agent import Agent
-from redbox.agents.answers import Kept, KeptState
 from redbox.agents.errors import AgentDied, Detached, RequestFailed, SystemFault
 from redbox.agents.pool import AgentPool
 from redbox.agents.program.kept import KeptOutcomes, Record, name_outcome
+from redbox.agents.protocol.answers import Kept, KeptState
 from redbox.agents.settings import PoolSettings
-from redbox.domain import UnixUser
+from redbox.core.domain import UnixUser
 from tests.redbox.agents.processes import LaunchedTransport, until
 
 NO_WAIT = PoolSettings(leave_s=0.05)

@@ -9,12 +9,12 @@ import signal
 import pytest
 
 from redbox.agents.agent import Agent
-from redbox.agents.connection import PONG_S, AgentProcess
 from redbox.agents.errors import AgentDied, AgentSilent, AgentUnavailable
 from redbox.agents.pool import AgentPool
+from redbox.agents.protocol.connection import PONG_S, AgentProcess
 from redbox.agents.settings import PoolSettings
 from redbox.agents.transports.process import ChildProcess
-from redbox.domain import UnixUser
+from redbox.core.domain import UnixUser
 from tests.redbox.agents.processes import LaunchedTransport, until
 
 OTHER = UnixUser("daemon", 1)
@@ -95,7 +95,7 @@ async def test_what_reads_only_may_be_retried_when_its_agent_dies(pool: AgentPoo
 async def test_a_stopped_agent_is_silence_then_death_then_another_agent(
     pool: AgentPool, user: UnixUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("redbox.agents.connection.PONG_S", 0.2)
+    monkeypatch.setattr("redbox.agents.protocol.connection.PONG_S", 0.2)
     assert PONG_S > 0.2
     agent = await pool.agent(user)
     os.kill(agent.hello.pid, signal.SIGSTOP)
@@ -119,7 +119,7 @@ async def test_one_request_that_hangs_is_no_reason_to_end_the_agent(
 async def test_a_third_process_is_refused_to_its_user_and_others_do_not_notice(
     user: UnixUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("redbox.agents.connection.PONG_S", 0.1)
+    monkeypatch.setattr("redbox.agents.protocol.connection.PONG_S", 0.1)
     transport = UnkillableTransport(preamble=of_any_uid())
     async with AgentPool(transport, PoolSettings(leave_s=0)) as pool:
         other = await pool.agent(OTHER)

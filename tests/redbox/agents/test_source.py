@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from redbox.agents.pool import AgentPool
-from redbox.agents.source import JoinError, agent_source, join_modules
+from redbox.agents.program_source import JoinError, agent_source, join_modules
 from redbox.agents.transports.bootstrap import COMMAND, bootstrap_preamble
-from redbox.domain import UnixUser
+from redbox.core.domain import UnixUser
 from tests.redbox.agents.processes import LaunchedTransport
 
 VERSIONS = ("3.6", "3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14")

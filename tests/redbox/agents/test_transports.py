@@ -12,11 +12,11 @@ import pytest
 
 from redbox.agents.errors import AgentRefused, AgentUnavailable
 from redbox.agents.pool import AgentPool
-from redbox.agents.ssh_ca import CertificateAuthority, KeyDirectory
 from redbox.agents.transports.base import Transport
 from redbox.agents.transports.self_ import SelfTransport
 from redbox.agents.transports.ssh import LoginNode, SshTransport
-from redbox.domain import UnixUser
+from redbox.agents.transports.ssh_ca import CertificateAuthority, KeyDirectory
+from redbox.core.domain import UnixUser
 from tests.redbox.agents.login_host import (
     ALICE,
     BOB,

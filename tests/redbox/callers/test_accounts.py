@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from redbox.callers.accounts import (
+from redbox.callers.errors import CannotTell
+from redbox.callers.unix_accounts import (
     Account,
     AccountDirectory,
     AccountLookup,
@@ -20,7 +21,6 @@ from redbox.callers.accounts import (
     Patience,
     WitnessedAccounts,
 )
-from redbox.callers.errors import CannotTell
 from tests.redbox.callers.issuing import StoppedClock
 
 ALICE = Account("alice", 2001, frozenset({2001, 500}))
@@ -177,9 +177,9 @@ def test_this_hosts_accounts_are_found_with_their_groups() -> None:
 def test_a_look_up_that_hangs_does_not_hold_up_the_end_of_the_process() -> None:
     program = """
 import asyncio, threading
-from redbox.callers.accounts import AccountDirectory, Patience
+from redbox.callers.unix_accounts import AccountDirectory, Patience
 from redbox.callers.errors import CannotTell
-from redbox.clock import SystemClock
+from redbox.core.clock import SystemClock
 class Hangs:
     def account(self, name): threading.Event().wait()
 async def main():

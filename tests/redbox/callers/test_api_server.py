@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from redbox.callers.api_server import ApiAccess, ApiServer, NoAnswer
 from redbox.callers.errors import CannotTell, Fault, Unauthenticated
 from redbox.callers.identities import ServiceAccount
-from redbox.callers.key_sets import Freshness, KeyFile, KeySet, KeyUrl
-from redbox.callers.token_review import TokenReviewer
+from redbox.callers.tokens.key_sets import Freshness, KeyFile, KeySet, KeyUrl
+from redbox.callers.tokens.kubernetes_api import ApiAccess, ApiServer, NoAnswer
+from redbox.callers.tokens.token_review import TokenReviewer
 from tests.redbox.callers.issuing import AUDIENCE, StoppedClock, ec_key, jwks, rsa_key
 from tests.redbox.callers.serving import DATE, Request, https_server
 

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from starlette.requests import HTTPConnection
 
-from redbox.callers.accounts import Account, AccountDirectory, Patience
 from redbox.callers.authenticator import Authenticator
 from redbox.callers.errors import CannotTell, Fault, NotMapped, Unauthenticated
 from redbox.callers.identities import Peer
-from redbox.callers.opaque_tokens import TokenStore
 from redbox.callers.peers import STATE_KEY
-from redbox.config import Settings, load_settings, rules_in_force
-from redbox.domain import UnixUser
+from redbox.callers.tokens.opaque_tokens import TokenStore
+from redbox.callers.unix_accounts import Account, AccountDirectory, Patience
+from redbox.core.domain import UnixUser
+from redbox.settings import Settings, load_settings, rules_in_force
 from tests.redbox.callers.issuing import AUDIENCE, ISSUER, StoppedClock, claims, jwks, rsa_key, token
 from tests.redbox.callers.serving import Request, https_server
 from tests.redbox.callers.test_mapping import Accounts

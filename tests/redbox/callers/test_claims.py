@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from redbox.callers.claims import Expectation, judge_claims, read_claims
 from redbox.callers.errors import Fault, Unauthenticated
+from redbox.callers.tokens.claims import Expectation, judge_claims, read_claims
 from tests.redbox.callers.issuing import AUDIENCE, ISSUER, NOW, claims
 
 EXPECTED = Expectation("prod", ISSUER, AUDIENCE)

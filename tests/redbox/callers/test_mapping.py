@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbox.callers.accounts import Account
 from redbox.callers.identities import Identity, Peer, ServiceAccount, TokenHolder
-from redbox.callers.mapping import Refusal, Rules, map_caller_to_user
-from redbox.callers.rules import Rule
-from redbox.domain import Caller, Limits, Owner, Role, UnixUser
+from redbox.callers.mapping.mapping import Refusal, Rules, map_caller_to_user
+from redbox.callers.mapping.rules import Rule
+from redbox.callers.unix_accounts import Account
+from redbox.core.domain import Caller, Limits, Owner, Role, UnixUser
 
 MEMBERS, STAFF = 500, 501
 

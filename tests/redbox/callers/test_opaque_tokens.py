@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from redbox.callers.errors import CannotTell, Fault, Unauthenticated
 from redbox.callers.identities import TokenHolder
-from redbox.callers.opaque_tokens import NoSuchToken, TokenFileError, TokenStore
-from redbox.clock import SystemClock
+from redbox.callers.tokens.opaque_tokens import NoSuchToken, TokenFileError, TokenStore
+from redbox.core.clock import SystemClock
 from tests.redbox.callers.issuing import StoppedClock
 
 DAY_S = 86_400

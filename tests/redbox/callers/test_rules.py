@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from redbox.callers.mapping import Rules
-from redbox.callers.rules import USER_NAME, MappingSettings, Rule, RulesDocument
-from redbox.callers.rules_file import RulesInForce, read_rules
-from redbox.config import load_settings, rules_in_force
-from redbox.documents import DocumentError, parse_document, validate
+from redbox.callers.mapping.mapping import Rules
+from redbox.callers.mapping.rules import USER_NAME, MappingSettings, Rule, RulesDocument
+from redbox.callers.mapping.rules_file import RulesInForce, read_rules
+from redbox.core.yaml_document import DocumentError, parse_document, validate
+from redbox.settings import load_settings, rules_in_force
 
 GOOD = """\
 rules:

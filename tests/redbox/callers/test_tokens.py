@@ -14,11 +14,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbox.callers.api_server import NoAnswer
-from redbox.callers.claims import Expectation
 from redbox.callers.errors import CannotTell, Fault, Unauthenticated
-from redbox.callers.key_sets import Freshness, KeySet
-from redbox.callers.tokens import TokenVerifier, TrustedCluster
+from redbox.callers.tokens.claims import Expectation
+from redbox.callers.tokens.key_sets import Freshness, KeySet
+from redbox.callers.tokens.kubernetes_api import NoAnswer
+from redbox.callers.tokens.service_account_tokens import TokenVerifier, TrustedCluster
 from tests.redbox.callers.issuing import (
     AUDIENCE,
     ISSUER,

@@ -6,22 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from redbox.commands import asking
+from redbox.commands import local_client
 
 
 @pytest.mark.parametrize("runtime", ["run", None])
 def test_ones_own_is_found_where_init_puts_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: str | None
 ) -> None:
-    monkeypatch.setattr(asking, "SOCKET", tmp_path / "the-hosts")
+    monkeypatch.setattr(local_client, "SOCKET", tmp_path / "the-hosts")
     monkeypatch.setenv("HOME", str(tmp_path))
     own = tmp_path / (runtime or ".local/state") / "redbox/redbox.sock"
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     if runtime:
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / runtime))
-    assert asking.the_socket() == tmp_path / "the-hosts"
+    assert local_client.the_socket() == tmp_path / "the-hosts"
     own.parent.mkdir(parents=True)
     own.touch()
-    assert asking.the_socket() == own
+    assert local_client.the_socket() == own
     (tmp_path / "the-hosts").touch()
-    assert asking.the_socket() == tmp_path / "the-hosts"
+    assert local_client.the_socket() == tmp_path / "the-hosts"

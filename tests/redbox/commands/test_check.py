@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from redbox.cli import app
 from redbox.commands import check
-from redbox.setup.findings import Finding, fault, note, warning
+from redbox.setup.checks.findings import Finding, fault, note, warning
 from tests.redbox.callers.issuing import claims, token
 from tests.redbox.http.stand import standing
 

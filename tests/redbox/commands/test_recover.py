@@ -16,9 +16,9 @@ from typer.testing import CliRunner, Result
 
 from redbox.cli import app
 from redbox.commands import recover
-from redbox.jobs.journal import Journal
-from redbox.jobs.marks import Marks, read_secret
+from redbox.jobs.record.marks import Marks, read_secret
 from redbox.jobs.service import Jobs
+from redbox.jobs.store.journal import Journal
 from redbox_api.models import Phase
 from tests.redbox.http.stand import QUICK, RunningClock
 from tests.redbox.jobs.simulated import SimulatedSlurm

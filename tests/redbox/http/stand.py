@@ -26,33 +26,33 @@ import httpx
 import uvicorn
 
 from redbox.agents.pool import AgentPool
-from redbox.callers.accounts import Account, AccountDirectory, Patience
 from redbox.callers.authenticator import Authenticator
-from redbox.callers.opaque_tokens import TokenStore
-from redbox.clock import SystemClock
-from redbox.config import load_settings, rules_in_force
-from redbox.connections import Connections
-from redbox.domain import UnixUser
+from redbox.callers.connection_limits import Connections
+from redbox.callers.tokens.opaque_tokens import TokenStore
+from redbox.callers.unix_accounts import Account, AccountDirectory, Patience
+from redbox.core.clock import SystemClock
+from redbox.core.domain import UnixUser
+from redbox.core.workload_manager import Refused, Submission, SubmitOutcome
 from redbox.files.service import FilesOfJobs
 from redbox.http.app import build_app
-from redbox.http.refusals import Refusals
-from redbox.http.renewals import Renewals
+from redbox.http.middleware.rejected_callers import Refusals
+from redbox.http.middleware.stream_limits import StreamLimits
+from redbox.http.middleware.stream_reauthorization import Renewals
 from redbox.http.services import Services
-from redbox.http.stream_limits import StreamLimits
-from redbox.jobs.audit import no_audit
-from redbox.jobs.journal import Journal
-from redbox.jobs.marks import Marks
+from redbox.jobs.record.marks import Marks
 from redbox.jobs.service import Jobs
 from redbox.jobs.settings import JobsSettings
+from redbox.jobs.store.journal import Journal
 from redbox.jobs.usage import UsageOfJobs
-from redbox.listeners import Listener, bound_path
-from redbox.logs.of_jobs import JobLogReader
+from redbox.logs.job_logs import JobLogReader
 from redbox.logs.service import Logs, LogSettings
-from redbox.metrics import LiveState, Metrics
+from redbox.observability.job_audit import no_audit
+from redbox.server.certificates import Pair, issue_server, make_authority
+from redbox.server.listeners import Listener, bound_path
+from redbox.server.metrics import LiveState, Metrics
+from redbox.settings import load_settings, rules_in_force
+from redbox.slurm.commands.batch_script import encode_script
 from redbox.slurm.errors import RequestRefused
-from redbox.slurm.script import encode_script
-from redbox.tls import Pair, issue_server, make_authority
-from redbox.workload import Refused, Submission, SubmitOutcome
 from redbox_api.client import Deadlines, RedboxClient
 from tests.redbox.agents.processes import LaunchedTransport, tests_user
 from tests.redbox.callers.issuing import AUDIENCE, ISSUER, jwks, rsa_key

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from redbox.http.flaws import told
+from redbox.http.answers.validation_messages import told
 from redbox_api.models import JobRequest
 
 SCRIPT = "#!/bin/sh\n"

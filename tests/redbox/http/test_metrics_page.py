@@ -7,8 +7,8 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from redbox.jobs.audit import Deed
-from redbox.metrics import Metrics
+from redbox.observability.job_audit import Deed
+from redbox.server.metrics import Metrics
 from tests.redbox.http.stand import Stand
 
 PAGE = Path(__file__).parents[3] / "docs/metrics.md"

@@ -10,9 +10,9 @@ import pytest
 
 from redbox.agents.errors import AgentDied, AgentRefused, AgentUnavailable, SystemFault
 from redbox.callers.errors import CannotTell
+from redbox.core.workload_manager import WorkloadFault
 from redbox.jobs.errors import Busy, Gone, JournalFull, JournalUnreadable
-from redbox.logs.sources import NotReadable, NotThere, OutOfReach
-from redbox.workload import WorkloadFault
+from redbox.logs.interfaces import NotReadable, NotThere, OutOfReach
 from tests.redbox.http.stand import Stand
 from tests.redbox.http.test_job_routes import problem
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import httpx
 import pytest
 
-from redbox.http.refusals import Refusals
-from redbox.jobs.audit import Deed
+from redbox.http.middleware.rejected_callers import Refusals
+from redbox.observability.job_audit import Deed
 from tests.redbox.callers.issuing import StoppedClock, claims, token
 from tests.redbox.http.stand import Stand
 from tests.redbox.http.test_job_routes import problem

@@ -12,10 +12,10 @@ import httpx
 import pytest
 from starlette.requests import HTTPConnection
 
-from redbox.callers.opaque_tokens import TokenStore
-from redbox.clock import SystemClock
-from redbox.domain import Caller, Owner
-from redbox.http.renewals import Renewals
+from redbox.callers.tokens.opaque_tokens import TokenStore
+from redbox.core.clock import SystemClock
+from redbox.core.domain import Caller, Owner
+from redbox.http.middleware.stream_reauthorization import Renewals
 from tests.redbox.callers.issuing import claims, token
 from tests.redbox.http.stand import Stand, eventually
 

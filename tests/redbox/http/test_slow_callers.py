@@ -10,10 +10,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import httpx
 import pytest
 
-from redbox import listeners
 from redbox.callers import peers
-from redbox.http import requests_seen
-from redbox.http.body_budget import BodyBudget
+from redbox.http.middleware import request_middleware
+from redbox.http.middleware.body_budget import BodyBudget
+from redbox.server import listeners
 from tests.redbox.http.stand import SCRIPT, Stand, eventually, standing
 from tests.redbox.http.test_job_routes import problem
 
@@ -62,7 +62,7 @@ async def ask(wire: Wire, path: str = "/v1/whoami", token: str = "") -> bytes:
 
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests_seen, "GRACE_S", 0.2)
+    monkeypatch.setattr(request_middleware, "GRACE_S", 0.2)
     monkeypatch.setattr(peers, "REQUEST_S", 0.2)
     monkeypatch.setattr(listeners, "HANDSHAKE_S", 0.2)
 

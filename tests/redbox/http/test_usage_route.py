@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from redbox.workload import StepUsage
+from redbox.core.workload_manager import StepUsage
 from tests.redbox.http.stand import Stand
 
 

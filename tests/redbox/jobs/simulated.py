@@ -15,8 +15,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from redbox.domain import UnixUser
-from redbox.workload import (
+from redbox.core.domain import UnixUser
+from redbox.core.workload_manager import (
     Accepted,
     Act,
     ActOutcome,

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbox.domain import JobKey, Owner, UnixUser
-from redbox.jobs.absences import Evidence, absent
-from redbox.jobs.phases import observed
-from redbox.jobs.records import Record, Seen, Stage
-from redbox.jobs.rows import from_text, to_text
+from redbox.core.domain import JobKey, Owner, UnixUser
+from redbox.core.workload_manager import Observation, TaskObservation
+from redbox.jobs.poll.missing_jobs import Evidence, absent
+from redbox.jobs.record.codec import from_text, to_text
+from redbox.jobs.record.record import Record, Seen, Stage
+from redbox.jobs.record.state_machine import observed
 from redbox.jobs.settings import JobsSettings
-from redbox.workload import Observation, TaskObservation
 from redbox_api.models import FINAL_PHASES, ArrayCounts, Job, Phase
 from tests.redbox.jobs.test_recover import lose_and_recover
 from tests.redbox.jobs.world import World, caller, request

@@ -9,11 +9,11 @@ import pytest
 
 from redbox.jobs import service
 from redbox.jobs.errors import NotAcceptable
-from redbox.jobs.journal import Journal
-from redbox.jobs.marks import Marks
-from redbox.jobs.pages import Page, cut
-from redbox.jobs.retention import Retention
+from redbox.jobs.record.listing import Page, cut
+from redbox.jobs.record.marks import Marks
 from redbox.jobs.service import Jobs
+from redbox.jobs.store.journal import Journal
+from redbox.jobs.store.retention import Retention
 from tests.redbox.jobs.simulated import SimulatedClock, SimulatedSlurm
 from tests.redbox.jobs.world import SECRET
 

@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 
-from redbox.jobs.chores import Chores
+from redbox.jobs.background_tasks import Chores
 
 
 async def test_one_users_waiting_chores_leave_places_for_others() -> None:

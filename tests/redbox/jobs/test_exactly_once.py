@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from redbox.core.workload_manager import Observation
 from redbox.jobs.errors import Busy, Conflict, JobsError, Later, NoSuchJob, RefusedBySlurm
-from redbox.jobs.packing import unpack
-from redbox.workload import Observation
+from redbox.jobs.record.packed_records import unpack
 from redbox_api.models import FINAL_PHASES, Job, Phase
 from tests.redbox.jobs.simulated import ENDED, HANGS, NEVER_ARRIVES, PROMPT, REFUSED, UNAVAILABLE, late
 from tests.redbox.jobs.world import World, caller, request

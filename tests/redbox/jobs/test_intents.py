@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from redbox.domain import JobKey, Owner
-from redbox.jobs.intents import appends, default_directory
+from redbox.core.domain import JobKey, Owner
+from redbox.jobs.submit.submit_request import appends, default_directory
 from redbox_api.models import JobRequest
 
 KEY = JobKey(Owner("prod", "physics", "default"), "0aa61111-2222")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from redbox.domain import JobKey, Owner, UnixUser
-from redbox.jobs.database import SCHEMA, Batch, Database
+from redbox.core.domain import JobKey, Owner, UnixUser
+from redbox.core.workload_manager import TaskObservation
 from redbox.jobs.errors import (
     JobsError,
     JournalFull,
@@ -18,11 +18,11 @@ from redbox.jobs.errors import (
     JournalUnreadable,
     Tombstoned,
 )
-from redbox.jobs.filesystems import file_system_type, is_network
-from redbox.jobs.journal import FILE_NAME, Journal
-from redbox.jobs.packing import unpack
-from redbox.jobs.records import Record, Seen, Stage, Tombstone
-from redbox.workload import TaskObservation
+from redbox.jobs.record.packed_records import unpack
+from redbox.jobs.record.record import Record, Seen, Stage, Tombstone
+from redbox.jobs.store.journal import FILE_NAME, Journal
+from redbox.jobs.store.journal_lock import file_system_type, is_network
+from redbox.jobs.store.sqlite import SCHEMA, Batch, Database
 from redbox_api.models import Phase
 from tests.redbox.jobs.world import World, caller, request
 
@@ -151,7 +151,7 @@ def test_the_mount_that_a_path_is_on_decides(path: str, kind: str, *, network: b
 def test_a_journal_on_a_network_file_system_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("redbox.jobs.filesystems.file_system_type", lambda _path, _mounts: "nfs4")
+    monkeypatch.setattr("redbox.jobs.store.journal_lock.file_system_type", lambda _path, _mounts: "nfs4")
     with pytest.raises(JournalMisplaced, match=r"network file system \(nfs4\)"):
         Journal(tmp_path)
 

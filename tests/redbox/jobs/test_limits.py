@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from redbox.domain import Limits
-from redbox.jobs.limits import Outside, outside
-from redbox.jobs.rows import from_text, to_text
+from redbox.core.domain import Limits
+from redbox.jobs.record.codec import from_text, to_text
+from redbox.jobs.record.limits import Outside, outside
 from redbox_api.models import Job, Phase
 from tests.redbox.jobs.test_phases import RECORD, after, seen
 from tests.redbox.jobs.world import World, caller, request

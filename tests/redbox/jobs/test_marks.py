@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbox.domain import JobKey, Owner
-from redbox.jobs.marks import Marks, SecretUnusable, create_secret, key8, parse, read_secret
+from redbox.core.domain import JobKey, Owner
+from redbox.jobs.record.marks import Marks, SecretUnusable, create_secret, key8, parse, read_secret
 from redbox_api.job_parts import Container, RegistryCredentials
 from redbox_api.models import JobRequest
 from tests.redbox.jobs.world import SECRET, request

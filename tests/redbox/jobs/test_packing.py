@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from redbox.domain import JobKey, Owner, UnixUser
-from redbox.jobs.packing import Packed, pack, unpack
-from redbox.jobs.records import Record, Seen, Stage
-from redbox.workload import TaskObservation
+from redbox.core.domain import JobKey, Owner, UnixUser
+from redbox.core.workload_manager import TaskObservation
+from redbox.jobs.record.packed_records import Packed, pack, unpack
+from redbox.jobs.record.record import Record, Seen, Stage
 from redbox_api.models import Phase
 from tests.redbox.jobs.world import World, caller, request
 

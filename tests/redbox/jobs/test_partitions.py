@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Iterable
 
 import pytest
 
-from redbox.domain import Caller, Limits
-from redbox.jobs import partitions
+from redbox.core.domain import Caller, Limits
 from redbox.jobs.errors import Busy, Gone
+from redbox.jobs.query import partitions
 from redbox_api.models import Amounts, Partition, PartitionEvent
 from tests.redbox.jobs.world import World, caller
 

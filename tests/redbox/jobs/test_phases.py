@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbox.domain import JobKey, Owner, UnixUser
-from redbox.jobs.absences import Evidence, absent, row_of
+from redbox.core.domain import JobKey, Owner, UnixUser
+from redbox.core.workload_manager import Observation, TaskObservation
 from redbox.jobs.hostlists import expand
-from redbox.jobs.looks import Look, Sighting
-from redbox.jobs.phases import count_tasks, observed, phase_of
-from redbox.jobs.polling import is_absent
-from redbox.jobs.records import Record, Stage
-from redbox.jobs.rivals import with_mark
-from redbox.jobs.rows import from_text, to_text
+from redbox.jobs.poll.missing_jobs import Evidence, absent, row_of
+from redbox.jobs.poll.poller import is_absent
+from redbox.jobs.queue_snapshot import Look, Sighting
+from redbox.jobs.record.codec import from_text, to_text
+from redbox.jobs.record.record import Record, Stage
+from redbox.jobs.record.state_machine import count_tasks, observed, phase_of
 from redbox.jobs.settings import JobsSettings
-from redbox.workload import Observation, TaskObservation
+from redbox.jobs.submit.duplicates import with_mark
 from redbox_api.models import Phase
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from redbox.jobs.pace import Bucket, interval, soon
-from redbox.jobs.records import lineage
+from redbox.core.workload_manager import Act
+from redbox.jobs.poll.schedule import Bucket, interval, soon
+from redbox.jobs.record.record import lineage
 from redbox.jobs.settings import JobsSettings
-from redbox.workload import Act
 from redbox_api.models import Job, Phase
 from tests.redbox.jobs.world import World, caller, request
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from redbox.jobs.errors import Busy
-from redbox.jobs.looks import Look, find
+from redbox.jobs.queue_snapshot import Look, find
 from redbox_api.models import Job, Phase
 from tests.redbox.jobs.simulated import NEVER_ARRIVES
 from tests.redbox.jobs.world import BOB, World, caller, request

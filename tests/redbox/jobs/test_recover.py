@@ -6,11 +6,11 @@ from datetime import timedelta
 
 import pytest
 
-from redbox.domain import Owner
+from redbox.core.domain import Owner
+from redbox.core.workload_manager import Act
 from redbox.jobs.errors import Busy, Conflict, Gone, JournalError, NoSuchJob
-from redbox.jobs.journal import FILE_NAME, Journal
-from redbox.jobs.recover import Recovered, recover, write
-from redbox.workload import Act
+from redbox.jobs.recovery import Recovered, recover, write
+from redbox.jobs.store.journal import FILE_NAME, Journal
 from redbox_api.models import Phase
 from tests.redbox.jobs.world import ALICE, BOB, World, caller, operator, request
 

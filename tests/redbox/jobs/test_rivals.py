@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from redbox.domain import JobKey, Owner, UnixUser
+from redbox.core.domain import JobKey, Owner, UnixUser
+from redbox.core.workload_manager import Observation
 from redbox.jobs.errors import Busy
-from redbox.jobs.records import Record, Stage
-from redbox.jobs.rivals import Verdict, judge
-from redbox.workload import Observation
+from redbox.jobs.record.record import Record, Stage
+from redbox.jobs.submit.duplicates import Verdict, judge
 from redbox_api.models import Phase
 from tests.redbox.jobs.simulated import ENDED, HANGS, NEVER_ARRIVES, Manner, late
 from tests.redbox.jobs.world import World, caller, request

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from redbox.domain import Caller, Limits, Owner, Role
+from redbox.core.domain import Caller, Limits, Owner, Role
+from redbox.core.workload_manager import Act
 from redbox.jobs.errors import (
     Busy,
     Conflict,
@@ -17,7 +18,6 @@ from redbox.jobs.errors import (
     Tombstoned,
     TooMany,
 )
-from redbox.workload import Act
 from redbox_api.models import Dependency, Phase
 from tests.redbox.jobs.simulated import HANGS, NEVER_ARRIVES
 from tests.redbox.jobs.world import ALICE, BOB, World, caller, operator, request

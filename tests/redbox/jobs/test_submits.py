@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from redbox.core.workload_manager import Act
 from redbox.jobs.errors import Busy, Conflict, NoSuchJob, RefusedBySlurm, Tombstoned
-from redbox.jobs.records import Stage
-from redbox.workload import Act
+from redbox.jobs.record.record import Stage
 from redbox_api.models import Job, Phase
 from tests.redbox.jobs.simulated import HANGS, NEVER_ARRIVES, REFUSED, UNAVAILABLE, Manner, late
 from tests.redbox.jobs.world import BOB, World, caller, request

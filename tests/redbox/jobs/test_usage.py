@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from redbox.domain import Caller, UnixUser
+from redbox.core.domain import Caller, UnixUser
+from redbox.core.workload_manager import StepUsage, TaskObservation
 from redbox.jobs import usage
 from redbox.jobs.errors import Busy, Forbidden
 from redbox.jobs.usage import UsageOfJobs
-from redbox.workload import StepUsage, TaskObservation
 from tests.redbox.jobs.world import BOB, World, caller, operator, request
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from redbox.jobs.errors import Gone, NotAcceptable
-from redbox.jobs.journal import Journal
-from redbox.jobs.marks import Marks
-from redbox.jobs.pages import Filters, Page
+from redbox.jobs.record.listing import Filters, Page
+from redbox.jobs.record.marks import Marks
 from redbox.jobs.service import Jobs
+from redbox.jobs.store.journal import Journal
 from redbox_api.models import Phase, WatchEvent
 from tests.redbox.jobs.simulated import SimulatedClock, SimulatedSlurm
 from tests.redbox.jobs.world import BOB, SECRET, World, caller, operator, request

@@ -12,13 +12,13 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from redbox.domain import Caller, Limits, Owner, Role, UnixUser
-from redbox.jobs.audit import Deed
-from redbox.jobs.database import Batch
-from redbox.jobs.journal import Answer, Journal, Question
-from redbox.jobs.marks import Marks
+from redbox.core.domain import Caller, Limits, Owner, Role, UnixUser
+from redbox.jobs.record.marks import Marks
 from redbox.jobs.service import Jobs
 from redbox.jobs.settings import JobsSettings
+from redbox.jobs.store.journal import Answer, Journal, Question
+from redbox.jobs.store.sqlite import Batch
+from redbox.observability.job_audit import Deed
 from redbox_api.models import JobRequest
 from tests.redbox.jobs.simulated import SimulatedClock, SimulatedSlurm
 

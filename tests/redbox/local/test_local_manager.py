@@ -12,13 +12,22 @@ from pathlib import Path
 
 import pytest
 
-from redbox.domain import UnixUser
+from redbox.core.domain import UnixUser
+from redbox.core.workload_manager import (
+    Accepted,
+    Act,
+    Found,
+    Handle,
+    Observation,
+    Refused,
+    Submission,
+    WorkloadManager,
+)
 from redbox.local.settings import LocalSettings
 from redbox.local.store import JobStore
 from redbox.local.supervisor import process_start
 from redbox.local.workload import LocalManager
-from redbox.slurm.states import has_ended
-from redbox.workload import Accepted, Act, Found, Handle, Observation, Refused, Submission, WorkloadManager
+from redbox.slurm.text.states import has_ended
 from redbox_api.models import JobRequest
 
 ME = UnixUser("me", os.geteuid())

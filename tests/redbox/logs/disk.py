@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from redbox.logs.generations import TAIL_BYTES, tail_hash
-from redbox.logs.sources import Expected, Facts, NotReadable, NotThere, Piece, Written
+from redbox.logs.interfaces import Expected, Facts, NotReadable, NotThere, Piece, Written
 
 
 @dataclass

@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import pytest
 
-from redbox.agents.answers import FileFacts, FileStatus, Piece
 from redbox.agents.errors import AgentUnavailable, SystemFault
 from redbox.agents.pool import AgentPool
-from redbox.domain import UnixUser
-from redbox.logs.by_agents import READS_AT_ONCE, AgentFiles
-from redbox.logs.sources import Facts, NotReadable, NotThere, NotYetShown, OutOfReach
+from redbox.agents.protocol.answers import FileFacts, FileStatus, Piece
+from redbox.core.domain import UnixUser
+from redbox.logs.agent_files import READS_AT_ONCE, AgentFiles
+from redbox.logs.interfaces import Facts, NotReadable, NotThere, NotYetShown, OutOfReach
 
 ALICE = UnixUser("alice", 2001)
 PATH = "/home/alice/slurm-7.out"

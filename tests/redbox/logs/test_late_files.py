@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from redbox.logs.generations import Generation, doubtful_hole
+from redbox.logs.interfaces import Expected, NotYetShown, OutOfReach, Piece
 from redbox.logs.service import Query
-from redbox.logs.sources import Expected, NotYetShown, OutOfReach, Piece
 from tests.redbox.logs.disk import Disk
 from tests.redbox.logs.test_logs import FOLLOW, LINES, Reader
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from redbox.domain import UnixUser
+from redbox.core.domain import UnixUser
+from redbox.logs.interfaces import NotReadable
 from redbox.logs.pacing import Pace
 from redbox.logs.service import Answer, Logs, LogSettings, Query
-from redbox.logs.sources import NotReadable
 from tests.redbox.logs.disk import Disk, Life
 
 ALICE = UnixUser("alice", 2001)

@@ -9,12 +9,12 @@ from typing import cast
 
 import pytest
 
-from redbox.domain import JobKey, Owner, UnixUser
-from redbox.jobs.records import Record, Seen
+from redbox.core.domain import JobKey, Owner, UnixUser
+from redbox.core.workload_manager import TaskObservation
+from redbox.jobs.record.record import Record, Seen
 from redbox.jobs.service import Jobs
-from redbox.logs.of_jobs import RecordSource
-from redbox.logs.sources import Forgotten
-from redbox.workload import TaskObservation
+from redbox.logs.interfaces import Forgotten
+from redbox.logs.job_logs import RecordSource
 from redbox_api.models import Phase
 
 KEY = JobKey(Owner("prod", "physics", "default"), "k")

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from redbox.logs.generations import CLOCKS_APART_S, Generation, run_of
+from redbox.logs.interfaces import Facts, Written
 from redbox.logs.service import Query
-from redbox.logs.sources import Facts, Written
 from tests.redbox.logs.disk import Life
 from tests.redbox.logs.test_logs import Reader
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 
-from redbox.setup.findings import Level
-from redbox.setup.machine import BUSY
-from redbox.tls import make_authority
+from redbox.server.certificates import make_authority
+from redbox.setup.checks.findings import Level
+from redbox.setup.checks.machine import BUSY
 from tests.redbox.callers.issuing import jwks, rsa_key
 from tests.redbox.setup.changes import (
     BY_URL,

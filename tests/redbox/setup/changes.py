@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from redbox.callers.accounts import Account
-from redbox.setup.machine import Ran
-from redbox.tls import issue_server, make_authority
+from redbox.callers.unix_accounts import Account
+from redbox.server.certificates import issue_server, make_authority
+from redbox.setup.checks.machine import Ran
 from tests.redbox.callers.issuing import ISSUER
 from tests.redbox.setup.hosts import (
     AUDIENCE,

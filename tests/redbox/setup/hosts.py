@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from redbox.agents.install import render_agent_conf, render_sudoers
-from redbox.callers.accounts import Account
-from redbox.callers.api_server import ApiAccess, NoAnswer
-from redbox.setup.check_slurm import TOOLS
-from redbox.setup.example import render_settings
-from redbox.setup.machine import FileFacts, Ran
-from redbox.slurm import sacct
-from redbox.tls import issue_server, make_authority
+from redbox.agents.install_texts import render_agent_conf, render_sudoers
+from redbox.callers.tokens.kubernetes_api import ApiAccess, NoAnswer
+from redbox.callers.unix_accounts import Account
+from redbox.server.certificates import issue_server, make_authority
+from redbox.setup.checks.machine import FileFacts, Ran
+from redbox.setup.checks.slurm import TOOLS
+from redbox.setup.install.example_settings import render_settings
+from redbox.slurm.commands import sacct
 from tests.redbox.callers.issuing import ISSUER, jwks, rsa_key
 
 NOW = dt.datetime(2026, 9, 21, 12, tzinfo=dt.UTC)

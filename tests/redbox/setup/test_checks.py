@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from redbox.cli import COMMANDS
-from redbox.clock import SystemClock
-from redbox.config import Settings, load_settings
-from redbox.documents import parse_document, validate
-from redbox.setup.checks import _check, check_everything, check_token
-from redbox.setup.findings import Finding, Level, exit_status
-from redbox.setup.layout import Layout
-from redbox.setup.machine import Ran, ThisMachine
+from redbox.core.clock import SystemClock
+from redbox.core.yaml_document import parse_document, validate
+from redbox.settings import Settings, load_settings
+from redbox.setup.checks.all_checks import _check, check_everything, check_token
+from redbox.setup.checks.findings import Finding, Level, exit_status
+from redbox.setup.checks.machine import Ran, ThisMachine
+from redbox.setup.install.layout import Layout
 from tests.redbox.callers.issuing import ISSUER, claims, jwks, rsa_key, token
 from tests.redbox.setup.broken import BROKEN
 from tests.redbox.setup.changes import (

@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
-from redbox.config import Settings
-from redbox.documents import parse_document, validate
-from redbox.setup.example import render_settings
+from redbox.core.yaml_document import parse_document, validate
+from redbox.settings import Settings
+from redbox.setup.install.example_settings import render_settings
 
 ROOT = Path(__file__).parents[3]
 DISABLED = re.compile(r"^#(?! \S)")
@@ -32,7 +32,7 @@ def keys_in(value: Any, place: str = "") -> set[str]:
 
 def test_the_example_in_the_repository_is_what_the_models_say() -> None:
     assert (ROOT / "redbox/redbox.example.yaml").read_text() == render_settings({"name": "hpc1"}), (
-        "make it anew: .venv/bin/python -m redbox.setup.example > redbox/redbox.example.yaml"
+        "make it anew: .venv/bin/python -m redbox.setup.install.example_settings > redbox/redbox.example.yaml"
     )
 
 

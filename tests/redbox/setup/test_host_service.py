@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from redbox.setup import host_service
-from redbox.setup.host_service import HostFile, host_files, is_ours
-from redbox.setup.installing import NotInstalled
+from redbox.setup.install import host_service
+from redbox.setup.install.apply import NotInstalled
+from redbox.setup.install.host_service import HostFile, host_files, is_ours
 
 FILES = {file.path.name: file for file in host_files(Path("/opt/redbox/bin/redbox"))}
 

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from redbox.config import load_settings
-from redbox.jobs.marks import read_secret
-from redbox.setup import installing
-from redbox.setup.initialize import InitPlan, Wishes, plan_init
-from redbox.setup.installing import NotInstalled, find, install
-from redbox.setup.layout import Layout
-from redbox.setup.manifest import how_to_get_keys, slurm_cluster
-from redbox.tls import Pair, facts_of, fits, is_issued_by, issue_server, make_authority
+from redbox.jobs.record.marks import read_secret
+from redbox.server.certificates import Pair, facts_of, fits, is_issued_by, issue_server, make_authority
+from redbox.settings import load_settings
+from redbox.setup.install import apply
+from redbox.setup.install.apply import NotInstalled, find, install
+from redbox.setup.install.layout import Layout
+from redbox.setup.install.manifest import how_to_get_keys, slurm_cluster
+from redbox.setup.install.plan import InitPlan, Wishes, plan_init
 
 NOW = dt.datetime(2026, 9, 21, 12, tzinfo=dt.UTC)
 WISHES = Wishes("hpc1", "prod", ("login.example",), ("10.77.0.10",))
@@ -35,7 +35,7 @@ def layout(tmp_path: Path) -> Layout:
 @pytest.fixture(autouse=True)
 def _everything_is_mine(monkeypatch: pytest.MonkeyPatch) -> None:
     """These hosts have no account redbox: what is the service's is whoever's the tests run as."""
-    monkeypatch.setattr(installing, "_owner", lambda _: None)
+    monkeypatch.setattr(apply, "_owner", lambda _: None)
 
 
 def run_init(layout: Layout, wishes: Wishes = WISHES, now: dt.datetime = NOW) -> InitPlan:
@@ -206,7 +206,7 @@ def test_a_host_without_the_account_redbox_is_told_to_make_it(
     layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.undo()
-    monkeypatch.setattr(installing, "SERVICE_ACCOUNT", "no-such-account-redbox")
+    monkeypatch.setattr(apply, "SERVICE_ACCOUNT", "no-such-account-redbox")
     if os.geteuid() != 0:
         pytest.skip("needs root")
     with pytest.raises(NotInstalled, match="useradd --system"):

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from redbox.agents.install import check_agent_file
-from redbox.callers.accounts import Account
-from redbox.config import AgentsSettings, Settings, SshSettings
-from redbox.setup import check_agents
-from redbox.setup.findings import Finding
-from redbox.setup.layout import Layout
-from redbox.setup.machine import FileFacts, Ran, ThisMachine
+from redbox.agents.install_texts import check_agent_file
+from redbox.callers.unix_accounts import Account
+from redbox.settings import AgentsSettings, Settings, SshSettings
+from redbox.setup.checks import agents
+from redbox.setup.checks.findings import Finding
+from redbox.setup.checks.machine import FileFacts, Ran, ThisMachine
+from redbox.setup.install.layout import Layout
 from tests.redbox.agents.login_host import SERVER, LoginHost
 
 SUDO = Settings(name="hpc1")
@@ -67,8 +67,8 @@ def shell(host: LoginHost, script: str) -> None:
 def findings_about_sudo(host: LoginHost) -> list[Finding]:
     machine, layout = LoginHostMachine(host), Layout()
     return [
-        *check_agents.check_agent_files(machine, SUDO, layout),
-        *check_agents.check_sudoers(machine, SUDO, layout),
+        *agents.check_agent_files(machine, SUDO, layout),
+        *agents.check_sudoers(machine, SUDO, layout),
     ]
 
 
@@ -140,5 +140,5 @@ def test_sshd_trusts_the_ca_for_the_group_and_not_for_root(
         "echo 'login ssh-ed25519 AAAA' > /etc/redbox/known_hosts;"
         f"{{ echo '{added}'; cat /etc/ssh/test_sshd_config; }} > /etc/ssh/sshd_config",
     )
-    found = check_agents.check_ssh(LoginHostMachine(host), settings)
+    found = agents.check_ssh(LoginHostMachine(host), settings)
     assert [finding.what for finding in found] == expected

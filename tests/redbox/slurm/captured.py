@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from redbox.slurm import sacct, squeue
-from redbox.slurm.framing import Frame, Tally
+from redbox.slurm.commands import sacct, squeue
+from redbox.slurm.text.framing import Frame, Tally
 
 RELEASES = ("22.05", "24.11")
 FRAME = Frame(squeue.FIELDS, "~F~", "~R~")

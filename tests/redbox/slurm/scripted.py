@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from redbox.agents.answers import Completed, FileFacts, Kept, KeptState
 from redbox.agents.errors import AgentError, SystemFault
-from redbox.domain import UnixUser
-from redbox.slurm import squeue
+from redbox.agents.protocol.answers import Completed, FileFacts, Kept, KeptState
+from redbox.core.domain import UnixUser
+from redbox.slurm.commands import squeue
 from tests.redbox.slurm.captured import output
 from tests.redbox.slurm.test_squeue import PLAIN
 

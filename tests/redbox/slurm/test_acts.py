@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from redbox.agents.errors import AgentUnavailable
-from redbox.slurm.workload import SlurmManager
-from redbox.workload import Act, ActOutcome, Handle, WorkloadFault
+from redbox.core.workload_manager import Act, ActOutcome, Handle, WorkloadFault
+from redbox.slurm.slurm_manager import SlurmManager
 from tests.redbox.slurm.scripted import ALICE, REDBOX, ScriptedAgents, done, job, late, queue
 
 HANDLE = Handle("7", "rb1.mark", "name", ALICE)

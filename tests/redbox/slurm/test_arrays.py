@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbox.slurm import arrays
+from redbox.slurm.text import array_expressions
 
 
 @pytest.mark.parametrize(
@@ -19,19 +19,19 @@ from redbox.slurm import arrays
     ],
 )
 def test_an_expression_is_expanded_and_counted(expression: str, tasks: list[int]) -> None:
-    assert list(arrays.expand(expression)) == tasks
-    assert arrays.count(expression) == len(tasks)
+    assert list(array_expressions.expand(expression)) == tasks
+    assert array_expressions.count(expression) == len(tasks)
 
 
 @pytest.mark.parametrize("text", ["", "1-", "3-1", "0-6,...", "1-99999999999", "a", "1-2:0", "1--2"])
 def test_what_is_no_expression_or_was_cut_counts_nothing(text: str) -> None:
-    assert arrays.count(text) is None
-    assert list(arrays.expand(text)) == []
+    assert array_expressions.count(text) is None
+    assert list(array_expressions.expand(text)) == []
 
 
 @given(st.sets(st.integers(0, 5000), min_size=1, max_size=40))
 def test_a_list_of_tasks_comes_back_whole(tasks: set[int]) -> None:
-    assert set(arrays.expand(",".join(map(str, sorted(tasks))))) == tasks
+    assert set(array_expressions.expand(",".join(map(str, sorted(tasks))))) == tasks
 
 
 @pytest.mark.parametrize(
@@ -39,8 +39,8 @@ def test_a_list_of_tasks_comes_back_whole(tasks: set[int]) -> None:
     [("36", "36", None), ("36_1", "36", "1"), ("36_[5-9%2]", "36", "5-9%2"), ("4+0", "4+0", None)],
 )
 def test_an_array_id_is_its_base_and_its_task(text: str, base: str, task: str | None) -> None:
-    assert arrays.read_array_id(text) == (base, task)
+    assert array_expressions.read_array_id(text) == (base, task)
 
 
 def test_a_large_array_is_counted_without_being_expanded() -> None:
-    assert arrays.count("1-4000000") == 4_000_000
+    assert array_expressions.count("1-4000000") == 4_000_000

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from redbox.agents.answers import Completed
-from redbox.domain import UnixUser
-from redbox.slurm.calls import LISTS, OUTPUT_LIMIT, USERS_LIMIT, Calls
+from redbox.agents.protocol.answers import Completed
+from redbox.core.domain import UnixUser
+from redbox.core.workload_manager import WorkloadFault
+from redbox.slurm.command_runner import LISTS, OUTPUT_LIMIT, USERS_LIMIT, Calls
 from redbox.slurm.settings import SlurmSettings
-from redbox.workload import WorkloadFault
 from tests.redbox.slurm.scripted import ScriptedAgents
 
 OBSERVER, ALICE = UnixUser("redbox", 900), UnixUser("alice", 2001)

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from redbox.slurm.folding import Folder, fold
-from redbox.slurm.squeue import QueueRow, read_row
-from redbox.slurm.states import Exit
-from redbox.workload import Observation
+from redbox.core.workload_manager import Observation
+from redbox.slurm.commands.squeue import QueueRow, read_row
+from redbox.slurm.text.states import Exit
+from redbox.slurm.views.queue_jobs import Folder, fold
 from tests.redbox.slurm.captured import RELEASES, job_ids, queue_rows
 from tests.redbox.slurm.test_squeue import PLAIN
 

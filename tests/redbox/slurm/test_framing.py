@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbox.slurm.framing import (
+from redbox.slurm.text.framing import (
     Frame,
     Tally,
     decode,

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbox.slurm.errors import RequestRefused
-from redbox.slurm.options import (
+from redbox.slurm.commands.sbatch_options import (
     ALLOWED,
     FIELDS,
     OURS,
@@ -17,6 +16,7 @@ from redbox.slurm.options import (
     read_directives,
     read_options,
 )
+from redbox.slurm.errors import RequestRefused
 
 
 def refusal(*options: str) -> str:

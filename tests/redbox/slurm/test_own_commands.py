@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from redbox.domain import UnixUser
-from redbox.slurm.own_commands import OwnCommands
-from redbox.slurm.workload import SlurmManager
-from redbox.workload import WorkloadFault
+from redbox.core.domain import UnixUser
+from redbox.core.workload_manager import WorkloadFault
+from redbox.slurm.own_account_commands import OwnCommands
+from redbox.slurm.slurm_manager import SlurmManager
 from tests.redbox.slurm.scripted import ScriptedAgents
 
 

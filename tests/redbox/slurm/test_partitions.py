@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from redbox.slurm import sacctmgr, scontrol, sinfo, srun
+from redbox.slurm.commands import sacctmgr, scontrol, sinfo, srun
+from redbox.slurm.commands.scontrol import PartitionFacts
 from redbox.slurm.errors import RequestRefused
-from redbox.slurm.framing import Frame, Tally
-from redbox.slurm.partitions import count_states, describe, shown_state
-from redbox.slurm.scontrol import PartitionFacts
+from redbox.slurm.text.framing import Frame, Tally
+from redbox.slurm.views.partitions import count_states, describe, shown_state
 from tests.redbox.slurm.captured import RELEASES, output
 
 FRAME = Frame(sinfo.FIELDS, "~F~", "~R~")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from redbox.slurm.patterns import LogFacts, depends_on_task, first_of, resolve
+from redbox.slurm.views.output_patterns import LogFacts, depends_on_task, first_of, resolve
 
 JOB = LogFacts("57", "alice", "nm", "/home/alice/pat", first_node="n1")
 TASK = LogFacts("58", "alice", "nm", "/home/alice/pat", array_job_id="57", array_task=3, first_node="n1")

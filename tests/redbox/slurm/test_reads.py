@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from redbox.agents.answers import Completed
 from redbox.agents.errors import AgentUnavailable
+from redbox.agents.protocol.answers import Completed
+from redbox.core.workload_manager import Found, WorkloadFault, shows_all_of
 from redbox.slurm.settings import SlurmSettings
-from redbox.slurm.workload import SlurmManager
-from redbox.workload import Found, WorkloadFault, shows_all_of
+from redbox.slurm.slurm_manager import SlurmManager
 from tests.redbox.slurm.captured import output
 from tests.redbox.slurm.scripted import (
     ALICE,

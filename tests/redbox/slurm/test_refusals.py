@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbox.slurm.refusals import classify, is_unavailable, with_cure, words_of
-from redbox.slurm.sbatch import read_submit
-from redbox.workload import Accepted, Refused, Unavailable, Unknown
+from redbox.core.workload_manager import Accepted, Refused, Unavailable, Unknown
+from redbox.slurm.commands.sbatch import read_submit
+from redbox.slurm.commands.submit_errors import classify, is_unavailable, with_cure, words_of
 
 CAPTURED: list[dict[str, Any]] = json.loads((Path(__file__).parent / "outputs" / "submits.json").read_text())
 

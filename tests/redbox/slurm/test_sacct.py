@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbox.slurm import sacct
-from redbox.slurm.framing import Tally
-from redbox.slurm.remembering import remember, with_whole_exits
-from redbox.workload import Observation
+from redbox.core.workload_manager import Observation
+from redbox.slurm.commands import sacct
+from redbox.slurm.text.framing import Tally
+from redbox.slurm.views.accounting_jobs import remember, with_whole_exits
 from tests.redbox.slurm.captured import RELEASES, accounting_rows, job_ids, output
 
 FULL = dict.fromkeys(sacct.FIELDS, "") | {

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbox.domain import Limits
+from redbox.core.domain import Limits
+from redbox.core.workload_manager import Submission
+from redbox.slurm.commands.sbatch import SbatchCall, encode_environment, plan_check, plan_submit, read_check
 from redbox.slurm.errors import RequestRefused
-from redbox.slurm.sbatch import SbatchCall, encode_environment, plan_check, plan_submit, read_check
-from redbox.workload import Submission
 from redbox_api.models import MAX_SCRIPT_BYTES, JobRequest
 
 SCRIPT = "#!/bin/sh\nhostname\n"

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from redbox.slurm.errors import RequestRefused
-from redbox.slurm.singularity import (
+from redbox.slurm.submit.container_script import (
     NO_IMAGE,
     NO_RUNTIME,
     Places,

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbox.slurm import squeue
-from redbox.slurm.framing import Frame, Tally
-from redbox.slurm.states import Exit
+from redbox.slurm.commands import squeue
+from redbox.slurm.text.framing import Frame, Tally
+from redbox.slurm.text.states import Exit
 from tests.redbox.slurm.captured import RELEASES, job_ids, output, queue_rows
 
 PLAIN = {

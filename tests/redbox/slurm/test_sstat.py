@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from redbox.slurm import sstat
-from redbox.slurm.workload import SlurmManager
-from redbox.workload import StepUsage, WorkloadFault
+from redbox.core.workload_manager import StepUsage, WorkloadFault
+from redbox.slurm.commands import sstat
+from redbox.slurm.slurm_manager import SlurmManager
 from tests.redbox.slurm.scripted import ALICE, REDBOX, ScriptedAgents, done
 
 SHOWN = """\

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbox.slurm.states import (
+from redbox.slurm.text.states import (
     BASES,
     ENDS,
     FLAGS,

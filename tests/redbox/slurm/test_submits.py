@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from redbox.agents.answers import Kept, KeptState
 from redbox.agents.errors import (
     AgentDied,
     AgentError,
@@ -19,10 +18,19 @@ from redbox.agents.errors import (
     Detached,
     SystemFault,
 )
-from redbox.slurm.credentials import credentials_path
+from redbox.agents.protocol.answers import Kept, KeptState
+from redbox.core.workload_manager import (
+    Accepted,
+    Refused,
+    Submission,
+    SubmitOutcome,
+    Unavailable,
+    Unknown,
+    WorkloadFault,
+)
 from redbox.slurm.settings import SlurmSettings
-from redbox.slurm.workload import SlurmManager
-from redbox.workload import Accepted, Refused, Submission, SubmitOutcome, Unavailable, Unknown, WorkloadFault
+from redbox.slurm.slurm_manager import SlurmManager
+from redbox.slurm.submit.registry_credentials import credentials_path
 from redbox_api.models import JobRequest
 from tests.redbox.slurm.captured import output
 from tests.redbox.slurm.scripted import ALICE, CONFIG, REDBOX, ScriptedAgents, done, late

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbox.slurm.values import read_duration, read_number, read_time, text_or_none
+from redbox.slurm.text.values import read_duration, read_number, read_time, text_or_none
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 A frame is a prefix, a small JSON object and raw bytes. Frames of one request carry its number, which the
 server chooses. DATA and EVENT cost credit (their whole length), which the receiver grants again as it
 consumes them: so a slow reader holds up its own stream only. How the server reads them, distrusting, is in
-`redbox.agents.frames`.
+`redbox.agents.protocol.frames`.
 """
 
 import hashlib

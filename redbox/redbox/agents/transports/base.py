@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Protocol
 
-from redbox.agents.connection import AgentProcess
 from redbox.agents.errors import AgentRefused
 from redbox.agents.program.guard import REFUSED
-from redbox.domain import UnixUser
+from redbox.agents.protocol.connection import AgentProcess
+from redbox.core.domain import UnixUser
 
 # No leading '-' (an option) and no '#' (sudo's word for a uid); directory services have '@' and '.'.
 USER_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.@-]{0,63}\Z")

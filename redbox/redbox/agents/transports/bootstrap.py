@@ -12,7 +12,7 @@ behind.
 
 from __future__ import annotations
 
-from redbox.agents.source import agent_source
+from redbox.agents.program_source import agent_source
 
 PROGRAM = 'import sys; f = sys.stdin.buffer; exec(compile(f.read(int(f.readline())), "redbox-agent", "exec"))'
 ARGV = ("/usr/bin/python3", "-I", "-S", "-c", PROGRAM)

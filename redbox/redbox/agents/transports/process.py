@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from redbox.agents.program.wire import MAX_PAYLOAD
-from redbox.descriptors import as_given
+from redbox.core.fd_limits import as_given
 
 MAX_WORDS = 4096
 REAP_S = (0.005, 1.0)  # how often it is asked whether it has ended: at first, and at last

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 
-from redbox.agents.connection import AgentProcess
 from redbox.agents.errors import AgentRefused
+from redbox.agents.protocol.connection import AgentProcess
 from redbox.agents.transports.base import check_user, is_agents_refusal
 from redbox.agents.transports.bootstrap import ARGV, bootstrap_preamble
 from redbox.agents.transports.process import ChildProcess
-from redbox.domain import UnixUser
+from redbox.core.domain import UnixUser
 
 
 class SelfTransport:

@@ -15,13 +15,13 @@ from typing import Protocol
 
 import asyncssh
 
-from redbox.agents.connection import AgentProcess
 from redbox.agents.errors import AgentRefused, AgentUnavailable
 from redbox.agents.program.wire import MAX_PAYLOAD
-from redbox.agents.ssh_ca import Credential
+from redbox.agents.protocol.connection import AgentProcess
 from redbox.agents.transports.base import check_user, is_agents_refusal
 from redbox.agents.transports.bootstrap import COMMAND, bootstrap_preamble
-from redbox.domain import UnixUser
+from redbox.agents.transports.ssh_ca import Credential
+from redbox.core.domain import UnixUser
 
 MAX_WORDS = 4096
 # Preferred, not required: measured, a file is read at 200-270 MB/s, with asyncssh's own first

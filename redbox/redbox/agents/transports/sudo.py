@@ -1,16 +1,16 @@
 """`sudo`: the server's account may run one root-owned file, without arguments, as a member of one group.
 
-What the administrator installs for it, file, sudoers line and agent.conf, is in `redbox.agents.install`.
+The file, the sudoers line and agent.conf that an administrator installs are in `redbox.agents.install_texts`.
 """
 
 from __future__ import annotations
 
 import re
 
-from redbox.agents.connection import AgentProcess
+from redbox.agents.protocol.connection import AgentProcess
 from redbox.agents.transports.base import check_user, is_agents_refusal
 from redbox.agents.transports.process import ChildProcess
-from redbox.domain import UnixUser
+from redbox.core.domain import UnixUser
 
 SUDO = "/usr/bin/sudo"
 AGENT_PATH = "/usr/libexec/redbox/agent"

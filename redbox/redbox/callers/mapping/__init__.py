@@ -1,0 +1,1 @@
+"""Which Unix user acts for a caller: the administrator's rules."""

@@ -1,0 +1,1 @@
+"""Verifying tokens: of ServiceAccounts, by JWKS or TokenReview, and opaque ones."""

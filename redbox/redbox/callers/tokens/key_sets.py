@@ -1,0 +1,183 @@
+"""A cluster's keys, kept fresh: from a file that is read when it changes, or from a URL.
+
+Rotation needs no restart: a token with an unknown key has the keys fetched at once, but not more often than
+the refetch interval, whoever asks. While they cannot be fetched the last ones count, for at most `max_stale`;
+that they are stale is logged, and shown by `health`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+
+from redbox.callers.errors import CannotTell
+from redbox.callers.file_stamp import Stamp, stamp_of
+from redbox.callers.tokens.jwks import BadKeySet, VerifyingKey, parse_key_set
+from redbox.callers.tokens.kubernetes_api import MAX_ANSWER_BYTES, ApiServer, NoAnswer
+from redbox.core.clock import Clock
+
+log = structlog.get_logger(__name__)
+
+
+class KeySource(Protocol):
+    """Where a JWKS document comes from."""
+
+    async def fetch(self) -> bytes | None:
+        """The document, or None where it is known to be unchanged; raises NoAnswer."""
+        ...
+
+    async def close(self) -> None:
+        """Give back what is held."""
+        ...
+
+
+class KeyFile:
+    """A JWKS in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read: Stamp | None = None
+
+    async def fetch(self) -> bytes | None:
+        stamp = stamp_of(self._path)
+        if stamp is not None and stamp == self._read:
+            return None
+        try:
+            with self._path.open("rb") as file:
+                content = file.read(MAX_ANSWER_BYTES)
+        except OSError as error:
+            self._read = None
+            raise NoAnswer(f"{self._path} cannot be read: {error.strerror}") from error
+        self._read = stamp
+        return content
+
+    async def close(self) -> None:
+        """Hold nothing."""
+
+
+class KeyUrl:
+    """A JWKS behind a URL."""
+
+    def __init__(self, url: str, server: ApiServer) -> None:
+        self._url = url
+        self._server = server
+
+    async def fetch(self) -> bytes | None:
+        return await self._server.get(self._url)
+
+    async def close(self) -> None:
+        await self._server.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """When keys are fetched again."""
+
+    refresh_s: float
+    refetch_interval_s: float
+    max_stale_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class KeySetHealth:
+    """How good the keys of a cluster are: for metrics and /readyz."""
+
+    cluster: str
+    keys: int
+    age_s: float | None  # since they were last known to be right; None: they never were
+    problem: str | None  # why the last fetch failed
+
+
+class KeySet:
+    """The keys of one cluster."""
+
+    def __init__(self, cluster: str, source: KeySource, freshness: Freshness, clock: Clock) -> None:
+        self.cluster = cluster
+        self._source = source
+        self._freshness = freshness
+        self._clock = clock
+        self._keys: Mapping[str, VerifyingKey] = {}
+        self._good_at: float | None = None
+        self._tried_at: float | None = None
+        self._problem: str | None = None
+        self._fetching = asyncio.Lock()
+
+    def may_have(self, kid: str) -> bool:
+        """Whether this key was in the last document; before the first try nobody can say no."""
+        return kid in self._keys or self._tried_at is None
+
+    async def key(self, kid: str) -> VerifyingKey | None:
+        """The key of this name; raises CannotTell while nobody knows the cluster's keys."""
+        if kid not in self._keys or self._is_due():
+            await self.refresh()
+        key = self._keys.get(kid)
+        if self._good_at is None or self._is_too_stale() or (key is None and self._problem is not None):
+            raise CannotTell(
+                f"the keys of cluster {self.cluster} are not known now: red-box's log says why",
+                retry_after_s=max(1.0, self.wait_s()),
+            )
+        return key
+
+    async def refresh(self) -> None:
+        """Fetch the keys unless that was tried just now. Callers that come meanwhile share the one fetch."""
+        asked_at = self._clock.monotonic()
+        async with self._fetching:
+            if self._tried_at is not None and (asked_at < self._tried_at or self.wait_s() > 0):
+                return
+            await self._fetch()
+
+    async def keep_fresh(self) -> None:
+        """Refresh for ever, a little before it is due, so that no caller waits. Cancel to end it."""
+        while True:
+            await self.refresh()
+            await asyncio.sleep(self._freshness.refresh_s * random.uniform(0.8, 0.9))  # noqa: S311 (jitter)
+
+    async def close(self) -> None:
+        await self._source.close()
+
+    def wait_s(self) -> float:
+        """How long until the keys may be fetched again."""
+        if self._tried_at is None:
+            return 0.0
+        return max(0.0, self._tried_at + self._freshness.refetch_interval_s - self._clock.monotonic())
+
+    def health(self) -> KeySetHealth:
+        age = None if self._good_at is None else self._clock.monotonic() - self._good_at
+        return KeySetHealth(self.cluster, len(self._keys), age, self._problem)
+
+    async def _fetch(self) -> None:
+        try:
+            document = await self._source.fetch()
+            if document is not None:
+                self._keys = parse_key_set(document)
+        except (NoAnswer, BadKeySet) as error:
+            self._note_failure(str(error))
+        else:
+            self._note_success(changed=document is not None)
+        self._tried_at = self._clock.monotonic()  # not when this caller was cancelled: the next one tries
+
+    def _note_failure(self, problem: str) -> None:
+        if problem != self._problem:  # a file that is missing is looked for every second
+            log.warning(
+                "keys not refreshed", cluster=self.cluster, problem=problem, age_s=self.health().age_s
+            )
+        self._problem = problem
+
+    def _note_success(self, *, changed: bool) -> None:
+        if changed and (self._problem is not None or self._good_at is None):
+            log.info("keys read", cluster=self.cluster, kids=sorted(self._keys))
+            self._problem = None
+        if self._problem is None:
+            self._good_at = self._clock.monotonic()
+
+    def _is_due(self) -> bool:
+        return self._tried_at is None or self._clock.monotonic() - self._tried_at >= self._freshness.refresh_s
+
+    def _is_too_stale(self) -> bool:
+        return self._good_at is None or self._clock.monotonic() - self._good_at > self._freshness.max_stale_s

@@ -1,0 +1,198 @@
+"""Opaque tokens: made by `redbox token create`, shown once, kept as a hash.
+
+A token is `rbt_<id>_<secret>`. The secret is 256 random bits, so a plain SHA-256 of it is enough: there is
+nothing to guess, and a slow hash would only let strangers burn the server's time. The file is JSON, 0600,
+replaced as a whole under a lock, so that the command and the server need not talk: the server reads it again
+when it changed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import hmac
+import json
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from redbox.callers.errors import CallerError, CannotTell, Fault, Unauthenticated
+from redbox.callers.file_stamp import Stamp, stamp_of
+from redbox.callers.identities import TokenHolder
+from redbox.core.clock import Clock
+
+PREFIX = "rbt_"
+_WRITTEN = re.compile(r"rbt_([a-z2-7]{10})_([A-Za-z0-9_-]{43})")
+_ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
+
+Result = TypeVar("Result")
+
+
+class TokenFileError(Exception):
+    """The file of tokens cannot be used; the message says which file and why."""
+
+
+class NoSuchToken(Exception):
+    """There is no token of this id."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRecord:
+    """What is kept of a token."""
+
+    id: str
+    user: str
+    digest: str
+    created_at: float
+    expires_at: float
+    revoked_at: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """A token that was just made; its secret is known here and nowhere else."""
+
+    record: TokenRecord
+    secret: str
+
+
+Records = Mapping[str, TokenRecord]
+_FILE = TypeAdapter(dict[Literal["tokens"], list[TokenRecord]])
+
+
+class TokenStore:
+    """The tokens of one red-box, in one file."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._path = path
+        self._clock = clock
+        self._stamp: Stamp | None = None
+        self._records: Records = {}
+
+    def create(self, user: str, lives_s: float, *, note: str = "") -> NewToken:
+        """Make a token for a Unix user."""
+        if lives_s <= 0:
+            raise ValueError("a token must live longer than 0 seconds")
+        identifier = "".join(secrets.choice(_ID_ALPHABET) for _ in range(10))
+        secret = secrets.token_urlsafe(32)
+        now = self._clock.now().timestamp()
+        record = TokenRecord(identifier, user, _digest(secret), now, now + lives_s, note=note)
+        self._change(lambda records: ({**records, identifier: record}, None))
+        return NewToken(record, f"{PREFIX}{identifier}_{secret}")
+
+    def list(self) -> tuple[TokenRecord, ...]:
+        """All tokens, the revoked and expired ones too, oldest first."""
+        return tuple(sorted(self._read().values(), key=lambda record: record.created_at))
+
+    def revoke(self, identifier: str) -> TokenRecord:
+        """Make a token worthless, at once."""
+        now = self._clock.now().timestamp()
+
+        def mark(records: Records) -> tuple[Records, TokenRecord]:
+            if identifier not in records:
+                raise NoSuchToken(f"there is no token {identifier!r}: redbox token list shows them")
+            record = records[identifier]
+            revoked = record if record.revoked_at is not None else replace(record, revoked_at=now)
+            return {**records, identifier: revoked}, revoked
+
+        return self._change(mark)
+
+    def holder(self, token: str) -> TokenHolder:
+        """Whose token this is; raises Unauthenticated, or CannotTell where the file cannot be read."""
+        written = _WRITTEN.fullmatch(token)
+        if written is None:
+            raise Unauthenticated(
+                Fault.MALFORMED, f"the token begins with {PREFIX} but is not one of red-box's"
+            )
+        try:
+            record = self._read().get(written[1])
+        except TokenFileError as error:
+            raise CannotTell(str(error)) from error
+        if (
+            not hmac.compare_digest(_digest(written[2]), record.digest if record else "0" * 64)
+            or record is None
+        ):
+            raise Unauthenticated(Fault.SIGNATURE, "the token is not known here")
+        if (refusal := self._refusal(record)) is not None:
+            raise refusal
+        return TokenHolder(record.id, record.user)
+
+    def _refusal(self, record: TokenRecord) -> CallerError | None:
+        if record.revoked_at is not None:
+            return Unauthenticated(Fault.REVOKED, f"token {record.id} was revoked")
+        if self._clock.now().timestamp() >= record.expires_at:
+            return Unauthenticated(Fault.EXPIRED, f"token {record.id} has expired: make a new one")
+        return None
+
+    def _read(self) -> Records:
+        stamp = stamp_of(self._path)
+        if stamp is None:
+            self._records, self._stamp = {}, None
+        elif stamp != self._stamp:
+            self._records, self._stamp = _parse(self._path), stamp
+        return self._records
+
+    def _change(self, change: Callable[[Records], tuple[Records, Result]]) -> Result:
+        try:
+            with _locked(self._path):
+                records, result = change(self._read())
+                _replace(self._path, records)
+        except OSError as error:
+            raise TokenFileError(f"{self._path} cannot be written: {error.strerror}") from error
+        return result
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def _parse(path: Path) -> Records:
+    try:
+        kept = _FILE.validate_json(path.read_bytes())
+    except OSError as error:
+        raise TokenFileError(f"{path} cannot be read: {error.strerror}") from error
+    except ValidationError as error:
+        said = "; ".join(f"{'.'.join(map(str, flaw['loc']))}: {flaw['msg']}" for flaw in error.errors()[:3])
+        raise TokenFileError(f"{path} is not a file of red-box's tokens: {said}") from error
+    return {record.id: record for record in kept.get("tokens", ())}
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the lock beside the file. The kernel frees it when the holder dies."""
+    descriptor = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        _give_to_owner_of(path.parent, descriptor)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _replace(path: Path, records: Records) -> None:
+    content = json.dumps({"tokens": [asdict(record) for record in records.values()]}, indent=1)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(
+        temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+    )
+    with os.fdopen(descriptor, "w") as file:
+        _give_to_owner_of(path.parent, descriptor)
+        file.write(content + "\n")
+        file.flush()
+        os.fsync(descriptor)
+    temporary.replace(path)
+
+
+def _give_to_owner_of(directory: Path, descriptor: int) -> None:
+    """Root makes tokens too, and the server must be able to read them."""
+    if os.geteuid() == 0:
+        owner = directory.stat()
+        os.fchown(descriptor, owner.st_uid, owner.st_gid)

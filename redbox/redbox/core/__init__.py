@@ -1,0 +1,1 @@
+"""What all of red-box speaks in: domain types, the seam to workload managers, time, YAML."""

@@ -1,0 +1,1 @@
+"""What a response is made of: problems, validation messages, streams."""

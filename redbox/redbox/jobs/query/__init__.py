@@ -1,0 +1,1 @@
+"""What is read of jobs and partitions: lists, watches, facts about the cluster."""

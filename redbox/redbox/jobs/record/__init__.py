@@ -1,0 +1,1 @@
+"""The record of one job: its states, its mark, how it is stored and shown. Pure."""

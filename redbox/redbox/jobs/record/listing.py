@@ -1,0 +1,81 @@
+"""Lists of jobs, page by page. Pure.
+
+The first page's revision travels with the pages: a watch from there misses nothing that changed while they
+were read.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from redbox.jobs.errors import NotAcceptable
+from redbox.jobs.record.packed_records import Outline
+from redbox_api.models import Phase
+
+Place = tuple[str, str, str, str, str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What a list or a watch is limited to; None is no limit."""
+
+    phases: frozenset[Phase] | None = None
+    namespace: str | None = None
+
+    def pass_(self, record: Outline) -> bool:
+        right_phase = self.phases is None or record.phase in self.phases
+        return right_phase and self.namespace in (None, record.key.owner.namespace)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Where a page begins and how long it is."""
+
+    size: int | None = None
+    token: str | None = None
+
+
+def place(record: Outline) -> Place:
+    owner = record.key.owner
+    return (
+        owner.cluster,
+        owner.namespace,
+        owner.account,
+        owner.account_uid,
+        record.key.key,
+        record.key.attempt,
+    )
+
+
+def cut(
+    records: Iterable[Outline], page: Page, revision: str, size: int
+) -> tuple[list[Outline], str, str | None]:
+    """The page, the revision of the first page, and the token of the next one."""
+    after, revision = _read(page.token, revision)
+    ordered = sorted((r for r in records if after is None or place(r) > after), key=place)
+    chosen, rest = ordered[:size], len(ordered) > size
+    return chosen, revision, _token(place(chosen[-1]), revision) if rest else None
+
+
+def _token(last: Place, revision: str) -> str:
+    return base64.urlsafe_b64encode(json.dumps([revision, last]).encode()).decode()
+
+
+def _read(token: str | None, revision: str) -> tuple[Place | None, str]:
+    if token is None:
+        return None, revision
+    try:
+        first_revision, (cluster, namespace, account, account_uid, key, attempt) = json.loads(
+            base64.urlsafe_b64decode(token)
+        )
+        return (str(cluster), str(namespace), str(account), str(account_uid), str(key), int(attempt)), str(
+            first_revision
+        )
+    except (binascii.Error, ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise NotAcceptable(
+            "This continue token was not made by red-box: list from the beginning."
+        ) from error

@@ -1,0 +1,142 @@
+"""What a person needs to hear: why a job failed, waits, or ended as it did. Pure."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+from redbox_api.models import Phase
+
+if TYPE_CHECKING:
+    from redbox.jobs.record.record import Record, Seen
+
+RESERVED_SIGNAL = 53  # Slurm's own: the batch step could not be set up
+KNOWN_EXITS = {
+    125: "exit code 125, which says of a container that its image could not be pulled (its stderr says why)",
+    126: "a command in it could not be run (exit code 126: is it executable?)",
+    127: "a command in it was not found (exit code 127: is its module loaded, is PATH right?)",
+}
+ENDINGS = {
+    "TIMEOUT": "It ran longer than its time limit and was ended by Slurm.",
+    "OUT_OF_MEMORY": "It used more memory than it asked for: ask for more (memPerNode, memPerCpu).",
+    "DEADLINE": "Its deadline passed before it could end.",
+    "PREEMPTED": "It was ended to make room for a job of higher priority.",
+    "BOOT_FAIL": "The nodes that it was given did not start.",
+}
+NEVER_RAN = {
+    "BadConstraints": "no node has all that it asks for",
+    "InvalidAccount": "its account {account} is not valid for this user",
+    "InvalidQOS": "its QOS {qos} is not valid for this user and account",
+}
+REASONS = {
+    "Resources": "It waits for free nodes.",
+    "Priority": "It waits for jobs of higher priority.",
+    "Dependency": "It waits for a job that it depends on.",
+    "DependencyNeverSatisfied": "It will never start: a job that it depends on did not end as required.",
+    "BeginTime": "It waits for its begin time; after a requeue Slurm sets one about two minutes ahead.",
+    "JobHeldUser": "It is held by its user: release it to let it start.",
+    "JobHeldAdmin": "It is held by an administrator of the cluster.",
+    "PartitionTimeLimit": "It will wait for ever: it asks for more time than partition {partition} allows.",
+    "PartitionNodeLimit": "It will wait for ever: partition {partition} does not allow so many nodes.",
+    "PartitionConfig": "It will wait for ever: partition {partition} does not have what it asks for.",
+    "PartitionDown": "Partition {partition} is down: it starts when the partition is up again.",
+    "PartitionInactive": "Partition {partition} is inactive: it starts when the partition is active again.",
+    "InvalidAccount": "Its account {account} is not valid for this user.",
+    "InvalidQOS": "Its QOS {qos} is not valid for this user and account.",
+    "BadConstraints": "It will wait for ever: no node has all that it asks for.",
+    "Licenses": "It waits for a licence.",
+    "Reservation": "It waits for its reservation.",
+    "NodeDown": "It waits for a node that is down.",
+    "JobArrayTaskLimit": "Its array runs as many tasks at once as it allows itself.",
+    "launch_failed_requeued_held": "Its start failed, and Slurm holds it: an administrator should look.",
+}
+PREFIXES = (
+    ("ReqNodeNotAvail", "The nodes that it needs are not available (down, drained or reserved): {reason}."),
+    ("Assoc", "A limit of account {account} holds it back ({reason})."),
+    ("QOS", "A limit of QOS {qos} holds it back ({reason})."),
+    ("MaxCpuPerAccount", "A limit of account {account} holds it back ({reason})."),
+)
+
+
+def explain(record: Record) -> str | None:
+    """One sentence about the record as it is now, or None where its state says it all."""
+    if record.phase is Phase.SUCCEEDED:
+        return None
+    if record.phase is Phase.CANCELLED:
+        return record.beyond or _cancellation(record)
+    if record.phase is Phase.FAILED or record.ending_since is not None:
+        return _failure(record)
+    if record.unproven:
+        return (
+            "It is held by red-box until it is certain that an earlier submit of it, which was never "
+            "answered, did not reach Slurm."
+        )
+    if record.phase in (Phase.PENDING, Phase.SUSPENDED):
+        return record.beyond or _waiting(record)
+    return record.beyond or None
+
+
+def _failure(record: Record) -> str:
+    seen = record.seen
+    if seen.array_size and seen.tasks:
+        return "Not all tasks of the array succeeded."
+    if seen.state == "NODE_FAIL":
+        return f"A node that it ran on failed ({seen.nodes or 'Slurm does not say which'})."
+    if seen.state in ENDINGS:
+        return ENDINGS[seen.state]
+    if seen.signal == RESERVED_SIGNAL or seen.reason.startswith("RaisedSignal:53"):
+        return _never_started(record)
+    return _exit(seen)
+
+
+def _never_started(record: Record) -> str:
+    path = record.seen.stdout or record.seen.working_directory or "path not known"
+    return (
+        f"Slurm could not start its script (0:53): on the node, {record.user.name} cannot enter the working "
+        f"directory or write the output file ({path})."
+    )
+
+
+def _exit(seen: Seen) -> str:
+    if seen.signal:
+        return f"It was ended by {signal_name(seen.signal)}."
+    if seen.exit_code in KNOWN_EXITS:
+        return f"It failed: {KNOWN_EXITS[seen.exit_code]}."
+    if seen.exit_code is not None:
+        return f"It exited with code {seen.exit_code}."
+    if not seen.nodes:
+        why = NEVER_RAN.get(seen.reason, "it says {reason}" if seen.reason else "it does not say why")
+        told = why.format(account=seen.account, qos=seen.qos, reason=seen.reason)
+        return f"Slurm failed it before it could start: {told}."
+    return f"It failed ({seen.state}{', ' + seen.reason if seen.reason else ''})."
+
+
+def _cancellation(record: Record) -> str:
+    by = record.seen.cancelled_by
+    if by is None:
+        return "It was cancelled."
+    if by == 0:
+        return "It was cancelled by an administrator (root)."
+    if by == record.user.uid:
+        return f"It was cancelled by {record.user.name}."
+    return f"It was cancelled by the user with uid {by}."
+
+
+def _waiting(record: Record) -> str | None:
+    seen = record.seen
+    reason = seen.reason.strip("()")
+    words = REASONS.get(reason)
+    if words is None:
+        words = next((words for prefix, words in PREFIXES if reason.startswith(prefix)), None)
+    if words is not None:
+        names = {"partition": seen.partition, "account": seen.account, "qos": seen.qos, "reason": reason}
+        return words.format(**names)
+    return f"Slurm says: {reason}." if reason not in ("", "None") else None
+
+
+def signal_name(number: int) -> str:
+    """SIGKILL (9), as people know it."""
+    try:
+        return f"{signal.Signals(number).name} ({number})"
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,107 @@
+"""Jobs that have ended, kept small: thirty days of them are in memory, and hardly one is asked for.
+
+What lists, watches, sweeps and counts go by stays at hand; the rest is the journal's text, compressed.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from redbox.core.domain import JobKey, UnixUser
+from redbox.jobs.record.codec import from_text, to_text
+from redbox.jobs.record.record import Record, Stage, shared
+from redbox_api.models import Phase
+
+# Words that records share: a text alone is too short to have found them. Changing them is safe, for packed
+# records live in memory only.
+SHARED = (
+    b'"signal":"exit_code":"message":"It exited with code ","warnings":["It was cancelled by '
+    b'"cancel_requested":true,"state":"FAILED"CANCELLED"TIMEOUT","phase":"Failed"Cancelled"Succeeded",'
+    b'"task_groups":[["0-"array_size":"spec_digest":"body_digest":"{"mark":"rb1."body_id":"job_name":'
+    b'"working_directory":"/home//redbox//created_at":17,"doubt_since":17,"stage":"bound","job_id":"",'
+    b'"bound_at":17,"confirmed":true,"final_at":17,"user":["",200],"seen":{"state":"COMPLETED",'
+    b'"reason":"None","exit_code":0,"name":"","partition":"debug","account":"","qos":"normal","nodes":"n",'
+    b'"submitted_at":17,"started_at":17,"ended_at":17,"restarts":0,"requeue":false,"stdout":"/home/'
+    b'/slurm-.out","stderr":"/slurm-.err","working_directory":"/home/"}}'
+)
+WINDOW = -12  # 4 KiB, raw: no header and no checksum for what never leaves this process
+
+
+class Outline(Protocol):
+    """What is at hand of every job, packed or not."""
+
+    @property
+    def key(self) -> JobKey: ...
+    @property
+    def user(self) -> UnixUser: ...
+    @property
+    def mark(self) -> str: ...
+    @property
+    def stage(self) -> Stage: ...
+    @property
+    def phase(self) -> Phase: ...
+    @property
+    def watched(self) -> bool: ...
+    @property
+    def settled_at(self) -> datetime: ...
+    @property
+    def revision(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A job that has ended and that no poll looks for."""
+
+    key: JobKey
+    user: UnixUser
+    mark: str
+    stage: Stage
+    phase: Phase
+    settled_at: datetime
+    revision: int
+    text: bytes
+
+    @property
+    def watched(self) -> bool:
+        return False
+
+
+def pack(record: Record) -> Outline:
+    """The record, small if it has ended."""
+    if record.watched:
+        return record
+    return _packed(record, to_text(record))
+
+
+def unpack(outline: Outline) -> Record:
+    """The record whole."""
+    if isinstance(outline, Record):
+        return outline
+    if not isinstance(outline, Packed):
+        raise TypeError(f"{type(outline).__name__} is no outline of a job")
+    words = zlib.decompressobj(WINDOW, SHARED)
+    text = (words.decompress(outline.text) + words.flush()).decode()
+    return from_text(outline.key, outline.revision, text)
+
+
+def outline_from_text(key: JobKey, revision: int, text: str) -> Outline:
+    """As the journal has it."""
+    record = from_text(key, revision, text)
+    return record if record.watched else _packed(record, text)
+
+
+def _packed(record: Record, text: str) -> Packed:
+    words = zlib.compressobj(wbits=WINDOW, zdict=SHARED)
+    return Packed(
+        key=record.key,
+        user=shared(record.user),
+        mark=record.mark,
+        stage=record.stage,
+        phase=record.phase,
+        settled_at=record.settled_at,
+        revision=record.revision,
+        text=words.compress(text.encode()) + words.flush(),
+    )

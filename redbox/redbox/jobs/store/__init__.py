@@ -1,0 +1,1 @@
+"""Where the records are kept: the journal on disk, the index in memory, tombstones, retention."""

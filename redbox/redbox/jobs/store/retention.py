@@ -1,0 +1,66 @@
+"""What is forgotten, and when: final jobs after thirty days, tombstones after the longest token's life."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime
+from functools import partial
+
+from redbox.core.domain import JobKey
+from redbox.core.waiting import Clock
+from redbox.jobs.errors import JournalError
+from redbox.jobs.record.packed_records import Outline
+from redbox.jobs.record.record import Stage, lineage
+from redbox.jobs.settings import JobsSettings
+from redbox.jobs.store.record_store import Change, Ledger
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 500  # fewer than the deletions that watchers can still be told of
+
+
+def is_expired(record: Outline, now: datetime, keep_s: float) -> bool:
+    """Final for so long, or an intent that never became anything."""
+    if record.watched and record.stage is not Stage.DOUBTFUL:
+        return False
+    return (now - record.settled_at).total_seconds() > keep_s
+
+
+class Retention:
+    """Sweeps the ledger now and then."""
+
+    def __init__(self, ledger: Ledger, clock: Clock, settings: JobsSettings) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._settings = settings
+
+    async def run(self) -> None:
+        """Sweep for ever."""
+        while True:
+            await self._clock.sleep(self._settings.sweep_every_s)
+            try:
+                await self.sweep()
+            except JournalError as fault:
+                log.warning("nothing could be swept from the journal: %s", fault)
+            except Exception:  # what one odd record does to our code must not end the server
+                log.exception("nothing could be swept from the journal")
+
+    async def sweep(self) -> None:
+        """Forget what is old, a limited number at a time."""
+        now, keep_s = self._clock.now(), self._settings.keep_final_s
+        expired = [record.key for record in self._ledger.table if is_expired(record, now, keep_s)]
+        for key in expired[:AT_ONCE]:
+            await self._forget(key)
+        old = self._ledger.tombstones.older_than(now, self._settings.keep_tombstones_s)
+        for stone in old[:AT_ONCE]:
+            await self._ledger.change([lineage(stone.owner, stone.key)], partial(Change, unbury=(stone,)))
+
+    async def _forget(self, key: JobKey) -> None:
+        def decide() -> Change:
+            record = self._ledger.table.get(key)
+            expired = record is not None and is_expired(
+                record, self._clock.now(), self._settings.keep_final_s
+            )
+            return Change(forget=(key,)) if expired else Change()
+
+        await self._ledger.change([lineage(key.owner, key.key)], decide)

@@ -1,0 +1,164 @@
+"""The journal's file: its schema, and the statements that read and write it.
+
+Blocking and for one thread; `journal` puts it behind a thread of its own. Nothing here knows what a record
+means.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from redbox.core.domain import JobKey, Owner
+from redbox.jobs.errors import JournalError, JournalFull, JournalUnreadable
+from redbox.jobs.record.codec import to_text
+from redbox.jobs.record.packed_records import Outline, outline_from_text
+from redbox.jobs.record.record import Record, Tombstone, shared
+
+SCHEMA = (
+    # Version 1. WITHOUT ROWID: the key is the row's place, and no second index is kept.
+    """
+    CREATE TABLE jobs (
+        cluster TEXT NOT NULL, namespace TEXT NOT NULL, account TEXT NOT NULL, account_uid TEXT NOT NULL,
+        key TEXT NOT NULL, attempt INTEGER NOT NULL,
+        uid INTEGER NOT NULL, mark TEXT NOT NULL, job_id TEXT, final_at REAL, revision INTEGER NOT NULL,
+        record TEXT NOT NULL,
+        PRIMARY KEY (cluster, namespace, account, account_uid, key, attempt)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE tombstones (
+        cluster TEXT NOT NULL, namespace TEXT NOT NULL, account TEXT NOT NULL, account_uid TEXT NOT NULL,
+        key TEXT NOT NULL, attempt INTEGER NOT NULL, made_at REAL NOT NULL,
+        PRIMARY KEY (cluster, namespace, account, account_uid, key, attempt)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
+    """,
+)
+ALL_JOBS = """
+    SELECT cluster, namespace, account, account_uid, key, attempt, revision, record
+    FROM jobs ORDER BY revision
+"""
+KEY = "cluster = ? AND namespace = ? AND account = ? AND account_uid = ? AND key = ? AND attempt = ?"
+FORGET = f"DELETE FROM jobs WHERE {KEY}"  # noqa: S608 - made of constants
+UNBURY = f"DELETE FROM tombstones WHERE {KEY}"  # noqa: S608 - made of constants
+KeyColumns = tuple[str, str, str, str, str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Changes that are committed together or not at all."""
+
+    save: tuple[Record, ...] = ()
+    forget: tuple[JobKey, ...] = ()
+    bury: tuple[Tombstone, ...] = ()
+    unbury: tuple[Tombstone, ...] = ()
+    facts: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """All that a journal holds."""
+
+    records: tuple[Outline, ...]
+    tombstones: tuple[Tombstone, ...]
+    facts: dict[str, str]
+
+
+def _columns(owner: Owner, key: str, attempt: int) -> KeyColumns:
+    return (owner.cluster, owner.namespace, owner.account, owner.account_uid, key, attempt)
+
+
+class Database:
+    """An open journal file. Every write is on the disk when `commit` returns."""
+
+    def __init__(self, path: Path) -> None:
+        # Made here and not by SQLite, so that nobody else can ever have opened it.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        self._path = path
+        try:
+            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5)
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = FULL")
+            self._migrate()
+        except sqlite3.DatabaseError as error:
+            raise self._fault(error) from error
+
+    def _migrate(self) -> None:
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if version > len(SCHEMA):
+            raise JournalUnreadable(
+                f"The journal {self._path} was written by a newer red-box (schema {version}, this one knows "
+                f"{len(SCHEMA)}). Start that release again; an older one would lose what it wrote."
+            )
+        for number, statements in enumerate(SCHEMA[version:], version + 1):
+            self._db.executescript(f"BEGIN;{statements}PRAGMA user_version = {number};COMMIT;")
+        epoch = ("epoch", secrets.token_hex(6))  # an unknown epoch tells a watcher to begin anew
+        self._db.execute("INSERT OR IGNORE INTO facts VALUES (?, ?)", epoch)
+
+    def load(self) -> Contents:
+        try:
+            return Contents(tuple(self._records()), tuple(self._tombstones()), dict(self._facts()))
+        except sqlite3.DatabaseError as error:
+            raise self._fault(error) from error
+
+    def _records(self) -> Iterator[Outline]:
+        for *names, key, attempt, revision, text in self._db.execute(ALL_JOBS):
+            yield outline_from_text(JobKey(shared(Owner(*names)), key, attempt), revision, text)
+
+    def _tombstones(self) -> Iterator[Tombstone]:
+        for *names, key, attempt, made_at in self._db.execute("SELECT * FROM tombstones"):
+            yield Tombstone(shared(Owner(*names)), key, attempt, datetime.fromtimestamp(made_at, UTC))
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        yield from self._db.execute("SELECT name, value FROM facts")
+
+    def commit(self, batches: list[Batch]) -> None:
+        """Write these; on any fault nothing of them is written."""
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            for batch in batches:
+                self._write(batch)
+            self._db.execute("COMMIT")
+        except sqlite3.DatabaseError as error:
+            raise self._fault(error) from error
+        finally:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+
+    def _write(self, batch: Batch) -> None:
+        run = self._db.executemany
+        run(FORGET, [_columns(k.owner, k.key, k.attempt) for k in batch.forget])
+        run("INSERT OR REPLACE INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", map(_row, batch.save))
+        graves = [(*_columns(t.owner, t.key, t.attempt), t.made_at.timestamp()) for t in batch.bury]
+        run("INSERT OR REPLACE INTO tombstones VALUES (?, ?, ?, ?, ?, ?, ?)", graves)
+        run(UNBURY, [_columns(t.owner, t.key, t.attempt) for t in batch.unbury])
+        run("INSERT OR REPLACE INTO facts VALUES (?, ?)", batch.facts)
+
+    def close(self) -> None:
+        self._db.close()
+
+    def _fault(self, error: sqlite3.DatabaseError) -> JournalError:
+        if error.sqlite_errorcode & 0xFF in (
+            sqlite3.SQLITE_FULL,
+            sqlite3.SQLITE_IOERR,
+            sqlite3.SQLITE_READONLY,
+        ):
+            return JournalFull(
+                f"The journal {self._path} cannot be written ({error}): new submits are refused until its "
+                "disk has room. What runs is not touched, and reading goes on."
+            )
+        return JournalUnreadable(
+            f"The journal {self._path} cannot be used ({error}). Move it away, keep it, and run `redbox "
+            "recover`, which rebuilds one from Slurm's own records."
+        )
+
+
+def _row(record: Record) -> tuple[object, ...]:
+    key = record.key
+    final_at = record.final_at.timestamp() if record.final_at else None
+    facts = (record.user.uid, record.mark, record.job_id, final_at, record.revision, to_text(record))
+    return (*_columns(key.owner, key.key, key.attempt), *facts)

@@ -1,0 +1,1 @@
+"""From a PUT to exactly one submission, whatever crashes in between."""

@@ -1,0 +1,50 @@
+"""Dependencies on other jobs of the same owner, named by key, as Slurm wants them: by job id. Pure.
+
+Slurm forgets jobs and then refuses to depend on them; what a forgotten job's end means is known here and
+decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from redbox.jobs.errors import Busy, NotAcceptable
+from redbox.jobs.record.record import Record
+from redbox_api.models import Dependency, Phase
+
+Lookup = Callable[[str], Sequence[Record]]  # all attempts of a key of the same owner
+
+
+def resolve(dependencies: Sequence[Dependency], attempts_of: Lookup) -> tuple[str, ...]:
+    """As sbatch takes them; those that are already fulfilled are left out."""
+    resolved = (_resolved(dependency, attempts_of) for dependency in dependencies)
+    return tuple(text for text in resolved if text is not None)
+
+
+def _resolved(dependency: Dependency, attempts_of: Lookup) -> str | None:
+    if dependency.key is None:
+        return f"{dependency.type}:{dependency.job_id}" if dependency.job_id else dependency.type
+    attempts = attempts_of(dependency.key)
+    if not attempts:
+        raise NotAcceptable(
+            f"It depends on {dependency.key}, and you have no job of this key: submit that one first."
+        )
+    latest = max(attempts, key=lambda record: record.key.attempt)
+    if latest.final and not latest.in_queue:
+        _refuse_unless_fulfilled(dependency, latest)
+        return None
+    if latest.job_id is None:
+        raise Busy(f"It depends on {dependency.key}, which is still being submitted.", retry_after=3)
+    return f"{dependency.type}:{latest.job_id}"
+
+
+def _refuse_unless_fulfilled(dependency: Dependency, record: Record) -> None:
+    succeeded = record.phase is Phase.SUCCEEDED
+    if dependency.type in ("afterok", "aftercorr") and not succeeded:
+        raise NotAcceptable(
+            f"It depends on the success of {dependency.key}, which ended {record.phase}: it can never start."
+        )
+    if dependency.type == "afternotok" and succeeded:
+        raise NotAcceptable(
+            f"It depends on the failure of {dependency.key}, which succeeded: it can never start."
+        )

@@ -1,0 +1,1 @@
+"""The log, the audit, request ids, and how strangers' text is made printable."""

@@ -1,0 +1,1 @@
+"""From settings to a process that serves: listeners, certificates, the cluster's identity, systemd."""

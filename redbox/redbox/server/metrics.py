@@ -1,0 +1,122 @@
+"""What Prometheus reads: counts and times, by words of the domain; never a user's or a job's name.
+
+Things that are counted where they happen have a method here; things that are (jobs, agents, streams) are
+asked when somebody reads the metrics.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from redbox.agents.pool import PoolState
+from redbox.jobs.record.packed_records import Outline
+from redbox.observability.job_audit import Deed
+
+SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
+
+
+class Metrics:
+    """The counters, and the way to the text that Prometheus reads."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._requests = Counter(
+            "redbox_requests", "Requests answered.", ("method", "route", "status"), registry=self._registry
+        )
+        self._request_seconds = Histogram(
+            "redbox_request_seconds",
+            "From a request's head to its answer's last byte.",
+            ("method", "route"),
+            buckets=SECONDS,
+            registry=self._registry,
+        )
+        self._deeds = Counter(
+            "redbox_acts", "Submits and other acts, by outcome.", ("act", "outcome"), registry=self._registry
+        )
+        self._slurm_seconds = Histogram(
+            "redbox_slurm_call_seconds",
+            "Calls of Slurm's commands.",
+            ("command", "answered"),
+            buckets=SECONDS,
+            registry=self._registry,
+        )
+        self._relayed = Counter("redbox_log_bytes", "Bytes of logs that were sent.", registry=self._registry)
+
+    def request_done(self, method: str, route: str, status: int, took_s: float) -> None:
+        """One more request is answered."""
+        self._requests.labels(method, route, status).inc()
+        self._request_seconds.labels(method, route).observe(took_s)
+
+    def deed_done(self, deed: Deed) -> None:
+        """One more act was asked for."""
+        self._deeds.labels(deed.act, deed.outcome).inc()
+
+    def slurm_called(self, command: str, took_s: float, answered: bool) -> None:  # noqa: FBT001 (the caller's form)
+        """One more call of Slurm has ended, with an answer or without."""
+        self._slurm_seconds.labels(command, str(answered).lower()).observe(took_s)
+
+    def bytes_relayed(self, count: int) -> None:
+        """So many bytes of logs were sent."""
+        self._relayed.inc(count)
+
+    def watch(self, state: Collector) -> None:
+        """Ask this, too, whenever somebody reads the metrics."""
+        self._registry.register(state)
+
+    def exposition(self) -> bytes:
+        """All of them, in text."""
+        return generate_latest(self._registry)
+
+
+class LiveState(Collector):
+    """What there is at this moment."""
+
+    def __init__(
+        self,
+        *,
+        jobs: Iterable[Outline],
+        stale_s: Callable[[], float],
+        agents: Callable[[], PoolState],
+        streams: Callable[[], int],
+    ) -> None:
+        self._jobs = jobs
+        self._stale_s = stale_s
+        self._agents = agents
+        self._streams = streams
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing in advance: registering must not count all jobs."""
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        phases = Tally(record.phase.value for record in self._jobs)
+        jobs = GaugeMetricFamily("redbox_jobs", "Jobs that are known, by phase.", labels=["phase"])
+        for phase, count in phases.items():
+            jobs.add_metric([phase], count)
+        yield jobs
+        yield GaugeMetricFamily(
+            "redbox_stale_seconds",
+            "How old the last whole look at Slurm's queue is; 0 while it is fresh.",
+            self._stale_s(),
+        )
+        yield from self._of_agents(self._agents())
+        yield GaugeMetricFamily("redbox_streams", "Followed logs, watches and downloads.", self._streams())
+
+    @staticmethod
+    def _of_agents(state: PoolState) -> Iterator[Metric]:
+        agents = GaugeMetricFamily("redbox_agents", "Agents of users, by what they do.", labels=["doing"])
+        agents.add_metric(["busy"], state.busy)
+        agents.add_metric(["idle"], state.agents - state.busy)
+        agents.add_metric(["starting"], state.starting)
+        yield agents
+        yield GaugeMetricFamily(
+            "redbox_agent_processes", "Agent processes that are not reaped.", state.processes
+        )
+        yield GaugeMetricFamily(
+            "redbox_agent_failing_users", "Users for whom none starts.", state.failing_users
+        )

@@ -1,0 +1,34 @@
+"""Which transport the settings ask for, and which account looks at Slurm."""
+
+from __future__ import annotations
+
+import os
+import pwd
+
+from redbox.agents.errors import AgentRefused
+from redbox.agents.transports.base import Transport
+from redbox.agents.transports.self_ import SelfTransport
+from redbox.agents.transports.sudo import SudoTransport
+from redbox.core.domain import UnixUser
+from redbox.settings import AgentsSettings
+
+
+def transport_of(settings: AgentsSettings) -> Transport:
+    """How agents are started."""
+    if settings.transport == "ssh" and settings.ssh is not None:
+        from redbox.server.ssh_agents import ssh_transport  # noqa: PLC0415 - asyncssh takes 7 MiB, for one of three
+
+        return ssh_transport(settings.ssh)
+    return SudoTransport() if settings.transport == "sudo" else SelfTransport()
+
+
+def observer_of(settings: AgentsSettings) -> UnixUser:
+    """Red-box's own account; where it runs away from Slurm's commands, one that it has an agent of."""
+    if settings.ssh is None or settings.ssh.observer is None:
+        return UnixUser(pwd.getpwuid(os.geteuid()).pw_name, os.geteuid())
+    try:
+        return UnixUser(settings.ssh.observer, pwd.getpwnam(settings.ssh.observer).pw_uid)
+    except KeyError:
+        raise AgentRefused(
+            f"agents.ssh.observer is {settings.ssh.observer}, and there is no such account here"
+        ) from None

@@ -1,0 +1,1 @@
+"""`redbox check`: what is wrong on this host, with the fix for each."""

@@ -1,0 +1,64 @@
+"""Where the files of a red-box are, and whose they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Self
+
+from redbox.agents.transports.sudo import AGENT_PATH
+from redbox.settings import STATE_DIRECTORY
+
+SERVICE_ACCOUNT = "redbox"
+
+Whose = Literal["root", "service"]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The folders of one installation."""
+
+    configuration: Path = Path("/etc/redbox")
+    state: Path = STATE_DIRECTORY
+    runtime: Path = Path("/run/redbox")
+    log: Path = Path("/var/log/redbox")
+    agent: Path = Path(AGENT_PATH)
+    sudoers: Path = Path("/etc/sudoers.d/redbox")
+
+    @classmethod
+    def personal(cls, home: Path, runtime: Path) -> Self:
+        """For one user, without any administrator."""
+        state = home / ".local/state/redbox"
+        return cls(home / ".config/redbox", state, runtime / "redbox", state)
+
+    @property
+    def agent_settings(self) -> Path:
+        return self.configuration / "agent.conf"
+
+    @property
+    def settings(self) -> Path:
+        return self.configuration / "redbox.yaml"
+
+    @property
+    def authority_certificate(self) -> Path:
+        return self.configuration / "tls/ca.crt"
+
+    @property
+    def authority_key(self) -> Path:
+        return self.configuration / "tls/ca.key"
+
+    @property
+    def certificate(self) -> Path:
+        return self.configuration / "tls/server.crt"
+
+    @property
+    def key(self) -> Path:
+        return self.configuration / "tls/server.key"
+
+    @property
+    def mark_secret(self) -> Path:
+        return self.state / "mark.secret"
+
+    def cluster_keys(self, cluster: str) -> Path:
+        """The JWKS of a Kubernetes cluster."""
+        return self.configuration / f"{cluster}.jwks.json"

@@ -1,0 +1,158 @@
+"""Runs Slurm's commands as somebody, and says in one way what went wrong when no answer came.
+
+Which commands, and what their answers mean, is the matter of the modules that ask.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, Protocol
+
+from redbox.agents.errors import AgentError, AgentSilent, AgentUnavailable
+from redbox.agents.protocol.answers import Completed, FileFacts, Kept
+from redbox.core.domain import UnixUser
+from redbox.core.workload_manager import WorkloadFault
+from redbox.slurm.commands.submit_errors import words_of
+from redbox.slurm.settings import SlurmSettings
+from redbox.slurm.text.framing import decode
+
+OUTPUT_LIMIT = 256 * 1024 * 1024  # a squeue of some hundred thousand jobs
+USERS_LIMIT = 4 * 1024 * 1024  # an agent is its user's, who decides what it answers
+LISTS = {"squeue": 32 * 1024 * 1024, "sacct": 32 * 1024 * 1024}
+"""What one user's own jobs are told by, where PrivateData hides them from others."""
+
+
+class Runner(Protocol):
+    """Runs commands as one account."""
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        deadline: float,
+        env: Mapping[str, str] | None = None,
+        output_limit: int = ...,
+    ) -> Completed: ...
+
+
+class Agent(Protocol):
+    """What is used of a user's agent."""
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        deadline: float,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        account_env: bool = False,
+        cwd: str | None = None,
+        inherit: Mapping[str, bytes] | None = None,
+        keep: str | None = None,
+        replaces: str | None = None,
+        output_limit: int = ...,
+    ) -> Completed: ...
+
+    async def recall(self, keep: str) -> Kept: ...
+
+    async def make_directory(self, path: str, *, mode: int = 0o777) -> tuple[FileFacts, bool]: ...
+
+    async def write(self, path: str, chunks: bytes, *, mode: int = 0o644) -> FileFacts: ...
+
+    async def remove(self, path: str, *, recursive: bool = False) -> None: ...
+
+
+class Agents(Protocol):
+    """Who has agents: the pool."""
+
+    async def agent(self, user: UnixUser, role: Literal["commands", "files"] = "commands") -> Agent: ...
+
+
+OnCall = Callable[[str, float, bool], None]
+"""Told of each call: the command, how long it took, whether an answer came."""
+
+
+class Calls:
+    """Calls of Slurm's commands, as a user or as the account that red-box itself runs under."""
+
+    def __init__(
+        self,
+        agents: Agents,
+        observer: UnixUser,
+        settings: SlurmSettings,
+        *,
+        own: Runner | None = None,
+        on_call: OnCall | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.agents = agents
+        self._own = own
+        self.observer = observer
+        self.settings = settings
+        self._on_call = on_call
+        self._clock = clock
+
+    async def complete(
+        self,
+        user: UnixUser,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        deadline: float | None = None,
+    ) -> Completed:
+        """Run a command that may be sent twice to its end; WorkloadFault where none came."""
+        started, limit = self._clock(), self._limit(user, argv[0])
+        completed = None
+        try:
+            completed = await (await self._runner(user)).run(
+                argv,
+                env={**self.settings.environment, **(env or {})},
+                deadline=deadline or self.settings.read_s,
+                output_limit=limit,
+            )
+        except AgentError as error:
+            raise fault_of(error, argv[0]) from error
+        finally:
+            answered = completed is not None and not completed.timed_out
+            self.note(argv[0], self._clock() - started, answered=answered)
+        if completed.timed_out:
+            raise WorkloadFault(f"{argv[0]} gave no answer within {completed.took_s:.0f} s", timed_out=True)
+        if completed.truncated:
+            raise WorkloadFault(f"{argv[0]} wrote more than {limit} bytes")
+        return completed
+
+    def _limit(self, user: UnixUser, command: str) -> int:
+        return OUTPUT_LIMIT if user == self.observer else LISTS.get(command, USERS_LIMIT)
+
+    async def _runner(self, user: UnixUser) -> Runner:
+        """The user's agent; for red-box's own account, where it is this host's, the server itself."""
+        if self._own is not None and user == self.observer:
+            return self._own
+        return await self.agents.agent(user)
+
+    async def read(
+        self,
+        argv: Sequence[str],
+        *,
+        user: UnixUser | None = None,
+        env: Mapping[str, str] | None = None,
+        deadline: float | None = None,
+    ) -> str:
+        """What a command prints; WorkloadFault with Slurm's words where it fails."""
+        completed = await self.complete(user or self.observer, argv, env=env, deadline=deadline)
+        if completed.code != 0:
+            words = words_of(completed.stderr) or f"exit code {completed.code}"
+            raise WorkloadFault(f"{argv[0]} failed: {words}")
+        return decode(completed.stdout)
+
+    def note(self, command: str, took_s: float, *, answered: bool) -> None:
+        if self._on_call is not None:
+            self._on_call(command, took_s, answered)
+
+
+def fault_of(error: AgentError, command: str) -> WorkloadFault:
+    """No answer, for want of an agent or because it was lost on the way."""
+    slow = isinstance(error, AgentSilent)
+    why = "" if isinstance(error, AgentUnavailable) else f"{command}: "
+    return WorkloadFault(f"{why}{error.detail}", timed_out=slow)

@@ -1,0 +1,107 @@
+"""scontrol: the cluster's configuration, its partitions, and acts on single jobs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from redbox.slurm.text.values import read_duration, read_number, text_or_none
+
+ACTS = frozenset({"hold", "release", "requeue"})
+SETTING = re.compile(r"^(\w+)\s*=\s?(.*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What slurm.conf says, as far as it changes what red-box does."""
+
+    cluster_name: str = ""
+    version: str = ""
+    accounting: bool = False
+    stores_comments: bool = False
+    stores_environment: bool = False
+    private_data: frozenset[str] = frozenset()
+    min_job_age_s: int | None = None
+    requeues: bool = True
+    appends: bool = False
+    enforces_partition_limits: bool = False
+
+
+def show_configuration() -> list[str]:
+    return ["scontrol", "show", "config"]
+
+
+def read_configuration(text: str) -> Configuration:
+    settings = {found[1].lower(): found[2].strip() for found in SETTING.finditer(text)}
+    flags = set(settings.get("accountingstoreflags", "").lower().split(","))
+    storage = settings.get("accountingstoragetype", "")
+    private = {word.strip().lower() for word in settings.get("privatedata", "").split(",")}
+    return Configuration(
+        cluster_name=settings.get("clustername", ""),
+        version=settings.get("slurm_version", ""),
+        accounting=text_or_none(storage) is not None and not storage.endswith("/none"),
+        stores_comments="job_comment" in flags,
+        stores_environment=bool(flags & {"job_env", "job_script"}),
+        private_data=frozenset(private - {"", "none", "(null)"}),
+        min_job_age_s=read_number(settings.get("minjobage", "").partition(" ")[0]),
+        requeues=settings.get("jobrequeue", "1") != "0",
+        appends=settings.get("jobfileappend", "0") != "0",
+        enforces_partition_limits=settings.get("enforcepartlimits", "NO").upper() not in {"NO", "0"},
+    )
+
+
+def show_federation() -> list[str]:
+    return ["scontrol", "show", "federation"]
+
+
+def read_federation(text: str) -> str | None:
+    """The federation that the cluster is in; scontrol says little or nothing where there is none."""
+    found = re.search(r"^Federation:\s*(\S+)", text, re.MULTILINE)
+    return found[1] if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFacts:
+    """A partition as configured; None is UNLIMITED."""
+
+    name: str
+    is_default: bool
+    state: str
+    max_time_s: int | None
+    default_time_s: int | None
+    max_nodes: int | None
+    max_cpus_per_node: int | None
+    max_mem_mb_per_node: int | None
+
+
+def show_partitions() -> list[str]:
+    return ["scontrol", "--oneliner", "--all", "show", "partition"]
+
+
+def read_partitions(text: str) -> tuple[PartitionFacts, ...]:
+    """One line a partition; its words are the administrator's, and hold no blanks."""
+    return tuple(
+        read_partition(dict(word.partition("=")[::2] for word in line.split()))
+        for line in text.splitlines()
+        if line.startswith("PartitionName=")
+    )
+
+
+def read_partition(words: dict[str, str]) -> PartitionFacts:
+    return PartitionFacts(
+        name=words["PartitionName"],
+        is_default=words.get("Default") == "YES",
+        state=words.get("State", "UNKNOWN"),
+        max_time_s=read_duration(words.get("MaxTime", "")),
+        default_time_s=read_duration(words.get("DefaultTime", "")),
+        max_nodes=read_number(words.get("MaxNodes", "")),
+        max_cpus_per_node=read_number(words.get("MaxCPUsPerNode", "")),
+        max_mem_mb_per_node=read_number(words.get("MaxMemPerNode", "")),
+    )
+
+
+def act_on(act: str, job_id: str) -> list[str]:
+    """Hold, release or requeue; by id alone, for scontrol filters by nothing else."""
+    if act not in ACTS:
+        raise ValueError(f"{act} is no act of scontrol's")
+    return ["scontrol", act, job_id]

@@ -1,0 +1,1 @@
+"""From a job's request to sbatch's answer: script, container, credentials."""

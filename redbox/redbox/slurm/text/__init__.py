@@ -1,0 +1,1 @@
+"""The vocabulary of Slurm's output: states, times, sizes, arrays."""

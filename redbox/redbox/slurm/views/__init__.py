@@ -1,0 +1,1 @@
+"""From rows of Slurm's output to jobs and partitions."""
