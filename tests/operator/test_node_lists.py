@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from redbox_operator.node_lists import folded
+from redbox_api.node_lists import folded
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from redbox_api.models import FINAL_PHASES, Job, Phase
+from redbox_api.node_lists import folded
 from redbox_operator.api.conditions import RESULTS_FAILED, WAITING, Said, conditions_of
 from redbox_operator.api.problems import Problem
 from redbox_operator.api.slurmjob import SlurmJob
@@ -22,7 +23,6 @@ from redbox_operator.api.slurmjob_status import (
 from redbox_operator.api.sylabs import OLD_KINDS, OLD_WORDS
 from redbox_operator.companion.plan import LastWord
 from redbox_operator.dependencies import are_met
-from redbox_operator.node_lists import folded
 from redbox_operator.slurmjob.attempts import (
     RETRYING,
     SUSPENDED,

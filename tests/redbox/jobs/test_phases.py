@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from redbox.core.domain import JobKey, Owner, UnixUser
 from redbox.core.workload_manager import Observation, TaskObservation
-from redbox.jobs.hostlists import expand
 from redbox.jobs.poll.missing_jobs import Evidence, absent, row_of
 from redbox.jobs.poll.poller import is_absent
 from redbox.jobs.queue_snapshot import Look, Sighting
@@ -19,6 +18,7 @@ from redbox.jobs.record.record import Record, Stage
 from redbox.jobs.record.state_machine import count_tasks, observed, phase_of
 from redbox.jobs.settings import JobsSettings
 from redbox.jobs.submit.duplicates import with_mark
+from redbox_api.hostlists import expand
 from redbox_api.models import Phase
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 
 from redbox.core.workload_manager import TaskObservation
-from redbox.jobs.hostlists import expand
 from redbox.jobs.record.packed_records import Outline
 from redbox.jobs.record.record import UNCLAIMED, Record, Seen, Stage
 from redbox.jobs.record.state_machine import count_tasks, phase_of
+from redbox_api.hostlists import expand
 from redbox_api.models import ArrayCounts, ArrayTask, Job, LogPath, OwnerRef, Phase
 
 
