@@ -13,15 +13,15 @@ from redbox_kube.api.lease import Lease
 from redbox_kube.api.objects import Objects
 from redbox_kube.redbox_token import Account
 from redbox_kube.runtime.health_server import serving
-from redbox_resourced.clusters import Clusters
-from redbox_resourced.gateways import Gateways
-from redbox_resourced.node_claims import NodeClaims
-from redbox_resourced.overrides import OverridesFile
-from redbox_resourced.publishing import Publishing
-from redbox_resourced.seen_nodes import MANAGER
-from redbox_resourced.service import Service
+from redbox_resourced.nodes.gateways import Gateways
+from redbox_resourced.nodes.node_view import MANAGER
+from redbox_resourced.nodes.readiness import Service
+from redbox_resourced.nodes.reconciler import Publishing
+from redbox_resourced.nodes.server_side_apply import NodeClaims
+from redbox_resourced.nodes.virtual_nodes import VirtualNodes
+from redbox_resourced.partitions.overrides import OverridesFile
+from redbox_resourced.partitions.slurmclusters import Clusters
 from redbox_resourced.virtual_delivery import KubeletSettings, VirtualDelivery
-from redbox_resourced.virtual_nodes import VirtualNodes
 
 LEASE = "redbox-resourced"
 

@@ -12,9 +12,9 @@ import typer
 from redbox_kube.redbox_token import Account
 from redbox_kube.runtime.log import configure_log
 from redbox_resourced.application import Settings, run_resourced
-from redbox_resourced.overrides import BadOverrides
+from redbox_resourced.nodes.manifest import Address
+from redbox_resourced.partitions.overrides import BadOverrides
 from redbox_resourced.virtual_delivery import KubeletSettings
-from redbox_resourced.virtual_node import Address
 
 app = typer.Typer(
     name="redbox-resourced", help="Publishes Slurm's partitions in Kubernetes.", no_args_is_help=True

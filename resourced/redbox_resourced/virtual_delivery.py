@@ -8,16 +8,16 @@ from pathlib import Path
 
 from redbox_kube.api.objects import Objects
 from redbox_kube.redbox_token import Account
-from redbox_resourced.authorization import Authorizer
-from redbox_resourced.clusters import Clusters
-from redbox_resourced.kubelet_api import KubeletApi
-from redbox_resourced.kubelet_listener import KubeletListener
-from redbox_resourced.pod_tokens import PodTokens
-from redbox_resourced.serving_certificate import ServingCertificate
-from redbox_resourced.submission import Submission
-from redbox_resourced.token_policy import TokenPolicy
-from redbox_resourced.virtual_node import Address
-from redbox_resourced.virtual_pods import VirtualPods
+from redbox_resourced.kubelet.authorization import Authorizer
+from redbox_resourced.kubelet.listener import KubeletListener
+from redbox_resourced.kubelet.server import KubeletApi
+from redbox_resourced.kubelet.serving_certificate import ServingCertificate
+from redbox_resourced.nodes.manifest import Address
+from redbox_resourced.partitions.slurmclusters import Clusters
+from redbox_resourced.pods.reconciler import VirtualPods
+from redbox_resourced.pods.submission import Submission
+from redbox_resourced.pods.token_policy import TokenPolicy
+from redbox_resourced.pods.tokens import PodTokens
 
 NEEDED_EVERY_S = 0.5
 

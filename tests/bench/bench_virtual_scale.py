@@ -23,7 +23,7 @@ from redbox_bed.delivery import TENANTS, Kubernetes
 from redbox_bed.errors import BedError
 from redbox_kube.api.metadata_list import Listed
 from redbox_kube.api.objects import Object, Objects, Where
-from redbox_resourced.bound_pods import SUBMITTED
+from redbox_resourced.pods.pod_view import SUBMITTED
 from tests.bench.benchmark import Trial, benchmark
 from tests.bench.rows import Figure, Target
 from tests.bench.virtual_jobs import administrator

@@ -22,11 +22,11 @@ from kubernetes.aio import client, config
 from redbox_bed.bed import Bed
 from redbox_bed.delivery import Kubernetes
 from redbox_kube.api.objects import Object, Objects
-from redbox_resourced.authorization import Authorizer
-from redbox_resourced.kubelet_api import KubeletApi
-from redbox_resourced.kubelet_listener import KubeletListener
-from redbox_resourced.serving_certificate import Key, ServingCertificate
-from redbox_resourced.virtual_pods import VirtualPods
+from redbox_resourced.kubelet.authorization import Authorizer
+from redbox_resourced.kubelet.listener import KubeletListener
+from redbox_resourced.kubelet.server import KubeletApi
+from redbox_resourced.kubelet.serving_certificate import Key, ServingCertificate
+from redbox_resourced.pods.reconciler import VirtualPods
 from tests.e2e.client_certificate import ClientCertificate, signed
 from tests.e2e.virtual_stand import approve
 

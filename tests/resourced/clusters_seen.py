@@ -7,9 +7,9 @@ from typing import Any
 from redbox_api.client import RedboxClient
 from redbox_api.models import Amounts, Partition
 from redbox_kube.slurm_cluster import SlurmCluster
-from redbox_resourced.following import Followed
-from redbox_resourced.seen_nodes import SeenNode, read_node
-from redbox_resourced.virtual_node import new_node
+from redbox_resourced.nodes.manifest import new_node
+from redbox_resourced.nodes.node_view import SeenNode, read_node
+from redbox_resourced.partitions.partition_feed import Followed
 
 NOTHING = Amounts(nodes=0, cpus=0, mem_mb=0)
 

@@ -9,8 +9,8 @@ from typing import Any, cast
 from redbox_api.client import LogAnswer, LogQuery, RedboxClient
 from redbox_api.errors import NotAllowed, Unreachable
 from redbox_api.models import ArrayCounts, ArrayTask, Job, OwnerRef, Phase, Problem
-from redbox_resourced.kubelet_logs import PodLog
-from redbox_resourced.log_request import LogRequest
+from redbox_resourced.kubelet.logs.pod_log import PodLog
+from redbox_resourced.kubelet.logs.query import LogRequest
 
 JOB = Job(
     key="k",

@@ -8,8 +8,8 @@ import pytest
 
 from redbox_api.models import ArrayTask
 from redbox_companion import arrays
-from redbox_resourced import log_streams
-from redbox_resourced.array_logs import heading
+from redbox_resourced.kubelet.logs import streams
+from redbox_resourced.kubelet.logs.array_log import heading
 from tests.resourced.log_files import Files, array, read
 
 ZERO, ONE, TWO = (f"redbox: task {index}: SUCCEEDED\n".encode() for index in range(3))
@@ -19,7 +19,7 @@ WHOLE = ZERO + b"a\nb\n" + ONE + b"c\n" + TWO + b"d\ne\n"
 
 @pytest.fixture(autouse=True)
 def _looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_streams, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(streams, "LOOK_EVERY_S", 0.0)
 
 
 @pytest.mark.parametrize(

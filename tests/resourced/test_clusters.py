@@ -13,7 +13,7 @@ import pytest
 from redbox.server.certificates import make_authority
 from redbox_kube.api.objects import ApiUnreachable, Object, Objects
 from redbox_kube.redbox_token import Account
-from redbox_resourced.clusters import Clusters
+from redbox_resourced.partitions.slurmclusters import Clusters
 
 AUTHORITY = make_authority("tests", datetime(2026, 11, 21, tzinfo=UTC)).certificate.decode()
 COMMENT = "# Universität Zürich\n"

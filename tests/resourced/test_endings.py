@@ -6,7 +6,14 @@ import pytest
 
 from redbox_api.models import Job, OwnerRef, Phase
 from redbox_companion import outcome
-from redbox_resourced.endings import BY_STATE, LONGEST_WORD, Refusal, exit_code_of, sentence_of, word_of
+from redbox_resourced.pods.exit_status import (
+    BY_STATE,
+    LONGEST_WORD,
+    Refusal,
+    exit_code_of,
+    sentence_of,
+    word_of,
+)
 
 OWNER = OwnerRef(cluster="prod", namespace="alice", account="default")
 PHASES = (Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED, Phase.LOST)

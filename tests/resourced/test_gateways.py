@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from redbox_resourced.gateways import OLD_KEYS, Offers, claims_of_gateway, manager_of, offers_now
-from redbox_resourced.node_claims import Claim
-from redbox_resourced.offers import Offer, offer_of
-from redbox_resourced.overrides import AS_SLURM_SAYS, Overrides
-from redbox_resourced.seen_nodes import SeenNode
+from redbox_resourced.nodes.gateways import OLD_KEYS, Offers, claims_of_gateway, manager_of, offers_now
+from redbox_resourced.nodes.node_view import SeenNode
+from redbox_resourced.nodes.server_side_apply import Claim
+from redbox_resourced.partitions.advertised import Offer, offer_of
+from redbox_resourced.partitions.overrides import AS_SLURM_SAYS, Overrides
 from tests.resourced.clusters_seen import followed, partition, real_node
 
 HPC1 = {"redbox.dev/gateway.hpc1": "true"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from redbox_resourced.handshakes import Handshakes
+from redbox_resourced.kubelet.handshake_limits import Handshakes
 
 
 class Connection:

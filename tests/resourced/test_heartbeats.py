@@ -10,8 +10,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from redbox_kube.api.objects import ApiUnreachable, Object, Objects
-from redbox_resourced import heartbeats
-from redbox_resourced.heartbeats import Heartbeats
+from redbox_resourced.nodes import leases
+from redbox_resourced.nodes.leases import Heartbeats
 from tests.resourced.clusters_seen import node
 
 NODES = 200
@@ -72,7 +72,7 @@ async def until(holds: Callable[[], object]) -> None:
 async def test_an_api_server_that_is_away_is_told_once_for_all_nodes_and_when_it_is_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(heartbeats, "EVERY_S", 0.5)
+    monkeypatch.setattr(leases, "EVERY_S", 0.5)
     server = ApiServer()
     nodes = [node(f"n{number}") for number in range(NODES)]
     beating = Heartbeats(cast("Objects", server), lambda: nodes)

@@ -22,13 +22,13 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from redbox_kube.api.objects import ApiUnreachable, Object, Objects, Where
-from redbox_resourced.authorization import Access, Authorizer, Client
-from redbox_resourced.clusters import Clusters
-from redbox_resourced.handshakes import AT_ONCE, AT_ONCE_OF_ONE_ADDRESS
-from redbox_resourced.kubelet_api import KubeletApi
-from redbox_resourced.kubelet_listener import KubeletListener, tls_context
-from redbox_resourced.serving_certificate import Pair, key_pem, make_key, self_signed
-from redbox_resourced.virtual_pods import VirtualPods
+from redbox_resourced.kubelet.authorization import Access, Authorizer, Client
+from redbox_resourced.kubelet.handshake_limits import AT_ONCE, AT_ONCE_OF_ONE_ADDRESS
+from redbox_resourced.kubelet.listener import KubeletListener, tls_context
+from redbox_resourced.kubelet.server import KubeletApi
+from redbox_resourced.kubelet.serving_certificate import Pair, key_pem, make_key, self_signed
+from redbox_resourced.partitions.slurmclusters import Clusters
+from redbox_resourced.pods.reconciler import VirtualPods
 
 NOW = datetime.now(UTC)
 ADDRESS = "127.0.0.1"

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from redbox_kube.api.objects import ApiUnreachable, Object, Where
-from redbox_resourced.left_out import LeftOut, event_of
+from redbox_resourced.nodes.limit_events import LeftOut, event_of
 from tests.resourced.clusters_seen import slurm_cluster
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

@@ -3,7 +3,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from redbox_api.models import Job, OwnerRef, Phase
-from redbox_resourced.log_request import (
+from redbox_resourced.kubelet.logs.query import (
     LogRequest,
     NotHonoured,
     attempt_asked,

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from prometheus_client import CollectorRegistry
 
-from redbox_resourced.publishing import Metrics
+from redbox_resourced.nodes.reconciler import Metrics
 from tests.resourced.clusters_seen import followed
 
 PAGE = Path(__file__).parents[2] / "docs/metrics.md"

@@ -7,12 +7,12 @@ from typing import Any, cast
 import pytest
 
 from redbox_kube.api.objects import ApiRefused, Object, Objects, Where
-from redbox_resourced.node_claims import Claim, NodeClaims, withdrawal
-from redbox_resourced.seen_nodes import SeenNode, read_node
-from redbox_resourced.seen_nodes import kept as kept_of
-from redbox_resourced.service import Served
-from redbox_resourced.standing import vanished
-from redbox_resourced.virtual_node import Address, claims_of_serving, claims_of_standing, taints
+from redbox_resourced.nodes.manifest import Address, claims_of_serving, claims_of_standing, taints
+from redbox_resourced.nodes.node_view import SeenNode, read_node
+from redbox_resourced.nodes.node_view import kept as kept_of
+from redbox_resourced.nodes.readiness import Served
+from redbox_resourced.nodes.server_side_apply import Claim, NodeClaims, withdrawal
+from redbox_resourced.partitions.availability import vanished
 from tests.resourced.clusters_seen import node
 
 NOW = "2026-01-01T00:00:00Z"

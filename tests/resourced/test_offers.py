@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from redbox_api.models import Amounts, Partition, PartitionLimits
 from redbox_kube.node_labels import LABEL_VALUE, Limit
-from redbox_resourced.offers import (
+from redbox_resourced.partitions.advertised import (
     Offer,
     annotations_of,
     labels_of,
@@ -18,7 +18,7 @@ from redbox_resourced.offers import (
     old_labels_of,
     resources_of,
 )
-from redbox_resourced.overrides import AS_SLURM_SAYS, Feature, Override
+from redbox_resourced.partitions.overrides import AS_SLURM_SAYS, Feature, Override
 
 NOTHING = Amounts(nodes=0, cpus=0, mem_mb=0)
 GPUS = Amounts(nodes=2, cpus=64, mem_mb=512000, gpus=8, gres={"gpu:tesla": 8})

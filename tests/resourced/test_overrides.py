@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from redbox_kube.node_labels import Limit
-from redbox_resourced.overrides import BadOverrides, Override, OverridesFile, read_overrides
+from redbox_resourced.partitions.overrides import BadOverrides, Override, OverridesFile, read_overrides
 
 SYLABS = """
 clusters:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from redbox_api.models import Job, OwnerRef, Phase
-from redbox_resourced import pod_status
-from redbox_resourced.bound_pods import SUBMITTED, BoundPod, digest_of, read_pod
-from redbox_resourced.endings import Refusal
+from redbox_resourced.pods import pod_status
+from redbox_resourced.pods.exit_status import Refusal
+from redbox_resourced.pods.pod_view import SUBMITTED, BoundPod, digest_of, read_pod
 
 HOST = "10.0.0.7"
 SUBMITTED_AT = datetime(2026, 11, 21, 13, 0, tzinfo=UTC)

@@ -9,9 +9,9 @@ import pytest
 
 from redbox_api.errors import Unreachable
 from redbox_api.usage import JobUsage, UsageList
-from redbox_resourced import node_stats, pod_usage
-from redbox_resourced.bound_pods import BoundPod, read_pod
-from redbox_resourced.pod_usage import PodUsage
+from redbox_resourced.kubelet import stats, usage
+from redbox_resourced.kubelet.usage import PodUsage
+from redbox_resourced.pods.pod_view import BoundPod, read_pod
 
 AT = datetime(2026, 11, 21, 13, 0, tzinfo=UTC)
 UNKNOWN: dict[str, JobUsage] = {}
@@ -92,22 +92,22 @@ async def test_each_account_asks_for_itself(redbox: Redbox) -> None:
 
 
 async def test_who_asks_again_at_once_gets_the_same_answer(redbox: Redbox) -> None:
-    usage = usage_of(redbox, pod("a"))
+    pod_usage = usage_of(redbox, pod("a"))
     for _ in range(200):
-        await usage.now()
+        await pod_usage.now()
     assert redbox.asked == ["a"]
 
 
 async def test_a_client_is_kept_until_its_slurm_cluster_moves(
     redbox: Redbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pod_usage, "FRESH_S", 0)
-    usage = usage_of(redbox, pod("a"))
-    await usage.now()
-    await usage.now()
+    monkeypatch.setattr(usage, "FRESH_S", 0)
+    pod_usage = usage_of(redbox, pod("a"))
+    await pod_usage.now()
+    await pod_usage.now()
     assert redbox.spoken_for == ["a"]
     redbox.client = object()
-    await usage.now()
+    await pod_usage.now()
     assert redbox.spoken_for == ["a", "a"]
 
 
@@ -119,16 +119,16 @@ async def test_nobody_is_asked_for_pods_whose_jobs_do_not_run(redbox: Redbox) ->
 async def test_a_red_box_that_is_away_costs_no_answer(
     redbox: Redbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("redbox_resourced.pod_usage.FRESH_S", 0.0)
+    monkeypatch.setattr("redbox_resourced.kubelet.usage.FRESH_S", 0.0)
     redbox.jobs = [used("a")]
-    usage = usage_of(redbox, pod("a"))
-    before = dict(await usage.now())
+    pod_usage = usage_of(redbox, pod("a"))
+    before = dict(await pod_usage.now())
     redbox.is_away = True
-    assert await usage.now() == before != {}
+    assert await pod_usage.now() == before != {}
 
 
 def test_a_pod_is_shown_with_what_its_job_uses() -> None:
-    shown = node_stats.summary([pod("a")], {"uid-a": used("a")})["pods"][0]
+    shown = stats.summary([pod("a")], {"uid-a": used("a")})["pods"][0]
     assert shown["podRef"] == {"name": "a", "namespace": "alice", "uid": "uid-a"}
     assert shown["cpu"] == {"time": "2026-11-21T13:00:00Z", "usageCoreNanoSeconds": 2_000_000_000}
     assert shown["memory"]["workingSetBytes"] == 4096
@@ -136,12 +136,12 @@ def test_a_pod_is_shown_with_what_its_job_uses() -> None:
 
 
 def test_numbers_that_nobody_measured_are_left_out() -> None:
-    assert set(node_stats.summary([pod("a")], UNKNOWN)["pods"][0]) == {"podRef", "startTime"}
-    assert "companion" not in node_stats.resource_metrics([pod("a")], UNKNOWN)
+    assert set(stats.summary([pod("a")], UNKNOWN)["pods"][0]) == {"podRef", "startTime"}
+    assert "companion" not in stats.resource_metrics([pod("a")], UNKNOWN)
 
 
 def test_metrics_carry_the_time_of_the_measure() -> None:
-    lines = node_stats.resource_metrics([pod("a")], {"uid-a": used("a")}).splitlines()
+    lines = stats.resource_metrics([pod("a")], {"uid-a": used("a")}).splitlines()
     of = 'container="companion",namespace="alice",pod="a"'
     at = int(AT.timestamp() * 1000)
     assert f"container_cpu_usage_seconds_total{{{of}}} 2.0 {at}" in lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from redbox_api.models import Amounts, Partition
-from redbox_resourced.standing import standing_of
+from redbox_resourced.partitions.availability import standing_of
 
 FREE = Amounts(nodes=0, cpus=0, mem_mb=0)
 

@@ -14,10 +14,10 @@ from redbox_api.errors import Busy, NoSuchJob
 from redbox_api.models import Job, JobRequest, OwnerRef, Phase, Problem
 from redbox_kube.api.objects import Objects, Where
 from redbox_kube.slurm_cluster import SlurmCluster
-from redbox_resourced.bound_pods import BoundPod, Role, read_pod
-from redbox_resourced.clusters import ServedNode
-from redbox_resourced.pod_tokens import PodTokens
-from redbox_resourced.submission import Never, NotYet, Submission, name_companion, read_request
+from redbox_resourced.partitions.slurmclusters import ServedNode
+from redbox_resourced.pods.pod_view import BoundPod, Role, read_pod
+from redbox_resourced.pods.submission import Never, NotYet, Submission, name_companion, read_request
+from redbox_resourced.pods.tokens import PodTokens
 
 REQUEST = json.dumps({"batch": "#!/bin/sh\ntrue\n"})
 DIGEST = f"sha256:{hashlib.sha256(REQUEST.encode()).hexdigest()}"

@@ -8,8 +8,8 @@ import pytest
 
 from redbox_kube.api.objects import ApiRefused, ApiUnreachable, Objects
 from redbox_kube.redbox_token import Account
-from redbox_resourced import token_policy
-from redbox_resourced.token_policy import MISSING, TokenPolicy
+from redbox_resourced.pods import token_policy
+from redbox_resourced.pods.token_policy import MISSING, TokenPolicy
 
 DENIED = ApiRefused(403, "forbidden: ValidatingAdmissionPolicy 'redbox-tokens' denied request")
 

@@ -9,13 +9,13 @@ from typing import cast
 import pytest
 
 from redbox_kube.api.objects import ApiUnreachable, Object, Objects, Where
-from redbox_resourced.node_claims import NodeClaims
-from redbox_resourced.overrides import Overrides
-from redbox_resourced.seen_nodes import SeenNode
-from redbox_resourced.service import Served, Service
-from redbox_resourced.virtual_node import Address
-from redbox_resourced.virtual_nodes import VirtualNodes
-from redbox_resourced.wishes import Wish, wishes_of
+from redbox_resourced.nodes.desired import Wish, wishes_of
+from redbox_resourced.nodes.manifest import Address
+from redbox_resourced.nodes.node_view import SeenNode
+from redbox_resourced.nodes.readiness import Served, Service
+from redbox_resourced.nodes.server_side_apply import NodeClaims
+from redbox_resourced.nodes.virtual_nodes import VirtualNodes
+from redbox_resourced.partitions.overrides import Overrides
 from tests.resourced.clusters_seen import followed, node, partition
 
 

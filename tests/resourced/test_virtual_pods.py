@@ -10,11 +10,11 @@ from typing import Any, ClassVar, cast
 
 from redbox_api.models import Job, JobList, OwnerRef, Phase
 from redbox_kube.api.objects import ApiUnreachable, Object, Objects, Where
-from redbox_resourced.bound_pods import SUBMITTED, BoundPod
-from redbox_resourced.clusters import Clusters, ServedNode
-from redbox_resourced.endings import Refusal
-from redbox_resourced.submission import Never
-from redbox_resourced.virtual_pods import LOST_AFTER_S, VirtualPods
+from redbox_resourced.partitions.slurmclusters import Clusters, ServedNode
+from redbox_resourced.pods.exit_status import Refusal
+from redbox_resourced.pods.pod_view import SUBMITTED, BoundPod
+from redbox_resourced.pods.reconciler import LOST_AFTER_S, VirtualPods
+from redbox_resourced.pods.submission import Never
 from tests.resourced.clusters_seen import slurm_cluster
 
 NODE: Object = {"metadata": {"name": "hpc1.debug"}, "spec": {"providerID": "redbox://hpc1/debug"}}

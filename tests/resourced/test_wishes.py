@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from redbox_resourced.overrides import Overrides
-from redbox_resourced.virtual_node import provider_id
-from redbox_resourced.wishes import Wish, wishes_of, wishes_of_others, wishes_of_unusable
+from redbox_resourced.nodes.desired import Wish, wishes_of, wishes_of_others, wishes_of_unusable
+from redbox_resourced.nodes.manifest import provider_id
+from redbox_resourced.partitions.overrides import Overrides
 from tests.resourced.clusters_seen import followed, node, partition
 
 NONE = Overrides()

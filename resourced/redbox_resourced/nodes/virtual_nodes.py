@@ -16,10 +16,8 @@ import structlog
 from redbox_kube.api.objects import ApiError, Objects, Where
 from redbox_kube.names import LABEL_JOB_UID
 from redbox_kube.runtime.grouped_warnings import Troubles
-from redbox_resourced.node_claims import Claim, NodeClaims
-from redbox_resourced.seen_nodes import SeenNode, read_node
-from redbox_resourced.service import Service
-from redbox_resourced.virtual_node import (
+from redbox_resourced.nodes.desired import Wish
+from redbox_resourced.nodes.manifest import (
     Address,
     Versions,
     claims_of_identity,
@@ -30,7 +28,9 @@ from redbox_resourced.virtual_node import (
     provider_id,
     taints,
 )
-from redbox_resourced.wishes import Wish
+from redbox_resourced.nodes.node_view import SeenNode, read_node
+from redbox_resourced.nodes.readiness import Service
+from redbox_resourced.nodes.server_side_apply import Claim, NodeClaims
 
 log = structlog.get_logger(__name__)
 WRITES_AT_ONCE = 8

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from redbox_api.models import FINAL_PHASES, ArrayTask, Job, Phase
-from redbox_resourced.log_lines import Lines, Out
-from redbox_resourced.log_request import MOST_LINES, LogRequest, Stream
-from redbox_resourced.log_streams import Reading, Streams
+from redbox_resourced.kubelet.logs.lines import Lines, Out
+from redbox_resourced.kubelet.logs.query import MOST_LINES, LogRequest, Stream
+from redbox_resourced.kubelet.logs.streams import Reading, Streams
 
 ASKED_AGAIN_AT_ONCE = 3
 

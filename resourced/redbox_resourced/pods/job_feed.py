@@ -15,9 +15,9 @@ import structlog
 from redbox_api.client import RedboxClient
 from redbox_api.errors import Unreachable
 from redbox_api.models import FINAL_PHASES, Job, Phase
-from redbox_resourced.bound_pods import BoundPod
-from redbox_resourced.keeping_on import keep_on
-from redbox_resourced.submission import key_of
+from redbox_resourced.partitions.retry_forever import keep_on
+from redbox_resourced.pods.pod_view import BoundPod
+from redbox_resourced.pods.submission import key_of
 
 log = structlog.get_logger(__name__)
 ACTIVE = [phase.value for phase in Phase if phase not in FINAL_PHASES]

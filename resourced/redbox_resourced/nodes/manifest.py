@@ -20,11 +20,17 @@ from redbox_kube.names import (
     TAINT_UNREACHABLE,
 )
 from redbox_kube.node_labels import dns_label, key_part, partition_label, virtual_node
-from redbox_resourced.node_claims import Claim
-from redbox_resourced.offers import Offer, annotations_of, labels_of, old_labels_of, resources_of
-from redbox_resourced.seen_nodes import MANAGER, PROVIDER, SeenNode
-from redbox_resourced.service import Served
-from redbox_resourced.standing import Standing
+from redbox_resourced.nodes.node_view import MANAGER, PROVIDER, SeenNode
+from redbox_resourced.nodes.readiness import Served
+from redbox_resourced.nodes.server_side_apply import Claim
+from redbox_resourced.partitions.advertised import (
+    Offer,
+    annotations_of,
+    labels_of,
+    old_labels_of,
+    resources_of,
+)
+from redbox_resourced.partitions.availability import Standing
 
 Object = dict[str, Any]
 STANDING_MANAGER = f"{MANAGER}.standing"

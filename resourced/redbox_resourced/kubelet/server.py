@@ -21,22 +21,22 @@ from redbox_api.errors import NoSuchJob, RedboxError, Refused
 from redbox_api.models import Job
 from redbox_kube.api.objects import ApiError
 from redbox_kube.runtime.grouped_warnings import Troubles
-from redbox_resourced import node_stats
-from redbox_resourced.authorization import Access, Authorizer, Client
-from redbox_resourced.bound_pods import BoundPod, Role
-from redbox_resourced.clusters import Clusters, ServedNode
-from redbox_resourced.kubelet_logs import PodLog
-from redbox_resourced.log_request import (
+from redbox_resourced.kubelet import stats
+from redbox_resourced.kubelet.authorization import Access, Authorizer, Client
+from redbox_resourced.kubelet.logs.pod_log import PodLog
+from redbox_resourced.kubelet.logs.query import (
     LogRequest,
     NotHonoured,
     attempt_asked,
     is_empty_since,
     read_query,
 )
-from redbox_resourced.pod_status import NOT_RUN_MESSAGE
-from redbox_resourced.pod_usage import PodUsage
-from redbox_resourced.submission import Submission, key_of
-from redbox_resourced.virtual_pods import VirtualPods
+from redbox_resourced.kubelet.usage import PodUsage
+from redbox_resourced.partitions.slurmclusters import Clusters, ServedNode
+from redbox_resourced.pods.pod_status import NOT_RUN_MESSAGE
+from redbox_resourced.pods.pod_view import BoundPod, Role
+from redbox_resourced.pods.reconciler import VirtualPods
+from redbox_resourced.pods.submission import Submission, key_of
 
 log = structlog.get_logger(__name__)
 MOST_READERS = 500  # each holds 0.3 MiB, and 1 MiB where it has stopped reading
@@ -194,18 +194,18 @@ class KubeletApi:
     # -- what a kubelet says of itself
 
     async def _pods(self, _: web.Request) -> web.Response:
-        return web.json_response(node_stats.pod_list(self.virtual_pods.bound.pods.values()))
+        return web.json_response(stats.pod_list(self.virtual_pods.bound.pods.values()))
 
     async def _summary(self, _: web.Request) -> web.Response:
         used = await self.usage.now()
-        return web.json_response(node_stats.summary(self.virtual_pods.bound.pods.values(), used))
+        return web.json_response(stats.summary(self.virtual_pods.bound.pods.values(), used))
 
     async def _metrics(self, request: web.Request) -> web.Response:
         """Of one node, where it is named, as an annotation of each tells those who gather metrics."""
         used = await self.usage.now()
         node, bound = request.match_info.get("node"), self.virtual_pods.bound
-        text = node_stats.resource_metrics(bound.on(node) if node else bound.pods.values(), used)
-        return web.Response(text=text, headers=node_stats.METRICS_TYPE)
+        text = stats.resource_metrics(bound.on(node) if node else bound.pods.values(), used)
+        return web.Response(text=text, headers=stats.METRICS_TYPE)
 
     def _pod(self, request: web.Request) -> BoundPod | None:
         place = (request.match_info.get("namespace", ""), request.match_info.get("pod", ""))

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from redbox_api.client import RedboxClient
 from redbox_api.errors import Refused
 from redbox_api.models import FINAL_PHASES, Job
-from redbox_resourced.array_logs import ArrayLog
-from redbox_resourced.endings import sentence_of
-from redbox_resourced.log_lines import Enough, Lines, Out, Write
-from redbox_resourced.log_request import MOST_LINES, LogRequest, leaving_out_the_last, shares
-from redbox_resourced.log_streams import Reading, Streams
+from redbox_resourced.kubelet.logs.array_log import ArrayLog
+from redbox_resourced.kubelet.logs.lines import Enough, Lines, Out, Write
+from redbox_resourced.kubelet.logs.query import MOST_LINES, LogRequest, leaving_out_the_last, shares
+from redbox_resourced.kubelet.logs.streams import Reading, Streams
+from redbox_resourced.pods.exit_status import sentence_of
 
 
 @dataclass(frozen=True)

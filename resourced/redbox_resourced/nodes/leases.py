@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from redbox_kube.api.objects import ApiError, Object, Objects, Where
 from redbox_kube.names import LABEL_VIRTUAL
 from redbox_kube.runtime.grouped_warnings import Troubles
-from redbox_resourced.seen_nodes import SeenNode
-from redbox_resourced.virtual_nodes import LEASE_API, LEASES
+from redbox_resourced.nodes.node_view import SeenNode
+from redbox_resourced.nodes.virtual_nodes import LEASE_API, LEASES
 
 EVERY_S = 10.0
 LASTS_S = 40

@@ -19,10 +19,10 @@ from redbox_api.client import RedboxClient
 from redbox_api.errors import Busy, Conflict, NoSuchJob, NotAuthenticated, RedboxError, Refused
 from redbox_api.models import Job, JobRequest, Phase
 from redbox_kube.api.objects import Object, Objects, Where
-from redbox_resourced.bound_pods import BoundPod, Controller
-from redbox_resourced.clusters import ServedNode
-from redbox_resourced.endings import Refusal
-from redbox_resourced.pod_tokens import PodTokens
+from redbox_resourced.partitions.slurmclusters import ServedNode
+from redbox_resourced.pods.exit_status import Refusal
+from redbox_resourced.pods.pod_view import BoundPod, Controller
+from redbox_resourced.pods.tokens import PodTokens
 
 REQUEST_FILE = "request.json"
 PUT_TRIES = 20

@@ -12,7 +12,7 @@ from datetime import UTC
 from typing import Any
 
 from redbox_api.usage import JobUsage
-from redbox_resourced.bound_pods import BoundPod
+from redbox_resourced.pods.pod_view import BoundPod
 
 Object = dict[str, Any]
 Usage = Mapping[str, JobUsage]

@@ -14,7 +14,7 @@ from redbox_kube.api.events import WARNING, Event
 from redbox_kube.api.objects import ApiError, Objects, Where
 from redbox_kube.names import API_VERSION
 from redbox_kube.slurm_cluster import SlurmCluster
-from redbox_resourced.seen_nodes import MANAGER
+from redbox_resourced.nodes.node_view import MANAGER
 
 log = structlog.get_logger(__name__)
 REASON = "TooManyPartitions"

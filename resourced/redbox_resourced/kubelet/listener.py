@@ -22,8 +22,8 @@ from redbox_api.authorities import pem_of
 from redbox_kube.api.informer import Mirror, Place
 from redbox_kube.api.objects import Object, Objects, Where
 from redbox_kube.runtime.grouped_warnings import Troubles
-from redbox_resourced.handshakes import Handshakes
-from redbox_resourced.serving_certificate import Pair
+from redbox_resourced.kubelet.handshake_limits import Handshakes
+from redbox_resourced.kubelet.serving_certificate import Pair
 
 log = structlog.get_logger(__name__)
 CLIENT_CA_NAMESPACE, CLIENT_CA_NAME = "kube-system", "extension-apiserver-authentication"

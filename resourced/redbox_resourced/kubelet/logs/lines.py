@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
 from redbox_api.models import Job
-from redbox_resourced.log_request import stamp
+from redbox_resourced.kubelet.logs.query import stamp
 
 LONGEST_LINE = 16384  # as container runtimes have it: what is longer goes out in parts
 Write = Callable[[bytes], Awaitable[object]]

@@ -18,7 +18,7 @@ from http import HTTPStatus
 from typing import Any
 
 from redbox_kube.api.objects import ApiRefused, Objects, Where
-from redbox_resourced.seen_nodes import SeenNode
+from redbox_resourced.nodes.node_view import SeenNode
 
 Object = dict[str, Any]
 OWN_VERSIONS_REMEMBERED = 16

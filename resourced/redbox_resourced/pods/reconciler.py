@@ -22,13 +22,13 @@ from redbox_kube.api.informer import Place
 from redbox_kube.api.objects import ApiError, ApiRefused, Object, Objects, Where
 from redbox_kube.runtime.grouped_warnings import Troubles
 from redbox_kube.slurm_cluster import Delivery
-from redbox_resourced import pod_status
-from redbox_resourced.bound_pods import BoundPod, Role, digest_of
-from redbox_resourced.clusters import Clusters, ServedNode
-from redbox_resourced.endings import Refusal
-from redbox_resourced.job_rows import JobRows
-from redbox_resourced.pods_of_nodes import PodsOfNodes
-from redbox_resourced.submission import Never, NotYet, Submission, key_of
+from redbox_resourced.partitions.slurmclusters import Clusters, ServedNode
+from redbox_resourced.pods import pod_status
+from redbox_resourced.pods.exit_status import Refusal
+from redbox_resourced.pods.informer import PodsOfNodes
+from redbox_resourced.pods.job_feed import JobRows
+from redbox_resourced.pods.pod_view import BoundPod, Role, digest_of
+from redbox_resourced.pods.submission import Never, NotYet, Submission, key_of
 
 log = structlog.get_logger(__name__)
 AT_ONCE = 32

@@ -20,7 +20,7 @@ from redbox_kube.node_labels import (
     partition_label,
     prefix,
 )
-from redbox_resourced.overrides import Override
+from redbox_resourced.partitions.overrides import Override
 
 AMOUNTS = frozenset({"nodes", "cpus", "mem", "gpus"})
 PLAIN_GRES = re.compile(r"[A-Za-z0-9]+([_-][A-Za-z0-9]+)*(:[A-Za-z0-9]+([_-][A-Za-z0-9]+)*)?")

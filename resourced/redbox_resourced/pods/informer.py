@@ -15,9 +15,9 @@ from functools import partial
 from redbox_kube.api.informer import Mirror, Place
 from redbox_kube.api.objects import Object, Objects, Where
 from redbox_kube.names import LABEL_VIRTUAL
-from redbox_resourced.bound_pods import BoundPod, read_pod
-from redbox_resourced.seen_nodes import PROVIDER
-from redbox_resourced.submission import key_of
+from redbox_resourced.nodes.node_view import PROVIDER
+from redbox_resourced.pods.pod_view import BoundPod, read_pod
+from redbox_resourced.pods.submission import key_of
 
 
 def _ours(node: Object) -> bool | None:

@@ -20,7 +20,7 @@ from redbox_kube.names import API_VERSION
 from redbox_kube.node_labels import dns_label
 from redbox_kube.redbox_token import Account, OwnToken
 from redbox_kube.slurm_cluster import Delivery, SlurmCluster
-from redbox_resourced.following import Followed
+from redbox_resourced.partitions.partition_feed import Followed
 
 log = structlog.get_logger(__name__)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
 from redbox_kube.api.objects import Objects, PodRef
-from redbox_resourced.bound_pods import BoundPod
+from redbox_resourced.pods.pod_view import BoundPod
 
 LIFETIME_S = 600  # the shortest that Kubernetes gives
 USED_FOR_S = 400.0

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from redbox_kube.api.objects import ApiError
 from redbox_kube.node_labels import dns_label
 from redbox_kube.runtime.grouped_warnings import Troubles
-from redbox_resourced.following import Followed
-from redbox_resourced.node_claims import Claim, NodeClaims, withdrawal
-from redbox_resourced.offers import (
+from redbox_resourced.nodes.node_view import MANAGER, SeenNode
+from redbox_resourced.nodes.server_side_apply import Claim, NodeClaims, withdrawal
+from redbox_resourced.partitions.advertised import (
     Offer,
     annotations_of,
     labels_of,
@@ -24,8 +24,8 @@ from redbox_resourced.offers import (
     old_labels_of,
     resources_of,
 )
-from redbox_resourced.overrides import Overrides
-from redbox_resourced.seen_nodes import MANAGER, SeenNode
+from redbox_resourced.partitions.overrides import Overrides
+from redbox_resourced.partitions.partition_feed import Followed
 
 PREFIX = f"{MANAGER}.gateway."
 OLD_KEYS = f"{MANAGER}.old-keys"

@@ -11,8 +11,8 @@ from redbox_api.client import LogQuery, RedboxClient
 from redbox_api.errors import Busy, NotAccepted, NotAllowed, Unreachable
 from redbox_api.log_reader import Patience, follow_log
 from redbox_api.models import Job
-from redbox_resourced.log_lines import Lines
-from redbox_resourced.log_request import Stream
+from redbox_resourced.kubelet.logs.lines import Lines
+from redbox_resourced.kubelet.logs.query import Stream
 
 LOOK_EVERY_S = 2.0
 GIVE_UP_S = 15.0

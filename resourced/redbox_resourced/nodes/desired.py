@@ -14,11 +14,11 @@ from redbox_api.models import Partition
 from redbox_kube.names import ANNOTATION_PARTITION
 from redbox_kube.node_labels import dns_label, virtual_node
 from redbox_kube.slurm_cluster import Delivery
-from redbox_resourced.following import Followed
-from redbox_resourced.offers import Offer, offer_of
-from redbox_resourced.overrides import Overrides
-from redbox_resourced.seen_nodes import SeenNode
-from redbox_resourced.standing import Standing, standing_of, unwanted, vanished
+from redbox_resourced.nodes.node_view import SeenNode
+from redbox_resourced.partitions.advertised import Offer, offer_of
+from redbox_resourced.partitions.availability import Standing, standing_of, unwanted, vanished
+from redbox_resourced.partitions.overrides import Overrides
+from redbox_resourced.partitions.partition_feed import Followed
 
 LEFT_OUT = "The filter of partitions, or the number of virtual nodes allowed, leaves the partition out of"
 

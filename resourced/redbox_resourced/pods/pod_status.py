@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from redbox_api.models import FINAL_PHASES, Job, Phase
-from redbox_resourced.bound_pods import SUBMITTED, BoundPod, Container
-from redbox_resourced.endings import BY_STATE, Refusal, exit_code_of, word_of
+from redbox_resourced.pods.exit_status import BY_STATE, Refusal, exit_code_of, word_of
+from redbox_resourced.pods.pod_view import SUBMITTED, BoundPod, Container
 
 Object = dict[str, Any]
 NOT_RUN = "NotRunOnVirtualNode"

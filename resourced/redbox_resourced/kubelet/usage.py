@@ -17,9 +17,9 @@ from redbox_api.errors import RedboxError
 from redbox_api.usage import JobUsage
 from redbox_kube.api.objects import ApiError
 from redbox_kube.runtime.grouped_warnings import Troubles
-from redbox_resourced.bound_pods import BoundPod, Role
-from redbox_resourced.clusters import Clusters
-from redbox_resourced.submission import Submission, key_of
+from redbox_resourced.partitions.slurmclusters import Clusters
+from redbox_resourced.pods.pod_view import BoundPod, Role
+from redbox_resourced.pods.submission import Submission, key_of
 
 FRESH_S = 15.0
 ONE_S = 4.0

@@ -18,7 +18,7 @@ from redbox_api.client import RedboxClient
 from redbox_api.errors import RedboxError, Unreachable
 from redbox_api.models import Partition
 from redbox_kube.slurm_cluster import PartitionFilter, SlurmCluster
-from redbox_resourced.keeping_on import keep_on
+from redbox_resourced.partitions.retry_forever import keep_on
 
 log = structlog.get_logger(__name__)
 PATIENCE_S = 15.0

@@ -14,14 +14,14 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from redbox_kube.api.informer import Mirror
 from redbox_kube.api.objects import Objects, Where
-from redbox_resourced.clusters import Clusters
-from redbox_resourced.gateways import Gateways, offers_now
-from redbox_resourced.heartbeats import Heartbeats
-from redbox_resourced.left_out import LeftOut
-from redbox_resourced.overrides import OverridesFile
-from redbox_resourced.seen_nodes import SeenNode, kept
-from redbox_resourced.virtual_nodes import VirtualNodes
-from redbox_resourced.wishes import Wish, wishes_of, wishes_of_others, wishes_of_unusable
+from redbox_resourced.nodes.desired import Wish, wishes_of, wishes_of_others, wishes_of_unusable
+from redbox_resourced.nodes.gateways import Gateways, offers_now
+from redbox_resourced.nodes.leases import Heartbeats
+from redbox_resourced.nodes.limit_events import LeftOut
+from redbox_resourced.nodes.node_view import SeenNode, kept
+from redbox_resourced.nodes.virtual_nodes import VirtualNodes
+from redbox_resourced.partitions.overrides import OverridesFile
+from redbox_resourced.partitions.slurmclusters import Clusters
 
 log = structlog.get_logger(__name__)
 LOOK_EVERY_S = 10.0

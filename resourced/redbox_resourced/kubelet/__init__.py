@@ -1,0 +1,1 @@
+"""The kubelet API of virtual nodes: its listener, authorization, logs and statistics."""

@@ -1,0 +1,1 @@
+"""Pods bound to virtual nodes: submitting their jobs, and reporting their status."""
