@@ -11,7 +11,7 @@ from redbox_operator.api.slurmjob_status import SlurmJobStatus
 from redbox_operator.dependencies import Lookup, Other, resolve
 from redbox_operator.slurmjob.status import status_of
 from tests.operator.making import slurm_job
-from tests.operator.test_status import facts, job
+from tests.operator.slurmjob.test_status import facts, job
 
 SUBMITTED = status_of(facts(job(Phase.PENDING)))
 SUCCEEDED = status_of(facts(job(Phase.SUCCEEDED)))

@@ -20,8 +20,8 @@ from redbox.callers.unix_accounts import Account, AccountDirectory, Patience
 from redbox.core.domain import UnixUser
 from redbox.settings import Settings, load_settings, rules_in_force
 from tests.redbox.callers.issuing import AUDIENCE, ISSUER, StoppedClock, claims, jwks, rsa_key, token
+from tests.redbox.callers.mapping.test_mapping import Accounts
 from tests.redbox.callers.serving import Request, https_server
-from tests.redbox.callers.test_mapping import Accounts
 
 RULES = [{"cluster": "prod", "namespaces": ["physics"], "user": "alice"}]
 HOST = Accounts({"alice": Account("alice", 2001, frozenset({2001, 500}))})

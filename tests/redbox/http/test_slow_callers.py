@@ -14,8 +14,8 @@ from redbox.callers import peers
 from redbox.http.middleware import request_middleware
 from redbox.http.middleware.body_budget import BodyBudget
 from redbox.server import listeners
+from tests.redbox.http.routes.test_jobs import problem
 from tests.redbox.http.stand import SCRIPT, Stand, eventually, standing
-from tests.redbox.http.test_job_routes import problem
 
 Wire = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 MORE_THAN_BUFFERS_HOLD = 16 << 20

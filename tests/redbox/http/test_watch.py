@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 
 from redbox_api.models import Amounts, Partition
+from tests.redbox.http.routes.test_jobs import problem
 from tests.redbox.http.stand import SCRIPT, Stand, eventually, standing
-from tests.redbox.http.test_job_routes import problem
 
 Event = dict[str, Any]
 NOTHING = Amounts(nodes=0, cpus=0, mem_mb=0)

@@ -11,7 +11,7 @@ from redbox.agents.protocol.answers import Completed, FileFacts, Kept, KeptState
 from redbox.core.domain import UnixUser
 from redbox.slurm.commands import squeue
 from tests.redbox.slurm.captured import output
-from tests.redbox.slurm.test_squeue import PLAIN
+from tests.redbox.slurm.commands.test_squeue import PLAIN
 
 ALICE, BOB, REDBOX = UnixUser("alice", 2001), UnixUser("bob", 2002), UnixUser("redbox", 999)
 FACTS = FileFacts("directory", 0, 1, 1, 0, 0o755, 2001, 2001)

@@ -1,6 +1,6 @@
 """What the operator makes of a SlurmJob: what each field becomes, and the objects whole (`snapshots/`).
 
-`UPDATE_SNAPSHOTS=1 pytest tests/operator/test_building.py` writes them anew, and the diff tells.
+`UPDATE_SNAPSHOTS=1 pytest tests/operator/companion/test_builder.py` writes them anew, and the diff tells.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from redbox.callers.errors import CannotTell
 from redbox.core.workload_manager import WorkloadFault
 from redbox.jobs.errors import Busy, Gone, JournalFull, JournalUnreadable
 from redbox.logs.interfaces import NotReadable, NotThere, OutOfReach
+from tests.redbox.http.routes.test_jobs import problem
 from tests.redbox.http.stand import Stand
-from tests.redbox.http.test_job_routes import problem
 
 ERRORS: list[tuple[Exception, int, bool]] = [
     (CannotTell("the API server does not answer"), 503, True),

@@ -13,8 +13,8 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
+from tests.redbox.http.routes.test_jobs import problem
 from tests.redbox.http.stand import ALICE_UID, BODY_LIMIT, Stand, eventually
-from tests.redbox.http.test_job_routes import problem
 
 FILES = "/v1/jobs/k1/files"
 

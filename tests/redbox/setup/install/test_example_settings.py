@@ -12,7 +12,7 @@ from redbox.core.yaml_document import parse_document, validate
 from redbox.settings import Settings
 from redbox.setup.install.example_settings import render_settings
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 DISABLED = re.compile(r"^#(?! \S)")
 
 

@@ -12,7 +12,7 @@ from redbox_operator.api.sylabs import WLM_JOBS, translated
 from redbox_operator.object_cache import Known
 from redbox_operator.slurmjob.status import status_of
 from tests.operator.making import slurm_job
-from tests.operator.test_status import facts, job
+from tests.operator.slurmjob.test_status import facts, job
 
 RESULTS = {"from": ["out/*"], "volume": {"persistentVolumeClaim": {"claimName": "data"}}}
 SPECS: dict[str, dict[str, Any]] = {

@@ -85,7 +85,7 @@ def test_every_phase_has_one_of_the_four_old_words() -> None:
 
 def test_the_examples_are_understood() -> None:
     kinds = {"SlurmJob": OLD_SLURM_JOBS, "WlmJob": WLM_JOBS}
-    files = sorted((Path(__file__).parents[2] / "examples" / "sylabs").glob("*.yaml"))
+    files = sorted((Path(__file__).parents[3] / "examples" / "sylabs").glob("*.yaml"))
     assert len(files) == 3
     for file in files:
         raw = yaml.safe_load(file.read_text())

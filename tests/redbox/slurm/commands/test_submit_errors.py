@@ -14,7 +14,9 @@ from redbox.core.workload_manager import Accepted, Refused, Unavailable, Unknown
 from redbox.slurm.commands.sbatch import read_submit
 from redbox.slurm.commands.submit_errors import classify, is_unavailable, with_cure, words_of
 
-CAPTURED: list[dict[str, Any]] = json.loads((Path(__file__).parent / "outputs" / "submits.json").read_text())
+CAPTURED: list[dict[str, Any]] = json.loads(
+    (Path(__file__).parents[1] / "outputs" / "submits.json").read_text()
+)
 
 
 @pytest.mark.parametrize("seen", CAPTURED, ids=lambda seen: f"{seen['release']} {seen['what']}")
