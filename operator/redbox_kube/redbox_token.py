@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from redbox_kube.api.objects import Objects
+from redbox_kube.api.objects import ObjectClient
 
 LIFETIME_S = 3600
 USED_FOR_S = 2400.0
 
 
 @dataclass(frozen=True)
-class Account:
+class ServiceAccountName:
     """The controller's own service account."""
 
     namespace: str
@@ -20,11 +20,11 @@ class Account:
 
 
 @dataclass
-class OwnToken:
+class RedboxToken:
     """One audience's token; a RedboxClient calls it before each request."""
 
-    objects: Objects
-    account: Account
+    objects: ObjectClient
+    account: ServiceAccountName
     audience: str
     _token: str = ""
     _made_at: float = field(default=0.0)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic.alias_generators import to_camel
 
 
-class Kind(BaseModel):
+class SlurmClusterKind(BaseModel):
     """Base of what the API server has checked by the CRD's schema; fields of later versions are ignored."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
@@ -30,7 +30,7 @@ class OrphanPolicy(StrEnum):
     CANCEL = "Cancel"
 
 
-class PartitionFilter(Kind):
+class PartitionFilter(SlurmClusterKind):
     """Which partitions are published; names may hold * and ?."""
 
     include: Annotated[
@@ -46,7 +46,7 @@ class PartitionFilter(Kind):
     ] = []
 
 
-class SlurmClusterSpec(Kind):
+class SlurmClusterSpec(SlurmClusterKind):
     """A Slurm cluster behind a red-box."""
 
     endpoint: Annotated[
@@ -107,7 +107,7 @@ class SlurmClusterSpec(Kind):
         return base64.b64decode(given) if isinstance(given, str) else given
 
 
-class SlurmCluster(Kind):
+class SlurmCluster(SlurmClusterKind):
     """A SlurmCluster as the API server holds it."""
 
     metadata: dict[str, Any]

@@ -15,8 +15,8 @@ import kopf
 import structlog
 
 from redbox_kube.api.lease import Lease, LeaseLost
-from redbox_kube.api.objects import Objects
-from redbox_kube.redbox_token import Account
+from redbox_kube.api.objects import ObjectClient
+from redbox_kube.redbox_token import ServiceAccountName
 from redbox_kube.runtime.health_server import serving
 from redbox_operator.api.constants import FIELD_MANAGER
 from redbox_operator.api.decode import RESOURCES
@@ -37,7 +37,7 @@ STUCK_S = 600.0
 class Options:
     """What the one who installs it says."""
 
-    account: Account
+    account: ServiceAccountName
     image: str
     health_port: int
     namespaces: Sequence[str] = ()
@@ -47,7 +47,7 @@ class Options:
 class Operator:
     """All parts, joined."""
 
-    def __init__(self, objects: Objects, options: Options) -> None:
+    def __init__(self, objects: ObjectClient, options: Options) -> None:
         self._objects = objects
         self._options = options
         self.metrics = Metrics()
@@ -124,7 +124,7 @@ async def run_operator(options: Options) -> None:
     assert main is not None  # noqa: S101 (a coroutine runs in a task)
     # The first process of a container has no default for SIGTERM; kopf puts its own in place later.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, main.cancel)
-    objects = await Objects.connect(FIELD_MANAGER)
+    objects = await ObjectClient.connect(FIELD_MANAGER)
     try:
         await Operator(objects, options).run()
     except asyncio.CancelledError:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from redbox_kube.redbox_token import Account
+from redbox_kube.redbox_token import ServiceAccountName
 from redbox_kube.runtime.log import configure_log
 from redbox_operator.application import Options, run_operator
 from redbox_operator.install import commands
@@ -64,7 +64,7 @@ def run(
 ) -> None:
     """Run the operator until it is told to end."""
     configure_log(sys.stderr)
-    own = Account(namespace, account)
+    own = ServiceAccountName(namespace, account)
     told = Options(own, image, health_port, _listed(watch_namespaces), _listed(host_paths))
     asyncio.run(run_operator(told))
 

@@ -13,7 +13,7 @@ from http import HTTPStatus
 import structlog
 
 from redbox_kube.api.events import Event
-from redbox_kube.api.objects import ApiError, ApiRefused, Object, Objects, Where
+from redbox_kube.api.objects import ApiError, ApiRefused, Object, ObjectClient, ResourcePath
 from redbox_operator.api.conditions import Telling
 from redbox_operator.api.constants import FIELD_MANAGER
 from redbox_operator.api.slurmjob import Place
@@ -23,19 +23,19 @@ log = structlog.get_logger(__name__)
 GONE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT})
 
 
-def where_is(place: Place) -> Where:
+def where_is(place: Place) -> ResourcePath:
     """A job's place, as the API server names it."""
-    return Where(place.resource.kind, place.name, place.namespace, place.resource.api_version)
+    return ResourcePath(place.resource.kind, place.name, place.namespace, place.resource.api_version)
 
 
 class Writer:
     """Writes, and counts what it wrote."""
 
-    def __init__(self, objects: Objects, metrics: Metrics) -> None:
+    def __init__(self, objects: ObjectClient, metrics: Metrics) -> None:
         self.objects = objects
         self._metrics = metrics
 
-    async def status(self, where: Where, uid: str, status: Object) -> Object | None:
+    async def status(self, where: ResourcePath, uid: str, status: Object) -> Object | None:
         """The object with its new status; None where it is gone, or another has its name by now."""
         try:
             written = await self.objects.apply_status(where, status, uid=uid)
@@ -46,18 +46,18 @@ class Writer:
         self.count(f"{where.kind}/status", "apply")
         return written
 
-    async def finalizers(self, where: Where, finalizers: list[str], *, version: str) -> Object | None:
+    async def finalizers(self, where: ResourcePath, finalizers: list[str], *, version: str) -> Object | None:
         """The object with these finalizers; None where this version is not the newest."""
         written = await self.objects.set_finalizers(where, finalizers, resource_version=version)
         self.count(where.kind, "patch")
         return written
 
-    async def delete(self, where: Where, uid: str) -> None:
+    async def delete(self, where: ResourcePath, uid: str) -> None:
         """Delete exactly this one."""
         await self.objects.delete(where, uid=uid)
         self.count(where.kind, "delete")
 
-    async def tell(self, where: Where, uid: str, told: Sequence[Telling]) -> None:
+    async def tell(self, where: ResourcePath, uid: str, told: Sequence[Telling]) -> None:
         """One event for each. Where that fails nothing else does: the condition says the same."""
         for telling in told:
             event = event_of(where, uid, telling)
@@ -73,7 +73,7 @@ class Writer:
         self._metrics.writes.labels(kind, verb).inc()
 
 
-def event_of(where: Where, uid: str, telling: Telling) -> Event:
+def event_of(where: ResourcePath, uid: str, telling: Telling) -> Event:
     """The event, under a name that no other change has."""
     condition = telling.condition
     since = condition.last_transition_time.isoformat()

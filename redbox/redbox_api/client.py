@@ -25,7 +25,7 @@ from pydantic import BaseModel, ValidationError
 from yarl import URL
 
 from redbox_api.bodies import TooLong, lines, whole
-from redbox_api.connections import Connections, explain
+from redbox_api.connections import ClientConnections, explain
 from redbox_api.errors import STRANGE, RedboxError, Unreachable, refusal
 from redbox_api.files import FileList
 from redbox_api.job_parts import REVEAL_SECRETS
@@ -117,7 +117,7 @@ class RedboxClient:
         self._token = token
         self._deadlines = deadlines or Deadlines()
         self._endpoint = endpoint
-        self._connections = Connections(socket=socket, ca_bundle=ca_bundle)
+        self._connections = ClientConnections(socket=socket, ca_bundle=ca_bundle)
 
     async def __aenter__(self) -> Self:
         return self

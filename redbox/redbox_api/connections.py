@@ -29,7 +29,7 @@ NO_LIMIT = 0
 """A thousand followed logs are a thousand connections: red-box limits them, and says so."""
 
 
-class Connections:
+class ClientConnections:
     """Opened when they are needed first, in the event loop that needs them."""
 
     def __init__(self, *, socket: str | None, ca_bundle: str | bytes | None) -> None:

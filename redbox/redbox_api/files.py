@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
-from redbox_api.models import Answer
+from redbox_api.models import ResponseModel
 
 
-class FileEntry(Answer):
+class FileEntry(ResponseModel):
     """A file in a job's working directory."""
 
     path: str
@@ -19,7 +19,7 @@ class FileEntry(Answer):
     target: str | None = None
 
 
-class FileList(Answer):
+class FileList(ResponseModel):
     """What a glob found."""
 
     items: list[FileEntry]

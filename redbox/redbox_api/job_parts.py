@@ -23,13 +23,13 @@ EnvName = Annotated[str, Field(pattern=ENV_NAME_PATTERN)]
 EnvValue = Annotated[str, Field(max_length=131072, pattern=r"^[^\x00]*$")]
 
 
-class Request(BaseModel):
+class RequestModel(BaseModel):
     """Base of what callers send: an unknown field is refused by its name."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
 
 
-class Resources(Request):
+class Resources(RequestModel):
     """What the job asks of Slurm; what is not said is left to the script, the partition and Slurm."""
 
     nodes: Annotated[int, Field(ge=1, le=100_000, description="as --nodes: how many")] | None = None
@@ -100,7 +100,7 @@ class Resources(Request):
     ) = None
 
 
-class RegistryCredentials(Request):
+class RegistryCredentials(RequestModel):
     """How to log in to the registry that the image comes from; never shown, never in argv."""
 
     username: Annotated[str, Field(max_length=256, pattern=r"^[^\x00\n\r]*$")]
@@ -111,7 +111,7 @@ class RegistryCredentials(Request):
         return password.get_secret_value() if info.context == REVEAL_SECRETS else "**********"
 
 
-class ContainerOptions(Request):
+class ContainerOptions(RequestModel):
     """Singularity's switches, by the names that the Sylabs operator gave them."""
 
     allow_unsigned: Annotated[bool, Field(description="the image need not be signed")] = False
@@ -142,7 +142,7 @@ class ContainerOptions(Request):
     ) = None
 
 
-class Container(Request):
+class Container(RequestModel):
     """A job that is a container: `singularity run IMAGE ARGS`, or `exec` where a command is given."""
 
     image: Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00-\x20-][^\x00-\x1f]*$")]

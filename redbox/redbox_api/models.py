@@ -14,19 +14,19 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from redbox_api.job_parts import Container, EnvName, EnvValue, Name, Path, Request, Resources, Text
+from redbox_api.job_parts import Container, EnvName, EnvValue, Name, Path, RequestModel, Resources, Text
 
 KEY_PATTERN = r"^[A-Za-z0-9-]{1,64}$"
 MAX_SCRIPT_BYTES = 4 * 1024 * 1024
 
 
-class Answer(BaseModel):
+class ResponseModel(BaseModel):
     """Base of what red-box answers."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
 
 
-class Dependency(Request):
+class Dependency(RequestModel):
     """This job waits for another one of the same caller, named by its key, or by Slurm's job id."""
 
     type: Literal["after", "afterany", "afterok", "afternotok", "aftercorr", "singleton"] = "afterok"
@@ -42,7 +42,7 @@ class Dependency(Request):
         return self
 
 
-class JobRequest(Request):
+class JobRequest(RequestModel):
     """One job: a batch script or a container, and what Slurm should give it."""
 
     batch: str | None = None
@@ -99,7 +99,7 @@ class Phase(StrEnum):
 FINAL_PHASES = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED, Phase.LOST})
 
 
-class OwnerRef(Answer):
+class OwnerRef(ResponseModel):
     """Who a job belongs to."""
 
     cluster: str
@@ -107,7 +107,7 @@ class OwnerRef(Answer):
     account: str
 
 
-class ArrayCounts(Answer):
+class ArrayCounts(ResponseModel):
     """How many tasks of an array are where."""
 
     total: int
@@ -118,7 +118,7 @@ class ArrayCounts(Answer):
     cancelled: int = 0
 
 
-class ArrayTask(Answer):
+class ArrayTask(ResponseModel):
     """One task of an array; only GET of a single job lists them."""
 
     index: int
@@ -129,14 +129,14 @@ class ArrayTask(Answer):
     signal: int | None = None
 
 
-class LogPath(Answer):
+class LogPath(ResponseModel):
     """Where the job's output goes, as Slurm resolved it; None where Slurm has not said yet."""
 
     stdout: str | None = None
     stderr: str | None = None
 
 
-class Job(Answer):
+class Job(ResponseModel):
     """All that red-box knows of a job. Unknown is None, and a stale truth says since when it is stale."""
 
     key: str
@@ -172,13 +172,13 @@ class Job(Answer):
     revision: str | None = None
 
 
-class Cancelled(Answer):
+class Cancelled(ResponseModel):
     """The jobs that a DELETE cancelled."""
 
     items: list[Job]
 
 
-class JobList(Answer):
+class JobList(ResponseModel):
     """A page of jobs; `revision` is where a watch that misses nothing begins."""
 
     items: list[Job]
@@ -186,7 +186,7 @@ class JobList(Answer):
     next: str | None = None
 
 
-class WatchEvent(Answer):
+class WatchEvent(ResponseModel):
     """One line of a watch: a job that changed, one that is gone from the table, or a bookmark."""
 
     type: Literal["job", "gone", "bookmark", "error"]
@@ -195,7 +195,7 @@ class WatchEvent(Answer):
     message: str | None = None
 
 
-class Problem(Answer):
+class Problem(ResponseModel):
     """RFC 9457, with whether trying again can help."""
 
     type: str
@@ -206,7 +206,7 @@ class Problem(Answer):
     request_id: str | None = None
 
 
-class PartitionLimits(Answer):
+class PartitionLimits(ResponseModel):
     """Limits of a partition for one job, as configured; None is UNLIMITED.
 
     Slurm has no such limit on GPUs: theirs is what the best equipped node has, None where there is no node.
@@ -220,7 +220,7 @@ class PartitionLimits(Answer):
     max_gpus_per_node: int | None = None
 
 
-class Amounts(Answer):
+class Amounts(ResponseModel):
     """Countable things, all of them or the free ones."""
 
     nodes: int
@@ -230,7 +230,7 @@ class Amounts(Answer):
     gres: dict[str, int] = {}
 
 
-class Partition(Answer):
+class Partition(ResponseModel):
     """A partition as it is: what it has, not what happens to be free, and that too."""
 
     name: str
@@ -245,7 +245,7 @@ class Partition(Answer):
     reason: str | None = None
 
 
-class PartitionList(Answer):
+class PartitionList(ResponseModel):
     """All partitions that this caller may use."""
 
     items: list[Partition]
@@ -253,7 +253,7 @@ class PartitionList(Answer):
     stale_since: datetime | None = None
 
 
-class PartitionEvent(Answer):
+class PartitionEvent(ResponseModel):
     """One line of a watch: a partition that is new or has changed, one that was removed, or a bookmark.
 
     A bookmark says since when Slurm could not be asked, if that is so.
@@ -266,7 +266,7 @@ class PartitionEvent(Answer):
     stale_since: datetime | None = None
 
 
-class Cluster(Answer):
+class Cluster(ResponseModel):
     """What this red-box stands in front of."""
 
     name: str
@@ -279,7 +279,7 @@ class Cluster(Answer):
     stale_since: datetime | None = None
 
 
-class WhoAmI(Answer):
+class WhoAmI(ResponseModel):
     """Who the caller is here, and what the caller may do."""
 
     identity: str
@@ -292,7 +292,7 @@ class WhoAmI(Answer):
     slurm_qos: list[str] = []
 
 
-class Check(Answer):
+class Check(ResponseModel):
     """What `sbatch --test-only` says of a request."""
 
     valid: bool

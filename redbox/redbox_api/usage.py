@@ -6,10 +6,10 @@ from datetime import datetime
 
 from pydantic import Field
 
-from redbox_api.models import Answer
+from redbox_api.models import ResponseModel
 
 
-class JobUsage(Answer):
+class JobUsage(ResponseModel):
     """What one running job uses, of an array all its running tasks together."""
 
     key: str
@@ -19,7 +19,7 @@ class JobUsage(Answer):
     memory_bytes: int = Field(description="of all its processes, at that moment")
 
 
-class UsageList(Answer):
+class UsageList(ResponseModel):
     """Jobs that run and were measured; one that is missing was not."""
 
     items: list[JobUsage]

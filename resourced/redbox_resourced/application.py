@@ -10,8 +10,8 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 
 from redbox_kube.api.lease import Lease
-from redbox_kube.api.objects import Objects
-from redbox_kube.redbox_token import Account
+from redbox_kube.api.objects import ObjectClient
+from redbox_kube.redbox_token import ServiceAccountName
 from redbox_kube.runtime.health_server import serving
 from redbox_resourced.nodes.gateways import Gateways
 from redbox_resourced.nodes.node_view import MANAGER
@@ -30,7 +30,7 @@ LEASE = "redbox-resourced"
 class Settings:
     """How this resourced runs."""
 
-    account: Account
+    account: ServiceAccountName
     kubelet: KubeletSettings
     health_port: int = 8080
     most_nodes: int = 20
@@ -44,7 +44,7 @@ async def run_resourced(settings: Settings) -> None:
     end_when_told()
     overrides = OverridesFile(settings.overrides)
     overrides.load()
-    objects = await Objects.connect(MANAGER)
+    objects = await ObjectClient.connect(MANAGER)
     try:
         await Resourced(objects, settings, overrides).run()
     finally:
@@ -54,7 +54,7 @@ async def run_resourced(settings: Settings) -> None:
 class Resourced:
     """The parts, and in which order they begin."""
 
-    def __init__(self, objects: Objects, settings: Settings, overrides: OverridesFile) -> None:
+    def __init__(self, objects: ObjectClient, settings: Settings, overrides: OverridesFile) -> None:
         self._objects = objects
         self._settings = settings
         self._registry = CollectorRegistry()

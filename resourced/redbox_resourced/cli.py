@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from redbox_kube.redbox_token import Account
+from redbox_kube.redbox_token import ServiceAccountName
 from redbox_kube.runtime.log import configure_log
 from redbox_resourced.application import Settings, run_resourced
 from redbox_resourced.nodes.manifest import Address
@@ -92,7 +92,7 @@ def run(
     """Publish partitions until told to end."""
     configure_log(sys.stderr)
     settings = Settings(
-        account=Account(namespace, account),
+        account=ServiceAccountName(namespace, account),
         kubelet=KubeletSettings(Address(ip, port), state, serving),
         health_port=health_port,
         most_nodes=most_nodes,

@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 
-from redbox_kube.api.objects import Objects
-from redbox_kube.redbox_token import Account
+from redbox_kube.api.objects import ObjectClient
+from redbox_kube.redbox_token import ServiceAccountName
 from redbox_resourced.kubelet.authorization import Authorizer
 from redbox_resourced.kubelet.listener import KubeletListener
 from redbox_resourced.kubelet.server import KubeletApi
@@ -38,7 +38,11 @@ class VirtualDelivery:
     """`run` it in a TaskGroup, beside the clusters."""
 
     def __init__(
-        self, objects: Objects, clusters: Clusters, account: Account, settings: KubeletSettings
+        self,
+        objects: ObjectClient,
+        clusters: Clusters,
+        account: ServiceAccountName,
+        settings: KubeletSettings,
     ) -> None:
         submission = Submission(objects, PodTokens(objects))
         self._clusters = clusters

@@ -33,9 +33,9 @@ from kubernetes.aio import client, config
 from redbox_api.models import Job, OwnerRef, Phase
 from redbox_bed.bed import Bed
 from redbox_bed.delivery import Kubernetes
-from redbox_kube.api.objects import Object, Objects, Where
+from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
 from redbox_kube.names import API_VERSION, LABEL_ATTEMPT, LABEL_JOB_UID
-from redbox_kube.runtime.time import now
+from redbox_kube.runtime.clock import now
 from redbox_operator.api.constants import FIELD_MANAGER, FINALIZER
 from redbox_operator.api.crds import all_crds
 from redbox_operator.api.slurmjob import SlurmJob
@@ -64,7 +64,7 @@ SCRIPT = "#!/bin/bash\n" + "# as long as scripts are\n" * 40 + "srun ./model\n"
 class Scale:
     """Everything that there is in the API server, and the operator that looks at it."""
 
-    objects: Objects
+    objects: ObjectClient
     redbox: ScriptedRedbox
     namespace: str
     kubeconfig: Path
@@ -88,7 +88,7 @@ class Scale:
         """A SlurmJob as the operator left it while its job runs: with companion and status."""
         made = await self.submit(name, finalizers=[FINALIZER])
         uid = made["metadata"]["uid"]
-        pod = await self.objects.create(Where("Pod", namespace=self.namespace), self._pod(name, uid))
+        pod = await self.objects.create(ResourcePath("Pod", namespace=self.namespace), self._pod(name, uid))
         assert pod is not None
         row = self.row(uid, Phase.RUNNING, number)
         self.redbox.put(row)
@@ -153,8 +153,8 @@ class Scale:
             },
         }
 
-    def _where(self, name: str) -> Where:
-        return Where("SlurmJob", name, self.namespace, API_VERSION)
+    def _where(self, name: str) -> ResourcePath:
+        return ResourcePath("SlurmJob", name, self.namespace, API_VERSION)
 
     # -- the operator
 
@@ -279,7 +279,7 @@ async def scale(bed: Bed) -> AsyncIterator[Scale]:
     kubectl = Kubernetes(bed)
     namespace = f"{PREFIX}{uuid4().hex[:6]}"
     await config.load_kube_config(config_file=str(bed.places.kubeconfig))  # type: ignore[no-untyped-call]
-    objects = Objects(client.ApiClient(), FIELD_MANAGER)
+    objects = ObjectClient(client.ApiClient(), FIELD_MANAGER)
     kubectl.apply(
         yaml.safe_dump_all([crd for crd in all_crds() if crd["metadata"]["name"].endswith("redbox.dev")])
     )
@@ -317,7 +317,7 @@ async def scale(bed: Bed) -> AsyncIterator[Scale]:
                 kubectl("delete", "node", NODE)
 
 
-async def _clear(kubectl: Kubernetes, objects: Objects) -> None:
+async def _clear(kubectl: Kubernetes, objects: ObjectClient) -> None:
     """Delete what this one has made, and what others that were killed have: a burden for all that follow.
 
     No operator is there to lift the finalizers.
@@ -326,14 +326,14 @@ async def _clear(kubectl: Kubernetes, objects: Objects) -> None:
 
     async def lift(namespace: str, name: str) -> None:
         async with free:
-            where = Where("SlurmJob", name, namespace, API_VERSION)
+            where = ResourcePath("SlurmJob", name, namespace, API_VERSION)
             await objects.merge(where, {"metadata": {"finalizers": []}})
 
     names = kubectl("get", "namespaces", "--output=jsonpath={.items[*].metadata.name}").split()
     for namespace in (name for name in names if name.startswith(PREFIX)):
         kubectl("delete", "namespace", namespace, "--wait=false")
         async with asyncio.TaskGroup() as group:
-            async for found in objects.list_metadata(Where("SlurmJob", "", namespace, API_VERSION)):
+            async for found in objects.list_metadata(ResourcePath("SlurmJob", "", namespace, API_VERSION)):
                 group.create_task(lift(namespace, found.name))
 
 

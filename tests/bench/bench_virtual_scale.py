@@ -21,8 +21,8 @@ from redbox.server.certificates import issue_server, make_authority
 from redbox_bed.bed import Bed
 from redbox_bed.delivery import TENANTS, Kubernetes
 from redbox_bed.errors import BedError
-from redbox_kube.api.metadata_list import Listed
-from redbox_kube.api.objects import Object, Objects, Where
+from redbox_kube.api.metadata_list import ObjectMetadata
+from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
 from redbox_resourced.pods.pod_view import SUBMITTED
 from tests.bench.benchmark import Trial, benchmark
 from tests.bench.rows import Figure, Target
@@ -43,7 +43,7 @@ AT_ONCE = 32
 API = "redbox.dev/v1alpha1"
 ALICE = TENANTS[0]
 LABEL = "bench=scale"
-PODS_OF_ALICE = Where("Pod", namespace=ALICE)
+PODS_OF_ALICE = ResourcePath("Pod", namespace=ALICE)
 
 
 @dataclass
@@ -77,10 +77,10 @@ class Scale:
         selection = {"labelSelector": LABEL, "fieldSelector": "status.phase=Running"}
         return len(self._list(PODS_OF_ALICE, selection))
 
-    def _list(self, where: Where, selection: Mapping[str, str]) -> list[Listed]:
+    def _list(self, where: ResourcePath, selection: Mapping[str, str]) -> list[ObjectMetadata]:
         """The metadata of what is selected."""
 
-        async def listed() -> list[Listed]:
+        async def listed() -> list[ObjectMetadata]:
             async with administrator(self.bed.places.kubeconfig) as objects:
                 return [one async for one in objects.list_metadata(where, selection)]
 
@@ -109,7 +109,7 @@ class Scale:
         say("nodes settled")
 
     def _versions(self) -> frozenset[str]:
-        found = self._list(Where("Node"), {"labelSelector": "redbox.dev/virtual"})
+        found = self._list(ResourcePath("Node"), {"labelSelector": "redbox.dev/virtual"})
         return frozenset(one.resource_version for one in found)
 
     def _known(self) -> int:
@@ -165,7 +165,7 @@ class Scale:
 
     async def _slurm_jobs(self) -> list[str]:
         async with administrator(self.bed.places.kubeconfig) as objects:
-            where = Where("SlurmJob", namespace=ALICE, api_version=API)
+            where = ResourcePath("SlurmJob", namespace=ALICE, api_version=API)
             keys = []
             for number in range(KEYS):
                 metadata = {"name": f"scale-{number}", "labels": {"bench": "scale"}}
@@ -204,7 +204,7 @@ def say(progress: str) -> None:
     print(f"  {time.strftime('%H:%M:%S')} {progress}", file=sys.stderr, flush=True)
 
 
-async def _pod(objects: Objects, free: asyncio.Semaphore, number: int, keys: list[str]) -> None:
+async def _pod(objects: ObjectClient, free: asyncio.Semaphore, number: int, keys: list[str]) -> None:
     """Bound, and known as a companion that was submitted, as resourced finds them after a restart."""
     job, attempt = divmod(number, ATTEMPTS)
     name = f"scale-{job}-job-{attempt + 1}"
@@ -232,9 +232,9 @@ async def _pod(objects: Objects, free: asyncio.Semaphore, number: int, keys: lis
         },
     }
     async with free:
-        await objects.create(Where("Pod", namespace=ALICE), body)
+        await objects.create(ResourcePath("Pod", namespace=ALICE), body)
         condition = {"type": SUBMITTED, "status": "True"}
-        where = Where("Pod", name, ALICE)
+        where = ResourcePath("Pod", name, ALICE)
         await objects.merge(where, {"status": {"conditions": [condition]}}, subresource="status")
 
 

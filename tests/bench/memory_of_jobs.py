@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from redbox.core.domain import JobKey, Owner, UnixUser
-from redbox.core.workload_manager import Observation, Poll
+from redbox.core.workload_manager import Observation, QueueSnapshot
 from redbox.jobs.poll.poller import after_look
 from redbox.jobs.queue_snapshot import find, look_from
 from redbox.jobs.record.marks import Marks
@@ -97,7 +97,7 @@ async def look(ledger: Ledger) -> float:
     settings = JobsSettings()
     jobs = tuple(shown(unpack(one), int(one.key.key[:8], 16)) for one in ledger.table)
     began = time.perf_counter()
-    poll = Poll(at=NOW, took_s=0.1, jobs=jobs, complete=True)
+    poll = QueueSnapshot(at=NOW, took_s=0.1, jobs=jobs, complete=True)
     seen = look_from(poll, NOW + timedelta(seconds=1), ledger.table)
     await ledger.change_free(
         ledger.table.watched(), lambda one: after_look(one, find(one, seen), seen, NOW, settings)

@@ -14,7 +14,7 @@ from typing import Any
 
 from kubernetes.aio import client, config
 
-from redbox_kube.api.objects import Object, Objects, Where
+from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
 from tests.e2e.virtual_stand import CLUSTER, TOLERATIONS
 
 NAMESPACE = "alice"
@@ -26,7 +26,7 @@ GIVES_UP_S = 600.0
 class VirtualJobs:
     """Makes SlurmJobs with their companions, and watches the pods."""
 
-    objects: Objects
+    objects: ObjectClient
     request: Object
     spec: Object = field(default_factory=dict)
     """More for the pods: a nodeName, where the scheduler is not to be measured."""
@@ -43,7 +43,7 @@ class VirtualJobs:
                 begun[name] = time.perf_counter()
                 await self._make(name)
 
-        _, version = [page async for page in self.objects.pages(Where("Pod", namespace=NAMESPACE))][-1]
+        _, version = [page async for page in self.objects.pages(ResourcePath("Pod", namespace=NAMESPACE))][-1]
         watching = asyncio.create_task(self._watch(version))
         try:
             await asyncio.gather(*map(make, names))
@@ -57,7 +57,7 @@ class VirtualJobs:
         return {name: self.submitted[name] - begun[name] for name in names}
 
     async def _watch(self, version: str) -> None:
-        async for event in self.objects.watch(Where("Pod", namespace=NAMESPACE), version):
+        async for event in self.objects.watch(ResourcePath("Pod", namespace=NAMESPACE), version):
             conditions = event["object"].get("status", {}).get("conditions", [])
             if any("Slurm job" in one.get("message", "") for one in conditions):
                 name = event["object"]["metadata"]["name"].removesuffix("-job")
@@ -65,7 +65,7 @@ class VirtualJobs:
                 self._seen.set()
 
     async def _make(self, name: str) -> None:
-        where = Where("SlurmJob", namespace=NAMESPACE, api_version=API)
+        where = ResourcePath("SlurmJob", namespace=NAMESPACE, api_version=API)
         spec = {"cluster": CLUSTER, "batch": self.request["batch"]}
         job = {"apiVersion": API, "kind": "SlurmJob", "metadata": {"name": name}, "spec": spec}
         made = await self.objects.create(where, job)
@@ -95,11 +95,11 @@ class VirtualJobs:
             "attempt": 1,
             "request": f"sha256:{hashlib.sha256(body.encode()).hexdigest()}",
         }
-        at = Where("SlurmJob", name, NAMESPACE, API)
+        at = ResourcePath("SlurmJob", name, NAMESPACE, API)
         await self.objects.merge(at, {"status": {"companion": companion}}, subresource="status")
 
     async def _create(self, kind: str, metadata: Object, **rest: Any) -> Object:
-        where = Where(kind, namespace=NAMESPACE)
+        where = ResourcePath(kind, namespace=NAMESPACE)
         body = {"apiVersion": "v1", "kind": kind, "metadata": metadata, **rest}
         made = await self.objects.create(where, body)
         assert made is not None
@@ -107,10 +107,10 @@ class VirtualJobs:
 
 
 @asynccontextmanager
-async def administrator(kubeconfig: Path) -> AsyncIterator[Objects]:
+async def administrator(kubeconfig: Path) -> AsyncIterator[ObjectClient]:
     """The API server, asked as the cluster's administrator."""
     await config.load_kube_config(config_file=str(kubeconfig))  # type: ignore[no-untyped-call]
-    objects = Objects(client.ApiClient(), "bench")
+    objects = ObjectClient(client.ApiClient(), "bench")
     try:
         yield objects
     finally:

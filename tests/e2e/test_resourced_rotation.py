@@ -21,7 +21,7 @@ from kubernetes.aio import client, config
 
 from redbox_bed.bed import Bed
 from redbox_bed.delivery import Kubernetes
-from redbox_kube.api.objects import Object, Objects
+from redbox_kube.api.objects import Object, ObjectClient
 from redbox_resourced.kubelet.authorization import Authorizer
 from redbox_resourced.kubelet.listener import KubeletListener
 from redbox_resourced.kubelet.server import KubeletApi
@@ -94,7 +94,7 @@ def checking(bed: Bed, shows: ClientCertificate) -> ssl.SSLContext:
 async def serving(bed: Bed, folder: Path) -> AsyncIterator[int]:
     """resourced's listener with its certificate, and none of the rest."""
     await config.load_kube_config(config_file=str(bed.places.kubeconfig))  # type: ignore[no-untyped-call]
-    objects = Objects(client.ApiClient(), "e2e")
+    objects = ObjectClient(client.ApiClient(), "e2e")
     with socket.create_server((ADDRESS, 0)) as found:
         port = int(found.getsockname()[1])
     pods = VirtualPods(objects, None, None, ADDRESS)  # type: ignore[arg-type]

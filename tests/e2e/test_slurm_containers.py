@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from redbox.agents.pool import AgentPool
-from redbox.core.workload_manager import Act, Refused
+from redbox.core.workload_manager import JobAction, SubmitRejected
 from redbox.slurm.slurm_manager import SlurmManager
 from redbox.slurm.submit.registry_credentials import credentials_path
 from redbox_bed.bed import Bed
@@ -171,7 +171,7 @@ async def test_a_kind_of_mpi_that_starts_singletons_is_refused(
     manager: SlurmManager, image: str, kind: str
 ) -> None:
     outcome = await manager.submit(ALICE, submission(container={"image": image, "options": {"mpi": kind}}))
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, SubmitRejected)
     assert "pmix" in outcome.detail
 
 
@@ -269,7 +269,7 @@ async def test_a_registrys_password_is_in_no_script_no_log_and_no_file_afterward
     script = login.run("scontrol", "write", "batch_script", job.id, "-", user="alice").stdout
     shown = login.run("scontrol", "show", "job", job.id).stdout
     assert PASSWORD not in script + shown
-    await manager.act(job.handle, Act.RELEASE)
+    await manager.act(job.handle, JobAction.RELEASE)
     end = await job.ended()
     assert (end.state, output(login, job)) == ("COMPLETED", "<here>"), output(login, job, "slurm-{id}.err")
     assert login.run("sh", "-c", f"grep -rlF {shlex.quote(PASSWORD)} {directory} || true").stdout == ""

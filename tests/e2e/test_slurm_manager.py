@@ -11,7 +11,14 @@ import pytest
 
 from redbox.agents.pool import AgentPool
 from redbox.core.domain import UnixUser
-from redbox.core.workload_manager import Accepted, Act, Handle, Observation, Refused, Submission
+from redbox.core.workload_manager import (
+    JobAction,
+    JobHandle,
+    Observation,
+    Submission,
+    SubmitAccepted,
+    SubmitRejected,
+)
 from redbox.slurm.slurm_manager import SlurmManager
 from redbox.slurm.text.states import has_ended
 from redbox_api.models import JobRequest
@@ -38,13 +45,13 @@ class Submitted:
     """A job that a test submitted."""
 
     def __init__(
-        self, manager: SlurmManager, user: UnixUser, submission: Submission, accepted: Accepted
+        self, manager: SlurmManager, user: UnixUser, submission: Submission, accepted: SubmitAccepted
     ) -> None:
         self.manager = manager
         self.submission = submission
         self.accepted = accepted
         self.id = accepted.job_id
-        self.handle = Handle(self.id, submission.mark, submission.job_name, user)
+        self.handle = JobHandle(self.id, submission.mark, submission.job_name, user)
 
     async def until(self, what: Callable[[Observation], bool]) -> Observation:
         """Look until the job is so."""
@@ -69,7 +76,7 @@ def submission(**fields: object) -> Submission:
 async def submit(manager: SlurmManager, user: UnixUser = ALICE, **fields: object) -> Submitted:
     ready = submission(**fields)
     outcome = await manager.submit(user, ready)
-    assert isinstance(outcome, Accepted), outcome
+    assert isinstance(outcome, SubmitAccepted), outcome
     return Submitted(manager, user, ready, outcome)
 
 
@@ -116,13 +123,13 @@ async def test_what_cannot_become_a_job_is_refused_in_words(
     manager: SlurmManager, fields: dict[str, object], words: str
 ) -> None:
     outcome = await manager.submit(ALICE, submission(**fields))
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, SubmitRejected)
     assert words in outcome.detail
 
 
 async def test_who_has_no_association_hears_slurms_own_words(manager: SlurmManager) -> None:
     outcome = await manager.submit(CAROL, submission(batch="#!/bin/sh\n"))
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, SubmitRejected)
     assert "Invalid account" in outcome.detail
 
 
@@ -131,7 +138,7 @@ async def test_a_directory_that_cannot_be_entered_is_slurms_own_signal(
 ) -> None:
     job = await submit(manager, batch="#!/bin/sh\n", hold=True)
     login.run("chmod", "000", str(job.accepted.working_directory))
-    await manager.act(job.handle, Act.RELEASE)
+    await manager.act(job.handle, JobAction.RELEASE)
     end = await job.ended()
     assert (end.state, end.exit_code, end.signal) == ("FAILED", None, 53)
 
@@ -148,65 +155,65 @@ async def test_a_check_says_whether_and_when(manager: SlurmManager) -> None:
 async def test_no_submit_is_under_way_once_it_is_answered(manager: SlurmManager) -> None:
     job = await submit(manager, batch="#!/bin/sh\n", hold=True)
     assert not await manager.submitting(ALICE, job.submission.mark)
-    await manager.act(job.handle, Act.CANCEL)
+    await manager.act(job.handle, JobAction.CANCEL)
 
 
 async def test_the_same_submission_twice_is_one_job(manager: SlurmManager) -> None:
     job = await submit(manager, batch="#!/bin/sh\n", hold=True)
     again = await manager.submit(ALICE, job.submission)
-    assert isinstance(again, Accepted)
+    assert isinstance(again, SubmitAccepted)
     assert again.job_id == job.id
-    await manager.act(job.handle, Act.CANCEL)
+    await manager.act(job.handle, JobAction.CANCEL)
 
 
 async def test_a_submission_that_was_refused_may_be_tried_again(manager: SlurmManager, login: Host) -> None:
     ready = submission(batch="#!/bin/sh\n", partition="GPU_big")
     login.run("scontrol", "update", "partitionname=GPU_big", "state=drain")
     try:
-        assert not isinstance(await manager.submit(ALICE, ready), Accepted)
+        assert not isinstance(await manager.submit(ALICE, ready), SubmitAccepted)
     finally:
         login.run("scontrol", "update", "partitionname=GPU_big", "state=up")
-    assert isinstance(await manager.submit(ALICE, ready), Accepted)
+    assert isinstance(await manager.submit(ALICE, ready), SubmitAccepted)
 
 
 # ------------------------------------------------------------------------------------------ acts
 async def test_hold_release_signal_and_cancel_are_read_back(manager: SlurmManager, login: Host) -> None:
     script = "#!/bin/sh\ntrap 'echo got it' USR1\necho ready\nwhile :; do sleep 0.2; done\n"
     job = await submit(manager, batch=script, hold=True)
-    assert (await manager.act(job.handle, Act.RELEASE)).done
-    assert (await manager.act(job.handle, Act.HOLD)).done
+    assert (await manager.act(job.handle, JobAction.RELEASE)).done
+    assert (await manager.act(job.handle, JobAction.HOLD)).done
     assert (await job.until(lambda seen: seen.reason == "JobHeldUser")).state == "PENDING"
-    assert (await manager.act(job.handle, Act.RELEASE)).done
+    assert (await manager.act(job.handle, JobAction.RELEASE)).done
     path = f"{job.accepted.working_directory}/slurm-{job.id}.out"
     await job.until(lambda _: "ready" in login.run("cat", path, check=False).stdout)
-    assert (await manager.act(job.handle, Act.SIGNAL, signal="SIGUSR1")).done
+    assert (await manager.act(job.handle, JobAction.SIGNAL, signal="SIGUSR1")).done
     await job.until(lambda _: "got it" in login.run("cat", path).stdout)
-    assert (await manager.act(job.handle, Act.CANCEL)).done
+    assert (await manager.act(job.handle, JobAction.CANCEL)).done
     assert (await job.ended()).state == "CANCELLED"
-    again = await manager.act(job.handle, Act.CANCEL)
+    again = await manager.act(job.handle, JobAction.CANCEL)
     assert (again.done, "already ended" in again.detail) == (True, True)
 
 
 async def test_a_stranger_is_never_touched(manager: SlurmManager) -> None:
     job = await submit(manager, batch="#!/bin/sh\nsleep 600\n", hold=True)
     for handle in (
-        Handle(job.id, "rb1.another", job.submission.job_name, ALICE),
-        Handle(job.id, job.submission.mark, job.submission.job_name, BOB),
-        Handle("999999999", job.submission.mark, job.submission.job_name, ALICE),
+        JobHandle(job.id, "rb1.another", job.submission.job_name, ALICE),
+        JobHandle(job.id, job.submission.mark, job.submission.job_name, BOB),
+        JobHandle("999999999", job.submission.mark, job.submission.job_name, ALICE),
     ):
-        outcome = await manager.act(handle, Act.CANCEL)
+        outcome = await manager.act(handle, JobAction.CANCEL)
         assert (outcome.done, outcome.gone) == (False, True)
     assert (await job.until(lambda _: True)).state == "PENDING"
-    assert (await manager.act(job.handle, Act.CANCEL)).done
+    assert (await manager.act(job.handle, JobAction.CANCEL)).done
 
 
 async def test_a_requeued_job_runs_again_as_the_same_job(manager: SlurmManager) -> None:
     job = await submit(manager, batch="#!/bin/sh\nsleep 600\n")
     await job.until(lambda seen: seen.state == "RUNNING")
-    assert (await manager.act(job.handle, Act.REQUEUE)).done
+    assert (await manager.act(job.handle, JobAction.REQUEUE)).done
     again = await job.until(lambda seen: seen.restarts == 1)
     assert again.mark == job.submission.mark
-    assert (await manager.act(job.handle, Act.CANCEL)).done
+    assert (await manager.act(job.handle, JobAction.CANCEL)).done
 
 
 # ------------------------------------------------------------------------------------------ states
@@ -249,7 +256,7 @@ async def test_an_array_is_one_job_whose_tasks_are_told_apart(manager: SlurmMana
 async def test_cancelling_an_array_cancels_what_runs_and_what_waits(manager: SlurmManager) -> None:
     job = await submit(manager, batch="#!/bin/sh\nsleep 600\n", array="0-20%2")
     await job.until(lambda seen: seen.state == "RUNNING")
-    assert (await manager.act(job.handle, Act.CANCEL)).done
+    assert (await manager.act(job.handle, JobAction.CANCEL)).done
     end = await job.ended()
     assert end.state == "CANCELLED"  # of those that waited Slurm may forget how many they were
     assert {task.state for task in end.tasks} == {"CANCELLED"}
@@ -262,7 +269,7 @@ async def test_a_het_job_is_submitted_watched_and_cancelled_by_its_leader(manage
     poll = await manager.poll(users=[ALICE])
     second = str(int(job.id) + 1)
     assert [seen.mark for seen in poll.jobs if seen.job_id in (job.id, second)] == [job.submission.mark]
-    assert (await manager.act(job.handle, Act.CANCEL)).done
+    assert (await manager.act(job.handle, JobAction.CANCEL)).done
     assert (await job.ended()).state == "CANCELLED"
     assert not [seen for seen in (await manager.find_live([second])).jobs if not has_ended(seen.state)]
 
@@ -276,7 +283,7 @@ async def test_a_glance_differs_once_a_job_or_a_task_has_another_state(manager: 
     other = await submit(manager, batch="#!/bin/sh\nsleep 600\n", hold=True)
     assert await manager.glance([job.id]) == running
     for handle in (job.handle, other.handle):
-        assert (await manager.act(handle, Act.CANCEL)).done
+        assert (await manager.act(handle, JobAction.CANCEL)).done
     await job.ended()
     assert await manager.glance([job.id]) != running
 
@@ -296,7 +303,7 @@ async def test_bob_cannot_forge_a_job_of_alices(manager: SlurmManager, login: Ho
     assert history.complete
     assert not [seen for seen in history.jobs if seen.job_id == mine.id and seen.uid != ALICE.uid]
     login.run("scancel", other)
-    assert (await manager.act(mine.handle, Act.CANCEL)).done
+    assert (await manager.act(mine.handle, JobAction.CANCEL)).done
 
 
 # ------------------------------------------------------------------------------------------ the cluster

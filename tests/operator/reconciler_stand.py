@@ -9,7 +9,7 @@ import pytest
 
 from redbox_api.errors import NoSuchJob
 from redbox_api.models import Job, OwnerRef, Phase, Problem
-from redbox_kube.api.objects import ApiRefused, Object, Objects, Where
+from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, ResourcePath
 from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_operator.api.constants import FINALIZER
 from redbox_operator.api.decode import read_job
@@ -45,35 +45,35 @@ class ApiServer:
         """What somebody else changes just before the next write of a status."""
         self._version = 10
 
-    def put(self, where: Where, body: Object) -> Object:
+    def put(self, where: ResourcePath, body: Object) -> Object:
         self._version += 1
         metadata = {"uid": f"uid-{self._version}", **body["metadata"], "resourceVersion": str(self._version)}
         self.objects[where.path()] = {**body, "metadata": metadata}
         return self.objects[where.path()]
 
-    async def create(self, where: Where, body: Object) -> Object | None:
+    async def create(self, where: ResourcePath, body: Object) -> Object | None:
         if where.kind == "Event":
             self.events.append(body)
             return body
         name = body["metadata"]["name"]
         if self.refusal and where.kind == "Pod" and self.refuses in {"", name}:
             raise self.refusal
-        place = Where(where.kind, name, body["metadata"]["namespace"])
+        place = ResourcePath(where.kind, name, body["metadata"]["namespace"])
         if place.path() in self.objects:
             return None
         self.writes += 1
         return self.put(place, body)
 
-    async def get(self, where: Where) -> Object | None:
+    async def get(self, where: ResourcePath) -> Object | None:
         return self.objects.get(where.path())
 
-    async def delete(self, where: Where, *, uid: str = "", grace_s: int | None = None) -> None:
+    async def delete(self, where: ResourcePath, *, uid: str = "", grace_s: int | None = None) -> None:
         del grace_s
         there = self.objects.get(where.path())
         if there and there["metadata"]["uid"] == uid:
             del self.objects[where.path()]
 
-    async def apply_status(self, where: Where, status: Object, *, uid: str = "") -> Object:
+    async def apply_status(self, where: ResourcePath, status: Object, *, uid: str = "") -> Object:
         there = self.objects[where.path()]
         assert uid == there["metadata"]["uid"]
         self.writes += 1
@@ -83,7 +83,7 @@ class ApiServer:
         return self.put(where, {**there, "metadata": metadata, "spec": spec, "status": status})
 
     async def set_finalizers(
-        self, where: Where, finalizers: list[str], *, resource_version: str
+        self, where: ResourcePath, finalizers: list[str], *, resource_version: str
     ) -> Object | None:
         there = self.objects.get(where.path())
         if there is None or there["metadata"]["resourceVersion"] != resource_version:
@@ -163,7 +163,7 @@ class Stand:
         metrics = Metrics()
         self.known = Known()
         links = Links(cast("dict[str, RedboxLink]", self.links), self.troubles)
-        writer = Writer(cast("Objects", self.api), metrics)
+        writer = Writer(cast("ObjectClient", self.api), metrics)
         self.reconciler = Reconciler(writer, self.known, links, IMAGE, metrics)
         self.reconciler.clusters_listed()
 
@@ -194,7 +194,7 @@ class Stand:
         if there is not None:
             self.reconciler.job_seen(read_job(SLURM_JOBS, there))
         for pod in list(self.known.companions.values()):
-            if Where("Pod", pod.name, pod.namespace).path() not in self.api.objects:
+            if ResourcePath("Pod", pod.name, pod.namespace).path() not in self.api.objects:
                 self.reconciler.companion_gone(pod)
         for body in self.api.pods():
             if body["metadata"].get("labels"):
@@ -223,7 +223,7 @@ class Stand:
         return await self.look()
 
     async def pod_ends(self, message: str, name: str = "cow-job") -> None:
-        where = Where("Pod", name, "farm")
+        where = ResourcePath("Pod", name, "farm")
         state = {"terminated": {"exitCode": 1, "message": message}}
         status = {"phase": "Failed", "containerStatuses": [{"state": state}]}
         self.api.put(where, {**self.api.objects[where.path()], "status": status})
@@ -234,7 +234,7 @@ class Stand:
         return slurm_job().place
 
     @property
-    def where(self) -> Where:
+    def where(self) -> ResourcePath:
         return where_is(self.place)
 
     @property

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from redbox_kube.api.objects import ApiUnreachable, Object, Objects, Where
+from redbox_kube.api.objects import ApiUnreachable, Object, ObjectClient, ResourcePath
 from redbox_resourced.kubelet.authorization import Access, Authorizer, Client
 from redbox_resourced.kubelet.handshake_limits import AT_ONCE, AT_ONCE_OF_ONE_ADDRESS
 from redbox_resourced.kubelet.listener import KubeletListener, tls_context
@@ -75,7 +75,7 @@ class ApiServer:
         self.reviews: list[Object] = []
         self.is_away = False
 
-    async def create(self, _: Where, body: Object) -> Object:
+    async def create(self, _: ResourcePath, body: Object) -> Object:
         if self.is_away:
             raise ApiUnreachable("away")
         self.reviews.append(body["spec"])
@@ -101,7 +101,7 @@ class Served:
         self.api_server = ApiServer(self.authority.pem)
         self.port = free_port()
         self.pair = self_signed(make_key(), ADDRESS, NOW)
-        objects = cast("Objects", self.api_server)
+        objects = cast("ObjectClient", self.api_server)
         clusters = cast("Clusters", None)
         pods = VirtualPods(objects, clusters, cast("Any", None), ADDRESS)
         api = KubeletApi(pods, clusters, cast("Any", None), Authorizer(objects))
@@ -240,7 +240,7 @@ async def test_many_clients_at_once_of_one_address_are_all_answered(served: Serv
 
 async def test_an_answer_of_the_api_server_is_asked_for_once_and_names_what_is_asked() -> None:
     api_server = ApiServer("")
-    authorizer = Authorizer(cast("Objects", api_server))
+    authorizer = Authorizer(cast("ObjectClient", api_server))
     client = Client(API_SERVER[0], (API_SERVER[1], "system:authenticated"))
     for _ in range(3):
         assert await authorizer.allows(client, Access("get", "log", "hpc1.debug"))

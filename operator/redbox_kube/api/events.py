@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from datetime import datetime
 
-from redbox_kube.api.objects import Object, Where
+from redbox_kube.api.objects import Object, ResourcePath
 
 NORMAL, WARNING = "Normal", "Warning"
 LONGEST_NOTE = 1024
@@ -18,7 +18,7 @@ NAMESPACE = "default"
 class Event:
     """What is told of an object. `change` is in its name: of the same change there is one event."""
 
-    about: Where
+    about: ResourcePath
     uid: str
     change: str
     severity: str
@@ -28,9 +28,9 @@ class Event:
     component: str
 
     @property
-    def where(self) -> Where:
+    def where(self) -> ResourcePath:
         """Among which events it is."""
-        return Where("Event", namespace=self.about.namespace or NAMESPACE)
+        return ResourcePath("Event", namespace=self.about.namespace or NAMESPACE)
 
     @property
     def name(self) -> str:

@@ -22,10 +22,10 @@ from redbox_kube.api.objects import (
     ApiUnreachable,
     ApiUnreadable,
     Object,
-    Objects,
-    Where,
+    ObjectClient,
+    ResourcePath,
 )
-from redbox_kube.runtime.grouped_warnings import Troubles
+from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 
 log = structlog.get_logger(__name__)
 FIRST_DELAY_S = 1.0
@@ -42,13 +42,13 @@ def whole(seen: Object) -> Kept | None:
     return seen
 
 
-class Mirror:
+class Informer:
     """What there is, by namespace and name. `told` is called after each change, and once after each list."""
 
     def __init__(
         self,
-        objects: Objects,
-        where: Where,
+        objects: ObjectClient,
+        where: ResourcePath,
         *,
         selection: Mapping[str, str] | None = None,
         reduced: Callable[[Object], Kept | None] = whole,
@@ -64,7 +64,7 @@ class Mirror:
         self._version = ""
         self._delay = FIRST_DELAY_S
         self._unreadable: set[Place] = set()
-        self._troubles = Troubles(f"{where.kind} not read")
+        self._troubles = GroupedWarnings(f"{where.kind} not read")
 
     async def run(self) -> None:
         """Follow until cancelled."""

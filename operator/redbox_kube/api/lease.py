@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 
 import structlog
 
-from redbox_kube.api.objects import ApiError, Object, Objects, Where
+from redbox_kube.api.objects import ApiError, Object, ObjectClient, ResourcePath
 
 log = structlog.get_logger(__name__)
 API_VERSION = "coordination.k8s.io/v1"
@@ -37,7 +37,7 @@ class Lease:
     certainly dead.
     """
 
-    objects: Objects
+    objects: ObjectClient
     namespace: str
     name: str
     holder: str = field(default_factory=socket.gethostname)
@@ -140,8 +140,8 @@ class Lease:
         return {"apiVersion": API_VERSION, "kind": "Lease", "metadata": metadata, "spec": spec}
 
     @property
-    def _where(self) -> Where:
-        return Where("Lease", self.name, self.namespace, API_VERSION)
+    def _where(self) -> ResourcePath:
+        return ResourcePath("Lease", self.name, self.namespace, API_VERSION)
 
 
 def _holder(lease: Object) -> str:

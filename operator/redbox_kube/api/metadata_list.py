@@ -16,7 +16,7 @@ class _Read(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore")
 
 
-class Listed(_Read):
+class ObjectMetadata(_Read):
     """Which object it is, and which version of it."""
 
     name: str
@@ -26,14 +26,14 @@ class Listed(_Read):
 
 
 class _Item(_Read):
-    metadata: Listed
+    metadata: ObjectMetadata
 
 
 class _PageMetadata(_Read):
     continues_at: str = Field(default="", alias="continue")
 
 
-class Page(_Read):
+class MetadataPage(_Read):
     """A part of a list, and where the next one begins: nowhere after the last."""
 
     metadata: _PageMetadata
@@ -44,14 +44,14 @@ class Page(_Read):
         """To be asked with."""
         return self.metadata.continues_at
 
-    def listed(self) -> list[Listed]:
+    def listed(self) -> list[ObjectMetadata]:
         """What there is on it."""
         return [item.metadata for item in self.items or ()]
 
 
-def page_of(raw: bytes) -> Page:
+def page_of(raw: bytes) -> MetadataPage:
     """The page, also where one of its objects is nested deeper than this parser follows."""
     try:
-        return Page.model_validate_json(raw)
+        return MetadataPage.model_validate_json(raw)
     except ValidationError:
-        return Page.model_validate_json(shallow(raw))
+        return MetadataPage.model_validate_json(shallow(raw))

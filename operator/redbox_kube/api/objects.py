@@ -19,7 +19,7 @@ import aiohttp
 from kubernetes.aio import client, config
 
 from redbox_kube.api.decoding import UNREADABLE, as_event, as_object, as_page, lines, words
-from redbox_kube.api.metadata_list import Listed, page_of
+from redbox_kube.api.metadata_list import ObjectMetadata, page_of
 
 Object = dict[str, Any]
 ReadT = TypeVar("ReadT")
@@ -69,7 +69,7 @@ class ApiRefused(ApiError):
 
 
 @dataclass(frozen=True)
-class Where:
+class ResourcePath:
     """An object's place in the API."""
 
     kind: str
@@ -77,7 +77,7 @@ class Where:
     namespace: str = ""
     api_version: str = "v1"
 
-    def all(self) -> Where:
+    def all(self) -> ResourcePath:
         """Every object of the kind, where this one is."""
         return replace(self, name="")
 
@@ -96,7 +96,7 @@ class PodRef(NamedTuple):
     uid: str
 
 
-class Objects:
+class ObjectClient:
     """The API server, asked as the controller's own service account."""
 
     def __init__(self, api: client.ApiClient, field_manager: str) -> None:
@@ -120,12 +120,12 @@ class Objects:
         settings.proxy = settings.proxy or proxy_in_environment(settings.host)
         return cls(client.ApiClient(settings), field_manager)
 
-    def impersonating(self, user: str, group: str) -> Objects:
+    def impersonating(self, user: str, group: str) -> ObjectClient:
         """The same API server, asked as somebody else; to be closed apart."""
         api = client.ApiClient(self._api.configuration)
         api.set_default_header("Impersonate-User", user)  # type: ignore[no-untyped-call]
         api.set_default_header("Impersonate-Group", group)  # type: ignore[no-untyped-call]
-        return Objects(api, self._field_manager)
+        return ObjectClient(api, self._field_manager)
 
     async def close(self) -> None:
         """Close its connections."""
@@ -135,7 +135,7 @@ class Objects:
         """The API server's, as v1.34.4."""
         return _field(await self._ask("GET", "/version"), "gitVersion")
 
-    async def get(self, where: Where) -> Object | None:
+    async def get(self, where: ResourcePath) -> Object | None:
         """The object, or None where there is none."""
         try:
             return await self._ask("GET", where.path())
@@ -144,7 +144,7 @@ class Objects:
                 return None
             raise
 
-    async def create(self, where: Where, body: Object) -> Object | None:
+    async def create(self, where: ResourcePath, body: Object) -> Object | None:
         """Create; None where one of that name exists already."""
         try:
             return await self._ask("POST", where.path(), body=body)
@@ -153,7 +153,7 @@ class Objects:
                 return None
             raise
 
-    async def replace(self, where: Where, body: Object) -> Object | None:
+    async def replace(self, where: ResourcePath, body: Object) -> Object | None:
         """Put the whole object in place of the version it came from; None where that is not the newest."""
         try:
             return await self._ask("PUT", where.path(), body=body)
@@ -162,7 +162,7 @@ class Objects:
                 return None
             raise
 
-    async def apply_status(self, where: Where, status: Object, *, uid: str = "") -> Object:
+    async def apply_status(self, where: ResourcePath, status: Object, *, uid: str = "") -> Object:
         """Say what the status is, whole, as its one owner (server-side apply); `uid`: of this one only."""
         metadata = {"name": where.name, "namespace": where.namespace, "uid": uid}
         body = {
@@ -175,7 +175,7 @@ class Objects:
         return await self._ask("PATCH", f"{where.path()}/status", query=query, body=body, content_type=APPLY)
 
     async def set_finalizers(
-        self, where: Where, finalizers: list[str], *, resource_version: str
+        self, where: ResourcePath, finalizers: list[str], *, resource_version: str
     ) -> Object | None:
         """Replace the finalizers of exactly this version; None where it has changed or is gone."""
         body = {"metadata": {"finalizers": finalizers, "resourceVersion": resource_version}}
@@ -199,7 +199,7 @@ class Objects:
         return _field(answer, "status", "token")
 
     async def apply(
-        self, where: Where, body: Object, *, field_manager: str = "", subresource: str = ""
+        self, where: ResourcePath, body: Object, *, field_manager: str = "", subresource: str = ""
     ) -> Object:
         """Say what this manager's fields are, all of them: those it no longer names are withdrawn."""
         path = where.path() + (f"/{subresource}" if subresource else "")
@@ -208,7 +208,7 @@ class Objects:
         named["metadata"] = {"name": where.name, **body.get("metadata", {})}
         return await self._ask("PATCH", path, query=query, body=named, content_type=APPLY)
 
-    async def merge(self, where: Where, body: Object, *, subresource: str = "") -> Object | None:
+    async def merge(self, where: ResourcePath, body: Object, *, subresource: str = "") -> Object | None:
         """Change these fields, null removes one; None where the object is gone or not of that version."""
         path = where.path() + (f"/{subresource}" if subresource else "")
         query = {"fieldManager": self._field_manager}
@@ -219,7 +219,7 @@ class Objects:
                 return None
             raise
 
-    async def delete(self, where: Where, *, uid: str = "", grace_s: int | None = None) -> None:
+    async def delete(self, where: ResourcePath, *, uid: str = "", grace_s: int | None = None) -> None:
         """Delete; with `uid`, only the one object that has it. Gone already is as good."""
         body: Object = {"preconditions": {"uid": uid}} if uid else {}
         if grace_s is not None:
@@ -231,7 +231,7 @@ class Objects:
                 raise
 
     async def pages(
-        self, where: Where, selection: Mapping[str, str] | None = None
+        self, where: ResourcePath, selection: Mapping[str, str] | None = None
     ) -> AsyncIterator[tuple[list[Object], str]]:
         """Every object selected, page by page, each with the resourceVersion that a watch may begin at."""
         query: dict[str, str] = {"limit": str(PAGE), **(selection or {})}
@@ -243,7 +243,7 @@ class Objects:
             query["continue"] = page.continues_at
 
     async def watch(
-        self, where: Where, since: str, selection: Mapping[str, str] | None = None
+        self, where: ResourcePath, since: str, selection: Mapping[str, str] | None = None
     ) -> AsyncIterator[Object]:
         """Events from a resourceVersion on, bookmarks among them; ends after some minutes."""
         query = {
@@ -266,15 +266,15 @@ class Objects:
             except ValueError as error:
                 raise ApiUnreadable(f"a watch that cannot be read: {error}") from error
 
-    async def list_all(self, where: Where) -> AsyncIterator[Object]:
+    async def list_all(self, where: ResourcePath) -> AsyncIterator[Object]:
         """Every object of a kind."""
         async for page, _ in self.pages(where):
             for item in page:
                 yield item
 
     async def list_metadata(
-        self, where: Where, selection: Mapping[str, str] | None = None
-    ) -> AsyncIterator[Listed]:
+        self, where: ResourcePath, selection: Mapping[str, str] | None = None
+    ) -> AsyncIterator[ObjectMetadata]:
         """Which of the objects selected there are: enough to see what changed, for a fraction of the cost."""
         query: dict[str, str] = {"limit": str(PAGE), **(selection or {})}
         while True:

@@ -11,13 +11,13 @@ from http import HTTPStatus
 
 from kubernetes.aio import client
 
-from redbox_kube.api.objects import JSON, ApiError, ApiRefused, Object, Objects
+from redbox_kube.api.objects import JSON, ApiError, ApiRefused, Object, ObjectClient
 
 PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0)
 WAITS_S = 960.0  # of all requests, a minute for each of 16 at a time: then nobody waits for it any more
 
 
-class PatientObjects(Objects):
+class RetryingObjects(ObjectClient):
     """For requests that may be sent twice: those that say what shall be, or which version they mean."""
 
     def __init__(self, api: client.ApiClient, field_manager: str) -> None:

@@ -27,7 +27,7 @@ class _Cause:
     is_gathering: bool = False
 
 
-class Troubles:
+class GroupedWarnings:
     """Those of one kind of thing, each known by its name."""
 
     def __init__(self, event: str, *, gathers_s: float = GATHERS_S) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import Field
 
 from redbox_api.models import Cluster
-from redbox_kube.slurm_cluster import Delivery, Kind, SlurmCluster
+from redbox_kube.slurm_cluster import Delivery, SlurmCluster, SlurmClusterKind
 from redbox_operator.api.conditions import Said, conditions_of
 from redbox_operator.api.slurmjob_status import Condition
 
@@ -29,7 +29,7 @@ class ClusterCondition(StrEnum):
     IN_USE = "InUse"  # it is being deleted, and unfinished SlurmJobs still need it
 
 
-class SlurmClusterStatus(Kind):
+class SlurmClusterStatus(SlurmClusterKind):
     """All that is known of a SlurmCluster."""
 
     workload_manager: str | None = None

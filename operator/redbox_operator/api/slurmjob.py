@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field
 
 from redbox_api.job_parts import Name, Path, Resources, Text
 from redbox_kube.names import GROUP, VERSION
-from redbox_kube.slurm_cluster import Kind
+from redbox_kube.slurm_cluster import SlurmClusterKind
 from redbox_operator.api.openapi import rule
 from redbox_operator.api.slurmjob_fields import DNS_LABEL, Container, DependsOn, EnvVar, ObjectKey, Results
 
@@ -19,13 +19,13 @@ LONGEST_NAME = 59  # with `-job` behind it, it is still a label of a DNS name
 MUTABLE = frozenset({"suspend", "hold", "ttlSecondsAfterFinished"})
 
 
-class BatchFrom(Kind):
+class BatchFrom(SlurmClusterKind):
     """Where the batch script is, if not here."""
 
     config_map_key_ref: Annotated[ObjectKey, Field(description="A key of a ConfigMap of this namespace.")]
 
 
-class SlurmJobSpec(Kind):
+class SlurmJobSpec(SlurmClusterKind):
     """One Slurm job: what it runs, where, and what Slurm should give it."""
 
     model_config = ConfigDict(
@@ -231,7 +231,7 @@ class Place(NamedTuple):
 SLURM_JOBS = Resource(GROUP, VERSION, "slurmjobs", "SlurmJob")
 
 
-class SlurmJob(Kind):
+class SlurmJob(SlurmClusterKind):
     """A job as the API server holds it, of whichever kind it was written."""
 
     metadata: dict[str, Any]

@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from redbox_api.job_parts import Container as RequestedContainer
 from redbox_api.job_parts import ContainerOptions, EnvName, EnvValue
-from redbox_kube.slurm_cluster import Kind
+from redbox_kube.slurm_cluster import SlurmClusterKind
 from redbox_operator.api.openapi import one_of, rule
 from redbox_operator.api.volume_schemas import CLAIM_TEMPLATE
 
@@ -46,7 +46,7 @@ OfKubernetes = Annotated[dict[str, Any], AfterValidator(_bounded)]
 """A part of an object of Kubernetes' own, as it is there; its schema is in `volume_schemas`."""
 
 
-class ObjectKey(Kind):
+class ObjectKey(SlurmClusterKind):
     """One key of a ConfigMap or a Secret in the SlurmJob's namespace."""
 
     name: Annotated[ObjectName, Field(description="The object's name.")]
@@ -61,7 +61,7 @@ class OptionalKey(ObjectKey):
     ] = False
 
 
-class FieldOfPod(Kind):
+class FieldOfPod(SlurmClusterKind):
     """A field of the companion, the job's pod."""
 
     field_path: Annotated[
@@ -77,7 +77,7 @@ class FieldOfPod(Kind):
     ]
 
 
-class ValueFrom(Kind):
+class ValueFrom(SlurmClusterKind):
     """Where a variable's value is: resolved when the job is submitted, and stored in no object."""
 
     model_config = ConfigDict(json_schema_extra=one_of("secretKeyRef", "configMapKeyRef", "fieldRef"))
@@ -87,7 +87,7 @@ class ValueFrom(Kind):
     field_ref: Annotated[FieldOfPod | None, Field(description="A field of the job's pod.")] = None
 
 
-class EnvVar(Kind):
+class EnvVar(SlurmClusterKind):
     """One environment variable of the job."""
 
     model_config = ConfigDict(
@@ -105,7 +105,7 @@ class EnvVar(Kind):
     value_from: Annotated[ValueFrom | None, Field(description="Or where the value is.")] = None
 
 
-class Container(Kind):
+class Container(SlurmClusterKind):
     """A job that is a container."""
 
     image: Annotated[
@@ -151,7 +151,7 @@ class After(StrEnum):
     AFTERCORR = "aftercorr"
 
 
-class DependsOn(Kind):
+class DependsOn(SlurmClusterKind):
     """Another SlurmJob of this namespace that this one waits for."""
 
     name: Annotated[ObjectName, Field(description="The other SlurmJob.")]
@@ -164,20 +164,20 @@ class DependsOn(Kind):
     ] = After.AFTEROK
 
 
-class Claim(Kind):
+class Claim(SlurmClusterKind):
     """A PersistentVolumeClaim in the SlurmJob's namespace."""
 
     claim_name: Annotated[ObjectName, Field(description="The PersistentVolumeClaim.")]
 
 
-class Nfs(Kind):
+class Nfs(SlurmClusterKind):
     """A folder of an NFS server."""
 
     server: Annotated[str, Field(min_length=1, max_length=253, description="Its name or address.")]
     path: Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^/", description="The folder.")]
 
 
-class Ephemeral(Kind):
+class Ephemeral(SlurmClusterKind):
     """A volume that is made for the job's pod and goes with it."""
 
     volume_claim_template: Annotated[
@@ -189,7 +189,7 @@ class Ephemeral(Kind):
     ]
 
 
-class Volume(Kind):
+class Volume(SlurmClusterKind):
     """Where results go. A folder of a Kubernetes node only as an old kind has it, where that is allowed."""
 
     # What else an old kind's volume has is kept, so that it can be refused by its name.
@@ -224,7 +224,7 @@ class When(StrEnum):
     FAILED = "Failed"
 
 
-class Results(Kind):
+class Results(SlurmClusterKind):
     """Files of the job that are copied into a volume at its end."""
 
     sources: Annotated[

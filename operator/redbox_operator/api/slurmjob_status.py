@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from redbox_kube.slurm_cluster import Kind
+from redbox_kube.slurm_cluster import SlurmClusterKind
 
 
 class JobPhase(StrEnum):
@@ -48,7 +48,7 @@ class ConditionType(StrEnum):
     RESULTS_COLLECTED = "ResultsCollected"  # where results are wanted; says which of them did not come
 
 
-class Condition(Kind):
+class Condition(SlurmClusterKind):
     """One thing that holds, or does not, since when, and why."""
 
     type: Annotated[str, Field(max_length=64)]
@@ -59,7 +59,7 @@ class Condition(Kind):
     observed_generation: int | None = None
 
 
-class CompanionStatus(Kind):
+class CompanionStatus(SlurmClusterKind):
     """The pod that stands for the job. Only the pod of this uid is believed."""
 
     name: str
@@ -79,7 +79,7 @@ class CompanionStatus(Kind):
     replaced_at: datetime | None = None
 
 
-class ArrayStatus(Kind):
+class ArrayStatus(SlurmClusterKind):
     """How many tasks of an array are where."""
 
     total: int
@@ -90,7 +90,7 @@ class ArrayStatus(Kind):
     cancelled: int = 0
 
 
-class ResultsStatus(Kind):
+class ResultsStatus(SlurmClusterKind):
     """What became of the files that were to be copied into the volume."""
 
     outcome: Annotated[str, Field(description="Collected, Skipped or Failed.")]
@@ -99,7 +99,7 @@ class ResultsStatus(Kind):
     message: str | None = None
 
 
-class SlurmJobStatus(Kind):
+class SlurmJobStatus(SlurmClusterKind):
     """All that is known of a SlurmJob."""
 
     phase: Annotated[

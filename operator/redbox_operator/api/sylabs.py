@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from redbox_api.job_parts import ContainerOptions, Resources
-from redbox_kube.slurm_cluster import Kind
+from redbox_kube.slurm_cluster import SlurmClusterKind
 from redbox_operator.api.constants import pod_name
 from redbox_operator.api.slurmjob import Resource, SlurmJob, SlurmJobSpec
 from redbox_operator.api.slurmjob_fields import Container, OfKubernetes, Results, Volume, When
@@ -61,7 +61,7 @@ COUNTS = {"maxProperties": 64, "additionalProperties": {"x-kubernetes-int-or-str
 READ_OVER = "Accepted as it was, and not read."  # kubectl refuses fields that a kind does not know
 
 
-class OldResults(Kind):
+class OldResults(SlurmClusterKind):
     """Results are copied into the volume's folder `<name>-job` when the job has succeeded."""
 
     source: Annotated[
@@ -90,7 +90,7 @@ class OldResults(Kind):
         )
 
 
-class OldSlurmJobSpec(Kind):
+class OldSlurmJobSpec(SlurmClusterKind):
     """A batch script."""
 
     batch: Annotated[str, Field(min_length=1, max_length=200_000, description="The script, as for sbatch.")]
@@ -109,7 +109,7 @@ class OldSlurmJobSpec(Kind):
         return SlurmJobSpec(batch=self.batch, **_common(self, name))
 
 
-class OldOptions(Kind):
+class OldOptions(SlurmClusterKind):
     """Singularity's switches."""
 
     allow_unsigned: bool = False
@@ -130,7 +130,7 @@ class OldOptions(Kind):
         return ContainerOptions(**{name: value for name, value in self.model_dump().items() if value})
 
 
-class OldResources(Kind):
+class OldResources(SlurmClusterKind):
     """What is 0 was not said."""
 
     nodes: Annotated[int, Field(ge=0, le=100_000)] = 0
@@ -149,7 +149,7 @@ class OldResources(Kind):
         )
 
 
-class WlmJobSpec(Kind):
+class WlmJobSpec(SlurmClusterKind):
     """A container."""
 
     image: Annotated[

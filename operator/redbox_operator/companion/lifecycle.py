@@ -16,7 +16,7 @@ from http import HTTPStatus
 import structlog
 
 from redbox_api.models import Dependency
-from redbox_kube.api.objects import ApiRefused, Object, Where
+from redbox_kube.api.objects import ApiRefused, Object, ResourcePath
 from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_operator.api.constants import CA_FILE, REQUEST_FILE, Role, pod_name
 from redbox_operator.api.problems import Problem
@@ -73,8 +73,8 @@ class Wanted:
     def name(self) -> str:
         return pod_name(self.job.name, self.attempt)
 
-    def where(self, kind: str, role: Role = Role.JOB) -> Where:
-        return Where(kind, pod_name(self.job.name, self.attempt, role), self.job.namespace)
+    def where(self, kind: str, role: Role = Role.JOB) -> ResourcePath:
+        return ResourcePath(kind, pod_name(self.job.name, self.attempt, role), self.job.namespace)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class CompanionKeeper:
         if wanted.job.spec.batch_from is None:
             return None
         source = wanted.job.spec.batch_from.config_map_key_ref
-        there = await self._objects.get(Where("ConfigMap", source.name, wanted.job.namespace))
+        there = await self._objects.get(ResourcePath("ConfigMap", source.name, wanted.job.namespace))
         if there and source.key in {**(there.get("data") or {}), **(there.get("binaryData") or {})}:
             return None
         place = f"key {source.key} in ConfigMap {source.name}" if there else f"ConfigMap {source.name}"
@@ -156,7 +156,7 @@ class CompanionKeeper:
         body = config_map(wanted.job, wanted.cluster, wanted.attempt, wanted.dependencies)
         for again in (False, True):
             digest = request_digest(body)
-            if await self._objects.create(Where("ConfigMap", namespace=wanted.job.namespace), body):
+            if await self._objects.create(ResourcePath("ConfigMap", namespace=wanted.job.namespace), body):
                 self._writer.count("ConfigMap", "create")
                 return Frozen(digest, is_new=recorded is None and not again)
             there = await self._objects.get(wanted.where("ConfigMap"))
@@ -176,7 +176,7 @@ class CompanionKeeper:
 
     async def _create_pod(self, wanted: Wanted, role: Role) -> Object | None:
         body = companion_pod(wanted.job, wanted.cluster, wanted.attempt, self._image, role)
-        made = await self._objects.create(Where("Pod", namespace=wanted.job.namespace), body)
+        made = await self._objects.create(ResourcePath("Pod", namespace=wanted.job.namespace), body)
         if made is not None:
             self._writer.count("Pod", "create")
             self._seen(companion_of(made))
@@ -241,7 +241,7 @@ class CompanionKeeper:
         return Kept(recorded, pod, again_in_s=0.0)
 
     async def _delete(self, wanted: Wanted, pod: Companion, *, forced: bool) -> None:
-        where = Where("Pod", pod.name, pod.namespace)
+        where = ResourcePath("Pod", pod.name, pod.namespace)
         await self._objects.delete(where, uid=pod.uid, grace_s=0 if forced else None)
         self._writer.count("Pod", "delete")
         log.info("companion deleted", slurmjob=_name(wanted.job), pod=pod.name, uid=pod.uid, forced=forced)

@@ -9,8 +9,8 @@ from typing import Annotated, TypeVar
 import typer
 import yaml
 
-from redbox_kube.api.objects import ApiError, Objects
-from redbox_kube.api.retrying_objects import PatientObjects
+from redbox_kube.api.objects import ApiError, ObjectClient
+from redbox_kube.api.retrying_objects import RetryingObjects
 from redbox_operator.api.constants import FIELD_MANAGER
 from redbox_operator.api.crds import all_crds
 from redbox_operator.install.crd_upgrade import NotEstablished, upgrade_crds
@@ -48,13 +48,13 @@ def uninstall(
     """Lift all finalizers, and remove companions and virtual nodes, before the installation is deleted."""
     watched = [one for one in watch_namespaces.split(",") if one]
 
-    async def act(objects: Objects) -> None:
+    async def act(objects: ObjectClient) -> None:
         await Uninstall(objects, namespace, watched, jobs, cancel_within, typer.echo).run()
 
-    _asked(act, PatientObjects)
+    _asked(act, RetryingObjects)
 
 
-def _asked(act: Callable[[Objects], Awaitable[T]], kind: type[Objects] = Objects) -> T:
+def _asked(act: Callable[[ObjectClient], Awaitable[T]], kind: type[ObjectClient] = ObjectClient) -> T:
     """What this does at the API server; a failure is one sentence."""
 
     async def connected() -> T:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redbox_kube.api.objects import Object, Objects, Where
+from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
 from redbox_kube.runtime.waiting import comes_true
 from redbox_operator.api.crds import all_crds
 
@@ -14,11 +14,11 @@ class NotEstablished(Exception):
     """The API server took a CRD and does not serve it."""
 
 
-async def upgrade_crds(objects: Objects) -> list[str]:
+async def upgrade_crds(objects: ObjectClient) -> list[str]:
     """Apply each; what was done, a line each."""
     said = []
     for crd in all_crds():
-        where = Where("CustomResourceDefinition", crd["metadata"]["name"], api_version=API)
+        where = ResourcePath("CustomResourceDefinition", crd["metadata"]["name"], api_version=API)
         before = await objects.get(where)
         wanted, kept = with_stored_versions(crd, before or {})
         await objects.apply(where, wanted)
@@ -41,7 +41,7 @@ def with_stored_versions(crd: Object, before: Object) -> tuple[Object, list[str]
     return {**crd, "spec": spec}, [version["name"] for version in kept]
 
 
-async def _await_established(objects: Objects, where: Where) -> None:
+async def _await_established(objects: ObjectClient, where: ResourcePath) -> None:
     async def look() -> bool:
         return _is_established(await objects.get(where))
 

@@ -18,7 +18,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import NamedTuple
 
-from redbox_kube.api.objects import ApiError, ApiRefused, Object, Objects, Where
+from redbox_kube.api.objects import ApiError, ApiRefused, Object, ObjectClient, ResourcePath
 from redbox_kube.names import API_VERSION, LABEL_JOB_UID, LABEL_VIRTUAL
 from redbox_kube.runtime.waiting import comes_true
 from redbox_operator.api.constants import CLUSTER_FINALIZER, FINALIZER, cluster_finalizer
@@ -26,7 +26,7 @@ from redbox_operator.api.crds import all_crds
 from redbox_operator.install.parallel import Errand, undone
 from redbox_operator.slurmjob.optional_kinds import if_served
 
-CLUSTERS = Where("SlurmCluster", api_version=API_VERSION)
+CLUSTERS = ResourcePath("SlurmCluster", api_version=API_VERSION)
 CONTROLLERS = ("redbox-operator", "redbox-resourced")
 LEASES = "coordination.k8s.io/v1"
 HEARTBEATS = "kube-node-lease"
@@ -77,14 +77,14 @@ class Found:
 class Uninstall:
     """Where Red Box is, what it is to leave, and whom to tell."""
 
-    objects: Objects
+    objects: ObjectClient
     namespace: str
     watched: Sequence[str]
     """Namespaces that the operator was limited to; empty: all."""
     jobs: Jobs
     cancel_within_s: float
     say: Say
-    kinds: Sequence[Where] = field(default_factory=lambda: tuple(_kinds_of_jobs()))
+    kinds: Sequence[ResourcePath] = field(default_factory=lambda: tuple(_kinds_of_jobs()))
 
     async def run(self) -> None:
         """All of it. What is done already is not done again, so that it may be repeated after a failure."""
@@ -113,7 +113,7 @@ class Uninstall:
         jobs = [one async for one in self._jobs()]
         clusters = [one async for one in self.objects.list_all(CLUSTERS)]
         # Limited, there was no resourced: the nodes are another installation's.
-        nodes = [] if self.watched else [one async for one in self.objects.list_all(Where("Node"))]
+        nodes = [] if self.watched else [one async for one in self.objects.list_all(ResourcePath("Node"))]
         return Found(jobs, await self._companions(jobs), clusters, nodes)
 
     # ------------------------------------------------------------------------------------------ jobs
@@ -153,7 +153,7 @@ class Uninstall:
         if not is_finished(job):
             self.say(f"left in Slurm: {told(job)}")
             for pod in companions:
-                where = Where("Pod", pod.name, job["metadata"]["namespace"])
+                where = ResourcePath("Pod", pod.name, job["metadata"]["namespace"])
                 await self.objects.delete(where, uid=pod.uid, grace_s=0)
             newest = await self._tell_stale(job)
         await self._lift(_place(job), frozenset({FINALIZER}), newest)
@@ -166,7 +166,7 @@ class Uninstall:
         companions: Companions = {}
         for namespace in (self.watched or ("",)) if unfinished else ():
             selection = {"labelSelector": LABEL_JOB_UID}
-            async for pods, _ in self.objects.pages(Where("Pod", namespace=namespace), selection):
+            async for pods, _ in self.objects.pages(ResourcePath("Pod", namespace=namespace), selection):
                 for metadata in (pod["metadata"] for pod in pods):
                     owner = (metadata["namespace"], metadata["labels"][LABEL_JOB_UID])
                     owners = {one["uid"] for one in metadata.get("ownerReferences", [])}
@@ -199,7 +199,7 @@ class Uninstall:
     async def _jobs(self) -> AsyncIterator[Object]:
         for kind in self.kinds:
             for namespace in self.watched or ("",):
-                where = Where(kind.kind, "", namespace, kind.api_version)
+                where = ResourcePath(kind.kind, "", namespace, kind.api_version)
                 async for job in if_served(where, self.objects.list_all(where)):
                     yield {**needed(job), "kind": kind.kind, "apiVersion": kind.api_version}
 
@@ -220,9 +220,9 @@ class Uninstall:
 
     async def _clean_node(self, node: Object) -> None:
         """A virtual node goes; from another goes what was published on it."""
-        metadata, where = node["metadata"], Where("Node", node["metadata"]["name"])
+        metadata, where = node["metadata"], ResourcePath("Node", node["metadata"]["name"])
         if LABEL_VIRTUAL in metadata.get("labels", {}):
-            await self.objects.delete(Where("Lease", where.name, HEARTBEATS, LEASES))
+            await self.objects.delete(ResourcePath("Lease", where.name, HEARTBEATS, LEASES))
             await self.objects.delete(where, uid=metadata["uid"])  # last: it is what another run would find
             self.say(f"removed: virtual node {where.name}")
             return
@@ -232,7 +232,7 @@ class Uninstall:
         if resources:
             await self.objects.merge(where, {"status": resources}, subresource="status")
 
-    async def _lift(self, where: Where, own: frozenset[str], newest: Object | None) -> None:
+    async def _lift(self, where: ResourcePath, own: frozenset[str], newest: Object | None) -> None:
         for _ in range(TRIES):
             finalizers = (newest or {}).get("metadata", {}).get("finalizers", [])
             others = [one for one in finalizers if one not in own]
@@ -262,7 +262,7 @@ class Uninstall:
 
     async def _scaled(self, name: str, replicas: int) -> dict[str, int]:
         """How many there were, by the Deployment's name, if there is one."""
-        where = Where("Deployment", name, self.namespace, "apps/v1")
+        where = ResourcePath("Deployment", name, self.namespace, "apps/v1")
         found = await self.objects.get(where)
         if found is None:
             return {}
@@ -284,14 +284,14 @@ class Uninstall:
 
     async def _has_pods(self, name: str) -> bool:
         selection = {"labelSelector": f"app.kubernetes.io/name={name}"}
-        pages = self.objects.pages(Where("Pod", namespace=self.namespace), selection)
+        pages = self.objects.pages(ResourcePath("Pod", namespace=self.namespace), selection)
         return any([items async for items, _ in pages])
 
     async def _free(self, name: str) -> None:
         await self.objects.delete(self._lease(name))
 
-    def _lease(self, name: str) -> Where:
-        return Where("Lease", name, self.namespace, LEASES)
+    def _lease(self, name: str) -> ResourcePath:
+        return ResourcePath("Lease", name, self.namespace, LEASES)
 
 
 @dataclass
@@ -348,13 +348,13 @@ def _nulls(holder: Object, *names: str) -> Object:
     return {name: dict.fromkeys(keys) for name, keys in found.items() if keys}
 
 
-def _place(job: Object) -> Where:
-    return Where(job["kind"], job["metadata"]["name"], job["metadata"]["namespace"], job["apiVersion"])
+def _place(job: Object) -> ResourcePath:
+    return ResourcePath(job["kind"], job["metadata"]["name"], job["metadata"]["namespace"], job["apiVersion"])
 
 
-def _kinds_of_jobs() -> list[Where]:
+def _kinds_of_jobs() -> list[ResourcePath]:
     return [
-        Where(crd["spec"]["names"]["kind"], api_version=f"{crd['spec']['group']}/{version['name']}")
+        ResourcePath(crd["spec"]["names"]["kind"], api_version=f"{crd['spec']['group']}/{version['name']}")
         for crd in all_crds()
         if crd["spec"]["scope"] == "Namespaced"
         for version in crd["spec"]["versions"]

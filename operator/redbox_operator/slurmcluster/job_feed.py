@@ -20,8 +20,8 @@ import structlog
 from redbox_api.client import Deadlines, RedboxClient
 from redbox_api.errors import NoSuchJob, RedboxError, TooOld, Unreachable
 from redbox_api.models import FINAL_PHASES, Cluster, Job, OwnerRef, Partition, Phase
-from redbox_kube.api.objects import ApiError, Objects
-from redbox_kube.redbox_token import Account, OwnToken
+from redbox_kube.api.objects import ApiError, ObjectClient
+from redbox_kube.redbox_token import RedboxToken, ServiceAccountName
 from redbox_kube.slurm_cluster import SlurmCluster
 
 log = structlog.get_logger(__name__)
@@ -275,15 +275,15 @@ class RedboxLink:
 
 def link_to(
     cluster: SlurmCluster,
-    objects: Objects,
-    account: Account,
+    objects: ObjectClient,
+    account: ServiceAccountName,
     *,
     changed: Callable[[str], None],
     turned: Callable[[RedboxLink], None],
 ) -> RedboxLink:
     """The link to a SlurmCluster's red-box, with tokens for that one alone."""
     spec = cluster.spec
-    token = OwnToken(objects, account, spec.audience)
+    token = RedboxToken(objects, account, spec.audience)
     client = RedboxClient(spec.endpoint, token=token, ca_bundle=spec.ca_bundle, deadlines=DEADLINES)
     return RedboxLink(cluster, client, changed=changed, turned=turned)
 

@@ -17,11 +17,11 @@ from pydantic import ValidationError
 from redbox_api.errors import RedboxError
 from redbox_api.models import Cluster
 from redbox_kube.api.events import NORMAL, WARNING
-from redbox_kube.api.objects import ApiError, ApiRefused, Object, Where
+from redbox_kube.api.objects import ApiError, ApiRefused, Object, ResourcePath
 from redbox_kube.names import API_VERSION
 from redbox_kube.node_labels import gateway_key
-from redbox_kube.redbox_token import Account
-from redbox_kube.runtime.time import now
+from redbox_kube.redbox_token import ServiceAccountName
+from redbox_kube.runtime.clock import now
 from redbox_kube.runtime.work_queue import WorkQueue
 from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_operator.api.conditions import Telling
@@ -55,7 +55,7 @@ class SlurmClusters:
     def __init__(
         self,
         writer: Writer,
-        account: Account,
+        account: ServiceAccountName,
         known: Known,
         links: Links,
         *,
@@ -177,7 +177,7 @@ class SlurmClusters:
         if entry is None:
             return
         metadata = entry.cluster.metadata
-        where = Where("SlurmCluster", name, api_version=API_VERSION)
+        where = ResourcePath("SlurmCluster", name, api_version=API_VERSION)
         if "deletionTimestamp" in metadata and not self._knows_jobs:
             return
         finalizers = list(metadata.get("finalizers", []))
@@ -206,7 +206,7 @@ class SlurmClusters:
         if not cluster.spec.hold_back or not cluster.spec.gateways:
             return []
         labelled = {"labelSelector": f"{gateway_key(cluster.name)}=true"}
-        found = self._writer.objects.list_metadata(Where("Node"), labelled)
+        found = self._writer.objects.list_metadata(ResourcePath("Node"), labelled)
         try:
             return [node.name async for node in found]
         except ApiRefused as refusal:
@@ -219,7 +219,7 @@ class SlurmClusters:
             return self.links.troubles.get(entry.cluster.name, "it has not been asked yet")
         return None if entry.link.reachable else entry.link.trouble
 
-    async def _tell(self, entry: Entry, where: Where, in_use_by: list[str]) -> None:
+    async def _tell(self, entry: Entry, where: ResourcePath, in_use_by: list[str]) -> None:
         link = entry.link
         told, partitions = await _asked(link) if link else (None, None)
         before = _read(entry.cluster)

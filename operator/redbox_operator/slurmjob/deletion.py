@@ -15,7 +15,7 @@ from redbox_api.errors import NoSuchJob, RedboxError
 from redbox_api.models import FINAL_PHASES, Job
 from redbox_kube.api.events import WARNING
 from redbox_kube.api.objects import Object
-from redbox_kube.runtime.time import now
+from redbox_kube.runtime.clock import now
 from redbox_operator.api.conditions import Said, Telling, conditions_of, tellings
 from redbox_operator.api.constants import ANNOTATION_ABANDON, FINALIZER
 from redbox_operator.api.problems import Problem

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 from http import HTTPStatus
 from typing import TypeVar
 
-from redbox_kube.api.objects import ApiRefused, Where
+from redbox_kube.api.objects import ApiRefused, ResourcePath
 from redbox_kube.names import API_VERSION
 
 ItemT = TypeVar("ItemT")
 
 
-async def if_served(where: Where, items: AsyncIterator[ItemT]) -> AsyncIterator[ItemT]:
+async def if_served(where: ResourcePath, items: AsyncIterator[ItemT]) -> AsyncIterator[ItemT]:
     """What is listed there; nothing of an old kind that is not here. Without our own this is no Red Box's."""
     try:
         async for item in items:

@@ -17,8 +17,8 @@ import structlog
 from redbox_api.errors import Busy, Conflict, NoSuchJob, RedboxError
 from redbox_api.models import FINAL_PHASES, Dependency
 from redbox_kube.api.objects import ApiError, Object
-from redbox_kube.runtime.grouped_warnings import Troubles
-from redbox_kube.runtime.time import now
+from redbox_kube.runtime.clock import now
+from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_kube.runtime.work_queue import WorkQueue
 from redbox_operator import dependencies
 from redbox_operator.api.conditions import tellings
@@ -71,7 +71,7 @@ class Reconciler:
         self._keeper = CompanionKeeper(writer, image, known.companion_seen)
         self._ending = Ending(writer, self._written)
         self._failures: dict[Place, int] = {}
-        self._troubles = Troubles("SlurmJobs not reconciled")
+        self._troubles = GroupedWarnings("SlurmJobs not reconciled")
         self._knows_clusters = False
 
     async def run(self) -> None:

@@ -19,10 +19,10 @@ import structlog
 
 from redbox_api.errors import NoSuchJob, RedboxError
 from redbox_api.models import FINAL_PHASES
-from redbox_kube.api.metadata_list import Listed
-from redbox_kube.api.objects import ApiError, ApiRefused, ApiUnreadable, Objects, Where
+from redbox_kube.api.metadata_list import ObjectMetadata
+from redbox_kube.api.objects import ApiError, ApiRefused, ApiUnreadable, ObjectClient, ResourcePath
 from redbox_kube.names import API_VERSION, LABEL_JOB_UID
-from redbox_kube.runtime.grouped_warnings import Troubles
+from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_kube.slurm_cluster import OrphanPolicy
 from redbox_operator.api.decode import read_job
 from redbox_operator.api.slurmjob import Place, Resource
@@ -52,8 +52,8 @@ class Scope:
     resources: Sequence[Resource]
     namespaces: Sequence[str] = ()
 
-    def places(self, kind: str, api_version: str) -> list[Where]:
-        return [Where(kind, "", namespace, api_version) for namespace in self.namespaces or ("",)]
+    def places(self, kind: str, api_version: str) -> list[ResourcePath]:
+        return [ResourcePath(kind, "", namespace, api_version) for namespace in self.namespaces or ("",)]
 
 
 class Sweep:
@@ -61,7 +61,7 @@ class Sweep:
 
     def __init__(
         self,
-        objects: Objects,
+        objects: ObjectClient,
         scope: Scope,
         reconciler: Reconciler,
         clusters: SlurmClusters,
@@ -77,9 +77,9 @@ class Sweep:
         self._began: float | None = None
         self._unreadable: set[str] = set()
         self._read_in_vain: set[str] = set()  # by this sweep
-        self._troubles = Troubles("objects not read")
+        self._troubles = GroupedWarnings("objects not read")
         self._closed: set[str] = set()  # namespaces that this sweep was not let into
-        self._closings = Troubles("namespaces not looked into")
+        self._closings = GroupedWarnings("namespaces not looked into")
 
     def idle_s(self) -> float:
         """How long ago the last one began."""
@@ -134,7 +134,7 @@ class Sweep:
 
     async def _of_clusters(self) -> None:
         found = set()
-        async for raw in self._objects.list_all(Where("SlurmCluster", api_version=API_VERSION)):
+        async for raw in self._objects.list_all(ResourcePath("SlurmCluster", api_version=API_VERSION)):
             name = raw["metadata"]["name"]
             found.add(name)
             with self._apart(f"SlurmCluster/{name}"):
@@ -180,7 +180,9 @@ class Sweep:
             left = now
         return left
 
-    async def _let_in(self, where: Where, items: AsyncIterator[Listed]) -> AsyncIterator[Listed]:
+    async def _let_in(
+        self, where: ResourcePath, items: AsyncIterator[ObjectMetadata]
+    ) -> AsyncIterator[ObjectMetadata]:
         """Whoever rules one of our namespaces can take our rights there away: others are looked at, too."""
         try:
             async for item in items:
@@ -218,7 +220,7 @@ class Sweep:
                 self._reconciler.companion_gone(pod)
 
     async def _read_pod(self, name: PodName) -> None:
-        raw = await self._objects.get(Where("Pod", name[1], name[0]))
+        raw = await self._objects.get(ResourcePath("Pod", name[1], name[0]))
         if raw is not None:
             self._reconciler.companion_seen(companion_of(raw))
 

@@ -22,7 +22,7 @@ from redbox.commands.exit_codes import LATER, end
 from redbox.commands.tokens import ConfigOption
 from redbox.core.domain import UnixUser
 from redbox.core.waiting import SystemClock
-from redbox.core.workload_manager import WorkloadFault, WorkloadManager
+from redbox.core.workload_manager import WorkloadManager, WorkloadManagerError
 from redbox.core.yaml_document import DocumentError
 from redbox.jobs.errors import JobsError
 from redbox.jobs.record.marks import Marks, read_secret
@@ -55,7 +55,7 @@ def recover(
         recovered = asyncio.run(recover_journal(settings, list(_users(settings, user))))
     except (DocumentError, JobsError) as error:
         end(str(error))
-    except (AgentError, WorkloadFault, TimeoutError) as error:
+    except (AgentError, WorkloadManagerError, TimeoutError) as error:
         end(f"Slurm does not answer, and nothing was written: {error}", LATER)
     for rejected in recovered.rejected:
         typer.echo(

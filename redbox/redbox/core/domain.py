@@ -86,7 +86,7 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class JobRef:
     """A job, as its caller names it."""
 
     caller: Caller

@@ -31,7 +31,7 @@ class Submission:
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class SubmitAccepted:
     """The workload manager took the job."""
 
     job_id: str
@@ -40,31 +40,31 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class SubmitRejected:
     """The workload manager said no, and will say no again: its own words."""
 
     detail: str
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class SubmitUnknown:
     """Nobody knows whether the job was taken (the call hung, died, or answered nonsense)."""
 
     detail: str
 
 
 @dataclass(frozen=True, slots=True)
-class Unavailable:
+class SubmitUnavailable:
     """The workload manager could not be asked; nothing was submitted, and trying again later is right."""
 
     detail: str
 
 
-SubmitOutcome = Accepted | Refused | Unknown | Unavailable
+SubmitOutcome = SubmitAccepted | SubmitRejected | SubmitUnknown | SubmitUnavailable
 
 
 @dataclass(frozen=True, slots=True)
-class Handle:
+class JobHandle:
     """A job to act on: acts check that the id still carries this mark, and that it is this user's."""
 
     job_id: str
@@ -73,7 +73,7 @@ class Handle:
     user: UnixUser
 
 
-class Act(StrEnum):
+class JobAction(StrEnum):
     """What can be done to a job that exists."""
 
     CANCEL = "cancel"
@@ -84,7 +84,7 @@ class Act(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ActOutcome:
+class ActionResult:
     """What an act did, read back: `done` is False with the workload manager's words where it refused."""
 
     done: bool
@@ -143,7 +143,7 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True)
-class Poll:
+class QueueSnapshot:
     """One look at the whole queue.
 
     `complete` says that nothing was hidden, dropped or cut: only then does a job's absence mean anything.
@@ -160,7 +160,7 @@ class Poll:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundJobs:
     """Single jobs as the queue shows them; `complete` and `whole` as in Poll."""
 
     jobs: tuple[Observation, ...]
@@ -169,7 +169,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class AccountingSnapshot:
     """What the accounting says of jobs that the queue has forgotten; `complete` and `whole` as in Poll."""
 
     jobs: tuple[Observation, ...]
@@ -178,7 +178,7 @@ class History:
     whole: frozenset[int] = frozenset()
 
 
-class Shown(Protocol):
+class Completeness(Protocol):
     """What was shown of jobs: a Poll, a History, and what is made of them."""
 
     @property
@@ -187,7 +187,7 @@ class Shown(Protocol):
     def whole(self) -> frozenset[int]: ...
 
 
-def shows_all_of(uid: int, shown: Shown) -> bool:
+def shows_all_jobs_of(uid: int, shown: Completeness) -> bool:
     """Whether the absence of a job of this user means anything."""
     return shown.complete or uid in shown.whole
 
@@ -202,7 +202,7 @@ class StepUsage:
     memory_bytes: int
 
 
-class WorkloadFault(Exception):
+class WorkloadManagerError(Exception):
     """The workload manager could not be asked or did not answer: the last truth stays, and grows stale."""
 
     def __init__(self, detail: str, *, timed_out: bool = False) -> None:
@@ -224,7 +224,7 @@ class WorkloadManager(Protocol):
         """Would it be accepted, and when would it start."""
         ...
 
-    async def act(self, handle: Handle, act: Act, *, signal: str | None = None) -> ActOutcome:
+    async def act(self, handle: JobHandle, act: JobAction, *, signal: str | None = None) -> ActionResult:
         """Do it as the job's user, bound to id and mark, and read back what it did."""
         ...
 
@@ -234,7 +234,7 @@ class WorkloadManager(Protocol):
 
     async def poll(
         self, *, users: Collection[UnixUser] | None = None, wanted: Callable[[str, str], bool] | None = None
-    ) -> Poll:
+    ) -> QueueSnapshot:
         """One look at the queue; of these users only where that is cheaper or all that may be seen.
 
         `wanted` says of an id and a mark whether they can matter: other jobs need not be shown.
@@ -250,17 +250,17 @@ class WorkloadManager(Protocol):
 
     async def find_live(
         self, job_ids: Collection[str], *, users: Collection[UnixUser] | None = None
-    ) -> Found:
+    ) -> FoundJobs:
         """Ask for single jobs, of these users, that a poll did not show."""
         ...
 
     async def history(
         self, job_ids: Collection[str], *, since: datetime, users: Collection[UnixUser] | None = None
-    ) -> History:
+    ) -> AccountingSnapshot:
         """Ask the accounting for jobs, of these users, by id."""
         ...
 
-    async def history_of(self, user: UnixUser, *, since: datetime) -> History:
+    async def history_of(self, user: UnixUser, *, since: datetime) -> AccountingSnapshot:
         """Ask the accounting for all jobs of a user: how an id is found by its mark."""
         ...
 

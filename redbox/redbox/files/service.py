@@ -19,7 +19,7 @@ from redbox.agents.agent import Agent
 from redbox.agents.errors import RequestFailed, SystemFault
 from redbox.agents.pool import AgentPool
 from redbox.agents.protocol.answers import FileStatus, LeftOut, Match
-from redbox.core.domain import Asked
+from redbox.core.domain import JobRef
 from redbox.jobs.errors import Forbidden, NoSuchJob, NotAcceptable
 from redbox.jobs.record.record import Record
 from redbox.jobs.service import Jobs
@@ -60,14 +60,14 @@ class FilesOfJobs:
     jobs: Jobs
     pool: AgentPool
 
-    async def find(self, asked: Asked, patterns: list[str]) -> FileList:
+    async def find(self, asked: JobRef, patterns: list[str]) -> FileList:
         """What the globs find, by name."""
         async with self._agent(asked) as (agent, directory):
             matches = await agent.glob(directory, [_relative(one) for one in patterns], limit=MOST_FOUND)
         items = sorted((_entry(match) for match in matches.found), key=lambda entry: entry.path)
         return FileList(items=items, truncated=matches.truncated)
 
-    async def download(self, asked: Asked, path: str, part: Part) -> Download:
+    async def download(self, asked: JobRef, path: str, part: Part) -> Download:
         """One regular file, as it is now; bytes that are appended meanwhile are not sent."""
         async with self._agent(asked) as (agent, directory):
             whole = _within(directory, path)
@@ -80,7 +80,7 @@ class FilesOfJobs:
             pieces = _bytes(agent, whole, start, max(0, end - start), status)
             return Download(status.size, tag, start, end, pieces)
 
-    async def archive(self, asked: Asked, patterns: list[str]) -> AsyncIterator[bytes]:
+    async def archive(self, asked: JobRef, patterns: list[str]) -> AsyncIterator[bytes]:
         """A tar of what the globs find, with names and modes; symbolic links stay links."""
         async with self._agent(asked) as (agent, working_directory):
             directory, globs = _begin(working_directory, patterns)
@@ -91,7 +91,7 @@ class FilesOfJobs:
                 raise NoSuchJob(f"the globs find nothing in {directory}")
             return _tar(agent, directory, [match.path for match in matches.found])
 
-    async def upload(self, asked: Asked, path: str, mode: int, pieces: AsyncIterator[bytes]) -> int:
+    async def upload(self, asked: JobRef, path: str, mode: int, pieces: AsyncIterator[bytes]) -> int:
         """Whole under its name, or not at all."""
         async with self._agent(asked) as (agent, directory):
             whole = _within(directory, path)
@@ -101,7 +101,7 @@ class FilesOfJobs:
             return facts.size
 
     @asynccontextmanager
-    async def _agent(self, asked: Asked) -> AsyncIterator[tuple[Agent, str]]:
+    async def _agent(self, asked: JobRef) -> AsyncIterator[tuple[Agent, str]]:
         record = await self.jobs.locate(asked.caller, asked.key, asked.attempt)
         directory = _directory_of(record)
         agent = await self.pool.agent(record.user, "files")

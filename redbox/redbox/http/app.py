@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from redbox.agents import errors as agent_errors
 from redbox.callers import errors as caller_errors
-from redbox.core.workload_manager import WorkloadFault
+from redbox.core.workload_manager import WorkloadManagerError
 from redbox.http.answers import problems
 from redbox.http.answers.streaming import CallerLeft
 from redbox.http.middleware.request_middleware import Seen, id_of
@@ -130,7 +130,7 @@ _MADE_FROM: dict[type[Exception], Made] = {
     agent_errors.SystemFault: _of_the_system,
     agent_errors.RequestFailed: _plain(problems.NotAccepted),
     agent_errors.AgentError: _later(problems.Unavailable),
-    WorkloadFault: _later(problems.Unavailable),
+    WorkloadManagerError: _later(problems.Unavailable),
     TimeoutError: _later(problems.Unavailable),
     Exception: _broken,
 }

@@ -11,7 +11,7 @@ from fastapi import Depends, Path
 from fastapi import Query as QueryParameter
 from starlette.requests import Request
 
-from redbox.core.domain import Asked, Caller, Owner
+from redbox.core.domain import Caller, JobRef, Owner
 from redbox.files.service import Download, Part
 from redbox.http.answers.problems import NotAccepted
 from redbox.http.middleware.body_budget import BodyBudget
@@ -32,7 +32,7 @@ class JobLogs(Protocol):
     """Logs of a caller's jobs."""
 
     def read(
-        self, asked: Asked, stream: str, task: int | None, query: Query
+        self, asked: JobRef, stream: str, task: int | None, query: Query
     ) -> AbstractAsyncContextManager[Answer]:
         """Where an answer begins, and its bytes."""
         ...
@@ -41,19 +41,19 @@ class JobLogs(Protocol):
 class JobFiles(Protocol):
     """Files of a caller's jobs, in their working directories, with their users' rights."""
 
-    async def find(self, asked: Asked, patterns: list[str]) -> FileList:
+    async def find(self, asked: JobRef, patterns: list[str]) -> FileList:
         """What the globs find."""
         ...
 
-    async def download(self, asked: Asked, path: str, part: Part) -> Download:
+    async def download(self, asked: JobRef, path: str, part: Part) -> Download:
         """One file, or a part of it."""
         ...
 
-    async def archive(self, asked: Asked, patterns: list[str]) -> AsyncIterator[bytes]:
+    async def archive(self, asked: JobRef, patterns: list[str]) -> AsyncIterator[bytes]:
         """A tar of what the globs find."""
         ...
 
-    async def upload(self, asked: Asked, path: str, mode: int, pieces: AsyncIterator[bytes]) -> int:
+    async def upload(self, asked: JobRef, path: str, mode: int, pieces: AsyncIterator[bytes]) -> int:
         """Put a file there, whole or not at all; how many bytes it has."""
         ...
 
@@ -159,12 +159,12 @@ Key = Annotated[str, Path(pattern=KEY_PATTERN, description="The caller's own nam
 Attempt = Annotated[int, QueryParameter(ge=1, le=1_000_000)]
 
 
-async def asked_of(caller: Annotated[Caller, Depends(caller_of)], key: Key, attempt: Attempt = 1) -> Asked:
+async def asked_of(caller: Annotated[Caller, Depends(caller_of)], key: Key, attempt: Attempt = 1) -> JobRef:
     """Which job the path and the query mean."""
-    return Asked(caller, key, attempt)
+    return JobRef(caller, key, attempt)
 
 
-AskedDep = Annotated[Asked, Depends(asked_of)]
+AskedDep = Annotated[JobRef, Depends(asked_of)]
 ServicesDep = Annotated[Services, Depends(services_of)]
 CallerDep = Annotated[Caller, Depends(caller_of)]
 OwnerDep = Annotated[Owner | None, Depends(owner_named)]

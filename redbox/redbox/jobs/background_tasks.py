@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Coroutine, Hashable
 from typing import Any
 
-from redbox.core.workload_manager import WorkloadFault
+from redbox.core.workload_manager import WorkloadManagerError
 from redbox.jobs.errors import JobsError
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class Chores:
         async with self._slots_of[of], self._slots:
             try:
                 await work
-            except (JobsError, WorkloadFault, TimeoutError) as fault:
+            except (JobsError, WorkloadManagerError, TimeoutError) as fault:
                 log.warning("%s: %s", name, fault)
             except (
                 Exception

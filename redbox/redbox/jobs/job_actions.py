@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from redbox.core.domain import JobKey
-from redbox.core.workload_manager import Act, ActOutcome, Handle, Observation
+from redbox.core.workload_manager import ActionResult, JobAction, JobHandle, Observation
 from redbox.jobs.context import Context
 from redbox.jobs.queue_snapshot import Look, Sighting
 from redbox.jobs.record.record import Record, Stage, lineage
@@ -37,7 +37,7 @@ class Acts:
         self._chores = context.chores
         self._sent: dict[tuple[str, int], tuple[float, int]] = {}  # (id, run) -> when last, how often
 
-    async def act(self, handle: Handle, act: Act, *, signal: str | None = None) -> ActOutcome:
+    async def act(self, handle: JobHandle, act: JobAction, *, signal: str | None = None) -> ActionResult:
         """Once; its deadline is the same as a read's."""
         return await self._context.ask(self._workload.act(handle, act, signal=signal))
 
@@ -74,20 +74,20 @@ class Acts:
         self._sent[what] = (now, times + 1)
         return True
 
-    async def _cancel(self, key: JobKey, handle: Handle, *, why: str = "") -> None:
+    async def _cancel(self, key: JobKey, handle: JobHandle, *, why: str = "") -> None:
         """`why` is told of a cancel that no caller asked for."""
-        outcome = await self.act(handle, Act.CANCEL)
+        outcome = await self.act(handle, JobAction.CANCEL)
         if why:
             log.warning("job %s of %s is cancelled: %s", handle.job_id, key, why)
             done = "done" if outcome.done else "refused"
             user = handle.user.name
-            self._context.audit(Deed(REDBOX, user, Act.CANCEL, str(key), done, handle.job_id, why))
+            self._context.audit(Deed(REDBOX, user, JobAction.CANCEL, str(key), done, handle.job_id, why))
         if not outcome.done and not outcome.gone:
             await self._warn(key, f"Slurm did not cancel job {handle.job_id}: {outcome.detail}")
 
     def _cancel_duplicate(self, record: Record, job: Observation) -> None:
         if self._is_due((job.job_id, 0)):
-            handle = Handle(job.job_id, record.mark, job.name, record.user)
+            handle = JobHandle(job.job_id, record.mark, job.name, record.user)
             why = f"A second job of this mark: {record.job_id or 'another'} is the one that counts."
             work = self._cancel(record.key, handle, why=why)
             self._chores.start(("cancel duplicate", job.job_id), work, of=record.user.uid)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from redbox.core.workload_manager import Observation, Poll
+from redbox.core.workload_manager import Observation, QueueSnapshot
 from redbox.jobs.record.record import Record, Stage
 from redbox.jobs.store.record_index import Table
 
@@ -31,7 +31,7 @@ class Look:
     whole: frozenset[int] = frozenset()  # uids of users whose own jobs it shows all, if it is not complete
 
 
-def look_from(poll: Poll, begun_at: datetime, table: Table) -> Look:
+def look_from(poll: QueueSnapshot, begun_at: datetime, table: Table) -> Look:
     """Keep the jobs that carry a known mark, or a watched record's id; others, however many, are let go."""
     by_mark, by_id = sort_observations(poll.jobs, table, {r.job_id for r in table.watched()})
     return Look(begun_at, poll.complete, poll.doubtful, by_mark, by_id, poll.whole)

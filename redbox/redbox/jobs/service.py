@@ -15,7 +15,7 @@ from typing import Self
 
 from redbox.core.domain import Caller, JobKey, Owner, Role, UnixUser
 from redbox.core.waiting import Clock, SystemClock
-from redbox.core.workload_manager import Act, WorkloadFault, WorkloadManager
+from redbox.core.workload_manager import JobAction, WorkloadManager, WorkloadManagerError
 from redbox.jobs.background_tasks import Chores
 from redbox.jobs.context import Context
 from redbox.jobs.errors import Busy, Conflict, Forbidden, JobsError, NoSuchJob, RefusedBySlurm, TooMany
@@ -200,7 +200,7 @@ class Jobs:
         question = self._workload.check(user, submit_request.submission(order, (), held=False))
         try:
             return await self._context.ask(question)
-        except (WorkloadFault, TimeoutError) as fault:
+        except (WorkloadManagerError, TimeoutError) as fault:
             raise Busy(f"Slurm does not answer: {fault}.", retry_after=5) from fault
 
     # ------------------------------------------------------------------------------------------ reading
@@ -344,7 +344,7 @@ class Jobs:
         caller: Caller,
         key: str,
         attempt: int,
-        act: Act,
+        act: JobAction,
         *,
         signal: str | None = None,
         owner: Owner | None = None,
@@ -353,20 +353,20 @@ class Jobs:
 
         An operator names the owner, and may hold and release: it suspends what Kubernetes suspends.
         """
-        if owner is None or act not in {Act.HOLD, Act.RELEASE}:
+        if owner is None or act not in {JobAction.HOLD, JobAction.RELEASE}:
             self._submitter(caller)
             owner = None
         record = await self._record(caller, key, attempt, owner)
         handle = record.handle
         if handle is None:
             raise Conflict("The job is still being submitted: there is nothing to act on yet.")
-        if record.unproven and act is Act.RELEASE:
+        if record.unproven and act is JobAction.RELEASE:
             raise Busy(
                 "red-box itself holds this job until it is certain that it is the only one.", retry_after=10
             )
         try:
             outcome = await self._acts.act(handle, act, signal=signal)
-        except (WorkloadFault, TimeoutError) as fault:
+        except (WorkloadManagerError, TimeoutError) as fault:
             self._tell(deed(caller, act, record.key, "unknown", job_id=handle.job_id))
             raise Busy(f"Slurm does not answer: {fault}.", retry_after=5) from fault
         self._poller.ask()

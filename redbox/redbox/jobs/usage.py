@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from redbox.core.domain import Caller, JobKey, Owner, Role, UnixUser
 from redbox.core.waiting import Clock, SystemClock, finished_within, within
-from redbox.core.workload_manager import StepUsage, WorkloadFault, WorkloadManager
+from redbox.core.workload_manager import StepUsage, WorkloadManager, WorkloadManagerError
 from redbox.jobs.errors import Busy, Forbidden
 from redbox.jobs.record.record import Record
 from redbox.jobs.service import Jobs
@@ -134,7 +134,7 @@ class UsageOfJobs:
                 async with self._calls:
                     await self._take(due, user, meters)
             meters.answered_at = self._clock.now()
-        except (WorkloadFault, TimeoutError) as fault:
+        except (WorkloadManagerError, TimeoutError) as fault:
             meters.fault = fault
         except Exception as fault:  # what one odd answer does to our code must not end the server
             log.exception("what jobs use could not be measured")

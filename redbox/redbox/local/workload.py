@@ -17,18 +17,18 @@ from pathlib import Path
 
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import (
-    Accepted,
-    Act,
-    ActOutcome,
-    Found,
-    Handle,
-    History,
+    AccountingSnapshot,
+    ActionResult,
+    FoundJobs,
+    JobAction,
+    JobHandle,
     Observation,
-    Poll,
-    Refused,
+    QueueSnapshot,
     StepUsage,
     Submission,
+    SubmitAccepted,
     SubmitOutcome,
+    SubmitRejected,
 )
 from redbox.local.settings import LocalSettings
 from redbox.local.store import JobStore, LocalJob, Standing
@@ -62,15 +62,15 @@ class LocalManager:
             job, script = self._plan(submission)
             os.makedirs(job.working_directory, exist_ok=True)  # noqa: PTH103 (local, and so as quick as any)
         except RequestRefused as refused:
-            return Refused(refused.detail)
+            return SubmitRejected(refused.detail)
         except OSError as error:
-            return Refused(f"workingDirectory: {error}")
+            return SubmitRejected(f"workingDirectory: {error}")
         known = next((seen.job for seen in self._store.all() if seen.job.mark == submission.mark), None)
         if known is None:
             held = submission.request.hold or submission.held
             known = self._store.add(job, script, held=held)
             self._start_waiting()
-        return Accepted(known.job_id, working_directory=known.working_directory)
+        return SubmitAccepted(known.job_id, working_directory=known.working_directory)
 
     async def check(self, user: UnixUser, submission: Submission) -> Check:
         try:
@@ -134,32 +134,34 @@ class LocalManager:
         return False
 
     # ------------------------------------------------------------------------------------------ acts
-    async def act(self, handle: Handle, act: Act, *, signal: str | None = None) -> ActOutcome:
+    async def act(self, handle: JobHandle, act: JobAction, *, signal: str | None = None) -> ActionResult:
         seen = self._store.get(handle.job_id)
         if seen is None or seen.job.mark != handle.mark or handle.user.uid != self._account.pw_uid:
-            return ActOutcome(done=False, gone=True, detail=f"There is no such job {handle.job_id}.")
+            return ActionResult(done=False, gone=True, detail=f"There is no such job {handle.job_id}.")
         if has_ended(seen.state):
-            return ActOutcome(done=act is Act.CANCEL, detail=f"Job {handle.job_id} had already ended.")
+            return ActionResult(
+                done=act is JobAction.CANCEL, detail=f"Job {handle.job_id} had already ended."
+            )
         outcome = self._act(seen, act, signal or "")
         self._start_waiting()
         return outcome
 
-    def _act(self, seen: Standing, act: Act, signal_name: str) -> ActOutcome:
+    def _act(self, seen: Standing, act: JobAction, signal_name: str) -> ActionResult:
         job_id, pending = seen.job.job_id, seen.state == "PENDING"
         match act:
-            case Act.CANCEL if pending:
+            case JobAction.CANCEL if pending:
                 self._store.cancel_pending(job_id)
-            case Act.CANCEL:
+            case JobAction.CANCEL:
                 return _send(seen.supervisor_pid, signal.SIGTERM)
-            case Act.HOLD | Act.RELEASE if pending:
-                self._store.hold(job_id, held=act is Act.HOLD)
-            case Act.SIGNAL if not pending:
+            case JobAction.HOLD | JobAction.RELEASE if pending:
+                self._store.hold(job_id, held=act is JobAction.HOLD)
+            case JobAction.SIGNAL if not pending:
                 return _signal(seen, signal_name)
-            case Act.REQUEUE:
-                return ActOutcome(done=False, detail="The local workload manager does not run a job again.")
+            case JobAction.REQUEUE:
+                return ActionResult(done=False, detail="The local workload manager does not run a job again.")
             case _:
-                return ActOutcome(done=False, detail=f"Job {job_id} is {seen.state}: it cannot be {act}ed.")
-        return ActOutcome(done=True)
+                return ActionResult(done=False, detail=f"Job {job_id} is {seen.state}: it cannot be {act}ed.")
+        return ActionResult(done=True)
 
     # ------------------------------------------------------------------------------------------ looking
     async def tidy(self, user: UnixUser, mark: str, working_directory: str) -> None:
@@ -167,7 +169,7 @@ class LocalManager:
 
     async def poll(
         self, *, users: Collection[UnixUser] | None = None, wanted: Callable[[str, str], bool] | None = None
-    ) -> Poll:
+    ) -> QueueSnapshot:
         """The whole queue, which is this user's alone."""
         del users
         started = time.monotonic()
@@ -176,7 +178,7 @@ class LocalManager:
         if wanted is not None:
             shown = [seen for seen in shown if wanted(seen.job.job_id, seen.job.mark)]
         jobs = tuple(self._observe(seen, live=True) for seen in shown)
-        return Poll(datetime.now(UTC), time.monotonic() - started, jobs, complete=True)
+        return QueueSnapshot(datetime.now(UTC), time.monotonic() - started, jobs, complete=True)
 
     async def glance(self, job_ids: Collection[str]) -> int | None:
         """A poll costs no call of anybody."""
@@ -194,24 +196,24 @@ class LocalManager:
 
     async def find_live(
         self, job_ids: Collection[str], *, users: Collection[UnixUser] | None = None
-    ) -> Found:
+    ) -> FoundJobs:
         del users
         found = [self._store.get(job_id) for job_id in job_ids]
         shown = [seen for seen in found if seen is not None and self._is_shown(seen)]
-        return Found(tuple(self._observe(seen, live=True) for seen in shown), complete=True)
+        return FoundJobs(tuple(self._observe(seen, live=True) for seen in shown), complete=True)
 
     async def history(
         self, job_ids: Collection[str], *, since: datetime, users: Collection[UnixUser] | None = None
-    ) -> History:
+    ) -> AccountingSnapshot:
         del since, users
         found = [self._store.get(job_id) for job_id in job_ids]
         jobs = tuple(self._observe(seen, live=False) for seen in found if seen is not None)
-        return History(jobs, complete=True)
+        return AccountingSnapshot(jobs, complete=True)
 
-    async def history_of(self, user: UnixUser, *, since: datetime) -> History:
+    async def history_of(self, user: UnixUser, *, since: datetime) -> AccountingSnapshot:
         mine = self._remembered() if user.uid == self._account.pw_uid else []
         jobs = (self._observe(seen, live=False) for seen in mine)
-        return History(
+        return AccountingSnapshot(
             tuple(job for job in jobs if job.submitted_at and job.submitted_at >= since), complete=True
         )
 
@@ -309,21 +311,21 @@ def refuse_what_is_not_done(request: JobRequest) -> None:
             raise RequestRefused(f"The local workload manager does not do this. {what}.")
 
 
-def _send(pid: int | None, number: int) -> ActOutcome:
+def _send(pid: int | None, number: int) -> ActionResult:
     try:
         if pid is not None:
             os.kill(pid, number)
-            return ActOutcome(done=True)
+            return ActionResult(done=True)
     except ProcessLookupError:
         pass
-    return ActOutcome(done=False, detail="It is just starting or ending: try again.")
+    return ActionResult(done=False, detail="It is just starting or ending: try again.")
 
 
-def _signal(seen: Standing, name: str) -> ActOutcome:
+def _signal(seen: Standing, name: str) -> ActionResult:
     try:
         text = read_signal(name)
     except RequestRefused as refused:
-        return ActOutcome(done=False, detail=refused.detail)
+        return ActionResult(done=False, detail=refused.detail)
     number = int(text) if text.isdigit() else signal.Signals[f"SIG{text}"]
     return _send(-seen.script_pid if seen.script_pid is not None else None, number)
 

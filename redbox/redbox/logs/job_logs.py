@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
 from redbox.agents.pool import AgentPool
-from redbox.core.domain import Asked, JobKey
+from redbox.core.domain import JobKey, JobRef
 from redbox.jobs.errors import NotAcceptable
 from redbox.jobs.record.record import Record
 from redbox.jobs.record.state_machine import TAKEN_BACK, phase_of
@@ -34,7 +34,7 @@ class JobLogReader:
     _files: WeakValueDictionary[int, AgentFiles] = field(default_factory=WeakValueDictionary)
 
     @asynccontextmanager
-    async def read(self, asked: Asked, stream: str, task: int | None, query: Query) -> AsyncIterator[Answer]:
+    async def read(self, asked: JobRef, stream: str, task: int | None, query: Query) -> AsyncIterator[Answer]:
         """One stream of one job of this caller; of an array, of one task."""
         record = await self.jobs.locate(asked.caller, asked.key, asked.attempt)
         if record.seen.array_size and task is None:

@@ -14,7 +14,7 @@ from typing import TypeVar
 import structlog
 
 from redbox.callers.connection_limits import Connections
-from redbox.core.workload_manager import WorkloadFault, WorkloadManager
+from redbox.core.workload_manager import WorkloadManager, WorkloadManagerError
 from redbox.http.middleware.slurm_not_ready import not_yet
 from redbox.jobs.store.journal import Journal
 from redbox.jobs.store.sqlite import Batch
@@ -65,7 +65,7 @@ async def _answer(question: Question[AnswerT]) -> AnswerT:
     while True:
         try:
             return await question()
-        except WorkloadFault as fault:
+        except WorkloadManagerError as fault:
             log.warning("Slurm does not answer", detail=fault.detail)
         await asyncio.sleep(PAUSE_S)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from redbox.core.workload_manager import Poll, WorkloadManager
+from redbox.core.workload_manager import QueueSnapshot, WorkloadManager
 from redbox.jobs.errors import JournalLost
 from redbox.jobs.record.marks import PREFIX, Marks
 from redbox.jobs.record.state_machine import phase_of
@@ -31,7 +31,7 @@ async def refuse_if_lost(
     if contents is None or contents.records or {TAKEN_OVER_AT, LOOKED_AT} & contents.facts.keys():
         return
 
-    def look() -> Awaitable[Poll]:
+    def look() -> Awaitable[QueueSnapshot]:
         return workload.poll(wanted=lambda _, mark: mark.startswith(PREFIX))
 
     poll = await answer_of(look, settings)

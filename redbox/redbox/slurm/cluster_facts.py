@@ -9,7 +9,7 @@ from importlib.metadata import version
 from typing import Generic, TypeVar
 
 from redbox.core.domain import UnixUser
-from redbox.core.workload_manager import WorkloadFault
+from redbox.core.workload_manager import WorkloadManagerError
 from redbox.slurm.command_runner import Calls
 from redbox.slurm.commands import sacctmgr, scontrol, sinfo, srun
 from redbox.slurm.text.framing import Frame, Tally
@@ -119,14 +119,14 @@ class Inventory:
         facts = await self.facts()
         nodes = await self._seen_nodes(facts)
         if nodes is None:
-            raise WorkloadFault(NODES_HIDDEN)
+            raise WorkloadManagerError(NODES_HIDDEN)
         return describe(scontrol.read_partitions(await self._calls.read(scontrol.show_partitions())), nodes)
 
     async def _seen_nodes(self, facts: Facts) -> tuple[sinfo.NodeRow, ...] | None:
         """None where they are hidden from red-box; its account may be an operator's, so it asks."""
         try:
             return await self._nodes()
-        except WorkloadFault as fault:
+        except WorkloadManagerError as fault:
             if fault.timed_out or not facts.configuration.private_data & HIDES_NODES:
                 raise
             return None
@@ -135,7 +135,9 @@ class Inventory:
         frame, tally = Frame.new(sinfo.FIELDS), Tally()
         nodes = sinfo.read_rows(await self._calls.read(sinfo.all_nodes(frame)), frame, tally)
         if not tally.complete:
-            raise WorkloadFault(f"sinfo's answer could not be read whole: {tally.dropped} records dropped")
+            raise WorkloadManagerError(
+                f"sinfo's answer could not be read whole: {tally.dropped} records dropped"
+            )
         return nodes
 
     async def associations(self, user: UnixUser) -> dict[str, tuple[str, ...]]:

@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 from redbox.agents.errors import AgentError, AgentSilent, AgentUnavailable
 from redbox.agents.protocol.answers import Completed, FileFacts, Kept
 from redbox.core.domain import UnixUser
-from redbox.core.workload_manager import WorkloadFault
+from redbox.core.workload_manager import WorkloadManagerError
 from redbox.slurm.commands.submit_errors import words_of
 from redbox.slurm.settings import SlurmSettings
 from redbox.slurm.text.framing import decode
@@ -117,9 +117,11 @@ class Calls:
             answered = completed is not None and not completed.timed_out
             self.note(argv[0], self._clock() - started, answered=answered)
         if completed.timed_out:
-            raise WorkloadFault(f"{argv[0]} gave no answer within {completed.took_s:.0f} s", timed_out=True)
+            raise WorkloadManagerError(
+                f"{argv[0]} gave no answer within {completed.took_s:.0f} s", timed_out=True
+            )
         if completed.truncated:
-            raise WorkloadFault(f"{argv[0]} wrote more than {limit} bytes")
+            raise WorkloadManagerError(f"{argv[0]} wrote more than {limit} bytes")
         return completed
 
     def _limit(self, user: UnixUser, command: str) -> int:
@@ -143,7 +145,7 @@ class Calls:
         completed = await self.complete(user or self.observer, argv, env=env, deadline=deadline)
         if completed.code != 0:
             words = words_of(completed.stderr) or f"exit code {completed.code}"
-            raise WorkloadFault(f"{argv[0]} failed: {words}")
+            raise WorkloadManagerError(f"{argv[0]} failed: {words}")
         return decode(completed.stdout)
 
     def note(self, command: str, took_s: float, *, answered: bool) -> None:
@@ -151,8 +153,8 @@ class Calls:
             self._on_call(command, took_s, answered)
 
 
-def fault_of(error: AgentError, command: str) -> WorkloadFault:
+def fault_of(error: AgentError, command: str) -> WorkloadManagerError:
     """No answer, for want of an agent or because it was lost on the way."""
     slow = isinstance(error, AgentSilent)
     why = "" if isinstance(error, AgentUnavailable) else f"{command}: "
-    return WorkloadFault(f"{why}{error.detail}", timed_out=slow)
+    return WorkloadManagerError(f"{why}{error.detail}", timed_out=slow)

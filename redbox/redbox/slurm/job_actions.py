@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from redbox.core.workload_manager import Act, ActOutcome, Handle, WorkloadFault
+from redbox.core.workload_manager import ActionResult, JobAction, JobHandle, WorkloadManagerError
 from redbox.slurm.command_runner import Calls
 from redbox.slurm.commands import scancel, scontrol
 from redbox.slurm.commands.squeue import QueueRow
@@ -33,7 +33,7 @@ class Acts:
         self._reads = reads
         self._sleep = sleep
 
-    async def act(self, handle: Handle, act: Act, signal: str | None) -> ActOutcome:
+    async def act(self, handle: JobHandle, act: JobAction, signal: str | None) -> ActionResult:
         rows = await self._reads.rows_of(handle.user, [handle.job_id])
         refusal = why_not(handle, rows, act)
         if refusal is not None:
@@ -41,72 +41,76 @@ class Acts:
         try:
             argv = command(handle, act, signal)
         except RequestRefused as refused:
-            return ActOutcome(done=False, detail=refused.detail)
+            return ActionResult(done=False, detail=refused.detail)
         completed = await self._calls.complete(handle.user, argv)
         words = words_of(completed.stderr)
         if completed.code != 0 and is_unavailable(words):
-            raise WorkloadFault(f"{argv[0]} failed: {words}")
+            raise WorkloadManagerError(f"{argv[0]} failed: {words}")
         if completed.code != 0:
-            return ActOutcome(done=False, detail=words or f"{argv[0]} ended with exit code {completed.code}")
+            return ActionResult(
+                done=False, detail=words or f"{argv[0]} ended with exit code {completed.code}"
+            )
         return await self._read_back(handle, act, rows)
 
-    async def _read_back(self, handle: Handle, act: Act, before: Sequence[QueueRow]) -> ActOutcome:
+    async def _read_back(self, handle: JobHandle, act: JobAction, before: Sequence[QueueRow]) -> ActionResult:
         """Look until it shows, a few times."""
         rows: Sequence[QueueRow] = before
         for pause in (*PAUSES_S, None):
             rows = await self._reads.rows_of(handle.user, [handle.job_id])
             if shows(act, rows, before):
-                return ActOutcome(done=True)
+                return ActionResult(done=True)
             if pause is not None:
                 await self._sleep(pause)
         states = ", ".join(sorted({row.state for row in rows}))
-        return ActOutcome(
+        return ActionResult(
             done=False, detail=f"Slurm took the {act}, but job {handle.job_id} is still {states}."
         )
 
 
-def why_not(handle: Handle, rows: Sequence[QueueRow], act: Act) -> ActOutcome | None:
+def why_not(handle: JobHandle, rows: Sequence[QueueRow], act: JobAction) -> ActionResult | None:
     """Why nothing may be sent, if so."""
     if not rows:
-        return ActOutcome(done=False, gone=True, detail=f"Slurm does not know job {handle.job_id} any more.")
+        return ActionResult(
+            done=False, gone=True, detail=f"Slurm does not know job {handle.job_id} any more."
+        )
     if not is_same_job(handle, rows):
         detail = f"Job {handle.job_id} is another job by now; it was not touched."
-        return ActOutcome(done=False, gone=True, detail=detail)
-    if all(has_ended(row.state) for row in rows) and act is not Act.REQUEUE:
-        return ActOutcome(done=act is Act.CANCEL, detail=f"Job {handle.job_id} had already ended.")
+        return ActionResult(done=False, gone=True, detail=detail)
+    if all(has_ended(row.state) for row in rows) and act is not JobAction.REQUEUE:
+        return ActionResult(done=act is JobAction.CANCEL, detail=f"Job {handle.job_id} had already ended.")
     return None
 
 
-def is_same_job(handle: Handle, rows: Sequence[QueueRow]) -> bool:
+def is_same_job(handle: JobHandle, rows: Sequence[QueueRow]) -> bool:
     """Every part is the user's, and the one that the job goes by carries the mark."""
     identity = next((row for row in rows if row.job_id == handle.job_id), rows[0])
     return identity.comment == handle.mark and all(row.uid == handle.user.uid for row in rows)
 
 
-def command(handle: Handle, act: Act, signal: str | None) -> list[str]:
+def command(handle: JobHandle, act: JobAction, signal: str | None) -> list[str]:
     match act:
-        case Act.CANCEL:
+        case JobAction.CANCEL:
             return scancel.cancel(handle.job_id, handle.user.name, handle.job_name)
-        case Act.SIGNAL:
+        case JobAction.SIGNAL:
             return scancel.signal(handle.job_id, handle.user.name, handle.job_name, signal or "")
         case _:
             return scontrol.act_on(act.value, handle.job_id)
 
 
-def shows(act: Act, rows: Sequence[QueueRow], before: Sequence[QueueRow]) -> bool:
+def shows(act: JobAction, rows: Sequence[QueueRow], before: Sequence[QueueRow]) -> bool:
     """Whether the job is as the act should have left it; one that is gone from the queue has ended."""
     waiting = [row for row in rows if is_waiting(row.state)]
     match act:
-        case Act.CANCEL:
+        case JobAction.CANCEL:
             return all(has_ended(row.state) or row.state == "COMPLETING" for row in rows)
-        case Act.HOLD:
+        case JobAction.HOLD:
             return any(row.reason in HELD for row in waiting)
-        case Act.RELEASE:
+        case JobAction.RELEASE:
             return not any(row.reason in HELD for row in waiting)
-        case Act.REQUEUE:
+        case JobAction.REQUEUE:
             restarts = max(row.restarts for row in before)
             return any(
                 is_waiting(row.state) or row.state == "COMPLETING" or row.restarts > restarts for row in rows
             )
-        case Act.SIGNAL:
+        case JobAction.SIGNAL:
             return True

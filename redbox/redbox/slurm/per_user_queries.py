@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import TypeVar
 
 from redbox.core.domain import UnixUser
-from redbox.core.workload_manager import WorkloadFault
+from redbox.core.workload_manager import WorkloadManagerError
 
 T = TypeVar("T")
 AT_ONCE = 8
@@ -26,10 +26,10 @@ class Lookouts:
 
     async def ask(
         self, readers: Collection[UnixUser], question: Question[T]
-    ) -> dict[UnixUser, T | WorkloadFault]:
+    ) -> dict[UnixUser, T | WorkloadManagerError]:
         """What each of them answers, in their order; raises what the first met where none answers."""
         answers: dict[UnixUser, T] = {}
-        faults: dict[UnixUser, WorkloadFault] = {}
+        faults: dict[UnixUser, WorkloadManagerError] = {}
         slots = asyncio.Semaphore(AT_ONCE)
         slowest_s: float | None = None
 
@@ -39,7 +39,7 @@ class Lookouts:
                 started = self._monotonic()
                 try:
                     answers[reader] = await question(reader, self._patience_s.get(reader))
-                except WorkloadFault as fault:
+                except WorkloadManagerError as fault:
                     faults[reader] = fault
                 else:
                     slowest_s = max(slowest_s or 0.0, self._monotonic() - started)

@@ -9,7 +9,14 @@ from datetime import UTC, datetime
 from functools import partial
 
 from redbox.core.domain import UnixUser
-from redbox.core.workload_manager import Found, History, Observation, Poll, StepUsage, WorkloadFault
+from redbox.core.workload_manager import (
+    AccountingSnapshot,
+    FoundJobs,
+    Observation,
+    QueueSnapshot,
+    StepUsage,
+    WorkloadManagerError,
+)
 from redbox.slurm.cluster_facts import Inventory
 from redbox.slurm.command_runner import Calls
 from redbox.slurm.commands import sacct, squeue, sstat
@@ -69,7 +76,7 @@ class Reads:
         self._history_fields: tuple[str, ...] | None = None
 
     # ------------------------------------------------------------------------------------------ the queue
-    async def poll(self, users: Collection[UnixUser] | None, wanted: squeue.Wanted | None) -> Poll:
+    async def poll(self, users: Collection[UnixUser] | None, wanted: squeue.Wanted | None) -> QueueSnapshot:
         at, started = self._now(), self._monotonic()
         self._rows.begin()
         private = await self._are_jobs_private()
@@ -91,7 +98,7 @@ class Reads:
             return merged(views, at, took_s, complete=len(views) == len(readers))
         view = views[self._calls.observer]
         complete = view.tally.complete and not private
-        return Poll(at, took_s, view.jobs, complete, view.tally.dropped, view.doubtful)
+        return QueueSnapshot(at, took_s, view.jobs, complete, view.tally.dropped, view.doubtful)
 
     def _view(
         self, reader: UnixUser, text: str, frame: Frame, wanted: squeue.Wanted | None, *, own: bool
@@ -135,13 +142,15 @@ class Reads:
         if squeue.UNKNOWN_OPTION in words:
             self._can_glance = False
             return None
-        raise WorkloadFault(f"squeue failed: {words}")
+        raise WorkloadManagerError(f"squeue failed: {words}")
 
-    async def find_live(self, job_ids: Collection[str], users: Collection[UnixUser] | None = None) -> Found:
+    async def find_live(
+        self, job_ids: Collection[str], users: Collection[UnixUser] | None = None
+    ) -> FoundJobs:
         """Single jobs; those that Slurm does not know are not among them."""
         if not await self._are_jobs_private():
             rows = await self.rows_of(self._calls.observer, job_ids)
-            return Found(fold(rows)[0], complete=True)
+            return FoundJobs(fold(rows)[0], complete=True)
 
         async def find(reader: UnixUser, deadline: float | None) -> tuple[Observation, ...]:
             rows = await self.rows_of(reader, job_ids, deadline)
@@ -149,8 +158,10 @@ class Reads:
 
         readers = in_order(self._users if users is None else users)
         answers = await self._finders.ask(readers, find)
-        found = {reader: jobs for reader, jobs in answers.items() if not isinstance(jobs, WorkloadFault)}
-        return Found(
+        found = {
+            reader: jobs for reader, jobs in answers.items() if not isinstance(jobs, WorkloadManagerError)
+        }
+        return FoundJobs(
             each_once(job for jobs in found.values() for job in jobs),
             complete=len(found) == len(readers) > 0,
             whole=frozenset(reader.uid for reader in found),
@@ -167,10 +178,10 @@ class Reads:
             words = words_of(completed.stderr)
             if squeue.UNKNOWN_JOB in words:
                 return []
-            raise WorkloadFault(f"squeue failed: {words}")
+            raise WorkloadManagerError(f"squeue failed: {words}")
         rows = list(squeue.read_rows(decode(completed.stdout), frame, tally))
         if not tally.complete:
-            raise WorkloadFault("squeue's answer could not be read whole")
+            raise WorkloadManagerError("squeue's answer could not be read whole")
         return rows
 
     async def usage(self, user: UnixUser, job_ids: Collection[str]) -> tuple[StepUsage, ...]:
@@ -178,7 +189,9 @@ class Reads:
         return tuple(sstat.read_rows(await self._calls.read(sstat.of_jobs(sorted(job_ids)), user=user)))
 
     # ------------------------------------------------------------------------------------- the accounting
-    async def history(self, job_ids: Collection[str], users: Collection[UnixUser] | None = None) -> History:
+    async def history(
+        self, job_ids: Collection[str], users: Collection[UnixUser] | None = None
+    ) -> AccountingSnapshot:
         ordered = sorted(job_ids)
         chunks = [ordered[start : start + sacct.CHUNK] for start in range(0, len(ordered), sacct.CHUNK)]
         questions = [partial(sacct.of_jobs, job_ids=chunk) for chunk in chunks]
@@ -186,7 +199,7 @@ class Reads:
             return await self._history(questions, [self._calls.observer], own=False)
         return await self._history(questions, in_order(self._users if users is None else users), own=True)
 
-    async def history_of(self, user: UnixUser, since: datetime) -> History:
+    async def history_of(self, user: UnixUser, since: datetime) -> AccountingSnapshot:
         return await self._history([partial(sacct.of_user, user=user.name, since=since)], [user], own=True)
 
     async def _history(
@@ -195,10 +208,10 @@ class Reads:
         readers: Collection[UnixUser],
         *,
         own: bool,
-    ) -> History:
+    ) -> AccountingSnapshot:
         """All rows that they see; `own`: each of them the own ones only."""
         if not (await self._inventory.facts()).configuration.accounting:
-            return History((), complete=True, available=False)
+            return AccountingSnapshot((), complete=True, available=False)
         fields = await self._fields()
 
         async def look_up(reader: UnixUser, deadline: float | None) -> Remembered:
@@ -215,7 +228,7 @@ class Reads:
         answers = await self._accountants.ask(readers, look_up)
         told = {reader: answer for reader, answer in answers.items() if isinstance(answer, Remembered)}
         whole = [reader for reader, answer in told.items() if answer.whole]
-        return History(
+        return AccountingSnapshot(
             remember(row for answer in told.values() for row in answer.rows),
             complete=len(whole) == len(readers) > 0,
             whole=frozenset(reader.uid for reader in whole if own),
@@ -230,7 +243,9 @@ class Reads:
         if self._history_fields is None:
             fields = sacct.read_field_names(await self._calls.read(sacct.field_names()))
             if not set(fields) >= sacct.NEEDED:
-                raise WorkloadFault(f"sacct lacks the fields {', '.join(sorted(sacct.NEEDED - set(fields)))}")
+                raise WorkloadManagerError(
+                    f"sacct lacks the fields {', '.join(sorted(sacct.NEEDED - set(fields)))}"
+                )
             self._history_fields = fields
         return self._history_fields
 
@@ -254,12 +269,12 @@ def in_order(users: Collection[UnixUser]) -> list[UnixUser]:
     return sorted(users, key=lambda user: (user.uid, user.name))
 
 
-def merged(views: Mapping[UnixUser, View], at: datetime, took_s: float, *, complete: bool) -> Poll:
+def merged(views: Mapping[UnixUser, View], at: datetime, took_s: float, *, complete: bool) -> QueueSnapshot:
     """One look from what each user's agent shows of that user's own jobs.
 
     Two records for one id are doubtful to that user alone, who could also make them up for anybody's id.
     """
-    return Poll(
+    return QueueSnapshot(
         at,
         took_s,
         jobs=each_once(job for view in views.values() for job in view.jobs),

@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import (
-    Act,
-    ActOutcome,
-    Found,
-    Handle,
-    History,
-    Poll,
+    AccountingSnapshot,
+    ActionResult,
+    FoundJobs,
+    JobAction,
+    JobHandle,
+    QueueSnapshot,
     StepUsage,
     Submission,
     SubmitOutcome,
@@ -66,13 +66,15 @@ class SlurmManager:
     async def check(self, user: UnixUser, submission: Submission) -> Check:
         return await self._submits.check(user, submission)
 
-    async def act(self, handle: Handle, act: Act, *, signal: str | None = None) -> ActOutcome:
+    async def act(self, handle: JobHandle, act: JobAction, *, signal: str | None = None) -> ActionResult:
         return await self._acts.act(handle, act, signal)
 
     async def tidy(self, user: UnixUser, mark: str, working_directory: str) -> None:
         await self._submits.tidy(user, mark, working_directory)
 
-    async def poll(self, *, users: Collection[UnixUser] | None = None, wanted: Wanted | None = None) -> Poll:
+    async def poll(
+        self, *, users: Collection[UnixUser] | None = None, wanted: Wanted | None = None
+    ) -> QueueSnapshot:
         """`wanted` says by id and comment which records can matter: the rest costs no more than its text."""
         return await self._reads.poll(users, wanted)
 
@@ -81,17 +83,17 @@ class SlurmManager:
 
     async def find_live(
         self, job_ids: Collection[str], *, users: Collection[UnixUser] | None = None
-    ) -> Found:
+    ) -> FoundJobs:
         return await self._reads.find_live(job_ids, users)
 
     async def history(
         self, job_ids: Collection[str], *, since: datetime, users: Collection[UnixUser] | None = None
-    ) -> History:
+    ) -> AccountingSnapshot:
         """By id, whenever it was: `since` is not needed, for ids are never too old for sacct -j."""
         del since
         return await self._reads.history(job_ids, users)
 
-    async def history_of(self, user: UnixUser, *, since: datetime) -> History:
+    async def history_of(self, user: UnixUser, *, since: datetime) -> AccountingSnapshot:
         return await self._reads.history_of(user, since)
 
     async def usage(self, user: UnixUser, job_ids: Collection[str]) -> tuple[StepUsage, ...]:

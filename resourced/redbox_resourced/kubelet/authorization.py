@@ -11,10 +11,10 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
-from redbox_kube.api.objects import ApiRefused, Object, Objects, Where
+from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, ResourcePath
 
 API_VERSION = "authorization.k8s.io/v1"
-REVIEWS = Where("SubjectAccessReview", api_version=API_VERSION)
+REVIEWS = ResourcePath("SubjectAccessReview", api_version=API_VERSION)
 EVERYBODY = "system:authenticated"
 ALLOWED_FOR_S = 300.0  # both as the kubelet's own defaults
 REFUSED_FOR_S = 30.0
@@ -50,7 +50,7 @@ class Access:
 class Authorizer:
     """Asks the API server, and remembers its answers for a while."""
 
-    objects: Objects
+    objects: ObjectClient
     _known: dict[tuple[Client, Access], tuple[bool, float]] = field(default_factory=dict)
 
     async def allows(self, client: Client, access: Access) -> bool:

@@ -19,9 +19,9 @@ import structlog
 from aiohttp import web
 
 from redbox_api.authorities import pem_of
-from redbox_kube.api.informer import Mirror, Place
-from redbox_kube.api.objects import Object, Objects, Where
-from redbox_kube.runtime.grouped_warnings import Troubles
+from redbox_kube.api.informer import Informer, Place
+from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
+from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_resourced.kubelet.handshake_limits import Handshakes
 from redbox_resourced.kubelet.serving_certificate import Pair
 
@@ -36,7 +36,7 @@ ACCEPT_AGAIN_S = 0.5
 class KubeletListener:
     """Serves an aiohttp runner on one port, as soon as a certificate and the clients' CA are there."""
 
-    def __init__(self, objects: Objects, runner: web.AppRunner, address: str, port: int) -> None:
+    def __init__(self, objects: ObjectClient, runner: web.AppRunner, address: str, port: int) -> None:
         self.serves = asyncio.Event()
         self.trouble = "the kubelet API waits for its certificate"
         self._runner = runner
@@ -45,11 +45,11 @@ class KubeletListener:
         self._client_ca = ""
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # without a certificate: no handshake succeeds
         self._handshakes = Handshakes()
-        self._troubles = Troubles("connections not taken")
+        self._troubles = GroupedWarnings("connections not taken")
         self._changed = asyncio.Event()
         selection = {"fieldSelector": f"metadata.name={CLIENT_CA_NAME}"}
-        where = Where("ConfigMap", namespace=CLIENT_CA_NAMESPACE)
-        self._mirror = Mirror(objects, where, selection=selection, reduced=_client_ca, told=self._ca_told)
+        where = ResourcePath("ConfigMap", namespace=CLIENT_CA_NAMESPACE)
+        self._mirror = Informer(objects, where, selection=selection, reduced=_client_ca, told=self._ca_told)
 
     def use(self, pair: Pair) -> None:
         """Serve with this certificate from now on."""

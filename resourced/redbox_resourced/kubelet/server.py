@@ -20,7 +20,7 @@ from redbox_api.client import RedboxClient
 from redbox_api.errors import NoSuchJob, RedboxError, Refused
 from redbox_api.models import Job
 from redbox_kube.api.objects import ApiError
-from redbox_kube.runtime.grouped_warnings import Troubles
+from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_resourced.kubelet import stats
 from redbox_resourced.kubelet.authorization import Access, Authorizer, Client
 from redbox_resourced.kubelet.logs.pod_log import PodLog
@@ -62,7 +62,7 @@ class KubeletApi:
     submission: Submission
     authorizer: Authorizer
     usage: PodUsage = field(init=False)
-    _broken_off: Troubles = field(default_factory=lambda: Troubles("logs broke off"))
+    _broken_off: GroupedWarnings = field(default_factory=lambda: GroupedWarnings("logs broke off"))
     _readers: defaultdict[str, set[asyncio.Task[object]]] = field(default_factory=lambda: defaultdict(set))
 
     def __post_init__(self) -> None:

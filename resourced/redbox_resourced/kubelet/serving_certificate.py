@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from redbox_kube.api.objects import ApiError, Object, Objects, Where
+from redbox_kube.api.objects import ApiError, Object, ObjectClient, ResourcePath
 
 log = structlog.get_logger(__name__)
 GROUP = "system:nodes"
@@ -100,7 +100,7 @@ class ServingCertificate:
 
     def __init__(
         self,
-        objects: Objects,
+        objects: ObjectClient,
         address: str,
         *,
         folder: Path,
@@ -165,7 +165,9 @@ class ServingCertificate:
 
     async def _ask_until_signed(self, key: Key) -> bytes:
         node = self._objects.impersonating(USER, GROUP)
-        where = Where("CertificateSigningRequest", _request_name(key, self._address), api_version=API_VERSION)
+        where = ResourcePath(
+            "CertificateSigningRequest", _request_name(key, self._address), api_version=API_VERSION
+        )
         try:
             while True:
                 try:
@@ -181,7 +183,7 @@ class ServingCertificate:
         finally:
             await node.close()
 
-    async def _ask(self, node: Objects, where: Where, key: Key) -> Object:
+    async def _ask(self, node: ObjectClient, where: ResourcePath, key: Key) -> Object:
         request = await node.get(where) or await node.create(where.all(), self._request(where.name, key))
         return dict((request or {}).get("status", {}))
 

@@ -16,7 +16,7 @@ from redbox_api.client import RedboxClient
 from redbox_api.errors import RedboxError
 from redbox_api.usage import JobUsage
 from redbox_kube.api.objects import ApiError
-from redbox_kube.runtime.grouped_warnings import Troubles
+from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_resourced.partitions.slurmclusters import Clusters
 from redbox_resourced.pods.pod_view import BoundPod, Role
 from redbox_resourced.pods.submission import Submission, key_of
@@ -52,7 +52,7 @@ class PodUsage:
         self._due = float("-inf")
         self._known: dict[str, JobUsage] = {}
         self._speakers: dict[Asker, Speaker] = {}
-        self._troubles = Troubles("no usage")
+        self._troubles = GroupedWarnings("no usage")
 
     async def now(self) -> Mapping[str, JobUsage]:
         """By the pod's uid."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from redbox_kube.api.objects import ApiError
 from redbox_kube.node_labels import dns_label
-from redbox_kube.runtime.grouped_warnings import Troubles
+from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_resourced.nodes.node_view import MANAGER, SeenNode
 from redbox_resourced.nodes.server_side_apply import Claim, NodeClaims, withdrawal
 from redbox_resourced.partitions.advertised import (
@@ -77,7 +77,9 @@ class Gateways:
     claims: NodeClaims
     old_keys: bool
     problems: dict[str, str] = field(default_factory=dict)
-    _troubles: Troubles = field(default_factory=lambda: Troubles("gateways not as they should be"))
+    _troubles: GroupedWarnings = field(
+        default_factory=lambda: GroupedWarnings("gateways not as they should be")
+    )
 
     async def settle(self, nodes: Collection[SeenNode], offers: Offers) -> None:
         """One look at all of them; what fails is tried again at the next."""

@@ -10,9 +10,9 @@ import random
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 
-from redbox_kube.api.objects import ApiError, Object, Objects, Where
+from redbox_kube.api.objects import ApiError, Object, ObjectClient, ResourcePath
 from redbox_kube.names import LABEL_VIRTUAL
-from redbox_kube.runtime.grouped_warnings import Troubles
+from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_resourced.nodes.node_view import SeenNode
 from redbox_resourced.nodes.virtual_nodes import LEASE_API, LEASES
 
@@ -25,13 +25,15 @@ AT_ONCE = 64  # where an answer takes a second, the last of 200 is still in time
 class Heartbeats:
     """Renews the Leases of whatever nodes there are."""
 
-    def __init__(self, objects: Objects, nodes: Callable[[], Collection[SeenNode]]) -> None:
+    def __init__(self, objects: ObjectClient, nodes: Callable[[], Collection[SeenNode]]) -> None:
         self._objects = objects
         self._nodes = nodes
         self._leased: dict[str, str] = {}  # node -> its uid, where its Lease names that uid as its owner
         self._due: dict[str, float] = {}
         self._at_once = asyncio.Semaphore(AT_ONCE)
-        self._missed = Troubles("heartbeats missed", gathers_s=EVERY_S)  # a round: all nodes that miss it
+        self._missed = GroupedWarnings(
+            "heartbeats missed", gathers_s=EVERY_S
+        )  # a round: all nodes that miss it
 
     async def run(self) -> None:
         """Beat until cancelled."""
@@ -49,7 +51,7 @@ class Heartbeats:
                 await asyncio.sleep(TICK_S)
 
     async def _beat(self, node: SeenNode) -> None:
-        where = Where("Lease", node.name, LEASES, LEASE_API)
+        where = ResourcePath("Lease", node.name, LEASES, LEASE_API)
         try:
             async with asyncio.timeout(EVERY_S), self._at_once:
                 if self._leased.get(node.name) != node.uid or not await self._renew(where):
@@ -65,10 +67,10 @@ class Heartbeats:
             self._leased.pop(gone, None)
             self._missed.mended(gone)
 
-    async def _renew(self, where: Where) -> bool:
+    async def _renew(self, where: ResourcePath) -> bool:
         return await self._objects.merge(where, {"spec": {"renewTime": _now()}}) is not None
 
-    async def _claim(self, where: Where, node: SeenNode) -> None:
+    async def _claim(self, where: ResourcePath, node: SeenNode) -> None:
         """Make the Lease, or have the one that is there belong to this Node."""
         lease = _lease(node)
         if await self._objects.create(where.all(), lease) is None:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import structlog
 
 from redbox_kube.api.events import WARNING, Event
-from redbox_kube.api.objects import ApiError, Objects, Where
+from redbox_kube.api.objects import ApiError, ObjectClient, ResourcePath
 from redbox_kube.names import API_VERSION
 from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_resourced.nodes.node_view import MANAGER
@@ -23,7 +23,7 @@ REASON = "TooManyPartitions"
 class LeftOut:
     """What was told of each SlurmCluster."""
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: ObjectClient) -> None:
         self._objects = objects
         self._logged: dict[str, int] = {}
         self._events: dict[str, str] = {}
@@ -51,7 +51,7 @@ class LeftOut:
 def event_of(cluster: SlurmCluster, without_node: int, most: int, now: datetime) -> Event:
     """One for this number, of this hour."""
     return Event(
-        about=Where("SlurmCluster", cluster.name, api_version=API_VERSION),
+        about=ResourcePath("SlurmCluster", cluster.name, api_version=API_VERSION),
         uid=str(cluster.metadata["uid"]),
         change=f"{without_node}|{most}|{now:%Y-%m-%dT%H}",
         severity=WARNING,

@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping
 import structlog
 from prometheus_client import CollectorRegistry, Gauge
 
-from redbox_kube.api.informer import Mirror
-from redbox_kube.api.objects import Objects, Where
+from redbox_kube.api.informer import Informer
+from redbox_kube.api.objects import ObjectClient, ResourcePath
 from redbox_resourced.nodes.desired import Wish, wishes_of, wishes_of_others, wishes_of_unusable
 from redbox_resourced.nodes.gateways import Gateways, offers_now
 from redbox_resourced.nodes.leases import Heartbeats
@@ -34,7 +34,7 @@ class Publishing:
 
     def __init__(
         self,
-        objects: Objects,
+        objects: ObjectClient,
         clusters: Clusters,
         *,
         overrides: OverridesFile,
@@ -45,7 +45,7 @@ class Publishing:
     ) -> None:
         self._clusters = clusters
         clusters.changed.append(self._wake)
-        self._nodes = Mirror(objects, Where("Node"), reduced=kept, told=lambda _: self._wake())
+        self._nodes = Informer(objects, ResourcePath("Node"), reduced=kept, told=lambda _: self._wake())
         self._heartbeats = Heartbeats(objects, self._virtual_nodes)
         self._overrides = overrides
         self._virtual = virtual

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
-from redbox_kube.api.objects import ApiRefused, Objects, Where
+from redbox_kube.api.objects import ApiRefused, ObjectClient, ResourcePath
 from redbox_resourced.nodes.node_view import SeenNode
 
 Object = dict[str, Any]
@@ -75,7 +75,7 @@ def _nulls(keys: Iterable[str]) -> dict[str, None]:
 class NodeClaims:
     """Remembers what was said of which node."""
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: ObjectClient) -> None:
         self._objects = objects
         self._said: dict[str, _Said] = {}
 
@@ -101,14 +101,14 @@ class NodeClaims:
         # The uid keeps the API server from making a Node anew that was deleted a moment ago.
         known = {"uid": node.uid, "resourceVersion": said.versions[-1]}
         body = {**claim.body, "metadata": {**claim.body.get("metadata", {}), **known}}
-        applied = await self._apply(Where("Node", node.name), claim, body)
+        applied = await self._apply(ResourcePath("Node", node.name), claim, body)
         if applied is None:
             return False
         said.versions.append(applied["metadata"]["resourceVersion"])
         said.digests[claim.place] = claim.digest()
         return True
 
-    async def _apply(self, where: Where, claim: Claim, body: Object) -> Object | None:
+    async def _apply(self, where: ResourcePath, claim: Claim, body: Object) -> Object | None:
         if claim.withdraws:
             return await self._objects.merge(where, body, subresource=claim.subresource)
         try:

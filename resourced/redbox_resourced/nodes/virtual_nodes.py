@@ -13,9 +13,9 @@ from importlib.metadata import version
 
 import structlog
 
-from redbox_kube.api.objects import ApiError, Objects, Where
+from redbox_kube.api.objects import ApiError, ObjectClient, ResourcePath
 from redbox_kube.names import LABEL_JOB_UID
-from redbox_kube.runtime.grouped_warnings import Troubles
+from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_resourced.nodes.desired import Wish
 from redbox_resourced.nodes.manifest import (
     Address,
@@ -44,7 +44,7 @@ class VirtualNodes:
 
     def __init__(
         self,
-        objects: Objects,
+        objects: ObjectClient,
         claims: NodeClaims,
         address: Address,
         service: Service,
@@ -64,7 +64,7 @@ class VirtualNodes:
         self._gone_after_s = gone_after_s
         self._old_keys = old_keys
         self._lacked_since: dict[str, float] = {}
-        self._troubles = Troubles("virtual nodes not as they should be")
+        self._troubles = GroupedWarnings("virtual nodes not as they should be")
 
     async def settle(self, wishes: Iterable[Wish], nodes: Mapping[str, SeenNode]) -> None:
         """One look at all of them; what fails is tried again at the next."""
@@ -113,7 +113,7 @@ class VirtualNodes:
         return ""
 
     async def _make(self, wish: Wish) -> SeenNode | None:
-        where = Where("Node", wish.node)
+        where = ResourcePath("Node", wish.node)
         made = await self._objects.create(where.all(), new_node(wish.cluster, wish.partition))
         if made is not None:
             log.info("virtual node made", node=wish.node, partition=wish.partition)
@@ -128,7 +128,7 @@ class VirtualNodes:
         }:
             return node
         body = {"metadata": {"resourceVersion": node.version}, "spec": {"taints": wanted}}
-        merged = await self._objects.merge(Where("Node", node.name), body)
+        merged = await self._objects.merge(ResourcePath("Node", node.name), body)
         return None if merged is None else read_node(merged)
 
     def _said_of(self, wish: Wish, node: SeenNode) -> list[Claim]:
@@ -157,13 +157,13 @@ class VirtualNodes:
             "labelSelector": LABEL_JOB_UID,
             "limit": "1",
         }
-        async for page, _ in self._objects.pages(Where("Pod"), selection):
+        async for page, _ in self._objects.pages(ResourcePath("Pod"), selection):
             return bool(page)
         return False
 
     async def remove(self, node: SeenNode) -> None:
         """The Node and its Lease."""
-        await self._objects.delete(Where("Node", node.name), uid=node.uid)
-        await self._objects.delete(Where("Lease", node.name, LEASES, LEASE_API))
+        await self._objects.delete(ResourcePath("Node", node.name), uid=node.uid)
+        await self._objects.delete(ResourcePath("Lease", node.name, LEASES, LEASE_API))
         self._claims.forget(node.name)
         log.info("virtual node removed", node=node.name)

@@ -14,11 +14,11 @@ from typing import NamedTuple
 import structlog
 
 from redbox_api.client import RedboxClient
-from redbox_kube.api.informer import Mirror, Place, whole
-from redbox_kube.api.objects import Objects, Where
+from redbox_kube.api.informer import Informer, Place, whole
+from redbox_kube.api.objects import ObjectClient, ResourcePath
 from redbox_kube.names import API_VERSION
 from redbox_kube.node_labels import dns_label
-from redbox_kube.redbox_token import Account, OwnToken
+from redbox_kube.redbox_token import RedboxToken, ServiceAccountName
 from redbox_kube.slurm_cluster import Delivery, SlurmCluster
 from redbox_resourced.partitions.partition_feed import Followed
 
@@ -36,8 +36,8 @@ class ServedNode(NamedTuple):
 class Clusters:
     """Follows every SlurmCluster; `run` it in a TaskGroup."""
 
-    objects: Objects
-    account: Account
+    objects: ObjectClient
+    account: ServiceAccountName
     changed: list[Callable[[], None]] = field(default_factory=list)
     """Called whenever anything is known anew."""
     unusable: dict[str, str] = field(default_factory=dict)
@@ -47,8 +47,8 @@ class Clusters:
     _running: dict[str, tuple[Followed, asyncio.Task[None]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        where = Where("SlurmCluster", api_version=API_VERSION)
-        self._mirror = Mirror(self.objects, where, reduced=whole, told=self._told)
+        where = ResourcePath("SlurmCluster", api_version=API_VERSION)
+        self._mirror = Informer(self.objects, where, reduced=whole, told=self._told)
         self._moved: set[str] = set()
         self._wake = asyncio.Event()
 
@@ -127,5 +127,5 @@ class Clusters:
 
     def _client(self, cluster: SlurmCluster) -> RedboxClient:
         spec = cluster.spec
-        token = OwnToken(self.objects, self.account, spec.audience)
+        token = RedboxToken(self.objects, self.account, spec.audience)
         return RedboxClient(spec.endpoint, token=token, ca_bundle=spec.ca_bundle)

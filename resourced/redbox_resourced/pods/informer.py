@@ -12,8 +12,8 @@ import asyncio
 from collections.abc import Callable, Collection
 from functools import partial
 
-from redbox_kube.api.informer import Mirror, Place
-from redbox_kube.api.objects import Object, Objects, Where
+from redbox_kube.api.informer import Informer, Place
+from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
 from redbox_kube.names import LABEL_VIRTUAL
 from redbox_resourced.nodes.node_view import PROVIDER
 from redbox_resourced.pods.pod_view import BoundPod, read_pod
@@ -29,7 +29,7 @@ class PodsOfNodes:
     """Every pod on a virtual node, by namespace and name; `changed` is told each place that changed."""
 
     def __init__(
-        self, objects: Objects, changed: Callable[[Place], None], gone: Callable[[BoundPod], None]
+        self, objects: ObjectClient, changed: Callable[[Place], None], gone: Callable[[BoundPod], None]
     ) -> None:
         self.pods: dict[Place, BoundPod] = {}
         self.by_key: dict[str, set[Place]] = {}
@@ -37,7 +37,7 @@ class PodsOfNodes:
         self._objects = objects
         self._changed = changed
         self._gone = gone
-        self._mirrors: dict[str, tuple[Mirror, asyncio.Task[None]]] = {}
+        self._mirrors: dict[str, tuple[Informer, asyncio.Task[None]]] = {}
         self._moved: set[str] = set()
         self._wake = asyncio.Event()
 
@@ -56,8 +56,8 @@ class PodsOfNodes:
     async def run(self) -> None:
         """Follow nodes and their pods until cancelled."""
         selection = {"labelSelector": LABEL_VIRTUAL}
-        nodes = Mirror(
-            self._objects, Where("Node"), selection=selection, reduced=_ours, told=self._nodes_moved
+        nodes = Informer(
+            self._objects, ResourcePath("Node"), selection=selection, reduced=_ours, told=self._nodes_moved
         )
         async with asyncio.TaskGroup() as group:
             group.create_task(nodes.run())
@@ -72,13 +72,13 @@ class PodsOfNodes:
         self._moved |= {name for _, name in places}
         self._wake.set()
 
-    async def _settle(self, node: str, nodes: Mirror, group: asyncio.TaskGroup) -> None:
+    async def _settle(self, node: str, nodes: Informer, group: asyncio.TaskGroup) -> None:
         exists = ("", node) in nodes.items
         if exists and node not in self._mirrors:
             selection = {"fieldSelector": f"spec.nodeName={node}"}
-            mirror = Mirror(
+            mirror = Informer(
                 self._objects,
-                Where("Pod"),
+                ResourcePath("Pod"),
                 selection=selection,
                 reduced=read_pod,
                 told=partial(self._pods_moved, node),

@@ -19,8 +19,8 @@ import structlog
 
 from redbox_api.models import Job, OwnerRef, Phase
 from redbox_kube.api.informer import Place
-from redbox_kube.api.objects import ApiError, ApiRefused, Object, Objects, Where
-from redbox_kube.runtime.grouped_warnings import Troubles
+from redbox_kube.api.objects import ApiError, ApiRefused, Object, ObjectClient, ResourcePath
+from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_kube.slurm_cluster import Delivery
 from redbox_resourced.partitions.slurmclusters import Clusters, ServedNode
 from redbox_resourced.pods import pod_status
@@ -47,7 +47,7 @@ class VirtualPods:
 
     def __init__(
         self,
-        objects: Objects,
+        objects: ObjectClient,
         clusters: Clusters,
         submission: Submission,
         host: str,
@@ -66,7 +66,7 @@ class VirtualPods:
         self._look_again: set[Place] = set()
         self._later: dict[Place, asyncio.TimerHandle] = {}
         self._tries: dict[Place, int] = {}
-        self._troubles = Troubles("pods not kept")
+        self._troubles = GroupedWarnings("pods not kept")
         self._verified: set[str] = set()  # uids of pods found to be companions, until their status says it
         self._missing_since: dict[str, float] = {}  # by uid, where red-box had the job and shows none
         self._refusals: dict[str, Refusal] = {}  # by uid, until their status says it: never asked twice
@@ -278,8 +278,8 @@ class VirtualPods:
         return longest * random.uniform(0.5, 1.0)  # noqa: S311 (spreads load)
 
 
-def _where(pod: BoundPod) -> Where:
-    return Where("Pod", pod.name, pod.namespace)
+def _where(pod: BoundPod) -> ResourcePath:
+    return ResourcePath("Pod", pod.name, pod.namespace)
 
 
 def _lost(pod: BoundPod, node: ServedNode) -> Job:

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from redbox_api.client import RedboxClient
 from redbox_api.errors import Busy, Conflict, NoSuchJob, NotAuthenticated, RedboxError, Refused
 from redbox_api.models import Job, JobRequest, Phase
-from redbox_kube.api.objects import Object, Objects, Where
+from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
 from redbox_resourced.partitions.slurmclusters import ServedNode
 from redbox_resourced.pods.exit_status import Refusal
 from redbox_resourced.pods.pod_view import BoundPod, Controller
@@ -83,7 +83,7 @@ def read_request(config_map: Object | None, digest: str) -> JobRequest:
 class Submission:
     """Submits for companions, each time as the pod's own account."""
 
-    objects: Objects
+    objects: ObjectClient
     tokens: PodTokens
 
     async def attach_or_submit(self, pod: BoundPod, node: ServedNode) -> Job:
@@ -98,7 +98,7 @@ class Submission:
                 return job
             if pod.submitted_by_another:
                 raise NotYet("WaitsForSubmitter", "the job's submitter pod has not submitted it yet")
-            config_map = await self.objects.get(Where("ConfigMap", pod.name, pod.namespace))
+            config_map = await self.objects.get(ResourcePath("ConfigMap", pod.name, pod.namespace))
             return await self._put(redbox, pod, read_request(config_map, digest))
 
     async def job_of_known(self, pod: BoundPod, node: ServedNode) -> Job | None:
@@ -132,7 +132,7 @@ class Submission:
         return await redbox.put_job(key_of(pod), request, attempt=pod.attempt)
 
     async def _request_digest(self, pod: BoundPod, controller: Controller, node: ServedNode) -> str:
-        where = Where(controller.kind, controller.name, pod.namespace, controller.api_version)
+        where = ResourcePath(controller.kind, controller.name, pod.namespace, controller.api_version)
         return name_companion(pod, controller, await self.objects.get(where), node.cluster.name)
 
     async def _put(self, redbox: RedboxClient, pod: BoundPod, request: JobRequest) -> Job:

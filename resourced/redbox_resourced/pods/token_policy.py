@@ -11,8 +11,8 @@ import asyncio
 
 import structlog
 
-from redbox_kube.api.objects import ApiError, ApiRefused, Objects
-from redbox_kube.redbox_token import Account
+from redbox_kube.api.objects import ApiError, ApiRefused, ObjectClient
+from redbox_kube.redbox_token import ServiceAccountName
 
 log = structlog.get_logger(__name__)
 FOR_NOBODY = "nobody.invalid"
@@ -27,7 +27,7 @@ MISSING = (
 class TokenPolicy:
     """`trouble` is empty once the policy was seen to refuse."""
 
-    def __init__(self, objects: Objects, account: Account) -> None:
+    def __init__(self, objects: ObjectClient, account: ServiceAccountName) -> None:
         self.trouble = "it is not known yet whether the policy redbox-tokens is in force"
         self._objects = objects
         self._account = account

@@ -10,7 +10,7 @@ import asyncio
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
-from redbox_kube.api.objects import Objects, PodRef
+from redbox_kube.api.objects import ObjectClient, PodRef
 from redbox_resourced.pods.pod_view import BoundPod
 
 LIFETIME_S = 600  # the shortest that Kubernetes gives
@@ -21,7 +21,7 @@ USED_FOR_S = 400.0
 class PodToken:
     """A RedboxClient calls it before each request."""
 
-    objects: Objects
+    objects: ObjectClient
     pod: BoundPod
     audience: str
     _token: str = ""
@@ -46,7 +46,7 @@ class PodToken:
 class PodTokens:
     """The tokens in use."""
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: ObjectClient) -> None:
         self._objects = objects
         self._used: WeakValueDictionary[tuple[str, str], PodToken] = WeakValueDictionary()
 

@@ -10,8 +10,15 @@ from typing import Any, cast
 import pytest
 
 from redbox_kube.api import informer as module
-from redbox_kube.api.informer import Mirror, Place
-from redbox_kube.api.objects import ApiRefused, ApiUnreachable, ApiUnreadable, Object, Objects, Where
+from redbox_kube.api.informer import Informer, Place
+from redbox_kube.api.objects import (
+    ApiRefused,
+    ApiUnreachable,
+    ApiUnreadable,
+    Object,
+    ObjectClient,
+    ResourcePath,
+)
 
 PATIENCE_S = 5.0
 
@@ -35,12 +42,14 @@ class Script:
         self.asked: list[str] = []
 
     async def pages(
-        self, _where: Where, _selection: Mapping[str, str]
+        self, _where: ResourcePath, _selection: Mapping[str, str]
     ) -> AsyncIterator[tuple[list[Object], str]]:
         self.asked.append("list")
         yield cast("list[Object]", self.steps.pop(0)), "10"
 
-    async def watch(self, _where: Where, since: str, _selection: Mapping[str, str]) -> AsyncIterator[Object]:
+    async def watch(
+        self, _where: ResourcePath, since: str, _selection: Mapping[str, str]
+    ) -> AsyncIterator[Object]:
         self.asked.append(since)
         if not self.steps:
             await asyncio.sleep(3600)
@@ -56,11 +65,11 @@ def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LONGEST_DELAY_S", 0.0)
 
 
-async def played(script: Script, **options: Any) -> tuple[Mirror, list[set[Place]]]:
+async def played(script: Script, **options: Any) -> tuple[Informer, list[set[Place]]]:
     """The mirror once the script is over, and what it told."""
     told: list[set[Place]] = []
     given = {"reduced": lambda seen: seen, **options}
-    mirror: Mirror = Mirror(cast("Objects", script), Where("Node"), told=told.append, **given)
+    mirror: Informer = Informer(cast("ObjectClient", script), ResourcePath("Node"), told=told.append, **given)
     running = asyncio.create_task(mirror.run())
     async with asyncio.timeout(PATIENCE_S):
         while script.steps or script.asked[-1] == "list":  # noqa: ASYNC110 (the mirror tells nothing at its end)
@@ -179,7 +188,7 @@ async def test_a_watch_that_ends_as_soon_as_it_began_is_not_begun_at_once(
 ) -> None:
     monkeypatch.setattr(module, "FIRST_DELAY_S", 1000.0)
     script = Script([thing("a", 1)], [])
-    mirror: Mirror = Mirror(cast("Objects", script), Where("Node"), told=lambda _: None)
+    mirror: Informer = Informer(cast("ObjectClient", script), ResourcePath("Node"), told=lambda _: None)
     running = asyncio.create_task(mirror.run())
     for _ in range(50):
         await asyncio.sleep(0)

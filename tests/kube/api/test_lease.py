@@ -10,7 +10,7 @@ import pytest
 
 from redbox_kube.api import lease as leases
 from redbox_kube.api.lease import Lease, LeaseLost
-from redbox_kube.api.objects import ApiUnreachable, Object, Objects, Where
+from redbox_kube.api.objects import ApiUnreachable, Object, ObjectClient, ResourcePath
 
 
 class OneLease:
@@ -20,17 +20,17 @@ class OneLease:
         self.lease: Object | None = None
         self.away = False
 
-    async def get(self, where: Where) -> Object | None:
+    async def get(self, where: ResourcePath) -> Object | None:
         del where
         self._answer()
         return None if self.lease is None else {**self.lease}
 
-    async def create(self, where: Where, body: Object) -> Object | None:
+    async def create(self, where: ResourcePath, body: Object) -> Object | None:
         assert where.name == ""
         self._answer()
         return None if self.lease else self._stored(body, 1)
 
-    async def replace(self, where: Where, body: Object) -> Object | None:
+    async def replace(self, where: ResourcePath, body: Object) -> Object | None:
         del where
         self._answer()
         assert self.lease is not None
@@ -61,7 +61,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> OneLease:
 
 
 def lease_of(api: OneLease, holder: str) -> Lease:
-    return Lease(cast("Objects", api), "redbox-system", "redbox-operator", holder)
+    return Lease(cast("ObjectClient", api), "redbox-system", "redbox-operator", holder)
 
 
 async def test_the_first_holds_it_and_the_second_waits_until_it_is_free(api: OneLease) -> None:

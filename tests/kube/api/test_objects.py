@@ -19,8 +19,8 @@ from redbox_kube.api.objects import (
     ApiUnreachable,
     ApiUnreadable,
     Object,
-    Objects,
-    Where,
+    ObjectClient,
+    ResourcePath,
     proxy_in_environment,
 )
 
@@ -51,12 +51,12 @@ def test_a_proxy_is_used_as_the_environment_has_it(
 
 
 @asynccontextmanager
-async def answering(answer: Callable[[web.Request], Awaitable[web.Response]]) -> AsyncIterator[Objects]:
+async def answering(answer: Callable[[web.Request], Awaitable[web.Response]]) -> AsyncIterator[ObjectClient]:
     """Something that stands where the API server should."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", answer)
     async with TestServer(app) as server:
-        objects = Objects(client.ApiClient(client.Configuration(host=str(server.make_url("/")))), "test")
+        objects = ObjectClient(client.ApiClient(client.Configuration(host=str(server.make_url("/")))), "test")
         try:
             yield objects
         finally:
@@ -71,9 +71,9 @@ def test_an_answer_of_something_else_is_no_answer_of_the_api_server() -> None:
     async def asked() -> None:
         async with answering(error_page) as objects:
             with pytest.raises(ApiUnreachable, match="a proxy in between"):
-                await objects.get(Where("Pod", "one", "farm"))
+                await objects.get(ResourcePath("Pod", "one", "farm"))
             with pytest.raises(ApiUnreachable, match="a proxy in between"):
-                [one async for one in objects.list_metadata(Where("Pod", "", "farm"))]
+                [one async for one in objects.list_metadata(ResourcePath("Pod", "", "farm"))]
 
     asyncio.run(asked())
 
@@ -96,7 +96,10 @@ def test_a_list_of_metadata_goes_on_to_its_last_page() -> None:
 
     async def listed() -> list[str]:
         async with answering(page) as objects:
-            return [f"{one.name} {one.uid}" async for one in objects.list_metadata(Where("Pod", "", "farm"))]
+            return [
+                f"{one.name} {one.uid}"
+                async for one in objects.list_metadata(ResourcePath("Pod", "", "farm"))
+            ]
 
     assert asyncio.run(listed()) == ["job-1 u1", "job-2 u2", "job-3 u3"]
 
@@ -118,12 +121,12 @@ def test_an_object_that_is_nested_without_end_hides_no_other(levels: int) -> Non
         return web.Response(text=bad if request.path.endswith("bad") else page)
 
     async def asked() -> None:
-        pods = Where("Pod", "", "farm")
+        pods = ResourcePath("Pod", "", "farm")
         async with answering(answer) as objects:
             assert [one.name async for one in objects.list_metadata(pods)] == ["bad", "good"]
             assert [_name(one) async for one in objects.list_all(pods)] == ["bad", "good"]
             assert [_name(one["object"]) async for one in objects.watch(pods, "8")] == ["bad", "good"]
-            found = await objects.get(Where("Pod", "bad", "farm"))
+            found = await objects.get(ResourcePath("Pod", "bad", "farm"))
             assert found is not None
             assert _name(found) == "bad"
 
@@ -135,7 +138,7 @@ def _name(one: Any) -> str:
 
 
 @asynccontextmanager
-async def sending(answer: bytes) -> AsyncIterator[tuple[Objects, list[str]]]:
+async def sending(answer: bytes) -> AsyncIterator[tuple[ObjectClient, list[str]]]:
     """Something that sends these bytes, ends the connection, and notes what it was asked."""
     asked: list[str] = []
 
@@ -146,7 +149,7 @@ async def sending(answer: bytes) -> AsyncIterator[tuple[Objects, list[str]]]:
 
     async with await asyncio.start_server(respond, "127.0.0.1", 0) as server:
         host = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        objects = Objects(client.ApiClient(client.Configuration(host=host)), "test")
+        objects = ObjectClient(client.ApiClient(client.Configuration(host=host)), "test")
         try:
             yield objects, asked
         finally:
@@ -171,12 +174,12 @@ ELSEWHERE = [
 @pytest.mark.parametrize("name", ELSEWHERE)
 async def test_a_name_that_a_tenant_wrote_leads_nowhere_else(name: str) -> None:
     async with sending(whole(b'{"kind": "Secret"}')) as (objects, asked):
-        assert await objects.get(Where("ConfigMap", name, "farm")) is None
+        assert await objects.get(ResourcePath("ConfigMap", name, "farm")) is None
         with pytest.raises(ApiRefused):
-            await objects.apply(Where("Pod", name, "farm"), {})
+            await objects.apply(ResourcePath("Pod", name, "farm"), {})
         with pytest.raises(ApiRefused):
             await objects.token_for("farm", name, "redbox.dev/x", seconds=600)
-        assert await objects.get(Where("SlurmJob", "cow", "farm", f"redbox.dev/{name}")) is None
+        assert await objects.get(ResourcePath("SlurmJob", "cow", "farm", f"redbox.dev/{name}")) is None
     assert asked == []
 
 
@@ -191,21 +194,21 @@ async def test_a_name_arrives_as_it_is(name: str, path: str) -> None:
 
     paths: list[str] = []
     async with answering(answer) as objects:
-        assert await objects.get(Where("ConfigMap", name, "farm")) == {"name": name}
+        assert await objects.get(ResourcePath("ConfigMap", name, "farm")) == {"name": name}
     assert [one.rpartition("/api/v1")[2] for one in paths] == [f"/namespaces/farm/configmaps/{path}"]
 
 
-async def followed(objects: Objects) -> list[Object]:
-    return [one async for one in objects.watch(Where("Pod"), "1")]
+async def followed(objects: ObjectClient) -> list[Object]:
+    return [one async for one in objects.watch(ResourcePath("Pod"), "1")]
 
 
 @pytest.mark.parametrize("status", ["200 OK", "403 Forbidden"])
 async def test_an_answer_that_breaks_off_in_its_body_is_no_answer(status: str) -> None:
     async with sending(whole(b'{"kind": "Lea', status, length=1000)) as (objects, _):
         with pytest.raises(ApiUnreachable, match="does not answer"):
-            await objects.get(Where("Lease", "one", "farm"))
+            await objects.get(ResourcePath("Lease", "one", "farm"))
         with pytest.raises(ApiUnreachable, match="does not answer"):
-            [one async for one in objects.pages(Where("Pod"))]
+            [one async for one in objects.pages(ResourcePath("Pod"))]
         with pytest.raises(ApiUnreachable, match="does not answer") as broken:
             await followed(objects)
         assert not isinstance(broken.value, ApiUnreadable)
@@ -241,7 +244,7 @@ async def test_an_event_that_has_no_end_is_not_kept(monkeypatch: pytest.MonkeyPa
 )
 async def test_an_event_that_is_none_is_said_to_be_unreadable(line: bytes) -> None:
     async with sending(whole(ADDED % b"x" + line + b"\n")) as (objects, _):
-        events = objects.watch(Where("Pod"), "1")
+        events = objects.watch(ResourcePath("Pod"), "1")
         assert (await anext(events))["type"] == "ADDED"
         with pytest.raises(ApiUnreadable):
             await anext(events)
@@ -251,7 +254,7 @@ async def test_an_event_that_is_none_is_said_to_be_unreadable(line: bytes) -> No
 async def test_an_answer_that_lacks_what_it_is_asked_for_is_no_answer(body: bytes) -> None:
     async with sending(whole(body)) as (objects, _):
         with pytest.raises(ApiUnreadable):
-            [one async for one in objects.pages(Where("Pod"))]
+            [one async for one in objects.pages(ResourcePath("Pod"))]
         with pytest.raises(ApiUnreadable, match="gitVersion"):
             await objects.server_version()
         with pytest.raises(ApiUnreadable, match=r"status\.token"):
@@ -260,4 +263,4 @@ async def test_an_answer_that_lacks_what_it_is_asked_for_is_no_answer(body: byte
 
 async def test_a_list_of_nothing_may_have_no_items() -> None:
     async with sending(whole(b'{"items":null,"metadata":{"resourceVersion":"7"}}')) as (objects, _):
-        assert [one async for one in objects.pages(Where("Pod"))] == [([], "7")]
+        assert [one async for one in objects.pages(ResourcePath("Pod"))] == [([], "7")]

@@ -11,10 +11,10 @@ from aiohttp.test_utils import TestServer
 from kubernetes.aio import client
 
 from redbox_kube.api import retrying_objects
-from redbox_kube.api.objects import ApiRefused, Object, Where
-from redbox_kube.api.retrying_objects import PAUSES_S, PatientObjects
+from redbox_kube.api.objects import ApiRefused, Object, ResourcePath
+from redbox_kube.api.retrying_objects import PAUSES_S, RetryingObjects
 
-POD = Where("Pod", "one", "farm")
+POD = ResourcePath("Pod", "one", "farm")
 LIST: Object = {"metadata": {"resourceVersion": "7"}, "items": []}
 
 
@@ -40,12 +40,12 @@ class Answers:
 
 
 @asynccontextmanager
-async def asking(answers: Answers) -> AsyncIterator[PatientObjects]:
+async def asking(answers: Answers) -> AsyncIterator[RetryingObjects]:
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", answers.answer)
     async with TestServer(app) as server:
         host = str(server.make_url("/"))
-        objects = PatientObjects(client.ApiClient(client.Configuration(host=host)), "test")
+        objects = RetryingObjects(client.ApiClient(client.Configuration(host=host)), "test")
         try:
             yield objects
         finally:

@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
-from redbox_kube.runtime.grouped_warnings import Troubles
+from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 
 AWAY = "the API server does not answer"
 MANY = [f"n{number}" for number in range(200)]
@@ -34,7 +34,7 @@ def lines(told: list[EventDict]) -> list[tuple[str, int]]:
 async def test_one_cause_is_told_once_for_all_that_met_it_and_once_when_it_is_over(
     told: list[EventDict],
 ) -> None:
-    troubles = Troubles("missed", gathers_s=0)
+    troubles = GroupedWarnings("missed", gathers_s=0)
     for _ in range(3):
         for name in MANY:
             troubles.failed(name, AWAY)
@@ -46,7 +46,7 @@ async def test_one_cause_is_told_once_for_all_that_met_it_and_once_when_it_is_ov
 
 
 async def test_each_cause_is_told_apart(told: list[EventDict]) -> None:
-    troubles = Troubles("missed", gathers_s=0)
+    troubles = GroupedWarnings("missed", gathers_s=0)
     troubles.failed("n1", AWAY)
     troubles.failed("n2", "forbidden")
     await gathered()
@@ -56,7 +56,7 @@ async def test_each_cause_is_told_apart(told: list[EventDict]) -> None:
 
 
 async def test_a_refusal_that_names_each_thing_is_one_cause(told: list[EventDict]) -> None:
-    troubles = Troubles("missed", gathers_s=0)
+    troubles = GroupedWarnings("missed", gathers_s=0)
     for name in ("alice/a", "bob/b"):
         namespace, pod = name.split("/")
         troubles.failed(name, f'pods "{pod}" is forbidden in the namespace "{namespace}"')
@@ -65,7 +65,7 @@ async def test_a_refusal_that_names_each_thing_is_one_cause(told: list[EventDict
 
 
 async def test_a_cause_that_meets_twice_as_many_is_told_again(told: list[EventDict]) -> None:
-    troubles = Troubles("missed", gathers_s=0)
+    troubles = GroupedWarnings("missed", gathers_s=0)
     for name in MANY[:5]:
         troubles.failed(name, AWAY)
         await gathered()
@@ -73,7 +73,7 @@ async def test_a_cause_that_meets_twice_as_many_is_told_again(told: list[EventDi
 
 
 async def test_what_came_and_went_in_a_moment_is_told_all_the_same(told: list[EventDict]) -> None:
-    troubles = Troubles("missed", gathers_s=0)
+    troubles = GroupedWarnings("missed", gathers_s=0)
     troubles.failed("n1", AWAY)
     troubles.mended("n1")
     await gathered()
@@ -81,7 +81,7 @@ async def test_what_came_and_went_in_a_moment_is_told_all_the_same(told: list[Ev
 
 
 async def test_a_thing_that_fails_by_another_cause_is_rid_of_the_first(told: list[EventDict]) -> None:
-    troubles = Troubles("missed", gathers_s=0)
+    troubles = GroupedWarnings("missed", gathers_s=0)
     troubles.failed("n1", AWAY)
     await gathered()
     troubles.failed("n1", "forbidden")
@@ -94,12 +94,12 @@ async def test_a_thing_that_fails_by_another_cause_is_rid_of_the_first(told: lis
 
 
 async def test_what_never_failed_has_nothing_to_be_told(told: list[EventDict]) -> None:
-    Troubles("missed", gathers_s=0).mended("n1")
+    GroupedWarnings("missed", gathers_s=0).mended("n1")
     await gathered()
     assert told == []
 
 
 async def test_a_timeout_which_has_no_words_is_told_in_ours(told: list[EventDict]) -> None:
-    Troubles("missed", gathers_s=0).failed("n0", TimeoutError())
+    GroupedWarnings("missed", gathers_s=0).failed("n0", TimeoutError())
     await gathered()
     assert told[0]["error"] == "no answer in time"

@@ -8,13 +8,13 @@ from datetime import timedelta
 import pytest
 
 from redbox_api.models import Phase
-from redbox_kube.api.objects import ApiRefused, Where
+from redbox_kube.api.objects import ApiRefused, ResourcePath
 from redbox_operator.companion import builder
 from tests.operator.making import slurm_cluster
 from tests.operator.reconciler_stand import Stand
 
 SOURCE = {"configMapKeyRef": {"name": "scripts", "key": "run.sh"}}
-SCRIPTS = Where("ConfigMap", "scripts", "farm")
+SCRIPTS = ResourcePath("ConfigMap", "scripts", "farm")
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ async def test_a_script_that_is_missing_is_said_and_the_job_goes_on_once_it_is_t
 
 # ------------------------------------------------------------------------------- a SlurmCluster that changes
 
-FROZEN = Where("ConfigMap", "cow-job", "farm")
+FROZEN = ResourcePath("ConfigMap", "cow-job", "farm")
 NEW_CA = base64.b64encode(b"-----BEGIN CERTIFICATE----- new").decode()
 
 
@@ -100,8 +100,8 @@ async def test_a_pod_on_a_virtual_node_reaches_nothing_and_stays(stand: Stand) -
 
 SECRET = [{"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "s", "key": "token"}}}]
 CLAIM = {"from": ["out/*"], "volume": {"persistentVolumeClaim": {"claimName": "data"}}}
-SUBMITTER = Where("Pod", "cow-submit", "farm")
-COLLECTOR = Where("Pod", "cow-collect", "farm")
+SUBMITTER = ResourcePath("Pod", "cow-submit", "farm")
+COLLECTOR = ResourcePath("Pod", "cow-collect", "farm")
 
 
 @pytest.fixture

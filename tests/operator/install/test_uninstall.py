@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from redbox_kube.api.objects import ApiRefused, Objects, Where
+from redbox_kube.api.objects import ApiRefused, ObjectClient, ResourcePath
 from redbox_operator.install.crd_upgrade import with_stored_versions
 from redbox_operator.install.uninstall import Holding, Jobs, Uninstall, is_finished, needed, told, withdrawn
 
@@ -69,10 +69,10 @@ class Told:
     """An API server that is told what statuses are."""
 
     def __init__(self) -> None:
-        self.applied: list[tuple[Where, dict[str, Any], str]] = []
+        self.applied: list[tuple[ResourcePath, dict[str, Any], str]] = []
         self.refusal: ApiRefused | None = None
 
-    async def apply_status(self, where: Where, status: dict[str, Any], *, uid: str) -> dict[str, Any]:
+    async def apply_status(self, where: ResourcePath, status: dict[str, Any], *, uid: str) -> dict[str, Any]:
         if self.refusal:
             raise self.refusal
         self.applied.append((where, status, uid))
@@ -80,7 +80,7 @@ class Told:
 
 
 def uninstall(api: Told, said: list[str]) -> Uninstall:
-    return Uninstall(cast("Objects", api), "redbox-system", (), Jobs.KEEP, 1.0, said.append)
+    return Uninstall(cast("ObjectClient", api), "redbox-system", (), Jobs.KEEP, 1.0, said.append)
 
 
 def left() -> dict[str, Any]:

@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 from typer.testing import CliRunner
 
-from redbox_kube.api.objects import ApiError, ApiRefused, ApiUnreachable, Objects, Where
-from redbox_kube.api.retrying_objects import PatientObjects
+from redbox_kube.api.objects import ApiError, ApiRefused, ApiUnreachable, ObjectClient, ResourcePath
+from redbox_kube.api.retrying_objects import RetryingObjects
 from redbox_kube.names import API_VERSION
 from redbox_operator.api.constants import CLUSTER_FINALIZER, FINALIZER, cluster_finalizer
 from redbox_operator.cli import app
@@ -29,12 +29,12 @@ def selects(labels: Mapping[str, str], label: str, value: str) -> bool:
 class Api:
     """An API server with objects in it, kinds that it does not know, and things that it cannot do."""
 
-    there: dict[Where, dict[str, Any]] = field(default_factory=dict)
+    there: dict[ResourcePath, dict[str, Any]] = field(default_factory=dict)
     unknown: set[str] = field(default_factory=set)
     faults: dict[str, ApiError] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
 
-    def put(self, where: Where, **more: Any) -> None:
+    def put(self, where: ResourcePath, **more: Any) -> None:
         metadata = {"name": where.name, "namespace": where.namespace, "uid": f"u-{where.name}"}
         metadata |= {"resourceVersion": "1", **more.pop("metadata", {})}
         self.there[where] = {"metadata": metadata, **more}
@@ -47,7 +47,7 @@ class Api:
         return list(found["metadata"].get("finalizers", []))
 
     async def pages(
-        self, where: Where, selection: Mapping[str, str] | None = None
+        self, where: ResourcePath, selection: Mapping[str, str] | None = None
     ) -> AsyncIterator[tuple[list[dict[str, Any]], str]]:
         self._asked("list", where)
         if where.api_version in self.unknown:
@@ -63,7 +63,7 @@ class Api:
         for item in items:
             yield [item], "1"
 
-    async def list_all(self, where: Where) -> AsyncIterator[dict[str, Any]]:
+    async def list_all(self, where: ResourcePath) -> AsyncIterator[dict[str, Any]]:
         async for items, _ in self.pages(where):
             for item in items:
                 yield item
@@ -71,35 +71,35 @@ class Api:
     async def close(self) -> None:
         pass
 
-    async def get(self, where: Where) -> dict[str, Any] | None:
+    async def get(self, where: ResourcePath) -> dict[str, Any] | None:
         self._asked("get", where)
         return self.there.get(where)
 
-    async def delete(self, where: Where, *, uid: str = "", grace_s: int | None = None) -> None:
+    async def delete(self, where: ResourcePath, *, uid: str = "", grace_s: int | None = None) -> None:
         del uid, grace_s
         self._asked("delete", where)
         self.there.pop(where, None)
 
-    async def merge(self, where: Where, body: dict[str, Any], *, subresource: str = "") -> None:
+    async def merge(self, where: ResourcePath, body: dict[str, Any], *, subresource: str = "") -> None:
         del subresource
         self._asked("merge", where)
         self.there[where] |= body
 
-    async def apply_status(self, where: Where, status: dict[str, Any], *, uid: str) -> dict[str, Any]:
+    async def apply_status(self, where: ResourcePath, status: dict[str, Any], *, uid: str) -> dict[str, Any]:
         del uid
         self._asked("status", where)
         self.there[where] |= {"status": status}
         return self.there[where]
 
     async def set_finalizers(
-        self, where: Where, finalizers: list[str], *, resource_version: str
+        self, where: ResourcePath, finalizers: list[str], *, resource_version: str
     ) -> dict[str, Any]:
         assert resource_version == self.there[where]["metadata"]["resourceVersion"]
         self._asked("finalizers", where)
         self.there[where]["metadata"]["finalizers"] = finalizers
         return self.there[where]
 
-    def _asked(self, verb: str, where: Where) -> None:
+    def _asked(self, verb: str, where: ResourcePath) -> None:
         self.asked.append(f"{verb} {where.kind}")
         if fault := self.faults.get(f"{verb} {where.name}"):
             raise fault
@@ -107,22 +107,26 @@ class Api:
 
 def has_job(api: Api, name: str, namespace: str = "alice", phase: str = "Running", kind: str = OURS) -> None:
     """A SlurmJob with its companion, beside a pod that only says that it is one."""
-    where = Where("SlurmJob", name, namespace, kind)
+    where = ResourcePath("SlurmJob", name, namespace, kind)
     api.put(where, metadata={"finalizers": ["others", FINALIZER]}, status={"phase": phase})
     labels = {"redbox.dev/slurmjob-uid": f"u-{name}"}
     owners = [{"uid": f"u-{name}"}]
-    api.put(Where("Pod", f"{name}-job", namespace), metadata={"labels": labels, "ownerReferences": owners})
-    api.put(Where("Pod", f"{name}-not", namespace), metadata={"labels": labels})
-    api.put(Where("Pod", f"{name}-far", "mallory"), metadata={"labels": labels, "ownerReferences": owners})
+    api.put(
+        ResourcePath("Pod", f"{name}-job", namespace), metadata={"labels": labels, "ownerReferences": owners}
+    )
+    api.put(ResourcePath("Pod", f"{name}-not", namespace), metadata={"labels": labels})
+    api.put(
+        ResourcePath("Pod", f"{name}-far", "mallory"), metadata={"labels": labels, "ownerReferences": owners}
+    )
 
 
 def has_cluster(api: Api, name: str, *finalizers: str) -> None:
     metadata = {"name": name, "uid": "u", "resourceVersion": "1", "finalizers": list(finalizers)}
-    api.put(Where("SlurmCluster", name, api_version=OURS), metadata=metadata, spec={})
+    api.put(ResourcePath("SlurmCluster", name, api_version=OURS), metadata=metadata, spec={})
 
 
 def taking_out(api: Api, said: list[str], *watched: str) -> Uninstall:
-    return Uninstall(cast("Objects", api), "redbox-system", watched, Jobs.KEEP, 1.0, said.append)
+    return Uninstall(cast("ObjectClient", api), "redbox-system", watched, Jobs.KEEP, 1.0, said.append)
 
 
 async def test_what_goes_with_a_job_is_its_companion_and_our_finalizer() -> None:
@@ -146,7 +150,7 @@ async def test_ten_thousand_jobs_need_no_list_each_and_no_look_at_what_was_liste
 async def test_a_finalizer_is_lifted_from_the_newest_version_where_the_listed_one_has_changed() -> None:
     class Changed(Api):
         async def set_finalizers(
-            self, where: Where, finalizers: list[str], *, resource_version: str
+            self, where: ResourcePath, finalizers: list[str], *, resource_version: str
         ) -> dict[str, Any]:
             if resource_version == "1":
                 self.there[where] = {"metadata": {"finalizers": ["newer", FINALIZER], "resourceVersion": "2"}}
@@ -179,7 +183,7 @@ async def test_what_cannot_be_removed_is_named_and_the_rest_goes() -> None:
     for name in ("one", "two", "three"):
         has_job(api, name)
     has_cluster(api, "hpc1", CLUSTER_FINALIZER)
-    api.put(Where("Node", "hpc1.debug"), metadata={"labels": {"redbox.dev/virtual": "true"}})
+    api.put(ResourcePath("Node", "hpc1.debug"), metadata={"labels": {"redbox.dev/virtual": "true"}})
     api.faults = {
         "finalizers two": ApiRefused(500, "a webhook does not answer"),
         "delete three-job": ApiUnreachable("the API server does not answer"),
@@ -209,7 +213,7 @@ def test_the_command_ends_with_1_and_says_what_is_left(monkeypatch: pytest.Monke
         assert field_manager == "redbox-operator"
         return api
 
-    monkeypatch.setattr(PatientObjects, "connect", connect)
+    monkeypatch.setattr(RetryingObjects, "connect", connect)
     ended = CliRunner().invoke(app, ["uninstall", "--namespace=redbox-system"])
     assert ended.exit_code == 1
     assert "alice/one" in ended.stderr
@@ -219,7 +223,7 @@ def test_the_command_ends_with_1_and_says_what_is_left(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("unreadable", ["SlurmCluster", "Node", "Pod"])
 async def test_nothing_is_removed_before_everything_can_be_read(unreadable: str) -> None:
     class Blind(Api):
-        def _asked(self, verb: str, where: Where) -> None:
+        def _asked(self, verb: str, where: ResourcePath) -> None:
             super()._asked(verb, where)
             if (verb, where.kind) == ("list", unreadable) and where.namespace != "redbox-system":
                 raise ApiRefused(403, f"{unreadable} is forbidden")
@@ -245,7 +249,7 @@ async def test_a_limited_release_lifts_its_own_finalizer_and_leaves_that_of_anot
 
 async def test_a_limited_release_touches_no_node() -> None:
     api = Api()
-    api.put(Where("Node", "hpc1.debug"), metadata={"labels": {"redbox.dev/virtual": "true"}})
+    api.put(ResourcePath("Node", "hpc1.debug"), metadata={"labels": {"redbox.dev/virtual": "true"}})
     await taking_out(api, [], "alice").run()
     assert api.left("Node") == ["hpc1.debug"]
     assert "list Node" not in api.asked

@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from redbox_kube.api.objects import Object, Objects, Where
+from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
 from redbox_kube.names import API_VERSION
-from redbox_kube.redbox_token import Account
+from redbox_kube.redbox_token import ServiceAccountName
 from redbox_operator.api.constants import CLUSTER_FINALIZER, cluster_finalizer
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.slurmjob_status import CompanionStatus, SlurmJobStatus
@@ -20,7 +20,7 @@ from redbox_operator.status_writer import Writer
 from tests.operator.making import slurm_cluster, slurm_job
 from tests.operator.reconciler_stand import DELETED, ApiServer
 
-WHERE = Where("SlurmCluster", "hpc1", api_version=API_VERSION)
+WHERE = ResourcePath("SlurmCluster", "hpc1", api_version=API_VERSION)
 FIRST = cluster_finalizer("team-a", limited=True)
 SECOND = cluster_finalizer("team-b", limited=True)
 
@@ -34,8 +34,8 @@ class Beside:
         for number in range(jobs):
             self.known.job_seen(running(f"{namespace}-{number}", namespace))
         self.clusters = SlurmClusters(
-            Writer(cast("Objects", api), Metrics()),
-            Account(namespace, "redbox-operator"),
+            Writer(cast("ObjectClient", api), Metrics()),
+            ServiceAccountName(namespace, "redbox-operator"),
             self.known,
             Links(troubles={"hpc1": "it is mended tomorrow"}),
             wake_uid=print,

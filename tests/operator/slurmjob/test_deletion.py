@@ -8,7 +8,7 @@ import pytest
 
 from redbox_api.errors import NotAllowed
 from redbox_api.models import Phase, Problem
-from redbox_kube.api.objects import Where
+from redbox_kube.api.objects import ResourcePath
 from redbox_operator.api.constants import ANNOTATION_ABANDON, FINALIZER
 from tests.operator.reconciler_stand import CLUSTER, DELETED, Stand
 
@@ -140,7 +140,7 @@ async def test_with_a_deletion_nothing_is_made(stand: Stand) -> None:
     await stand.apply()
     await stand.at_redbox(Phase.RUNNING)
     await stand.change(**DELETED)
-    del stand.api.objects[Where("Pod", "cow-job", "farm").path()]
+    del stand.api.objects[ResourcePath("Pod", "cow-job", "farm").path()]
     await stand.look()
     assert stand.pod_names == []
 

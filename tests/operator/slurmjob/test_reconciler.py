@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from redbox_api.models import Phase
-from redbox_kube.api.objects import ApiRefused, Where
+from redbox_kube.api.objects import ApiRefused, ResourcePath
 from redbox_operator.api.constants import FINALIZER
 from redbox_operator.api.slurmjob import Place
 from tests.operator.making import slurm_job
@@ -97,7 +97,9 @@ async def test_a_spec_that_cannot_be_read_fails_with_one_event(stand: Stand) -> 
 
 
 async def test_a_pod_of_that_name_that_is_not_ours_is_neither_adopted_nor_deleted(stand: Stand) -> None:
-    stand.api.put(Where("Pod", "cow-job", "farm"), {"metadata": {"name": "cow-job", "namespace": "farm"}})
+    stand.api.put(
+        ResourcePath("Pod", "cow-job", "farm"), {"metadata": {"name": "cow-job", "namespace": "farm"}}
+    )
     await stand.apply()
     assert stand.conditions["Submitted"] == ("False", "NameTaken")
     assert "companion" not in stand.status
@@ -108,7 +110,8 @@ async def test_a_pod_that_only_says_it_is_ours_is_not_believed_but_made_anew(sta
     await stand.apply()
     forged = stand.api.pods()[0]
     stand.api.put(
-        Where("Pod", "cow-job", "farm"), {**forged, "metadata": {**forged["metadata"], "uid": "forged"}}
+        ResourcePath("Pod", "cow-job", "farm"),
+        {**forged, "metadata": {**forged["metadata"], "uid": "forged"}},
     )
     await stand.pod_ends('{"refused": "forged"}')
     assert stand.status["phase"] == "Pending"
@@ -145,7 +148,7 @@ async def test_the_end_of_what_was_submitted_just_before_a_crash_is_found(stand:
 
 async def test_a_config_map_that_holds_another_request_is_not_ours(stand: Stand) -> None:
     body = {"metadata": {"name": "cow-job", "namespace": "farm"}, "data": {"request.json": "{}"}}
-    stand.api.put(Where("ConfigMap", "cow-job", "farm"), body)
+    stand.api.put(ResourcePath("ConfigMap", "cow-job", "farm"), body)
     await stand.apply()
     assert stand.conditions["Submitted"] == ("False", "NameTaken")
     assert stand.pod_names == []
@@ -161,7 +164,7 @@ async def test_what_a_deleted_slurmjob_of_that_name_left_is_cleared_away(stand: 
             "ownerReferences": [{**gone, "controller": True}],
         }
         left = {"metadata": metadata, "data": {"request.json": "{}"}}
-        stand.api.put(Where(kind, "cow-job", "farm"), left)
+        stand.api.put(ResourcePath(kind, "cow-job", "farm"), left)
     await stand.apply()
     await stand.look()
     (pod,) = stand.api.pods()
@@ -172,7 +175,7 @@ async def test_a_lost_companion_is_made_again_from_the_same_request(stand: Stand
     await stand.apply()
     await stand.at_redbox(Phase.RUNNING)
     request = stand.status["companion"]["request"]
-    del stand.api.objects[Where("Pod", "cow-job", "farm").path()]
+    del stand.api.objects[ResourcePath("Pod", "cow-job", "farm").path()]
     await stand.look()
     assert stand.pod_names == ["cow-job"]
     assert stand.status["companion"]["request"] == request
@@ -194,7 +197,7 @@ async def test_a_companion_that_said_its_last_word_is_never_made_again(stand: St
     await stand.at_redbox(Phase.SUCCEEDED)
     await stand.pod_ends('{"final": true, "logs": "complete"}')
     assert stand.status["companion"]["done"] is True
-    del stand.api.objects[Where("Pod", "cow-job", "farm").path()]
+    del stand.api.objects[ResourcePath("Pod", "cow-job", "farm").path()]
     await stand.look()
     stand.start()
     await stand.look()
@@ -205,7 +208,7 @@ async def test_a_companion_that_keeps_failing_ends_in_a_condition(stand: Stand) 
     await stand.apply()
     await stand.at_redbox(Phase.RUNNING)
     for _ in range(11):
-        del stand.api.objects[Where("Pod", "cow-job", "farm").path()]
+        del stand.api.objects[ResourcePath("Pod", "cow-job", "farm").path()]
         stand.now += timedelta(seconds=300)
         await stand.look()
     assert stand.pod_names == []

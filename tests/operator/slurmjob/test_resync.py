@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from redbox_api.models import FINAL_PHASES, Job, OwnerRef, Phase
-from redbox_kube.api.metadata_list import Listed
-from redbox_kube.api.objects import ApiRefused, ApiUnreachable, Object, Objects, Where
-from redbox_kube.redbox_token import Account
+from redbox_kube.api.metadata_list import ObjectMetadata
+from redbox_kube.api.objects import ApiRefused, ApiUnreachable, Object, ObjectClient, ResourcePath
+from redbox_kube.redbox_token import ServiceAccountName
 from redbox_kube.slurm_cluster import OrphanPolicy
 from redbox_operator.api.constants import CLUSTER_FINALIZER, FINALIZER
 from redbox_operator.api.slurmjob import SLURM_JOBS, SlurmJob
@@ -52,11 +52,15 @@ class There:
         self.serves_slurm_jobs = True
         self.lifted: list[str] = []
 
-    async def set_finalizers(self, where: Where, finalizers: list[str], *, resource_version: str) -> None:
+    async def set_finalizers(
+        self, where: ResourcePath, finalizers: list[str], *, resource_version: str
+    ) -> None:
         assert (finalizers, resource_version) == ([], "5")
         self.lifted.append(where.name)
 
-    async def list_metadata(self, where: Where, selection: Any = None) -> AsyncIterator[Listed]:
+    async def list_metadata(
+        self, where: ResourcePath, selection: Any = None
+    ) -> AsyncIterator[ObjectMetadata]:
         del selection
         if where.kind != "Pod" and not (
             where.api_version == SLURM_JOBS.api_version and self.serves_slurm_jobs
@@ -66,13 +70,13 @@ class There:
             raise ApiRefused(403, "cannot list resource")
         for one in list((self.pods if where.kind == "Pod" else self.jobs).values()):
             if where.namespace in {"", one["metadata"]["namespace"]}:
-                yield Listed.model_validate(one["metadata"])
+                yield ObjectMetadata.model_validate(one["metadata"])
 
-    async def list_all(self, where: Where) -> AsyncIterator[Object]:
+    async def list_all(self, where: ResourcePath) -> AsyncIterator[Object]:
         assert where.kind == "SlurmCluster"
         yield CLUSTER
 
-    async def get(self, where: Where) -> Object | None:
+    async def get(self, where: ResourcePath) -> Object | None:
         self.reads += 1
         if where.name in self.unreadable:
             raise RecursionError("maximum recursion depth exceeded while decoding a JSON object")
@@ -104,12 +108,12 @@ class Stand:
     def __init__(self, namespaces: tuple[str, ...] = ()) -> None:
         self.there, self.link, self.known, metrics = There(), Link(), Known(), Metrics()
         self.metrics = metrics
-        writer = Writer(cast("Objects", self.there), metrics)
+        writer = Writer(cast("ObjectClient", self.there), metrics)
         links = Links()
         self.reconciler = Reconciler(writer, self.known, links, "image", metrics)
         clusters = SlurmClusters(
             writer,
-            Account("redbox-system", "redbox-operator"),
+            ServiceAccountName("redbox-system", "redbox-operator"),
             self.known,
             links,
             wake_uid=print,
@@ -119,7 +123,7 @@ class Stand:
         links.by_name["hpc1"] = cast("RedboxLink", self.link)
         self.clusters = clusters
         scope = Scope((SLURM_JOBS,), namespaces)
-        self.sweep = Sweep(cast("Objects", self.there), scope, self.reconciler, clusters, metrics)
+        self.sweep = Sweep(cast("ObjectClient", self.there), scope, self.reconciler, clusters, metrics)
 
     def job(self, version: str = "5", **metadata: Any) -> Object:
         made = slurm_job()
@@ -185,7 +189,7 @@ async def test_one_that_cannot_be_taken_in_keeps_nobody_from_the_others() -> Non
 async def test_an_api_server_that_does_not_answer_is_no_fault_of_one_object(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def away(where: Where) -> None:
+    async def away(where: ResourcePath) -> None:
         raise ApiUnreachable(where.name)
 
     stand = Stand()

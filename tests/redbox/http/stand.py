@@ -32,7 +32,7 @@ from redbox.callers.tokens.opaque_tokens import TokenStore
 from redbox.callers.unix_accounts import Account, AccountDirectory, Patience
 from redbox.core.clock import SystemClock
 from redbox.core.domain import UnixUser
-from redbox.core.workload_manager import Refused, Submission, SubmitOutcome
+from redbox.core.workload_manager import Submission, SubmitOutcome, SubmitRejected
 from redbox.files.service import FilesOfJobs
 from redbox.http.app import build_app
 from redbox.http.middleware.rejected_callers import Refusals
@@ -103,7 +103,7 @@ class StrictSlurm(SimulatedSlurm):
         try:
             encode_script(SCRIPT if submission.request.batch is None else submission.request.batch)
         except RequestRefused as refused:
-            return Refused(refused.detail)
+            return SubmitRejected(refused.detail)
         return await super().submit(user, submission)
 
 

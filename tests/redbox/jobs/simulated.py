@@ -17,21 +17,21 @@ from datetime import UTC, datetime, timedelta
 
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import (
-    Accepted,
-    Act,
-    ActOutcome,
-    Found,
-    Handle,
-    History,
+    AccountingSnapshot,
+    ActionResult,
+    FoundJobs,
+    JobAction,
+    JobHandle,
     Observation,
-    Poll,
-    Refused,
+    QueueSnapshot,
     StepUsage,
     Submission,
+    SubmitAccepted,
     SubmitOutcome,
-    Unavailable,
-    Unknown,
-    WorkloadFault,
+    SubmitRejected,
+    SubmitUnavailable,
+    SubmitUnknown,
+    WorkloadManagerError,
 )
 from redbox_api.models import Check, Cluster, Partition
 
@@ -88,8 +88,8 @@ class Manner:
 
 
 PROMPT = Manner()
-REFUSED = Manner(arrives_s=None, answer=Refused("sbatch: error: invalid partition specified: nowhere"))
-UNAVAILABLE = Manner(arrives_s=None, answer=Unavailable("Unable to contact slurm controller"))
+REFUSED = Manner(arrives_s=None, answer=SubmitRejected("sbatch: error: invalid partition specified: nowhere"))
+UNAVAILABLE = Manner(arrives_s=None, answer=SubmitUnavailable("Unable to contact slurm controller"))
 NEVER_ARRIVES = Manner(arrives_s=None, ends_s=9.0)
 HANGS = Manner(arrives_s=0.0, ends_s=None)
 
@@ -135,7 +135,7 @@ class SimulatedSlurm:
     jobs: dict[str, Observation] = field(default_factory=dict)  # what the controller knows
     rows: list[tuple[float, Observation]] = field(default_factory=list)  # accounting: when written, what
     processes: list[Sbatch] = field(default_factory=list)
-    acts: list[tuple[Act, str]] = field(default_factory=list)
+    acts: list[tuple[JobAction, str]] = field(default_factory=list)
     polls: list[float] = field(default_factory=list)
     glances: list[float] = field(default_factory=list)
     can_glance: bool = True
@@ -263,31 +263,35 @@ class SimulatedSlurm:
         self.tick()
         if manner.answer is not None:
             return manner.answer
-        return Accepted(sbatch.job_id) if sbatch.job_id else Unknown("sbatch: error: Socket timed out")
+        return (
+            SubmitAccepted(sbatch.job_id)
+            if sbatch.job_id
+            else SubmitUnknown("sbatch: error: Socket timed out")
+        )
 
     async def check(self, user: UnixUser, submission: Submission) -> Check:
         return Check(valid=True, detail=f"{user.name} {submission.working_directory}")
 
-    async def act(self, handle: Handle, act: Act, *, signal: str | None = None) -> ActOutcome:
+    async def act(self, handle: JobHandle, act: JobAction, *, signal: str | None = None) -> ActionResult:
         self._reachable()
         self.tick()
         job = self.jobs.get(handle.job_id)
         if job is None or job.mark != handle.mark or job.uid != handle.user.uid:
-            return ActOutcome(done=False, gone=True)
+            return ActionResult(done=False, gone=True)
         if self.refuse_acts:
-            return ActOutcome(done=False, detail=self.refuse_acts)
+            return ActionResult(done=False, detail=self.refuse_acts)
         self.acts.append((act, handle.job_id))
         if job.state in ENDED:
-            return ActOutcome(done=False, detail="Job/step already completing or completed")
-        if act is Act.CANCEL:
+            return ActionResult(done=False, detail="Job/step already completing or completed")
+        if act is JobAction.CANCEL:
             self.put(replace(job, state="CANCELLED", cancelled_by=job.uid, ended_at=self.clock.now()))
-        elif act is Act.RELEASE:
+        elif act is JobAction.RELEASE:
             self.put(replace(job, reason="Priority"))
-        elif act is Act.HOLD:
+        elif act is JobAction.HOLD:
             self.put(replace(job, reason="JobHeldUser"))
-        elif act is Act.REQUEUE:
+        elif act is JobAction.REQUEUE:
             self.requeue(job.job_id)
-        return ActOutcome(done=True, detail=signal or "")
+        return ActionResult(done=True, detail=signal or "")
 
     async def tidy(self, user: UnixUser, mark: str, working_directory: str) -> None:  # noqa: ARG002
         self._reachable()
@@ -298,7 +302,7 @@ class SimulatedSlurm:
         *,
         users: Collection[UnixUser] | None = None,
         wanted: Callable[[str, str], bool] | None = None,
-    ) -> Poll:
+    ) -> QueueSnapshot:
         self.polls.append(self.clock.elapsed)
         if self.poll_hangs:
             await asyncio.get_running_loop().create_future()
@@ -310,7 +314,9 @@ class SimulatedSlurm:
             if job.uid not in self.hidden_uids and (wanted is None or wanted(job.job_id, job.mark))
         )
         whole = frozenset(user.uid for user in users or ()) - self.hidden_uids
-        return Poll(at=self.clock.now(), took_s=0.01, jobs=shown, complete=not self.hidden_uids, whole=whole)
+        return QueueSnapshot(
+            at=self.clock.now(), took_s=0.01, jobs=shown, complete=not self.hidden_uids, whole=whole
+        )
 
     async def glance(self, job_ids: Collection[str]) -> int | None:
         if not self.can_glance:
@@ -322,12 +328,12 @@ class SimulatedSlurm:
 
     async def find_live(
         self, job_ids: Collection[str], *, users: Collection[UnixUser] | None = None
-    ) -> Found:
+    ) -> FoundJobs:
         self._reachable()
         self.tick()
         jobs = tuple(job for job in self.jobs.values() if job.job_id in job_ids)
         whole = frozenset(user.uid for user in users or ()) - self.unfound_uids
-        return Found(jobs, complete=not self.unfound_uids, whole=whole)
+        return FoundJobs(jobs, complete=not self.unfound_uids, whole=whole)
 
     async def history(
         self,
@@ -335,25 +341,25 @@ class SimulatedSlurm:
         *,
         since: datetime,  # noqa: ARG002
         users: Collection[UnixUser] | None = None,
-    ) -> History:
+    ) -> AccountingSnapshot:
         history = self._history(lambda row: row.job_id in job_ids)
         whole = frozenset(user.uid for user in users or ()) - self.untold_uids
         return replace(history, complete=history.complete and not self.untold_uids, whole=whole)
 
-    async def history_of(self, user: UnixUser, *, since: datetime) -> History:  # noqa: ARG002
+    async def history_of(self, user: UnixUser, *, since: datetime) -> AccountingSnapshot:  # noqa: ARG002
         return self._history(lambda row: row.uid == user.uid)
 
-    def _history(self, wanted: object) -> History:
+    def _history(self, wanted: object) -> AccountingSnapshot:
         if self.accounting_down:
-            raise WorkloadFault("sacct: error: Connection refused")
+            raise WorkloadManagerError("sacct: error: Connection refused")
         if not self.accounting:
-            return History(jobs=(), complete=False, available=False)
+            return AccountingSnapshot(jobs=(), complete=False, available=False)
         self.tick()
         latest: dict[tuple[str, datetime | None, int], Observation] = {}
         for at, row in self.rows:
             if at <= self.clock.elapsed and wanted(row):  # type: ignore[operator]
                 latest[row.job_id, row.submitted_at, row.restarts] = row
-        return History(jobs=tuple(latest.values()), complete=True)
+        return AccountingSnapshot(jobs=tuple(latest.values()), complete=True)
 
     async def usage(self, user: UnixUser, job_ids: Collection[str]) -> tuple[StepUsage, ...]:
         self._reachable()
@@ -384,4 +390,4 @@ class SimulatedSlurm:
 
     def _reachable(self) -> None:
         if self.down:
-            raise WorkloadFault("Unable to contact slurm controller (connect failure)")
+            raise WorkloadManagerError("Unable to contact slurm controller (connect failure)")

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from redbox.core.domain import Owner
-from redbox.core.workload_manager import Act
+from redbox.core.workload_manager import JobAction
 from redbox.jobs.errors import Busy, Conflict, Gone, JournalError, NoSuchJob
 from redbox.jobs.recovery import Recovered, recover, write
 from redbox.jobs.store.journal import FILE_NAME, Journal
@@ -79,7 +79,7 @@ def test_an_operator_can_cancel_a_recovered_job(world: World) -> None:
     lose_and_recover(world)
     world.run(world.jobs.delete(operator(), "key", None, HERS))
     world.advance(10)
-    assert world.slurm.acts == [(Act.CANCEL, "1")]
+    assert world.slurm.acts == [(JobAction.CANCEL, "1")]
 
 
 def test_forged_copied_and_doubled_marks_are_printed_and_not_believed(world: World) -> None:
@@ -136,7 +136,7 @@ def test_after_a_take_over_nothing_is_submitted_at_first_and_then_only_held_and_
     world.advance(70)
     assert world.slurm.acts == []  # what the server before has sent may arrive within five minutes
     world.advance(50)
-    assert world.slurm.acts == [(Act.RELEASE, "1")]
+    assert world.slurm.acts == [(JobAction.RELEASE, "1")]
     world.advance(600)
     world.run(world.jobs.put(caller(), "later", 1, request()))
     assert world.slurm.jobs["2"].reason != "JobHeldUser"
@@ -149,7 +149,7 @@ def test_what_the_server_before_had_sent_wins_over_the_held_one(world: World) ->
     first = world.slurm.jobs["1"]
     world.slurm.jobs["2"] = replace(first, job_id="2", state="RUNNING", reason="None")
     world.advance(10)
-    assert world.slurm.acts == [(Act.CANCEL, "1")]
+    assert world.slurm.acts == [(JobAction.CANCEL, "1")]
     job = world.run(world.jobs.get(caller(), "key"))
     assert (job.job_id, job.phase) == ("2", Phase.RUNNING)
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from redbox.core.domain import Caller, Limits, Owner, Role
-from redbox.core.workload_manager import Act
+from redbox.core.workload_manager import JobAction
 from redbox.jobs.errors import (
     Busy,
     Conflict,
@@ -59,7 +59,7 @@ def test_nobody_reads_or_deletes_or_touches_anothers_job_nor_learns_that_it_is_t
     ):
         with pytest.raises(NoSuchJob):
             world.run(ask())
-    for refused in (lambda: world.jobs.act(who, KEY, 1, Act.HOLD), lambda: world.jobs.locate(who, KEY)):
+    for refused in (lambda: world.jobs.act(who, KEY, 1, JobAction.HOLD), lambda: world.jobs.locate(who, KEY)):
         with pytest.raises((NoSuchJob, Forbidden)):
             world.run(refused())
     assert world.run(world.jobs.list(who)).items == []
@@ -78,11 +78,11 @@ def test_an_operator_sees_and_cancels_the_jobs_of_its_cluster_by_naming_the_owne
 
 def test_an_operator_holds_and_releases_by_naming_the_owner_and_does_nothing_else(world: World) -> None:
     put(world)
-    world.run(world.jobs.act(operator(), KEY, 1, Act.HOLD, owner=HERS))
+    world.run(world.jobs.act(operator(), KEY, 1, JobAction.HOLD, owner=HERS))
     assert world.slurm.jobs["1"].reason == "JobHeldUser"
-    world.run(world.jobs.act(operator(), KEY, 1, Act.RELEASE, owner=HERS))
+    world.run(world.jobs.act(operator(), KEY, 1, JobAction.RELEASE, owner=HERS))
     assert world.slurm.jobs["1"].reason != "JobHeldUser"
-    for act in (Act.REQUEUE, Act.SIGNAL):
+    for act in (JobAction.REQUEUE, JobAction.SIGNAL):
         with pytest.raises(Forbidden):
             world.run(world.jobs.act(operator(), KEY, 1, act, owner=HERS))
 
@@ -91,7 +91,7 @@ def test_an_operator_holds_and_releases_by_naming_the_owner_and_does_nothing_els
 def test_nobody_else_holds_anothers_job_by_naming_its_owner(world: World, who: Caller) -> None:
     put(world)
     with pytest.raises(NoSuchJob):
-        world.run(world.jobs.act(who, KEY, 1, Act.HOLD, owner=HERS))
+        world.run(world.jobs.act(who, KEY, 1, JobAction.HOLD, owner=HERS))
     assert world.slurm.acts == []
 
 
@@ -106,7 +106,7 @@ def test_an_operators_tombstone_holds_whatever_uid_the_account_has(world: World)
 def test_who_may_not_submit_is_told_so(world: World, who: Caller) -> None:
     with pytest.raises(Forbidden):
         put(world, who=who)
-    for refused in (lambda: world.jobs.act(who, KEY, 1, Act.HOLD), lambda: world.jobs.locate(who, KEY)):
+    for refused in (lambda: world.jobs.act(who, KEY, 1, JobAction.HOLD), lambda: world.jobs.locate(who, KEY)):
         with pytest.raises(Forbidden):
             world.run(refused())
 
@@ -225,16 +225,16 @@ def test_attempts_of_one_job_that_never_were_are_limited_too(
 
 def test_acts_are_slurms_and_what_it_says_against_them_is_handed_on(world: World) -> None:
     put(world)
-    world.run(world.jobs.act(caller(), KEY, 1, Act.HOLD))
+    world.run(world.jobs.act(caller(), KEY, 1, JobAction.HOLD))
     world.advance(3)
     assert "held by its user" in (world.run(world.jobs.get(caller(), KEY)).message or "")
-    world.run(world.jobs.act(caller(), KEY, 1, Act.RELEASE))
+    world.run(world.jobs.act(caller(), KEY, 1, JobAction.RELEASE))
     world.slurm.refuse_acts = "Job is pending execution"
     with pytest.raises(RefusedBySlurm, match="pending execution"):
-        world.run(world.jobs.act(caller(), KEY, 1, Act.SIGNAL, signal="USR1"))
+        world.run(world.jobs.act(caller(), KEY, 1, JobAction.SIGNAL, signal="USR1"))
     world.slurm.down = True
     with pytest.raises(Busy):
-        world.run(world.jobs.act(caller(), KEY, 1, Act.HOLD))
+        world.run(world.jobs.act(caller(), KEY, 1, JobAction.HOLD))
 
 
 def test_an_act_on_a_job_whose_id_is_anothers_touches_nothing(world: World) -> None:
@@ -242,7 +242,7 @@ def test_an_act_on_a_job_whose_id_is_anothers_touches_nothing(world: World) -> N
     world.slurm.forget("1")
     stranger = world.slurm.add_foreign(2001, job_id="1")
     with pytest.raises(Conflict, match="nothing was touched"):
-        world.run(world.jobs.act(caller(), KEY, 1, Act.HOLD))
+        world.run(world.jobs.act(caller(), KEY, 1, JobAction.HOLD))
     assert world.slurm.jobs["1"] == stranger
 
 
@@ -253,7 +253,7 @@ def test_there_is_nothing_to_act_on_while_a_job_is_being_submitted(world: World)
     world.settle()
     assert world.run(world.jobs.get(caller(), KEY)).phase is Phase.SUBMITTING
     with pytest.raises(Conflict, match="still being submitted"):
-        world.run(world.jobs.act(caller(), KEY, 1, Act.HOLD))
+        world.run(world.jobs.act(caller(), KEY, 1, JobAction.HOLD))
 
 
 def test_dependencies_by_key_are_jobs_of_the_same_owner(world: World) -> None:
@@ -299,7 +299,7 @@ def test_every_deed_and_every_refusal_is_told_to_the_audit(world: World) -> None
     put(world)
     with pytest.raises(JobsError):
         put(world, script="#!/bin/sh\nother\n")
-    world.run(world.jobs.act(caller(), KEY, 1, Act.HOLD))
+    world.run(world.jobs.act(caller(), KEY, 1, JobAction.HOLD))
     world.run(world.jobs.delete(caller(), KEY))
     with pytest.raises(NoSuchJob):
         world.run(world.jobs.delete(caller(), "none"))

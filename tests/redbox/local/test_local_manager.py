@@ -14,13 +14,13 @@ import pytest
 
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import (
-    Accepted,
-    Act,
-    Found,
-    Handle,
+    FoundJobs,
+    JobAction,
+    JobHandle,
     Observation,
-    Refused,
     Submission,
+    SubmitAccepted,
+    SubmitRejected,
     WorkloadManager,
 )
 from redbox.local.settings import LocalSettings
@@ -50,13 +50,13 @@ def submission(tmp_path: Path, batch: str = "#!/bin/sh\n", **fields: object) -> 
     return Submission(request, f"rb1.{secrets.token_hex(4)}", "name", str(tmp_path / "work"), "12345678")
 
 
-async def submit(manager: LocalManager, asked: Submission) -> Handle:
+async def submit(manager: LocalManager, asked: Submission) -> JobHandle:
     outcome = await manager.submit(ME, asked)
-    assert isinstance(outcome, Accepted), outcome
-    return Handle(outcome.job_id, asked.mark, "name", ME)
+    assert isinstance(outcome, SubmitAccepted), outcome
+    return JobHandle(outcome.job_id, asked.mark, "name", ME)
 
 
-async def until(manager: LocalManager, handle: Handle, what: Callable[[Observation], bool]) -> Observation:
+async def until(manager: LocalManager, handle: JobHandle, what: Callable[[Observation], bool]) -> Observation:
     async with asyncio.timeout(30):
         while True:
             poll = await manager.poll()
@@ -66,11 +66,11 @@ async def until(manager: LocalManager, handle: Handle, what: Callable[[Observati
             await asyncio.sleep(0.02)
 
 
-async def ended(manager: LocalManager, handle: Handle) -> Observation:
+async def ended(manager: LocalManager, handle: JobHandle) -> Observation:
     return await until(manager, handle, lambda job: has_ended(job.state))
 
 
-async def running(manager: LocalManager, handle: Handle) -> Observation:
+async def running(manager: LocalManager, handle: JobHandle) -> Observation:
     return await until(manager, handle, lambda job: job.state == "RUNNING")
 
 
@@ -136,20 +136,20 @@ async def test_a_running_job_is_cancelled_and_a_waiting_one_never_starts(
     await running(manager, second)
     waiting = await until(manager, third, lambda _: True)
     assert (waiting.state, waiting.reason) == ("PENDING", "Resources")
-    assert (await manager.act(third, Act.CANCEL)).done
+    assert (await manager.act(third, JobAction.CANCEL)).done
     cancelled = await ended(manager, third)
     assert (cancelled.state, cancelled.started_at) == ("CANCELLED", None)
     for handle in (first, second):
-        assert (await manager.act(handle, Act.CANCEL)).done
+        assert (await manager.act(handle, JobAction.CANCEL)).done
         assert (await ended(manager, handle)).state == "CANCELLED"
-    assert (await manager.act(first, Act.CANCEL)).done  # it had ended
+    assert (await manager.act(first, JobAction.CANCEL)).done  # it had ended
 
 
 async def test_a_held_job_waits_until_it_is_released(manager: LocalManager, tmp_path: Path) -> None:
     handle = await submit(manager, submission(tmp_path, hold=True))
     held = await until(manager, handle, lambda _: True)
     assert (held.state, held.reason) == ("PENDING", "JobHeldUser")
-    assert (await manager.act(handle, Act.RELEASE)).done
+    assert (await manager.act(handle, JobAction.RELEASE)).done
     assert (await ended(manager, handle)).state == "COMPLETED"
 
 
@@ -158,20 +158,20 @@ async def test_a_signal_reaches_the_script(manager: LocalManager, tmp_path: Path
     handle = await submit(manager, submission(tmp_path, script))
     output = tmp_path / "work" / f"local-{handle.job_id}.out"
     await until(manager, handle, lambda job: job.state == "RUNNING" and output.read_text() == "ready\n")
-    assert (await manager.act(handle, Act.SIGNAL, signal="SIGUSR1")).done
+    assert (await manager.act(handle, JobAction.SIGNAL, signal="SIGUSR1")).done
     assert (await ended(manager, handle)).exit_code == 7
-    assert not (await manager.act(handle, Act.REQUEUE)).done
+    assert not (await manager.act(handle, JobAction.REQUEUE)).done
 
 
 async def test_a_stranger_is_not_touched(manager: LocalManager, tmp_path: Path) -> None:
     handle = await submit(manager, submission(tmp_path, hold=True))
     for wrong in (
-        Handle(handle.job_id, "rb1.other", "name", ME),
-        Handle("99", handle.mark, "name", ME),
-        Handle(handle.job_id, handle.mark, "name", OTHER),
-        Handle("../1", handle.mark, "name", ME),
+        JobHandle(handle.job_id, "rb1.other", "name", ME),
+        JobHandle("99", handle.mark, "name", ME),
+        JobHandle(handle.job_id, handle.mark, "name", OTHER),
+        JobHandle("../1", handle.mark, "name", ME),
     ):
-        outcome = await manager.act(wrong, Act.CANCEL)
+        outcome = await manager.act(wrong, JobAction.CANCEL)
         assert (outcome.done, outcome.gone) == (False, True)
 
 
@@ -210,7 +210,7 @@ async def test_what_the_queue_no_longer_shows_is_in_the_history(tmp_path: Path) 
     end = await ended(manager, handle)
     later = LocalManager(LocalSettings(directory=tmp_path / "state", slots=1, shown_s=0))
     assert (await later.poll()).jobs == ()
-    assert await later.find_live([handle.job_id]) == Found((), complete=True)
+    assert await later.find_live([handle.job_id]) == FoundJobs((), complete=True)
     history = await later.history([handle.job_id, "99"], since=datetime.now(UTC))
     assert [(job.job_id, job.state, job.mark, job.live) for job in history.jobs] == [
         (handle.job_id, "COMPLETED", handle.mark, False)
@@ -240,7 +240,7 @@ async def test_what_it_does_not_do_is_refused_in_words(
 ) -> None:
     asked = submission(tmp_path, **fields)  # type: ignore[arg-type]
     outcome = await manager.submit(ME, asked)
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, SubmitRejected)
     assert words in outcome.detail
     check = await manager.check(ME, asked)
     assert (check.valid, check.detail) == (False, outcome.detail)
@@ -248,7 +248,7 @@ async def test_what_it_does_not_do_is_refused_in_words(
 
 async def test_jobs_of_others_are_refused(manager: LocalManager, tmp_path: Path) -> None:
     outcome = await manager.submit(OTHER, submission(tmp_path))
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, SubmitRejected)
     assert "only" in outcome.detail
 
 
@@ -258,5 +258,5 @@ async def test_its_one_partition_tells_what_is_free(manager: LocalManager, tmp_p
     partition = (await manager.partitions())[0]
     assert (partition.name, partition.total.cpus, partition.free.cpus) == ("local", 2, 1)
     assert (await manager.cluster()).workload_manager == "local"
-    await manager.act(handle, Act.CANCEL)
+    await manager.act(handle, JobAction.CANCEL)
     await ended(manager, handle)

@@ -12,7 +12,7 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from redbox.core.workload_manager import WorkloadFault, WorkloadManager
+from redbox.core.workload_manager import WorkloadManager, WorkloadManagerError
 from redbox.jobs.store.journal import Journal
 from redbox.server import cluster_identity as naming
 from redbox.server.cluster_identity import FACT, cluster_name
@@ -32,7 +32,7 @@ class Slurm:
         if self.silent:
             await asyncio.Event().wait()
         if not self.there:
-            raise WorkloadFault(AWAY)
+            raise WorkloadManagerError(AWAY)
         return SimpleNamespace(name="hpc1")
 
 

@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from redbox.core.domain import JobKey, Owner
-from redbox.core.workload_manager import Observation, Poll, WorkloadFault, WorkloadManager
+from redbox.core.workload_manager import Observation, QueueSnapshot, WorkloadManager, WorkloadManagerError
 from redbox.jobs.errors import JournalLost
 from redbox.jobs.record.marks import Marks
 from redbox.jobs.store.journal import Journal
@@ -33,11 +33,11 @@ class Slurm:
         self.jobs = jobs
         self.faults = faults
 
-    async def poll(self, **_: object) -> Poll:
+    async def poll(self, **_: object) -> QueueSnapshot:
         if self.faults:
             self.faults -= 1
-            raise WorkloadFault("Unable to contact slurm controller")
-        return Poll(NOON, 0.1, self.jobs, complete=True)
+            raise WorkloadManagerError("Unable to contact slurm controller")
+        return QueueSnapshot(NOON, 0.1, self.jobs, complete=True)
 
 
 @pytest.fixture

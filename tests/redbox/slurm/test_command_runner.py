@@ -6,7 +6,7 @@ import pytest
 
 from redbox.agents.protocol.answers import Completed
 from redbox.core.domain import UnixUser
-from redbox.core.workload_manager import WorkloadFault
+from redbox.core.workload_manager import WorkloadManagerError
 from redbox.slurm.command_runner import LISTS, OUTPUT_LIMIT, USERS_LIMIT, Calls
 from redbox.slurm.settings import SlurmSettings
 from tests.redbox.slurm.scripted import ScriptedAgents
@@ -28,6 +28,6 @@ async def test_a_users_agent_may_answer_little_and_the_observers_much(
     user: UnixUser, command: str, limit: int
 ) -> None:
     agents = ScriptedAgents({command: Completed(0, b"", b"", 0.1, truncated=True)})
-    with pytest.raises(WorkloadFault, match=f"{command} wrote more than {limit} bytes"):
+    with pytest.raises(WorkloadManagerError, match=f"{command} wrote more than {limit} bytes"):
         await Calls(agents, OBSERVER, SlurmSettings()).complete(user, [command])
     assert agents.limits == [limit]

@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from redbox.agents.errors import AgentUnavailable
-from redbox.core.workload_manager import Act, ActOutcome, Handle, WorkloadFault
+from redbox.core.workload_manager import ActionResult, JobAction, JobHandle, WorkloadManagerError
 from redbox.slurm.slurm_manager import SlurmManager
 from tests.redbox.slurm.scripted import ALICE, REDBOX, ScriptedAgents, done, job, late, queue
 
-HANDLE = Handle("7", "rb1.mark", "name", ALICE)
+HANDLE = JobHandle("7", "rb1.mark", "name", ALICE)
 GONE = done("", "slurm_load_jobs error: Invalid job id specified\n", 1)
 RUNNING, HELD = job("7", State="RUNNING"), job("7", Reason="JobHeldUser")
 
 
 async def act(
-    agents: ScriptedAgents, what: Act = Act.CANCEL, handle: Handle = HANDLE, **more: str
-) -> ActOutcome:
+    agents: ScriptedAgents, what: JobAction = JobAction.CANCEL, handle: JobHandle = HANDLE, **more: str
+) -> ActionResult:
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -28,7 +28,7 @@ async def act(
 async def test_a_cancel_names_user_job_name_and_id_and_looks_what_became_of_it() -> None:
     ended = job("7", State="CANCELLED", exit_code="0:15")
     agents = ScriptedAgents({"squeue": [queue(RUNNING), queue(RUNNING), queue(ended)], "scancel": done()})
-    assert await act(agents) == ActOutcome(done=True)
+    assert await act(agents) == ActionResult(done=True)
     assert agents.called("scancel") == [["scancel", "--user=alice", "--name=name", "7"]]
     assert {user for user, argv, _, _ in agents.calls if argv[0] in ("squeue", "scancel")} == {"alice"}
 
@@ -36,8 +36,8 @@ async def test_a_cancel_names_user_job_name_and_id_and_looks_what_became_of_it()
 @pytest.mark.parametrize(
     "stranger", [job("7", Comment="rb1.other"), job("7", UserID="2002"), job("7", Comment="")]
 )
-@pytest.mark.parametrize("what", list(Act))
-async def test_a_stranger_is_not_touched(stranger: dict[str, str], what: Act) -> None:
+@pytest.mark.parametrize("what", list(JobAction))
+async def test_a_stranger_is_not_touched(stranger: dict[str, str], what: JobAction) -> None:
     agents = ScriptedAgents({"squeue": queue(stranger)})
     outcome = await act(agents, what, signal="TERM")
     assert (outcome.done, outcome.gone) == (False, True)
@@ -53,7 +53,7 @@ async def test_an_id_that_slurm_does_not_know_is_gone() -> None:
 async def test_a_job_that_has_ended_needs_no_cancel_and_can_do_nothing_else() -> None:
     agents = ScriptedAgents({"squeue": queue(job("7", State="FAILED"))})
     assert (await act(agents)).done
-    held = await act(agents, Act.HOLD)
+    held = await act(agents, JobAction.HOLD)
     assert (held.done, held.gone) == (False, False)
     assert not agents.called("scancel")
 
@@ -72,7 +72,7 @@ async def test_a_cancelled_job_that_slurm_has_dropped_already_is_cancelled() -> 
 async def test_slurms_refusal_is_told_in_its_words() -> None:
     words = "Job is no longer pending execution for job 7\nslurm_suspend error: Job is no longer pending\n"
     agents = ScriptedAgents({"squeue": queue(RUNNING), "scontrol hold": done("", words, 1)})
-    outcome = await act(agents, Act.HOLD)
+    outcome = await act(agents, JobAction.HOLD)
     assert not outcome.done
     assert "no longer pending execution" in outcome.detail
 
@@ -81,29 +81,29 @@ async def test_slurms_refusal_is_told_in_its_words() -> None:
     "answer", [late(), AgentUnavailable("busy"), done("", "Unable to contact slurm controller", 1)]
 )
 async def test_where_nobody_answers_nothing_is_known(answer: object) -> None:
-    with pytest.raises(WorkloadFault):
+    with pytest.raises(WorkloadManagerError):
         await act(ScriptedAgents({"squeue": queue(RUNNING), "scancel": answer}))  # type: ignore[dict-item]
 
 
 async def test_holding_and_releasing_show_in_the_reason() -> None:
     pending = job("7")
     agents = ScriptedAgents({"squeue": [queue(pending), queue(HELD)], "scontrol hold": done()})
-    assert (await act(agents, Act.HOLD)).done
+    assert (await act(agents, JobAction.HOLD)).done
     agents = ScriptedAgents(
         {"squeue": [queue(HELD), queue(HELD), queue(pending)], "scontrol release": done()}
     )
-    assert (await act(agents, Act.RELEASE)).done
+    assert (await act(agents, JobAction.RELEASE)).done
 
 
 async def test_a_requeue_shows_as_waiting_or_as_one_more_restart() -> None:
     for after in (job("7", State="REQUEUED"), job("7", State="RUNNING", RestartCnt="1")):
         agents = ScriptedAgents({"squeue": [queue(RUNNING), queue(after)], "scontrol requeue": done()})
-        assert (await act(agents, Act.REQUEUE)).done
+        assert (await act(agents, JobAction.REQUEUE)).done
 
 
 async def test_a_signal_goes_to_the_script_its_steps_and_their_children() -> None:
     agents = ScriptedAgents({"squeue": queue(RUNNING), "scancel": done()})
-    assert (await act(agents, Act.SIGNAL, signal="SIGUSR1")).done
+    assert (await act(agents, JobAction.SIGNAL, signal="SIGUSR1")).done
     assert agents.called("scancel") == [
         ["scancel", "--signal=USR1", "--full", "--user=alice", "--name=name", "7"]
     ]
@@ -112,11 +112,11 @@ async def test_a_signal_goes_to_the_script_its_steps_and_their_children() -> Non
 @pytest.mark.parametrize("signal", ["", "USR1 --all", "-9", "0", "SIG"])
 async def test_what_is_no_signal_is_refused(signal: str) -> None:
     agents = ScriptedAgents({"squeue": queue(RUNNING)})
-    outcome = await act(agents, Act.SIGNAL, signal=signal)
+    outcome = await act(agents, JobAction.SIGNAL, signal=signal)
     assert (outcome.done, agents.called("scancel")) == (False, [])
 
 
 async def test_without_a_name_the_id_and_the_user_must_do() -> None:
     agents = ScriptedAgents({"squeue": [queue(RUNNING), GONE], "scancel": done()})
-    await act(agents, handle=Handle("7", "rb1.mark", "", ALICE))
+    await act(agents, handle=JobHandle("7", "rb1.mark", "", ALICE))
     assert agents.called("scancel") == [["scancel", "--user=alice", "7"]]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from redbox.core.domain import UnixUser
-from redbox.core.workload_manager import WorkloadFault
+from redbox.core.workload_manager import WorkloadManagerError
 from redbox.slurm.own_account_commands import OwnCommands
 from redbox.slurm.slurm_manager import SlurmManager
 from tests.redbox.slurm.scripted import ScriptedAgents
@@ -72,6 +72,6 @@ async def test_more_than_the_limit_is_cut_and_said_to_be() -> None:
 async def test_it_is_used_where_red_box_runs_as_the_observer() -> None:
     agents = ScriptedAgents()
     manager = SlurmManager(agents, UnixUser("me", os.geteuid()))
-    with pytest.raises(WorkloadFault, match="scontrol"):  # this machine has no Slurm
+    with pytest.raises(WorkloadManagerError, match="scontrol"):  # this machine has no Slurm
         await manager.cluster()
     assert agents.calls == []

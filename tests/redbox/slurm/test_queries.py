@@ -10,7 +10,7 @@ import pytest
 
 from redbox.agents.errors import AgentUnavailable
 from redbox.agents.protocol.answers import Completed
-from redbox.core.workload_manager import Found, WorkloadFault, shows_all_of
+from redbox.core.workload_manager import FoundJobs, WorkloadManagerError, shows_all_jobs_of
 from redbox.slurm.settings import SlurmSettings
 from redbox.slurm.slurm_manager import SlurmManager
 from tests.redbox.slurm.captured import output
@@ -114,14 +114,14 @@ async def test_where_slurm_hides_jobs_a_look_of_nobodys_own_means_nothing() -> N
     "answer", [late(), AgentUnavailable("busy"), done("", "Unable to contact slurm controller", 1)]
 )
 async def test_no_answer_is_a_fault_and_no_empty_queue(answer: object) -> None:
-    with pytest.raises(WorkloadFault):
+    with pytest.raises(WorkloadManagerError):
         await manager(ScriptedAgents({"squeue": answer})).poll()  # type: ignore[dict-item]
 
 
 async def test_single_jobs_that_slurm_does_not_know_are_absent_and_a_fault_is_a_fault() -> None:
     gone = done("", "slurm_load_jobs error: Invalid job id specified\n", 1)
-    assert await manager(ScriptedAgents({"squeue": gone})).find_live(["7"]) == Found((), complete=True)
-    with pytest.raises(WorkloadFault):
+    assert await manager(ScriptedAgents({"squeue": gone})).find_live(["7"]) == FoundJobs((), complete=True)
+    with pytest.raises(WorkloadManagerError):
         await manager(ScriptedAgents({"squeue": done("", "something else", 1)})).find_live(["7"])
 
 
@@ -181,9 +181,9 @@ def whole_exit(code: int) -> Completed:
 async def test_where_slurmdbd_hides_jobs_one_silent_agent_leaves_the_others_their_history() -> None:
     agents = ScriptedAgents({"sacctmgr": HIDDEN, "sacct --noheader": [late(), remembered()]})
     history = await manager(agents).history(["7"], since=NOW, users=[ALICE, BOB])
-    assert (shows_all_of(ALICE.uid, history), shows_all_of(BOB.uid, history)) == (False, True)
+    assert (shows_all_jobs_of(ALICE.uid, history), shows_all_jobs_of(BOB.uid, history)) == (False, True)
     silent = ScriptedAgents({"sacctmgr": HIDDEN, "sacct --noheader": [late(), late()]})
-    with pytest.raises(WorkloadFault):
+    with pytest.raises(WorkloadManagerError):
         await manager(silent).history(["7"], since=NOW, users=[ALICE, BOB])
 
 
@@ -215,7 +215,7 @@ async def test_an_exit_code_that_sacct_cuts_is_whole_also_where_slurmdbd_hides_j
 
 async def test_a_slurmdbd_that_is_down_is_a_fault_and_not_an_empty_history() -> None:
     down = done("", "sacct: error: Problem talking to the database: Connection refused\n", 1)
-    with pytest.raises(WorkloadFault, match="Connection refused"):
+    with pytest.raises(WorkloadManagerError, match="Connection refused"):
         await manager(ScriptedAgents({"sacct --noheader": down})).history(["7"], since=NOW)
 
 
@@ -225,7 +225,7 @@ async def test_calls_are_told_with_their_duration_and_whether_they_were_answered
     manages = SlurmManager(
         agents, REDBOX, on_call=lambda command, _, answered: told.append((command, answered))
     )
-    with pytest.raises(WorkloadFault) as caught:
+    with pytest.raises(WorkloadManagerError) as caught:
         await manages.poll()
     assert caught.value.timed_out
     assert told[-1] == ("squeue", False)
@@ -249,7 +249,7 @@ async def test_where_nodes_are_hidden_the_cluster_is_known_all_the_same_and_says
     cluster = await manager(agents).cluster()
     assert (cluster.name, cluster.nodes) == ("hpc1", {})
     assert any("AdminLevel=Operator" in warning for warning in cluster.warnings)
-    with pytest.raises(WorkloadFault, match="AdminLevel=Operator"):
+    with pytest.raises(WorkloadManagerError, match="AdminLevel=Operator"):
         await manager(agents).partitions()
 
 
@@ -258,7 +258,7 @@ async def test_where_nodes_are_hidden_the_cluster_is_known_all_the_same_and_says
 )
 async def test_any_other_fault_over_nodes_is_a_fault(config: Completed, sinfo: Completed) -> None:
     agents = ScriptedAgents({"scontrol show config": config, "sinfo": sinfo})
-    with pytest.raises(WorkloadFault, match="sinfo"):
+    with pytest.raises(WorkloadManagerError, match="sinfo"):
         await manager(agents).cluster()
 
 
@@ -267,18 +267,18 @@ async def test_where_jobs_are_private_one_users_silent_agent_hides_nobody_elses(
     poll = await manager(agents).poll(users=[ALICE, BOB])
     assert ([seen.job_id for seen in poll.jobs], poll.complete) == (["8"], False)
     silent = ScriptedAgents({"scontrol show config": PRIVATE, "squeue": [late(), late()]})
-    with pytest.raises(WorkloadFault):
+    with pytest.raises(WorkloadManagerError):
         await manager(silent).poll(users=[ALICE, BOB])
 
 
 async def test_where_jobs_are_private_the_look_at_the_others_jobs_is_whole_without_a_silent_agent() -> None:
     agents = ScriptedAgents({"scontrol show config": PRIVATE, "squeue": [late(), queue()]})
     poll = await manager(agents).poll(users=[ALICE, BOB])
-    assert (shows_all_of(ALICE.uid, poll), shows_all_of(BOB.uid, poll)) == (False, True)
+    assert (shows_all_jobs_of(ALICE.uid, poll), shows_all_jobs_of(BOB.uid, poll)) == (False, True)
     agents = ScriptedAgents({"scontrol show config": PRIVATE, "squeue": [late(), queue(bobs("8"))]})
     found = await manager(agents).find_live(["8"], users=[ALICE, BOB])
     assert [seen.job_id for seen in found.jobs] == ["8"]
-    assert (shows_all_of(ALICE.uid, found), shows_all_of(BOB.uid, found)) == (False, True)
+    assert (shows_all_jobs_of(ALICE.uid, found), shows_all_jobs_of(BOB.uid, found)) == (False, True)
 
 
 def bobs(job_id: str, **fields: str) -> dict[str, str]:
@@ -303,7 +303,7 @@ async def test_where_jobs_are_private_nobodys_agent_makes_anothers_job_doubtful(
     poll = await manager(agents).poll(users=[ALICE, BOB])
     assert [seen.job_id for seen in poll.jobs if seen.uid == ALICE.uid] == ["7", "8"]
     assert poll.doubtful == frozenset()
-    assert (shows_all_of(ALICE.uid, poll), shows_all_of(BOB.uid, poll)) == (True, False)
+    assert (shows_all_jobs_of(ALICE.uid, poll), shows_all_jobs_of(BOB.uid, poll)) == (True, False)
 
 
 def deadlines_of_looks(agents: ScriptedAgents) -> list[float]:
@@ -329,7 +329,7 @@ async def test_where_nobody_answers_each_has_as_long_as_ever() -> None:
     agents = ScriptedAgents({"scontrol show config": PRIVATE, "squeue": late()})
     manages = manager(agents)
     for _ in range(3):
-        with pytest.raises(WorkloadFault):
+        with pytest.raises(WorkloadManagerError):
             await manages.poll(users=[ALICE, BOB])
     looks = deadlines_of_looks(agents)
     assert len(looks) == 6
@@ -367,5 +367,5 @@ async def test_where_jobs_are_private_no_glance_is_cast() -> None:
 
 async def test_a_glance_that_fails_is_a_fault() -> None:
     down = done("", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n", 1)
-    with pytest.raises(WorkloadFault, match="Unable to contact"):
+    with pytest.raises(WorkloadManagerError, match="Unable to contact"):
         await glances(down)

@@ -13,7 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from redbox_kube.api.objects import Object, Where
+from redbox_kube.api.objects import Object, ResourcePath
 from redbox_resourced.kubelet.serving_certificate import GROUP, USER, Pair, ServingCertificate, make_key
 
 ADDRESS = "127.0.0.1"
@@ -33,10 +33,10 @@ class Cluster:
         self.asked_as.append((user, group))
         return self
 
-    async def get(self, where: Where) -> Object | None:
+    async def get(self, where: ResourcePath) -> Object | None:
         return self.requests.get(where.name)
 
-    async def create(self, _: Where, body: Object) -> Object:
+    async def create(self, _: ResourcePath, body: Object) -> Object:
         request = x509.load_pem_x509_csr(base64.b64decode(body["spec"]["request"]))
         signed = base64.b64encode(self._sign(request, self.lifetimes.pop(0))).decode()
         self.requests[body["metadata"]["name"]] = {**body, "status": {"certificate": signed}}

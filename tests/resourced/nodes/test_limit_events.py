@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from redbox_kube.api.objects import ApiUnreachable, Object, Where
+from redbox_kube.api.objects import ApiUnreachable, Object, ResourcePath
 from redbox_resourced.nodes.limit_events import LeftOut, event_of
 from tests.resourced.clusters_seen import slurm_cluster
 
@@ -21,7 +21,7 @@ class Kubernetes:
         self.events: list[tuple[str, Object]] = []
         self.is_away = False
 
-    async def create(self, where: Where, body: Object) -> Object:
+    async def create(self, where: ResourcePath, body: Object) -> Object:
         if self.is_away:
             raise ApiUnreachable("away")
         self.events.append((where.namespace, body))

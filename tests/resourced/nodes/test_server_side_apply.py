@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from redbox_kube.api.objects import ApiRefused, Object, Objects, Where
+from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, ResourcePath
 from redbox_resourced.nodes.manifest import Address, claims_of_serving, claims_of_standing, taints
 from redbox_resourced.nodes.node_view import SeenNode, read_node
 from redbox_resourced.nodes.node_view import kept as kept_of
@@ -27,7 +27,9 @@ class Applies:
     def __init__(self) -> None:
         self.applied: list[tuple[str, str, Object]] = []
 
-    async def apply(self, where: Where, body: Object, *, field_manager: str, subresource: str) -> Object:
+    async def apply(
+        self, where: ResourcePath, body: Object, *, field_manager: str, subresource: str
+    ) -> Object:
         self.applied.append((field_manager, subresource, body))
         return {"metadata": {"name": where.name, "resourceVersion": f"own-{len(self.applied)}"}}
 
@@ -42,7 +44,7 @@ def claim(**labels: str) -> Claim:
 
 async def kept(*steps: tuple[SeenNode, Claim]) -> Applies:
     objects = Applies()
-    claims = NodeClaims(cast("Objects", objects))
+    claims = NodeClaims(cast("ObjectClient", objects))
     for one, said in steps:
         await claims.keep(one, [said])
     return objects
@@ -68,7 +70,9 @@ class Versioned(Applies):
 
     version = "1"
 
-    async def apply(self, where: Where, body: Object, *, field_manager: str, subresource: str) -> Object:
+    async def apply(
+        self, where: ResourcePath, body: Object, *, field_manager: str, subresource: str
+    ) -> Object:
         if body["metadata"].get("resourceVersion", self.version) != self.version:
             raise ApiRefused(409, "the object has been modified")
         answer = await super().apply(where, body, field_manager=field_manager, subresource=subresource)
@@ -79,7 +83,9 @@ class Versioned(Applies):
 class Contended(Versioned):
     """Somebody else changes the node right after our first word."""
 
-    async def apply(self, where: Where, body: Object, *, field_manager: str, subresource: str) -> Object:
+    async def apply(
+        self, where: ResourcePath, body: Object, *, field_manager: str, subresource: str
+    ) -> Object:
         answer = await super().apply(where, body, field_manager=field_manager, subresource=subresource)
         if len(self.applied) == 1:
             self.version = "kubelet-7"
@@ -88,7 +94,7 @@ class Contended(Versioned):
 
 async def test_somebody_elses_change_between_two_of_ours_is_not_taken_for_ours() -> None:
     objects = Contended()
-    claims = NodeClaims(cast("Objects", objects))
+    claims = NodeClaims(cast("ObjectClient", objects))
     said = [Claim("m", {"metadata": {"labels": {"a": "1"}}}), Claim("n", {"status": {}}, "status")]
     for _ in range(3):
         await claims.keep(seen(objects.version), said)
@@ -97,7 +103,7 @@ async def test_somebody_elses_change_between_two_of_ours_is_not_taken_for_ours()
 
 async def test_a_watch_that_lags_behind_many_changes_of_ours_holds_nothing_up() -> None:
     objects = Versioned()
-    claims = NodeClaims(cast("Objects", objects))
+    claims = NodeClaims(cast("ObjectClient", objects))
     for number in range(40):
         await claims.keep(seen("1"), [claim(a=str(number))])
     for _ in range(2):

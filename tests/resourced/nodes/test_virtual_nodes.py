@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from redbox_kube.api.objects import ApiUnreachable, Object, Objects, Where
+from redbox_kube.api.objects import ApiUnreachable, Object, ObjectClient, ResourcePath
 from redbox_resourced.nodes.desired import Wish, wishes_of
 from redbox_resourced.nodes.manifest import Address
 from redbox_resourced.nodes.node_view import SeenNode
@@ -30,38 +30,38 @@ class Api:
         self.labels: dict[str, str] = {}
         self.broken_for = ""
 
-    async def create(self, _where: Where, body: Object) -> Object | None:
+    async def create(self, _where: ResourcePath, body: Object) -> Object | None:
         name = body["metadata"]["name"]
         if name in self.nodes:
             return None
         body["metadata"] |= {"uid": f"uid-of-{name}", "resourceVersion": "1"}
         return self.nodes.setdefault(name, body)
 
-    async def get(self, where: Where) -> Object | None:
+    async def get(self, where: ResourcePath) -> Object | None:
         return self.nodes.get(where.name)
 
-    async def apply(self, where: Where, body: Object, **_options: str) -> Object:
+    async def apply(self, where: ResourcePath, body: Object, **_options: str) -> Object:
         if where.name == self.broken_for:
             raise ApiUnreachable("the API server does not answer")
         self.applied.append(where.name)
         self.labels |= body.get("metadata", {}).get("labels", {})
         return {"metadata": {"resourceVersion": f"v{len(self.applied)}"}}
 
-    async def merge(self, _where: Where, _body: Object) -> None:
+    async def merge(self, _where: ResourcePath, _body: Object) -> None:
         return None
 
-    async def delete(self, where: Where, **_options: str) -> None:
+    async def delete(self, where: ResourcePath, **_options: str) -> None:
         self.deleted.append(f"{where.kind} {where.name}")
 
     async def pages(
-        self, _where: Where, selection: Mapping[str, str]
+        self, _where: ResourcePath, selection: Mapping[str, str]
     ) -> AsyncIterator[tuple[list[Object], str]]:
         assert "spec.nodeName=" in selection["fieldSelector"]
         yield self.pods, "1"
 
 
 def keeper(api: Api, *, gone_after_s: float = 0.0) -> VirtualNodes:
-    objects = cast("Objects", api)
+    objects = cast("ObjectClient", api)
     service = Service(Served())
     address = Address("10.0.0.1", 10250)
     return VirtualNodes(

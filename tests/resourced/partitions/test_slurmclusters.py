@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 
 from redbox.server.certificates import make_authority
-from redbox_kube.api.objects import ApiUnreachable, Object, Objects
-from redbox_kube.redbox_token import Account
+from redbox_kube.api.objects import ApiUnreachable, Object, ObjectClient
+from redbox_kube.redbox_token import ServiceAccountName
 from redbox_resourced.partitions.slurmclusters import Clusters
 
 AUTHORITY = make_authority("tests", datetime(2026, 11, 21, tzinfo=UTC)).certificate.decode()
@@ -45,7 +45,7 @@ class ApiServer:
 
 async def settled(*clusters: Object) -> tuple[set[str], dict[str, str]]:
     """Which are followed, and which cannot be, once all are known."""
-    there = Clusters(cast("Objects", ApiServer(*clusters)), Account("redbox", "resourced"))
+    there = Clusters(cast("ObjectClient", ApiServer(*clusters)), ServiceAccountName("redbox", "resourced"))
     running = asyncio.create_task(there.run())
     async with asyncio.timeout(10):
         while not there.settled and not running.done():  # noqa: ASYNC110 (it sets no event)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar, cast
 
 from redbox_api.models import Job, JobList, OwnerRef, Phase
-from redbox_kube.api.objects import ApiUnreachable, Object, Objects, Where
+from redbox_kube.api.objects import ApiUnreachable, Object, ObjectClient, ResourcePath
 from redbox_resourced.partitions.slurmclusters import Clusters, ServedNode
 from redbox_resourced.pods.exit_status import Refusal
 from redbox_resourced.pods.pod_view import SUBMITTED, BoundPod
@@ -46,14 +46,14 @@ class ApiServer:
 
     pod: Object = POD
 
-    async def pages(self, where: Where, *_: Any) -> AsyncIterator[tuple[list[Object], str]]:
+    async def pages(self, where: ResourcePath, *_: Any) -> AsyncIterator[tuple[list[Object], str]]:
         yield [NODE if where.kind == "Node" else self.pod], "1"
 
     async def watch(self, *_: Any) -> AsyncIterator[Object]:
         await asyncio.Event().wait()
         yield {}
 
-    async def apply(self, _: Where, body: Object, **__: Any) -> None:
+    async def apply(self, _: ResourcePath, body: Object, **__: Any) -> None:
         self.writes += 1
         if self.writes == 1:
             raise ApiUnreachable("the API server does not answer: refused")
@@ -82,7 +82,7 @@ class AllRefused(VirtualPods):
 
 async def test_a_refusal_that_cannot_be_written_is_written_later() -> None:
     server = ApiServer()
-    pods = AllRefused(cast("Objects", server), cast("Clusters", Known()), cast("Any", None), "10.0.0.7")
+    pods = AllRefused(cast("ObjectClient", server), cast("Clusters", Known()), cast("Any", None), "10.0.0.7")
     running = asyncio.create_task(pods.run())
     async with asyncio.timeout(30):
         assert "no mapping" in str(await server.written)
@@ -134,7 +134,7 @@ class Knows:
         one = SimpleNamespace(cluster=node.cluster, client=node.client)
         clusters = SimpleNamespace(followed={"hpc1": one}, of_node=lambda _: node)
         self.pods = VirtualPods(
-            cast("Objects", self.server),
+            cast("ObjectClient", self.server),
             cast("Clusters", clusters),
             cast("Any", self.redbox),
             "10.0.0.7",
@@ -157,7 +157,7 @@ class Written(ApiServer):
         condition = {"type": SUBMITTED, "status": "True"}
         self.pod = {**POD, "status": {"phase": "Running", "conditions": [condition]}}
 
-    async def apply(self, _: Where, body: Object, **__: Any) -> None:
+    async def apply(self, _: ResourcePath, body: Object, **__: Any) -> None:
         self.phases.append(body["status"]["phase"])
 
 

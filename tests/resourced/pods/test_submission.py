@@ -12,7 +12,7 @@ import pytest
 from redbox_api.client import RedboxClient, TokenSource
 from redbox_api.errors import Busy, NoSuchJob
 from redbox_api.models import Job, JobRequest, OwnerRef, Phase, Problem
-from redbox_kube.api.objects import Objects, Where
+from redbox_kube.api.objects import ObjectClient, ResourcePath
 from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_resourced.partitions.slurmclusters import ServedNode
 from redbox_resourced.pods.pod_view import BoundPod, Role, read_pod
@@ -123,7 +123,7 @@ class Throttled:
         self.asked: list[str] = []
         self._busy = times
 
-    async def get(self, where: Where) -> dict[str, Any]:
+    async def get(self, where: ResourcePath) -> dict[str, Any]:
         self.asked.append(where.kind)
         return slurm_job() if where.kind == "SlurmJob" else {"data": {"request.json": REQUEST}}
 
@@ -164,7 +164,7 @@ def problem(status: int) -> Problem:
 
 
 def submission(server: Throttled) -> tuple[Submission, ServedNode]:
-    objects = cast("Objects", server)
+    objects = cast("ObjectClient", server)
     spec = {"endpoint": "https://r", "caBundle": "", "audience": "redbox.dev/hpc1/x"}
     cluster = SlurmCluster.model_validate({"metadata": {"name": "hpc1"}, "spec": spec})
     node = ServedNode(cluster, cast("RedboxClient", server))

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from redbox_kube.api.objects import ApiRefused, ApiUnreachable, Objects
-from redbox_kube.redbox_token import Account
+from redbox_kube.api.objects import ApiRefused, ApiUnreachable, ObjectClient
+from redbox_kube.redbox_token import ServiceAccountName
 from redbox_resourced.pods import token_policy
 from redbox_resourced.pods.token_policy import MISSING, TokenPolicy
 
@@ -20,7 +20,9 @@ class ApiServer:
     def __init__(self, *answers: Exception | str) -> None:
         self.answers = list(answers)
         self.troubles: list[str] = []
-        self.policy = TokenPolicy(cast("Objects", self), Account("redbox-system", "redbox-resourced"))
+        self.policy = TokenPolicy(
+            cast("ObjectClient", self), ServiceAccountName("redbox-system", "redbox-resourced")
+        )
 
     async def token_for(self, *asked: Any, seconds: int) -> str:
         assert asked == ("redbox-system", "redbox-resourced", "nobody.invalid")

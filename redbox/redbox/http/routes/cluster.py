@@ -16,7 +16,7 @@ from redbox.http.answers.streaming import NDJSON, HeldStream, ndjson
 from redbox.http.middleware.authenticated_route import CallersRoute
 from redbox.http.openapi import REFERENCE
 from redbox.http.services import CallerDep, Services, ServicesDep
-from redbox_api.job_parts import Request as Asked
+from redbox_api.job_parts import RequestModel as Asked
 from redbox_api.models import Cluster, PartitionEvent, PartitionList, WhoAmI
 
 router = APIRouter(tags=["cluster"], route_class=CallersRoute, responses=documented(*ALWAYS))

@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
-from redbox.core.workload_manager import Act
+from redbox.core.workload_manager import JobAction
 from redbox.http.answers.problems import ALWAYS, documented
 from redbox.http.answers.streaming import NDJSON, HeldStream, ndjson
 from redbox.http.middleware.authenticated_route import CallersRoute
@@ -17,7 +17,7 @@ from redbox.http.openapi import REFERENCE
 from redbox.http.services import AskedDep, CallerDep, OwnerDep, ServicesDep
 from redbox.jobs.record.listing import Filters
 from redbox.jobs.record.listing import Page as PageOfJobs
-from redbox_api.job_parts import Request
+from redbox_api.job_parts import RequestModel
 from redbox_api.models import Cancelled, Check, Job, JobList, JobRequest, Phase, WatchEvent
 
 router = APIRouter(tags=["jobs"], route_class=CallersRoute, responses=documented(*ALWAYS))
@@ -68,28 +68,28 @@ ACTS = documented(404, 409)
 @router.post("/v1/jobs/{key}/hold", response_model_exclude_none=True, responses=ACTS)
 async def hold(asked: AskedDep, services: ServicesDep, owner: OwnerDep) -> Job:
     """Keep a waiting job from starting."""
-    return await services.jobs.act(asked.caller, asked.key, asked.attempt, Act.HOLD, owner=owner)
+    return await services.jobs.act(asked.caller, asked.key, asked.attempt, JobAction.HOLD, owner=owner)
 
 
 @router.post("/v1/jobs/{key}/release", response_model_exclude_none=True, responses=ACTS)
 async def release(asked: AskedDep, services: ServicesDep, owner: OwnerDep) -> Job:
     """Let a held job start."""
-    return await services.jobs.act(asked.caller, asked.key, asked.attempt, Act.RELEASE, owner=owner)
+    return await services.jobs.act(asked.caller, asked.key, asked.attempt, JobAction.RELEASE, owner=owner)
 
 
 @router.post("/v1/jobs/{key}/requeue", response_model_exclude_none=True, responses=ACTS)
 async def requeue(asked: AskedDep, services: ServicesDep) -> Job:
     """Have a job run once more: the same job, and its next run."""
-    return await services.jobs.act(asked.caller, asked.key, asked.attempt, Act.REQUEUE)
+    return await services.jobs.act(asked.caller, asked.key, asked.attempt, JobAction.REQUEUE)
 
 
 @router.post("/v1/jobs/{key}/signal", response_model_exclude_none=True, responses=ACTS)
 async def send_signal(asked: AskedDep, services: ServicesDep, signal: SignalName) -> Job:
     """Send a signal to a job's processes."""
-    return await services.jobs.act(asked.caller, asked.key, asked.attempt, Act.SIGNAL, signal=signal)
+    return await services.jobs.act(asked.caller, asked.key, asked.attempt, JobAction.SIGNAL, signal=signal)
 
 
-class Page(Request):
+class Page(RequestModel):
     """Which part of the list, or since when to watch."""
 
     watch: bool = False

@@ -20,14 +20,14 @@ from redbox.http.answers.streaming import HeldStream, closing, unless_caller_lea
 from redbox.http.middleware.authenticated_route import CallersRoute
 from redbox.http.services import AskedDep, ServicesDep
 from redbox.logs.service import Query as LogQuery
-from redbox_api.job_parts import Request
+from redbox_api.job_parts import RequestModel
 
 OCTETS = "application/octet-stream"
 router = APIRouter(tags=["logs"], route_class=CallersRoute, responses=documented(*ALWAYS))
 Count = Annotated[int | None, Field(ge=0, le=1 << 62)]
 
 
-class Place(Request):
+class Place(RequestModel):
     """Where the reader stands, and how much it wants."""
 
     # `attempt` is read with the job; what nobody reads is refused by the route.

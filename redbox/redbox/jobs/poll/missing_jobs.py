@@ -17,7 +17,12 @@ from datetime import datetime, timedelta
 from itertools import chain
 
 from redbox.core.domain import JobKey, UnixUser
-from redbox.core.workload_manager import History, Observation, WorkloadFault, shows_all_of
+from redbox.core.workload_manager import (
+    AccountingSnapshot,
+    Observation,
+    WorkloadManagerError,
+    shows_all_jobs_of,
+)
 from redbox.jobs.context import Context
 from redbox.jobs.job_actions import warned
 from redbox.jobs.poll.schedule import CALL_SHARE
@@ -155,11 +160,11 @@ class Absences:
             self._asked[key] = Asked(self._asked[key].first if key in self._asked else began, began)
         try:
             shown = await self._shown_singly([*unseen])
-            unseen = unseen.only(lambda record: shows_all_of(record.user.uid, shown))
+            unseen = unseen.only(lambda record: shows_all_jobs_of(record.user.uid, shown))
             missing = [record for record in unseen.whole if find(record, shown).job is None]
             missing += unseen.in_part
             history = await self._history(missing) if missing else None
-        except (WorkloadFault, TimeoutError) as fault:
+        except (WorkloadManagerError, TimeoutError) as fault:
             log.warning("absent jobs could not be asked for: %s", fault)
             return
         ended = self._clock.monotonic()
@@ -173,14 +178,14 @@ class Absences:
         by_mark, by_id = sort_observations(found.jobs, self._ledger.table, set(ids))
         return Look(begun_at, found.complete, by_mark=by_mark, by_id=by_id, whole=found.whole)
 
-    async def _history(self, records: Sequence[Record]) -> History:
+    async def _history(self, records: Sequence[Record]) -> AccountingSnapshot:
         ids = sorted({record.job_id for record in records if record.job_id})
         since = min(record.created_at for record in records) - SINCE_SLACK
         history = await self._context.ask(self._workload.history(ids, since=since, users=_users_of(records)))
         self.accounting = history.available
         return history
 
-    async def _note(self, unseen: Unseen, shown: Look, history: History | None) -> None:
+    async def _note(self, unseen: Unseen, shown: Look, history: AccountingSnapshot | None) -> None:
         asked = {record.key: record.job_id for record in unseen}
         in_part = {record.key for record in unseen.in_part}
 
@@ -200,12 +205,12 @@ class Absences:
         now = self._clock.now()
         return observed(bound(record, job.job_id, now), job, now, final_after_s=self._settings.final_after_s)
 
-    def _heard_of_tasks(self, record: Record, job: Observation, history: History | None) -> Record:
+    def _heard_of_tasks(self, record: Record, job: Observation, history: AccountingSnapshot | None) -> Record:
         """What the queue shows of them is left to looks: this may be older than the last one."""
         if history is None:
             return record
         row = row_of(record, history.jobs)
-        whole = shows_all_of(record.user.uid, history)
+        whole = shows_all_jobs_of(record.user.uid, history)
         heard = row is not None and (whole or not record.first_seen_late)
         if history.available and not heard:
             return record
@@ -214,11 +219,11 @@ class Absences:
         ended = ended_unseen(job, row) if row is not None else ()
         return told_of(record, ended, self._clock.now(), final_after_s=self._settings.final_after_s)
 
-    def _missed(self, record: Record, sighting: Sighting, history: History | None) -> Record:
+    def _missed(self, record: Record, sighting: Sighting, history: AccountingSnapshot | None) -> Record:
         if history is None:
             return record
         row = row_of(record, history.jobs)
-        if row is None and history.available and not shows_all_of(record.user.uid, history):
+        if row is None and history.available and not shows_all_jobs_of(record.user.uid, history):
             return replace(record, absent_since=record.absent_since or self._clock.now())
         evidence = Evidence(row, history.available, stranger=sighting.stranger is not None)
         return absent(record, evidence, self._clock.now(), self._settings)

@@ -21,7 +21,7 @@ from typing import Protocol
 
 from redbox.core.domain import JobKey
 from redbox.core.waiting import finished_within
-from redbox.core.workload_manager import Observation, WorkloadFault, shows_all_of
+from redbox.core.workload_manager import Observation, WorkloadManagerError, shows_all_jobs_of
 from redbox.jobs.context import Context
 from redbox.jobs.errors import JournalError
 from redbox.jobs.job_actions import warned
@@ -63,7 +63,7 @@ def after_look(
             record = replace(record, first_seen_late=True)
         record = observed(bound(record, job.job_id, now), job, now, final_after_s=settings.final_after_s)
         return warned(record, MARK_CHANGED) if sighting.mark_changed else record
-    if record.final and record.in_queue and shows_all_of(record.user.uid, look) and not sighting.unclear:
+    if record.final and record.in_queue and shows_all_jobs_of(record.user.uid, look) and not sighting.unclear:
         in_doubt = record.unanswered_at is not None or record.stage is Stage.NEVER
         arrives = in_doubt and _may_arrive(record, now, settings)
         return record if arrives else dropped_from_queue(record)
@@ -87,7 +87,7 @@ def is_absent(record: Record, sighting: Sighting, look: Look) -> bool:
         return False
     if sighting.job is not None or sighting.unclear:
         return False
-    return shows_all_of(record.user.uid, look) and look.begun_at > record.bound_at
+    return shows_all_jobs_of(record.user.uid, look) and look.begun_at > record.bound_at
 
 
 def is_seen_in_part(record: Record, sighting: Sighting, look: Look) -> bool:
@@ -95,7 +95,7 @@ def is_seen_in_part(record: Record, sighting: Sighting, look: Look) -> bool:
     if record.final or sighting.job is None or not record.seen.array_size:
         return False
     in_part = record.first_seen_late or not tells_all(record, sighting.job)
-    return in_part and shows_all_of(record.user.uid, look)
+    return in_part and shows_all_jobs_of(record.user.uid, look)
 
 
 def pressing(records: Iterable[Record], now: datetime, settings: JobsSettings) -> bool | None:
@@ -158,7 +158,7 @@ class Poller:
         good = False
         try:
             good = await (self._look() if self._is_look_due() else self._look_if_it_moved())
-        except (WorkloadFault, JournalError, TimeoutError) as fault:
+        except (WorkloadManagerError, JournalError, TimeoutError) as fault:
             log.warning("the look at the queue failed: %s", fault)
         except Exception:  # what one odd record does to our code must not blind us for all the others
             log.exception("the look at the queue failed")
@@ -218,7 +218,7 @@ class Poller:
 
     def _note_unseen(self, uids: Iterable[int], look: Look) -> None:
         """Where each user's agent looks, one that does not answer makes its own user's jobs stale."""
-        unseen = [uid for uid in uids if not shows_all_of(uid, look)]
+        unseen = [uid for uid in uids if not shows_all_jobs_of(uid, look)]
         since = self._last_good or look.begun_at
         self._unseen_since = {uid: self._unseen_since.get(uid, since) for uid in unseen}
 

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Generic, TypeVar
 
 from redbox.core.waiting import Clock
-from redbox.core.workload_manager import WorkloadFault
+from redbox.core.workload_manager import WorkloadManagerError
 from redbox.jobs.errors import Busy
 
 FAULT_FRESH_S = 2.0
@@ -54,7 +54,7 @@ class Remembered(Generic[T]):
     async def _refresh(self) -> None:
         try:
             self._value = await self._ask()
-        except (WorkloadFault, TimeoutError) as fault:
+        except (WorkloadManagerError, TimeoutError) as fault:
             self._fault = fault
         else:
             self._fault, self._answered_at = None, self._clock.now()

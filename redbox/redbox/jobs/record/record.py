@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from redbox.core.domain import JobKey, Limits, Owner, UnixUser
-from redbox.core.workload_manager import Handle, Observation, TaskObservation
+from redbox.core.workload_manager import JobHandle, Observation, TaskObservation
 from redbox_api.models import FINAL_PHASES, Phase
 
 T = TypeVar("T")
@@ -138,11 +138,11 @@ class Record:
         return self.final_at or self.doubt_since
 
     @property
-    def handle(self) -> Handle | None:
+    def handle(self) -> JobHandle | None:
         """To act on it; None while it has no id."""
         if self.job_id is None:
             return None
-        return Handle(self.job_id, self.mark, self.seen.name or self.job_name, self.user)
+        return JobHandle(self.job_id, self.mark, self.seen.name or self.job_name, self.user)
 
 
 @dataclass(frozen=True, slots=True)

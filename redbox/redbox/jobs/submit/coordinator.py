@@ -15,7 +15,14 @@ from datetime import datetime
 
 from redbox.core.domain import JobKey
 from redbox.core.waiting import finished_within, within
-from redbox.core.workload_manager import Accepted, Refused, SubmitOutcome, Unavailable, Unknown, WorkloadFault
+from redbox.core.workload_manager import (
+    SubmitAccepted,
+    SubmitOutcome,
+    SubmitRejected,
+    SubmitUnavailable,
+    SubmitUnknown,
+    WorkloadManagerError,
+)
 from redbox.jobs.context import Context
 from redbox.jobs.errors import Busy, JobsError, RefusedBySlurm
 from redbox.jobs.job_actions import Acts
@@ -188,7 +195,7 @@ class Submits:
     async def _submit(self, order: Order, *, held: bool) -> Record:
         intent = self._ledger.table.get(order.key)
         if intent is not None and intent.cancel_requested:
-            outcome: SubmitOutcome = Unavailable("It was deleted before it was submitted.")
+            outcome: SubmitOutcome = SubmitUnavailable("It was deleted before it was submitted.")
         else:
             outcome = await self._outcome(order, held=held)
         return await self._conclude(order, outcome, held=held)
@@ -201,9 +208,9 @@ class Submits:
                 self._clock, self._settings.submit_limit_s, self._workload.submit(order.user, ready)
             )
         except TimeoutError:
-            return Unknown("no answer in time")
-        except WorkloadFault as fault:
-            return Unknown(fault.detail)
+            return SubmitUnknown("no answer in time")
+        except WorkloadManagerError as fault:
+            return SubmitUnknown(fault.detail)
 
     async def _conclude(self, order: Order, outcome: SubmitOutcome, *, held: bool) -> Record:
         """Write down what came of it, beside what the poller and a DELETE may have written meanwhile."""
@@ -223,9 +230,9 @@ class Submits:
 
 def concluded(record: Record, outcome: SubmitOutcome, *, held: bool, now: datetime) -> Change:
     """An intent after its submit ended so. Pure."""
-    if isinstance(outcome, Accepted):
+    if isinstance(outcome, SubmitAccepted):
         return Change(save=(_accepted(record, outcome, held=held, now=now),))
-    if isinstance(outcome, Unknown):
+    if isinstance(outcome, SubmitUnknown):
         return Change(save=(replace(record, doubt_since=now),))
     if record.cancel_requested:
         return Change(save=(never_submitted(record, now, may_still_arrive=held),))
@@ -235,7 +242,7 @@ def concluded(record: Record, outcome: SubmitOutcome, *, held: bool, now: dateti
     return Change(forget=(record.key,))
 
 
-def _accepted(record: Record, outcome: Accepted, *, held: bool, now: datetime) -> Record:
+def _accepted(record: Record, outcome: SubmitAccepted, *, held: bool, now: datetime) -> Record:
     return replace(
         bound(record, outcome.job_id, now),
         phase=Phase.PENDING,
@@ -248,11 +255,11 @@ def _accepted(record: Record, outcome: Accepted, *, held: bool, now: datetime) -
 def _refusal(order: Order, outcome: SubmitOutcome, record: Record | None) -> JobsError:
     if record is not None and record.stage is Stage.NEVER:
         return submit_request.tombstoned(order.key)
-    if isinstance(outcome, Refused):
+    if isinstance(outcome, SubmitRejected):
         return RefusedBySlurm(outcome.detail)
-    if isinstance(outcome, Unavailable):
+    if isinstance(outcome, SubmitUnavailable):
         return Busy(f"Slurm cannot be asked now, and nothing was submitted: {outcome.detail}", retry_after=10)
-    detail = outcome.detail if isinstance(outcome, Unknown) else "the answer could not be kept"
+    detail = outcome.detail if isinstance(outcome, SubmitUnknown) else "the answer could not be kept"
     return Busy(
         f"Slurm's answer to the submit is not known ({detail}). It is looked for: ask again.", retry_after=10
     )

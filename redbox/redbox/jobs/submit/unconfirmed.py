@@ -14,7 +14,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from redbox.core.domain import JobKey
-from redbox.core.workload_manager import Act, Handle, History, Observation, shows_all_of
+from redbox.core.workload_manager import (
+    AccountingSnapshot,
+    JobAction,
+    JobHandle,
+    Observation,
+    shows_all_jobs_of,
+)
 from redbox.jobs.context import Context
 from redbox.jobs.job_actions import Acts, line_of
 from redbox.jobs.queue_snapshot import Look, Sighting, bound
@@ -49,7 +55,7 @@ class Absent:
 
 
 def settled(
-    record: Record, history: History, absent: Absent, now: datetime, settings: JobsSettings
+    record: Record, history: AccountingSnapshot, absent: Absent, now: datetime, settings: JobsSettings
 ) -> Record:
     """An intent that no complete look has shown, with what history says of it. Pure."""
     if record.stage is not Stage.INTENT:
@@ -63,7 +69,7 @@ def settled(
 
 
 def _not_found(
-    record: Record, history: History, absent: Absent, now: datetime, settings: JobsSettings
+    record: Record, history: AccountingSnapshot, absent: Absent, now: datetime, settings: JobsSettings
 ) -> Record:
     # It could have run and left the queue before anybody looked.
     forgotten = (absent.first_look - record.doubt_since).total_seconds() > settings.min_job_age_s
@@ -97,7 +103,7 @@ class Doubts:
         """After each look: what it lets us settle."""
         for key, sighting in sightings.items():
             record = self._ledger.table.get(key)
-            if record is not None and shows_all_of(record.user.uid, look):
+            if record is not None and shows_all_jobs_of(record.user.uid, look):
                 self._consider(record, sighting, look)
 
     def _miss(self, key: JobKey, look: Look) -> None:
@@ -156,7 +162,7 @@ class Doubts:
 
     async def _end_all(self, record: Record, losers: Iterable[Observation]) -> bool:
         for job in losers:
-            if not await self._ended(Handle(job.job_id, record.mark, job.name, record.user)):
+            if not await self._ended(JobHandle(job.job_id, record.mark, job.name, record.user)):
                 return False
         return True
 
@@ -164,13 +170,13 @@ class Doubts:
         """It is the only one: it need not be held any more."""
         waits = record.phase in (Phase.SUBMITTING, Phase.PENDING)
         if waits and not record.hold and record.handle is not None and not record.cancel_requested:
-            outcome = await self._acts.act(record.handle, Act.RELEASE)
+            outcome = await self._acts.act(record.handle, JobAction.RELEASE)
             if not outcome.done:
                 return
         await self._change(record.key, lambda _, current: _proved(current, record))
 
-    async def _ended(self, handle: Handle) -> bool:
-        outcome = await self._acts.act(handle, Act.CANCEL)
+    async def _ended(self, handle: JobHandle) -> bool:
+        outcome = await self._acts.act(handle, JobAction.CANCEL)
         return outcome.done or outcome.gone
 
     async def _give_way(self, record: Record, other: Observation) -> None:
@@ -187,7 +193,7 @@ class Doubts:
 
         await self._change(record.key, adopt)
 
-    async def _history(self, record: Record) -> History:
+    async def _history(self, record: Record) -> AccountingSnapshot:
         return await self._context.ask(
             self._workload.history_of(record.user, since=record.created_at - SINCE_SLACK)
         )

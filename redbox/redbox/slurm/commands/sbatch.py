@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from redbox.core.domain import Limits
-from redbox.core.workload_manager import Accepted, Submission, SubmitOutcome, Unknown
+from redbox.core.workload_manager import Submission, SubmitAccepted, SubmitOutcome, SubmitUnknown
 from redbox.slurm.commands.batch_script import check_directives, encode_script, with_default_outputs
 from redbox.slurm.commands.sbatch_options import Directive, read_directives, read_options
 from redbox.slurm.commands.submit_errors import SPEAKER, classify, with_cure, words_of
@@ -164,10 +164,10 @@ def read_submit(code: int, stdout: bytes, stderr: bytes) -> SubmitOutcome:
     """An id means that Slurm has taken the job, whatever else was said or which exit code came of it."""
     found = JOB_ID.findall(stdout.decode("utf-8", "replace"))
     if found:
-        return Accepted(job_id=found[-1][0], warnings=read_warnings(stderr))
+        return SubmitAccepted(job_id=found[-1][0], warnings=read_warnings(stderr))
     if code != 0:
         return classify(code, stderr)
-    return Unknown(f"sbatch ended well but printed no job id. {words_of(stderr)}".strip())
+    return SubmitUnknown(f"sbatch ended well but printed no job id. {words_of(stderr)}".strip())
 
 
 def read_warnings(stderr: bytes) -> tuple[str, ...]:

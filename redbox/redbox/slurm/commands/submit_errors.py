@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from redbox.core.workload_manager import Refused, SubmitOutcome, Unavailable, Unknown
+from redbox.core.workload_manager import SubmitOutcome, SubmitRejected, SubmitUnavailable, SubmitUnknown
 
 LOST_ON_THE_WAY = re.compile(
     "Socket timed out on send/recv operation|Zero Bytes were transmitted or received|"
@@ -73,16 +73,16 @@ def classify(code: int, stderr: bytes) -> SubmitOutcome:
     """A submit that printed no id and did not end well."""
     words = words_of(stderr)
     if code < 0:
-        return Unknown(f"sbatch was ended by signal {-code}. {words}".strip())
+        return SubmitUnknown(f"sbatch was ended by signal {-code}. {words}".strip())
     if LOST_ON_THE_WAY.search(words):
-        return Unknown(words)
+        return SubmitUnknown(words)
     if NOT_NOW.search(words):
-        return Unavailable(words)
+        return SubmitUnavailable(words)
     if code == WENT_WRONG_TO_START:
-        return Unavailable(f"sbatch could not be run: {words}")
+        return SubmitUnavailable(f"sbatch could not be run: {words}")
     if not words:
-        return Unknown(f"sbatch ended with exit code {code} and said nothing.")
-    return Refused(with_cure(words))
+        return SubmitUnknown(f"sbatch ended with exit code {code} and said nothing.")
+    return SubmitRejected(with_cure(words))
 
 
 def is_unavailable(words: str) -> bool:

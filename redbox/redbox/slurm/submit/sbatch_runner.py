@@ -18,13 +18,13 @@ from redbox.agents.errors import AgentError, AgentRefused, AgentUnavailable, Req
 from redbox.agents.protocol.answers import Completed, Kept, KeptState
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import (
-    Accepted,
-    Refused,
     Submission,
+    SubmitAccepted,
     SubmitOutcome,
-    Unavailable,
-    Unknown,
-    WorkloadFault,
+    SubmitRejected,
+    SubmitUnavailable,
+    SubmitUnknown,
+    WorkloadManagerError,
 )
 from redbox.slurm.cluster_facts import Inventory
 from redbox.slurm.command_runner import Agent, Calls
@@ -65,15 +65,15 @@ class Submits:
             await self._lay_ready(user, ready)
             agent = await self._calls.agents.agent(user)
         except RequestRefused as refused:
-            return Refused(refused.detail)
+            return SubmitRejected(refused.detail)
         except AgentRefused as refused:
-            return Refused(refused.detail)
-        except (AgentError, WorkloadFault) as fault:
-            return Unavailable(fault.detail)
+            return SubmitRejected(refused.detail)
+        except (AgentError, WorkloadManagerError) as fault:
+            return SubmitUnavailable(fault.detail)
         outcome = await self._run(agent, ready)
-        if isinstance(outcome, Accepted):
+        if isinstance(outcome, SubmitAccepted):
             return replace(outcome, working_directory=ready.submission.working_directory)
-        if ready.credentials is not None and not isinstance(outcome, Unknown):
+        if ready.credentials is not None and not isinstance(outcome, SubmitUnknown):
             with contextlib.suppress(AgentError, TimeoutError):  # they stay where only the user reads them
                 await remove_credentials(self._calls.agents, user, ready.credentials)
         return outcome
@@ -89,9 +89,9 @@ class Submits:
         except RequestRefused as refused:
             return Check(valid=False, detail=refused.detail)
         except AgentError as error:
-            raise WorkloadFault(error.detail) from error
+            raise WorkloadManagerError(error.detail) from error
         if completed.timed_out:
-            raise WorkloadFault("sbatch gave no answer", timed_out=True)
+            raise WorkloadManagerError("sbatch gave no answer", timed_out=True)
         return sbatch.read_check(completed.code, completed.stderr)
 
     async def tidy(self, user: UnixUser, mark: str, working_directory: str) -> None:
@@ -101,7 +101,7 @@ class Submits:
             path = credentials_path(working_directory.replace("{home}", home), mark)
             await remove_credentials(self._calls.agents, user, path)
         except (AgentError, TimeoutError) as error:
-            raise WorkloadFault(f"credentials could not be removed: {error}") from error
+            raise WorkloadManagerError(f"credentials could not be removed: {error}") from error
 
     # ------------------------------------------------------------------------------------------ before sbatch
     async def _prepare(self, user: UnixUser, submission: Submission) -> Ready:
@@ -173,7 +173,7 @@ class Submits:
         except SystemFault as fault:
             words = f"workingDirectory: {directory} cannot be made or written: {fault.detail}."
             if fault.errno in FULL:
-                raise WorkloadFault(words) from fault
+                raise WorkloadManagerError(words) from fault
             raise RequestRefused(words) from fault
 
     # ------------------------------------------------------------------------------------------ sbatch
@@ -186,7 +186,7 @@ class Submits:
         try:
             earlier = await self._earlier(agent, mark)
         except AgentError as error:
-            return Unknown(error.detail)
+            return SubmitUnknown(error.detail)
         for kept in earlier:
             outcome = what_became_of(kept, retry=ready.submission.held)
             if outcome is not None:
@@ -202,12 +202,12 @@ class Submits:
         replaces = earlier[-1].outcome_id if earlier and surely_made_no_job(earlier[-1]) else None
         count = len(earlier) + (replaces is None)
         if count > MOST_TRIES:
-            return Unavailable(
+            return SubmitUnavailable(
                 f"What became of {MOST_TRIES} submits of this job is not known. "
                 "Wait a day, or use another key."
             )
         outcome = await self._run_as(agent, ready, kept_name(ready.submission.mark, count), replaces)
-        return outcome or Unknown("another submit of this job was begun at the same moment")
+        return outcome or SubmitUnknown("another submit of this job was begun at the same moment")
 
     async def _run_as(
         self, agent: Agent, ready: Ready, keep: str, replaces: str | None = None
@@ -220,11 +220,11 @@ class Submits:
         except RequestFailed as failed:
             if isinstance(failed, SystemFault) and failed.errno == errno.EEXIST:
                 return None
-            return Unavailable(f"sbatch could not be run: {failed.detail}")
+            return SubmitUnavailable(f"sbatch could not be run: {failed.detail}")
         except AgentUnavailable as busy:
-            return Unavailable(busy.detail)
+            return SubmitUnavailable(busy.detail)
         except AgentError as lost:
-            return Unknown(lost.detail)
+            return SubmitUnknown(lost.detail)
         return outcome_of(completed)
 
     async def _earlier(self, agent: Agent, mark: str) -> list[Kept]:
@@ -272,14 +272,14 @@ class Submits:
                 return True
             return await self._is_listed(agent, user, mark)
         except AgentError as error:
-            raise WorkloadFault(error.detail) from error
+            raise WorkloadManagerError(error.detail) from error
 
     async def _is_listed(self, agent: Agent, user: UnixUser, mark: str) -> bool:
         """By the list of processes: an agent that could keep no record may have died over its sbatch."""
         argv = ["ps", "-ww", "-u", str(user.uid), "-o", "args="]
         completed = await agent.run(argv, env={}, deadline=self._calls.settings.read_s)
         if completed.timed_out:
-            raise WorkloadFault("ps gave no answer", timed_out=True)
+            raise WorkloadManagerError("ps gave no answer", timed_out=True)
         return f"--comment={mark}".encode() in completed.stdout
 
 
@@ -293,21 +293,23 @@ def what_became_of(kept: Kept, *, retry: bool) -> SubmitOutcome | None:
     That is where it surely made no job; and where nobody knows, if this is the held retry of it.
     """
     if kept.state is KeptState.RUNNING:
-        return Unknown("an earlier submit of this job is still under way")
+        return SubmitUnknown("an earlier submit of this job is still under way")
     if surely_made_no_job(kept):
         return None
     if kept.completed is None:
-        return None if retry else Unknown("nobody saw the end of an earlier submit of this job")
+        return None if retry else SubmitUnknown("nobody saw the end of an earlier submit of this job")
     outcome = outcome_of(kept.completed)
-    return None if retry and isinstance(outcome, Unknown) else outcome
+    return None if retry and isinstance(outcome, SubmitUnknown) else outcome
 
 
 def surely_made_no_job(kept: Kept) -> bool:
-    return kept.completed is not None and isinstance(outcome_of(kept.completed), Refused | Unavailable)
+    return kept.completed is not None and isinstance(
+        outcome_of(kept.completed), SubmitRejected | SubmitUnavailable
+    )
 
 
 def outcome_of(completed: Completed) -> SubmitOutcome:
     outcome = sbatch.read_submit(completed.code, completed.stdout, completed.stderr)
-    if completed.timed_out and not isinstance(outcome, Accepted):
-        return Unknown(f"sbatch gave no answer within {completed.took_s:.0f} s.")
+    if completed.timed_out and not isinstance(outcome, SubmitAccepted):
+        return SubmitUnknown(f"sbatch gave no answer within {completed.took_s:.0f} s.")
     return outcome

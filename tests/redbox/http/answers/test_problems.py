@@ -10,7 +10,7 @@ import pytest
 
 from redbox.agents.errors import AgentDied, AgentRefused, AgentUnavailable, SystemFault
 from redbox.callers.errors import CannotTell
-from redbox.core.workload_manager import WorkloadFault
+from redbox.core.workload_manager import WorkloadManagerError
 from redbox.jobs.errors import Busy, Gone, JournalFull, JournalUnreadable
 from redbox.logs.interfaces import NotReadable, NotThere, OutOfReach
 from tests.redbox.http.routes.test_jobs import problem
@@ -30,7 +30,7 @@ ERRORS: list[tuple[Exception, int, bool]] = [
     (AgentDied("it ended", doing="write a", retry=False), 503, False),
     (AgentDied("it ended", doing="read a", retry=True), 503, True),
     (SystemFault(28, "No space left on device", "/home/a"), 422, False),
-    (WorkloadFault("squeue: error: Unable to contact slurm controller"), 503, True),
+    (WorkloadManagerError("squeue: error: Unable to contact slurm controller"), 503, True),
     (TimeoutError("no answer within 60 s"), 503, True),
 ]
 

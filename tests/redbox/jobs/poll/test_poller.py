@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from redbox.core.workload_manager import Act
+from redbox.core.workload_manager import JobAction
 from redbox.jobs.poll.schedule import Bucket, interval, soon
 from redbox.jobs.record.record import lineage
 from redbox.jobs.settings import JobsSettings
@@ -306,7 +306,7 @@ def test_a_final_job_that_lives_again_is_followed_and_one_being_deleted_is_cance
     assert current(world).phase is Phase.CANCELLED
     world.slurm.requeue("1")
     world.advance(12)
-    assert [act for act, _ in world.slurm.acts].count(Act.CANCEL) == 2
+    assert [act for act, _ in world.slurm.acts].count(JobAction.CANCEL) == 2
     world.advance(12)
     assert (current(world).phase, current(world).run) == (Phase.CANCELLED, 2)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from redbox.core.workload_manager import Act
+from redbox.core.workload_manager import JobAction
 from redbox.jobs.errors import Busy, Conflict, NoSuchJob, RefusedBySlurm, Tombstoned
 from redbox.jobs.record.record import Stage
 from redbox_api.models import Job, Phase
@@ -157,7 +157,7 @@ def test_a_doubtful_submit_is_tried_again_only_for_a_live_put_held_and_released_
     assert put(world)[1]
     assert world.slurm.jobs["1"].reason == "JobHeldUser"
     world.advance(5)
-    assert world.slurm.acts == [(Act.RELEASE, "1")]
+    assert world.slurm.acts == [(JobAction.RELEASE, "1")]
     assert world.slurm.jobs["1"].reason == "Priority"
 
 
@@ -172,7 +172,7 @@ def test_a_held_retry_whose_answer_a_crash_took_is_released_all_the_same(world: 
     assert world.slurm.jobs["1"].reason == "JobHeldUser"
     world.restart()
     world.advance(20)
-    assert world.slurm.acts == [(Act.RELEASE, "1")]
+    assert world.slurm.acts == [(JobAction.RELEASE, "1")]
     assert world.slurm.jobs["1"].reason == "Priority"
 
 
@@ -249,7 +249,7 @@ def test_a_second_job_with_the_mark_is_cancelled_while_it_waits(world: World) ->
     mark = world.slurm.jobs["1"].mark
     world.slurm.add_foreign(2001, mark=mark)
     world.advance(15)
-    assert (Act.CANCEL, "2") in world.slurm.acts
+    assert (JobAction.CANCEL, "2") in world.slurm.acts
     assert ("red-box", "cancel", "2") in {(deed.caller, deed.act, deed.job_id) for deed in world.deeds}
     assert world.slurm.jobs["1"].state == "PENDING"
 

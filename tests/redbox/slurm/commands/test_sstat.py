@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from redbox.core.workload_manager import StepUsage, WorkloadFault
+from redbox.core.workload_manager import StepUsage, WorkloadManagerError
 from redbox.slurm.commands import sstat
 from redbox.slurm.slurm_manager import SlurmManager
 from tests.redbox.slurm.scripted import ALICE, REDBOX, ScriptedAgents, done
@@ -40,5 +40,5 @@ async def test_the_user_asks_once_for_all_jobs() -> None:
 
 async def test_an_sstat_that_fails_is_a_fault_in_its_words() -> None:
     agents = ScriptedAgents({"sstat": done("", "sstat: fatal: no slurm.conf", code=1)})
-    with pytest.raises(WorkloadFault, match=r"sstat failed: no slurm\.conf"):
+    with pytest.raises(WorkloadManagerError, match=r"sstat failed: no slurm\.conf"):
         await SlurmManager(agents, REDBOX).usage(ALICE, ["7"])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbox.core.workload_manager import Accepted, Refused, Unavailable, Unknown
+from redbox.core.workload_manager import SubmitAccepted, SubmitRejected, SubmitUnavailable, SubmitUnknown
 from redbox.slurm.commands.sbatch import read_submit
 from redbox.slurm.commands.submit_errors import classify, is_unavailable, with_cure, words_of
 
@@ -30,7 +30,7 @@ def test_slurms_words_are_kept_without_the_names_of_its_programs_and_a_cure_is_a
         b"sbatch: error: invalid partition specified: nope\n"
         b"sbatch: error: Batch job submission failed: Invalid partition name specified\n"
     )
-    assert classify(1, said) == Refused(
+    assert classify(1, said) == SubmitRejected(
         "invalid partition specified: nope; Batch job submission failed: Invalid partition name specified. "
         "`sinfo --summarize` lists the partitions."
     )
@@ -60,17 +60,20 @@ def test_where_no_cure_is_known_slurms_words_stand_alone() -> None:
 @pytest.mark.parametrize(
     ("words", "outcome"),
     [
-        ("Batch job submission failed: Zero Bytes were transmitted or received", Unknown),
-        ("Batch job submission failed: Message receive failure", Unknown),
-        ("Batch job submission failed: Connection reset by peer", Unknown),
-        ("Slurm temporarily unable to accept job, sleeping and retrying", Unavailable),
-        ("Batch job submission failed: Resource temporarily unavailable", Unavailable),
-        ("Batch job submission failed: Slurm backup controller in standby mode", Unavailable),
-        ("Batch job submission failed: Protocol authentication error", Unavailable),
-        ("Batch job submission failed: I/O error writing script/environment to file", Unavailable),
-        ("Batch job submission failed: Job violates accounting/QOS policy (job submit limit)", Refused),
-        ("Batch job submission failed: Access/permission denied", Refused),
-        ("Batch job submission failed: Unspecified error", Refused),
+        ("Batch job submission failed: Zero Bytes were transmitted or received", SubmitUnknown),
+        ("Batch job submission failed: Message receive failure", SubmitUnknown),
+        ("Batch job submission failed: Connection reset by peer", SubmitUnknown),
+        ("Slurm temporarily unable to accept job, sleeping and retrying", SubmitUnavailable),
+        ("Batch job submission failed: Resource temporarily unavailable", SubmitUnavailable),
+        ("Batch job submission failed: Slurm backup controller in standby mode", SubmitUnavailable),
+        ("Batch job submission failed: Protocol authentication error", SubmitUnavailable),
+        ("Batch job submission failed: I/O error writing script/environment to file", SubmitUnavailable),
+        (
+            "Batch job submission failed: Job violates accounting/QOS policy (job submit limit)",
+            SubmitRejected,
+        ),
+        ("Batch job submission failed: Access/permission denied", SubmitRejected),
+        ("Batch job submission failed: Unspecified error", SubmitRejected),
     ],
 )
 def test_other_words_of_slurm(words: str, outcome: type) -> None:
@@ -78,28 +81,30 @@ def test_other_words_of_slurm(words: str, outcome: type) -> None:
 
 
 def test_an_sbatch_that_was_killed_or_said_nothing_is_unknown() -> None:
-    assert isinstance(classify(-9, b""), Unknown)
-    assert isinstance(classify(1, b""), Unknown)
-    assert isinstance(read_submit(0, b"", b"sbatch: something else"), Unknown)
+    assert isinstance(classify(-9, b""), SubmitUnknown)
+    assert isinstance(classify(1, b""), SubmitUnknown)
+    assert isinstance(read_submit(0, b"", b"sbatch: something else"), SubmitUnknown)
 
 
 def test_an_sbatch_that_is_not_there_is_unavailable() -> None:
-    assert isinstance(classify(127, b"[Errno 2] not found: 'sbatch'"), Unavailable)
+    assert isinstance(classify(127, b"[Errno 2] not found: 'sbatch'"), SubmitUnavailable)
 
 
 def test_an_id_with_a_cluster_and_warnings_on_stderr_is_success() -> None:
     outcome = read_submit(
         0, b"4711;hpc1\n", b"sbatch: warning: can't honor --ntasks-per-node\nsbatch: lua: hi\n"
     )
-    assert outcome == Accepted("4711", ("warning: can't honor --ntasks-per-node", "lua: hi"))
+    assert outcome == SubmitAccepted("4711", ("warning: can't honor --ntasks-per-node", "lua: hi"))
 
 
 @given(st.binary(), st.binary(), st.integers(-64, 255))
 def test_whatever_comes_is_some_outcome_and_an_id_is_never_lost(
     stdout: bytes, stderr: bytes, code: int
 ) -> None:
-    assert isinstance(read_submit(code, stdout, stderr), Accepted | Refused | Unavailable | Unknown)
-    assert read_submit(code, stdout.replace(b"\n", b"") + b"\n12\n", stderr) == Accepted(
+    assert isinstance(
+        read_submit(code, stdout, stderr), SubmitAccepted | SubmitRejected | SubmitUnavailable | SubmitUnknown
+    )
+    assert read_submit(code, stdout.replace(b"\n", b"") + b"\n12\n", stderr) == SubmitAccepted(
         "12",
         read_submit(0, b"1\n", stderr).warnings,  # type: ignore[union-attr]
     )

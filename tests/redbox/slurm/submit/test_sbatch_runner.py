@@ -20,13 +20,13 @@ from redbox.agents.errors import (
 )
 from redbox.agents.protocol.answers import Kept, KeptState
 from redbox.core.workload_manager import (
-    Accepted,
-    Refused,
     Submission,
+    SubmitAccepted,
     SubmitOutcome,
-    Unavailable,
-    Unknown,
-    WorkloadFault,
+    SubmitRejected,
+    SubmitUnavailable,
+    SubmitUnknown,
+    WorkloadManagerError,
 )
 from redbox.slurm.settings import SlurmSettings
 from redbox.slurm.slurm_manager import SlurmManager
@@ -55,7 +55,7 @@ async def submit(
 async def test_a_submit_makes_the_directory_and_calls_sbatch_with_an_empty_environment() -> None:
     agents = ScriptedAgents({"sbatch": done("7\n", "sbatch: warning: odd\n")})
     outcome = await submit(agents)
-    assert outcome == Accepted("7", ("warning: odd",), "/home/alice/work")
+    assert outcome == SubmitAccepted("7", ("warning: odd",), "/home/alice/work")
     assert agents.directories == [("/home/alice/work", 0o777)]
     user, argv, script, env = agents.calls[-1]
     assert (user, script[:10], env) == ("alice", b"#!/bin/sh\n", {})
@@ -79,18 +79,22 @@ async def test_what_slurms_tools_need_is_in_their_environment_and_in_the_jobs() 
 )
 async def test_an_agent_that_is_lost_over_sbatch_leaves_the_outcome_unknown(lost: AgentError) -> None:
     agents = ScriptedAgents({"sbatch": lost})
-    assert isinstance(await submit(agents), Unknown)
-    assert isinstance(await submit(agents), Unknown)  # it may still be under way: nothing is called again
+    assert isinstance(await submit(agents), SubmitUnknown)
+    assert isinstance(
+        await submit(agents), SubmitUnknown
+    )  # it may still be under way: nothing is called again
     assert len(agents.called("sbatch")) == 1
 
 
 async def test_an_sbatch_that_gave_no_answer_in_its_time_is_unknown() -> None:
-    assert isinstance(await submit(ScriptedAgents({"sbatch": late()})), Unknown)
+    assert isinstance(await submit(ScriptedAgents({"sbatch": late()})), SubmitUnknown)
 
 
 async def test_without_an_agent_nothing_was_submitted() -> None:
-    assert isinstance(await submit(ScriptedAgents(no_agent=AgentUnavailable("busy"))), Unavailable)
-    assert isinstance(await submit(ScriptedAgents(no_agent=AgentRefused("never"))), Unavailable | Refused)
+    assert isinstance(await submit(ScriptedAgents(no_agent=AgentUnavailable("busy"))), SubmitUnavailable)
+    assert isinstance(
+        await submit(ScriptedAgents(no_agent=AgentRefused("never"))), SubmitUnavailable | SubmitRejected
+    )
 
 
 async def test_a_submit_that_is_tried_again_gets_the_outcome_of_the_first() -> None:
@@ -110,41 +114,41 @@ async def test_a_submit_that_made_no_job_may_be_tried_again(
 ) -> None:
     dead = done("", "sbatch: error: Batch job submission failed: Unable to contact slurm controller\n", 1)
     agents = ScriptedAgents({"sbatch": [dead, done("7\n")]}, older=older)
-    assert isinstance(await submit(agents), Unavailable)
-    assert await submit(agents) == Accepted("7", (), "/home/alice/work")
+    assert isinstance(await submit(agents), SubmitUnavailable)
+    assert await submit(agents) == SubmitAccepted("7", (), "/home/alice/work")
     assert list(agents.kept) == names
 
 
 async def test_however_often_slurm_said_not_now_the_job_is_submitted_once_it_may_be() -> None:
     agents = ScriptedAgents({"sbatch": [*[DRAINED] * 50, done("7\n")]})
     for _ in range(50):
-        assert await submit(agents) == Unavailable(
+        assert await submit(agents) == SubmitUnavailable(
             "Batch job submission failed: Required partition not available"
         )
-    assert await submit(agents) == Accepted("7", (), "/home/alice/work")
-    assert await submit(agents) == Accepted("7", (), "/home/alice/work")
+    assert await submit(agents) == SubmitAccepted("7", (), "/home/alice/work")
+    assert await submit(agents) == SubmitAccepted("7", (), "/home/alice/work")
     assert len(agents.called("sbatch")) == 51
 
 
 async def test_twenty_names_that_an_older_release_used_up_for_nothing_are_no_obstacle() -> None:
     ended = {f"{MARK}.{n}": Kept(KeptState.ENDED, DRAINED, f"outcome {n}") for n in range(1, 21)}
     agents = ScriptedAgents({"sbatch": done("7\n")}, kept=ended)
-    assert await submit(agents) == Accepted("7", (), "/home/alice/work")
+    assert await submit(agents) == SubmitAccepted("7", (), "/home/alice/work")
     assert agents.kept[f"{MARK}.20"].completed == done("7\n")
 
 
 async def test_after_twenty_submits_that_nobody_saw_the_end_of_none_is_begun() -> None:
     lost = {f"{MARK}.{n}": Kept(KeptState.LOST) for n in range(1, 21)}
     agents = ScriptedAgents({"sbatch": done("7\n")}, kept=lost)
-    assert isinstance(await submit(agents, replace(submission(), held=True)), Unavailable)
+    assert isinstance(await submit(agents, replace(submission(), held=True)), SubmitUnavailable)
     assert agents.called("sbatch") == []
 
 
 @pytest.mark.parametrize(
     ("last", "expected"),
     [
-        (Kept(KeptState.ENDED, done("7\n"), "accepted"), Accepted("7", (), "/home/alice/work")),
-        (Kept(KeptState.RUNNING), Unknown("an earlier submit of this job is still under way")),
+        (Kept(KeptState.ENDED, done("7\n"), "accepted"), SubmitAccepted("7", (), "/home/alice/work")),
+        (Kept(KeptState.RUNNING), SubmitUnknown("an earlier submit of this job is still under way")),
     ],
 )
 async def test_what_a_later_submit_of_an_older_release_became_is_seen_before_an_earlier_one_gives_way(
@@ -161,7 +165,7 @@ async def test_a_submit_in_doubt_never_gives_way_not_even_to_its_held_retry() ->
         KeptState.ENDED, done("", "sbatch: error: Socket timed out on send/recv operation\n", 1), "doubt"
     )
     agents = ScriptedAgents({"sbatch": done("8\n")}, kept={f"{MARK}.1": doubt})
-    assert isinstance(await submit(agents, replace(submission(), held=True)), Accepted)
+    assert isinstance(await submit(agents, replace(submission(), held=True)), SubmitAccepted)
     assert agents.kept[f"{MARK}.1"] == doubt
     assert list(agents.kept) == [f"{MARK}.1", f"{MARK}.2"]
 
@@ -177,7 +181,7 @@ async def test_of_two_submits_that_would_replace_the_same_one_the_second_is_not_
 
     drained = Kept(KeptState.ENDED, DRAINED, "drained")
     agents = ScriptedAgents({"sbatch": done("8\n")}, kept=Overtaken({f"{MARK}.1": drained}))
-    assert isinstance(await submit(agents), Unknown)
+    assert isinstance(await submit(agents), SubmitUnknown)
     assert agents.called("sbatch") == []
 
 
@@ -190,21 +194,22 @@ async def test_of_two_submits_that_would_replace_the_same_one_the_second_is_not_
 )
 async def test_after_a_submit_in_doubt_only_its_held_retry_calls_sbatch_again(kept: Kept) -> None:
     agents = ScriptedAgents({"sbatch": done("8\n")}, kept={f"{MARK}.1": kept})
-    assert isinstance(await submit(agents), Unknown)
+    assert isinstance(await submit(agents), SubmitUnknown)
     assert agents.called("sbatch") == []
     held = replace(submission(), held=True)
-    assert await submit(agents, held) == Accepted("8", (), "/home/alice/work")
+    assert await submit(agents, held) == SubmitAccepted("8", (), "/home/alice/work")
     assert "--hold" in agents.called("sbatch")[0]
 
 
 async def test_not_even_a_held_retry_is_begun_beside_one_that_is_under_way() -> None:
     agents = ScriptedAgents({"sbatch": done("8\n")}, kept={f"{MARK}.1": Kept(KeptState.RUNNING)})
-    assert isinstance(await submit(agents, replace(submission(), held=True)), Unknown)
+    assert isinstance(await submit(agents, replace(submission(), held=True)), SubmitUnknown)
     assert agents.called("sbatch") == []
 
 
 @pytest.mark.parametrize(
-    ("number", "outcome"), [(errno.EACCES, Refused), (errno.ENOENT, Refused), (errno.ENOSPC, Unavailable)]
+    ("number", "outcome"),
+    [(errno.EACCES, SubmitRejected), (errno.ENOENT, SubmitRejected), (errno.ENOSPC, SubmitUnavailable)],
 )
 async def test_a_directory_that_cannot_be_made_is_told_before_slurm_is_asked(
     number: int, outcome: type
@@ -217,7 +222,7 @@ async def test_a_directory_that_cannot_be_made_is_told_before_slurm_is_asked(
 
 
 async def test_a_relative_directory_is_refused() -> None:
-    assert isinstance(await submit(ScriptedAgents(), submission("work")), Refused)
+    assert isinstance(await submit(ScriptedAgents(), submission("work")), SubmitRejected)
 
 
 FEDERATED = done("Federation: fed1\nSelf:       hpc1:ctl:6817 ID:1\n")
@@ -226,9 +231,9 @@ FEDERATED = done("Federation: fed1\nSelf:       hpc1:ctl:6817 ID:1\n")
 async def test_a_federation_is_refused_unless_the_administrator_allows_it() -> None:
     agents = ScriptedAgents({"scontrol show federation": FEDERATED, "sbatch": done("7\n")})
     refused = await submit(agents)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, SubmitRejected)
     assert "fed1" in refused.detail
-    assert isinstance(await submit(agents, allow_federation=True), Accepted)
+    assert isinstance(await submit(agents, allow_federation=True), SubmitAccepted)
 
 
 CONTAINER = {"image": "docker://app:1", "registry": {"username": "me", "password": "word"}}
@@ -249,7 +254,7 @@ async def test_credentials_are_laid_ready_for_the_job_alone() -> None:
 
 async def test_credentials_of_a_job_that_was_refused_are_taken_away() -> None:
     agents = ScriptedAgents({"sbatch": done("", "sbatch: error: Invalid qos specification\n", 1)})
-    assert isinstance(await submit(agents, submission(container=CONTAINER)), Refused)
+    assert isinstance(await submit(agents, submission(container=CONTAINER)), SubmitRejected)
     assert agents.removed == [posixpath.dirname(credentials_path("/home/alice/work", MARK))]
 
 
@@ -262,14 +267,14 @@ async def test_what_was_laid_ready_for_a_job_is_taken_away_also_where_its_home_i
 
 async def test_a_kind_of_mpi_is_checked_against_what_the_cluster_has() -> None:
     agents = ScriptedAgents({"srun --mpi=list": done(output("24.11", "mpi.txt")), "sbatch": done("7\n")})
-    for kind, outcome in (("pmix", Accepted), ("pmi2", Refused)):
+    for kind, outcome in (("pmix", SubmitAccepted), ("pmi2", SubmitRejected)):
         container = {"image": "/a.sif", "options": {"mpi": kind}}
         assert isinstance(await submit(agents, submission(container=container)), outcome)
 
 
 async def test_a_check_that_hangs_is_a_fault_and_not_an_answer() -> None:
     manager = SlurmManager(ScriptedAgents({"sbatch": late()}), REDBOX)
-    with pytest.raises(WorkloadFault) as caught:
+    with pytest.raises(WorkloadManagerError) as caught:
         await manager.check(ALICE, submission())
     assert caught.value.timed_out
 
@@ -304,5 +309,5 @@ async def test_while_slurms_configuration_cannot_be_read_nothing_is_submitted() 
     agents = ScriptedAgents(
         {"scontrol show config": [done("", "Unable to contact slurm controller", 1), CONFIG]}
     )
-    assert isinstance(await submit(agents), Unavailable)
+    assert isinstance(await submit(agents), SubmitUnavailable)
     assert agents.called("sbatch") == []
