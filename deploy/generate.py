@@ -19,8 +19,8 @@ from typing import Any
 
 import yaml
 
-from redbox_bed.helm import ensure_helm
-from redbox_bed.places import Places
+from redbox_bed.core.places import Places
+from redbox_bed.programs.helm import ensure_helm
 from redbox_operator.api.crds import all_crds
 from redbox_operator.api.reference_page import kinds_page
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from redbox_bed import cli
-from redbox_bed.errors import BedError, NotPossibleError
-from redbox_bed.places import Places
-from redbox_bed.plan import Source
+from redbox_bed.core.errors import BedError, NotPossibleError
+from redbox_bed.core.places import Places
+from redbox_bed.core.plan import Source
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from redbox_bed.core.errors import NotPossibleError
+from redbox_bed.core.plan import Options, Source, make_plan
 from redbox_bed.delivery import reached_at, refuse_half_a_bed
-from redbox_bed.errors import NotPossibleError
-from redbox_bed.plan import Options, Source, make_plan
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from redbox_bed.errors import BedError
+from redbox_bed.core.errors import BedError
 from redbox_bed.lifecycle import side_by_side
 
 

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from redbox_bed import preflight
-from redbox_bed.errors import NotPossibleError
-from redbox_bed.places import Places
-from redbox_bed.plan import Options, Source, make_plan
+from redbox_bed.core.errors import NotPossibleError
+from redbox_bed.core.places import Places
+from redbox_bed.core.plan import Options, Source, make_plan
+from redbox_bed.core.progress import Progress
+from redbox_bed.hosts.roots import root_path
 from redbox_bed.preflight import (
     PACKAGES,
     check_disk,
@@ -18,8 +20,6 @@ from redbox_bed.preflight import (
     install_missing,
     needed_space,
 )
-from redbox_bed.progress import Progress
-from redbox_bed.roots import root_path
 
 GB = 10**9
 

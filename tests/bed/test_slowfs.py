@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from redbox_bed.golang import find_go
-from redbox_bed.places import CHECKOUT, Places
-from redbox_bed.progress import Progress
+from redbox_bed.core.places import CHECKOUT, Places
+from redbox_bed.core.progress import Progress
+from redbox_bed.programs.golang import find_go
 
 MODULE = CHECKOUT / "deploy/local/slowfs"
 WITHIN_S = 600

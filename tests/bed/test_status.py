@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from redbox_bed.parts import PartStatus
-from redbox_bed.plan import Options, Source, make_plan
+from redbox_bed.core.part_status import PartStatus
+from redbox_bed.core.plan import Options, Source, make_plan
 from redbox_bed.status import BedStatus, HostStatus, notes, table
 
 

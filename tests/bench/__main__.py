@@ -13,8 +13,8 @@ import typer
 from rich.console import Console
 
 from redbox_bed.bed import Bed
+from redbox_bed.core.places import CHECKOUT
 from redbox_bed.delivery import take_away
-from redbox_bed.places import CHECKOUT
 from tests.bench.benchmark import Benchmark, all_benchmarks
 from tests.bench.conditions import bed_versions, machine_conditions
 from tests.bench.report import store, table

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from redbox_bed.bed import Bed
-from redbox_bed.host import Host
+from redbox_bed.hosts.host import Host
 from tests.bench.bench_slurm import USER, clear
 from tests.bench.benchmark import Trial, benchmark
 from tests.bench.rows import Figure, Target, percentile

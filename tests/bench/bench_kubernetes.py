@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from redbox_bed.bed import Bed
-from redbox_bed.plan import Role
+from redbox_bed.core.plan import Role
 from tests.bench.benchmark import Trial, benchmark
 from tests.bench.kubectl import Kubectl, pod
 from tests.bench.rows import Figure, percentile

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from redbox_bed.bed import Bed
 from redbox_bed.delivery import Kubernetes
-from redbox_bed.host import Host
+from redbox_bed.hosts.host import Host
 from tests.bench.benchmark import Trial, benchmark
 from tests.bench.rows import Figure, Target
 from tests.e2e.resourced_process import CLUSTER, eventually, install, redbox_of, remove_all, slurm_cluster

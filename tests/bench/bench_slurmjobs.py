@@ -15,8 +15,8 @@ from typing import Any
 from uuid import uuid4
 
 from redbox_bed.bed import Bed
+from redbox_bed.core.progress import Progress
 from redbox_bed.delivery import deliver, take_away
-from redbox_bed.progress import Progress
 from tests.bench.bench_kubernetes import (
     EXPECTED_LINES,
     LINE,

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from redbox.server.certificates import issue_server, make_authority
 from redbox_bed.bed import Bed
+from redbox_bed.core.errors import BedError
 from redbox_bed.delivery import TENANTS, Kubernetes
-from redbox_bed.errors import BedError
 from redbox_kube.api.metadata_list import ObjectMetadata
 from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
 from redbox_resourced.pods.pod_view import SUBMITTED

@@ -12,9 +12,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 from redbox_bed.bed import Bed
-from redbox_bed.errors import BedError
-from redbox_bed.places import CHECKOUT
-from redbox_bed.plan import Role
+from redbox_bed.core.errors import BedError
+from redbox_bed.core.places import CHECKOUT
+from redbox_bed.core.plan import Role
 from tests.bench.kubectl import Kubectl, KubectlError
 
 

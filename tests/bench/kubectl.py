@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from redbox_bed.images import BUSYBOX
-from redbox_bed.places import Places
+from redbox_bed.core.places import Places
+from redbox_bed.images.node_images import BUSYBOX
 
 ENDS_WITHIN_S = 60
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from redbox_bed.places import CHECKOUT
+from redbox_bed.core.places import CHECKOUT
 from tests.bench.benchmark import Benchmark, all_benchmarks
 from tests.bench.picture import svg
 from tests.bench.rows import Figure, readable

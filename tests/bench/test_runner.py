@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from redbox_bed.bed import Bed
-from redbox_bed.places import Places
-from redbox_bed.plan import Options, make_plan
+from redbox_bed.core.places import Places
+from redbox_bed.core.plan import Options, make_plan
 from tests.bench.benchmark import Benchmark, Prepare, Trial, all_benchmarks
 from tests.bench.report import store, table
 from tests.bench.rows import Figure, Row, failed_row, row_of

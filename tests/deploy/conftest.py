@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from redbox_bed.helm import ensure_helm
-from redbox_bed.places import CHECKOUT, Places
+from redbox_bed.core.places import CHECKOUT, Places
+from redbox_bed.programs.helm import ensure_helm
 
 CHART = CHECKOUT / "deploy" / "chart"
 Rendered = list[dict[str, Any]]

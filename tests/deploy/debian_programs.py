@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from redbox_bed.build_cache import ensure_built
-from redbox_bed.places import Places
+from redbox_bed.core.build_cache import ensure_built
+from redbox_bed.core.places import Places
 
 WITHIN_S = 300
 

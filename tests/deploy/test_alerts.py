@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from redbox_bed.places import CHECKOUT
+from redbox_bed.core.places import CHECKOUT
 from tests.deploy.debian_programs import unpacked
 
 CASES = CHECKOUT / "tests/deploy/alerts.yaml"

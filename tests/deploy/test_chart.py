@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from redbox_bed.places import CHECKOUT
+from redbox_bed.core.places import CHECKOUT
 from redbox_operator.api.crds import all_crds
 
 pytestmark = pytest.mark.timeout(1800)  # Helm is built first, once

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from redbox_bed.places import CHECKOUT
+from redbox_bed.core.places import CHECKOUT
 
 DEMO = CHECKOUT / "deploy" / "demo"
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from redbox_bed.host import Host
-from redbox_bed.places import CHECKOUT
-from redbox_bed.plan import SERVICE_PORT
-from redbox_bed.waiting import wait_until
+from redbox_bed.core.places import CHECKOUT
+from redbox_bed.core.plan import SERVICE_PORT
+from redbox_bed.hosts.host import Host
+from redbox_bed.hosts.waiting import wait_until
 from tests.e2e.asking import new_key
 from tests.e2e.redbox_server import RedboxServer
 

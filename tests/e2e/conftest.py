@@ -8,9 +8,9 @@ import pytest
 from redbox_api.client import RedboxClient
 from redbox_bed import status
 from redbox_bed.bed import Bed
+from redbox_bed.core.errors import BedError
 from redbox_bed.delivery import take_away
-from redbox_bed.errors import BedError
-from redbox_bed.host import Host
+from redbox_bed.hosts.host import Host
 from tests.e2e import slurmjobs
 from tests.e2e.redbox_server import RedboxServer
 from tests.e2e.slurmjobs import SlurmJobs

@@ -18,12 +18,12 @@ from pathlib import Path
 
 from redbox.server.certificates import issue_server, make_authority
 from redbox_bed.bed import Bed
-from redbox_bed.host import Daemon, Host
-from redbox_bed.images import architecture
-from redbox_bed.oci import Entry, Image, image_config, image_manifest, write_layer
-from redbox_bed.progress import Progress
-from redbox_bed.registry import ensure_registry
-from redbox_bed.waiting import wait_until
+from redbox_bed.core.progress import Progress
+from redbox_bed.hosts.host import Daemon, Host
+from redbox_bed.hosts.waiting import wait_until
+from redbox_bed.images.node_images import architecture
+from redbox_bed.images.oci import Entry, Image, image_config, image_manifest, write_layer
+from redbox_bed.programs.registry import ensure_registry
 
 NAME = "image-registry"
 PORT = 5000

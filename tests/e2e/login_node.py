@@ -9,7 +9,7 @@ from redbox.agents.transports.base import check_user, is_agents_refusal
 from redbox.agents.transports.bootstrap import ARGV, bootstrap_preamble
 from redbox.agents.transports.process import ChildProcess
 from redbox.core.domain import UnixUser
-from redbox_bed.host import Host
+from redbox_bed.hosts.host import Host
 
 ALICE = UnixUser("alice", 2001)
 BOB = UnixUser("bob", 2002)

@@ -13,7 +13,7 @@ import pytest
 
 from redbox_bed.bed import Bed
 from redbox_bed.delivery import Kubernetes
-from redbox_bed.host import Host
+from redbox_bed.hosts.host import Host
 from redbox_kube.node_labels import prefix, virtual_node
 from tests.e2e.redbox_server import RedboxServer
 from tests.e2e.resourced_process import CLUSTER, eventually, install, redbox_of, remove_all, slurm_cluster

@@ -32,9 +32,9 @@ from redbox.server.certificates import Pair, issue_server, make_authority
 from redbox_api.client import Deadlines, RedboxClient
 from redbox_bed import login_node
 from redbox_bed.bed import Bed
-from redbox_bed.host import Daemon, Host
-from redbox_bed.plan import SERVICE_ACCOUNT, SERVICE_PORT
-from redbox_bed.waiting import wait_until
+from redbox_bed.core.plan import SERVICE_ACCOUNT, SERVICE_PORT
+from redbox_bed.hosts.host import Daemon, Host
+from redbox_bed.hosts.waiting import wait_until
 
 NAME = "redbox-e2e"
 CLUSTER = "played"

@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 import yaml
 
 from redbox_bed.bed import Bed
+from redbox_bed.core.plan import SERVICE_PORT
+from redbox_bed.core.progress import Progress
 from redbox_bed.delivery import CHART, NAMESPACE, RELEASE, Kubernetes
-from redbox_bed.helm import ensure_helm
-from redbox_bed.kube_existing import link_program
-from redbox_bed.plan import SERVICE_PORT
-from redbox_bed.progress import Progress
+from redbox_bed.kube.existing import link_program
+from redbox_bed.programs.helm import ensure_helm
 from redbox_operator.api.crds import all_crds
 from tests.e2e.redbox_server import AUDIENCE, PlayedCluster, RedboxServer, running
 

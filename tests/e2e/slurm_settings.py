@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from redbox_bed.bed import Bed
-from redbox_bed.host import Host
-from redbox_bed.waiting import wait_until
+from redbox_bed.hosts.host import Host
+from redbox_bed.hosts.waiting import wait_until
 
 PATH = "/etc/slurm/slurm.conf"
 CONTROLLER = "ctl"

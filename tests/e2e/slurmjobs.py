@@ -20,9 +20,9 @@ import yaml
 
 from redbox_bed import login_node
 from redbox_bed.bed import Bed
+from redbox_bed.core.progress import Progress
 from redbox_bed.delivery import Kubernetes, deliver
-from redbox_bed.host import Host
-from redbox_bed.progress import Progress
+from redbox_bed.hosts.host import Host
 from tests.e2e.redbox_server import end_red_box
 
 WITHIN_S = 110

@@ -17,8 +17,8 @@ from redbox_api.client import RedboxClient
 from redbox_api.errors import Busy, Conflict, NoSuchJob, Unreachable
 from redbox_api.models import FINAL_PHASES, Job, Phase
 from redbox_bed.bed import Bed
-from redbox_bed.host import Host
-from redbox_bed.waiting import wait_until
+from redbox_bed.hosts.host import Host
+from redbox_bed.hosts.waiting import wait_until
 from tests.e2e.asking import PAUSE_S, Reader, new_key, script
 from tests.e2e.redbox_server import RedboxServer
 

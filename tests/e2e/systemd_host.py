@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from subprocess import CompletedProcess
 
 from redbox_bed.bed import Bed
-from redbox_bed.host import Daemon, Host
+from redbox_bed.hosts.host import Daemon, Host
 
 BOOTED_WITHIN_S = 60
 NAME = "systemd"

@@ -25,7 +25,7 @@ from redbox.agents.transports.ssh_ca import KeyDirectory
 from redbox.agents.transports.sudo import AGENT_PATH, SudoTransport
 from redbox.core.domain import UnixUser
 from redbox_bed.bed import Bed
-from redbox_bed.host import Host
+from redbox_bed.hosts.host import Host
 
 ALICE = UnixUser("alice", 2001)
 BOB = UnixUser("bob", 2002)

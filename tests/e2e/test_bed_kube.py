@@ -17,13 +17,13 @@ import jwt
 import pytest
 import yaml
 
-from redbox_bed import kube
 from redbox_bed.bed import Bed
-from redbox_bed.host import Host
-from redbox_bed.images import BUSYBOX
-from redbox_bed.kube_control_plane import AUDIT_LOG
-from redbox_bed.plan import Role
-from redbox_bed.progress import Progress
+from redbox_bed.core.plan import Role
+from redbox_bed.core.progress import Progress
+from redbox_bed.hosts.host import Host
+from redbox_bed.images.node_images import BUSYBOX
+from redbox_bed.kube import kube_cluster
+from redbox_bed.kube.control_plane import AUDIT_LOG
 
 STARTS_WITHIN = 60
 AUDIENCE = "redbox.dev/hpc1/4711"
@@ -320,7 +320,7 @@ def test_a_kubelet_that_was_killed_comes_back_and_its_pod_has_not_noticed(
     before = namespace.get("pod", "lasting")["status"]["containerStatuses"]
     node.kill("kubelet")
     node.kill("containerd")
-    kube.up(bed, Progress())
+    kube_cluster.up(bed, Progress())
     assert node.running("kubelet")
     namespace.wait_until_ready("lasting")
     after = namespace.get("pod", "lasting")["status"]["containerStatuses"]
@@ -335,9 +335,9 @@ def test_a_control_plane_that_was_killed_comes_back_with_all_it_knew(
     bed: Bed, namespace: Namespace, control_plane: Host
 ) -> None:
     namespace.run("create", "configmap", "remembered", "--from-literal=key=value")
-    for daemon in kube.DAEMONS[Role.CONTROL_PLANE]:
+    for daemon in kube_cluster.DAEMONS[Role.CONTROL_PLANE]:
         control_plane.kill(daemon)
-    kube.up(bed, Progress())
+    kube_cluster.up(bed, Progress())
     assert namespace.get("configmap", "remembered")["data"] == {"key": "value"}
 
 

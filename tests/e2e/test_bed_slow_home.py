@@ -12,10 +12,10 @@ import pytest
 
 from redbox_bed import lifecycle, slow_home
 from redbox_bed.bed import Bed
-from redbox_bed.host import Host
-from redbox_bed.places import Places
-from redbox_bed.plan import Options, Source, make_plan
-from redbox_bed.progress import Progress
+from redbox_bed.core.places import Places
+from redbox_bed.core.plan import Options, Source, make_plan
+from redbox_bed.core.progress import Progress
+from redbox_bed.hosts.host import Host
 
 HAPPENS_WITHIN = 60
 HOURS = "10h"

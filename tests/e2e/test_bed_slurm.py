@@ -10,11 +10,11 @@ import asyncssh
 import pytest
 
 from redbox_bed.bed import Bed
-from redbox_bed.errors import CommandError
-from redbox_bed.host import Host
-from redbox_bed.plan import SLURMRESTD_PORT, Forward, Role, Source
-from redbox_bed.slurm_daemons import daemons_of
-from redbox_bed.waiting import wait_until
+from redbox_bed.core.errors import CommandError
+from redbox_bed.core.plan import SLURMRESTD_PORT, Forward, Role, Source
+from redbox_bed.hosts.host import Host
+from redbox_bed.hosts.waiting import wait_until
+from redbox_bed.slurm.daemons import daemons_of
 
 PROGRAM = Path(__file__).parents[2] / "deploy/local/bed"
 JOB_ENDS_WITHIN = 60

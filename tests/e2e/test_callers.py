@@ -23,7 +23,7 @@ from redbox.core.clock import SystemClock
 from redbox.core.domain import Caller, UnixUser
 from redbox.settings import load_settings, rules_in_force
 from redbox_bed.bed import Bed
-from redbox_bed.images import BUSYBOX
+from redbox_bed.images.node_images import BUSYBOX
 
 AUDIENCE = "redbox.dev/hpc1/4f0c5dd1e2"
 WITHIN_S = 60

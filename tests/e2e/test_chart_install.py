@@ -17,10 +17,10 @@ import yaml
 
 from redbox_bed import login_node
 from redbox_bed.bed import Bed
+from redbox_bed.core.errors import BedError
+from redbox_bed.core.progress import Progress
 from redbox_bed.delivery import NAMESPACE, RELEASE, Helm, Kubernetes, deliver
-from redbox_bed.errors import BedError
-from redbox_bed.host import Host
-from redbox_bed.progress import Progress
+from redbox_bed.hosts.host import Host
 
 pytestmark = pytest.mark.timeout(400)
 WITHIN_S = 120

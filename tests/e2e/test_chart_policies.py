@@ -10,9 +10,9 @@ from uuid import uuid4
 import pytest
 
 from redbox_bed.bed import Bed
+from redbox_bed.core.errors import BedError
+from redbox_bed.core.progress import Progress
 from redbox_bed.delivery import NAMESPACE, Kubernetes, deliver
-from redbox_bed.errors import BedError
-from redbox_bed.progress import Progress
 from tests.e2e.slurmjobs import eventually
 
 OPERATOR = f"system:serviceaccount:{NAMESPACE}:redbox-operator"

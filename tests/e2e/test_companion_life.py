@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from redbox_bed.bed import Bed
-from redbox_bed.host import Host
-from redbox_bed.waiting import wait_until
+from redbox_bed.hosts.host import Host
+from redbox_bed.hosts.waiting import wait_until
 from tests.e2e import companion_pod
 from tests.e2e.companion_pod import CompanionPod
 from tests.e2e.redbox_server import RedboxServer, running

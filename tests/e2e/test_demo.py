@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from redbox_bed.bed import Bed
+from redbox_bed.core.places import CHECKOUT
+from redbox_bed.core.progress import Progress
 from redbox_bed.delivery import Kubernetes, deliver
-from redbox_bed.places import CHECKOUT
-from redbox_bed.progress import Progress
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -25,7 +25,7 @@ from redbox.jobs.store.journal import FILE_NAME, Journal
 from redbox.slurm.slurm_manager import SlurmManager
 from redbox_api.models import FINAL_PHASES, Job, JobRequest, Phase
 from redbox_bed.bed import Bed
-from redbox_bed.host import Host
+from redbox_bed.hosts.host import Host
 from tests.e2e.login_node import ALICE, BOB, CAROL, HostTransport
 
 PATIENCE_S = 120.0

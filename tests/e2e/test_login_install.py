@@ -16,7 +16,7 @@ import pytest
 
 from redbox_bed import login_node
 from redbox_bed.bed import Bed
-from redbox_bed.host import Host
+from redbox_bed.hosts.host import Host
 from tests.deploy.debian_programs import unpacked
 from tests.e2e.systemd_host import SystemdHost, booted
 

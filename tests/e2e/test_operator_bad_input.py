@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from redbox.server.certificates import make_authority
+from redbox_bed.core.errors import BedError
 from redbox_bed.delivery import Kubernetes
-from redbox_bed.errors import BedError
 from tests.e2e.slurmjobs import Applied, SlurmJobs, eventually, new_name
 
 pytestmark = pytest.mark.usefixtures("delivery")

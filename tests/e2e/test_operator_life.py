@@ -15,7 +15,7 @@ from redbox.server.certificates import make_authority
 from redbox_bed import login_node
 from redbox_bed.bed import Bed
 from redbox_bed.delivery import NAMESPACE
-from redbox_bed.host import Host
+from redbox_bed.hosts.host import Host
 from tests.e2e.slurmjobs import Applied, SlurmJobs, eventually, kill, new_name
 
 pytestmark = pytest.mark.usefixtures("delivery")

@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from redbox_bed import kube, login_node
+from redbox_bed import login_node
 from redbox_bed.bed import Bed
+from redbox_bed.core.errors import BedError
+from redbox_bed.core.progress import Progress
 from redbox_bed.delivery import TENANTS, Kubernetes
-from redbox_bed.errors import BedError
-from redbox_bed.host import Host
-from redbox_bed.progress import Progress
+from redbox_bed.hosts.host import Host
+from redbox_bed.kube import kube_cluster
 from tests.e2e.slurmjobs import Applied, SlurmJobs, eventually, kill
 
 JOBS = int(os.environ.get("STORM_JOBS", "60"))
@@ -70,7 +71,7 @@ class Storm:
 
     def _restart(self, host: Host, daemon: str) -> None:
         host.kill(daemon)
-        kube.up(self.bed, Progress.silent())
+        kube_cluster.up(self.bed, Progress.silent())
 
     def _drain(self, node: str) -> None:
         """As before its maintenance: companions are evicted, and the operator, if it is there."""

@@ -22,8 +22,8 @@ from redbox_api.client import RedboxClient
 from redbox_api.errors import Busy
 from redbox_api.models import Job, Phase
 from redbox_bed.bed import Bed
-from redbox_bed.host import Host
-from redbox_bed.waiting import wait_until
+from redbox_bed.hosts.host import Host
+from redbox_bed.hosts.waiting import wait_until
 from tests.e2e.asking import Reader, ended, log_of, new_key, script, started, submit, until
 from tests.e2e.redbox_server import NAME, RedboxServer, running
 from tests.e2e.storm import Storm

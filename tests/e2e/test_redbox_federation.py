@@ -13,7 +13,7 @@ import pytest
 from redbox_api.errors import NotAccepted
 from redbox_api.models import Phase
 from redbox_bed.bed import Bed
-from redbox_bed.waiting import wait_until
+from redbox_bed.hosts.waiting import wait_until
 from tests.e2e.asking import ended, log_of, submit
 from tests.e2e.redbox_server import running
 

@@ -11,7 +11,7 @@ import pytest
 from redbox_api.errors import Busy
 from redbox_api.models import Phase
 from redbox_bed.bed import Bed
-from redbox_bed.waiting import wait_until
+from redbox_bed.hosts.waiting import wait_until
 from tests.e2e.asking import ended, submit
 from tests.e2e.redbox_server import STARTS_WITHIN_S, RedboxServer, install
 

@@ -12,7 +12,7 @@ from redbox_api.client import RedboxClient
 from redbox_api.errors import Busy
 from redbox_api.models import Job, JobRequest, Phase
 from redbox_bed.bed import Bed
-from redbox_bed.host import Host
+from redbox_bed.hosts.host import Host
 from tests.e2e.asking import Reader, ended, log_of, new_key, script, started, submit
 from tests.e2e.redbox_server import NAME, RedboxServer, install
 

@@ -17,7 +17,7 @@ from redbox.agents.program.guard import DEFAULT_MIN_UID, DEFAULT_PATH
 from redbox_api.client import RedboxClient
 from redbox_api.errors import Busy
 from redbox_bed.bed import Bed
-from redbox_bed.host import Daemon, Host
+from redbox_bed.hosts.host import Daemon, Host
 from tests.e2e.asking import ended, new_key, script
 from tests.e2e.redbox_server import RedboxServer, install, running
 

@@ -16,9 +16,9 @@ from redbox_api.client import RedboxClient
 from redbox_api.errors import NotAllowed
 from redbox_bed import lifecycle, slow_home
 from redbox_bed.bed import Bed
-from redbox_bed.places import Places
-from redbox_bed.plan import Options, Source, make_plan
-from redbox_bed.progress import Progress
+from redbox_bed.core.places import Places
+from redbox_bed.core.plan import Options, Source, make_plan
+from redbox_bed.core.progress import Progress
 from tests.e2e.asking import NOTHING_MORE, PATIENCE_S, PAUSE_S, Reader, ended, log_of, started, submit, until
 from tests.e2e.redbox_server import RedboxServer, running
 

@@ -11,7 +11,7 @@ from redbox.jobs.store.journal import FILE_NAME
 from redbox_api.models import Phase
 from redbox_bed import login_node
 from redbox_bed.bed import Bed
-from redbox_bed.waiting import wait_until
+from redbox_bed.hosts.waiting import wait_until
 from tests.e2e.asking import ended, script, started, submit
 from tests.e2e.redbox_server import NAME, STARTS_WITHIN_S, RedboxServer, running
 

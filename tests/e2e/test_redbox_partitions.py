@@ -11,7 +11,7 @@ from redbox_api.client import RedboxClient
 from redbox_api.errors import TooOld
 from redbox_api.models import Partition, PartitionEvent
 from redbox_bed.bed import Bed
-from redbox_bed.host import Host
+from redbox_bed.hosts.host import Host
 from tests.e2e.asking import PATIENCE_S
 from tests.e2e.redbox_server import RedboxServer, running
 from tests.e2e.test_redbox_faults import stopped

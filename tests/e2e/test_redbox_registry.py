@@ -12,8 +12,8 @@ import pytest
 from redbox_api.client import RedboxClient
 from redbox_api.models import JobRequest, Phase
 from redbox_bed.bed import Bed
-from redbox_bed.host import Host
-from redbox_bed.waiting import wait_until
+from redbox_bed.hosts.host import Host
+from redbox_bed.hosts.waiting import wait_until
 from tests.e2e import image_registry
 from tests.e2e.asking import ended, log_of, new_key, started
 from tests.e2e.image_registry import PASSWORD, USER, Registry, busybox_image

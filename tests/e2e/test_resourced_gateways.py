@@ -7,11 +7,11 @@ from functools import partial
 
 import pytest
 
-from redbox_bed import kube
 from redbox_bed.bed import Bed
+from redbox_bed.core.progress import Progress
 from redbox_bed.delivery import Kubernetes
-from redbox_bed.host import Host
-from redbox_bed.progress import Progress
+from redbox_bed.hosts.host import Host
+from redbox_bed.kube import kube_cluster
 from redbox_kube.node_labels import gateway_key, prefix
 from tests.e2e import partition_nodes
 from tests.e2e.partition_nodes import (
@@ -145,7 +145,7 @@ def test_a_kubelet_that_is_started_again_and_a_node_made_anew_are_repaired(
     published_on(nodes, gateway, "debug")
     nodes.kubectl("delete", "node", gateway)
     bed.host(gateway).kill("kubelet")
-    kube.up(bed, Progress.silent())
+    kube_cluster.up(bed, Progress.silent())
     eventually(lambda: nodes.get(gateway))
     nodes.kubectl("label", "node", gateway, f"{gateway_key(CLUSTER)}=true", "--overwrite")
     comes_to_be_as_in_slurm(partial(published_on, nodes, gateway, "debug"), login, "debug")

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from redbox_bed.bed import Bed
-from redbox_bed.errors import BedError
+from redbox_bed.core.errors import BedError
 from tests.e2e.client_certificate import ClientCertificate, signed
 from tests.e2e.resourced_process import eventually
 from tests.e2e.virtual_stand import HOST, PORT, Companion, Stand, virtual_stand

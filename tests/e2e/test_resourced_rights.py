@@ -10,8 +10,8 @@ from uuid import uuid4
 import pytest
 
 from redbox_bed.bed import Bed
+from redbox_bed.core.errors import BedError
 from redbox_bed.delivery import NAMESPACE, Kubernetes
-from redbox_bed.errors import BedError
 from tests.e2e.resourced_process import install
 from tests.e2e.slurmjobs import eventually
 

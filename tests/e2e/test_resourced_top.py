@@ -18,8 +18,8 @@ import pytest
 import yaml
 
 from redbox_bed.bed import Bed
-from redbox_bed.metrics_server import ensure_metrics_server
-from redbox_bed.progress import Progress
+from redbox_bed.core.progress import Progress
+from redbox_bed.programs.metrics_server import ensure_metrics_server
 from tests.e2e.client_certificate import signed
 from tests.e2e.resourced_process import eventually
 from tests.e2e.virtual_stand import HOST, Object, Stand, virtual_stand

@@ -13,7 +13,7 @@ import pytest
 
 from redbox_bed import login_node
 from redbox_bed.bed import Bed
-from redbox_bed.errors import BedError
+from redbox_bed.core.errors import BedError
 from redbox_kube.names import ATTACH_ONLY, ENV_MODE
 from tests.e2e.resourced_process import eventually
 from tests.e2e.virtual_stand import Companion, Stand, state_of, virtual_stand

@@ -16,7 +16,7 @@ from redbox.core.workload_manager import JobAction, SubmitRejected
 from redbox.slurm.slurm_manager import SlurmManager
 from redbox.slurm.submit.registry_credentials import credentials_path
 from redbox_bed.bed import Bed
-from redbox_bed.host import Host
+from redbox_bed.hosts.host import Host
 from tests.e2e.login_node import ALICE, CAROL, HostTransport
 from tests.e2e.test_slurm_manager import Submitted, output, submission, submit
 

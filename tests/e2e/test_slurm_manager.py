@@ -23,7 +23,7 @@ from redbox.slurm.slurm_manager import SlurmManager
 from redbox.slurm.text.states import has_ended
 from redbox_api.models import JobRequest
 from redbox_bed.bed import Bed
-from redbox_bed.host import Host
+from redbox_bed.hosts.host import Host
 from tests.e2e.login_node import ALICE, BOB, CAROL, HostTransport
 
 PATIENCE_S = 90.0

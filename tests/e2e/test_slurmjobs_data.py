@@ -11,7 +11,7 @@ import pytest
 from redbox_bed import login_node
 from redbox_bed.bed import Bed
 from redbox_bed.delivery import KUBERNETES_NAME
-from redbox_bed.host import Host
+from redbox_bed.hosts.host import Host
 from redbox_bed.login_node import Rule
 from tests.e2e.slurmjobs import SlurmJobs, eventually, new_name
 from tests.e2e.test_slurm_containers import BUILD, IMAGE

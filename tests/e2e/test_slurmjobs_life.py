@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from redbox_bed.bed import Bed
-from redbox_bed.host import Host
+from redbox_bed.hosts.host import Host
 from tests.e2e.slurmjobs import Applied, SlurmJobs, eventually, follow, new_name
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("delivery")]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from redbox_bed.bed import Bed
-from redbox_bed.host import Host
+from redbox_bed.hosts.host import Host
 from tests.e2e import image_registry
 from tests.e2e.image_registry import PASSWORD, SECRET, USER, Registry, busybox_image
 from tests.e2e.slurmjobs import Applied, SlurmJobs, eventually, new_name

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from redbox_bed.bed import Bed
+from redbox_bed.core.errors import BedError
 from redbox_bed.delivery import Kubernetes
-from redbox_bed.errors import BedError
 from redbox_operator.api.crds import all_crds
 from redbox_operator.api.slurmjob import MUTABLE
 

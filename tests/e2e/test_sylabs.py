@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from redbox_bed.bed import Bed
+from redbox_bed.core.plan import Role
 from redbox_bed.delivery import CHART, RELEASE, Helm, Kubernetes
-from redbox_bed.host import Host
-from redbox_bed.plan import Role
+from redbox_bed.hosts.host import Host
 from tests.e2e import test_slurmjobs_data
 from tests.e2e.slurmjobs import SlurmJobs, eventually, new_name
 from tests.e2e.test_slurm_containers import BUILD, IMAGE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from redbox_bed import login_node
-from redbox_bed.host import Host
+from redbox_bed.hosts.host import Host
 from tests.e2e.slurmjobs import SlurmJobs
 
 SCRIPT = """\

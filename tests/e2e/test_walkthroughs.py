@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from redbox_bed.bed import Bed
-from redbox_bed.places import CHECKOUT
+from redbox_bed.core.places import CHECKOUT
 from tests.e2e.slurmjobs import SlurmJobs
 from tests.e2e.test_slurm_containers import BUILD
 from tests.e2e.volumes import claim_of

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from redbox_bed.bed import Bed
+from redbox_bed.core.errors import BedError
 from redbox_bed.delivery import CHART, RELEASE, Helm, Kubernetes
-from redbox_bed.errors import BedError
 from tests.e2e.slurmjobs import eventually
 from tests.e2e.virtual_stand import approve
 

@@ -25,7 +25,7 @@ import yaml
 from redbox_bed import login_node
 from redbox_bed.bed import Bed
 from redbox_bed.delivery import KUBERNETES_NAME, NAMESPACE, TENANTS, Kubernetes
-from redbox_bed.host import Host
+from redbox_bed.hosts.host import Host
 from redbox_bed.login_node import Rule
 from redbox_operator.api.crds import all_crds
 from tests.e2e.resourced_process import NAME, eventually, rendered

@@ -6,7 +6,7 @@ import yaml
 
 from redbox_bed.bed import Bed
 from redbox_bed.delivery import Kubernetes
-from redbox_bed.host import Host
+from redbox_bed.hosts.host import Host
 
 NODE = "k1"
 FOLDER = "/var/lib/redbox-volumes"

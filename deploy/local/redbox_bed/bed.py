@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from redbox_bed.cgroups import Cgroups
-from redbox_bed.errors import NotPossibleError
-from redbox_bed.host import Host
-from redbox_bed.keeper import Keeper
-from redbox_bed.places import Places
-from redbox_bed.plan import Options, Plan, make_plan
-from redbox_bed.slurm import Slurm
+from redbox_bed.core.errors import NotPossibleError
+from redbox_bed.core.places import Places
+from redbox_bed.core.plan import Options, Plan, make_plan
+from redbox_bed.hosts.cgroups import Cgroups
+from redbox_bed.hosts.host import Host
+from redbox_bed.hosts.overlay_keeper import Keeper
+from redbox_bed.slurm.slurm_cluster import Slurm
 
 
 class Bed:

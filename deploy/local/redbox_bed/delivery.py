@@ -16,17 +16,17 @@ import yaml
 
 from redbox_bed import login_node
 from redbox_bed.bed import Bed, saved_options
-from redbox_bed.build_cache import contents_of, key_of
-from redbox_bed.errors import BedError, NotPossibleError
-from redbox_bed.helm import ensure_helm
-from redbox_bed.image_layers import project_images
-from redbox_bed.images import REGISTRY, import_missing
-from redbox_bed.kube_existing import link_program
+from redbox_bed.core.build_cache import contents_of, key_of
+from redbox_bed.core.errors import BedError, NotPossibleError
+from redbox_bed.core.places import CHECKOUT, Places
+from redbox_bed.core.plan import LOOPBACK, SERVICE_PORT, Options, Plan, Role, Source, make_plan
+from redbox_bed.core.progress import Progress
+from redbox_bed.images.node_images import REGISTRY, import_missing
+from redbox_bed.images.oci import image_digest
+from redbox_bed.images.project_images import project_images
+from redbox_bed.kube.existing import link_program
 from redbox_bed.login_node import Rule
-from redbox_bed.oci import image_digest
-from redbox_bed.places import CHECKOUT, Places
-from redbox_bed.plan import LOOPBACK, SERVICE_PORT, Options, Plan, Role, Source, make_plan
-from redbox_bed.progress import Progress
+from redbox_bed.programs.helm import ensure_helm
 
 OPERATOR = CHECKOUT / ".venv/bin/redbox-operator"
 KUBERNETES_NAME = "bed"

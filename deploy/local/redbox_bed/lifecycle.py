@@ -16,17 +16,20 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from functools import partial
 
-from redbox_bed import forward, helm, kube, kube_build, kube_existing, roots, slow_home
+from redbox_bed import port_forwards, slow_home
 from redbox_bed.bed import Bed, saved_options
-from redbox_bed.cgroups import Cgroups
-from redbox_bed.errors import NotPossibleError
-from redbox_bed.host import Host
-from redbox_bed.places import Places
-from redbox_bed.plan import Source
+from redbox_bed.core.errors import NotPossibleError
+from redbox_bed.core.places import Places
+from redbox_bed.core.plan import Source
+from redbox_bed.core.progress import Progress
+from redbox_bed.hosts import roots
+from redbox_bed.hosts.cgroups import Cgroups
+from redbox_bed.hosts.host import Host
+from redbox_bed.kube import existing, kube_cluster
 from redbox_bed.preflight import check_machine
-from redbox_bed.progress import Progress
-from redbox_bed.slurm import Slurm
-from redbox_bed.trees import ensure_tree, write_known_hosts
+from redbox_bed.programs import helm, kubernetes
+from redbox_bed.slurm.shared_files import ensure_tree, write_known_hosts
+from redbox_bed.slurm.slurm_cluster import Slurm
 
 _REMOVAL_SECONDS = 300
 
@@ -38,7 +41,7 @@ def up(bed: Bed, progress: Progress) -> None:
             raise NotPossibleError("another `up` has just made a bed with other options: take it down")
         check_machine(bed, progress)
         if bed.plan.options.kube is Source.EXISTING:
-            kube_existing.find_cluster(bed.places, progress)
+            existing.find_cluster(bed.places, progress)
         bed.places.state.mkdir(parents=True, exist_ok=True)
         bed.places.plan.write_text(bed.plan.options.to_json())
         _build(bed, progress)
@@ -52,14 +55,14 @@ def up(bed: Bed, progress: Progress) -> None:
                     if bed.plan.has_slow_home(host.spec)
                 )
         side_by_side(_part_starts(bed, progress))
-        forward.up(bed, progress)
+        port_forwards.up(bed, progress)
 
 
 def _part_starts(bed: Bed, progress: Progress) -> Iterator[Callable[[], object]]:
     for slurm in bed.slurms:
         yield partial(_start_slurm, slurm, progress)
     if bed.plan.options.kube is not Source.NONE:
-        yield partial(kube.up, bed, progress)
+        yield partial(kube_cluster.up, bed, progress)
 
 
 def _start_slurm(slurm: Slurm, progress: Progress) -> None:
@@ -84,7 +87,7 @@ def _missing_builds(bed: Bed, progress: Progress) -> Iterator[Callable[[], objec
 
 def _build_kube_and_helm(places: Places, progress: Progress) -> None:
     """One after the other: what both need is compiled once."""
-    kube_build.ensure_programs(places, progress)
+    kubernetes.ensure_programs(places, progress)
     helm.ensure_helm(places, progress)
 
 
@@ -119,19 +122,19 @@ def start_host(bed: Bed, host: Host, progress: Progress) -> None:
         if host.name in slurm.cluster.hosts:
             slurm.start_host(host)
     if host in {bed.hosts[spec.name] for spec in bed.plan.kube_hosts}:
-        kube.up(bed, progress)
+        kube_cluster.up(bed, progress)
     if host is bed.switch:
         for other in bed.hosts.values():
             if other.pid():
                 other.plug_in()
-        forward.up(bed, progress)
+        port_forwards.up(bed, progress)
 
 
 def down(places: Places, progress: Progress) -> None:
     """Remove whatever there is of a bed, whole or half-built."""
     cgroups = Cgroups.of_machine(places.name)
     with locked(places, progress), progress.step("taking the bed down"):
-        forward.stop_forwarder(places)
+        port_forwards.stop_forwarder(places)
         cgroups.kill()
         cgroups.remove()
         if places.state.exists():

@@ -18,12 +18,12 @@ from pathlib import Path
 
 import yaml
 
-from redbox_bed.build_cache import contents_of, ensure_built, key_of
-from redbox_bed.errors import BedError
-from redbox_bed.host import Daemon, Host
-from redbox_bed.places import CHECKOUT, Places
-from redbox_bed.plan import SERVICE_PORT
-from redbox_bed.waiting import wait_until_serves
+from redbox_bed.core.build_cache import contents_of, ensure_built, key_of
+from redbox_bed.core.errors import BedError
+from redbox_bed.core.places import CHECKOUT, Places
+from redbox_bed.core.plan import SERVICE_PORT
+from redbox_bed.hosts.host import Daemon, Host
+from redbox_bed.hosts.waiting import wait_until_serves
 
 SERVICE = "redbox"
 LIBRARY = "/opt/redbox/lib"

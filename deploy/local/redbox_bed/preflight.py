@@ -12,12 +12,13 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from redbox_bed import forward, roots
+from redbox_bed import port_forwards
 from redbox_bed.bed import Bed
-from redbox_bed.errors import BedError, NotPossibleError
-from redbox_bed.places import Places
-from redbox_bed.plan import Plan, Source
-from redbox_bed.progress import Progress
+from redbox_bed.core.errors import BedError, NotPossibleError
+from redbox_bed.core.places import Places
+from redbox_bed.core.plan import Plan, Source
+from redbox_bed.core.progress import Progress
+from redbox_bed.hosts import roots
 
 # A file that must be there, and the package that brings it.
 PACKAGES: Mapping[str, str] = {
@@ -81,7 +82,7 @@ def check_machine(bed: Bed, progress: Progress) -> None:
     check_root(os.geteuid())
     for folder in (bed.places.state, bed.places.cache):
         check_path(folder)
-    forward.refuse_taken_ports(bed.places, bed.plan)
+    port_forwards.refuse_taken_ports(bed.places, bed.plan)
     if bed.keeper.process():
         return
     check_distribution(_text("/etc/os-release"))

@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 
 from redbox_bed.bed import Bed
-from redbox_bed.golang import Program, ensure_program
-from redbox_bed.host import BACKING, CACHE, Daemon, Host
-from redbox_bed.parts import PartStatus
-from redbox_bed.places import PACKAGE, Places
-from redbox_bed.progress import Progress
-from redbox_bed.waiting import wait_until_serves
+from redbox_bed.core.part_status import PartStatus
+from redbox_bed.core.places import PACKAGE, Places
+from redbox_bed.core.progress import Progress
+from redbox_bed.hosts.host import BACKING, CACHE, Daemon, Host
+from redbox_bed.hosts.waiting import wait_until_serves
+from redbox_bed.programs.golang import Program, ensure_program
 
 MODULE = PACKAGE.parent / "slowfs"
 CONTROL = "/run/bed/slowfs.sock"

@@ -9,11 +9,12 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from redbox_bed import forward, kube, slow_home
+from redbox_bed import port_forwards, slow_home
 from redbox_bed.bed import Bed
-from redbox_bed.host import Host
-from redbox_bed.parts import PartStatus
-from redbox_bed.plan import Plan, Source
+from redbox_bed.core.part_status import PartStatus
+from redbox_bed.core.plan import Plan, Source
+from redbox_bed.hosts.host import Host
+from redbox_bed.kube import kube_cluster
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def look(bed: Bed) -> BedStatus:
     """Looks at processes and cables only; asks no daemon."""
     daemons = slow_home.status(bed) + [part for slurm in bed.slurms for part in slurm.status()]
     if bed.plan.options.kube is Source.OWN:
-        daemons += kube.status(bed)
+        daemons += kube_cluster.status(bed)
     return BedStatus(
         hosts=tuple(_host_status(bed, host, daemons) for host in bed.hosts.values()),
         faults=tuple(_faults(bed)),
@@ -65,7 +66,7 @@ def _faults(bed: Bed) -> Iterator[str]:
     """What is wrong outside of all hosts."""
     if not bed.keeper.process():
         yield "the process that holds the hosts' root is gone: `up` has to boot all of them anew"
-    if not forward.forwarder_runs(bed.places):
+    if not port_forwards.forwarder_runs(bed.places):
         yield "the forwarded ports are closed"
 
 

@@ -28,7 +28,7 @@ from redbox.slurm.submit.container_script import (
 )
 from redbox_api.job_parts import RegistryCredentials
 from redbox_api.models import JobRequest
-from redbox_bed.waiting import wait_until
+from redbox_bed.hosts.waiting import wait_until
 
 RUNTIME = f"""#!{sys.executable}
 import json, os, sys, time

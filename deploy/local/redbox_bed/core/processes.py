@@ -1,0 +1,112 @@
+"""Processes of the machine by pid *and* start time: a pid given out again is not taken for the old one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from redbox_bed.core.errors import BedError
+
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_POLL_SECONDS = 0.01
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process of the machine, for as long as it lives."""
+
+    pid: int
+    started: int
+
+    @classmethod
+    def of(cls, pid: int) -> Process | None:
+        """The process that has this pid now; none if there is none, or only its zombie."""
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            return None
+        state, *rest = stat.rpartition(")")[2].split()
+        return None if state in "ZX" else cls(pid, int(rest[18]))
+
+    @classmethod
+    def load(cls, path: Path) -> Process | None:
+        """The process that was saved there, if it still lives."""
+        try:
+            pid, started = (int(word) for word in path.read_text().split())
+        except (FileNotFoundError, ValueError):
+            return None
+        saved = cls(pid, started)
+        return saved if saved.alive() else None
+
+    def save(self, path: Path) -> None:
+        beside = path.with_name(path.name + ".new")
+        beside.write_text(f"{self.pid} {self.started}\n")
+        beside.rename(path)
+
+    def alive(self) -> bool:
+        return Process.of(self.pid) == self
+
+    def send(self, number: int) -> None:
+        """Signal it; that it is gone already is no error."""
+        if self.alive():
+            try:
+                os.kill(self.pid, number)
+            except ProcessLookupError:
+                return
+
+    def wait_until_gone(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while self.alive():
+            if time.monotonic() > deadline:
+                raise BedError(f"process {self.pid} is still there {seconds:.0f} s after it was told to end")
+            time.sleep(_POLL_SECONDS)
+
+    def kill(self, number: int = signal.SIGKILL, seconds: float = 10) -> None:
+        self.send(number)
+        self.wait_until_gone(seconds)
+
+
+def inner_pid(outer: int) -> int | None:
+    """The pid of a process as its own pid namespace counts."""
+    pids = _pids_by_namespace(outer)
+    return pids[-1] if pids else None
+
+
+def is_in_namespace(outer: int) -> bool:
+    """Whether it is in another pid namespace than ours."""
+    return len(_pids_by_namespace(outer)) > 1
+
+
+def _pids_by_namespace(outer: int) -> list[int]:
+    """The process's pids, from our namespace inwards."""
+    try:
+        status = Path(f"/proc/{outer}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    for line in status.splitlines():
+        if line.startswith("NSpid:"):
+            return [int(word) for word in line.split()[1:]]
+    return []
+
+
+def children(pid: int) -> list[int]:
+    try:
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def boot_offset(pid: int) -> int:
+    """By how many ticks the clock of a process's time namespace is ahead of ours (a new host's: behind)."""
+    try:
+        offsets = Path(f"/proc/{pid}/timens_offsets").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    for line in offsets.splitlines():
+        clock, seconds, _ = line.split()
+        if clock in {"boottime", "7"}:
+            return int(seconds) * TICKS_PER_SECOND
+    return 0

@@ -1,0 +1,1 @@
+"""Hosts as namespaces: their Debian roots, cgroups, network, users and commands."""

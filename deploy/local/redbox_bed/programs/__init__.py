@@ -1,0 +1,1 @@
+"""Programs built from the Go modules beside this package."""

@@ -1,0 +1,1 @@
+"""The bed's Slurm clusters: configuration, accounts, shared files, daemons."""

@@ -1,0 +1,54 @@
+"""A process is its pid and its start time."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from redbox_bed.core.processes import Process, inner_pid
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "60"]) as started:
+        yield started
+        started.kill()
+
+
+def test_a_saved_process_is_found_again_while_it_lives(
+    sleeper: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    process = Process.of(sleeper.pid)
+    assert process is not None
+    process.save(tmp_path / "pid")
+    assert Process.load(tmp_path / "pid") == process
+    process.kill(signal.SIGTERM)
+    assert Process.load(tmp_path / "pid") is None
+
+
+def test_a_pid_given_out_again_is_another_process(sleeper: subprocess.Popen[bytes]) -> None:
+    process = Process.of(sleeper.pid)
+    assert process is not None
+    earlier = Process(process.pid, process.started - 1)
+    assert not earlier.alive()
+    earlier.send(signal.SIGKILL)
+    assert process.alive()
+
+
+def test_a_zombie_is_gone(sleeper: subprocess.Popen[bytes]) -> None:
+    sleeper.kill()
+    os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
+    assert Process.of(sleeper.pid) is None
+
+
+@pytest.mark.parametrize("text", ["", "12", "a b", "1 2 3"])
+def test_a_file_that_was_cut_off_names_no_process(tmp_path: Path, text: str) -> None:
+    (tmp_path / "pid").write_text(text)
+    assert Process.load(tmp_path / "pid") is None
+
+
+def test_outside_of_namespaces_both_pids_are_the_same() -> None:
+    assert inner_pid(os.getpid()) == os.getpid()
