@@ -45,7 +45,7 @@ MANIFESTS_BEGIN = f"""\
 #
 #   redbox-operator uninstall --namespace {NAMESPACE}
 #
-# Without it SlurmJobs keep a finalizer that nobody lifts. Then delete these objects.
+# Without it SlurmJobs keep a finalizer that is never removed. Then delete these objects.
 ---
 apiVersion: v1
 kind: Namespace
@@ -80,7 +80,7 @@ def schema() -> str:
 def _strict(node: object) -> object:
     """The same schema for a person's eyes: no field that it does not know, nothing of Kubernetes' own."""
     if isinstance(node, list):
-        return [_strict(one) for one in node]
+        return [_strict(item) for item in node]
     if not isinstance(node, dict):
         return node
     made = {key: _strict(value) for key, value in node.items() if not key.startswith(NO_SPEC_OF_OURS)}
@@ -113,7 +113,7 @@ def _rows(
                 yield from _rows(child, root, values[key], f"{name}.{key}" if name else key)
         return
     default = f"`{json.dumps(values)}`"
-    allowed = f" One of {', '.join(f'`{one}`' for one in node['enum'])}." if "enum" in node else ""
+    allowed = f" One of {', '.join(f'`{value}`' for value in node['enum'])}." if "enum" in node else ""
     yield name, default, f"{node['description']}{allowed}".replace("|", "\\|")
 
 

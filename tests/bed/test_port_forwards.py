@@ -110,7 +110,7 @@ def test_a_port_that_is_taken_is_named_with_its_owner(tmp_path: Path) -> None:
 
 def test_an_address_that_is_not_this_machines_is_named(tmp_path: Path) -> None:
     plan = replace(make_plan(Options()), forwards=(Forward(18443, "login", 8443, "192.0.2.7"),))
-    with pytest.raises(NotPossibleError, match=r"BED_ADDRESS=192\.0\.2\.7 is no address of this machine"):
+    with pytest.raises(NotPossibleError, match=r"BED_ADDRESS=192\.0\.2\.7 is not an address of this machine"):
         refuse_taken_ports(Places(state=tmp_path, cache=tmp_path), plan)
 
 

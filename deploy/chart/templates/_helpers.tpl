@@ -110,7 +110,7 @@ priorityClassName: {{ . }}
 {{- end }}
 {{- end }}
 
-{{/* What both controllers are told. */}}
+{{/* The environment that both controllers have. */}}
 {{- define "redbox.environment" -}}
 - name: REDBOX_NAMESPACE
   valueFrom: {fieldRef: {fieldPath: metadata.namespace}}

@@ -92,7 +92,7 @@ def redbox(
 ) -> None:
     """Install red-box on login and the operator in Kubernetes, as their administrators would."""
     check_root(os.geteuid())
-    progress = _interruptible(Progress(), "`redbox` begins anew")
+    progress = _interruptible(Progress(), "`redbox` starts again")
     deliver(Bed.open(), progress, unless_current=unless_current)
 
 
@@ -108,15 +108,15 @@ def down() -> None:
 @app.command(name="status")
 def show_status(output: Annotated[Output, typer.Option(help="table or json")] = Output.TABLE) -> None:
     """Say what of the bed runs; exit code 0 if all of it does."""
-    seen = status.look(Bed.open())
+    bed_status = status.look(Bed.open())
     if output is Output.JSON:
-        print(json.dumps(seen.as_json(), indent=1))
+        print(json.dumps(bed_status.as_json(), indent=1))
     else:
         console = Console(highlight=False)
-        console.print(status.table(seen))
-        for note in (*seen.faults, *seen.notes):
+        console.print(status.table(bed_status))
+        for note in (*bed_status.faults, *bed_status.notes):
             console.print(note)
-    raise typer.Exit(0 if seen.well else 1)
+    raise typer.Exit(0 if bed_status.well else 1)
 
 
 @app.command(name="exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -163,8 +163,8 @@ def find_logs(places: Places, part: str) -> list[Path]:
     host, _, daemon = part.rpartition("/")
     files = sorted(places.state.glob(f"hosts/{host or '*'}/own/var/log/bed/{daemon}.log"))
     if not files:
-        known = sorted({file.stem for file in places.state.glob("hosts/*/own/var/log/bed/*.log")})
-        raise NotPossibleError(f"there is no log of {part!r}; there are logs of: {', '.join(known)}")
+        parts = sorted({file.stem for file in places.state.glob("hosts/*/own/var/log/bed/*.log")})
+        raise NotPossibleError(f"there is no log of {part!r}; there are logs of: {', '.join(parts)}")
     return files
 
 
@@ -219,12 +219,12 @@ def asked_by_environment() -> dict[str, object]:
         try:
             asked["address"] = str(IPv4Address(address))
         except ValueError as error:
-            raise NotPossibleError(f"BED_ADDRESS={address} is no IPv4 address of this machine") from error
+            raise NotPossibleError(f"BED_ADDRESS={address} is not an IPv4 address of this machine") from error
     return asked
 
 
 def _interruptible(progress: Progress, then: str) -> Progress:
-    """End at once on Ctrl-C: every step is made to be broken off, and threads do not hear of an exception."""
+    """End at once on Ctrl-C: every step can be interrupted, and threads do not receive an exception."""
 
     def leave(number: int, _: FrameType | None) -> None:
         progress.stop()
@@ -240,7 +240,7 @@ _LARGEST_OFFSET = 40000
 
 
 def main(run: Callable[[], object] = app) -> None:
-    """Every failure that has a sentence is told by it."""
+    """Print the sentence of a failure that has one, without a traceback."""
     try:
         run()
     except BedError as error:

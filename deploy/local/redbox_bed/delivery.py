@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import yaml
 from redbox_bed import login_node
 from redbox_bed.bed import Bed, saved_options
 from redbox_bed.core.build_cache import contents_of, key_of
+from redbox_bed.core.commands import run_command
 from redbox_bed.core.errors import BedError, NotPossibleError
 from redbox_bed.core.places import CHECKOUT, Places
 from redbox_bed.core.plan import LOOPBACK, SERVICE_PORT, Options, Plan, Role, Source, make_plan
@@ -137,7 +137,7 @@ def reached_at(plan: Plan) -> tuple[str, int]:
     login = plan.slurm_cluster(SLURM_CLUSTER).login
     if plan.options.kube is Source.OWN:
         return plan.host(login).address, SERVICE_PORT
-    forward = next(one for one in plan.forwards if (one.host, one.target_port) == (login, SERVICE_PORT))
+    forward = next(port for port in plan.forwards if (port.host, port.target_port) == (login, SERVICE_PORT))
     return forward.address, forward.port
 
 
@@ -159,13 +159,13 @@ def _stands(bed: Bed, checkout: str) -> bool:
     if not delivered.is_file() or delivered.read_text() != checkout:
         return False
     releases = json.loads(Helm(bed)("list", "--all", "--filter", f"^{RELEASE}$", "--output", "json"))
-    return bed.host("login").running(login_node.SERVICE) and [one["status"] for one in releases] == [
+    return bed.host("login").running(login_node.SERVICE) and [release["status"] for release in releases] == [
         "deployed"
     ]
 
 
 def chart_values(slurm_cluster: dict[str, Any], registry: str, images: str) -> dict[str, object]:
-    """What the cluster's administrator writes; a change of the images starts the controllers anew."""
+    """The chart's values as an administrator writes them. Changed images restart the controllers."""
     annotations = {"redbox.dev/images": images}
     return {
         "images": {"registry": registry, "tag": "dev"},
@@ -254,11 +254,4 @@ class Kubernetes:
 
 
 def _run(command: Sequence[str], stdin: str | None = None) -> str:
-    try:
-        done = subprocess.run(
-            command, input=stdin, capture_output=True, text=True, check=True, timeout=ENDS_WITHIN_S
-        )
-    except subprocess.SubprocessError as error:
-        said = str(getattr(error, "stderr", "") or error).strip()[-1000:]
-        raise BedError(f"`{' '.join(command)}` failed: {said}") from error
-    return done.stdout
+    return run_command(command, f"`{' '.join(command)}` failed", stdin=stdin, timeout=ENDS_WITHIN_S)

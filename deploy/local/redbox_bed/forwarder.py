@@ -4,7 +4,7 @@
 
 Each FD is a socket that listens already (see `forward`). A side that has sent all it has is closed in that
 direction only, as protocols over TCP expect; a side that reads slowly holds up its own connection and fills
-a bounded buffer. A target that is away ends the connection; the next one tries anew.
+a bounded buffer. An unreachable target ends the connection; the next one tries again.
 """
 
 from __future__ import annotations

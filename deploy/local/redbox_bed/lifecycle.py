@@ -160,7 +160,7 @@ def locked(places: Places, progress: Progress) -> Iterator[None]:
 def side_by_side(
     actions: Iterable[Callable[[], object]], tell: Callable[[str], object] = lambda _: None
 ) -> None:
-    """Run them all at once; what fails is told while others go on, and raised when all have ended."""
+    """Run them all at once. A failure is printed while the others go on, and raised when all have ended."""
     waiting = list(actions)
     if not waiting:
         return

@@ -19,6 +19,7 @@ from pathlib import Path
 import yaml
 
 from redbox_bed.core.build_cache import contents_of, ensure_built, key_of
+from redbox_bed.core.commands import run_command
 from redbox_bed.core.errors import BedError
 from redbox_bed.core.places import CHECKOUT, Places
 from redbox_bed.core.plan import SERVICE_PORT
@@ -194,8 +195,4 @@ def _install_project(folder: Path) -> None:
 def _pip(*arguments: str) -> None:
     quiet = ("--quiet", "--disable-pip-version-check", "--no-input")
     command = (sys.executable, "-m", "pip", arguments[0], *quiet, *arguments[1:])
-    try:
-        subprocess.run(command, check=True, capture_output=True, text=True, timeout=BUILD_SECONDS)
-    except subprocess.SubprocessError as error:
-        said = str(getattr(error, "stderr", "") or error).strip()[-1000:]
-        raise BedError(f"red-box's wheels could not be put together: {said}") from error
+    run_command(command, "red-box's wheels could not be collected", timeout=BUILD_SECONDS)

@@ -56,7 +56,7 @@ def up(bed: Bed, progress: Progress) -> None:
     switch = bed.host(bed.plan.switch.name).process()
     if switch is None:
         raise BedError("the bed's switch is not running; run `up`")
-    # A switch that was booted anew has another network: the forwarder then has to enter that one.
+    # A switch that was rebooted has another network: the forwarder then has to enter that one.
     wanted = {"switch": asdict(switch), "targets": [asdict(target) for target in targets(bed.plan)]}
     table = _folder(bed.places) / "table.json"
     if forwarder_runs(bed.places) and _saved(table) == wanted:
@@ -103,7 +103,7 @@ def _listen(target: Target) -> socket.socket:
     except OSError as error:
         if error.errno == errno.EADDRNOTAVAIL:
             raise NotPossibleError(
-                f"BED_ADDRESS={target.listen} is no address of this machine: `ip address` shows which it has"
+                f"BED_ADDRESS={target.listen} is not an address of this machine: see `ip address`"
             ) from error
         by = port_owner(target.port) or "another process"
         raise NotPossibleError(
@@ -113,7 +113,7 @@ def _listen(target: Target) -> socket.socket:
 
 
 def port_owner(port: int) -> str | None:
-    """`NAME (pid N)` of whoever listens on this port of the machine, as far as we may see it."""
+    """`NAME (pid N)` of the process that listens on this port of the machine, if it is visible."""
     inodes = {f"socket:[{inode}]" for inode in listening_inodes(Path("/proc/net/tcp").read_text(), port)}
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it ended just now, or is not ours to look at

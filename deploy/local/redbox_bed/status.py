@@ -65,22 +65,22 @@ def look(bed: Bed) -> BedStatus:
 def _faults(bed: Bed) -> Iterator[str]:
     """What is wrong outside of all hosts."""
     if not bed.keeper.process():
-        yield "the process that holds the hosts' root is gone: `up` has to boot all of them anew"
+        yield "the process that holds the hosts' root is gone: `up` has to boot all of them again"
     if not port_forwards.forwarder_runs(bed.places):
         yield "the forwarded ports are closed"
 
 
 def notes(plan: Plan) -> tuple[str, ...]:
     """What is not of the bed's own making, or left out."""
-    said = {
+    notes_by_source = {
         Source.EXISTING: "{} is the machine's own, not the bed's (BED_{}=existing)",
         Source.NONE: "no {} was asked for",
     }
     found = []
-    if plan.options.slurm in said:
-        found.append(said[plan.options.slurm].format("Slurm", "SLURM"))
-    if plan.options.kube in said:
-        found.append(said[plan.options.kube].format("Kubernetes", "KUBE"))
+    if plan.options.slurm in notes_by_source:
+        found.append(notes_by_source[plan.options.slurm].format("Slurm", "SLURM"))
+    if plan.options.kube in notes_by_source:
+        found.append(notes_by_source[plan.options.kube].format("Kubernetes", "KUBE"))
     return tuple(found)
 
 

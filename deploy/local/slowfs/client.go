@@ -102,7 +102,7 @@ func (c *client) unmount(server *fuse.Server, mountpoint string, deadline time.D
 	return err
 }
 
-// describe fills what the kernel learns of a file, and for how long it may believe it.
+// describe fills what the kernel learns of a file, and for how long it may cache that.
 func (c *client) describe(stat *syscall.Stat_t, out *fuse.EntryOut) {
 	out.Attr.FromStat(stat)
 	out.SetAttrTimeout(c.settings.attr.get())

@@ -110,7 +110,7 @@ func (g *gate) passToFlush(pid uint32) fuse.Status {
 	return passUnlessKilled(g.current(), pid)
 }
 
-// passInBackground is for the client's own write-back, which nobody can interrupt.
+// passInBackground is for the client's own write-back, which cannot be interrupted.
 func (g *gate) passInBackground() {
 	<-g.current()
 }
@@ -127,7 +127,7 @@ func killed(pid uint32) bool {
 }
 
 // isEnding: a process gives up its memory before its files, so one that has no program in memory is closing them for
-// good; or it is in the middle of an exec, and while that waits, whoever reads its /proc/<pid>/stat (ps does) waits too.
+// good; or it is in the middle of an exec, and while that waits, each reader of its /proc/<pid>/stat (ps is one) waits too.
 func isEnding(status string) bool {
 	hasProgram := false
 	for line := range strings.Lines(status) {

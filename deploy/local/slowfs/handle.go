@@ -107,7 +107,7 @@ func (h *handle) Fsync(context.Context, uint32) syscall.Errno {
 	return fs.ToErrno(unix.Fsync(h.fd))
 }
 
-// Release comes after the last close, when nobody waits any more.
+// Release comes after the last close, when no caller waits any more.
 func (h *handle) Release(context.Context) syscall.Errno {
 	if h.writes && h.file.isDirty() {
 		h.client.gate.passInBackground()

@@ -76,7 +76,7 @@ func run(chosen options) error {
 	return serve(chosen)
 }
 
-// serve mounts, and returns when told to end or when somebody else has unmounted.
+// serve mounts, and returns on SIGTERM or SIGINT, or when the file system was unmounted.
 func serve(chosen options) error {
 	unix.Umask(0)
 	backing, err := openBacking(chosen.backing)
@@ -98,7 +98,7 @@ func serve(chosen options) error {
 }
 
 func untilEnd(c *client, server *fuse.Server, mountpoint string) error {
-	told, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	ended, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	unmounted := make(chan struct{})
 	go func() {
@@ -106,8 +106,8 @@ func untilEnd(c *client, server *fuse.Server, mountpoint string) error {
 		close(unmounted)
 	}()
 	select {
-	case <-told.Done():
-		log.Printf("told to end")
+	case <-ended.Done():
+		log.Printf("received a signal, unmounting")
 		return c.unmount(server, mountpoint, unmountDeadline)
 	case <-unmounted:
 		log.Printf("%s was unmounted", mountpoint)

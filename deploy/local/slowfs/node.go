@@ -56,7 +56,7 @@ func (n *node) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs
 	return n.inode(ctx, found, out), fs.OK
 }
 
-// Open serves close-to-open: the kernel drops the data that it has cached (no FOPEN_KEEP_CACHE) and is told that its
+// Open serves close-to-open: the kernel drops the data that it has cached (no FOPEN_KEEP_CACHE) and learns that its
 // attributes are old.
 func (n *node) Open(_ context.Context, flags uint32) (fs.FileHandle, uint32, syscall.Errno) {
 	mode := unix.O_RDONLY
@@ -75,7 +75,7 @@ func (n *node) Open(_ context.Context, flags uint32) (fs.FileHandle, uint32, sys
 	return opened, 0, fs.OK
 }
 
-// Create is called when this client's kernel believes that the name is free. If another client has taken it, ESTALE
+// Create is called when the name is free in this client's kernel's cache. If another client has taken it, ESTALE
 // makes the kernel look again and then check the caller's permission on what is there.
 func (n *node) Create(
 	ctx context.Context, name string, flags, mode uint32, out *fuse.EntryOut,

@@ -10,8 +10,8 @@ import (
 
 const coalesceLimit = 1 << 20
 
-// A file is what one client knows of a file that it has open: the data not yet written back, and the end that it
-// believes the file to have. All handles of this client share it.
+// A file is one client's view of a file that it has open: the data not yet written back, and the size as far as this
+// client has seen it. All handles of this client share it.
 type file struct {
 	client *client
 
@@ -19,7 +19,7 @@ type file struct {
 	opens    int // guarded by files.mu
 	dirty    []extent
 	timer    *time.Timer
-	failure  syscall.Errno // of a write-back that nobody waited for; told once, by the next flush or fsync
+	failure  syscall.Errno // of a write-back without a waiting caller; returned once, by the next flush or fsync
 	end      int64
 	endKnown time.Time
 }
@@ -35,7 +35,7 @@ func (e *extent) end() int64 {
 	return e.offset + int64(len(e.data))
 }
 
-// write makes the file longer at once and keeps the data back; whoever fills the client's buffer pays for emptying it.
+// write makes the file longer at once and keeps the data back; the writer that fills the client's buffer pays for emptying it.
 func (f *file) write(fd int, data []byte, offset int64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

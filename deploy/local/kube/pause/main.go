@@ -1,4 +1,4 @@
-// pause holds a pod's namespaces open: it reaps orphans, and leaves when it is told to.
+// pause holds a pod's namespaces open: it reaps orphans, and ends on SIGTERM.
 package main
 
 import (

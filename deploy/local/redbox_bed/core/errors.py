@@ -54,8 +54,8 @@ class CommandError(BedError):
 
     def __init__(self, host: str, argv: Sequence[str], code: int | None, stdout: str, stderr: str) -> None:
         ending = "did not end in time" if code is None else f"exited with {code}"
-        said = (stderr.strip() or stdout.strip())[-2000:]
-        super().__init__(f"{host}: `{' '.join(argv)[:300]}` {ending}" + (f": {said}" if said else ""))
+        output = (stderr.strip() or stdout.strip())[-2000:]
+        super().__init__(f"{host}: `{' '.join(argv)[:300]}` {ending}" + (f": {output}" if output else ""))
         self.code = code
         self.stdout = stdout
         self.stderr = stderr

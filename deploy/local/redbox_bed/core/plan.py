@@ -54,13 +54,13 @@ class Options:
 
     @classmethod
     def from_json(cls, text: str) -> Options:
-        known = json.loads(text)
+        saved = json.loads(text)
         return cls(
             **{
-                **known,
-                "slurm": Source(known["slurm"]),
-                "release": Release(known["release"]),
-                "kube": Source(known["kube"]),
+                **saved,
+                "slurm": Source(saved["slurm"]),
+                "release": Release(saved["release"]),
+                "kube": Source(saved["kube"]),
             }
         )
 

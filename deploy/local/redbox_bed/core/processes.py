@@ -23,7 +23,7 @@ class Process:
 
     @classmethod
     def of(cls, pid: int) -> Process | None:
-        """The process that has this pid now; none if there is none, or only its zombie."""
+        """Return the process that has this pid now, or None if it does not exist or is a zombie."""
         try:
             stat = Path(f"/proc/{pid}/stat").read_text()
         except (FileNotFoundError, ProcessLookupError):
@@ -50,7 +50,7 @@ class Process:
         return Process.of(self.pid) == self
 
     def send(self, number: int) -> None:
-        """Signal it; that it is gone already is no error."""
+        """Signal it. A process that has already ended is not an error."""
         if self.alive():
             try:
                 os.kill(self.pid, number)
@@ -61,7 +61,7 @@ class Process:
         deadline = time.monotonic() + seconds
         while self.alive():
             if time.monotonic() > deadline:
-                raise BedError(f"process {self.pid} is still there {seconds:.0f} s after it was told to end")
+                raise BedError(f"process {self.pid} is still running {seconds:.0f} s after SIGTERM")
             time.sleep(_POLL_SECONDS)
 
     def kill(self, number: int = signal.SIGKILL, seconds: float = 10) -> None:

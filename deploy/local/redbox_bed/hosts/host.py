@@ -82,7 +82,7 @@ class Daemon:
 
 
 class Host:
-    """A handle; cheap to make, and as good after the host was booted anew as before."""
+    """A handle: cheap to create, and valid across reboots of the host."""
 
     def __init__(self, plan: Plan, places: Places, name: str, cgroups: Cgroups | None = None) -> None:
         self.spec = plan.host(name)
@@ -208,12 +208,12 @@ class Host:
         ]
         command += ["--", "sh", str(HERE / "init.sh")]
         with os.fdopen(read_end) as answer:
-            with log.open("wb") as errors, os.fdopen(write_end, "w") as said:
+            with log.open("wb") as errors, os.fdopen(write_end, "w") as pid_pipe:
                 subprocess.run(
                     command,
                     env=self._init_environment(),
                     stdin=subprocess.DEVNULL,
-                    stdout=said,
+                    stdout=pid_pipe,
                     stderr=errors,
                     check=True,
                     timeout=_BOOT_SECONDS,
@@ -355,7 +355,7 @@ class Host:
 
     # ------------------------------------------------------------------------- files
     def write(self, path: str, content: str | bytes, *, mode: int = 0o644, owner: str = "root:root") -> None:
-        """Write a file whole: nobody ever sees half of it, nor one with other rights."""
+        """Write a file atomically, with its final mode from the start."""
         script = (
             'umask 077; mkdir -p -m 755 "${1%/*}"; cat >"$1.new"; chown "$2" "$1.new"; chmod "$3" "$1.new"; '
             'mv -f "$1.new" "$1"'

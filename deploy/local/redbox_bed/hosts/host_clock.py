@@ -19,7 +19,7 @@ def main(command: list[str]) -> None:
     if libc.unshare(_CLONE_NEWTIME):
         number = ctypes.get_errno()
         raise OSError(number, f"a time namespace cannot be made: {os.strerror(number)}")
-    # Only as long as nobody is in it: whoever is executed now is.
+    # Only while no process is in the namespace: the program that is executed next is.
     uptime = int(time.clock_gettime(time.CLOCK_BOOTTIME))
     Path("/proc/self/timens_offsets").write_text(f"boottime -{uptime} 0\n")
     os.execvp(command[0], command)  # noqa: S606

@@ -172,7 +172,7 @@ def first_debian_mirror(listing: str) -> str | None:
 
 
 def machine_proxy() -> str | None:
-    """The proxy that apt is told to use; mmdebstrap does not read the machine's apt configuration."""
+    """The proxy of the machine's apt configuration, which mmdebstrap does not read."""
     answer = subprocess.run(
         ["apt-config", "shell", "PROXY", "Acquire::http::Proxy"],
         capture_output=True,

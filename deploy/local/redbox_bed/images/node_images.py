@@ -89,9 +89,9 @@ def _import(node: Host, image: Image, present: Collection[str]) -> None:
                 write_archive(image, importing.stdin, present)
         except BrokenPipeError:
             pass  # it ended early, and says why
-        _, said = importing.communicate(timeout=_IMPORT_SECONDS)
+        _, errors = importing.communicate(timeout=_IMPORT_SECONDS)
     if importing.returncode:
-        reason = said.decode(errors="replace").strip()
+        reason = errors.decode(errors="replace").strip()
         raise BedError(f"{image.name} could not be imported on {node.name}: {reason}")
 
 

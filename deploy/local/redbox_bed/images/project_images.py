@@ -1,14 +1,13 @@
 """The project's own images: a minimal Debian, a program's locked dependencies, the project's wheel on top.
 
-Each layer is kept in the cache under a hash of what it is made from: a change of our own code makes only the
-last one anew.
+Each layer is kept in the cache under a hash of what it is made from: a change of our own code rebuilds
+only the last one.
 """
 
 from __future__ import annotations
 
 import configparser
 import shutil
-import subprocess
 import sys
 import time
 import zipfile
@@ -18,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from redbox_bed.core.build_cache import contents_of, ensure_built, forget_unused, key_of
-from redbox_bed.core.errors import BedError
+from redbox_bed.core.commands import run_command
 from redbox_bed.core.places import CHECKOUT, Places
 from redbox_bed.core.progress import Progress
 from redbox_bed.hosts.roots import DEBIAN_KEYS, machine_mirror, machine_proxy
@@ -127,7 +126,7 @@ def base_command(listed: ImageList, tree: Path, mirror: str | None, proxy: str |
 def _build_dependencies(listed: ImageList, locked: Path, base: Path, folder: Path) -> None:
     library = folder / "tree" / listed.library
     _run(dependencies_command(listed, locked, library), f"the dependencies in {locked}")
-    # Scripts of dependencies: their first line names this machine's Python, and nobody calls them.
+    # Scripts of dependencies: their first line names this machine's Python, and nothing calls them.
     shutil.rmtree(library / "bin", ignore_errors=True)
     _compile(base, library, listed)
     write_layer(folder / "layer.tar", folder / "tree")
@@ -198,8 +197,4 @@ def _compile(base: Path, library: Path, listed: ImageList) -> None:
 
 
 def _run(command: Sequence[str], making: str) -> None:
-    try:
-        subprocess.run(command, check=True, capture_output=True, text=True, timeout=_BUILD_SECONDS, cwd="/")
-    except subprocess.SubprocessError as error:
-        said = str(getattr(error, "stderr", "") or error).strip()[-1000:]
-        raise BedError(f"{making} could not be made: {said}") from error
+    run_command(command, f"{making} could not be built", timeout=_BUILD_SECONDS, cwd="/")

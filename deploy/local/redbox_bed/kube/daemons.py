@@ -1,6 +1,6 @@
 """The cluster's hosts at work: configured, their daemons started in order, and waited for.
 
-What they are told is in `kube_control_plane` and `kube_node` (pure); the order of the hosts is `kube`'s.
+Their arguments and files are in `control_plane` and `node` (pure), the order of the hosts in `kube_cluster`.
 """
 
 from __future__ import annotations

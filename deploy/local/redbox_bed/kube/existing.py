@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
+from redbox_bed.core.commands import run_command
 from redbox_bed.core.errors import NotPossibleError
 from redbox_bed.core.places import Places
 from redbox_bed.core.progress import Progress
@@ -50,13 +50,5 @@ def link_program(places: Places, program: Path) -> None:
 
 def _ask(kubectl: Path, *arguments: str) -> str:
     named = os.environ.get("KUBECONFIG") or "none, so kubectl's default"
-    try:
-        answer = subprocess.run(
-            [kubectl, *arguments], capture_output=True, text=True, check=True, timeout=_ANSWER_SECONDS
-        )
-    except subprocess.SubprocessError as error:
-        said = str(getattr(error, "stderr", "") or error).strip()[-300:]
-        raise NotPossibleError(
-            f"BED_KUBE=existing, but the cluster of KUBECONFIG ({named}) does not answer: {said}"
-        ) from error
-    return answer.stdout
+    failure = f"BED_KUBE=existing, but the cluster of KUBECONFIG ({named}) does not answer"
+    return run_command([kubectl, *arguments], failure, timeout=_ANSWER_SECONDS, error_type=NotPossibleError)

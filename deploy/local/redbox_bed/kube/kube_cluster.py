@@ -1,7 +1,7 @@
 """The Kubernetes half of the bed: a control plane and two nodes, made right and judged Ready.
 
-Looks first and starts only what is missing, so that it is also the repair. What the programs are told is in
-`kube_control_plane` and `kube_node`; where they come from in `kube_build`; the images in `images`.
+Looks first and starts only what is missing, so that it is also the repair. The programs' arguments and files
+are in `control_plane` and `node`, their build is in `programs.kubernetes`, their images in `images`.
 """
 
 from __future__ import annotations

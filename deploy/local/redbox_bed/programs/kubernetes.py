@@ -1,6 +1,6 @@
 """The cluster's programs, built from the Go module beside this package: once, into the cache.
 
-One program is all of Kubernetes, etcd and kubectl, told by the name it is called by; `pause` is the other.
+One program is all of Kubernetes, etcd and kubectl, selected by the name of the call; `pause` is the other.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ TINY_QOS_JOBS = 2
 
 
 def sacctmgr_lines(cluster: str, users: tuple[User, ...] = USERS) -> list[str]:
-    """Everything that a new database is told about a cluster."""
+    """Everything that a new database records of a cluster."""
     accounts = sorted({account for user in users for account in user.accounts})
     lines = [
         f"add cluster {cluster}",

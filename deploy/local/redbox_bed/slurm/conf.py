@@ -122,7 +122,7 @@ def cgroup_conf(plugin: str) -> str:
 def steps_group(node: str) -> str:
     """The control group for a node's job steps: with version 2 slurmd asks systemd for it, if it is missing.
 
-    So it is made beforehand. Told to do without systemd (IgnoreSystemd), slurmd 24.11 moves all beside
+    So it is made beforehand. Without systemd (IgnoreSystemd), slurmd 24.11 moves all beside
     it into a group below, and nothing can join those any more.
     """
     return f"system.slice/{node}_slurmstepd.scope"

@@ -89,7 +89,7 @@ def ensure_tree(plan: Plan, places: Places, keeper: Keeper, tree: str, cgroup_pl
 
 
 def make_homes(places: Places, cluster: str) -> None:
-    """Home folders, which let in whoever has the bed's ssh key."""
+    """Home folders, which accept the bed's ssh key."""
     _, public = user_key(places)
     for user in USERS:
         home = places.home(cluster) / user.name

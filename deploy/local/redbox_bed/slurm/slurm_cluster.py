@@ -99,12 +99,12 @@ class Slurm:
 
     def _make_accounts(self) -> None:
         """Also where an `up` was broken off half-way: what is there already is a failure to sacctmgr."""
-        said = [
+        errors = [
             self._controller.run("sacctmgr", "-iQ", *line.split(), check=False).stderr
             for line in sacctmgr_lines(self.cluster.name)
         ]
         if not self._has_accounts():
-            raise DaemonError(f"Slurm's accounts could not be made: {' '.join(' '.join(said).split())}")
+            raise DaemonError(f"Slurm's accounts could not be made: {' '.join(' '.join(errors).split())}")
 
     def _make_database_user(self) -> None:
         """The Unix user slurm, without a password."""
@@ -136,7 +136,7 @@ class Slurm:
         )
 
     def node_states(self) -> dict[str, str]:
-        """Each node's state; with a mark such as `*` where slurmctld has not heard from it."""
+        """Each node's state; with a mark such as `*` where it does not respond to slurmctld."""
         done = self._controller.run("sinfo", "-hN", "-o", "%N %T", check=False, timeout=30)
         return parse_node_states(done.stdout)
 
