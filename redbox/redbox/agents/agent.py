@@ -11,29 +11,29 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callab
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from redbox.agents.errors import AgentDied, AgentSilent, Detached, FrameError
+from redbox.agents.errors import AgentDied, AgentTimeout, CommandDetached, FrameError
 from redbox.agents.protocol.answers import (
-    Completed,
-    Expected,
-    FileFacts,
+    CommandResult,
+    FileAttributes,
     FileStatus,
+    GlobResult,
     Hello,
-    Kept,
-    LeftOut,
-    Matches,
-    Piece,
-    read_completed,
-    read_data,
-    read_facts,
+    OmittedFile,
+    ReadPrecondition,
+    ReadResult,
+    RecordedCommand,
+    parse_data,
+    parse_status,
+    parse_tar_part,
+    read_attributes,
+    read_command_result,
     read_flag,
-    read_kept,
-    read_piece,
-    read_status,
-    read_tar_part,
+    read_read_result,
+    read_recorded_command,
 )
-from redbox.agents.protocol.connection import Connection, Errand, Stream
-from redbox.agents.protocol.frame_collector import collect_data, collect_matches, collect_output, just
-from redbox.agents.protocol.frames import Frame
+from redbox.agents.protocol.connection import AgentConnection, AgentRequest, RequestStream
+from redbox.agents.protocol.frame_collector import collect_data, collect_matches, collect_output, single_chunk
+from redbox.agents.protocol.frames import AgentFrame
 
 Part = TypeVar("Part")
 OUTPUT_LIMIT = 8 * 1024 * 1024
@@ -43,7 +43,7 @@ GRACE_S = 5.0  # what an agent has, beyond a command's deadline, to say that it 
 
 
 def read_arguments(
-    path: str, offset: int, limit: int, expect: Expected | None, *, tail: bool, reuse_s: float
+    path: str, offset: int, limit: int, expect: ReadPrecondition | None, *, tail: bool, reuse_s: float
 ) -> dict[str, Any]:
     expected = expect and {"device": expect.device, "inode": expect.inode, "tail": expect.tail}
     return {
@@ -56,10 +56,10 @@ def read_arguments(
     }
 
 
-class Agent:
+class AgentClient:
     """A running agent of one user."""
 
-    def __init__(self, connection: Connection, hello: Hello) -> None:
+    def __init__(self, connection: AgentConnection, hello: Hello) -> None:
         self.hello = hello
         self._connection = connection
 
@@ -80,7 +80,7 @@ class Agent:
         keep: str | None = None,
         replaces: str | None = None,
         output_limit: int = OUTPUT_LIMIT,
-    ) -> Completed:
+    ) -> CommandResult:
         """Run a command to its end.
 
         `argv[0]` is absolute, or the bare name of a tool that the agent finds in its administrator's list of
@@ -90,7 +90,7 @@ class Agent:
         bytes.
 
         On the deadline the command is killed and `timed_out` is true. With `keep`, an identity that is used
-        once, it is not: `Detached` is raised, and `recall` tells what became of it for a day, to other
+        once, it is not: `CommandDetached` is raised, and `recall` tells what became of it for a day, to other
         servers too. It is used again in place of a run whose outcome `replaces` names, and of no other.
         """
         blobs = dict(inherit or {})
@@ -106,30 +106,30 @@ class Agent:
             "replaces": replaces,
             "output_limit": output_limit,
         }
-        errand = Errand(f"run {argv[0]}", safe=False)
+        errand = AgentRequest(f"run {argv[0]}", safe=False)
         try:
             async with self._ask("run", errand, arguments, deadline + (0 if keep else GRACE_S)) as stream:
                 for data in (stdin, *blobs.values()):
                     await stream.send(data)
                 if keep:
-                    return read_completed(await stream.finish())
+                    return read_command_result(await stream.finish())
                 return await collect_output(stream, output_limit)
-        except AgentSilent:
+        except AgentTimeout:
             if keep:
-                raise Detached(keep) from None
+                raise CommandDetached(keep) from None
             raise
 
-    async def recall(self, keep: str, *, deadline: float = FILE_S) -> Kept:
+    async def recall(self, keep: str, *, deadline: float = FILE_S) -> RecordedCommand:
         """Tell what became of a kept command, whichever agent ran it."""
         async with self._ask(
-            "recall", Errand(f"recall {keep}", safe=True), {"keep": keep}, deadline
+            "recall", AgentRequest(f"recall {keep}", safe=True), {"keep": keep}, deadline
         ) as stream:
-            return read_kept(await stream.finish())
+            return read_recorded_command(await stream.finish())
 
     async def stat(self, path: str, *, follow: bool = True, deadline: float = FILE_S) -> FileStatus:
         arguments = {"path": path, "follow": follow}
-        async with self._ask("stat", Errand(f"stat {path}", safe=True), arguments, deadline) as stream:
-            return read_status(await stream.finish())
+        async with self._ask("stat", AgentRequest(f"stat {path}", safe=True), arguments, deadline) as stream:
+            return parse_status(await stream.finish())
 
     async def read(
         self,
@@ -137,11 +137,11 @@ class Agent:
         *,
         offset: int = 0,
         limit: int = 1024 * 1024,
-        expect: Expected | None = None,
+        expect: ReadPrecondition | None = None,
         tail: bool = False,
         reuse_s: float = 0.0,
         deadline: float = FILE_S,
-    ) -> Piece:
+    ) -> ReadResult:
         """Read up to `limit` bytes from `offset` (negative: that many before the end), with the file's facts.
 
         With `expect`, only from that same file: otherwise nothing is read and `same` is False, as it is when
@@ -150,9 +150,9 @@ class Agent:
         """
         limit = min(limit, MAX_PIECE)
         arguments = read_arguments(path, offset, limit, expect, tail=tail, reuse_s=reuse_s)
-        async with self._ask("read", Errand(f"read {path}", safe=True), arguments, deadline) as stream:
+        async with self._ask("read", AgentRequest(f"read {path}", safe=True), arguments, deadline) as stream:
             data = await collect_data(stream, limit)
-            return read_piece(stream.result, data)
+            return read_read_result(stream.result, data)
 
     def download(
         self,
@@ -160,61 +160,67 @@ class Agent:
         *,
         offset: int = 0,
         limit: int = 2**62,
-        expect: Expected | None = None,
+        expect: ReadPrecondition | None = None,
         silence_s: float = FILE_S,
     ) -> AsyncGenerator[bytes, None]:
         """Read as a stream, as fast as it is consumed (use `contextlib.aclosing`)."""
         arguments = read_arguments(path, offset, limit, expect, tail=False, reuse_s=0.0)
-        errand = Errand(f"read {path}", safe=True)
-        return self._parts("read", errand, arguments, read_data, silence_s)
+        errand = AgentRequest(f"read {path}", safe=True)
+        return self._parts("read", errand, arguments, parse_data, silence_s)
 
     def tar(
         self, directory: str, paths: Sequence[str], *, dereference: bool = False, silence_s: float = FILE_S
-    ) -> AsyncGenerator[bytes | LeftOut, None]:
+    ) -> AsyncGenerator[bytes | OmittedFile, None]:
         """Make a tar of paths relative to the directory, as a stream (use `contextlib.aclosing`)."""
         arguments = {"directory": directory, "paths": list(paths), "dereference": dereference}
-        errand = Errand(f"tar {directory}", safe=True)
-        return self._parts("tar", errand, arguments, read_tar_part, silence_s)
+        errand = AgentRequest(f"tar {directory}", safe=True)
+        return self._parts("tar", errand, arguments, parse_tar_part, silence_s)
 
     async def glob(
         self, directory: str, patterns: Sequence[str], *, limit: int = 10_000, deadline: float = FILE_S
-    ) -> Matches:
+    ) -> GlobResult:
         """Find what matches below a directory; `**` goes through directories; dot files are asked for."""
         arguments = {"directory": directory, "patterns": list(patterns), "limit": limit}
-        async with self._ask("glob", Errand(f"glob {directory}", safe=True), arguments, deadline) as stream:
+        async with self._ask(
+            "glob", AgentRequest(f"glob {directory}", safe=True), arguments, deadline
+        ) as stream:
             found = await collect_matches(stream, limit)
-            return Matches(found, read_flag(stream.result, "truncated"))
+            return GlobResult(found, read_flag(stream.result, "truncated"))
 
     async def make_directory(
         self, path: str, *, mode: int = 0o777, parents: bool = True, deadline: float = FILE_S
-    ) -> tuple[FileFacts, bool]:
+    ) -> tuple[FileAttributes, bool]:
         """Make a directory unless it is there; return its facts and whether it was made."""
         arguments = {"path": path, "mode": mode, "parents": parents}
         async with self._ask(
-            "make_directory", Errand(f"make {path}", safe=True), arguments, deadline
+            "make_directory", AgentRequest(f"make {path}", safe=True), arguments, deadline
         ) as stream:
             result = await stream.finish()
-            return read_facts(result), read_flag(result, "made")
+            return read_attributes(result), read_flag(result, "made")
 
     async def remove(self, path: str, *, recursive: bool = False, deadline: float = FILE_S) -> None:
         """Remove a file, a symbolic link, an empty directory, or with `recursive` a whole one."""
         arguments = {"path": path, "recursive": recursive}
-        async with self._ask("remove", Errand(f"remove {path}", safe=False), arguments, deadline) as stream:
+        async with self._ask(
+            "remove", AgentRequest(f"remove {path}", safe=False), arguments, deadline
+        ) as stream:
             await stream.finish()
 
     async def write(
         self, path: str, chunks: AsyncIterable[bytes] | bytes, *, mode: int = 0o644, deadline: float = FILE_S
-    ) -> FileFacts:
+    ) -> FileAttributes:
         """Write a file anew: whole and on the disk, or not at all. A link of that name is replaced."""
         arguments = {"path": path, "mode": mode}
-        async with self._ask("write", Errand(f"write {path}", safe=True), arguments, deadline) as stream:
-            await stream.send_all(just(chunks) if isinstance(chunks, bytes) else chunks)
-            return read_facts(await stream.finish())
+        async with self._ask(
+            "write", AgentRequest(f"write {path}", safe=True), arguments, deadline
+        ) as stream:
+            await stream.send_all(single_chunk(chunks) if isinstance(chunks, bytes) else chunks)
+            return read_attributes(await stream.finish())
 
     @asynccontextmanager
     async def _ask(
-        self, operation: str, errand: Errand, arguments: Mapping[str, Any], deadline: float
-    ) -> AsyncIterator[Stream]:
+        self, operation: str, errand: AgentRequest, arguments: Mapping[str, Any], deadline: float
+    ) -> AsyncIterator[RequestStream]:
         try:
             async with (
                 asyncio.timeout(deadline),
@@ -229,9 +235,9 @@ class Agent:
     async def _parts(
         self,
         operation: str,
-        errand: Errand,
+        errand: AgentRequest,
         arguments: Mapping[str, Any],
-        read_part: Callable[[Frame], Part],
+        read_part: Callable[[AgentFrame], Part],
         silence_s: float,
     ) -> AsyncGenerator[Part, None]:
         """Yield the parts of an answer of any length, each of which comes within `silence_s`."""
@@ -250,10 +256,10 @@ class Agent:
                     raise self._broke(error, errand) from None
                 yield part
 
-    def _silent(self, detail: str, errand: Errand) -> AgentSilent:
+    def _silent(self, detail: str, errand: AgentRequest) -> AgentTimeout:
         self._connection.doubt()
-        return AgentSilent(detail, doing=errand.doing, retry=errand.safe)
+        return AgentTimeout(detail, doing=errand.doing, retry=errand.safe)
 
-    def _broke(self, error: FrameError, errand: Errand) -> AgentDied:
+    def _broke(self, error: FrameError, errand: AgentRequest) -> AgentDied:
         self._connection.die(f"it broke the protocol: {error}")
         return self._connection.death(errand)

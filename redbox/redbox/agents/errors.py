@@ -50,7 +50,7 @@ class AgentDied(AgentError):
         self.retry = retry
 
 
-class AgentSilent(AgentError):
+class AgentTimeout(AgentError):
     """No answer came in time; `retry` as for AgentDied."""
 
     def __init__(self, detail: str, *, doing: str, retry: bool) -> None:
@@ -59,7 +59,7 @@ class AgentSilent(AgentError):
         self.retry = retry
 
 
-class Detached(AgentError):
+class CommandDetached(AgentError):
     """A kept command has not ended in its caller's time: it goes on, and `recall` tells its outcome."""
 
     def __init__(self, keep: str) -> None:
@@ -71,7 +71,7 @@ class RequestFailed(AgentError):
     """The agent could not do it, and would not be able to if asked again."""
 
 
-class SystemFault(RequestFailed):
+class SystemCallFailed(RequestFailed):
     """The kernel refused: the user's own permission error, a missing file, a full disk."""
 
     def __init__(self, number: int, words: str, path: str) -> None:

@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from redbox.agents.program.guard import is_roots_alone
+from redbox.agents.program.guard import is_writable_by_root_only
 from redbox.agents.program_source import agent_source
 from redbox.agents.transports.sudo import AGENT_PATH
 
@@ -70,7 +70,7 @@ def check_agent_file(path: Path = Path(AGENT_PATH)) -> Iterator[str]:
     if not status.st_mode & stat.S_IXOTH:
         yield f"{path} cannot be executed: chmod 755 {path}"
     for part in (path, *path.parents):
-        if not is_roots_alone(part.stat()):
+        if not is_writable_by_root_only(part.stat()):
             yield f"{part} may be written by others than root: chown root {part}; chmod go-w {part}"
     if path.read_bytes() != agent_source():
         yield f"{path} is not the agent of this red-box: install it anew"

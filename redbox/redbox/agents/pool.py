@@ -18,11 +18,11 @@ from typing import Any, Literal, Self, TypeVar
 
 import structlog
 
-from redbox.agents.agent import Agent
+from redbox.agents.agent import AgentClient
 from redbox.agents.errors import AgentError, AgentUnavailable
-from redbox.agents.protocol.connection import AgentProcess, Connection
+from redbox.agents.protocol.connection import AgentConnection, AgentProcess
 from redbox.agents.settings import PoolSettings
-from redbox.agents.startup import Backoff, Launcher
+from redbox.agents.startup import AgentLauncher, StartBackoff
 from redbox.agents.transports.base import Transport
 from redbox.core.domain import UnixUser
 
@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class PoolState:
+class AgentPoolState:
     """What the pool holds, for metrics and health."""
 
     agents: int
@@ -50,8 +50,8 @@ class _Key:
 
 @dataclass(slots=True)
 class _Member:
-    agent: Agent
-    connection: Connection
+    agent: AgentClient
+    connection: AgentConnection
     used_at: float
 
 
@@ -67,10 +67,10 @@ class AgentPool:
     ) -> None:
         self._settings = settings or PoolSettings()
         self._clock = clock
-        self._launcher = Launcher(transport, self._settings.start_s)
-        self._backoff = Backoff(self._settings, clock)
+        self._launcher = AgentLauncher(transport, self._settings.start_s)
+        self._backoff = StartBackoff(self._settings, clock)
         self._members: dict[_Key, _Member] = {}
-        self._starting: dict[_Key, asyncio.Task[Agent | AgentError]] = {}
+        self._starting: dict[_Key, asyncio.Task[AgentClient | AgentError]] = {}
         self._processes: Counter[int] = Counter()  # by uid
         self._group = asyncio.TaskGroup()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -95,7 +95,7 @@ class AgentPool:
             task.cancel()
         await self._group.__aexit__(None, None, None)  # what was raised in the block is passed on as it is
 
-    async def agent(self, user: UnixUser, role: AgentRole = "commands") -> Agent:
+    async def agent(self, user: UnixUser, role: AgentRole = "commands") -> AgentClient:
         """Return the user's agent, started if there is none. Raises AgentUnavailable or AgentRefused."""
         key = _Key(user, role)
         member = self._members.get(key)
@@ -112,9 +112,9 @@ class AgentPool:
             raise outcome
         return outcome
 
-    def state(self) -> PoolState:
+    def state(self) -> AgentPoolState:
         members = self._members.values()
-        return PoolState(
+        return AgentPoolState(
             agents=sum(member.agent.is_alive for member in members),
             busy=sum(member.connection.is_busy for member in members),
             starting=len(self._starting),
@@ -138,7 +138,7 @@ class AgentPool:
             raise AgentUnavailable(f"all {self._settings.most_agents} agents are in use", retry_after=1.0)
         self._processes[user.uid] += 1
 
-    async def _start(self, key: _Key) -> Agent | AgentError:
+    async def _start(self, key: _Key) -> AgentClient | AgentError:
         """Start an agent, or return why there is none."""
         try:
             return await self._begin(key)
@@ -149,7 +149,7 @@ class AgentPool:
             failure = AgentUnavailable(f"no agent for {key.user.name} could be started: {error}")
             return self._start_failed(key, failure)
 
-    async def _begin(self, key: _Key) -> Agent:
+    async def _begin(self, key: _Key) -> AgentClient:
         """The process is counted until it is reaped, whatever becomes of the start."""
         try:
             process = await self._launcher.start(key.user)
@@ -158,7 +158,7 @@ class AgentPool:
             raise
         self._spawn(self._reap(key.user, process))
         connection, hello = await self._launcher.greet(key.user, process)
-        member = _Member(Agent(connection, hello), connection, self._clock())
+        member = _Member(AgentClient(connection, hello), connection, self._clock())
         self._backoff.succeeded(key.user)
         self._members[key] = member
         self._starting.pop(key, None)

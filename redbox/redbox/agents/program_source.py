@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 from importlib import resources
 
-MODULES = ("wire", "guard", "streams", "session", "kept", "children", "files", "archives", "entry")
+MODULES = ("wire", "guard", "streams", "session", "command_records", "commands", "files", "archives", "entry")
 INTERNAL = "redbox.agents.program."
 HEAD = '''#!/usr/bin/python3 -IS
 """Red Box's agent: acts for red-box as the user that it runs as.

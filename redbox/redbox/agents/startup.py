@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from redbox.agents.errors import AgentError, AgentRefused, AgentUnavailable, FrameError
 from redbox.agents.protocol.answers import Hello
-from redbox.agents.protocol.connection import AgentProcess, Connection
+from redbox.agents.protocol.connection import AgentConnection, AgentProcess
 from redbox.agents.settings import PoolSettings
 from redbox.agents.transports.base import Transport
 from redbox.core.domain import UnixUser
@@ -20,7 +20,7 @@ from redbox.core.domain import UnixUser
 LAST_WORDS_S = 1.0  # how long the exit status of a start that failed is waited for
 
 
-class Launcher:
+class AgentLauncher:
     """Starts agents by a transport."""
 
     def __init__(self, transport: Transport, start_s: float) -> None:
@@ -39,9 +39,9 @@ class Launcher:
         except OSError as error:
             raise AgentUnavailable(f"no agent for {user.name} could be started: {error}") from error
 
-    async def greet(self, user: UnixUser, process: AgentProcess) -> tuple[Connection, Hello]:
+    async def greet(self, user: UnixUser, process: AgentProcess) -> tuple[AgentConnection, Hello]:
         """Speak to the process; raises AgentError, and has it ended, when it is no agent of this user's."""
-        connection = Connection(process)
+        connection = AgentConnection(process)
         try:
             async with asyncio.timeout(self._start_s):
                 hello = await connection.greet()
@@ -84,7 +84,7 @@ class _Failures:
     until: float
 
 
-class Backoff:
+class StartBackoff:
     """Who has to wait before another start is tried."""
 
     def __init__(self, settings: PoolSettings, clock: Callable[[], float]) -> None:

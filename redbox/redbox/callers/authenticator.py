@@ -19,25 +19,25 @@ from typing import Self
 
 from starlette.requests import HTTPConnection
 
-from redbox.callers.errors import Fault, NotMapped, Unauthenticated
+from redbox.callers.errors import AuthenticationFault, NotMapped, Unauthenticated
 from redbox.callers.identities import Identity, Peer
-from redbox.callers.mapping.mapping import Refusal, map_caller_to_user
-from redbox.callers.mapping.rules_file import RulesInForce
+from redbox.callers.mapping.mapping import MappingRefusal, map_caller_to_user
+from redbox.callers.mapping.rules_file import ActiveRules
 from redbox.callers.peers import peer_in
 from redbox.callers.settings import CallersSettings, ClusterSettings
-from redbox.callers.tokens.claims import Expectation
-from redbox.callers.tokens.key_sets import Freshness, KeyFile, KeySet, KeySetHealth, KeyUrl
-from redbox.callers.tokens.kubernetes_api import ApiAccess, ApiServer
+from redbox.callers.tokens.claims import ClaimRequirements
+from redbox.callers.tokens.key_sets import JwksFile, JwksUrl, KeySet, KeySetHealth, RefreshPolicy
+from redbox.callers.tokens.kubernetes_api import ApiAccess, ApiServerClient
 from redbox.callers.tokens.opaque_tokens import PREFIX, TokenStore
 from redbox.callers.tokens.service_account_tokens import TokenVerifier, TrustedCluster
 from redbox.callers.tokens.token_review import TokenReviewer
-from redbox.callers.unix_accounts import AccountDirectory, HostAccounts, Patience, WitnessedAccounts
+from redbox.callers.unix_accounts import AccountResolver, NssLookup, NssPolicy, OutageDetectingLookup
 from redbox.core.clock import Clock
 from redbox.core.domain import Caller
 from redbox.core.yaml_document import Flaw
 
-RULES_LOOKED_AT_EVERY_S = 2.0
-FILE_FRESHNESS = Freshness(refresh_s=1.0, refetch_interval_s=0.0, max_stale_s=86_400.0)
+RULES_CHECK_INTERVAL_S = 2.0
+FILE_FRESHNESS = RefreshPolicy(refresh_s=1.0, refetch_interval_s=0.0, max_stale_s=86_400.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,8 @@ class Authenticator:
         clusters: Iterable[TrustedCluster],
         reviewers: dict[str, TokenReviewer],
         tokens: TokenStore,
-        rules: RulesInForce,
-        accounts: AccountDirectory,
+        rules: ActiveRules,
+        accounts: AccountResolver,
         clock: Clock,
     ) -> None:
         self._clusters = tuple(clusters)
@@ -74,9 +74,9 @@ class Authenticator:
     def from_settings(
         cls,
         settings: CallersSettings,
-        rules: RulesInForce,
+        rules: ActiveRules,
         clock: Clock,
-        accounts: AccountDirectory | None = None,
+        accounts: AccountResolver | None = None,
     ) -> Self:
         """Build it for a settings file's section `callers`."""
         return cls(
@@ -88,7 +88,7 @@ class Authenticator:
             },
             tokens=TokenStore(settings.tokens_file, clock),
             rules=rules,
-            accounts=accounts or AccountDirectory(WitnessedAccounts(HostAccounts()), Patience(), clock),
+            accounts=accounts or AccountResolver(OutageDetectingLookup(NssLookup()), NssPolicy(), clock),
             clock=clock,
         )
 
@@ -127,10 +127,12 @@ class Authenticator:
         elif peer is not None:
             identity = peer
         else:
-            raise Unauthenticated(Fault.MISSING, "no token was sent: Authorization: Bearer <token>")
+            raise Unauthenticated(
+                AuthenticationFault.MISSING, "no token was sent: Authorization: Bearer <token>"
+            )
         decide = partial(map_caller_to_user, identity, self._rules.rules)
         mapped = await self._accounts.decide(decide)
-        if isinstance(mapped, Refusal):
+        if isinstance(mapped, MappingRefusal):
             raise NotMapped(mapped.identity, mapped.reason)
         return replace(mapped, until=until)
 
@@ -156,7 +158,7 @@ class Authenticator:
 
     async def _watch_rules(self) -> None:
         while True:
-            await asyncio.sleep(RULES_LOOKED_AT_EVERY_S)
+            await asyncio.sleep(RULES_CHECK_INTERVAL_S)
             self._rules.reload_if_changed()
 
 
@@ -166,14 +168,20 @@ def bearer_token(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
     if not given:
         return None
     if len(given) > 1:
-        raise Unauthenticated(Fault.MALFORMED, "the Authorization header was sent more than once")
+        raise Unauthenticated(
+            AuthenticationFault.MALFORMED, "the Authorization header was sent more than once"
+        )
     scheme, _, token = given[0].strip().partition(b" ")
     if scheme.lower() != b"bearer" or not token.strip():
-        raise Unauthenticated(Fault.MALFORMED, "the Authorization header must be: Bearer <token>")
+        raise Unauthenticated(
+            AuthenticationFault.MALFORMED, "the Authorization header must be: Bearer <token>"
+        )
     try:
         return token.strip().decode("ascii")
     except UnicodeDecodeError as error:
-        raise Unauthenticated(Fault.MALFORMED, "the token holds characters that no token has") from error
+        raise Unauthenticated(
+            AuthenticationFault.MALFORMED, "the token holds characters that no token has"
+        ) from error
 
 
 def trusted_clusters(settings: CallersSettings, clock: Clock) -> list[TrustedCluster]:
@@ -182,7 +190,7 @@ def trusted_clusters(settings: CallersSettings, clock: Clock) -> list[TrustedClu
 
 
 def _trusted(cluster: ClusterSettings, settings: CallersSettings, clock: Clock) -> TrustedCluster:
-    expected = Expectation(
+    expected = ClaimRequirements(
         cluster.name, cluster.issuer, cluster.audience, float(cluster.max_token_life), float(settings.leeway)
     )
     return TrustedCluster(expected, _key_set(cluster, clock))
@@ -190,19 +198,19 @@ def _trusted(cluster: ClusterSettings, settings: CallersSettings, clock: Clock) 
 
 def _key_set(cluster: ClusterSettings, clock: Clock) -> KeySet:
     if cluster.jwks_file is not None:
-        return KeySet(cluster.name, KeyFile(cluster.jwks_file), FILE_FRESHNESS, clock)
+        return KeySet(cluster.name, JwksFile(cluster.jwks_file), FILE_FRESHNESS, clock)
     access = ApiAccess(cluster.jwks_ca_file, cluster.jwks_token_file, float(cluster.jwks_deadline))
-    freshness = Freshness(
+    freshness = RefreshPolicy(
         float(cluster.jwks_refresh), float(cluster.jwks_refetch_interval), float(cluster.jwks_max_stale)
     )
-    return KeySet(cluster.name, KeyUrl(str(cluster.jwks_url), ApiServer(access)), freshness, clock)
+    return KeySet(cluster.name, JwksUrl(str(cluster.jwks_url), ApiServerClient(access)), freshness, clock)
 
 
 def _reviewer(cluster: ClusterSettings, clock: Clock) -> TokenReviewer | None:
     review = cluster.token_review
     if review is None:
         return None
-    server = ApiServer(ApiAccess(review.ca_file, review.token_file, float(review.deadline)))
+    server = ApiServerClient(ApiAccess(review.ca_file, review.token_file, float(review.deadline)))
     return TokenReviewer(
         review.server, server, audience=cluster.audience, cache_s=float(review.cache), clock=clock
     )

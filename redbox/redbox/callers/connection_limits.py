@@ -18,10 +18,10 @@ PER_CALLER = 4000
 
 
 @dataclass(eq=False)
-class Connection:
+class ClientConnection:
     """One of them, and how to end it."""
 
-    among: Connections
+    among: ConnectionLimiter
     peer: str
     end: Callable[[], object]
     caller: str | None = None
@@ -36,29 +36,29 @@ class Connection:
 
 
 @dataclass
-class Connections:
+class ConnectionLimiter:
     """Those that are open."""
 
     strangers_per_peer: int = STRANGERS_PER_PEER
     strangers: int = STRANGERS
     per_caller: int = PER_CALLER
-    _strangers: dict[Connection, None] = field(default_factory=dict)  # in the order in which they came
-    _by_peer: dict[str, dict[Connection, None]] = field(default_factory=dict)
+    _strangers: dict[ClientConnection, None] = field(default_factory=dict)  # in the order in which they came
+    _by_peer: dict[str, dict[ClientConnection, None]] = field(default_factory=dict)
     _by_caller: Counter[str] = field(default_factory=Counter)
 
-    def enter(self, peer: str, end: Callable[[], object]) -> Connection:
+    def enter(self, peer: str, end: Callable[[], object]) -> ClientConnection:
         """One more stranger; the oldest one is ended where there are too many."""
         of_peer = self._by_peer.get(peer, {})
         if len(of_peer) >= self.strangers_per_peer:
             self._give_way(next(iter(of_peer)))
         elif len(self._strangers) >= self.strangers:
             self._give_way(next(iter(self._strangers)))
-        connection = Connection(self, peer, end)
+        connection = ClientConnection(self, peer, end)
         self._strangers[connection] = None
         self._by_peer.setdefault(peer, {})[connection] = None
         return connection
 
-    def known(self, connection: Connection, caller: str) -> bool:
+    def known(self, connection: ClientConnection, caller: str) -> bool:
         if connection.caller == caller:
             return True
         if self._by_caller[caller] >= self.per_caller:
@@ -72,7 +72,7 @@ class Connections:
         """How many this caller has."""
         return self._by_caller[caller]
 
-    def gone(self, connection: Connection) -> None:
+    def gone(self, connection: ClientConnection) -> None:
         """Forget it, once or more often."""
         if connection.caller is not None:
             self._by_caller[connection.caller] -= 1
@@ -85,6 +85,6 @@ class Connections:
             if not of_peer:
                 del self._by_peer[connection.peer]
 
-    def _give_way(self, connection: Connection) -> None:
+    def _give_way(self, connection: ClientConnection) -> None:
         self.gone(connection)
         connection.end()

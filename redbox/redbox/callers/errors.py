@@ -11,7 +11,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 
-class Fault(StrEnum):
+class AuthenticationFault(StrEnum):
     """What is wrong with a proof of identity: few words, for metrics and audit lines."""
 
     MISSING = "missing"
@@ -29,7 +29,7 @@ class Fault(StrEnum):
     REVOKED = "revoked"
 
 
-class CallerError(Exception):
+class AuthenticationError(Exception):
     """A caller was not let in. `retry` says whether the same request may succeed later."""
 
     status: int
@@ -37,19 +37,21 @@ class CallerError(Exception):
     retry_after_s: float | None = None
 
 
-class Unauthenticated(CallerError):
+class Unauthenticated(AuthenticationError):
     """The proof of identity is missing or wrong."""
 
     status = 401
 
-    def __init__(self, fault: Fault, detail: str, *, retry_after_s: float | None = None) -> None:
+    def __init__(
+        self, fault: AuthenticationFault, detail: str, *, retry_after_s: float | None = None
+    ) -> None:
         super().__init__(detail)
         self.fault = fault
         self.retry_after_s = retry_after_s
         self.retry = retry_after_s is not None
 
 
-class NotMapped(CallerError):
+class NotMapped(AuthenticationError):
     """The identity is proved, but the administrator's rules make nothing of it."""
 
     status = 403
@@ -60,7 +62,7 @@ class NotMapped(CallerError):
         self.reason = reason
 
 
-class CannotTell(CallerError):
+class AuthenticationUnavailable(AuthenticationError):
     """Whether the caller may come in is known only by somebody who does not answer now."""
 
     status = 503

@@ -17,20 +17,20 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from redbox.callers.connection_limits import Connection
+from redbox.callers.connection_limits import ClientConnection
 from redbox.callers.identities import Peer
 
 STATE_KEY = "redbox.peer"
 CONNECTION_KEY = "redbox.connection"
-REQUEST_S = 30.0  # from the connection to the end of a request's headers
+HEAD_TIMEOUT_S = 30.0  # from the connection to the end of a request's headers
 MAX_HEAD = 65_536  # a request line, its query and a token
-MOST_WAITING = 8
+MAX_PIPELINED = 8
 """Requests that came while one before them was not answered: one read may bring thousands."""
 _UCRED = struct.Struct("=iII")
 _OVERFLOW_UID = Path("/proc/sys/kernel/overflowuid")
 
 
-class TooManyWaiting(Exception):
+class TooManyPipelinedRequests(Exception):
     """More requests than anybody sends before the first is answered."""
 
 
@@ -53,7 +53,7 @@ class PeerAwareProtocol(HttpToolsProtocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
-        connection: Connection | None = None,
+        connection: ClientConnection | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._connection = connection
@@ -82,8 +82,8 @@ class PeerAwareProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._await_request()
-        if len(self.pipeline) >= MOST_WAITING:  # the parser stops at whatever is raised: 400, and the end
-            raise TooManyWaiting
+        if len(self.pipeline) >= MAX_PIPELINED:  # the parser stops at whatever is raised: 400, and the end
+            raise TooManyPipelinedRequests
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -107,7 +107,7 @@ class PeerAwareProtocol(HttpToolsProtocol):
     def _await_request(self) -> None:
         self._request_came()
         self._head_size = 0
-        self._patience = self.loop.call_later(REQUEST_S, self.transport.abort)
+        self._patience = self.loop.call_later(HEAD_TIMEOUT_S, self.transport.abort)
 
     def _request_came(self) -> None:
         if self._patience is not None:
@@ -129,10 +129,10 @@ def peer_in(scope: Mapping[str, Any]) -> Peer | None:
     return peer if isinstance(peer, Peer) else None
 
 
-def connection_in(scope: Mapping[str, Any]) -> Connection | None:
+def connection_in(scope: Mapping[str, Any]) -> ClientConnection | None:
     """The connection of a request, where it is one of those that are counted."""
     connection = scope.get("state", {}).get(CONNECTION_KEY)
-    return connection if isinstance(connection, Connection) else None
+    return connection if isinstance(connection, ClientConnection) else None
 
 
 def _overflow_uid() -> int:

@@ -25,19 +25,19 @@ from typing import Protocol, TypeVar
 
 import structlog
 
-from redbox.callers.errors import CannotTell
+from redbox.callers.errors import AuthenticationUnavailable
 from redbox.core.clock import Clock
 
 log = structlog.get_logger(__name__)
 
 Result = TypeVar("Result")
-MAX_REMEMBERED = 100_000
-MOST_WITNESSES = 8
+MAX_CACHED = 100_000
+MAX_CANARIES = 8
 PASSWD = Path("/etc/passwd")
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class UnixAccount:
     """A Unix account; `groups` are the ids of all groups that it is in."""
 
     name: str
@@ -48,11 +48,11 @@ class Account:
 class AccountLookup(Protocol):
     """What the mapping asks of the host."""
 
-    def account(self, name: str) -> Account | None:
+    def account(self, name: str) -> UnixAccount | None:
         """The account of this name."""
         ...
 
-    def account_of(self, uid: int) -> Account | None:
+    def account_of(self, uid: int) -> UnixAccount | None:
         """The account of this number."""
         ...
 
@@ -61,16 +61,16 @@ class AccountLookup(Protocol):
         ...
 
 
-class HostAccounts:
+class NssLookup:
     """Asks NSS, and waits for it as long as it takes."""
 
-    def account(self, name: str) -> Account | None:
+    def account(self, name: str) -> UnixAccount | None:
         try:
             return _account(pwd.getpwnam(name))
         except KeyError:
             return None
 
-    def account_of(self, uid: int) -> Account | None:
+    def account_of(self, uid: int) -> UnixAccount | None:
         try:
             return _account(pwd.getpwuid(uid))
         except KeyError:
@@ -83,7 +83,7 @@ class HostAccounts:
             return None
 
 
-class WitnessedAccounts:
+class OutageDetectingLookup:
     """The same for a server that lasts: raises OSError where it is not true that there is nobody.
 
     The witnesses are accounts that were found last, and are in no file of this host. At a start there are
@@ -95,10 +95,10 @@ class WitnessedAccounts:
         self._witnesses: dict[str, None] = {}  # the latest last
         self._lock = threading.Lock()
 
-    def account(self, name: str) -> Account | None:
+    def account(self, name: str) -> UnixAccount | None:
         return self._proved(self._host.account(name), asked=name)
 
-    def account_of(self, uid: int) -> Account | None:
+    def account_of(self, uid: int) -> UnixAccount | None:
         return self._proved(self._host.account_of(uid))
 
     def group(self, name: str) -> int | None:
@@ -107,7 +107,7 @@ class WitnessedAccounts:
             self._ask_witnesses()
         return group
 
-    def _proved(self, account: Account | None, *, asked: str | None = None) -> Account | None:
+    def _proved(self, account: UnixAccount | None, *, asked: str | None = None) -> UnixAccount | None:
         if account is None:
             self._ask_witnesses(but=asked)
         else:
@@ -120,7 +120,7 @@ class WitnessedAccounts:
         with self._lock:
             self._witnesses.pop(name, None)
             self._witnesses[name] = None
-            while len(self._witnesses) > MOST_WITNESSES:
+            while len(self._witnesses) > MAX_CANARIES:
                 del self._witnesses[next(iter(self._witnesses))]
 
     def _ask_witnesses(self, *, but: str | None = None) -> None:
@@ -142,12 +142,12 @@ def _is_in_file(name: str) -> bool:
         return False
 
 
-def _account(entry: pwd.struct_passwd) -> Account:
-    return Account(entry.pw_name, entry.pw_uid, frozenset(os.getgrouplist(entry.pw_name, entry.pw_gid)))
+def _account(entry: pwd.struct_passwd) -> UnixAccount:
+    return UnixAccount(entry.pw_name, entry.pw_uid, frozenset(os.getgrouplist(entry.pw_name, entry.pw_gid)))
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class NssPolicy:
     """How long to wait for NSS, and how long to believe it."""
 
     deadline_s: float = 5.0
@@ -156,7 +156,7 @@ class Patience:
     at_once: int = 4
 
 
-_Answer = Account | int | None
+_Answer = UnixAccount | int | None
 _Question = tuple[str, str | int]  # which method of AccountLookup, and its argument
 
 
@@ -166,10 +166,10 @@ class _NotRemembered(Exception):
         self.question = question
 
 
-class AccountDirectory:
+class AccountResolver:
     """Lets pure functions ask NSS: what is not remembered is fetched, then they run again."""
 
-    def __init__(self, host: AccountLookup, patience: Patience, clock: Clock) -> None:
+    def __init__(self, host: AccountLookup, patience: NssPolicy, clock: Clock) -> None:
         self._host = host
         self._patience = patience
         self._clock = clock
@@ -197,7 +197,7 @@ class AccountDirectory:
                 answer = await self._ask(question)
         except (TimeoutError, OSError) as error:
             return self._stale(question, error)
-        if len(self._remembered) >= MAX_REMEMBERED:
+        if len(self._remembered) >= MAX_CACHED:
             self._remembered.clear()
         self._remembered[question] = (answer, self._clock.monotonic())
         return answer
@@ -222,24 +222,24 @@ class AccountDirectory:
         if at is None or self._clock.monotonic() - at > self._patience.max_stale_s:
             did_not = f"did not answer within {self._patience.deadline_s:g} s"
             words = did_not if isinstance(error, TimeoutError) else "does not answer"  # the log says why
-            raise CannotTell(f"this host's user database {words}") from error
+            raise AuthenticationUnavailable(f"this host's user database {words}") from error
         return answer
 
 
 class _Memory:
     """What is known so far, as an AccountLookup."""
 
-    def __init__(self, directory: AccountDirectory, fetched: dict[_Question, _Answer]) -> None:
+    def __init__(self, directory: AccountResolver, fetched: dict[_Question, _Answer]) -> None:
         self._directory = directory
         self._fetched = fetched
 
-    def account(self, name: str) -> Account | None:
+    def account(self, name: str) -> UnixAccount | None:
         answer = self._answer(("account", name))
-        return answer if isinstance(answer, Account) else None
+        return answer if isinstance(answer, UnixAccount) else None
 
-    def account_of(self, uid: int) -> Account | None:
+    def account_of(self, uid: int) -> UnixAccount | None:
         answer = self._answer(("account_of", uid))
-        return answer if isinstance(answer, Account) else None
+        return answer if isinstance(answer, UnixAccount) else None
 
     def group(self, name: str) -> int | None:
         answer = self._answer(("group", name))

@@ -12,19 +12,24 @@ import pytest
 from starlette.requests import HTTPConnection
 
 from redbox.callers.authenticator import Authenticator
-from redbox.callers.errors import CannotTell, Fault, NotMapped, Unauthenticated
+from redbox.callers.errors import (
+    AuthenticationFault,
+    AuthenticationUnavailable,
+    NotMapped,
+    Unauthenticated,
+)
 from redbox.callers.identities import Peer
 from redbox.callers.peers import STATE_KEY
 from redbox.callers.tokens.opaque_tokens import TokenStore
-from redbox.callers.unix_accounts import Account, AccountDirectory, Patience
+from redbox.callers.unix_accounts import AccountResolver, NssPolicy, UnixAccount
 from redbox.core.domain import UnixUser
 from redbox.settings import Settings, load_settings, rules_in_force
-from tests.redbox.callers.issuing import AUDIENCE, ISSUER, StoppedClock, claims, jwks, rsa_key, token
+from tests.redbox.callers.factories import AUDIENCE, ISSUER, StoppedClock, claims, jwks, rsa_key, token
+from tests.redbox.callers.fakes import Request, https_server
 from tests.redbox.callers.mapping.test_mapping import Accounts
-from tests.redbox.callers.serving import Request, https_server
 
 RULES = [{"cluster": "prod", "namespaces": ["physics"], "user": "alice"}]
-HOST = Accounts({"alice": Account("alice", 2001, frozenset({2001, 500}))})
+HOST = Accounts({"alice": UnixAccount("alice", 2001, frozenset({2001, 500}))})
 
 
 def write_settings(directory: Path, clusters: list[dict[str, Any]]) -> Path:
@@ -47,7 +52,7 @@ def prod(directory: Path, **more: Any) -> dict[str, Any]:
 @asynccontextmanager
 async def door(path: Path, clock: StoppedClock) -> AsyncIterator[Authenticator]:
     settings: Settings = load_settings(path)
-    accounts = AccountDirectory(HOST, Patience(), clock)
+    accounts = AccountResolver(HOST, NssPolicy(), clock)
     rules = rules_in_force(settings, path)
     async with Authenticator.from_settings(settings.callers, rules, clock, accounts) as authenticator:
         yield authenticator
@@ -81,13 +86,16 @@ async def test_what_happens_inside_the_door_comes_out_as_it_is(tmp_path: Path) -
             raise KeyError("the body's own")
 
 
-HEADERS: dict[str, tuple[list[tuple[bytes, bytes]], Fault]] = {
-    "none": ([], Fault.MISSING),
-    "basic": ([(b"authorization", b"Basic YWxpY2U6eA==")], Fault.MALFORMED),
-    "no token": ([(b"authorization", b"Bearer ")], Fault.MALFORMED),
-    "twice": ([(b"authorization", b"Bearer a"), (b"Authorization", b"Bearer b")], Fault.MALFORMED),
-    "not ascii": ([(b"authorization", b"Bearer \xc3\xa4")], Fault.MALFORMED),
-    "nonsense": ([(b"authorization", b"Bearer nonsense")], Fault.MALFORMED),
+HEADERS: dict[str, tuple[list[tuple[bytes, bytes]], AuthenticationFault]] = {
+    "none": ([], AuthenticationFault.MISSING),
+    "basic": ([(b"authorization", b"Basic YWxpY2U6eA==")], AuthenticationFault.MALFORMED),
+    "no token": ([(b"authorization", b"Bearer ")], AuthenticationFault.MALFORMED),
+    "twice": (
+        [(b"authorization", b"Bearer a"), (b"Authorization", b"Bearer b")],
+        AuthenticationFault.MALFORMED,
+    ),
+    "not ascii": ([(b"authorization", b"Bearer \xc3\xa4")], AuthenticationFault.MALFORMED),
+    "nonsense": ([(b"authorization", b"Bearer nonsense")], AuthenticationFault.MALFORMED),
 }
 
 
@@ -162,7 +170,7 @@ async def test_a_token_review_has_the_last_word(tmp_path: Path) -> None:
             with pytest.raises(Unauthenticated, match="the pod is gone"):
                 await authenticator.admit(bearer(token()), None)
             status[0] = 500
-            with pytest.raises(CannotTell):
+            with pytest.raises(AuthenticationUnavailable):
                 await authenticator.admit(bearer(token()), None)
 
 

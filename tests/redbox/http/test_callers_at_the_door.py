@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.redbox.callers.issuing import claims, rsa_key, token
+from tests.redbox.callers.factories import claims, rsa_key, token
 from tests.redbox.http.routes.test_jobs import problem
 from tests.redbox.http.stand import SCRIPT, Stand
 

@@ -15,7 +15,7 @@ import time
 from collections import OrderedDict
 from typing import Any, Dict, Iterator, List, Tuple
 
-from redbox.agents.program.streams import Stream
+from redbox.agents.program.streams import WorkerStream
 from redbox.agents.program.wire import CHUNK
 
 TAIL = 4096  # bytes before an offset by which a file is known again
@@ -41,7 +41,7 @@ def kind_of(status: os.stat_result) -> str:
     return next((kind for is_kind, kind in tests if is_kind(status.st_mode)), "other")
 
 
-def facts_of(status: os.stat_result) -> Dict[str, Any]:
+def attributes_of(status: os.stat_result) -> Dict[str, Any]:
     return {
         "kind": kind_of(status),
         "size": status.st_size,
@@ -92,7 +92,7 @@ def tail_hash(descriptor: int, offset: int) -> str:
     return hashlib.sha256(os.pread(descriptor, offset - start, start)).hexdigest()
 
 
-class OpenFiles:
+class OpenFileCache:
     """Files that were read lately, for readers who do not want a file server to be asked each time."""
 
     def __init__(self) -> None:
@@ -121,18 +121,18 @@ class OpenFiles:
             os.close(old)
 
 
-class Files:
+class FileOperations:
     """The operations on files."""
 
     def __init__(self) -> None:
-        self._open = OpenFiles()
+        self._open = OpenFileCache()
 
-    def stat(self, stream: Stream) -> Dict[str, Any]:
+    def stat(self, stream: WorkerStream) -> Dict[str, Any]:
         path = path_bytes(stream.request["path"])
         status = os.stat(path) if stream.request["follow"] else os.lstat(path)
-        return dict(facts_of(status), file_system=file_system_of(status.st_dev))
+        return dict(attributes_of(status), file_system=file_system_of(status.st_dev))
 
-    def read(self, stream: Stream) -> Dict[str, Any]:
+    def read(self, stream: WorkerStream) -> Dict[str, Any]:
         """Send up to `limit` bytes from `offset` (negative: before the end) of the file that is expected."""
         request = stream.request
         path, reuse_s = path_bytes(request["path"]), float(request["reuse_s"])
@@ -145,16 +145,16 @@ class Files:
         self._open.give_back(path, descriptor, opened_at, keep=reuse_s > 0 and bool(answer["same"]))
         return dict(answer, open_s=time.monotonic() - opened_at)
 
-    def glob(self, stream: Stream) -> Dict[str, Any]:
+    def glob(self, stream: WorkerStream) -> Dict[str, Any]:
         directory = path_bytes(stream.request["directory"])
         matches = find_matches(directory, stream.request["patterns"])
         for count, (relative, status) in enumerate(matches):
             if count >= stream.request["limit"]:
                 return {"truncated": True}
-            stream.send_event(dict(facts_of(status), path=path_text(relative)))
+            stream.send_event(dict(attributes_of(status), path=path_text(relative)))
         return {"truncated": False}
 
-    def make_directory(self, stream: Stream) -> Dict[str, Any]:
+    def make_directory(self, stream: WorkerStream) -> Dict[str, Any]:
         path, mode = path_bytes(stream.request["path"]), stream.request["mode"]
         if stream.request["parents"]:
             os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -166,9 +166,9 @@ class Files:
         status = os.stat(path)
         if not stat.S_ISDIR(status.st_mode):
             raise NotADirectoryError(20, "not a directory", path)
-        return dict(facts_of(status), made=made)
+        return dict(attributes_of(status), made=made)
 
-    def remove(self, stream: Stream) -> Dict[str, Any]:
+    def remove(self, stream: WorkerStream) -> Dict[str, Any]:
         """Remove a file, a symbolic link, an empty directory, or with `recursive` a whole one."""
         path = path_bytes(stream.request["path"])
         if not stat.S_ISDIR(os.lstat(path).st_mode):
@@ -179,7 +179,7 @@ class Files:
             os.rmdir(path)
         return {}
 
-    def write(self, stream: Stream) -> Dict[str, Any]:
+    def write(self, stream: WorkerStream) -> Dict[str, Any]:
         """Write a file anew: whole under its name, or not at all; a link of that name is replaced."""
         path = path_bytes(stream.request["path"])
         directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -189,7 +189,7 @@ class Files:
             os.close(directory)
 
 
-def read_open(stream: Stream, descriptor: int) -> Dict[str, Any]:
+def read_open(stream: WorkerStream, descriptor: int) -> Dict[str, Any]:
     request = stream.request
     status = os.fstat(descriptor)
     size = 0 if kind_of(status) == "null" else status.st_size
@@ -205,10 +205,10 @@ def read_open(stream: Stream, descriptor: int) -> Dict[str, Any]:
         # Reading behind the end that a network file system remembered has made it look anew: so do we.
         same = expected["tail"] == tail_hash(descriptor, offset)
     tail = tail_hash(descriptor, end) if request["tail"] and same and size else ""
-    return dict(facts_of(status), size=size, same=same, offset=offset, tail=tail)
+    return dict(attributes_of(status), size=size, same=same, offset=offset, tail=tail)
 
 
-def send_from(stream: Stream, descriptor: int, offset: int, limit: int) -> int:
+def send_from(stream: WorkerStream, descriptor: int, offset: int, limit: int) -> int:
     """Send until the limit or the end of the file, and return where that was."""
     end = offset + limit
     while offset < end:
@@ -237,7 +237,7 @@ def find_matches(directory: bytes, patterns: List[str]) -> Iterator[Tuple[bytes,
                 yield relative, status
 
 
-def write_in(directory: int, name: bytes, stream: Stream) -> Dict[str, Any]:
+def write_in(directory: int, name: bytes, stream: WorkerStream) -> Dict[str, Any]:
     temporary = b".redbox-" + os.urandom(8).hex().encode()
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(temporary, flags, 0o600, dir_fd=directory)
@@ -253,7 +253,7 @@ def write_in(directory: int, name: bytes, stream: Stream) -> Dict[str, Any]:
         os.unlink(temporary, dir_fd=directory)
         raise
     os.fsync(directory)
-    return facts_of(status)
+    return attributes_of(status)
 
 
 def write_whole(descriptor: int, data: bytes) -> None:

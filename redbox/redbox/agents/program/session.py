@@ -9,7 +9,7 @@ import threading
 import time
 from typing import Any, BinaryIO, Callable, Dict
 
-from redbox.agents.program.streams import Cancelled, Stream
+from redbox.agents.program.streams import RequestCancelled, WorkerStream
 from redbox.agents.program.wire import (
     CANCEL,
     CREDIT,
@@ -20,8 +20,8 @@ from redbox.agents.program.wire import (
     PING,
     PONG,
     REQUEST,
-    BrokenFrame,
     FrameWriter,
+    MalformedFrame,
     encode_header,
     read_frame,
 )
@@ -31,7 +31,7 @@ IDLE_S = 900.0
 LEAVE_S = 150.0  # longer than any kept submit may take
 TIDY_S = 2.0  # how long requests have to take back what they began: half a file, a command
 
-Operation = Callable[[Stream], Dict[str, Any]]
+Operation = Callable[[WorkerStream], Dict[str, Any]]
 
 
 class Session:
@@ -41,7 +41,7 @@ class Session:
         self._source = source
         self._writer = FrameWriter(descriptor)
         self._operations = operations
-        self._streams: Dict[int, Stream] = {}
+        self._streams: Dict[int, WorkerStream] = {}
         self._changed = threading.Condition()
         self._heard_at = time.monotonic()
 
@@ -51,7 +51,7 @@ class Session:
         try:
             while True:
                 self._dispatch(*read_frame(self._source))
-        except (EOFError, OSError, BrokenFrame, ValueError):
+        except (EOFError, OSError, MalformedFrame, ValueError):
             self._leave()
 
     def _dispatch(self, kind: int, number: int, header: Dict[str, Any], payload: bytes) -> None:
@@ -66,7 +66,7 @@ class Session:
             if stream is not None:
                 self._pass_on(stream, kind, header, payload)
 
-    def _pass_on(self, stream: Stream, kind: int, header: Dict[str, Any], payload: bytes) -> None:
+    def _pass_on(self, stream: WorkerStream, kind: int, header: Dict[str, Any], payload: bytes) -> None:
         if kind == DATA:
             stream.feed(payload)
         elif kind == END:
@@ -77,7 +77,7 @@ class Session:
             stream.cancel()
 
     def _begin(self, number: int, header: Dict[str, Any]) -> None:
-        stream = Stream(number, header, self._writer)
+        stream = WorkerStream(number, header, self._writer)
         with self._changed:
             if len(self._streams) >= MAX_REQUESTS:
                 self._fail(
@@ -87,10 +87,10 @@ class Session:
             self._streams[number] = stream
         threading.Thread(target=self._work, args=(stream,), daemon=True).start()
 
-    def _work(self, stream: Stream) -> None:
+    def _work(self, stream: WorkerStream) -> None:
         try:
             result = self._operations[stream.request["op"]](stream)
-        except Cancelled:
+        except RequestCancelled:
             self._end(stream, FAILED, {"kind": "cancelled", "message": "cancelled"})
         except OSError as error:
             self._end(stream, FAILED, describe_error(error))
@@ -103,7 +103,7 @@ class Session:
     def _fail(self, number: int, description: Dict[str, Any]) -> None:
         self._writer.write(FAILED, number, encode_header(description))
 
-    def _end(self, stream: Stream, kind: int, header: Dict[str, Any]) -> None:
+    def _end(self, stream: WorkerStream, kind: int, header: Dict[str, Any]) -> None:
         # Forgotten first: a server that has the answer may begin the next request at once.
         with self._changed:
             del self._streams[stream.number]

@@ -13,18 +13,18 @@ from redbox.agents.program.wire import (
     DATA,
     EVENT,
     WINDOW,
-    BrokenFrame,
     FrameWriter,
+    MalformedFrame,
     encode_header,
     frame_cost,
 )
 
 
-class Cancelled(Exception):
+class RequestCancelled(Exception):
     """Nobody waits for this request's answer any more."""
 
 
-class Stream:
+class WorkerStream:
     """A request, its input and its output."""
 
     def __init__(self, number: int, request: Dict[str, Any], writer: FrameWriter) -> None:
@@ -50,7 +50,7 @@ class Stream:
             self._input.append(data)
             self._input_length += frame_cost(b"", data)
             if self._input_length > WINDOW:
-                raise BrokenFrame("more input than was asked for")
+                raise MalformedFrame("more input than was asked for")
             self._changed.notify_all()
 
     def end(self) -> None:
@@ -70,7 +70,7 @@ class Stream:
         """From here on the work is finished whatever becomes of the server."""
         with self._changed:
             if self._cancelled:
-                raise Cancelled
+                raise RequestCancelled
             self.kept = True
 
     def call_when_cancelled(self, on_cancel: Callable[[], None]) -> None:
@@ -86,7 +86,7 @@ class Stream:
         with self._changed:
             self._changed.wait_for(lambda: self._input or self._input_ended or self._cancelled)
             if self._cancelled:
-                raise Cancelled
+                raise RequestCancelled
             if not self._input:
                 return b""
             data = self._input.popleft()
@@ -105,6 +105,6 @@ class Stream:
         with self._changed:
             self._changed.wait_for(lambda: self._credit >= cost or self._cancelled)
             if self._cancelled:
-                raise Cancelled
+                raise RequestCancelled
             self._credit -= cost
         self._writer.write(kind, self.number, header, payload)

@@ -24,7 +24,7 @@ CHUNK = 256 * 1024  # bytes per DATA frame: four in a window keep both sides bus
 WireFrame = Tuple[int, int, Dict[str, Any], bytes]
 
 
-class BrokenFrame(Exception):
+class MalformedFrame(Exception):
     """What came is no frame: nothing that follows can be trusted."""
 
 
@@ -51,7 +51,7 @@ def read_exactly(source: BinaryIO, count: int) -> bytes:
 def read_frame(source: BinaryIO) -> WireFrame:
     kind, request, header_length, payload_length = PREFIX.unpack(read_exactly(source, PREFIX.size))
     if header_length > MAX_HEADER or payload_length > MAX_PAYLOAD:
-        raise BrokenFrame("a frame of {} + {} bytes".format(header_length, payload_length))
+        raise MalformedFrame("a frame of {} + {} bytes".format(header_length, payload_length))
     header = json.loads(read_exactly(source, header_length).decode()) if header_length else {}
     return kind, request, header, read_exactly(source, payload_length)
 

@@ -9,14 +9,14 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Literal, cast
 
-from redbox.agents.errors import AgentError, AgentUnavailable, FrameError, RequestFailed, SystemFault
-from redbox.agents.protocol.frames import Frame, Kind
+from redbox.agents.errors import AgentError, AgentUnavailable, FrameError, RequestFailed, SystemCallFailed
+from redbox.agents.protocol.frames import AgentFrame, FrameKind
 
 FileKind = Literal["file", "directory", "symlink", "null", "other"]
 FILE_KINDS = frozenset({"file", "directory", "symlink", "null", "other"})
 MAX_INTEGER = 2**64
 MAX_WORDS = 4096
-MOST_FACTS = 16  # in one header; a match has nine
+MAX_FIELDS = 16  # in one header; a match has nine
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Hello:
 
 
 @dataclass(frozen=True, slots=True)
-class Completed:
+class CommandResult:
     """How a command ended; `code` is negative for a signal."""
 
     code: int
@@ -44,7 +44,7 @@ class Completed:
     truncated: bool = False  # it was ended because it wrote too much
 
 
-class KeptState(StrEnum):
+class RecordedCommandState(StrEnum):
     """What became of a kept command."""
 
     RUNNING = "running"
@@ -54,20 +54,20 @@ class KeptState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class RecordedCommand:
     """The answer to `recall`; `completed` is there when it ended.
 
     `outcome_id` names the outcome: a command that is run again is run in place of just that one. Agents of
     older releases give none, and run nothing kept again.
     """
 
-    state: KeptState
-    completed: Completed | None = None
+    state: RecordedCommandState
+    completed: CommandResult | None = None
     outcome_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class FileFacts:
+class FileAttributes:
     """What the kernel says of a file. "null" is /dev/null."""
 
     kind: FileKind
@@ -81,29 +81,29 @@ class FileFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class FileStatus(FileFacts):
+class FileStatus(FileAttributes):
     """Facts, and the type of the file system that it is on; "" where the host does not show it."""
 
     file_system: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Match(FileFacts):
+class GlobMatch(FileAttributes):
     """A path that a glob found, relative to its directory."""
 
     path: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Matches:
+class GlobResult:
     """What a glob found; `truncated` when there was more than the limit."""
 
-    found: tuple[Match, ...]
+    found: tuple[GlobMatch, ...]
     truncated: bool
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class OmittedFile:
     """A path that is not, or not as it was, in a tar, and why."""
 
     path: str
@@ -111,7 +111,7 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ReadResult:
     """Bytes of a file and the facts of the file that they were read from.
 
     `same` is False when it was not the file that was expected: then nothing was read. `tail` is the hash by
@@ -123,7 +123,7 @@ class Piece:
     same: bool
     tail: str
     open_s: float
-    facts: FileFacts
+    facts: FileAttributes
 
     @property
     def next_offset(self) -> int:
@@ -131,7 +131,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ReadPrecondition:
     """The file that was being read, and the hash of the 4 KiB before the offset ("": do not compare)."""
 
     device: int
@@ -139,15 +139,15 @@ class Expected:
     tail: str = ""
 
 
-def refuse_bulky(frame: Frame) -> None:
+def check_header_size(frame: AgentFrame) -> None:
     """Raise FrameError for a header that no agent sends: in memory it would be many times what credit paid.
 
     An agent's headers are a few plain values. Of data, all that is said beside the bytes is the output that
     they are of, by agents of every release.
     """
-    if frame.kind is Kind.DATA and not frame.header.keys() <= {"fd"}:
+    if frame.kind is FrameKind.DATA and not frame.header.keys() <= {"fd"}:
         raise FrameError("data with more than its output's number")
-    if len(frame.header) > MOST_FACTS or any(isinstance(fact, dict | list) for fact in frame.header.values()):
+    if len(frame.header) > MAX_FIELDS or any(isinstance(fact, dict | list) for fact in frame.header.values()):
         raise FrameError("a header with more than a few plain values")
 
 
@@ -179,8 +179,8 @@ def read_flag(header: Mapping[str, Any], name: str) -> bool:
     return value
 
 
-def read_hello(frame: Frame) -> Hello:
-    if frame.kind is not Kind.EVENT or frame.request != 0:
+def parse_hello(frame: AgentFrame) -> Hello:
+    if frame.kind is not FrameKind.EVENT or frame.request != 0:
         raise FrameError("the first frame is no hello")
     numbers = {name: read_integer(frame.header, name) for name in ("protocol", "uid", "pid")}
     texts = {name: read_text(frame.header, name) for name in ("user", "home", "host", "python")}
@@ -195,11 +195,11 @@ def read_hello(frame: Frame) -> Hello:
     )
 
 
-def read_failure(header: Mapping[str, Any]) -> AgentError:
+def parse_failure(header: Mapping[str, Any]) -> AgentError:
     words = read_text(header, "message", longest=256 * 1024)[:MAX_WORDS]
     match read_text(header, "kind"):
         case "system":
-            return SystemFault(
+            return SystemCallFailed(
                 read_integer(header, "errno"), words, read_text(header, "path", longest=256 * 1024)
             )
         case "busy":
@@ -222,9 +222,9 @@ def read_code(header: Mapping[str, Any]) -> int:
     return value
 
 
-def read_completed(header: Mapping[str, Any]) -> Completed:
+def read_command_result(header: Mapping[str, Any]) -> CommandResult:
     """Return the outcome of a kept command, which is in one answer."""
-    return Completed(
+    return CommandResult(
         code=read_code(header),
         stdout=read_base64(header, "stdout"),
         stderr=read_base64(header, "stderr"),
@@ -233,22 +233,22 @@ def read_completed(header: Mapping[str, Any]) -> Completed:
     )
 
 
-def read_kept(header: Mapping[str, Any]) -> Kept:
+def read_recorded_command(header: Mapping[str, Any]) -> RecordedCommand:
     try:
-        state = KeptState(read_text(header, "state"))
+        state = RecordedCommandState(read_text(header, "state"))
     except ValueError:
         raise FrameError("a kept command in no known state") from None
-    if state is not KeptState.ENDED:
-        return Kept(state)
+    if state is not RecordedCommandState.ENDED:
+        return RecordedCommand(state)
     outcome_id = read_text(header, "outcome_id", longest=64) if "outcome_id" in header else None
-    return Kept(state, read_completed(header), outcome_id)
+    return RecordedCommand(state, read_command_result(header), outcome_id)
 
 
-def read_facts(header: Mapping[str, Any]) -> FileFacts:
+def read_attributes(header: Mapping[str, Any]) -> FileAttributes:
     kind = header.get("kind")
     if not isinstance(kind, str) or kind not in FILE_KINDS:
         raise FrameError("a file of no known kind")
-    return FileFacts(
+    return FileAttributes(
         kind=cast("FileKind", kind),
         size=read_integer(header, "size"),
         device=read_integer(header, "device"),
@@ -260,32 +260,32 @@ def read_facts(header: Mapping[str, Any]) -> FileFacts:
     )
 
 
-def read_status(header: Mapping[str, Any]) -> FileStatus:
-    return FileStatus(**asdict(read_facts(header)), file_system=read_text(header, "file_system"))
+def parse_status(header: Mapping[str, Any]) -> FileStatus:
+    return FileStatus(**asdict(read_attributes(header)), file_system=read_text(header, "file_system"))
 
 
-def read_match(header: Mapping[str, Any]) -> Match:
-    return Match(**asdict(read_facts(header)), path=read_text(header, "path"))
+def parse_match(header: Mapping[str, Any]) -> GlobMatch:
+    return GlobMatch(**asdict(read_attributes(header)), path=read_text(header, "path"))
 
 
-def read_piece(header: Mapping[str, Any], data: bytes) -> Piece:
-    return Piece(
+def read_read_result(header: Mapping[str, Any], data: bytes) -> ReadResult:
+    return ReadResult(
         data=data,
         offset=read_integer(header, "offset"),
         same=read_flag(header, "same"),
         tail=read_text(header, "tail"),
         open_s=read_seconds(header, "open_s"),
-        facts=read_facts(header),
+        facts=read_attributes(header),
     )
 
 
-def read_data(frame: Frame) -> bytes:
-    if frame.kind is not Kind.DATA:
+def parse_data(frame: AgentFrame) -> bytes:
+    if frame.kind is not FrameKind.DATA:
         raise FrameError(f"{frame.kind.name} among data")
     return frame.payload
 
 
-def read_tar_part(frame: Frame) -> bytes | LeftOut:
-    if frame.kind is Kind.DATA:
+def parse_tar_part(frame: AgentFrame) -> bytes | OmittedFile:
+    if frame.kind is FrameKind.DATA:
         return frame.payload
-    return LeftOut(read_text(frame.header, "path"), read_text(frame.header, "message"))
+    return OmittedFile(read_text(frame.header, "path"), read_text(frame.header, "message"))

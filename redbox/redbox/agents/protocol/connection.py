@@ -20,8 +20,8 @@ from typing import Any, Protocol
 from redbox.agents.errors import AgentDied, AgentError, AgentUnavailable, FrameError, RequestFailed
 from redbox.agents.program.session import MAX_REQUESTS
 from redbox.agents.program.wire import CHUNK, PREFIX, PROTOCOL, WINDOW
-from redbox.agents.protocol.answers import Hello, read_failure, read_hello, read_integer, refuse_bulky
-from redbox.agents.protocol.frames import Frame, FrameDecoder, HelloScanner, Kind, encode_frame
+from redbox.agents.protocol.answers import Hello, check_header_size, parse_failure, parse_hello, read_integer
+from redbox.agents.protocol.frames import AgentFrame, FrameDecoder, FrameKind, HelloScanner, encode_frame
 
 PONG_S = 5.0
 GRANT_AT = WINDOW // 4
@@ -64,24 +64,24 @@ class AgentProcess(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class AgentRequest:
     """What a request is for, in words; `safe`: it changes nothing, so that asking twice does no harm."""
 
     doing: str
     safe: bool
 
 
-class Stream:
+class RequestStream:
     """One request under way, as its caller sees it: iterate for DATA and EVENT frames, then read `result`."""
 
-    def __init__(self, number: int, errand: Errand, connection: Connection) -> None:
+    def __init__(self, number: int, errand: AgentRequest, connection: AgentConnection) -> None:
         self.number = number
         self.errand = errand
         self.abandoned = False  # nobody reads it: what still comes is thrown away
         self.result: Mapping[str, Any] = {}
         self.ended = False
         self._connection = connection
-        self._frames: deque[Frame] = deque()
+        self._frames: deque[AgentFrame] = deque()
         self._failure: AgentError | None = None
         self._changed = asyncio.Event()
         self._receivable = WINDOW  # what the agent may still send
@@ -89,23 +89,23 @@ class Stream:
         self._ungranted = 0
 
     # ---- from the connection
-    def deliver(self, frame: Frame) -> None:
+    def deliver(self, frame: AgentFrame) -> None:
         match frame.kind:
-            case Kind.DATA | Kind.EVENT:
+            case FrameKind.DATA | FrameKind.EVENT:
                 self._receivable -= frame.cost
                 if self._receivable < 0:
                     raise FrameError("more than there was credit for")
                 if not self.abandoned:
                     self._connection.unread_more()
                     self._frames.append(frame)
-            case Kind.CREDIT:
+            case FrameKind.CREDIT:
                 self._sendable += read_integer(frame.header, "bytes", at_least=1)
                 if self._sendable > WINDOW:
                     raise FrameError("more credit than was used")
-            case Kind.DONE:
+            case FrameKind.DONE:
                 self._finish(frame.header, None)
-            case Kind.FAILED:
-                self._finish({}, read_failure(frame.header))
+            case FrameKind.FAILED:
+                self._finish({}, parse_failure(frame.header))
             case _:
                 raise FrameError(f"{frame.kind.name} for a request")
         self._changed.set()
@@ -119,10 +119,10 @@ class Stream:
         self.ended, self.result, self._failure = True, result, failure
 
     # ---- from the caller
-    def __aiter__(self) -> AsyncIterator[Frame]:
+    def __aiter__(self) -> AsyncIterator[AgentFrame]:
         return self
 
-    async def __anext__(self) -> Frame:
+    async def __anext__(self) -> AgentFrame:
         while not self._frames:
             if self._failure:
                 raise self._failure
@@ -143,12 +143,12 @@ class Stream:
             if self.ended:
                 return  # the answer is there already: the caller will read why
             self._sendable -= len(chunk) + FRAME_COST
-            await self._connection.write(Kind.DATA, self.number, payload=chunk)
+            await self._connection.write(FrameKind.DATA, self.number, payload=chunk)
 
     async def send_all(self, chunks: AsyncIterable[bytes]) -> None:
         async for chunk in chunks:
             await self.send(chunk)
-        await self._connection.write(Kind.END, self.number)
+        await self._connection.write(FrameKind.END, self.number)
 
     async def finish(self) -> Mapping[str, Any]:
         """Wait for the result of a request that sends nothing before it."""
@@ -173,7 +173,7 @@ class Stream:
             self._ungranted = 0
 
 
-class Connection:
+class AgentConnection:
     """The frames to and from one process. `serve` must run as long as it is used."""
 
     def __init__(self, process: AgentProcess) -> None:
@@ -181,7 +181,7 @@ class Connection:
         self.dead: str | None = None  # why
         self.unread = 0  # frames of all streams
         self._decoder = FrameDecoder()
-        self._streams: dict[int, Stream] = {}
+        self._streams: dict[int, RequestStream] = {}
         self._numbers = itertools.count(1)
         self._doubt = asyncio.Event()
         self._pong = asyncio.Event()
@@ -201,7 +201,7 @@ class Connection:
             pass
         while not (frames := list(self._decoder.feed(rest))):
             rest = await self._read()
-        hello = read_hello(frames[0])
+        hello = parse_hello(frames[0])
         if len(frames) > 1 or hello.protocol != PROTOCOL:
             raise FrameError(
                 f"an agent of protocol {hello.protocol}, not {PROTOCOL}: install the one of this red-box"
@@ -230,15 +230,15 @@ class Connection:
             finally:
                 doctor.cancel()
 
-    def _dispatch(self, frame: Frame) -> None:
-        if frame.kind is Kind.PONG and self._pinged:
+    def _dispatch(self, frame: AgentFrame) -> None:
+        if frame.kind is FrameKind.PONG and self._pinged:
             self._pinged = False
             self._pong.set()
             return
         stream = self._streams.get(frame.request)
         if stream is None:
             raise FrameError(f"{frame.kind.name} for a request that is not under way")
-        refuse_bulky(frame)
+        check_header_size(frame)
         stream.deliver(frame)
         if stream.ended:
             del self._streams[frame.request]
@@ -261,7 +261,7 @@ class Connection:
                 return
             self._pong.clear()
             self._pinged = True
-            self.process.write(encode_frame(Kind.PING, 0))
+            self.process.write(encode_frame(FrameKind.PING, 0))
             try:
                 async with asyncio.timeout(PONG_S):
                     await self._pong.wait()
@@ -274,7 +274,7 @@ class Connection:
             self.dead = reason
             self._fail_all()
             self.process.kill()
-        return self.death(Errand("a request", safe=False))
+        return self.death(AgentRequest("a request", safe=False))
 
     def leave(self) -> None:
         """Let it end by itself, which it does once kept commands have ended."""
@@ -288,16 +288,16 @@ class Connection:
             stream.fail(self.death(stream.errand))
             stream.abandoned = True
 
-    def death(self, errand: Errand) -> AgentDied:
+    def death(self, errand: AgentRequest) -> AgentDied:
         detail = f"the agent is gone during {errand.doing}: {self.dead}"
         return AgentDied(detail, doing=errand.doing, retry=errand.safe)
 
     def grant(self, number: int, credit: int) -> None:
         if self.dead is None:
-            self.process.write(encode_frame(Kind.CREDIT, number, {"bytes": credit}))
+            self.process.write(encode_frame(FrameKind.CREDIT, number, {"bytes": credit}))
 
     async def write(
-        self, kind: Kind, number: int, header: Mapping[str, Any] | None = None, payload: bytes = b""
+        self, kind: FrameKind, number: int, header: Mapping[str, Any] | None = None, payload: bytes = b""
     ) -> None:
         """Write a frame of a request; of a dead agent the stream has failed, and says so to its reader."""
         if self.dead is not None:
@@ -310,25 +310,25 @@ class Connection:
 
     @asynccontextmanager
     async def request(
-        self, operation: str, errand: Errand, arguments: Mapping[str, Any]
-    ) -> AsyncIterator[Stream]:
+        self, operation: str, errand: AgentRequest, arguments: Mapping[str, Any]
+    ) -> AsyncIterator[RequestStream]:
         """Begin a request, which is cancelled if it has not ended when the block is left."""
         if self.dead is not None:
             raise AgentUnavailable(f"the agent is gone: {self.dead}", retry_after=1.0)
         if len(self._streams) >= MAX_REQUESTS:
             raise AgentUnavailable(f"the user's agent is busy with {MAX_REQUESTS} requests", retry_after=1.0)
-        stream = Stream(next(self._numbers), errand, self)
+        stream = RequestStream(next(self._numbers), errand, self)
         header = {"op": operation, **arguments}
         try:
-            encode_frame(Kind.REQUEST, stream.number, header)
+            encode_frame(FrameKind.REQUEST, stream.number, header)
         except FrameError as error:
             raise RequestFailed(f"{errand.doing}: {error}") from None
         self._streams[stream.number] = stream
         try:
-            await self.write(Kind.REQUEST, stream.number, header)
+            await self.write(FrameKind.REQUEST, stream.number, header)
             yield stream
         finally:
             if not stream.ended and self.dead is None:
                 stream.abandoned = True
-                self.process.write(encode_frame(Kind.CANCEL, stream.number))
+                self.process.write(encode_frame(FrameKind.CANCEL, stream.number))
             stream.forget()

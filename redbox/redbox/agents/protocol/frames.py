@@ -21,7 +21,7 @@ SMALL_HEADER = 32 * 1024  # a path of 4096 bytes, each escaped, and facts
 LARGEST_HEADER = {wire.DATA: SMALL_HEADER, wire.EVENT: SMALL_HEADER}
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """What a frame is for."""
 
     REQUEST = wire.REQUEST
@@ -37,10 +37,10 @@ class Kind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class AgentFrame:
     """One frame; `cost` is the credit that it takes."""
 
-    kind: Kind
+    kind: FrameKind
     request: int
     header: Mapping[str, Any] = field(default_factory=dict)
     payload: bytes = b""
@@ -48,7 +48,7 @@ class Frame:
 
 
 def encode_frame(
-    kind: Kind, request: int, header: Mapping[str, Any] | None = None, payload: bytes = b""
+    kind: FrameKind, request: int, header: Mapping[str, Any] | None = None, payload: bytes = b""
 ) -> bytes:
     """Return the frame's bytes; FrameError when it is too large for the agent."""
     encoded = json.dumps(header).encode() if header else b""
@@ -63,7 +63,7 @@ class FrameDecoder:
     def __init__(self) -> None:
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> Iterator[Frame]:
+    def feed(self, data: bytes) -> Iterator[AgentFrame]:
         """Yield the frames that are complete with these bytes."""
         self._buffer += data
         start = 0
@@ -83,17 +83,17 @@ class FrameDecoder:
         end: int = start + wire.PREFIX.size + header_length + payload_length
         return end if len(self._buffer) >= end else None
 
-    def _decode(self, start: int, end: int) -> Frame:
+    def _decode(self, start: int, end: int) -> AgentFrame:
         number, request, header_length, _ = wire.PREFIX.unpack_from(self._buffer, start)
         header_start = start + wire.PREFIX.size
         payload_start = header_start + header_length
         with memoryview(self._buffer) as view:
             header, payload = bytes(view[header_start:payload_start]), bytes(view[payload_start:end])
         try:
-            kind = Kind(number)
+            kind = FrameKind(number)
         except ValueError:
             raise FrameError(f"a frame of unknown kind {number}") from None
-        return Frame(kind, request, decode_header(header), payload, end - start)
+        return AgentFrame(kind, request, decode_header(header), payload, end - start)
 
 
 def decode_header(encoded: bytes) -> dict[str, Any]:

@@ -36,5 +36,5 @@ def check_user(user: UnixUser) -> None:
         raise AgentRefused("no agent is ever started for root")
 
 
-def is_agents_refusal(status: int | None) -> bool:
+def is_agent_refusal(status: int | None) -> bool:
     return status == REFUSED

@@ -6,7 +6,7 @@ import os
 
 from redbox.agents.errors import AgentRefused
 from redbox.agents.protocol.connection import AgentProcess
-from redbox.agents.transports.base import check_user, is_agents_refusal
+from redbox.agents.transports.base import check_user, is_agent_refusal
 from redbox.agents.transports.bootstrap import ARGV, bootstrap_preamble
 from redbox.agents.transports.process import ChildProcess
 from redbox.core.domain import UnixUser
@@ -26,4 +26,4 @@ class SelfTransport:
         return await ChildProcess.start(ARGV, preamble=bootstrap_preamble())
 
     def is_refusal(self, status: int | None, words: str) -> bool:  # noqa: ARG002 # other transports read the words
-        return is_agents_refusal(status)
+        return is_agent_refusal(status)

@@ -18,9 +18,9 @@ import asyncssh
 from redbox.agents.errors import AgentRefused, AgentUnavailable
 from redbox.agents.program.wire import MAX_PAYLOAD
 from redbox.agents.protocol.connection import AgentProcess
-from redbox.agents.transports.base import check_user, is_agents_refusal
+from redbox.agents.transports.base import check_user, is_agent_refusal
 from redbox.agents.transports.bootstrap import COMMAND, bootstrap_preamble
-from redbox.agents.transports.ssh_ca import Credential
+from redbox.agents.transports.ssh_ca import SshCredential
 from redbox.core.domain import UnixUser
 
 MAX_WORDS = 4096
@@ -30,10 +30,10 @@ FAST_CIPHERS = "^aes128-gcm@openssh.com,aes256-gcm@openssh.com"
 NOT_FOUND = 127
 
 
-class Credentials(Protocol):
+class CredentialProvider(Protocol):
     """Where the users' keys come from: `KeyDirectory` or `CertificateAuthority`."""
 
-    def credential(self, user: UnixUser) -> Credential:
+    def credential(self, user: UnixUser) -> SshCredential:
         """Return what this user logs in with; raises AgentRefused."""
         ...
 
@@ -104,7 +104,7 @@ class SshTransport:
 
     name = "ssh"
 
-    def __init__(self, node: LoginNode, credentials: Credentials) -> None:
+    def __init__(self, node: LoginNode, credentials: CredentialProvider) -> None:
         self._node = node
         self._credentials = credentials
 
@@ -156,4 +156,4 @@ class SshTransport:
             raise AgentUnavailable(f"no connection to {where}: {error}") from error
 
     def is_refusal(self, status: int | None, words: str) -> bool:  # noqa: ARG002 # sudo's words are read
-        return is_agents_refusal(status) or status == NOT_FOUND
+        return is_agent_refusal(status) or status == NOT_FOUND

@@ -24,7 +24,7 @@ KEY_TYPE = "ssh-ed25519"
 
 
 @dataclass(frozen=True, slots=True)
-class Credential:
+class SshCredential:
     """What a client shows sshd: a private key, and its certificate where there is one."""
 
     key: asyncssh.SSHKey
@@ -45,7 +45,7 @@ class CertificateAuthority:
         self._addresses = tuple(addresses)
         self._clock = clock
 
-    def credential(self, user: UnixUser) -> Credential:
+    def credential(self, user: UnixUser) -> SshCredential:
         now = int(self._clock())
         key = asyncssh.generate_private_key(KEY_TYPE)
         certificate = self._key.generate_user_certificate(
@@ -62,7 +62,7 @@ class CertificateAuthority:
             permit_pty=False,
             permit_user_rc=False,
         )
-        return Credential(key, certificate)
+        return SshCredential(key, certificate)
 
 
 class KeyDirectory:
@@ -71,8 +71,8 @@ class KeyDirectory:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    def credential(self, user: UnixUser) -> Credential:
-        return Credential(read_private_key(self._directory / user.name))
+    def credential(self, user: UnixUser) -> SshCredential:
+        return SshCredential(read_private_key(self._directory / user.name))
 
 
 def read_private_key(path: Path) -> asyncssh.SSHKey:

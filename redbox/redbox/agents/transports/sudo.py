@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from redbox.agents.protocol.connection import AgentProcess
-from redbox.agents.transports.base import check_user, is_agents_refusal
+from redbox.agents.transports.base import check_user, is_agent_refusal
 from redbox.agents.transports.process import ChildProcess
 from redbox.core.domain import UnixUser
 
@@ -39,4 +39,4 @@ class SudoTransport:
         return (self._sudo, "-n", "-u", user.name, "--", self._agent)
 
     def is_refusal(self, status: int | None, words: str) -> bool:
-        return is_agents_refusal(status) or bool(REFUSALS.search(words))
+        return is_agent_refusal(status) or bool(REFUSALS.search(words))

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 from redbox.callers.identities import LOCAL_CLUSTER, Identity, Peer, ServiceAccount, TokenHolder
 from redbox.callers.mapping.rules import EVERYONE, TEMPLATES, USER_NAME, Rule
-from redbox.callers.unix_accounts import Account, AccountLookup
+from redbox.callers.unix_accounts import AccountLookup, UnixAccount
 from redbox.core.domain import Caller, Limits, Owner, Role, UnixUser
 
 LOCAL_NAMESPACE = "users"
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class MappingRules:
     """All that decides who is who."""
 
     rules: Sequence[Rule] = ()
@@ -29,7 +29,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class MappingRefusal:
     """The identity that was seen, and why it gets no user."""
 
     identity: str
@@ -40,17 +40,19 @@ class _Refused(Exception):
     """Carries the reason out to `map_caller_to_user`."""
 
 
-def map_caller_to_user(identity: Identity, rules: Rules, accounts: AccountLookup) -> Caller | Refusal:
+def map_caller_to_user(
+    identity: Identity, rules: MappingRules, accounts: AccountLookup
+) -> Caller | MappingRefusal:
     """Apply the first rule that matches."""
     try:
         if isinstance(identity, ServiceAccount):
             return _map_service_account(identity, rules, accounts)
         return _map_local_caller(identity, rules, accounts)
     except _Refused as refused:
-        return Refusal(str(identity), str(refused))
+        return MappingRefusal(str(identity), str(refused))
 
 
-def _map_service_account(identity: ServiceAccount, rules: Rules, accounts: AccountLookup) -> Caller:
+def _map_service_account(identity: ServiceAccount, rules: MappingRules, accounts: AccountLookup) -> Caller:
     rule = next((rule for rule in rules.rules if _includes(rule, identity)), None)
     if rule is None:
         raise _Refused("no mapping rule is for it; the HPC administrator can add one to mapping.rules")
@@ -60,7 +62,7 @@ def _map_service_account(identity: ServiceAccount, rules: Rules, accounts: Accou
     return Caller(seen, owner, rule.roles, user, _limits(rule))
 
 
-def _map_local_caller(identity: Peer | TokenHolder, rules: Rules, accounts: AccountLookup) -> Caller:
+def _map_local_caller(identity: Peer | TokenHolder, rules: MappingRules, accounts: AccountLookup) -> Caller:
     account, rule = _own_account(identity, accounts), None
     if isinstance(identity, Peer):
         rule = next((rule for rule in rules.rules if _names(rule.unix_users, account.name)), None)
@@ -72,7 +74,7 @@ def _map_local_caller(identity: Peer | TokenHolder, rules: Rules, accounts: Acco
     return Caller(str(identity), owner, roles, user, _limits(rule))
 
 
-def _own_account(identity: Peer | TokenHolder, accounts: AccountLookup) -> Account:
+def _own_account(identity: Peer | TokenHolder, accounts: AccountLookup) -> UnixAccount:
     if isinstance(identity, Peer):
         account, wanted = accounts.account_of(identity.uid), f"number {identity.uid}"
     else:
@@ -100,7 +102,9 @@ def _names(listed: tuple[str, ...] | None, name: str) -> bool:
     return listed is not None and (name in listed or EVERYONE in listed)
 
 
-def _mapped_user(identity: ServiceAccount, rule: Rule, rules: Rules, accounts: AccountLookup) -> UnixUser:
+def _mapped_user(
+    identity: ServiceAccount, rule: Rule, rules: MappingRules, accounts: AccountLookup
+) -> UnixUser:
     if rule.is_template:
         return _checked(_templated_account(identity, rule, rules, accounts), rule, rules)
     account = accounts.account(str(rule.user))
@@ -110,8 +114,8 @@ def _mapped_user(identity: ServiceAccount, rule: Rule, rules: Rules, accounts: A
 
 
 def _templated_account(
-    identity: ServiceAccount, rule: Rule, rules: Rules, accounts: AccountLookup
-) -> Account:
+    identity: ServiceAccount, rule: Rule, rules: MappingRules, accounts: AccountLookup
+) -> UnixAccount:
     name: str = getattr(identity, TEMPLATES[str(rule.user)])
     if not USER_NAME.fullmatch(name):
         raise _Refused(f"{name!r}, which its rule makes of it, is no name of a Unix user")
@@ -127,12 +131,12 @@ def _templated_account(
     return account
 
 
-def _is_in(account: Account, group: str | None, accounts: AccountLookup) -> bool:
+def _is_in(account: UnixAccount, group: str | None, accounts: AccountLookup) -> bool:
     number = None if group is None else accounts.group(group)
     return number is not None and number in account.groups
 
 
-def _checked(account: Account, rule: Rule | None, rules: Rules) -> UnixUser:
+def _checked(account: UnixAccount, rule: Rule | None, rules: MappingRules) -> UnixUser:
     lowest = max(rules.min_uid, (rule.min_uid or 0) if rule else 0)
     if account.uid == 0:
         raise _Refused("no job runs as root")

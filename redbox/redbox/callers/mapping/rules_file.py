@@ -12,8 +12,8 @@ from typing import Protocol
 
 import structlog
 
-from redbox.callers.file_stamp import Stamp, stamp_of
-from redbox.callers.mapping.mapping import Rules
+from redbox.callers.file_version import FileVersion, file_version
+from redbox.callers.mapping.mapping import MappingRules
 from redbox.callers.mapping.rules import Rule, RulesDocument
 from redbox.core.yaml_document import Document, DocumentError, Flaw, Place, read_document, validate
 
@@ -28,7 +28,7 @@ class RulesSource(Protocol):
         """Those that decide what the rules are; reading them may tell of others."""
         ...
 
-    def read(self) -> Rules:
+    def read(self) -> MappingRules:
         """Read the rules; raises DocumentError."""
         ...
 
@@ -57,13 +57,13 @@ def refuse_unknown_clusters(
         raise DocumentError(*flaws)
 
 
-class RulesInForce:
+class ActiveRules:
     """The last good rules."""
 
     def __init__(self, source: RulesSource) -> None:
         """Read the rules for the first time; raises DocumentError, since there are no old ones to keep."""
         self._source = source
-        self._stamps: dict[Path, Stamp | None] = {}
+        self._stamps: dict[Path, FileVersion | None] = {}
         self.flaws: tuple[Flaw, ...] = ()
         self.rules = self._read()
 
@@ -85,12 +85,12 @@ class RulesInForce:
 
     def reload_if_changed(self) -> None:
         """Read the rules again if one of their files is another than the one that was read."""
-        if any(stamp_of(file) != stamp for file, stamp in self._stamps.items()):
+        if any(file_version(file) != stamp for file, stamp in self._stamps.items()):
             self.reload()
 
-    def _read(self) -> Rules:
+    def _read(self) -> MappingRules:
         """Stamped before they are read: a file that is only known afterwards counts as changed since."""
-        before = {file: stamp_of(file) for file in self._source.files}
+        before = {file: file_version(file) for file in self._source.files}
         try:
             return self._source.read()
         finally:

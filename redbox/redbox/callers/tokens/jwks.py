@@ -16,7 +16,7 @@ MAX_KEYS = 100
 MIN_RSA_BITS = 2048
 
 
-class BadKeySet(Exception):
+class InvalidKeySet(Exception):
     """The document holds no key that could verify a token."""
 
 
@@ -34,17 +34,17 @@ def parse_key_set(document: bytes) -> Mapping[str, VerifyingKey]:
     try:
         entries = list(json.loads(document)["keys"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise BadKeySet(f"it is no JWKS document: {error!r}"[:300]) from error
+        raise InvalidKeySet(f"it is no JWKS document: {error!r}"[:300]) from error
     if len(entries) > MAX_KEYS:
-        raise BadKeySet(f"it holds {len(entries)} keys, more than {MAX_KEYS}")
+        raise InvalidKeySet(f"it holds {len(entries)} keys, more than {MAX_KEYS}")
     keys = [key for entry in entries if (key := _read_key(entry)) is not None]
     if not keys:
-        raise BadKeySet(
+        raise InvalidKeySet(
             f"none of its {len(entries)} keys is usable: an RSA key of {MIN_RSA_BITS} bits (RS256) "
             "or a P-256 key (ES256), with a kid"
         )
     if len({key.kid for key in keys}) != len(keys):
-        raise BadKeySet("two of its keys have the same kid")
+        raise InvalidKeySet("two of its keys have the same kid")
     return {key.kid: key for key in keys}
 
 

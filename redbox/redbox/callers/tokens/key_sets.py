@@ -16,16 +16,16 @@ from typing import Protocol
 
 import structlog
 
-from redbox.callers.errors import CannotTell
-from redbox.callers.file_stamp import Stamp, stamp_of
-from redbox.callers.tokens.jwks import BadKeySet, VerifyingKey, parse_key_set
-from redbox.callers.tokens.kubernetes_api import MAX_ANSWER_BYTES, ApiServer, NoAnswer
+from redbox.callers.errors import AuthenticationUnavailable
+from redbox.callers.file_version import FileVersion, file_version
+from redbox.callers.tokens.jwks import InvalidKeySet, VerifyingKey, parse_key_set
+from redbox.callers.tokens.kubernetes_api import MAX_ANSWER_BYTES, ApiServerClient, ApiServerUnavailable
 from redbox.core.clock import Clock
 
 log = structlog.get_logger(__name__)
 
 
-class KeySource(Protocol):
+class JwksSource(Protocol):
     """Where a JWKS document comes from."""
 
     async def fetch(self) -> bytes | None:
@@ -37,15 +37,15 @@ class KeySource(Protocol):
         ...
 
 
-class KeyFile:
+class JwksFile:
     """A JWKS in a file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._read: Stamp | None = None
+        self._read: FileVersion | None = None
 
     async def fetch(self) -> bytes | None:
-        stamp = stamp_of(self._path)
+        stamp = file_version(self._path)
         if stamp is not None and stamp == self._read:
             return None
         try:
@@ -53,7 +53,7 @@ class KeyFile:
                 content = file.read(MAX_ANSWER_BYTES)
         except OSError as error:
             self._read = None
-            raise NoAnswer(f"{self._path} cannot be read: {error.strerror}") from error
+            raise ApiServerUnavailable(f"{self._path} cannot be read: {error.strerror}") from error
         self._read = stamp
         return content
 
@@ -61,10 +61,10 @@ class KeyFile:
         """Hold nothing."""
 
 
-class KeyUrl:
+class JwksUrl:
     """A JWKS behind a URL."""
 
-    def __init__(self, url: str, server: ApiServer) -> None:
+    def __init__(self, url: str, server: ApiServerClient) -> None:
         self._url = url
         self._server = server
 
@@ -76,7 +76,7 @@ class KeyUrl:
 
 
 @dataclass(frozen=True, slots=True)
-class Freshness:
+class RefreshPolicy:
     """When keys are fetched again."""
 
     refresh_s: float
@@ -97,7 +97,7 @@ class KeySetHealth:
 class KeySet:
     """The keys of one cluster."""
 
-    def __init__(self, cluster: str, source: KeySource, freshness: Freshness, clock: Clock) -> None:
+    def __init__(self, cluster: str, source: JwksSource, freshness: RefreshPolicy, clock: Clock) -> None:
         self.cluster = cluster
         self._source = source
         self._freshness = freshness
@@ -118,7 +118,7 @@ class KeySet:
             await self.refresh()
         key = self._keys.get(kid)
         if self._good_at is None or self._is_too_stale() or (key is None and self._problem is not None):
-            raise CannotTell(
+            raise AuthenticationUnavailable(
                 f"the keys of cluster {self.cluster} are not known now: red-box's log says why",
                 retry_after_s=max(1.0, self.wait_s()),
             )
@@ -156,7 +156,7 @@ class KeySet:
             document = await self._source.fetch()
             if document is not None:
                 self._keys = parse_key_set(document)
-        except (NoAnswer, BadKeySet) as error:
+        except (ApiServerUnavailable, InvalidKeySet) as error:
             self._note_failure(str(error))
         else:
             self._note_success(changed=document is not None)

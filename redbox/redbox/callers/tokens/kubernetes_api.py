@@ -16,7 +16,7 @@ from typing import Any
 
 from aiohttp import ClientError, ClientResponse, ClientSession, TCPConnector
 
-from redbox.callers.file_stamp import Stamp, stamp_of
+from redbox.callers.file_version import FileVersion, file_version
 from redbox_api.connections import explain, plain_session
 
 MAX_ANSWER_BYTES = 1024 * 1024
@@ -24,7 +24,7 @@ MAX_CONNECTIONS = 16
 SUCCESS = range(200, 300)
 
 
-class NoAnswer(Exception):
+class ApiServerUnavailable(Exception):
     """The API server could not be asked, or answered with something else than success."""
 
 
@@ -37,13 +37,13 @@ class ApiAccess:
     deadline_s: float
 
 
-class ApiServer:
+class ApiServerClient:
     """One API server, over connections that are kept."""
 
     def __init__(self, access: ApiAccess) -> None:
         self._access = access
         self._session: ClientSession | None = None
-        self._ca_stamp: Stamp | None = None
+        self._ca_stamp: FileVersion | None = None
 
     async def get(self, url: str) -> bytes:
         """The body of a successful answer."""
@@ -70,10 +70,10 @@ class ApiServer:
             async for chunk in answer.content.iter_any():
                 content += chunk
                 if len(content) > MAX_ANSWER_BYTES:
-                    raise NoAnswer(f"{url} answered with more than {MAX_ANSWER_BYTES} bytes")
+                    raise ApiServerUnavailable(f"{url} answered with more than {MAX_ANSWER_BYTES} bytes")
         if answer.status not in SUCCESS:
             words = bytes(content[:200]).decode(errors="replace")
-            raise NoAnswer(f"{url} answered {answer.status}: {words}")
+            raise ApiServerUnavailable(f"{url} answered {answer.status}: {words}")
         return bytes(content)
 
     @asynccontextmanager
@@ -89,12 +89,14 @@ class ApiServer:
                 ) as answer:
                     yield answer
         except TimeoutError as error:
-            raise NoAnswer(f"{url} did not answer within {self._access.deadline_s:g} s") from error
+            raise ApiServerUnavailable(
+                f"{url} did not answer within {self._access.deadline_s:g} s"
+            ) from error
         except (ClientError, OSError, ValueError) as error:
-            raise NoAnswer(f"{url} could not be asked: {explain(error)}") from error
+            raise ApiServerUnavailable(f"{url} could not be asked: {explain(error)}") from error
 
     async def _connected(self) -> ClientSession:
-        stamp = stamp_of(self._access.ca_file) if self._access.ca_file else None
+        stamp = file_version(self._access.ca_file) if self._access.ca_file else None
         if self._session is None or stamp != self._ca_stamp:
             await self.close()
             ca_file = self._access.ca_file

@@ -23,8 +23,13 @@ from typing import Literal, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from redbox.callers.errors import CallerError, CannotTell, Fault, Unauthenticated
-from redbox.callers.file_stamp import Stamp, stamp_of
+from redbox.callers.errors import (
+    AuthenticationError,
+    AuthenticationFault,
+    AuthenticationUnavailable,
+    Unauthenticated,
+)
+from redbox.callers.file_version import FileVersion, file_version
 from redbox.callers.identities import TokenHolder
 from redbox.core.clock import Clock
 
@@ -39,7 +44,7 @@ class TokenFileError(Exception):
     """The file of tokens cannot be used; the message says which file and why."""
 
 
-class NoSuchToken(Exception):
+class TokenNotFound(Exception):
     """There is no token of this id."""
 
 
@@ -74,7 +79,7 @@ class TokenStore:
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path = path
         self._clock = clock
-        self._stamp: Stamp | None = None
+        self._stamp: FileVersion | None = None
         self._records: Records = {}
 
     def create(self, user: str, lives_s: float, *, note: str = "") -> NewToken:
@@ -98,7 +103,7 @@ class TokenStore:
 
         def mark(records: Records) -> tuple[Records, TokenRecord]:
             if identifier not in records:
-                raise NoSuchToken(f"there is no token {identifier!r}: redbox token list shows them")
+                raise TokenNotFound(f"there is no token {identifier!r}: redbox token list shows them")
             record = records[identifier]
             revoked = record if record.revoked_at is not None else replace(record, revoked_at=now)
             return {**records, identifier: revoked}, revoked
@@ -110,30 +115,32 @@ class TokenStore:
         written = _WRITTEN.fullmatch(token)
         if written is None:
             raise Unauthenticated(
-                Fault.MALFORMED, f"the token begins with {PREFIX} but is not one of red-box's"
+                AuthenticationFault.MALFORMED, f"the token begins with {PREFIX} but is not one of red-box's"
             )
         try:
             record = self._read().get(written[1])
         except TokenFileError as error:
-            raise CannotTell(str(error)) from error
+            raise AuthenticationUnavailable(str(error)) from error
         if (
             not hmac.compare_digest(_digest(written[2]), record.digest if record else "0" * 64)
             or record is None
         ):
-            raise Unauthenticated(Fault.SIGNATURE, "the token is not known here")
+            raise Unauthenticated(AuthenticationFault.SIGNATURE, "the token is not known here")
         if (refusal := self._refusal(record)) is not None:
             raise refusal
         return TokenHolder(record.id, record.user)
 
-    def _refusal(self, record: TokenRecord) -> CallerError | None:
+    def _refusal(self, record: TokenRecord) -> AuthenticationError | None:
         if record.revoked_at is not None:
-            return Unauthenticated(Fault.REVOKED, f"token {record.id} was revoked")
+            return Unauthenticated(AuthenticationFault.REVOKED, f"token {record.id} was revoked")
         if self._clock.now().timestamp() >= record.expires_at:
-            return Unauthenticated(Fault.EXPIRED, f"token {record.id} has expired: make a new one")
+            return Unauthenticated(
+                AuthenticationFault.EXPIRED, f"token {record.id} has expired: make a new one"
+            )
         return None
 
     def _read(self) -> Records:
-        stamp = stamp_of(self._path)
+        stamp = file_version(self._path)
         if stamp is None:
             self._records, self._stamp = {}, None
         elif stamp != self._stamp:

@@ -15,8 +15,14 @@ from typing import Any
 
 import jwt
 
-from redbox.callers.errors import CannotTell, Fault, Unauthenticated
-from redbox.callers.tokens.claims import Expectation, ProvedAccount, is_meant_for, judge_claims, read_claims
+from redbox.callers.errors import AuthenticationFault, AuthenticationUnavailable, Unauthenticated
+from redbox.callers.tokens.claims import (
+    ClaimRequirements,
+    VerifiedServiceAccount,
+    is_meant_for,
+    read_claims,
+    verify_claims,
+)
 from redbox.callers.tokens.jwks import VerifyingKey
 from redbox.callers.tokens.key_sets import KeySet
 from redbox.core.clock import Clock
@@ -32,7 +38,7 @@ _signatures = jwt.PyJWS(algorithms=ALGORITHMS)
 class TrustedCluster:
     """A cluster whose tokens are accepted."""
 
-    expected: Expectation
+    expected: ClaimRequirements
     keys: KeySet
 
 
@@ -52,7 +58,7 @@ class TokenVerifier:
         self._clusters = tuple(clusters)
         self._clock = clock
 
-    async def verify(self, token: str) -> ProvedAccount:
+    async def verify(self, token: str) -> VerifiedServiceAccount:
         """Return whose token this is; raises Unauthenticated, or CannotTell while the keys are not known."""
         kid = _key_name(token)
         signed = [
@@ -61,16 +67,20 @@ class TokenVerifier:
             if (payload := _verified_payload(token, key)) is not None
         ]
         if not signed:
-            raise Unauthenticated(Fault.SIGNATURE, f"the token's signature is not by its key {kid[:64]!r}")
+            raise Unauthenticated(
+                AuthenticationFault.SIGNATURE, f"the token's signature is not by its key {kid[:64]!r}"
+            )
         claims = read_claims(signed[0].payload)
         meant = [one.cluster for one in signed if is_meant_for(claims, one.cluster.expected)]
         if len(meant) > 1:
             names = ", ".join(cluster.expected.cluster for cluster in meant)
             raise Unauthenticated(
-                Fault.AMBIGUOUS,
+                AuthenticationFault.AMBIGUOUS,
                 f"clusters {names} share key, issuer and audience: which one is it from?",
             )
-        return judge_claims(claims, (meant or [signed[0].cluster])[0].expected, self._clock.now().timestamp())
+        return verify_claims(
+            claims, (meant or [signed[0].cluster])[0].expected, self._clock.now().timestamp()
+        )
 
     async def _candidates(self, kid: str) -> list[_Candidate]:
         """Clusters that have this key. One that is out of reach is waited for only if no other has it."""
@@ -85,7 +95,7 @@ class TokenVerifier:
     def _unknown_key(self, kid: str) -> Unauthenticated:
         wait_s = max((cluster.keys.wait_s() for cluster in self._clusters), default=0.0)
         return Unauthenticated(
-            Fault.UNKNOWN_KEY,
+            AuthenticationFault.UNKNOWN_KEY,
             f"the token is signed by key {kid[:64]!r}, which is not one of the accepted clusters'",
             retry_after_s=wait_s or None,  # a key that is new since the last fetch is found then
         )
@@ -93,7 +103,7 @@ class TokenVerifier:
 
 async def _look_up(
     clusters: Sequence[TrustedCluster], kid: str
-) -> tuple[list[_Candidate], CannotTell | None]:
+) -> tuple[list[_Candidate], AuthenticationUnavailable | None]:
     """The key in each cluster that has it, and why a cluster could not be asked."""
     answers = await asyncio.gather(*(cluster.keys.key(kid) for cluster in clusters), return_exceptions=True)
     found: list[_Candidate] = []
@@ -101,7 +111,7 @@ async def _look_up(
     for cluster, answer in zip(clusters, answers, strict=True):
         if isinstance(answer, VerifyingKey):
             found.append((cluster, answer))
-        elif isinstance(answer, CannotTell):
+        elif isinstance(answer, AuthenticationUnavailable):
             missed = answer
         elif answer is not None:
             raise answer
@@ -111,14 +121,18 @@ async def _look_up(
 def _key_name(token: str) -> str:
     """The kid of the header, once everything else in the header is acceptable."""
     if len(token) > MAX_TOKEN_CHARACTERS:
-        raise Unauthenticated(Fault.MALFORMED, f"the token is longer than {MAX_TOKEN_CHARACTERS} characters")
+        raise Unauthenticated(
+            AuthenticationFault.MALFORMED, f"the token is longer than {MAX_TOKEN_CHARACTERS} characters"
+        )
     header = _header(token)
     algorithm, kid = header.get("alg"), header.get("kid")
     if algorithm not in ALGORITHMS:
         said = f"the token's algorithm is {str(algorithm)[:32]!r}; accepted are {' and '.join(ALGORITHMS)}"
-        raise Unauthenticated(Fault.ALGORITHM, said)
+        raise Unauthenticated(AuthenticationFault.ALGORITHM, said)
     if not isinstance(kid, str) or not kid:
-        raise Unauthenticated(Fault.MALFORMED, "the token does not name the key that signed it (kid)")
+        raise Unauthenticated(
+            AuthenticationFault.MALFORMED, "the token does not name the key that signed it (kid)"
+        )
     return kid
 
 
@@ -127,14 +141,14 @@ def _header(token: str) -> dict[str, Any]:
     first, *rest = token.encode("ascii", "replace").split(b".")
     if len(rest) != JWT_DOTS:
         raise Unauthenticated(
-            Fault.MALFORMED, "the token is no JWT: those have three parts, with dots between"
+            AuthenticationFault.MALFORMED, "the token is no JWT: those have three parts, with dots between"
         )
     try:
         header = json.loads(base64.urlsafe_b64decode(first + b"=" * (-len(first) % 4)))
     except (ValueError, RecursionError) as error:
-        raise Unauthenticated(Fault.MALFORMED, f"the token is no JWT: {error}"[:300]) from error
+        raise Unauthenticated(AuthenticationFault.MALFORMED, f"the token is no JWT: {error}"[:300]) from error
     if not isinstance(header, dict):
-        raise Unauthenticated(Fault.MALFORMED, "the token is no JWT: its header is no object")
+        raise Unauthenticated(AuthenticationFault.MALFORMED, "the token is no JWT: its header is no object")
     return header
 
 
@@ -143,9 +157,9 @@ def _verified_payload(token: str, key: VerifyingKey) -> bytes | None:
         decoded = _signatures.decode_complete(token, key.public, algorithms=[key.algorithm])
     except jwt.InvalidAlgorithmError as error:
         said = f"the token's algorithm is not {key.algorithm}, which is that of its key"
-        raise Unauthenticated(Fault.ALGORITHM, said) from error
+        raise Unauthenticated(AuthenticationFault.ALGORITHM, said) from error
     except jwt.InvalidSignatureError:
         return None
     except jwt.InvalidTokenError as error:
-        raise Unauthenticated(Fault.MALFORMED, f"the token is no JWT: {error}"[:300]) from error
+        raise Unauthenticated(AuthenticationFault.MALFORMED, f"the token is no JWT: {error}"[:300]) from error
     return bytes(decoded["payload"])

@@ -14,19 +14,19 @@ from typing import Any
 
 import structlog
 
-from redbox.callers.errors import CannotTell, Fault, Unauthenticated
+from redbox.callers.errors import AuthenticationFault, AuthenticationUnavailable, Unauthenticated
 from redbox.callers.identities import ServiceAccount
-from redbox.callers.tokens.kubernetes_api import ApiServer, NoAnswer
+from redbox.callers.tokens.kubernetes_api import ApiServerClient, ApiServerUnavailable
 from redbox.core.clock import Clock
 
 log = structlog.get_logger(__name__)
 
 PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
-MAX_REMEMBERED = 10_000
+MAX_CACHED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ReviewResult:
     """What the API server said of a token: None is yes."""
 
     refusal: str | None
@@ -36,24 +36,26 @@ class Verdict:
 class TokenReviewer:
     """One cluster's TokenReview, its answers believed for some seconds."""
 
-    def __init__(self, url: str, server: ApiServer, *, audience: str, cache_s: float, clock: Clock) -> None:
+    def __init__(
+        self, url: str, server: ApiServerClient, *, audience: str, cache_s: float, clock: Clock
+    ) -> None:
         self._url = url.rstrip("/") + PATH
         self._server = server
         self._audience = audience
         self._cache_s = cache_s
         self._clock = clock
-        self._verdicts: OrderedDict[bytes, Verdict] = OrderedDict()
+        self._verdicts: OrderedDict[bytes, ReviewResult] = OrderedDict()
 
     async def confirm(self, token: str, account: ServiceAccount) -> None:
         """Return if it still counts; raises Unauthenticated if not, CannotTell if nobody answers."""
         digest = hashlib.sha256(token.encode()).digest()
         verdict = self._verdicts.get(digest)
         if verdict is None or self._clock.monotonic() - verdict.at >= self._cache_s:
-            verdict = Verdict(await self._ask(token, account), self._clock.monotonic())
+            verdict = ReviewResult(await self._ask(token, account), self._clock.monotonic())
             self._remember(digest, verdict)
         if verdict.refusal is not None:
             said = f"the API server of cluster {account.cluster} does not accept the token: {verdict.refusal}"
-            raise Unauthenticated(Fault.REVOKED, said)
+            raise Unauthenticated(AuthenticationFault.REVOKED, said)
 
     async def close(self) -> None:
         await self._server.close()
@@ -67,15 +69,15 @@ class TokenReviewer:
         try:
             answer = json.loads(await self._server.post(self._url, review))
             return refusal_in(answer["status"], account, self._audience)
-        except (NoAnswer, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ApiServerUnavailable, ValueError, KeyError, TypeError, AttributeError) as error:
             log.warning("token not reviewed", cluster=account.cluster, problem=repr(error))
             said = f"cluster {account.cluster} could not be asked about the token: red-box's log says why"
-            raise CannotTell(said) from error
+            raise AuthenticationUnavailable(said) from error
 
-    def _remember(self, digest: bytes, verdict: Verdict) -> None:
+    def _remember(self, digest: bytes, verdict: ReviewResult) -> None:
         self._verdicts[digest] = verdict
         self._verdicts.move_to_end(digest)
-        while len(self._verdicts) > MAX_REMEMBERED:
+        while len(self._verdicts) > MAX_CACHED:
             self._verdicts.popitem(last=False)
 
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from redbox.callers.mapping.mapping import Rules
+from redbox.callers.mapping.mapping import MappingRules
 from redbox.callers.mapping.rules import USER_NAME, MappingSettings, Rule, RulesDocument
-from redbox.callers.mapping.rules_file import RulesInForce, read_rules
+from redbox.callers.mapping.rules_file import ActiveRules, read_rules
 from redbox.core.yaml_document import DocumentError, parse_document, validate
 from redbox.settings import load_settings, rules_in_force
 
@@ -145,13 +145,13 @@ class Source:
     def files(self) -> tuple[Path, ...]:
         return (self.path,)
 
-    def read(self) -> Rules:
+    def read(self) -> MappingRules:
         self.reads += 1
-        return Rules(read_rules(self.path, ["prod"]))
+        return MappingRules(read_rules(self.path, ["prod"]))
 
 
-def in_force(path: Path) -> RulesInForce:
-    return RulesInForce(Source(path))
+def in_force(path: Path) -> ActiveRules:
+    return ActiveRules(Source(path))
 
 
 def test_changed_rules_are_in_force_without_a_restart(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_a_file_that_did_not_change_is_not_read_again(tmp_path: Path) -> None:
     path = tmp_path / "rules.yaml"
     path.write_text(GOOD)
     source = Source(path)
-    rules = RulesInForce(source)
+    rules = ActiveRules(source)
     rules.reload_if_changed()
     rules.reload_if_changed()
     assert source.reads == 1
@@ -231,11 +231,11 @@ mapping:
 WITHIN = SETTINGS + "  rules:\n  - {cluster: prod, namespaces: [physics], user: alice}\n"
 
 
-def users(rules: RulesInForce) -> list[str | None]:
+def users(rules: ActiveRules) -> list[str | None]:
     return [rule.user for rule in rules.rules.rules]
 
 
-def of_settings(path: Path, written: str) -> RulesInForce:
+def of_settings(path: Path, written: str) -> ActiveRules:
     path.write_text(written)
     return rules_in_force(load_settings(path), path)
 

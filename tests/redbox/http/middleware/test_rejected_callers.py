@@ -10,7 +10,7 @@ import pytest
 
 from redbox.http.middleware.rejected_callers import Refusals
 from redbox.observability.job_audit import Deed
-from tests.redbox.callers.issuing import StoppedClock, claims, token
+from tests.redbox.callers.factories import StoppedClock, claims, token
 from tests.redbox.http.routes.test_jobs import problem
 from tests.redbox.http.stand import Stand
 

@@ -61,7 +61,7 @@ def state_directories(uid: int, home: str) -> List[str]:
     return ["/run/user/{}".format(uid), os.path.join(home, ".local", "state")]
 
 
-class Record:
+class CommandRecord:
     """What is known of one kept command, being written."""
 
     def __init__(self, identity: str, descriptor: Optional[int]) -> None:
@@ -86,16 +86,16 @@ class Record:
             self._descriptor = None
 
 
-class KeptOutcomes:
+class CommandRecordStore:
     """The records of this user on this host."""
 
     def __init__(self, directories: List[str]) -> None:
         self._directories = [os.path.join(directory, "redbox-kept") for directory in directories]
-        self._here: Dict[str, Record] = {}  # those under way, and the latest that could not be written
+        self._here: Dict[str, CommandRecord] = {}  # those under way, and the latest that could not be written
         self._swept: Dict[str, float] = {}  # when each directory was last rid of old records
         self._beginning = threading.Lock()
 
-    def begin(self, identity: str, replaces: Optional[str] = None) -> Record:
+    def begin(self, identity: str, replaces: Optional[str] = None) -> CommandRecord:
         """Begin a record, which is refused for an identity that has one: nothing kept runs twice.
 
         One that ended with the outcome that `replaces` names gives way: whoever names it knows it, and asks
@@ -110,12 +110,12 @@ class KeptOutcomes:
                 self._forget(identity, replaces)
             if self.recall(identity)["state"] != "unheard":
                 raise FileExistsError(17, "this kept command was begun before: recall it", identity)
-            record = Record(identity, self._create(identity))
+            record = CommandRecord(identity, self._create(identity))
             self._here[identity] = record
             record.add({"agent": name_process(os.getpid())})
         return record
 
-    def end(self, record: Record, outcome: Dict[str, Any]) -> None:
+    def end(self, record: CommandRecord, outcome: Dict[str, Any]) -> None:
         record.add({"outcome": outcome})
         record.close()
         if record.written:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from redbox.agents.protocol.connection import AgentProcess
-from redbox.agents.transports.base import is_agents_refusal
+from redbox.agents.transports.base import is_agent_refusal
 from redbox.agents.transports.bootstrap import ARGV, bootstrap_preamble
 from redbox.agents.transports.process import ChildProcess
 from redbox.core.domain import UnixUser
@@ -50,7 +50,7 @@ class LaunchedTransport:
         return self.started[-1]
 
     def is_refusal(self, status: int | None, words: str) -> bool:  # noqa: ARG002
-        return is_agents_refusal(status)
+        return is_agent_refusal(status)
 
     def end_all(self) -> None:
         for process in self.started:

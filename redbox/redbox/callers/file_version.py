@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Stamp:
+class FileVersion:
     """What changes when a file is written or replaced."""
 
     device: int
@@ -16,10 +16,10 @@ class Stamp:
     changed_ns: int
 
 
-def stamp_of(path: Path) -> Stamp | None:
+def file_version(path: Path) -> FileVersion | None:
     """The file's stamp now, or None where there is none. By ctime, which nobody can set back."""
     try:
         status = path.stat()
     except OSError:
         return None
-    return Stamp(status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns)
+    return FileVersion(status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns)

@@ -14,8 +14,13 @@ import threading
 import time
 from typing import IO, Any, Dict, List, Optional, Tuple
 
-from redbox.agents.program.kept import KeptOutcomes, encode_outcome, name_outcome, name_process
-from redbox.agents.program.streams import Stream
+from redbox.agents.program.command_records import (
+    CommandRecordStore,
+    encode_outcome,
+    name_outcome,
+    name_process,
+)
+from redbox.agents.program.streams import WorkerStream
 from redbox.agents.program.wire import CHUNK
 
 KEPT_LIMIT_S = 120.0
@@ -57,7 +62,7 @@ def unlinked_file() -> IO[bytes]:
     return tempfile.TemporaryFile(dir=directory, buffering=0)
 
 
-def receive_file(stream: Stream, length: int, surplus: List[bytes]) -> IO[bytes]:
+def receive_file(stream: WorkerStream, length: int, surplus: List[bytes]) -> IO[bytes]:
     """Store the next `length` bytes of the request's input."""
     file = unlinked_file()
     while length:
@@ -90,7 +95,7 @@ def kill_member(pid: int, leader: int) -> None:
         return
 
 
-class Child:
+class ChildCommand:
     """One started command."""
 
     def __init__(
@@ -179,19 +184,19 @@ class Child:
         return self._process.returncode
 
 
-class Commands:
+class CommandOperations:
     """The operations `run` and `recall`."""
 
-    def __init__(self, account: pwd.struct_passwd, directories: List[str], kept: KeptOutcomes) -> None:
+    def __init__(self, account: pwd.struct_passwd, directories: List[str], kept: CommandRecordStore) -> None:
         self._account_environment = account_environment(account, directories)
         self._directories = directories
         self._kept = kept
 
-    def recall(self, stream: Stream) -> Dict[str, Any]:
+    def recall(self, stream: WorkerStream) -> Dict[str, Any]:
         state = self._kept.recall(stream.request["keep"])
         return dict(state, outcome_id=name_outcome(state)) if state["state"] == "ended" else state
 
-    def run(self, stream: Stream) -> Dict[str, Any]:
+    def run(self, stream: WorkerStream) -> Dict[str, Any]:
         request = stream.request
         lengths = [request["stdin"]] + [length for _, length in request["inherit"]]
         if sum(lengths) > MAX_INPUT or min(lengths) < 0:
@@ -205,20 +210,20 @@ class Commands:
             for file in files:
                 file.close()
 
-    def _start(self, request: Dict[str, Any], files: List[IO[bytes]]) -> Child:
+    def _start(self, request: Dict[str, Any], files: List[IO[bytes]]) -> ChildCommand:
         environment = dict(self._account_environment if request["account_env"] else {}, **request["env"])
         argv = list(request["argv"])
         argv[0] = find_tool(argv[0], self._directories)
         for (placeholder, _), file in zip(request["inherit"], files[1:]):
             argv = [word.replace(placeholder, str(file.fileno())) for word in argv]
-        return Child(
+        return ChildCommand(
             [to_bytes(word) for word in argv],
             {to_bytes(name): to_bytes(value) for name, value in environment.items()},
             to_bytes(request["cwd"] or "/"),  # not the home directory, whose file server may be dead
             files,
         )
 
-    def _run(self, stream: Stream, files: List[IO[bytes]]) -> Dict[str, Any]:
+    def _run(self, stream: WorkerStream, files: List[IO[bytes]]) -> Dict[str, Any]:
         request = stream.request
         child = self._start(request, files)
         stream.call_when_cancelled(child.kill)
@@ -233,7 +238,7 @@ class Commands:
             "truncated": child.truncated,
         }
 
-    def _run_kept(self, stream: Stream, files: List[IO[bytes]]) -> Dict[str, Any]:
+    def _run_kept(self, stream: WorkerStream, files: List[IO[bytes]]) -> Dict[str, Any]:
         stream.keep()
         record = self._kept.begin(stream.request["keep"], stream.request.get("replaces"))
         try:
