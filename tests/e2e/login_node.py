@@ -31,5 +31,5 @@ class HostTransport:
             [shutil.which(program) or program, *rest], preamble=bootstrap_preamble()
         )
 
-    def is_refusal(self, status: int | None, words: str) -> bool:  # noqa: ARG002 (other transports read the words)
+    def is_refusal(self, status: int | None, stderr: str) -> bool:  # noqa: ARG002 (only sudo's is read)
         return is_agent_refusal(status)

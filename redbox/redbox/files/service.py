@@ -109,8 +109,8 @@ class FilesOfJobs:
             yield agent, directory
         except SystemCallFailed as fault:
             if fault.is_missing:
-                raise NoSuchJob(f"{fault.path}: {fault.words}") from fault
-            raise Forbidden(f"{fault.path}: {fault.words}, as user {record.user.name}") from fault
+                raise NoSuchJob(f"{fault.path}: {fault.strerror}") from fault
+            raise Forbidden(f"{fault.path}: {fault.strerror}, as user {record.user.name}") from fault
         except RequestFailed as error:
             raise NotAcceptable(str(error)) from error
 

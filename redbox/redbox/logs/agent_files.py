@@ -81,4 +81,4 @@ def _log_error(fault: SystemCallFailed) -> NotThere | NotReadable:
         return NotYetShown(str(fault))
     if fault.is_missing:
         return NotThere(str(fault))
-    return NotReadable(f"{fault.path}: {fault.words}, as the user whose job it is")
+    return NotReadable(f"{fault.path}: {fault.strerror}, as the user whose job it is")

@@ -49,7 +49,7 @@ class LaunchedTransport:
         self.started.append(await ChildProcess.start(self.argv(user), preamble=self.preamble))
         return self.started[-1]
 
-    def is_refusal(self, status: int | None, words: str) -> bool:  # noqa: ARG002
+    def is_refusal(self, status: int | None, stderr: str) -> bool:  # noqa: ARG002
         return is_agent_refusal(status)
 
     def end_all(self) -> None:

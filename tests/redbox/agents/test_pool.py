@@ -187,14 +187,14 @@ async def test_a_start_that_hangs_has_a_deadline_and_the_next_waits_its_turn(use
     transport = LaunchedTransport(preamble=b"100000000\n")  # a source that never ends
     settings = PoolSettings(start_s=0.3, first_backoff_s=60, longest_backoff_s=60)
     async with AgentPool(transport, settings, clock=lambda: now) as pool:
-        with pytest.raises(AgentUnavailable, match="said nothing within"):
+        with pytest.raises(AgentUnavailable, match="sent no hello within"):
             await pool.agent(user)
         with pytest.raises(AgentUnavailable) as waits:
             await pool.agent(user)
         assert waits.value.retry_after == 60
         assert len(transport.started) == 1
         now += 61
-        with pytest.raises(AgentUnavailable, match="said nothing within"):
+        with pytest.raises(AgentUnavailable, match="sent no hello within"):
             await pool.agent(user)
         assert len(transport.started) == 2
         await until(lambda: pool.state().processes == 0)

@@ -14,7 +14,7 @@ import pytest
 from redbox.agents.agent import AgentClient
 from redbox.agents.errors import AgentDied, CommandDetached, RequestFailed, SystemCallFailed
 from redbox.agents.pool import AgentPool
-from redbox.agents.program.command_records import CommandRecord, CommandRecordStore, name_outcome
+from redbox.agents.program.command_records import CommandRecord, CommandRecordStore, outcome_id
 from redbox.agents.protocol.answers import RecordedCommand, RecordedCommandState
 from redbox.agents.settings import PoolSettings
 from redbox.core.domain import UnixUser
@@ -268,7 +268,7 @@ class TestRecords:
     def test_a_record_gives_way_to_one_agent_only(self, tmp_path: Path) -> None:
         outcomes, record = self.begin(tmp_path)
         outcomes.end(record, {"code": 1})
-        named = name_outcome(outcomes.recall("id"))
+        named = outcome_id(outcomes.recall("id"))
         other, _ = CommandRecordStore([str(tmp_path)]), outcomes.begin("id", named)
         with pytest.raises(FileExistsError):
             other.begin("id", named)
@@ -277,7 +277,7 @@ class TestRecords:
     def test_while_one_agent_removes_a_record_no_other_does(self, tmp_path: Path) -> None:
         outcomes, record = self.begin(tmp_path)
         outcomes.end(record, {"code": 1})
-        named = name_outcome(outcomes.recall("id"))
+        named = outcome_id(outcomes.recall("id"))
         claim = tmp_path / "redbox-kept" / "id~"
         claim.touch()
         with pytest.raises(FileExistsError):
@@ -292,7 +292,7 @@ class TestRecords:
         outcomes.end(outcomes.begin("id"), {"code": 1})
         with pytest.raises(FileExistsError):
             outcomes.begin("id", "another")
-        outcomes.begin("id", name_outcome(outcomes.recall("id")))
+        outcomes.begin("id", outcome_id(outcomes.recall("id")))
         assert outcomes.recall("id") == {"state": "running"}
 
     def test_records_are_not_looked_through_at_each_submit(self, tmp_path: Path) -> None:

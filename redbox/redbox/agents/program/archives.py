@@ -1,9 +1,9 @@
-"""A tar of files and directories, made while it is sent: never held in memory, never written to disk.
+"""A tar of files and directories, streamed: never held in memory, never written to disk.
 
-Files change while they are read: one that shrinks is filled up with zeros, one that grows is cut at the size
-in its header, one that vanished is left out, and so is what the user may not read. Each of these is told in
-an event, and in the tar itself: by two records of Red Box's own at the folder that it is in, once more.
-Whoever does not know them reads over them.
+Files change while they are read: one that shrinks is padded with zeros, one that grows is cut at the size in
+its header; one that vanished or is not readable by the user is omitted. Each of these but growth is reported
+in an event, and in the tar itself by two PAX records of Red Box's own, at a repeated entry of the parent
+directory. Other readers ignore these records.
 """
 
 import os
@@ -19,10 +19,10 @@ RECORD_PATH, RECORD_WHY = "REDBOX.incomplete", "REDBOX.why"
 
 
 def make_tar(stream: WorkerStream) -> Dict[str, Any]:
-    """Send the named paths, relative to the directory, directories with all that is in them."""
+    """Send the paths, which are relative to the directory; directories recursively."""
     base = path_bytes(stream.request["directory"])
     os.stat(base)
-    outlet: Any = TarOutput(stream)  # all that tarfile asks of it is write()
+    outlet: Any = TarOutput(stream)  # tarfile only uses write()
     count = 0
     archive = tarfile.open(  # noqa: SIM115 # entered below
         fileobj=outlet,
@@ -43,7 +43,7 @@ def make_tar(stream: WorkerStream) -> Dict[str, Any]:
 
 
 class TarOutput:
-    """What tarfile writes to."""
+    """The output file of tarfile."""
 
     def __init__(self, stream: WorkerStream) -> None:
         self._stream = stream
@@ -55,14 +55,14 @@ class TarOutput:
 
 
 class PaddedFile:
-    """A file that gives exactly as many bytes as it said it had."""
+    """A file that always returns as many bytes as requested, with zeros after its end."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self.shrank = False
 
     def read(self, count: int) -> bytes:
-        # Once the header is out, a file that cannot be read on must not end the archive.
+        # After the header is sent, a read error must not end the archive.
         try:
             data = b"" if self.shrank else os.read(self._descriptor, count)
         except OSError:
@@ -72,14 +72,14 @@ class PaddedFile:
 
 
 def walk(base: bytes, relative: bytes, cannot_list: Callable[[bytes, str], None]) -> Iterator[bytes]:
-    def tell_of(error: OSError) -> None:
+    def report(error: OSError) -> None:
         cannot_list(os.path.relpath(error.filename, base), describe_read_error(error))
 
     yield relative
     path = os.path.join(base, relative)
     if not os.path.isdir(path) or os.path.islink(path):
         return
-    for directory, directories, files in os.walk(path, onerror=tell_of):
+    for directory, directories, files in os.walk(path, onerror=report):
         directories.sort()
         links = [name for name in directories if os.path.islink(os.path.join(directory, name))]
         for name in sorted(files + directories):

@@ -1,7 +1,4 @@
-"""How the agent starts: guard, nonce, hello, session.
-
-It takes no arguments and nothing from its environment.
-"""
+"""The agent's main program: guard, nonce, hello, session. It ignores arguments and environment."""
 
 import json
 import os
@@ -76,7 +73,7 @@ def main() -> None:
     source = sys.stdin.buffer
     greet(source.readline(MAX_NONCE).strip(), account)
     Session(source, 1, build_operations(account, settings.path)).serve()
-    os._exit(0)  # threads that a dead file server holds are not waited for
+    os._exit(0)  # without joining threads, which a dead file server may block
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Whom the agent refuses to run as, which the administrator says in a file that only root may write.
+"""Refusal to run as root or as a system account, by a setting that only root may write.
 
-This stands before the first byte is read, whatever the server, sudo or sshd were talked into. Who may be
-acted for at all is decided elsewhere: by the sudoers line, by sshd and by the server's mapping.
+The check precedes the first byte of input, so that it holds even if the server, sudo or sshd is deceived. The
+sudoers line, sshd's configuration and the server's mapping choose the users of agents.
 """
 
 import os
@@ -9,17 +9,17 @@ import stat
 from typing import Dict, List, Optional
 
 SETTINGS_PATH = "/etc/redbox/agent.conf"
-REFUSED = 77  # the exit status that says so: EX_NOPERM
+REFUSED = 77  # exit status of a refusal: EX_NOPERM
 DEFAULT_MIN_UID = 1000
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin:/opt/slurm/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
 
 class StartRefused(Exception):
-    """The agent does not run here, or not as this user: says why."""
+    """The agent does not run here, or not as this user."""
 
 
 class AgentSettings:
-    """What agent.conf says: `min_uid`, and `path`, where tools are found by their names."""
+    """The settings of agent.conf: `min_uid`, and `path`, the directories of tools."""
 
     def __init__(self, values: Dict[str, str]) -> None:
         unknown = sorted(set(values) - {"min_uid", "path"})
@@ -37,7 +37,7 @@ def is_writable_by_root_only(status: os.stat_result) -> bool:
 
 
 def read_settings(path: str = SETTINGS_PATH) -> AgentSettings:
-    """Read agent.conf; without one the defaults hold, and one that others could have written is refused."""
+    """Read agent.conf; without one the defaults apply, and one that others may write is refused."""
     try:
         with open(path, encoding="utf-8") as file:
             trusted = is_writable_by_root_only(os.fstat(file.fileno())) and is_writable_by_root_only(
@@ -48,7 +48,7 @@ def read_settings(path: str = SETTINGS_PATH) -> AgentSettings:
         return AgentSettings({})
     if not trusted:
         raise StartRefused(
-            "{} or its directory may be written by others than root: chown root and chmod go-w".format(path)
+            "{} or its directory is writable by others than root: chown root and chmod go-w".format(path)
         )
     pairs = [line.partition("=") for line in lines if line]
     return AgentSettings({name.strip(): value.strip() for name, _, value in pairs})

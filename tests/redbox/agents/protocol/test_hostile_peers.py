@@ -77,7 +77,7 @@ class Peer:
     async def wait(self) -> int:
         return 0
 
-    def words(self) -> str:
+    def stderr_text(self) -> str:
         return ""
 
 
@@ -89,7 +89,7 @@ async def conversation() -> AsyncIterator[tuple[AgentClient, Peer]]:
         hello = await connection.greet()
         serving = tasks.create_task(connection.serve())
         yield AgentClient(connection, hello), peer
-        connection.leave()
+        connection.close()
         await serving
 
 

@@ -72,8 +72,8 @@ async def test_what_slurms_tools_need_is_in_their_environment_and_in_the_jobs() 
 @pytest.mark.parametrize(
     "lost",
     [
-        AgentDied("gone", doing="sbatch", retry=False),
-        AgentTimeout("silent", doing="sbatch", retry=False),
+        AgentDied("gone", retry=False),
+        AgentTimeout("silent", retry=False),
         CommandDetached("rb1.mark.1"),
     ],
 )
