@@ -1,4 +1,4 @@
-"""Whether a small local file is still the one that was read, without reading it again."""
+"""Detection of a change of a small local file, without reading it again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class FileVersion:
-    """What changes when a file is written or replaced."""
+    """Attributes that change when a file is written or replaced."""
 
     device: int
     inode: int
@@ -17,7 +17,7 @@ class FileVersion:
 
 
 def file_version(path: Path) -> FileVersion | None:
-    """The file's stamp now, or None where there is none. By ctime, which nobody can set back."""
+    """The current version, or None if there is no such file. Has ctime, which cannot be set back."""
     try:
         status = path.stat()
     except OSError:

@@ -10,7 +10,8 @@ from typing import Annotated
 
 import typer
 
-from redbox.callers.tokens.opaque_tokens import TokenFileError, TokenNotFound, TokenRecord, TokenStore
+from redbox.callers.errors import TokenFileError, TokenNotFound
+from redbox.callers.tokens.opaque_tokens import TokenRecord, TokenStore
 from redbox.callers.unix_accounts import NssLookup
 from redbox.commands.exit_codes import end
 from redbox.commands.output import Columns, Output, OutputOption, show_list

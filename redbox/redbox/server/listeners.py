@@ -83,7 +83,7 @@ class Listener(uvicorn.Server):
                     log.warning("no connection can be taken", error=_words(error))
                     await asyncio.sleep(NO_DESCRIPTORS_S)
                     continue
-                connection = self._connections.enter(peer, taken.close)
+                connection = self._connections.open(peer, taken.close)
                 handshakes.create_task(self._begin(taken, connection))
 
     async def _begin(self, taken: socket.socket, connection: ClientConnection) -> None:
@@ -99,12 +99,12 @@ class Listener(uvicorn.Server):
                 lambda: self._protocol(connection), taken, ssl=self.config.ssl, ssl_handshake_timeout=deadline
             )
         except OSError:  # no TLS, a certificate that is not trusted there, or too slow: nothing of ours
-            connection.gone()
+            connection.release()
         except asyncio.CancelledError:
-            connection.gone()
+            connection.release()
             raise
         except Exception:  # one connection's odd fault is not the server's end
-            connection.gone()
+            connection.release()
             log.exception("a connection could not be begun", peer=connection.peer)
 
     def _protocol(self, connection: ClientConnection) -> PeerAwareProtocol:

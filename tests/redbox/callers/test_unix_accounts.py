@@ -69,25 +69,25 @@ async def test_a_decision_sees_what_the_host_says(database: Database) -> None:
         account = accounts.account("alice")
         return account is not None and accounts.group("redbox-users") in account.groups
 
-    assert await directory.decide(is_member)
-    assert await directory.decide(lambda accounts: accounts.account("bob")) is None
-    assert await directory.decide(lambda accounts: accounts.group("gone")) is None
+    assert await directory.evaluate(is_member)
+    assert await directory.evaluate(lambda accounts: accounts.account("bob")) is None
+    assert await directory.evaluate(lambda accounts: accounts.group("gone")) is None
 
 
 async def test_an_answer_is_believed_for_half_a_minute(database: Database) -> None:
     clock = StoppedClock()
     directory = AccountResolver(database, NssPolicy(), clock)
     for _ in range(3):
-        await directory.decide(alice)
+        await directory.evaluate(alice)
     assert database.asked == 1
     database.answer = None
     clock.pass_s(30)
-    assert await directory.decide(alice) is None
+    assert await directory.evaluate(alice) is None
 
 
 async def test_many_who_ask_at_once_ask_the_host_once_each_slot(database: Database) -> None:
-    directory = AccountResolver(database, NssPolicy(at_once=2), StoppedClock())
-    answers = await asyncio.gather(*(directory.decide(alice) for _ in range(50)))
+    directory = AccountResolver(database, NssPolicy(max_concurrent=2), StoppedClock())
+    answers = await asyncio.gather(*(directory.evaluate(alice) for _ in range(50)))
     assert answers == [ALICE] * 50
     assert database.asked <= 2
 
@@ -96,27 +96,27 @@ async def test_a_database_that_hangs_is_a_503_and_not_a_hang(database: Database)
     database.answers.clear()
     directory = AccountResolver(database, NssPolicy(deadline_s=0.02), StoppedClock())
     with pytest.raises(AuthenticationUnavailable, match="user database did not answer within"):
-        await directory.decide(alice)
+        await directory.evaluate(alice)
 
 
 async def test_hanging_look_ups_start_no_further_threads(database: Database) -> None:
     database.answers.clear()
-    directory = AccountResolver(database, NssPolicy(deadline_s=0.01, at_once=3), StoppedClock())
+    directory = AccountResolver(database, NssPolicy(deadline_s=0.01, max_concurrent=3), StoppedClock())
     for _ in range(10):
         with pytest.raises(AuthenticationUnavailable):
-            await directory.decide(alice)
+            await directory.evaluate(alice)
     assert database.asked == 3
 
 
 async def test_a_database_that_answers_again_is_asked_again(database: Database) -> None:
     database.answers.clear()
-    directory = AccountResolver(database, NssPolicy(deadline_s=0.01, at_once=1), StoppedClock())
+    directory = AccountResolver(database, NssPolicy(deadline_s=0.01, max_concurrent=1), StoppedClock())
     with pytest.raises(AuthenticationUnavailable):
-        await directory.decide(alice)
+        await directory.evaluate(alice)
     database.answers.set()
     while True:
         try:
-            assert await directory.decide(alice) == ALICE
+            assert await directory.evaluate(alice) == ALICE
         except AuthenticationUnavailable:
             continue
         break
@@ -133,34 +133,34 @@ async def test_a_host_without_threads_for_a_while_shuts_nobody_out(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = StoppedClock()
-    directory = AccountResolver(database, NssPolicy(at_once=2), clock)
-    await directory.decide(alice)
+    directory = AccountResolver(database, NssPolicy(max_concurrent=2), clock)
+    await directory.evaluate(alice)
     clock.pass_s(30)
     with monkeypatch.context() as patched:
         patched.setattr(threading, "Thread", NoMoreThreads)
         for _ in range(3):
-            assert await directory.decide(alice) == ALICE
+            assert await directory.evaluate(alice) == ALICE
             with pytest.raises(AuthenticationUnavailable):
-                await directory.decide(lambda accounts: accounts.account("bob"))
-    assert await directory.decide(lambda accounts: accounts.group("redbox-users")) == 500
+                await directory.evaluate(lambda accounts: accounts.account("bob"))
+    assert await directory.evaluate(lambda accounts: accounts.group("redbox-users")) == 500
 
 
 async def test_the_last_answer_counts_for_an_hour_while_the_database_is_away(database: Database) -> None:
     clock = StoppedClock()
     directory = AccountResolver(database, NssPolicy(deadline_s=1), clock)
-    await directory.decide(alice)
+    await directory.evaluate(alice)
     database.answers.clear()
     clock.pass_s(3600)
-    assert await directory.decide(alice) == ALICE
+    assert await directory.evaluate(alice) == ALICE
     clock.pass_s(1)
     with pytest.raises(AuthenticationUnavailable):
-        await directory.decide(alice)
+        await directory.evaluate(alice)
 
 
 async def test_a_database_that_fails_is_a_503(database: Database) -> None:
     directory = AccountResolver(database, NssPolicy(), StoppedClock())
     with pytest.raises(AuthenticationUnavailable):
-        await directory.decide(lambda accounts: accounts.account_of(2001))
+        await directory.evaluate(lambda accounts: accounts.account_of(2001))
 
 
 def test_this_hosts_accounts_are_found_with_their_groups() -> None:
@@ -185,7 +185,7 @@ class Hangs:
 async def main():
     directory = AccountResolver(Hangs(), NssPolicy(deadline_s=0.01), SystemClock())
     try:
-        await directory.decide(lambda accounts: accounts.account("x"))
+        await directory.evaluate(lambda accounts: accounts.account("x"))
     except AuthenticationUnavailable:
         print("503")
 asyncio.run(main())
@@ -222,15 +222,15 @@ def server() -> Directory:
 async def test_a_directory_that_has_lost_all_whom_it_had_is_not_believed(server: Directory) -> None:
     clock = StoppedClock()
     directory = AccountResolver(OutageDetectingLookup(server), NssPolicy(), clock)
-    found = [await directory.decide(asks_for(name)) for name in server.names]
+    found = [await directory.evaluate(asks_for(name)) for name in server.names]
     server.is_away = True
     clock.pass_s(30)
     for name in server.names:
-        assert await directory.decide(asks_for(name)) in found
+        assert await directory.evaluate(asks_for(name)) in found
     with pytest.raises(AuthenticationUnavailable):
-        await directory.decide(asks_for("rb-carol"))
+        await directory.evaluate(asks_for("rb-carol"))
     server.is_away = False
-    assert await directory.decide(asks_for("rb-carol")) is None
+    assert await directory.evaluate(asks_for("rb-carol")) is None
 
 
 def test_who_was_removed_is_nobody_while_others_are_there(server: Directory) -> None:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from redbox.agents.install_texts import render_agent_conf, render_sudoers
-from redbox.callers.tokens.kubernetes_api import ApiAccess, ApiServerUnavailable
+from redbox.callers.errors import ApiServerUnavailable
+from redbox.callers.tokens.kubernetes_api import ApiAccess
 from redbox.callers.unix_accounts import UnixAccount
 from redbox.server.certificates import issue_server, make_authority
 from redbox.setup.checks.machine import FileFacts, Ran

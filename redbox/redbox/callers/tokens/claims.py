@@ -1,4 +1,4 @@
-"""What the claims of a ServiceAccount token must say. Pure: `tokens` verifies the signature before."""
+"""Verification of the claims of a ServiceAccount token, after that of its signature. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ YEAR_9999 = 253_402_300_799
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequirements:
-    """What this red-box accepts of one cluster."""
+    """The claims that are accepted from one cluster."""
 
     cluster: str
     issuer: str
@@ -31,14 +31,13 @@ class ClaimRequirements:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedServiceAccount:
-    """A service account, and the Unix time up to which its token is taken for a proof of it."""
+    """A service account, and the Unix time until which its token is valid."""
 
     account: ServiceAccount
     until: float
 
 
 def read_claims(payload: bytes) -> dict[str, Any]:
-    """Parse a token's payload."""
     try:
         claims = json.loads(payload)
     except (ValueError, RecursionError) as error:
@@ -49,21 +48,21 @@ def read_claims(payload: bytes) -> dict[str, Any]:
 
 
 def is_meant_for(claims: Mapping[str, Any], expected: ClaimRequirements) -> bool:
-    """Whether the token names this issuer and this audience; decides between clusters that share a key."""
+    """Return whether issuer and audience match; decides between clusters that share a key."""
     return claims.get("iss") == expected.issuer and _audiences(claims) == [expected.audience]
 
 
 def verify_claims(
     claims: Mapping[str, Any], expected: ClaimRequirements, now: float
 ) -> VerifiedServiceAccount:
-    """Return whose token this is, or raise why it does not count."""
-    _judge_issuer(claims, expected)
-    _judge_audience(claims, expected)
-    expires = _judge_times(claims, expected, now)
+    """Return the token's account; raises Unauthenticated."""
+    _verify_issuer(claims, expected)
+    _verify_audience(claims, expected)
+    expires = _verify_times(claims, expected, now)
     return VerifiedServiceAccount(_account(claims, expected.cluster), expires + expected.leeway_s)
 
 
-def _judge_issuer(claims: Mapping[str, Any], expected: ClaimRequirements) -> None:
+def _verify_issuer(claims: Mapping[str, Any], expected: ClaimRequirements) -> None:
     if claims.get("iss") != expected.issuer:
         raise Unauthenticated(
             AuthenticationFault.ISSUER,
@@ -77,29 +76,30 @@ def _audiences(claims: Mapping[str, Any]) -> list[object]:
     return list(audience) if isinstance(audience, list) else [audience]
 
 
-def _judge_audience(claims: Mapping[str, Any], expected: ClaimRequirements) -> None:
-    """One audience, ours: whoever else a token is for could use it here in the caller's name."""
+def _verify_audience(claims: Mapping[str, Any], expected: ClaimRequirements) -> None:
+    """One audience, ours: another audience of the token could use it here in the caller's name."""
     audiences = _audiences(claims)
     if audiences == [expected.audience]:
         return
     if expected.audience in audiences:
-        said = f"the token is for {len(audiences)} audiences; it must be for {expected.audience!r} alone"
+        detail = f"the token is for {len(audiences)} audiences; it must be for {expected.audience!r} alone"
     else:
-        said = f"the token is for {_shown(claims.get('aud'))}; this red-box is {expected.audience!r}"
-    raise Unauthenticated(AuthenticationFault.AUDIENCE, said)
+        detail = f"the token is for {_shown(claims.get('aud'))}; this red-box is {expected.audience!r}"
+    raise Unauthenticated(AuthenticationFault.AUDIENCE, detail)
 
 
-def _judge_times(claims: Mapping[str, Any], expected: ClaimRequirements, now: float) -> float:
+def _verify_times(claims: Mapping[str, Any], expected: ClaimRequirements, now: float) -> float:
     expires, issued = _time(claims, "exp"), _time(claims, "iat")
     if now >= expires + expected.leeway_s:
         raise Unauthenticated(
-            AuthenticationFault.EXPIRED, f"the token expired at {_moment(expires)}; it is {_moment(now)}"
+            AuthenticationFault.EXPIRED,
+            f"the token expired at {_time_text(expires)}; it is {_time_text(now)}",
         )
     for name, since in (("iat", issued), ("nbf", _time(claims, "nbf") if "nbf" in claims else issued)):
         if now < since - expected.leeway_s:
             raise Unauthenticated(
                 AuthenticationFault.NOT_YET,
-                f"the token is valid from {_moment(since)} ({name}); it is {_moment(now)}: "
+                f"the token is valid from {_time_text(since)} ({name}); it is {_time_text(now)}: "
                 "are the clocks apart?",
             )
     if expires - issued > expected.max_life_s:
@@ -144,7 +144,7 @@ def _object(claims: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     value = claims.get(name)
     if not isinstance(value, dict):
         raise Unauthenticated(
-            AuthenticationFault.CLAIMS, f"the token has no {name}: it is no ServiceAccount token"
+            AuthenticationFault.CLAIMS, f"the token has no {name}: it is not a ServiceAccount token"
         )
     return value
 
@@ -154,14 +154,14 @@ def _word(claims: Mapping[str, Any], name: str, pattern: re.Pattern[str]) -> str
     if not isinstance(value, str) or not pattern.fullmatch(value):
         raise Unauthenticated(
             AuthenticationFault.CLAIMS,
-            f"the token's {name} is {_shown(value)}, which is no name in Kubernetes",
+            f"the token's {name} is {_shown(value)}, which is not a valid name in Kubernetes",
         )
     return value
 
 
-def _moment(seconds: float) -> str:
+def _time_text(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
 def _shown(value: object) -> str:
-    return "nobody" if value is None else repr(value)[:200]
+    return "(missing)" if value is None else repr(value)[:200]

@@ -10,11 +10,12 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from redbox.callers.errors import ApiServerUnavailable, InvalidKeySet
 from redbox.callers.mapping.rules import Rule
 from redbox.callers.mapping.rules_file import read_rules
 from redbox.callers.settings import ClusterSettings
-from redbox.callers.tokens.jwks import InvalidKeySet, VerifyingKey, parse_key_set
-from redbox.callers.tokens.kubernetes_api import ApiAccess, ApiServerUnavailable
+from redbox.callers.tokens.jwks import VerifyingKey, parse_key_set
+from redbox.callers.tokens.kubernetes_api import ApiAccess
 from redbox.core.domain import Role
 from redbox.core.yaml_document import DocumentError
 from redbox.settings import Settings

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from redbox.agents.install_texts import check_agent_file
-from redbox.callers.tokens.kubernetes_api import ApiAccess, ApiServerClient, ApiServerUnavailable
+from redbox.callers.errors import ApiServerUnavailable
+from redbox.callers.tokens.kubernetes_api import ApiAccess, ApiServerClient
 from redbox.callers.unix_accounts import AccountLookup, NssLookup
 
 Answer = TypeVar("Answer")

@@ -110,7 +110,7 @@ def test_an_identity_becomes_a_user(case: str) -> None:
 
 
 REFUSED: dict[str, tuple[Identity, MappingRules, str]] = {
-    "no rules at all": (pod_of("physics"), rules(), "no mapping rule is for it"),
+    "no rules at all": (pod_of("physics"), rules(), "no mapping rule matches it"),
     "another namespace": (pod_of("biology"), rules(PHYSICS_IS_ALICE), "no mapping rule"),
     "another cluster": (pod_of("physics", cluster="test"), rules(PHYSICS_IS_ALICE), "no mapping rule"),
     "another service account": (

@@ -32,10 +32,10 @@ REFUSED: dict[str, tuple[str, str]] = {
         "- {cluster: 'Prod!', namespaces: [a], user: a}",
         "rules[2].cluster: String should match",
     ),
-    "an empty list": ("- {cluster: prod, namespaces: [], user: alice}", "an empty list matches nobody"),
+    "an empty list": ("- {cluster: prod, namespaces: [], user: alice}", "an empty list matches no caller"),
     "no namespaces": ("- {cluster: prod, user: alice}", "the role submit needs namespaces"),
     "no user": ("- {cluster: prod, namespaces: [a]}", "the role submit needs a user"),
-    "root": ("- {cluster: prod, namespaces: [a], user: root}", "no rule may make somebody root"),
+    "root": ("- {cluster: prod, namespaces: [a], user: root}", "a rule may not map callers to root"),
     "a number as user": ("- {cluster: prod, namespaces: [a], user: '2001'}", "no name of a Unix user"),
     "a bare number as user": ("- {cluster: prod, namespaces: [a], user: 2001}", "valid string (not '2001')"),
     "an option as user": ("- {cluster: prod, namespaces: [a], user: -x}", "no name of a Unix user"),
@@ -57,7 +57,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     ),
     "a template to root": (
         "- {cluster: prod, namespaces: [a], user: '{namespace}', allowed_users: [root]}",
-        "no rule may make somebody root",
+        "a rule may not map callers to root",
     ),
     "bounds without a template": (
         "- {cluster: prod, namespaces: [a], user: alice, allowed_group: staff}",
@@ -65,7 +65,10 @@ REFUSED: dict[str, tuple[str, str]] = {
     ),
     "a pattern that is not anchored": ("- {cluster: prod, namespaces: team-.*, user: a}", "must be anchored"),
     "a pattern that is anchored at one end": ("- {cluster: prod, namespaces: ^team-, user: a}", "anchored"),
-    "a pattern that is none": ("- {cluster: prod, namespaces: '^team-($', user: a}", "no regular expression"),
+    "a pattern that is none": (
+        "- {cluster: prod, namespaces: '^team-($', user: a}",
+        "not a regular expression",
+    ),
     "a namespace that is none": (
         "- {cluster: prod, namespaces: [Team_A], user: a}",
         "no name of a namespace",
@@ -171,7 +174,7 @@ def test_a_bad_file_keeps_the_old_rules_and_says_which_line_is_wrong(tmp_path: P
     assert not rules.reload()
     assert [rule.user for rule in rules.rules.rules] == ["alice"]
     assert [str(flaw) for flaw in rules.flaws] == [
-        f"{path} line 4: rules[1].user: no rule may make somebody root"
+        f"{path} line 4: rules[1].user: a rule may not map callers to root"
     ]
     path.write_text(GOOD)
     rules.reload_if_changed()

@@ -11,9 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbox.callers.errors import AuthenticationFault, AuthenticationUnavailable, Unauthenticated
+from redbox.callers.errors import (
+    AuthenticationFault,
+    AuthenticationUnavailable,
+    TokenFileError,
+    TokenNotFound,
+    Unauthenticated,
+)
 from redbox.callers.identities import TokenHolder
-from redbox.callers.tokens.opaque_tokens import TokenFileError, TokenNotFound, TokenStore
+from redbox.callers.tokens.opaque_tokens import TokenStore
 from redbox.core.clock import SystemClock
 from tests.redbox.callers.factories import StoppedClock
 
@@ -56,7 +62,7 @@ def test_a_token_ends_with_its_time(path: Path) -> None:
     store = TokenStore(path, clock)
     made = store.create("alice", DAY_S)
     clock.pass_s(DAY_S)
-    with pytest.raises(Unauthenticated, match="has expired: make a new one") as refusal:
+    with pytest.raises(Unauthenticated, match="has expired: create a new one") as refusal:
         store.holder(made.secret)
     assert refusal.value.fault is AuthenticationFault.EXPIRED
 

@@ -14,10 +14,14 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbox.callers.errors import AuthenticationFault, AuthenticationUnavailable, Unauthenticated
+from redbox.callers.errors import (
+    ApiServerUnavailable,
+    AuthenticationFault,
+    AuthenticationUnavailable,
+    Unauthenticated,
+)
 from redbox.callers.tokens.claims import ClaimRequirements
 from redbox.callers.tokens.key_sets import KeySet, RefreshPolicy
-from redbox.callers.tokens.kubernetes_api import ApiServerUnavailable
 from redbox.callers.tokens.service_account_tokens import TokenVerifier, TrustedCluster
 from tests.redbox.callers.factories import (
     AUDIENCE,
@@ -195,7 +199,7 @@ async def test_nobody_is_refused_while_the_keys_are_not_known() -> None:
     clock = StoppedClock()
     source = Documents(b"", problem=ApiServerUnavailable("connection refused"))
     prod = TokenVerifier([cluster("prod", source, clock)], clock)
-    with pytest.raises(AuthenticationUnavailable, match="keys of cluster prod are not known now") as fault:
+    with pytest.raises(AuthenticationUnavailable, match="keys of cluster prod are not available") as fault:
         await prod.verify(token())
     assert "connection refused" not in str(fault.value)  # strangers need not know our network
     assert fault.value.status == 503
@@ -256,7 +260,7 @@ async def test_a_broken_document_leaves_the_old_keys() -> None:
     source.document = b"<html>Sign in</html>"
     clock.pass_s(301)
     await TokenVerifier([prod], clock).verify(token())
-    assert "no JWKS document" in str(prod.keys.health().problem)
+    assert "not a JWKS document" in str(prod.keys.health().problem)
 
 
 USELESS_KEYS: dict[str, dict[str, Any]] = {
