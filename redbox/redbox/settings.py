@@ -13,9 +13,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from redbox.agents.settings import PoolSettings
-from redbox.callers.mapping.mapping import Rules
+from redbox.callers.mapping.mapping import MappingRules
 from redbox.callers.mapping.rules import MappingSettings
-from redbox.callers.mapping.rules_file import RulesInForce, read_rules, refuse_unknown_clusters
+from redbox.callers.mapping.rules_file import ActiveRules, read_rules, refuse_unknown_clusters
 from redbox.callers.settings import AbsolutePath, CallersSettings, ClusterName
 from redbox.core.yaml_document import Section, read_document, validate
 from redbox.jobs.settings import JobsSettings
@@ -148,9 +148,9 @@ def load_settings(path: Path = SETTINGS_FILE) -> Settings:
     return settings
 
 
-def rules_in_force(settings: Settings, path: Path = SETTINGS_FILE) -> RulesInForce:
+def rules_in_force(settings: Settings, path: Path = SETTINGS_FILE) -> ActiveRules:
     """Read the mapping rules, from their own file or from the settings file; raises DocumentError."""
-    return RulesInForce(_RulesOfSettings(path, settings.mapping.file))
+    return ActiveRules(_RulesOfSettings(path, settings.mapping.file))
 
 
 @dataclass
@@ -164,9 +164,9 @@ class _RulesOfSettings:
     def files(self) -> tuple[Path, ...]:
         return (self.path,) if self.named is None else (self.path, self.named)
 
-    def read(self) -> Rules:
+    def read(self) -> MappingRules:
         settings = load_settings(self.path)
         mapping = settings.mapping
         self.named = mapping.file
         rules = mapping.rules if self.named is None else read_rules(self.named, settings.clusters)
-        return Rules(rules, mapping.min_uid, mapping.users_group)
+        return MappingRules(rules, mapping.min_uid, mapping.users_group)

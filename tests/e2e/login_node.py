@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 from redbox.agents.protocol.connection import AgentProcess
-from redbox.agents.transports.base import check_user, is_agents_refusal
+from redbox.agents.transports.base import check_user, is_agent_refusal
 from redbox.agents.transports.bootstrap import ARGV, bootstrap_preamble
 from redbox.agents.transports.process import ChildProcess
 from redbox.core.domain import UnixUser
@@ -31,5 +31,5 @@ class HostTransport:
             [shutil.which(program) or program, *rest], preamble=bootstrap_preamble()
         )
 
-    def is_refusal(self, status: int | None, words: str) -> bool:  # noqa: ARG002 (other transports read the words)
-        return is_agents_refusal(status)
+    def is_refusal(self, status: int | None, stderr: str) -> bool:  # noqa: ARG002 (only sudo's is read)
+        return is_agent_refusal(status)

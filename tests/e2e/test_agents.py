@@ -12,12 +12,12 @@ from uuid import uuid4
 
 import pytest
 
-from redbox.agents.agent import Agent
-from redbox.agents.errors import AgentRefused, Detached, SystemFault
+from redbox.agents.agent import AgentClient
+from redbox.agents.errors import AgentRefused, CommandDetached, SystemCallFailed
 from redbox.agents.install_texts import render_agent_conf, render_sudoers
 from redbox.agents.pool import AgentPool
 from redbox.agents.program_source import agent_source
-from redbox.agents.protocol.answers import Kept, KeptState
+from redbox.agents.protocol.answers import RecordedCommand, RecordedCommandState
 from redbox.agents.settings import PoolSettings
 from redbox.agents.transports.base import Transport
 from redbox.agents.transports.ssh import LoginNode, SshTransport
@@ -71,7 +71,7 @@ def transport(request: pytest.FixtureRequest, bed: Bed, login: Host, tmp_path: P
 
 
 @asynccontextmanager
-async def server(transport: Transport, user: UnixUser = ALICE) -> AsyncIterator[Agent]:
+async def server(transport: Transport, user: UnixUser = ALICE) -> AsyncIterator[AgentClient]:
     async with AgentPool(transport, PoolSettings(leave_s=0.1)) as pool:
         yield await pool.agent(user)
 
@@ -86,17 +86,19 @@ async def folder(transport: Transport) -> AsyncIterator[str]:
         await agent.remove(path, recursive=True)
 
 
-async def recall_when(agent: Agent, keep: str, wanted: Callable[[Kept], bool]) -> Kept:
+async def recall_when(
+    agent: AgentClient, keep: str, wanted: Callable[[RecordedCommand], bool]
+) -> RecordedCommand:
     async with asyncio.timeout(WAIT_S):
         while not wanted(kept := await agent.recall(keep)):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     return kept
 
 
-async def read_when_there(agent: Agent, path: str, length: int) -> bytes:
+async def read_when_there(agent: AgentClient, path: str, length: int) -> bytes:
     async with asyncio.timeout(WAIT_S):
         while True:
-            with suppress(SystemFault):  # not there yet
+            with suppress(SystemCallFailed):  # not there yet
                 piece = await agent.read(path)
                 if len(piece.data) >= length:
                     return piece.data
@@ -115,7 +117,7 @@ async def test_nobody_reads_anothers_files(transport: Transport, folder: str) ->
         await alice.write(f"{folder}/secret", b"alice's", mode=0o600)
     async with server(transport, BOB) as bob:
         for path in (f"{folder}/secret", f"/home/bob/../../{folder}/secret", "/etc/shadow"):
-            with pytest.raises(SystemFault) as denied:
+            with pytest.raises(SystemCallFailed) as denied:
                 await bob.read(path)
             assert denied.value.is_denied
 
@@ -176,12 +178,12 @@ async def test_a_submit_outlives_its_server_and_is_known_to_the_next(
         f"read go <{gate}; exec sbatch --parsable --hold --job-name={keep} --output=/dev/null --wrap=true"
     )
     async with server(transport) as agent:
-        with pytest.raises(Detached):
+        with pytest.raises(CommandDetached):
             await agent.run(["/bin/sh", "-c", submit], keep=keep, deadline=0.5)
     async with server(transport) as agent:
-        assert (await agent.recall(keep)).state is KeptState.RUNNING
+        assert (await agent.recall(keep)).state is RecordedCommandState.RUNNING
         login.run("sh", "-c", f"echo go >{gate}", user="alice")
-        kept = await recall_when(agent, keep, lambda kept: kept.state is not KeptState.RUNNING)
+        kept = await recall_when(agent, keep, lambda kept: kept.state is not RecordedCommandState.RUNNING)
         assert kept.completed
         job_id = kept.completed.stdout.decode().strip()
         listed = await agent.run(["squeue", "--noheader", "--format=%i", f"--name={keep}"], deadline=30)
@@ -202,16 +204,16 @@ async def test_a_submit_is_found_although_the_way_to_its_agent_is_dead_and_not_c
         LoginNode("127.0.0.1", bed.places.ssh / "known_hosts", forward.port), KeyDirectory(tmp_path)
     )
     async with server(ssh) as first:
-        with pytest.raises(Detached):
+        with pytest.raises(CommandDetached):
             await first.run(["/bin/sh", "-c", f"read go <{gate}; echo 4711"], keep=keep, deadline=0.5)
         parent = await first.run(["/bin/sh", "-c", "cut -d' ' -f4 /proc/$PPID/stat"], deadline=10)
         session = parent.stdout.decode().strip()  # sshd's own process for this connection
         login.run("kill", f"-{signal.SIGSTOP.value}", session)
         try:
             async with server(ssh) as second:
-                assert (await second.recall(keep)).state is KeptState.RUNNING
+                assert (await second.recall(keep)).state is RecordedCommandState.RUNNING
                 login.run("sh", "-c", f"echo go >{gate}", user="alice")
-                kept = await recall_when(second, keep, lambda kept: kept.state is KeptState.ENDED)
+                kept = await recall_when(second, keep, lambda kept: kept.state is RecordedCommandState.ENDED)
                 await second.remove(gate)
         finally:
             login.run("kill", f"-{signal.SIGCONT.value}", session)

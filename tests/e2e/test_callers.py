@@ -17,8 +17,13 @@ import pytest
 import yaml
 
 from redbox.callers.authenticator import Authenticator
-from redbox.callers.errors import CannotTell, Fault, NotMapped, Unauthenticated
-from redbox.callers.unix_accounts import Account, AccountDirectory, AccountLookup, Patience
+from redbox.callers.errors import (
+    AuthenticationFault,
+    AuthenticationUnavailable,
+    NotMapped,
+    Unauthenticated,
+)
+from redbox.callers.unix_accounts import AccountLookup, AccountResolver, NssPolicy, UnixAccount
 from redbox.core.clock import SystemClock
 from redbox.core.domain import Caller, UnixUser
 from redbox.settings import load_settings, rules_in_force
@@ -131,10 +136,10 @@ def reviewer(cluster: Cluster) -> Iterator[Path]:
 class Alice:
     """The one account of these tests' login node."""
 
-    def account(self, name: str) -> Account | None:
-        return Account("alice", 2001, frozenset({2001})) if name == "alice" else None
+    def account(self, name: str) -> UnixAccount | None:
+        return UnixAccount("alice", 2001, frozenset({2001})) if name == "alice" else None
 
-    def account_of(self, uid: int) -> Account | None:
+    def account_of(self, uid: int) -> UnixAccount | None:
         return self.account("alice") if uid == 2001 else None
 
     def group(self, name: str) -> int | None:
@@ -161,14 +166,14 @@ async def red_box(cluster: Cluster, **trusted: Any) -> AsyncIterator[Authenticat
     path.write_text(json.dumps(written))
     settings, clock = load_settings(path), SystemClock()
     host: AccountLookup = Alice()
-    accounts = AccountDirectory(host, Patience(), clock)
+    accounts = AccountResolver(host, NssPolicy(), clock)
     rules = rules_in_force(settings, path)
     async with Authenticator.from_settings(settings.callers, rules, clock, accounts) as authenticator:
         yield authenticator
 
 
 async def knock(door: Authenticator, token: str) -> Caller:
-    return await door.admit([(b"authorization", b"Bearer " + token.encode())], None)
+    return await door.authenticate_headers([(b"authorization", b"Bearer " + token.encode())], None)
 
 
 async def test_the_token_of_a_pod_is_its_namespaces_user(cluster: Cluster) -> None:
@@ -190,9 +195,9 @@ async def test_tokens_for_others_are_refused(cluster: Cluster) -> None:
     server = cluster.issuer()
     async with red_box(cluster) as door:
         for audience, fault in (
-            (server, Fault.AUDIENCE),
-            ("vault", Fault.AUDIENCE),
-            (AUDIENCE + "x", Fault.AUDIENCE),
+            (server, AuthenticationFault.AUDIENCE),
+            ("vault", AuthenticationFault.AUDIENCE),
+            (AUDIENCE + "x", AuthenticationFault.AUDIENCE),
         ):
             with pytest.raises(Unauthenticated) as refusal:
                 await knock(door, cluster.token(audience=audience))
@@ -205,7 +210,7 @@ async def test_a_token_that_lives_for_longer_than_an_hour_is_refused(cluster: Cl
     async with red_box(cluster) as door:
         with pytest.raises(Unauthenticated, match="issued for 7200 s; at most 3600 s") as refusal:
             await knock(door, cluster.token("--duration=2h"))
-    assert refusal.value.fault is Fault.LIVES_TOO_LONG
+    assert refusal.value.fault is AuthenticationFault.LIVES_TOO_LONG
 
 
 async def test_a_namespace_without_a_rule_is_refused_with_the_identity_seen(cluster: Cluster) -> None:
@@ -242,7 +247,7 @@ async def test_offline_a_token_outlives_its_pod_and_with_a_review_it_does_not(
         assert (await knock(asking, token)).user == UnixUser("alice", 2001)
         cluster.kubectl("delete", "pod", "run-job")
         refusal = await refusal_of(asking, token)
-        assert refusal.fault is Fault.REVOKED
+        assert refusal.fault is AuthenticationFault.REVOKED
         assert (await knock(offline, token)).user == UnixUser("alice", 2001)
 
 
@@ -262,13 +267,13 @@ async def test_a_reviewer_without_the_right_is_a_503_and_not_a_401(cluster: Clus
     powerless.write_text(cluster.kubectl("create", "token", "default"))
     review = {"server": cluster.server, "ca_file": str(cluster.ca_file()), "token_file": str(powerless)}
     async with red_box(cluster, token_review=review) as door:
-        with pytest.raises(CannotTell, match="could not be asked about the token"):
+        with pytest.raises(AuthenticationUnavailable, match="TokenReview of cluster bed failed"):
             await knock(door, cluster.token())
 
 
 async def test_an_api_server_out_of_reach_is_a_503_and_not_a_401(cluster: Cluster) -> None:
     async with red_box(cluster, jwks_url="https://127.0.0.1:1/openid/v1/jwks") as door:
-        with pytest.raises(CannotTell, match="keys of cluster bed are not known now"):
+        with pytest.raises(AuthenticationUnavailable, match="keys of cluster bed are not available"):
             await knock(door, cluster.token())
 
 

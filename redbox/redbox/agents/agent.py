@@ -1,7 +1,7 @@
-"""What a user's agent can be asked: each operation with its types, its deadline and its bounds.
+"""The operations of a user's agent, each with its types, its deadline and its bounds.
 
-Ask the pool for the agent anew for each piece of work: one that is idle is let go. An operation that sends
-more than it was asked for, or answers nonsense, is the end of that agent.
+Get the agent from the pool for each piece of work: the pool ends idle ones. An agent whose answer exceeds the
+requested limit, or is malformed, is declared dead.
 """
 
 from __future__ import annotations
@@ -11,61 +11,48 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callab
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from redbox.agents.errors import AgentDied, AgentSilent, Detached, FrameError
+from redbox.agents.errors import AgentDied, AgentTimeout, CommandDetached, FrameError
 from redbox.agents.protocol.answers import (
-    Completed,
-    Expected,
-    FileFacts,
+    CommandResult,
+    FileAttributes,
     FileStatus,
+    GlobResult,
     Hello,
-    Kept,
-    LeftOut,
-    Matches,
-    Piece,
-    read_completed,
-    read_data,
-    read_facts,
+    OmittedFile,
+    ReadPrecondition,
+    ReadResult,
+    RecordedCommand,
+    parse_attributes,
+    parse_command_result,
+    parse_data,
+    parse_made_directory,
+    parse_read_result,
+    parse_recorded_command,
+    parse_status,
+    parse_tar_part,
     read_flag,
-    read_kept,
-    read_piece,
-    read_status,
-    read_tar_part,
 )
-from redbox.agents.protocol.connection import Connection, Errand, Stream
-from redbox.agents.protocol.frame_collector import collect_data, collect_matches, collect_output, just
-from redbox.agents.protocol.frames import Frame
+from redbox.agents.protocol.connection import AgentConnection, AgentRequest, RequestStream
+from redbox.agents.protocol.frame_collector import collect_data, collect_matches, collect_output, single_chunk
+from redbox.agents.protocol.frames import AgentFrame
 
 Part = TypeVar("Part")
 OUTPUT_LIMIT = 8 * 1024 * 1024
-MAX_PIECE = 8 * 1024 * 1024
-FILE_S = 30.0  # for one answer about files; a network file system may take its time
-GRACE_S = 5.0  # what an agent has, beyond a command's deadline, to say that it killed it
+MAX_READ = 8 * 1024 * 1024
+FILE_S = 30.0  # for one answer about files; a network file system may be slow
+GRACE_S = 5.0  # beyond a command's deadline, for the agent to kill the command and to answer
 
 
-def read_arguments(
-    path: str, offset: int, limit: int, expect: Expected | None, *, tail: bool, reuse_s: float
-) -> dict[str, Any]:
-    expected = expect and {"device": expect.device, "inode": expect.inode, "tail": expect.tail}
-    return {
-        "path": path,
-        "offset": offset,
-        "limit": limit,
-        "expect": expected,
-        "tail": tail,
-        "reuse_s": reuse_s,
-    }
-
-
-class Agent:
+class AgentClient:
     """A running agent of one user."""
 
-    def __init__(self, connection: Connection, hello: Hello) -> None:
+    def __init__(self, connection: AgentConnection, hello: Hello) -> None:
         self.hello = hello
         self._connection = connection
 
     @property
     def is_alive(self) -> bool:
-        return self._connection.dead is None
+        return self._connection.end_reason is None
 
     async def run(
         self,
@@ -80,18 +67,18 @@ class Agent:
         keep: str | None = None,
         replaces: str | None = None,
         output_limit: int = OUTPUT_LIMIT,
-    ) -> Completed:
+    ) -> CommandResult:
         """Run a command to its end.
 
-        `argv[0]` is absolute, or the bare name of a tool that the agent finds in its administrator's list of
-        directories. `env` is the whole environment, laid over HOME, USER, LOGNAME, SHELL, PATH and LANG of
-        the account with `account_env`; without `env` these are all. `cwd` is / where none is given. Each name
-        in `inherit` is replaced in `argv` by the number of a descriptor from which the command reads these
-        bytes.
+        `argv[0]` is absolute, or the bare name of a tool in the directories of agent.conf's `path`. `env` is
+        the whole environment; with `account_env` it is laid over HOME, USER, LOGNAME, SHELL, PATH and LANG of
+        the account, and without `env` these are all. `cwd` defaults to /. Each name in `inherit` is replaced
+        in `argv` by the number of a descriptor from which the command reads these bytes.
 
-        On the deadline the command is killed and `timed_out` is true. With `keep`, an identity that is used
-        once, it is not: `Detached` is raised, and `recall` tells what became of it for a day, to other
-        servers too. It is used again in place of a run whose outcome `replaces` names, and of no other.
+        On the deadline the command is killed and `timed_out` is true. A recorded command is not killed: with
+        `keep`, an identity that is used once, `CommandDetached` is raised, and `recall` returns the outcome
+        for a day, to other servers too. An identity may be used again only to replace the run whose outcome
+        `replaces` identifies.
         """
         blobs = dict(inherit or {})
         arguments = {
@@ -106,30 +93,27 @@ class Agent:
             "replaces": replaces,
             "output_limit": output_limit,
         }
-        errand = Errand(f"run {argv[0]}", safe=False)
+        request = AgentRequest("run", argv[0], arguments, idempotent=False)
         try:
-            async with self._ask("run", errand, arguments, deadline + (0 if keep else GRACE_S)) as stream:
+            async with self._open(request, deadline + (0 if keep else GRACE_S)) as stream:
                 for data in (stdin, *blobs.values()):
                     await stream.send(data)
                 if keep:
-                    return read_completed(await stream.finish())
+                    return parse_command_result(await stream.finish())
                 return await collect_output(stream, output_limit)
-        except AgentSilent:
+        except AgentTimeout:
             if keep:
-                raise Detached(keep) from None
+                raise CommandDetached(keep) from None
             raise
 
-    async def recall(self, keep: str, *, deadline: float = FILE_S) -> Kept:
-        """Tell what became of a kept command, whichever agent ran it."""
-        async with self._ask(
-            "recall", Errand(f"recall {keep}", safe=True), {"keep": keep}, deadline
-        ) as stream:
-            return read_kept(await stream.finish())
+    async def recall(self, keep: str, *, deadline: float = FILE_S) -> RecordedCommand:
+        """Return the state of a recorded command, whichever agent ran it."""
+        request = AgentRequest("recall", keep, {"keep": keep}, idempotent=True)
+        return await self._call(request, parse_recorded_command, deadline)
 
     async def stat(self, path: str, *, follow: bool = True, deadline: float = FILE_S) -> FileStatus:
-        arguments = {"path": path, "follow": follow}
-        async with self._ask("stat", Errand(f"stat {path}", safe=True), arguments, deadline) as stream:
-            return read_status(await stream.finish())
+        request = AgentRequest("stat", path, {"path": path, "follow": follow}, idempotent=True)
+        return await self._call(request, parse_status, deadline)
 
     async def read(
         self,
@@ -137,22 +121,22 @@ class Agent:
         *,
         offset: int = 0,
         limit: int = 1024 * 1024,
-        expect: Expected | None = None,
+        expect: ReadPrecondition | None = None,
         tail: bool = False,
         reuse_s: float = 0.0,
         deadline: float = FILE_S,
-    ) -> Piece:
-        """Read up to `limit` bytes from `offset` (negative: that many before the end), with the file's facts.
+    ) -> ReadResult:
+        """Read up to `limit` bytes from `offset` (negative: that many before the end), and the attributes.
 
         With `expect`, only from that same file: otherwise nothing is read and `same` is False, as it is when
         the file has become shorter than `offset`. A file that was opened less than `reuse_s` ago is not
         opened again.
         """
-        limit = min(limit, MAX_PIECE)
-        arguments = read_arguments(path, offset, limit, expect, tail=tail, reuse_s=reuse_s)
-        async with self._ask("read", Errand(f"read {path}", safe=True), arguments, deadline) as stream:
+        limit = min(limit, MAX_READ)
+        request = read_request(path, offset, limit, expect, tail=tail, reuse_s=reuse_s)
+        async with self._open(request, deadline) as stream:
             data = await collect_data(stream, limit)
-            return read_piece(stream.result, data)
+            return parse_read_result(stream.result, data)
 
     def download(
         self,
@@ -160,100 +144,109 @@ class Agent:
         *,
         offset: int = 0,
         limit: int = 2**62,
-        expect: Expected | None = None,
+        expect: ReadPrecondition | None = None,
         silence_s: float = FILE_S,
     ) -> AsyncGenerator[bytes, None]:
         """Read as a stream, as fast as it is consumed (use `contextlib.aclosing`)."""
-        arguments = read_arguments(path, offset, limit, expect, tail=False, reuse_s=0.0)
-        errand = Errand(f"read {path}", safe=True)
-        return self._parts("read", errand, arguments, read_data, silence_s)
+        request = read_request(path, offset, limit, expect, tail=False, reuse_s=0.0)
+        return self._parts(request, parse_data, silence_s)
 
     def tar(
         self, directory: str, paths: Sequence[str], *, dereference: bool = False, silence_s: float = FILE_S
-    ) -> AsyncGenerator[bytes | LeftOut, None]:
+    ) -> AsyncGenerator[bytes | OmittedFile, None]:
         """Make a tar of paths relative to the directory, as a stream (use `contextlib.aclosing`)."""
         arguments = {"directory": directory, "paths": list(paths), "dereference": dereference}
-        errand = Errand(f"tar {directory}", safe=True)
-        return self._parts("tar", errand, arguments, read_tar_part, silence_s)
+        request = AgentRequest("tar", directory, arguments, idempotent=True)
+        return self._parts(request, parse_tar_part, silence_s)
 
     async def glob(
         self, directory: str, patterns: Sequence[str], *, limit: int = 10_000, deadline: float = FILE_S
-    ) -> Matches:
-        """Find what matches below a directory; `**` goes through directories; dot files are asked for."""
+    ) -> GlobResult:
+        """Match patterns below a directory; `**` descends; dot files match only patterns with a dot."""
         arguments = {"directory": directory, "patterns": list(patterns), "limit": limit}
-        async with self._ask("glob", Errand(f"glob {directory}", safe=True), arguments, deadline) as stream:
+        request = AgentRequest("glob", directory, arguments, idempotent=True)
+        async with self._open(request, deadline) as stream:
             found = await collect_matches(stream, limit)
-            return Matches(found, read_flag(stream.result, "truncated"))
+            return GlobResult(found, read_flag(stream.result, "truncated"))
 
     async def make_directory(
         self, path: str, *, mode: int = 0o777, parents: bool = True, deadline: float = FILE_S
-    ) -> tuple[FileFacts, bool]:
-        """Make a directory unless it is there; return its facts and whether it was made."""
+    ) -> tuple[FileAttributes, bool]:
+        """Make a directory unless it exists; return its attributes and whether it was made."""
         arguments = {"path": path, "mode": mode, "parents": parents}
-        async with self._ask(
-            "make_directory", Errand(f"make {path}", safe=True), arguments, deadline
-        ) as stream:
-            result = await stream.finish()
-            return read_facts(result), read_flag(result, "made")
+        request = AgentRequest("make_directory", path, arguments, idempotent=True)
+        return await self._call(request, parse_made_directory, deadline)
 
     async def remove(self, path: str, *, recursive: bool = False, deadline: float = FILE_S) -> None:
         """Remove a file, a symbolic link, an empty directory, or with `recursive` a whole one."""
         arguments = {"path": path, "recursive": recursive}
-        async with self._ask("remove", Errand(f"remove {path}", safe=False), arguments, deadline) as stream:
-            await stream.finish()
+        request = AgentRequest("remove", path, arguments, idempotent=False)
+        await self._call(request, lambda _: None, deadline)
 
     async def write(
         self, path: str, chunks: AsyncIterable[bytes] | bytes, *, mode: int = 0o644, deadline: float = FILE_S
-    ) -> FileFacts:
-        """Write a file anew: whole and on the disk, or not at all. A link of that name is replaced."""
-        arguments = {"path": path, "mode": mode}
-        async with self._ask("write", Errand(f"write {path}", safe=True), arguments, deadline) as stream:
-            await stream.send_all(just(chunks) if isinstance(chunks, bytes) else chunks)
-            return read_facts(await stream.finish())
+    ) -> FileAttributes:
+        """Replace a file or symbolic link atomically, with fsync."""
+        request = AgentRequest("write", path, {"path": path, "mode": mode}, idempotent=True)
+        async with self._open(request, deadline) as stream:
+            await stream.send_all(single_chunk(chunks) if isinstance(chunks, bytes) else chunks)
+            return parse_attributes(await stream.finish())
+
+    async def _call(
+        self, request: AgentRequest, parse: Callable[[Mapping[str, Any]], Part], deadline: float
+    ) -> Part:
+        """Return the parsed result of a request without input, whose answer is its result alone."""
+        async with self._open(request, deadline) as stream:
+            return parse(await stream.finish())
 
     @asynccontextmanager
-    async def _ask(
-        self, operation: str, errand: Errand, arguments: Mapping[str, Any], deadline: float
-    ) -> AsyncIterator[Stream]:
+    async def _open(self, request: AgentRequest, deadline: float) -> AsyncIterator[RequestStream]:
         try:
-            async with (
-                asyncio.timeout(deadline),
-                self._connection.request(operation, errand, arguments) as stream,
-            ):
+            async with asyncio.timeout(deadline), self._connection.open(request) as stream:
                 yield stream
         except TimeoutError:
-            raise self._silent(f"no answer within {deadline:g} s to {errand.doing}", errand) from None
+            raise self._timed_out(request, f"no answer within {deadline:g} s to {request}") from None
         except FrameError as error:
-            raise self._broke(error, errand) from None
+            raise self._broke_protocol(request, error) from None
 
     async def _parts(
-        self,
-        operation: str,
-        errand: Errand,
-        arguments: Mapping[str, Any],
-        read_part: Callable[[Frame], Part],
-        silence_s: float,
+        self, request: AgentRequest, parse_part: Callable[[AgentFrame], Part], silence_s: float
     ) -> AsyncGenerator[Part, None]:
-        """Yield the parts of an answer of any length, each of which comes within `silence_s`."""
-        async with self._connection.request(operation, errand, arguments) as stream:
+        """Yield the parts of an answer of any length, with at most `silence_s` between two of them."""
+        async with self._connection.open(request) as stream:
             while True:
                 try:
                     async with asyncio.timeout(silence_s):
                         frame = await anext(stream, None)
                 except TimeoutError:
-                    raise self._silent(f"silence for {silence_s:g} s during {errand.doing}", errand) from None
+                    raise self._timed_out(request, f"silence for {silence_s:g} s during {request}") from None
                 if frame is None:
                     return
                 try:
-                    part = read_part(frame)
+                    part = parse_part(frame)
                 except FrameError as error:
-                    raise self._broke(error, errand) from None
+                    raise self._broke_protocol(request, error) from None
                 yield part
 
-    def _silent(self, detail: str, errand: Errand) -> AgentSilent:
-        self._connection.doubt()
-        return AgentSilent(detail, doing=errand.doing, retry=errand.safe)
+    def _timed_out(self, request: AgentRequest, detail: str) -> AgentTimeout:
+        self._connection.request_ping()
+        return AgentTimeout(detail, retry=request.idempotent)
 
-    def _broke(self, error: FrameError, errand: Errand) -> AgentDied:
+    def _broke_protocol(self, request: AgentRequest, error: FrameError) -> AgentDied:
         self._connection.die(f"it broke the protocol: {error}")
-        return self._connection.death(errand)
+        return self._connection.died_during(request)
+
+
+def read_request(
+    path: str, offset: int, limit: int, expect: ReadPrecondition | None, *, tail: bool, reuse_s: float
+) -> AgentRequest:
+    expected = expect and {"device": expect.device, "inode": expect.inode, "tail": expect.tail}
+    arguments = {
+        "path": path,
+        "offset": offset,
+        "limit": limit,
+        "expect": expected,
+        "tail": tail,
+        "reuse_s": reuse_s,
+    }
+    return AgentRequest("read", path, arguments, idempotent=True)

@@ -1,15 +1,15 @@
-"""What can go wrong with agents.
+"""Errors of agents.
 
-    AgentError                      retry: whether trying again may help and is safe
-    ├── AgentUnavailable            no agent for this user now; retry_after seconds
-    ├── AgentRefused                no agent for this user until an administrator changes something: says what
-    ├── AgentDied                   the agent ended, or broke the protocol, in the middle of something
-    ├── AgentSilent                 no answer within the deadline; what was asked may still happen
-    ├── Detached                    a kept command goes on without its caller: `recall` it
-    └── RequestFailed               the agent answered, and what it says is no
-        └── SystemFault             the kernel's own refusal, with errno and path
+    AgentError                      retry: whether a retry is safe and may succeed
+    ├── AgentUnavailable            there is no agent for this user now; retry_after seconds
+    ├── AgentRefused                there is no agent for this user until an administrator changes something
+    ├── AgentDied                   the agent ended, or broke the protocol, during an operation
+    ├── AgentTimeout                no answer within the deadline; the operation may still take effect
+    ├── CommandDetached             a recorded command continues without its caller: use `recall`
+    └── RequestFailed               the agent answered with an error
+        └── SystemCallFailed        the kernel's error, with errno and path
 
-`FrameError` is of the frames: it never leaves this package, a peer that causes one has died.
+`FrameError` stays within this package: an agent that causes one is dead (AgentDied).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class AgentError(Exception):
 
 
 class AgentUnavailable(AgentError):
-    """No agent can be had for this user now. Nothing was done."""
+    """There is no agent for this user at present. Nothing was done."""
 
     retry = True
 
@@ -38,46 +38,44 @@ class AgentUnavailable(AgentError):
 
 
 class AgentRefused(AgentError):
-    """No agent can be had for this user, and asking again will not change that."""
+    """There is no agent for this user, and a retry does not change that."""
 
 
 class AgentDied(AgentError):
-    """The agent is gone; `retry`: what it was doing changes nothing, and may simply be asked again."""
+    """The agent is gone; `retry`: its operation changes nothing, so that it may be repeated."""
 
-    def __init__(self, detail: str, *, doing: str, retry: bool) -> None:
+    def __init__(self, detail: str, *, retry: bool) -> None:
         super().__init__(detail)
-        self.doing = doing
         self.retry = retry
 
 
-class AgentSilent(AgentError):
-    """No answer came in time; `retry` as for AgentDied."""
+class AgentTimeout(AgentError):
+    """No answer within the deadline; `retry` as for AgentDied."""
 
-    def __init__(self, detail: str, *, doing: str, retry: bool) -> None:
+    def __init__(self, detail: str, *, retry: bool) -> None:
         super().__init__(detail)
-        self.doing = doing
         self.retry = retry
 
 
-class Detached(AgentError):
-    """A kept command has not ended in its caller's time: it goes on, and `recall` tells its outcome."""
+class CommandDetached(AgentError):
+    """A recorded command outlives its caller's deadline; `recall` returns its outcome."""
 
     def __init__(self, keep: str) -> None:
-        super().__init__(f"{keep} goes on without its caller")
+        super().__init__(f"{keep} continues without its caller")
         self.keep = keep
 
 
 class RequestFailed(AgentError):
-    """The agent could not do it, and would not be able to if asked again."""
+    """The agent cannot perform the operation, and a retry does not change that."""
 
 
-class SystemFault(RequestFailed):
-    """The kernel refused: the user's own permission error, a missing file, a full disk."""
+class SystemCallFailed(RequestFailed):
+    """The kernel's error: the user's own permissions, a missing file, a full disk."""
 
-    def __init__(self, number: int, words: str, path: str) -> None:
-        super().__init__(f"{path}: {words}" if path else words)
+    def __init__(self, number: int, strerror: str, path: str) -> None:
+        super().__init__(f"{path}: {strerror}" if path else strerror)
         self.errno = number
-        self.words = words
+        self.strerror = strerror
         self.path = path
 
     @property
@@ -90,4 +88,4 @@ class SystemFault(RequestFailed):
 
 
 class FrameError(Exception):
-    """The peer sent what no agent sends."""
+    """The peer broke the protocol."""

@@ -1,6 +1,6 @@
-"""What an administrator installs so that agents start: texts for `redbox init`, rules for `redbox check`.
+"""Files that an administrator installs for agents: texts for `redbox init`, rules for `redbox check`.
 
-The account `redbox` gets one right by each of them: to start agents as members of one group.
+Each gives the account `redbox` one right: to start agents as members of one group.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from redbox.agents.program.guard import is_roots_alone
+from redbox.agents.program.guard import is_writable_by_root_only
 from redbox.agents.program_source import agent_source
 from redbox.agents.transports.sudo import AGENT_PATH
 
@@ -49,7 +49,7 @@ def render_sudoers(*, account: str = "redbox", group: str = "redbox-users", agen
 def render_sshd(
     *, account: str = "redbox", group: str = "redbox-users", ca_path: str = "/etc/redbox/ssh-ca.pub"
 ) -> str:
-    """Return a file for sshd_config.d; it ends in `Match All`, so that what follows holds for all."""
+    """Return a file for sshd_config.d; it ends in `Match All`, so that later settings hold for all users."""
     return SSHD.format(account=_checked(account), group=_checked(group), ca_path=ca_path)
 
 
@@ -58,25 +58,25 @@ def render_agent_conf(*, min_uid: int, path: str) -> str:
 
 
 def check_agent_file(path: Path = Path(AGENT_PATH)) -> Iterator[str]:
-    """Yield what is wrong with the installed agent, each with its cure."""
+    """Yield the faults of the installed agent, each with its remedy."""
     try:
         status = path.lstat()
     except OSError as error:
         yield f"{path}: {error.strerror}: install the agent there"
         return
     if not stat.S_ISREG(status.st_mode):
-        yield f"{path} is no regular file: install the agent there"
+        yield f"{path} is not a regular file: install the agent there"
         return
     if not status.st_mode & stat.S_IXOTH:
         yield f"{path} cannot be executed: chmod 755 {path}"
     for part in (path, *path.parents):
-        if not is_roots_alone(part.stat()):
+        if not is_writable_by_root_only(part.stat()):
             yield f"{part} may be written by others than root: chown root {part}; chmod go-w {part}"
     if path.read_bytes() != agent_source():
-        yield f"{path} is not the agent of this red-box: install it anew"
+        yield f"{path} is not the agent of this red-box: install the agent again"
 
 
 def _checked(name: str) -> str:
-    if not NAME.match(name) or name == "ALL":  # sudo's word for everybody
-        raise ValueError(f"{name!r} is no name of an account or group")
+    if not NAME.match(name) or name == "ALL":  # sudo's name for all users
+        raise ValueError(f"{name!r} is not a valid name of an account or group")
     return name

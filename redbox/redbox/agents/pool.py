@@ -1,9 +1,9 @@
-"""Every agent process of this server: started when needed, shared, replaced when dead, let go when idle.
+"""All agent processes of this server: started on demand, shared, replaced when dead, ended when idle.
 
-There is one for each active user and role, so that a file server that hangs never stands before scancel. No
-user has more than two processes, ended ones that are not reaped included: a user who stops or traces agents
-gets AgentUnavailable, and nobody else notices. How one is started, and how a start fails, is in `starting`.
-What nobody thought of costs one user an agent too, never the server.
+Each active user has one agent per role, so that a hanging file server never delays scancel. A user has at
+most `most_per_user` processes, unreaped ones included: a user who stops or traces agents gets
+AgentUnavailable, without an effect on others. Starts are in `startup`. An unexpected exception costs one user
+an agent, never the server.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any, Literal, Self, TypeVar
 
 import structlog
 
-from redbox.agents.agent import Agent
+from redbox.agents.agent import AgentClient
 from redbox.agents.errors import AgentError, AgentUnavailable
-from redbox.agents.protocol.connection import AgentProcess, Connection
+from redbox.agents.protocol.connection import AgentConnection, AgentProcess
 from redbox.agents.settings import PoolSettings
-from redbox.agents.startup import Backoff, Launcher
+from redbox.agents.startup import AgentLauncher, StartBackoff
 from redbox.agents.transports.base import Transport
 from redbox.core.domain import UnixUser
 
@@ -32,31 +32,31 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class PoolState:
-    """What the pool holds, for metrics and health."""
+class AgentPoolState:
+    """The pool's counts, for metrics and health."""
 
     agents: int
     busy: int
     starting: int
-    processes: int  # agents, and those that were told to end and have not been reaped
+    processes: int  # agents, and closed ones that have not been reaped
     failing_users: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Key:
+class _PoolKey:
     user: UnixUser
     role: AgentRole
 
 
 @dataclass(slots=True)
-class _Member:
-    agent: Agent
-    connection: Connection
+class _PooledAgent:
+    agent: AgentClient
+    connection: AgentConnection
     used_at: float
 
 
 class AgentPool:
-    """Owns agents, and every task that serves one. An async context manager."""
+    """Owns the agents and the tasks that serve them. An async context manager."""
 
     def __init__(
         self,
@@ -67,10 +67,10 @@ class AgentPool:
     ) -> None:
         self._settings = settings or PoolSettings()
         self._clock = clock
-        self._launcher = Launcher(transport, self._settings.start_s)
-        self._backoff = Backoff(self._settings, clock)
-        self._members: dict[_Key, _Member] = {}
-        self._starting: dict[_Key, asyncio.Task[Agent | AgentError]] = {}
+        self._launcher = AgentLauncher(transport, self._settings.start_s)
+        self._backoff = StartBackoff(self._settings, clock)
+        self._pooled: dict[_PoolKey, _PooledAgent] = {}
+        self._starting: dict[_PoolKey, asyncio.Task[AgentClient | AgentError]] = {}
         self._processes: Counter[int] = Counter()  # by uid
         self._group = asyncio.TaskGroup()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -80,77 +80,85 @@ class AgentPool:
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
         self._is_open = True
-        self._spawn(self._sweep())
+        self._spawn(self._close_idle())
         return self
 
     async def __aexit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        """Let all agents leave, and wait a little for them: what is kept goes on without the server."""
+        """Close all agents and wait briefly for them: recorded commands continue without the server."""
         self._is_open = False
-        for member in self._members.values():
-            member.connection.leave()
+        for pooled in self._pooled.values():
+            pooled.connection.close()
         await self._wait_until_reaped()
         for task in self._tasks:
             task.cancel()
-        await self._group.__aexit__(None, None, None)  # what was raised in the block is passed on as it is
+        await self._group.__aexit__(None, None, None)  # an exception of the block propagates unchanged
 
-    async def agent(self, user: UnixUser, role: AgentRole = "commands") -> Agent:
-        """Return the user's agent, started if there is none. Raises AgentUnavailable or AgentRefused."""
-        key = _Key(user, role)
-        member = self._members.get(key)
-        if member and member.agent.is_alive:
-            member.used_at = self._clock()
-            return member.agent
+    async def agent(self, user: UnixUser, role: AgentRole = "commands") -> AgentClient:
+        """Return the user's agent, which is started if necessary. Raises AgentUnavailable or AgentRefused."""
+        key = _PoolKey(user, role)
+        pooled = self._pooled.get(key)
+        if pooled and pooled.agent.is_alive:
+            pooled.used_at = self._clock()
+            return pooled.agent
         start = self._starting.get(key)
         if start is None:
             self._admit(user)
             start = self._starting[key] = self._spawn(self._start(key))
-        # Shielded: others may wait for the same start, and what was begun is finished for the next who asks.
+        # Shielded: other callers may wait for the same start, and a cancelled one serves the next caller.
         outcome = await asyncio.shield(start)
         if isinstance(outcome, AgentError):
             raise outcome
         return outcome
 
-    def state(self) -> PoolState:
-        members = self._members.values()
-        return PoolState(
-            agents=sum(member.agent.is_alive for member in members),
-            busy=sum(member.connection.is_busy for member in members),
+    def state(self) -> AgentPoolState:
+        return AgentPoolState(
+            agents=sum(pooled.agent.is_alive for pooled in self._pooled.values()),
+            busy=sum(pooled.connection.is_busy for pooled in self._pooled.values()),
             starting=len(self._starting),
             processes=self._processes.total(),
-            failing_users=self._backoff.failing(),
+            failing_users=self._backoff.failing_users(),
         )
 
     def _admit(self, user: UnixUser) -> None:
-        """Raise unless one more process may be started for this user, and count it."""
+        """Count one more process for this user; raises AgentError if it may not be started."""
         if not self._is_open:
             raise AgentUnavailable("red-box is stopping")
         self._backoff.check(user)
         if self._processes[user.uid] >= self._settings.most_per_user:
             raise AgentUnavailable(
                 f"{user.name} has {self._processes[user.uid]} agent processes that have not ended: "
-                f"end what stops or traces them"
+                f"end the processes that stop or trace them"
             )
         if self._processes.total() >= self._settings.most_agents:
             for key in self._idle()[:1]:
-                self._let_go(key)
+                self._close(key)
             raise AgentUnavailable(f"all {self._settings.most_agents} agents are in use", retry_after=1.0)
         self._processes[user.uid] += 1
 
-    async def _start(self, key: _Key) -> Agent | AgentError:
-        """Start an agent, or return why there is none."""
+    async def _start(self, key: _PoolKey) -> AgentClient | AgentError:
+        """Start an agent; return the error, since several callers may wait for it."""
+        failure: AgentError
         try:
-            return await self._begin(key)
+            pooled = await self._launch(key)
         except AgentError as error:
-            return self._start_failed(key, error)
+            failure = error
         except Exception as error:
             log.exception("an agent could not be started", user=key.user.name)
-            failure = AgentUnavailable(f"no agent for {key.user.name} could be started: {error}")
-            return self._start_failed(key, failure)
+            failure = AgentUnavailable(f"the agent of {key.user.name} could not be started: {error}")
+        else:
+            self._backoff.succeeded(key.user)
+            self._pooled[key] = pooled
+            self._starting.pop(key, None)
+            self._spawn(self._serve(key, pooled))
+            return pooled.agent
+        self._backoff.failed(key.user, failure)
+        self._starting.pop(key, None)
+        return failure
 
-    async def _begin(self, key: _Key) -> Agent:
-        """The process is counted until it is reaped, whatever becomes of the start."""
+    async def _launch(self, key: _PoolKey) -> _PooledAgent:
+        """Start and greet a process, which counts until it is reaped even if the start fails."""
         try:
             process = await self._launcher.start(key.user)
         except BaseException:
@@ -158,33 +166,23 @@ class AgentPool:
             raise
         self._spawn(self._reap(key.user, process))
         connection, hello = await self._launcher.greet(key.user, process)
-        member = _Member(Agent(connection, hello), connection, self._clock())
-        self._backoff.succeeded(key.user)
-        self._members[key] = member
-        self._starting.pop(key, None)
-        self._spawn(self._serve(key, member))
-        return member.agent
+        return _PooledAgent(AgentClient(connection, hello), connection, self._clock())
 
-    def _start_failed(self, key: _Key, error: AgentError) -> AgentError:
-        self._backoff.failed(key.user, error)
-        self._starting.pop(key, None)
-        return error
-
-    async def _serve(self, key: _Key, member: _Member) -> None:
+    async def _serve(self, key: _PoolKey, pooled: _PooledAgent) -> None:
         try:
-            await member.connection.serve()
+            await pooled.connection.serve()
         except Exception:
             log.exception("an agent could not be served", user=key.user.name)
-            member.connection.die("red-box could not serve it")
+            pooled.connection.die("internal error of red-box; see its log")
         finally:
-            if self._members.get(key) is member:
-                del self._members[key]
+            if self._pooled.get(key) is pooled:
+                del self._pooled[key]
 
     async def _reap(self, user: UnixUser, process: AgentProcess) -> None:
         try:
             await process.wait()
         except Exception:
-            log.exception("an agent's end could not be seen", user=user.name)
+            log.exception("an agent could not be reaped", user=user.name)
         finally:
             self._processes[user.uid] -= 1
             self._reaped.set()
@@ -196,24 +194,23 @@ class AgentPool:
                     self._reaped.clear()
                     await self._reaped.wait()
         except TimeoutError:
-            return  # what was not reaped by now leaves by itself, or is stopped by its user
+            return  # the others exit by themselves, or their users hold them stopped
 
-    async def _sweep(self) -> None:
-        """Let go of agents that nobody has used for a while."""
+    async def _close_idle(self) -> None:
         while True:
             await asyncio.sleep(self._settings.sweep_s)
             before = self._clock() - self._settings.idle_s
             for key in self._idle():
-                if self._members[key].used_at <= before:
-                    self._let_go(key)
+                if self._pooled[key].used_at <= before:
+                    self._close(key)
 
-    def _idle(self) -> list[_Key]:
-        """Return whose agents have nothing to do, the longest unused first."""
-        idle = [key for key, member in self._members.items() if not member.connection.is_busy]
-        return sorted(idle, key=lambda key: self._members[key].used_at)
+    def _idle(self) -> list[_PoolKey]:
+        """Return agents without a request, the least recently used first."""
+        idle = [key for key, pooled in self._pooled.items() if not pooled.connection.is_busy]
+        return sorted(idle, key=lambda key: self._pooled[key].used_at)
 
-    def _let_go(self, key: _Key) -> None:
-        self._members.pop(key).connection.leave()
+    def _close(self, key: _PoolKey) -> None:
+        self._pooled.pop(key).connection.close()
 
     def _spawn(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
         task = self._group.create_task(work)

@@ -1,7 +1,7 @@
 """The agent as one file: the modules of `program`, joined.
 
-Deterministic, so that what is installed can be compared with what this server would install. The order is
-that of their imports; imports of one another are left out, everything else is copied as it stands.
+Deterministic, so that an installed agent can be compared with this server's own. The modules are in the order
+of their imports; imports of one another are left out, everything else is copied unchanged.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 from importlib import resources
 
-MODULES = ("wire", "guard", "streams", "session", "kept", "children", "files", "archives", "entry")
+MODULES = ("wire", "guard", "streams", "session", "command_records", "commands", "files", "archives", "entry")
 INTERNAL = "redbox.agents.program."
 HEAD = '''#!/usr/bin/python3 -IS
 """Red Box's agent: acts for red-box as the user that it runs as.
@@ -34,7 +34,7 @@ def agent_source() -> bytes:
 
 
 def join_modules(texts: dict[str, str]) -> str:
-    """Join modules, each of which imports from those before it only, name by name."""
+    """Join modules, each of which imports only from those before it, by `from … import name`."""
     imports: set[str] = set()
     bodies: list[str] = []
     owners: dict[str, str] = {}
@@ -73,13 +73,13 @@ def _outer_imports(tree: ast.Module) -> Iterator[str]:
 
 
 def _banner(name: str, tree: ast.Module) -> str:
-    words = (ast.get_docstring(tree) or "").splitlines()
-    return "\n".join(["", "", f"# ---- {name}", *(f"# {line}".rstrip() for line in words), ""])
+    docstring = (ast.get_docstring(tree) or "").splitlines()
+    return "\n".join(["", "", f"# ---- {name}", *(f"# {line}".rstrip() for line in docstring), ""])
 
 
 def _without_head(tree: ast.Module, text: str) -> str:
     """Leave out the docstring and the imports."""
     heads = [n for n in tree.body if isinstance(n, ast.Import | ast.ImportFrom | ast.Expr)]
     dropped = {line for node in heads for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
-    kept = [line for number, line in enumerate(text.splitlines(), 1) if number not in dropped]
-    return "\n".join(kept).strip("\n") + "\n"
+    lines = [line for number, line in enumerate(text.splitlines(), 1) if number not in dropped]
+    return "\n".join(lines).strip("\n") + "\n"

@@ -1,6 +1,6 @@
-"""Starting one agent: within a deadline, with its hello checked, and with a word on why it failed.
+"""Starting one agent: within a deadline, with its hello checked, and with the reason where a start fails.
 
-A start that failed is not repeated at once: each in a row doubles the wait, for that user alone.
+A failed start is not repeated at once: each consecutive failure doubles the pause, for that user alone.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 from redbox.agents.errors import AgentError, AgentRefused, AgentUnavailable, FrameError
 from redbox.agents.protocol.answers import Hello
-from redbox.agents.protocol.connection import AgentProcess, Connection
+from redbox.agents.protocol.connection import AgentConnection, AgentProcess
 from redbox.agents.settings import PoolSettings
 from redbox.agents.transports.base import Transport
 from redbox.core.domain import UnixUser
 
-LAST_WORDS_S = 1.0  # how long the exit status of a start that failed is waited for
+EXIT_STATUS_S = 1.0  # wait for the exit status of a failed start
 
 
-class Launcher:
+class AgentLauncher:
     """Starts agents by a transport."""
 
     def __init__(self, transport: Transport, start_s: float) -> None:
@@ -34,24 +34,24 @@ class Launcher:
                 return await self._transport.start(user)
         except TimeoutError:
             raise AgentUnavailable(
-                f"no agent for {user.name} was started within {self._start_s:g} s"
+                f"the agent of {user.name} did not start within {self._start_s:g} s"
             ) from None
         except OSError as error:
-            raise AgentUnavailable(f"no agent for {user.name} could be started: {error}") from error
+            raise AgentUnavailable(f"the agent of {user.name} could not be started: {error}") from error
 
-    async def greet(self, user: UnixUser, process: AgentProcess) -> tuple[Connection, Hello]:
-        """Speak to the process; raises AgentError, and has it ended, when it is no agent of this user's."""
-        connection = Connection(process)
+    async def greet(self, user: UnixUser, process: AgentProcess) -> tuple[AgentConnection, Hello]:
+        """Exchange hellos; where the process is not this user's agent, kill it and raise AgentError."""
+        connection = AgentConnection(process)
         try:
             async with asyncio.timeout(self._start_s):
                 hello = await connection.greet()
         except TimeoutError:
             process.kill()
             raise AgentUnavailable(
-                f"the agent of {user.name} said nothing within {self._start_s:g} s"
+                f"the agent of {user.name} sent no hello within {self._start_s:g} s"
             ) from None
         except (FrameError, OSError) as error:
-            raise await self._explain(user, process, error) from error
+            raise await self._start_error(user, process, error) from error
         except Exception:
             process.kill()
             raise
@@ -62,19 +62,21 @@ class Launcher:
             )
         return connection, hello
 
-    async def _explain(self, user: UnixUser, process: AgentProcess, error: Exception) -> AgentError:
-        """Ask an agent that ended before its hello why it did."""
+    async def _start_error(self, user: UnixUser, process: AgentProcess, error: Exception) -> AgentError:
+        """Explain an end before the hello by the exit status and stderr of the process."""
         status: int | None = None
         process.close()
         try:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LAST_WORDS_S):
+                async with asyncio.timeout(EXIT_STATUS_S):
                     status = await process.wait()
-            words = process.words()
+            stderr = process.stderr_text()
         finally:
             process.kill()
-        detail = f"the agent of {user.name} did not start: {words or error}"
-        return AgentRefused(detail) if self._transport.is_refusal(status, words) else AgentUnavailable(detail)
+        detail = f"the agent of {user.name} did not start: {stderr or error}"
+        return (
+            AgentRefused(detail) if self._transport.is_refusal(status, stderr) else AgentUnavailable(detail)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +86,8 @@ class _Failures:
     until: float
 
 
-class Backoff:
-    """Who has to wait before another start is tried."""
+class StartBackoff:
+    """Pauses of the users whose agent failed to start."""
 
     def __init__(self, settings: PoolSettings, clock: Callable[[], float]) -> None:
         self._first_s, self._longest_s = settings.first_backoff_s, settings.longest_backoff_s
@@ -93,7 +95,7 @@ class Backoff:
         self._failures: dict[int, _Failures] = {}  # by uid
 
     def check(self, user: UnixUser) -> None:
-        """Raise what the last start failed with, while it is too early for another."""
+        """During the user's pause, raise the error of the last start."""
         failures = self._failures.get(user.uid)
         if failures is None or (left := failures.until - self._clock()) <= 0:
             return
@@ -102,14 +104,14 @@ class Backoff:
         raise AgentUnavailable(failures.last.detail, retry_after=left)
 
     def failed(self, user: UnixUser, error: AgentError) -> None:
-        before = self._failures.get(user.uid)
-        count = before.count + 1 if before else 1
+        last = self._failures.get(user.uid)
+        count = last.count + 1 if last else 1
         wait_s = min(self._longest_s, self._first_s * 2.0 ** (count - 1))
         self._failures[user.uid] = _Failures(error, count, self._clock() + wait_s)
 
     def succeeded(self, user: UnixUser) -> None:
         self._failures.pop(user.uid, None)
 
-    def failing(self) -> int:
-        """Return how many users wait."""
+    def failing_users(self) -> int:
+        """Return the number of users in a pause."""
         return sum(failures.until > self._clock() for failures in self._failures.values())

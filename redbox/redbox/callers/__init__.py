@@ -1,6 +1,5 @@
-"""Who calls, and which Unix user that is.
+"""Authentication of callers, and their mapping to Unix users.
 
-Proofs of identity: `tokens` (ServiceAccount tokens, with `claims`, `key_sets`, `token_review`),
-`opaque_tokens`, `peers` (the Unix socket). What the administrator makes of an identity: `rules`, `mapping`,
-`accounts`. The door that HTTP knocks at is `authenticator`.
+Proofs of identity: `tokens` (ServiceAccount tokens and opaque tokens) and `peers` (the Unix socket). The
+administrator's rules for an identity: `mapping`, with `unix_accounts`. The entry point is `authenticator`.
 """

@@ -1,10 +1,10 @@
-"""The door: proofs of identity come in, a Caller goes out.
+"""Authentication of a request: from its proof of identity to a Caller.
 
     async with Authenticator.from_settings(settings.callers, rules, SystemClock()) as authenticator:
         caller = await authenticator.authenticate(request)
 
-A bearer token is judged wherever it comes from; without one, a process at the Unix socket is its own user,
-and everybody else is nobody.
+A bearer token decides, whatever the connection; without a token, a process at the Unix socket is its own
+user, and every other request is rejected.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ from typing import Self
 
 from starlette.requests import HTTPConnection
 
-from redbox.callers.errors import Fault, NotMapped, Unauthenticated
+from redbox.callers.errors import AuthenticationFault, NotMapped, Unauthenticated
 from redbox.callers.identities import Identity, Peer
-from redbox.callers.mapping.mapping import Refusal, map_caller_to_user
-from redbox.callers.mapping.rules_file import RulesInForce
+from redbox.callers.mapping.mapping import MappingRefusal, map_caller_to_user
+from redbox.callers.mapping.rules_file import ActiveRules
 from redbox.callers.peers import peer_in
 from redbox.callers.settings import CallersSettings, ClusterSettings
-from redbox.callers.tokens.claims import Expectation
-from redbox.callers.tokens.key_sets import Freshness, KeyFile, KeySet, KeySetHealth, KeyUrl
-from redbox.callers.tokens.kubernetes_api import ApiAccess, ApiServer
+from redbox.callers.tokens.claims import ClaimRequirements
+from redbox.callers.tokens.key_sets import JwksFile, JwksUrl, KeySet, KeySetHealth, RefreshPolicy
+from redbox.callers.tokens.kubernetes_api import ApiAccess, ApiServerClient
 from redbox.callers.tokens.opaque_tokens import PREFIX, TokenStore
 from redbox.callers.tokens.service_account_tokens import TokenVerifier, TrustedCluster
 from redbox.callers.tokens.token_review import TokenReviewer
-from redbox.callers.unix_accounts import AccountDirectory, HostAccounts, Patience, WitnessedAccounts
+from redbox.callers.unix_accounts import AccountResolver, NssLookup, NssPolicy, OutageDetectingLookup
 from redbox.core.clock import Clock
 from redbox.core.domain import Caller
 from redbox.core.yaml_document import Flaw
 
-RULES_LOOKED_AT_EVERY_S = 2.0
-FILE_FRESHNESS = Freshness(refresh_s=1.0, refetch_interval_s=0.0, max_stale_s=86_400.0)
+RULES_CHECK_INTERVAL_S = 2.0
+FILE_FRESHNESS = RefreshPolicy(refresh_s=1.0, refetch_interval_s=0.0, max_stale_s=86_400.0)
 
 
 @dataclass(frozen=True, slots=True)
 class CallersHealth:
-    """What is not as it should be: for metrics, /readyz and `redbox check`."""
+    """Faults of keys and rules, for metrics, /readyz and `redbox check`."""
 
     key_sets: tuple[KeySetHealth, ...]
     rule_flaws: tuple[Flaw, ...]
 
 
 class Authenticator:
-    """Tells who calls. Entered, it keeps keys and rules fresh until it is left."""
+    """Authenticates callers. As a context manager it keeps keys and rules up to date."""
 
     def __init__(
         self,
@@ -57,8 +57,8 @@ class Authenticator:
         clusters: Iterable[TrustedCluster],
         reviewers: dict[str, TokenReviewer],
         tokens: TokenStore,
-        rules: RulesInForce,
-        accounts: AccountDirectory,
+        rules: ActiveRules,
+        accounts: AccountResolver,
         clock: Clock,
     ) -> None:
         self._clusters = tuple(clusters)
@@ -68,17 +68,16 @@ class Authenticator:
         self._rules = rules
         self._accounts = accounts
         self._group = asyncio.TaskGroup()
-        self._upkeep: list[asyncio.Task[None]] = []
+        self._refreshes: list[asyncio.Task[None]] = []
 
     @classmethod
     def from_settings(
         cls,
         settings: CallersSettings,
-        rules: RulesInForce,
+        rules: ActiveRules,
         clock: Clock,
-        accounts: AccountDirectory | None = None,
+        accounts: AccountResolver | None = None,
     ) -> Self:
-        """Build it for a settings file's section `callers`."""
         return cls(
             clusters=trusted_clusters(settings, clock),
             reviewers={
@@ -88,25 +87,23 @@ class Authenticator:
             },
             tokens=TokenStore(settings.tokens_file, clock),
             rules=rules,
-            accounts=accounts or AccountDirectory(WitnessedAccounts(HostAccounts()), Patience(), clock),
+            accounts=accounts or AccountResolver(OutageDetectingLookup(NssLookup()), NssPolicy(), clock),
             clock=clock,
         )
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
-        self._upkeep = [self._group.create_task(cluster.keys.keep_fresh()) for cluster in self._clusters]
-        self._upkeep.append(self._group.create_task(self._watch_rules()))
+        self._refreshes = [self._group.create_task(cluster.keys.keep_fresh()) for cluster in self._clusters]
+        self._refreshes.append(self._group.create_task(self._watch_rules()))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for task in self._upkeep:
+        for task in self._refreshes:
             task.cancel()
         try:
-            await self._group.__aexit__(
-                None, None, None
-            )  # what the body raised goes on as it is, in no group
+            await self._group.__aexit__(None, None, None)  # an exception of the block propagates unchanged
         finally:
             for cluster in self._clusters:
                 await cluster.keys.close()
@@ -114,11 +111,10 @@ class Authenticator:
                 await reviewer.close()
 
     async def authenticate(self, connection: HTTPConnection) -> Caller:
-        """Return who calls; raises Unauthenticated (401), NotMapped (403) or CannotTell (503)."""
-        return await self.admit(connection.scope["headers"], peer_in(connection.scope))
+        """Return the caller; raises Unauthenticated, NotMapped or AuthenticationUnavailable."""
+        return await self.authenticate_headers(connection.scope["headers"], peer_in(connection.scope))
 
-    async def admit(self, headers: Iterable[tuple[bytes, bytes]], peer: Peer | None) -> Caller:
-        """Do the same for those who know headers and peer already."""
+    async def authenticate_headers(self, headers: Iterable[tuple[bytes, bytes]], peer: Peer | None) -> Caller:
         token = bearer_token(headers)
         identity: Identity
         until = math.inf
@@ -127,62 +123,67 @@ class Authenticator:
         elif peer is not None:
             identity = peer
         else:
-            raise Unauthenticated(Fault.MISSING, "no token was sent: Authorization: Bearer <token>")
-        decide = partial(map_caller_to_user, identity, self._rules.rules)
-        mapped = await self._accounts.decide(decide)
-        if isinstance(mapped, Refusal):
+            raise Unauthenticated(
+                AuthenticationFault.MISSING, "no token was sent: Authorization: Bearer <token>"
+            )
+        mapped = await self._accounts.evaluate(partial(map_caller_to_user, identity, self._rules.rules))
+        if isinstance(mapped, MappingRefusal):
             raise NotMapped(mapped.identity, mapped.reason)
         return replace(mapped, until=until)
 
     def rules_in_force(self) -> object:
-        """Another object each time that rules were read: what was decided by the last one may be no more."""
+        """Return the current rules: a new object after each reload, which may obsolete earlier decisions."""
         return self._rules.rules
 
     def health(self) -> CallersHealth:
         return CallersHealth(tuple(cluster.keys.health() for cluster in self._clusters), self._rules.flaws)
 
     def reload_rules(self) -> bool:
-        """For SIGHUP: read the rules again; False where the old ones stay in force."""
+        """Read the rules again (SIGHUP); return False if the old ones stay in force."""
         return self._rules.reload()
 
     async def _identity_of(self, token: str) -> tuple[Identity, float]:
         if token.startswith(PREFIX):
-            return self._tokens.holder(token), math.inf  # how long is the file's to say, and it may change
-        proved = await self._verifier.verify(token)
-        reviewer = self._reviewers.get(proved.account.cluster)
+            return self._tokens.holder(token), math.inf  # the file, which may change, has the expiry
+        verified = await self._verifier.verify(token)
+        reviewer = self._reviewers.get(verified.account.cluster)
         if reviewer is not None:
-            await reviewer.confirm(token, proved.account)
-        return proved.account, proved.until
+            await reviewer.confirm(token, verified.account)
+        return verified.account, verified.until
 
     async def _watch_rules(self) -> None:
         while True:
-            await asyncio.sleep(RULES_LOOKED_AT_EVERY_S)
+            await asyncio.sleep(RULES_CHECK_INTERVAL_S)
             self._rules.reload_if_changed()
 
 
 def bearer_token(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    """The token of the Authorization header, None where there is no such header."""
-    given = [value for name, value in headers if name.lower() == b"authorization"]
-    if not given:
+    """The token of the Authorization header, None without such a header."""
+    values = [value for name, value in headers if name.lower() == b"authorization"]
+    if not values:
         return None
-    if len(given) > 1:
-        raise Unauthenticated(Fault.MALFORMED, "the Authorization header was sent more than once")
-    scheme, _, token = given[0].strip().partition(b" ")
+    if len(values) > 1:
+        raise Unauthenticated(
+            AuthenticationFault.MALFORMED, "the Authorization header was sent more than once"
+        )
+    scheme, _, token = values[0].strip().partition(b" ")
     if scheme.lower() != b"bearer" or not token.strip():
-        raise Unauthenticated(Fault.MALFORMED, "the Authorization header must be: Bearer <token>")
+        raise Unauthenticated(
+            AuthenticationFault.MALFORMED, "the Authorization header must be: Bearer <token>"
+        )
     try:
         return token.strip().decode("ascii")
     except UnicodeDecodeError as error:
-        raise Unauthenticated(Fault.MALFORMED, "the token holds characters that no token has") from error
+        raise Unauthenticated(AuthenticationFault.MALFORMED, "the token has invalid characters") from error
 
 
 def trusted_clusters(settings: CallersSettings, clock: Clock) -> list[TrustedCluster]:
-    """The clusters of the settings, with their keys yet to be fetched."""
+    """The clusters of the settings; their keys are fetched later."""
     return [_trusted(cluster, settings, clock) for cluster in settings.clusters]
 
 
 def _trusted(cluster: ClusterSettings, settings: CallersSettings, clock: Clock) -> TrustedCluster:
-    expected = Expectation(
+    expected = ClaimRequirements(
         cluster.name, cluster.issuer, cluster.audience, float(cluster.max_token_life), float(settings.leeway)
     )
     return TrustedCluster(expected, _key_set(cluster, clock))
@@ -190,19 +191,19 @@ def _trusted(cluster: ClusterSettings, settings: CallersSettings, clock: Clock) 
 
 def _key_set(cluster: ClusterSettings, clock: Clock) -> KeySet:
     if cluster.jwks_file is not None:
-        return KeySet(cluster.name, KeyFile(cluster.jwks_file), FILE_FRESHNESS, clock)
+        return KeySet(cluster.name, JwksFile(cluster.jwks_file), FILE_FRESHNESS, clock)
     access = ApiAccess(cluster.jwks_ca_file, cluster.jwks_token_file, float(cluster.jwks_deadline))
-    freshness = Freshness(
+    freshness = RefreshPolicy(
         float(cluster.jwks_refresh), float(cluster.jwks_refetch_interval), float(cluster.jwks_max_stale)
     )
-    return KeySet(cluster.name, KeyUrl(str(cluster.jwks_url), ApiServer(access)), freshness, clock)
+    return KeySet(cluster.name, JwksUrl(str(cluster.jwks_url), ApiServerClient(access)), freshness, clock)
 
 
 def _reviewer(cluster: ClusterSettings, clock: Clock) -> TokenReviewer | None:
     review = cluster.token_review
     if review is None:
         return None
-    server = ApiServer(ApiAccess(review.ca_file, review.token_file, float(review.deadline)))
+    server = ApiServerClient(ApiAccess(review.ca_file, review.token_file, float(review.deadline)))
     return TokenReviewer(
         review.server, server, audience=cluster.audience, cache_s=float(review.cache), clock=clock
     )

@@ -1,9 +1,8 @@
-"""Connections, and who gives way when there are too many.
+"""Limits on open connections, so that no client exhausts the descriptors of all others.
 
-Who has not proved yet who they are is a stranger. Few strangers are let in, from one address (or user of this
-host) and in all, and the one that came first gives way to the next: who means well asks at once. Those whose
-caller is known are counted by caller, and the ones that are too many are refused. So nobody can take the
-descriptors of everybody else, and what is held open costs an account here.
+Connections that have not authenticated yet are limited per peer (an address, or a user of this host) and in
+total; beyond a limit the oldest is closed, since a regular client sends its request at once. Authenticated
+ones are counted by caller, and those beyond the limit are rejected.
 """
 
 from __future__ import annotations
@@ -12,79 +11,78 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-STRANGERS_PER_PEER = 512
-STRANGERS = 2048
+UNAUTHENTICATED_PER_PEER = 512
+UNAUTHENTICATED = 2048
 PER_CALLER = 4000
 
 
 @dataclass(eq=False)
-class Connection:
-    """One of them, and how to end it."""
+class ClientConnection:
+    """An open connection; `end` closes it."""
 
-    among: Connections
+    limiter: ConnectionLimiter
     peer: str
     end: Callable[[], object]
     caller: str | None = None
 
-    def is_of(self, caller: str) -> bool:
-        """Take it for this caller's from now on; False where this caller has too many."""
-        return self.among.known(self, caller)
+    def assign(self, caller: str) -> bool:
+        """Count it as this caller's from now on; return False if the caller has too many."""
+        return self.limiter.assign(self, caller)
 
-    def gone(self) -> None:
-        """It is closed."""
-        self.among.gone(self)
+    def release(self) -> None:
+        """Stop counting it, because it is closed."""
+        self.limiter.release(self)
 
 
 @dataclass
-class Connections:
-    """Those that are open."""
+class ConnectionLimiter:
+    """The open connections, oldest first."""
 
-    strangers_per_peer: int = STRANGERS_PER_PEER
-    strangers: int = STRANGERS
+    unauthenticated_per_peer: int = UNAUTHENTICATED_PER_PEER
+    unauthenticated: int = UNAUTHENTICATED
     per_caller: int = PER_CALLER
-    _strangers: dict[Connection, None] = field(default_factory=dict)  # in the order in which they came
-    _by_peer: dict[str, dict[Connection, None]] = field(default_factory=dict)
+    _unauthenticated: dict[ClientConnection, None] = field(default_factory=dict)
+    _by_peer: dict[str, dict[ClientConnection, None]] = field(default_factory=dict)
     _by_caller: Counter[str] = field(default_factory=Counter)
 
-    def enter(self, peer: str, end: Callable[[], object]) -> Connection:
-        """One more stranger; the oldest one is ended where there are too many."""
+    def open(self, peer: str, end: Callable[[], object]) -> ClientConnection:
+        """Count a new connection, and close the oldest unauthenticated one if there are too many."""
         of_peer = self._by_peer.get(peer, {})
-        if len(of_peer) >= self.strangers_per_peer:
-            self._give_way(next(iter(of_peer)))
-        elif len(self._strangers) >= self.strangers:
-            self._give_way(next(iter(self._strangers)))
-        connection = Connection(self, peer, end)
-        self._strangers[connection] = None
+        if len(of_peer) >= self.unauthenticated_per_peer:
+            self._close(next(iter(of_peer)))
+        elif len(self._unauthenticated) >= self.unauthenticated:
+            self._close(next(iter(self._unauthenticated)))
+        connection = ClientConnection(self, peer, end)
+        self._unauthenticated[connection] = None
         self._by_peer.setdefault(peer, {})[connection] = None
         return connection
 
-    def known(self, connection: Connection, caller: str) -> bool:
+    def assign(self, connection: ClientConnection, caller: str) -> bool:
         if connection.caller == caller:
             return True
         if self._by_caller[caller] >= self.per_caller:
             return False
-        self.gone(connection)
+        self.release(connection)
         self._by_caller[caller] += 1
         connection.caller = caller
         return True
 
-    def of_caller(self, caller: str) -> int:
-        """How many this caller has."""
+    def count(self, caller: str) -> int:
         return self._by_caller[caller]
 
-    def gone(self, connection: Connection) -> None:
-        """Forget it, once or more often."""
+    def release(self, connection: ClientConnection) -> None:
+        """Stop counting a connection; idempotent."""
         if connection.caller is not None:
             self._by_caller[connection.caller] -= 1
             if not self._by_caller[connection.caller]:
                 del self._by_caller[connection.caller]
             connection.caller = None
-        elif self._strangers.pop(connection, self) is None:
+        elif self._unauthenticated.pop(connection, self) is None:
             of_peer = self._by_peer[connection.peer]
             del of_peer[connection]
             if not of_peer:
                 del self._by_peer[connection.peer]
 
-    def _give_way(self, connection: Connection) -> None:
-        self.gone(connection)
+    def _close(self, connection: ClientConnection) -> None:
+        self.release(connection)
         connection.end()

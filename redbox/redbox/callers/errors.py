@@ -1,9 +1,14 @@
-"""Why a caller was not let in.
+"""Errors of callers.
 
-CallerError
-├── Unauthenticated      401: the proof is missing or wrong; `fault` says in one word what, for metrics
-├── NotMapped            403: the identity is proved, and no rule makes a user of it
-└── CannotTell           503: whoever must be asked (key set, TokenReview, NSS) does not answer
+CallersError
+├── AuthenticationError             a caller is not admitted
+│   ├── Unauthenticated                 401: the proof of identity is missing or wrong; `fault` for metrics
+│   ├── NotMapped                       403: the identity is proved, and no rule maps it to a user
+│   └── AuthenticationUnavailable       503: a key set, TokenReview or NSS does not answer
+├── ApiServerUnavailable            an API server or a JWKS file cannot be read
+├── InvalidKeySet                   a JWKS document without a usable key
+├── TokenFileError                  the file of opaque tokens cannot be used
+└── TokenNotFound                   there is no opaque token of this id
 """
 
 from __future__ import annotations
@@ -11,8 +16,8 @@ from __future__ import annotations
 from enum import StrEnum
 
 
-class Fault(StrEnum):
-    """What is wrong with a proof of identity: few words, for metrics and audit lines."""
+class AuthenticationFault(StrEnum):
+    """The fault of a proof of identity, for metrics and audit lines."""
 
     MISSING = "missing"
     MALFORMED = "malformed"
@@ -29,28 +34,34 @@ class Fault(StrEnum):
     REVOKED = "revoked"
 
 
-class CallerError(Exception):
-    """A caller was not let in. `retry` says whether the same request may succeed later."""
+class CallersError(Exception):
+    """Base of all errors of this package."""
+
+
+class AuthenticationError(CallersError):
+    """A caller is not admitted; `retry`: the same request may succeed later."""
 
     status: int
     retry: bool = False
     retry_after_s: float | None = None
 
 
-class Unauthenticated(CallerError):
+class Unauthenticated(AuthenticationError):
     """The proof of identity is missing or wrong."""
 
     status = 401
 
-    def __init__(self, fault: Fault, detail: str, *, retry_after_s: float | None = None) -> None:
+    def __init__(
+        self, fault: AuthenticationFault, detail: str, *, retry_after_s: float | None = None
+    ) -> None:
         super().__init__(detail)
         self.fault = fault
         self.retry_after_s = retry_after_s
         self.retry = retry_after_s is not None
 
 
-class NotMapped(CallerError):
-    """The identity is proved, but the administrator's rules make nothing of it."""
+class NotMapped(AuthenticationError):
+    """The identity is proved, and no mapping rule maps it to a user."""
 
     status = 403
 
@@ -60,8 +71,8 @@ class NotMapped(CallerError):
         self.reason = reason
 
 
-class CannotTell(CallerError):
-    """Whether the caller may come in is known only by somebody who does not answer now."""
+class AuthenticationUnavailable(AuthenticationError):
+    """A service that the authentication depends on does not answer."""
 
     status = 503
     retry = True
@@ -69,3 +80,19 @@ class CannotTell(CallerError):
     def __init__(self, detail: str, *, retry_after_s: float = 5.0) -> None:
         super().__init__(detail)
         self.retry_after_s = retry_after_s
+
+
+class ApiServerUnavailable(CallersError):
+    """A source of keys or the API server does not answer with success."""
+
+
+class InvalidKeySet(CallersError):
+    """The document holds no key that can verify a token."""
+
+
+class TokenFileError(CallersError):
+    """The file of tokens cannot be used; the message has its path and the reason."""
+
+
+class TokenNotFound(CallersError):
+    """There is no token of this id."""

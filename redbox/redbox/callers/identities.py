@@ -1,16 +1,16 @@
-"""Identities as they were proved, before any rule makes a Unix user of them."""
+"""Proved identities, before a rule maps them to a Unix user."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 LOCAL_CLUSTER = "local"
-"""The owner's cluster of callers that come from no Kubernetes cluster; no cluster may be named so."""
+"""The cluster of owners outside of Kubernetes; no cluster may have this name."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceAccount:
-    """A Kubernetes service account, and the pod that its token is bound to, if it is bound to one."""
+    """A Kubernetes service account, and the pod that its token is bound to, if any."""
 
     cluster: str
     namespace: str
@@ -25,7 +25,7 @@ class ServiceAccount:
 
 @dataclass(frozen=True, slots=True)
 class TokenHolder:
-    """Somebody with an opaque token; the administrator named its Unix user when making it."""
+    """The holder of an opaque token, whose Unix user the administrator chose when creating it."""
 
     token_id: str
     user: str
@@ -36,7 +36,7 @@ class TokenHolder:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A process at the other end of the Unix socket, as the kernel vouches for it at its connect()."""
+    """The process at the other end of the Unix socket, by its credentials at its connect()."""
 
     uid: int
     gid: int

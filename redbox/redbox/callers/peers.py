@@ -1,7 +1,7 @@
-"""Who is at the other end of a connection, handed to the application in `scope["state"]`.
+"""The peer of a connection, passed to the application in `scope["state"]`.
 
-uvicorn copies its state into the scope of each request, so what a connection's protocol adds there is seen by
-that connection's requests only, and nothing that a client sends can put it there.
+uvicorn copies its state into the scope of each request, so that an addition by a connection's protocol is
+visible to that connection's requests only, and no client can forge it.
 """
 
 from __future__ import annotations
@@ -17,32 +17,31 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from redbox.callers.connection_limits import Connection
+from redbox.callers.connection_limits import ClientConnection
 from redbox.callers.identities import Peer
 
 STATE_KEY = "redbox.peer"
 CONNECTION_KEY = "redbox.connection"
-REQUEST_S = 30.0  # from the connection to the end of a request's headers
+HEAD_TIMEOUT_S = 30.0  # from the connection to the end of a request's headers
 MAX_HEAD = 65_536  # a request line, its query and a token
-MOST_WAITING = 8
-"""Requests that came while one before them was not answered: one read may bring thousands."""
+MAX_PIPELINED = 8
+"""Pipelined requests: one read may return thousands."""
 _UCRED = struct.Struct("=iII")
 _OVERFLOW_UID = Path("/proc/sys/kernel/overflowuid")
 
 
-class TooManyWaiting(Exception):
-    """More requests than anybody sends before the first is answered."""
+class TooManyPipelinedRequests(Exception):
+    """The client sends too many requests before the first is answered."""
 
 
 class PeerAwareProtocol(HttpToolsProtocol):
-    """uvicorn's HTTP protocol, which also notes the peer's credentials when a connection is made.
+    """uvicorn's HTTP protocol with the peer's credentials and a deadline for each request's head.
 
-    Who connects and asks nothing, or does not come to the end of it, is let go: uvicorn would keep them for
-    ever, with all that they sent. How long a body may take while the application waits for it is the
-    application's to say.
+    uvicorn keeps a connection without a complete request for ever, with all its input. The application sets
+    the deadline of a body.
     """
 
-    _patience: asyncio.TimerHandle | None = None
+    _head_timer: asyncio.TimerHandle | None = None
     _head_size = 0
     _body_is_due = False
 
@@ -53,7 +52,7 @@ class PeerAwareProtocol(HttpToolsProtocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
-        connection: Connection | None = None,
+        connection: ClientConnection | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._connection = connection
@@ -64,34 +63,34 @@ class PeerAwareProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         if self._connection is not None:
             self._connection.end = transport.abort
-        self._await_request()
+        self._start_head_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._request_came()
+        self._stop_head_timer()
         if self._connection is not None:
-            self._connection.gone()
+            self._connection.release()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self._patience is None:
+        if self._head_timer is None:
             return
         self._head_size += len(data)
         if self._head_size > MAX_HEAD and not self.transport.is_closing():
             self.send_400_response(f"The head of the request is larger than {MAX_HEAD} bytes.")
 
     def on_message_begin(self) -> None:
-        self._await_request()
-        if len(self.pipeline) >= MOST_WAITING:  # the parser stops at whatever is raised: 400, and the end
-            raise TooManyWaiting
+        self._start_head_timer()
+        if len(self.pipeline) >= MAX_PIPELINED:  # any exception ends the parser: 400 and close
+            raise TooManyPipelinedRequests
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._body_is_due:  # what comes behind a body is no header that anybody should take for one
+        if not self._body_is_due:  # trailers are not headers
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        self._request_came()
+        self._stop_head_timer()
         self._body_is_due = True
         super().on_headers_complete()
 
@@ -101,22 +100,22 @@ class PeerAwareProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self._body_is_due and self._patience is None:
-            self._await_request()  # it is answered, and nobody but us waits for the rest of it
+        if self._body_is_due and self._head_timer is None:
+            self._start_head_timer()  # the answer is sent, so that the application no longer limits the body
 
-    def _await_request(self) -> None:
-        self._request_came()
+    def _start_head_timer(self) -> None:
+        self._stop_head_timer()
         self._head_size = 0
-        self._patience = self.loop.call_later(REQUEST_S, self.transport.abort)
+        self._head_timer = self.loop.call_later(HEAD_TIMEOUT_S, self.transport.abort)
 
-    def _request_came(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
 
 def peer_of(connection: socket.socket) -> Peer | None:
-    """The credentials that the peer had at its connect(); None where this is no Unix socket."""
+    """The peer's credentials at its connect(); None if this is not a Unix socket."""
     if connection.family != socket.AF_UNIX:
         return None
     pid, uid, gid = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
@@ -129,14 +128,14 @@ def peer_in(scope: Mapping[str, Any]) -> Peer | None:
     return peer if isinstance(peer, Peer) else None
 
 
-def connection_in(scope: Mapping[str, Any]) -> Connection | None:
-    """The connection of a request, where it is one of those that are counted."""
+def connection_in(scope: Mapping[str, Any]) -> ClientConnection | None:
+    """The connection of a request, if it is counted."""
     connection = scope.get("state", {}).get(CONNECTION_KEY)
-    return connection if isinstance(connection, Connection) else None
+    return connection if isinstance(connection, ClientConnection) else None
 
 
 def _overflow_uid() -> int:
-    """What the kernel shows for a user of another user namespace who is nobody in ours: it proves nothing."""
+    """The uid that the kernel shows for unmapped users of other user namespaces: it proves nothing."""
     try:
         return int(_OVERFLOW_UID.read_text())
     except (OSError, ValueError):

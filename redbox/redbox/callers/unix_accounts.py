@@ -1,13 +1,12 @@
-"""Unix accounts and groups as the host knows them, from files, LDAP or whatever NSS asks.
+"""Unix accounts and groups of the host by NSS: from files, LDAP or another service.
 
-NSS may hang for minutes when a directory server is away. So each look-up runs in a daemon thread under a
-deadline, at most a few at once; what was found is believed for a while, and for longer while NSS does not
-answer.
+NSS may hang for minutes when a directory server is down. So each lookup runs in a daemon thread with a
+deadline, at most a few at once; results are cached for a while, and longer while NSS does not answer.
 
-Or a directory server is away and NSS says at once that there is nobody. Nothing in its answer tells that from
-the truth: Python raises KeyError for both, and the number of the C library is ENOENT where nslcd is away, but
-also where a service of nsswitch.conf is not installed. So who was found before is asked for, too: a directory
-that has lost them all is none to believe.
+Or a directory server is down and NSS reports at once that an account does not exist. This cannot be told from
+the truth by the result: Python raises KeyError for both, and the errno of the C library is ENOENT if nslcd is
+down, but also if a service of nsswitch.conf is not installed. So canaries, accounts that were found before,
+are looked up as well: a directory that has lost all of them is down.
 """
 
 from __future__ import annotations
@@ -25,19 +24,19 @@ from typing import Protocol, TypeVar
 
 import structlog
 
-from redbox.callers.errors import CannotTell
+from redbox.callers.errors import AuthenticationUnavailable
 from redbox.core.clock import Clock
 
 log = structlog.get_logger(__name__)
 
 Result = TypeVar("Result")
-MAX_REMEMBERED = 100_000
-MOST_WITNESSES = 8
+MAX_CACHED = 100_000
+MAX_CANARIES = 8
 PASSWD = Path("/etc/passwd")
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class UnixAccount:
     """A Unix account; `groups` are the ids of all groups that it is in."""
 
     name: str
@@ -46,31 +45,27 @@ class Account:
 
 
 class AccountLookup(Protocol):
-    """What the mapping asks of the host."""
+    """Lookups of accounts and groups."""
 
-    def account(self, name: str) -> Account | None:
-        """The account of this name."""
-        ...
+    def account(self, name: str) -> UnixAccount | None: ...
 
-    def account_of(self, uid: int) -> Account | None:
-        """The account of this number."""
-        ...
+    def account_of(self, uid: int) -> UnixAccount | None: ...
 
     def group(self, name: str) -> int | None:
-        """The id of the group of this name."""
+        """Return the group's id."""
         ...
 
 
-class HostAccounts:
-    """Asks NSS, and waits for it as long as it takes."""
+class NssLookup:
+    """NSS without a deadline."""
 
-    def account(self, name: str) -> Account | None:
+    def account(self, name: str) -> UnixAccount | None:
         try:
             return _account(pwd.getpwnam(name))
         except KeyError:
             return None
 
-    def account_of(self, uid: int) -> Account | None:
+    def account_of(self, uid: int) -> UnixAccount | None:
         try:
             return _account(pwd.getpwuid(uid))
         except KeyError:
@@ -83,55 +78,57 @@ class HostAccounts:
             return None
 
 
-class WitnessedAccounts:
-    """The same for a server that lasts: raises OSError where it is not true that there is nobody.
+class OutageDetectingLookup:
+    """Raises OSError for an account that NSS does not find during an outage of the directory.
 
-    The witnesses are accounts that were found last, and are in no file of this host. At a start there are
-    none, and then NSS is believed.
+    The canaries are the accounts that were found last, except those of /etc/passwd. At the start there are
+    none, and a negative result counts.
     """
 
     def __init__(self, host: AccountLookup) -> None:
         self._host = host
-        self._witnesses: dict[str, None] = {}  # the latest last
+        self._canaries: dict[str, None] = {}  # the latest last
         self._lock = threading.Lock()
 
-    def account(self, name: str) -> Account | None:
-        return self._proved(self._host.account(name), asked=name)
+    def account(self, name: str) -> UnixAccount | None:
+        return self._checked(self._host.account(name), except_name=name)
 
-    def account_of(self, uid: int) -> Account | None:
-        return self._proved(self._host.account_of(uid))
+    def account_of(self, uid: int) -> UnixAccount | None:
+        return self._checked(self._host.account_of(uid))
 
     def group(self, name: str) -> int | None:
         group = self._host.group(name)
         if group is None:
-            self._ask_witnesses()
+            self._check_canaries()
         return group
 
-    def _proved(self, account: Account | None, *, asked: str | None = None) -> Account | None:
+    def _checked(self, account: UnixAccount | None, *, except_name: str | None = None) -> UnixAccount | None:
         if account is None:
-            self._ask_witnesses(but=asked)
+            self._check_canaries(except_name=except_name)
         else:
-            self._remember(account.name)
+            self._add_canary(account.name)
         return account
 
-    def _remember(self, name: str) -> None:
-        if name not in self._witnesses and _is_in_file(name):
+    def _add_canary(self, name: str) -> None:
+        if name not in self._canaries and _is_in_file(name):
             return
         with self._lock:
-            self._witnesses.pop(name, None)
-            self._witnesses[name] = None
-            while len(self._witnesses) > MOST_WITNESSES:
-                del self._witnesses[next(iter(self._witnesses))]
+            self._canaries.pop(name, None)
+            self._canaries[name] = None
+            while len(self._canaries) > MAX_CANARIES:
+                del self._canaries[next(iter(self._canaries))]
 
-    def _ask_witnesses(self, *, but: str | None = None) -> None:
+    def _check_canaries(self, *, except_name: str | None = None) -> None:
         with self._lock:
-            names = [name for name in reversed(self._witnesses) if name != but]
+            names = [name for name in reversed(self._canaries) if name != except_name]
         for name in names:
             if self._host.account(name) is not None:
-                self._remember(name)  # so that it is the first to be asked the next time
+                self._add_canary(name)  # so that it is the first one next time
                 return
         if names:
-            raise OSError(errno.EHOSTUNREACH, f"it finds nobody, not even {names[0]}, who was there")
+            raise OSError(
+                errno.EHOSTUNREACH, f"NSS finds no account, not even {names[0]}, which it found before"
+            )
 
 
 def _is_in_file(name: str) -> bool:
@@ -142,119 +139,115 @@ def _is_in_file(name: str) -> bool:
         return False
 
 
-def _account(entry: pwd.struct_passwd) -> Account:
-    return Account(entry.pw_name, entry.pw_uid, frozenset(os.getgrouplist(entry.pw_name, entry.pw_gid)))
+def _account(entry: pwd.struct_passwd) -> UnixAccount:
+    return UnixAccount(entry.pw_name, entry.pw_uid, frozenset(os.getgrouplist(entry.pw_name, entry.pw_gid)))
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """How long to wait for NSS, and how long to believe it."""
+class NssPolicy:
+    """Deadline of NSS, lifetime of its results, and concurrency."""
 
     deadline_s: float = 5.0
     cache_s: float = 30.0
     max_stale_s: float = 3_600.0
-    at_once: int = 4
+    max_concurrent: int = 4
 
 
-_Answer = Account | int | None
-_Question = tuple[str, str | int]  # which method of AccountLookup, and its argument
+_Result = UnixAccount | int | None
+_Lookup = tuple[str, str | int]  # a method of AccountLookup and its argument
 
 
-class _NotRemembered(Exception):
-    def __init__(self, question: _Question) -> None:
+class _NotCached(Exception):
+    def __init__(self, lookup: _Lookup) -> None:
         super().__init__()
-        self.question = question
+        self.lookup = lookup
 
 
-class AccountDirectory:
-    """Lets pure functions ask NSS: what is not remembered is fetched, then they run again."""
+class AccountResolver:
+    """Evaluates pure functions of accounts: missing lookups are fetched, then the function runs again."""
 
-    def __init__(self, host: AccountLookup, patience: Patience, clock: Clock) -> None:
+    def __init__(self, host: AccountLookup, policy: NssPolicy, clock: Clock) -> None:
         self._host = host
-        self._patience = patience
+        self._policy = policy
         self._clock = clock
-        self._remembered: dict[_Question, tuple[_Answer, float]] = {}
-        self._slots = asyncio.Semaphore(patience.at_once)
+        self._cache: dict[_Lookup, tuple[_Result, float]] = {}
+        self._slots = asyncio.Semaphore(policy.max_concurrent)
 
-    async def decide(self, decision: Callable[[AccountLookup], Result]) -> Result:
-        """Run the decision with what NSS says; raises CannotTell where NSS does not answer."""
-        fetched: dict[_Question, _Answer] = {}
+    async def evaluate(self, decision: Callable[[AccountLookup], Result]) -> Result:
+        """Return the decision's result; raises AuthenticationUnavailable if NSS does not answer."""
+        fetched: dict[_Lookup, _Result] = {}
         while True:
             try:
-                return decision(_Memory(self, fetched))
-            except _NotRemembered as missing:
-                fetched[missing.question] = await self._fetch(missing.question)
+                return decision(_CachedLookup(self, fetched))
+            except _NotCached as missing:
+                fetched[missing.lookup] = await self._fetch(missing.lookup)
 
-    def remembered(self, question: _Question) -> _Answer:
-        answer, at = self._remembered.get(question, (None, None))
-        if at is None or self._clock.monotonic() - at >= self._patience.cache_s:
-            raise _NotRemembered(question)
-        return answer
+    def cached(self, lookup: _Lookup) -> _Result:
+        result, at = self._cache.get(lookup, (None, None))
+        if at is None or self._clock.monotonic() - at >= self._policy.cache_s:
+            raise _NotCached(lookup)
+        return result
 
-    async def _fetch(self, question: _Question) -> _Answer:
+    async def _fetch(self, lookup: _Lookup) -> _Result:
         try:
-            async with asyncio.timeout(self._patience.deadline_s):
-                answer = await self._ask(question)
+            async with asyncio.timeout(self._policy.deadline_s):
+                result = await self._query_nss(lookup)
         except (TimeoutError, OSError) as error:
-            return self._stale(question, error)
-        if len(self._remembered) >= MAX_REMEMBERED:
-            self._remembered.clear()
-        self._remembered[question] = (answer, self._clock.monotonic())
-        return answer
+            return self._stale(lookup, error)
+        if len(self._cache) >= MAX_CACHED:
+            self._cache.clear()
+        self._cache[lookup] = (result, self._clock.monotonic())
+        return result
 
-    async def _ask(self, question: _Question) -> _Answer:
-        method, argument = question
+    async def _query_nss(self, lookup: _Lookup) -> _Result:
+        method, argument = lookup
         await self._slots.acquire()
         try:
-            answer = self.remembered(question)  # another caller may have asked while this one waited
-        except _NotRemembered:
+            result = self.cached(lookup)  # another caller may have fetched it in the meantime
+        except _NotCached:
             return await _in_daemon_thread(lambda: getattr(self._host, method)(argument), self._slots.release)
         self._slots.release()
-        return answer
+        return result
 
-    def _stale(self, question: _Question, error: Exception) -> _Answer:
-        """The last answer, while it is not too old."""
-        method, argument = question
-        answer, at = self._remembered.get(question, (None, None))
-        log.warning(
-            "accounts not answering", asked=method, of=argument, error=repr(error), stale=at is not None
-        )
-        if at is None or self._clock.monotonic() - at > self._patience.max_stale_s:
-            did_not = f"did not answer within {self._patience.deadline_s:g} s"
-            words = did_not if isinstance(error, TimeoutError) else "does not answer"  # the log says why
-            raise CannotTell(f"this host's user database {words}") from error
-        return answer
+    def _stale(self, lookup: _Lookup, error: Exception) -> _Result:
+        """Return the last result, while it is not too old."""
+        method, argument = lookup
+        result, at = self._cache.get(lookup, (None, None))
+        log.warning("NSS does not answer", asked=method, of=argument, error=repr(error), stale=at is not None)
+        if at is None or self._clock.monotonic() - at > self._policy.max_stale_s:
+            late = f"did not answer within {self._policy.deadline_s:g} s"
+            fault = late if isinstance(error, TimeoutError) else "does not answer"  # the log has the error
+            raise AuthenticationUnavailable(f"this host's user database {fault}") from error
+        return result
 
 
-class _Memory:
-    """What is known so far, as an AccountLookup."""
+class _CachedLookup:
+    """AccountLookup over cached and fetched results."""
 
-    def __init__(self, directory: AccountDirectory, fetched: dict[_Question, _Answer]) -> None:
-        self._directory = directory
+    def __init__(self, resolver: AccountResolver, fetched: dict[_Lookup, _Result]) -> None:
+        self._resolver = resolver
         self._fetched = fetched
 
-    def account(self, name: str) -> Account | None:
-        answer = self._answer(("account", name))
-        return answer if isinstance(answer, Account) else None
+    def account(self, name: str) -> UnixAccount | None:
+        result = self._result(("account", name))
+        return result if isinstance(result, UnixAccount) else None
 
-    def account_of(self, uid: int) -> Account | None:
-        answer = self._answer(("account_of", uid))
-        return answer if isinstance(answer, Account) else None
+    def account_of(self, uid: int) -> UnixAccount | None:
+        result = self._result(("account_of", uid))
+        return result if isinstance(result, UnixAccount) else None
 
     def group(self, name: str) -> int | None:
-        answer = self._answer(("group", name))
-        return answer if isinstance(answer, int) else None
+        result = self._result(("group", name))
+        return result if isinstance(result, int) else None
 
-    def _answer(self, question: _Question) -> _Answer:
-        if question in self._fetched:
-            return self._fetched[question]
-        return self._directory.remembered(question)
+    def _result(self, lookup: _Lookup) -> _Result:
+        return self._fetched[lookup] if lookup in self._fetched else self._resolver.cached(lookup)
 
 
 async def _in_daemon_thread(work: Callable[[], Result], done: Callable[[], None]) -> Result:
-    """Run it where a hang holds up neither the loop nor the process's end; calls `done` when it ends.
+    """Run it where a hang blocks neither the loop nor the process's exit; calls `done` when it ends.
 
-    Raises OSError where the host has no thread for it.
+    Raises OSError if no thread can be started.
     """
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[Result] = loop.create_future()
@@ -265,17 +258,17 @@ async def _in_daemon_thread(work: Callable[[], Result], done: Callable[[], None]
                 outcome.set_exception(error)
             else:
                 outcome.set_result(result)  # type: ignore[arg-type]  # None only where Result allows it
-        done()  # after the outcome is set, so that who waited for it goes on first
+        done()  # after the outcome is set, so that its waiter continues first
 
     def run() -> None:
         try:
             result, error = work(), None
-        except Exception as raised:  # noqa: BLE001 (carried over to whoever waits)
+        except Exception as raised:  # noqa: BLE001 (raised by the waiter)
             result, error = None, raised
         try:
             loop.call_soon_threadsafe(settle, result, error)
         except RuntimeError:
-            return  # the loop has ended meanwhile: nobody waits any more
+            return  # the loop has ended, and with it the waiter
 
     try:
         threading.Thread(target=run, name="nss", daemon=True).start()

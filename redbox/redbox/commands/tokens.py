@@ -10,8 +10,9 @@ from typing import Annotated
 
 import typer
 
-from redbox.callers.tokens.opaque_tokens import NoSuchToken, TokenFileError, TokenRecord, TokenStore
-from redbox.callers.unix_accounts import HostAccounts
+from redbox.callers.errors import TokenFileError, TokenNotFound
+from redbox.callers.tokens.opaque_tokens import TokenRecord, TokenStore
+from redbox.callers.unix_accounts import NssLookup
 from redbox.commands.exit_codes import end
 from redbox.commands.output import Columns, Output, OutputOption, show_list
 from redbox.core.clock import SystemClock
@@ -45,7 +46,7 @@ def create(
     config: ConfigOption = SETTINGS_FILE,
 ) -> None:
     """Make a token for a Unix user, and print it: it is shown this once, and kept only as a hash."""
-    if HostAccounts().account(user) is None:
+    if NssLookup().account(user) is None:
         end(f"this host has no user {user!r}")
     with _store(config) as store:
         try:
@@ -74,7 +75,7 @@ def revoke(
     with _store(config) as store:
         try:
             record = store.revoke(identifier)
-        except NoSuchToken as error:
+        except TokenNotFound as error:
             end(str(error))
     typer.echo(f"Token {record.id} of {record.user} is revoked.")
 

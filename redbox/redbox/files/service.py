@@ -15,10 +15,10 @@ from datetime import UTC, datetime
 
 import structlog
 
-from redbox.agents.agent import Agent
-from redbox.agents.errors import RequestFailed, SystemFault
+from redbox.agents.agent import AgentClient
+from redbox.agents.errors import RequestFailed, SystemCallFailed
 from redbox.agents.pool import AgentPool
-from redbox.agents.protocol.answers import FileStatus, LeftOut, Match
+from redbox.agents.protocol.answers import FileStatus, GlobMatch, OmittedFile
 from redbox.core.domain import JobRef
 from redbox.jobs.errors import Forbidden, NoSuchJob, NotAcceptable
 from redbox.jobs.record.record import Record
@@ -101,16 +101,16 @@ class FilesOfJobs:
             return facts.size
 
     @asynccontextmanager
-    async def _agent(self, asked: JobRef) -> AsyncIterator[tuple[Agent, str]]:
+    async def _agent(self, asked: JobRef) -> AsyncIterator[tuple[AgentClient, str]]:
         record = await self.jobs.locate(asked.caller, asked.key, asked.attempt)
         directory = _directory_of(record)
         agent = await self.pool.agent(record.user, "files")
         try:
             yield agent, directory
-        except SystemFault as fault:
+        except SystemCallFailed as fault:
             if fault.is_missing:
-                raise NoSuchJob(f"{fault.path}: {fault.words}") from fault
-            raise Forbidden(f"{fault.path}: {fault.words}, as user {record.user.name}") from fault
+                raise NoSuchJob(f"{fault.path}: {fault.strerror}") from fault
+            raise Forbidden(f"{fault.path}: {fault.strerror}, as user {record.user.name}") from fault
         except RequestFailed as error:
             raise NotAcceptable(str(error)) from error
 
@@ -155,7 +155,7 @@ def _begin(working_directory: str, patterns: list[str]) -> tuple[str, list[str]]
     return _without_nul(folder) or "/", [_relative(rest)]
 
 
-def _entry(match: Match) -> FileEntry:
+def _entry(match: GlobMatch) -> FileEntry:
     kind = match.kind if match.kind in {"file", "directory", "symlink"} else "other"
     return FileEntry.model_validate(
         {
@@ -169,7 +169,7 @@ def _entry(match: Match) -> FileEntry:
 
 
 async def _bytes(
-    agent: Agent, path: str, start: int, length: int, status: FileStatus
+    agent: AgentClient, path: str, start: int, length: int, status: FileStatus
 ) -> AsyncIterator[bytes]:
     from_agent = agent.download(path, offset=start, limit=length)
     async with aclosing(from_agent) as pieces:
@@ -180,13 +180,13 @@ async def _bytes(
         raise RequestFailed(f"{path} was cut from its {status.size} bytes while it was read")
 
 
-async def _tar(agent: Agent, directory: str, paths: list[str]) -> AsyncIterator[bytes]:
-    first: LeftOut | None = None
+async def _tar(agent: AgentClient, directory: str, paths: list[str]) -> AsyncIterator[bytes]:
+    first: OmittedFile | None = None
     count = 0
     try:
         async with aclosing(agent.tar(directory, paths)) as parts:
             async for part in parts:
-                if isinstance(part, LeftOut):
+                if isinstance(part, OmittedFile):
                     count += 1
                     first = first or part
                 else:

@@ -97,7 +97,7 @@ def _later(kind: type[problems.ProblemError]) -> Made:
     return make
 
 
-def _of_the_system(fault: agent_errors.SystemFault) -> problems.ProblemError:
+def _of_the_system(fault: agent_errors.SystemCallFailed) -> problems.ProblemError:
     """The kernel's word to the job's user."""
     if fault.is_missing:
         return problems.NotFound(str(fault))
@@ -113,7 +113,7 @@ _MADE_FROM: dict[type[Exception], Made] = {
     RequestValidationError: problems.unreadable,
     caller_errors.Unauthenticated: _later(problems.NotAuthenticated),
     caller_errors.NotMapped: _plain(problems.NotAllowed),
-    caller_errors.CannotTell: _later(problems.Unavailable),
+    caller_errors.AuthenticationUnavailable: _later(problems.Unavailable),
     job_errors.NoSuchJob: _plain(problems.NotFound),
     job_errors.Forbidden: _plain(problems.NotAllowed),
     job_errors.Conflict: _plain(problems.Taken),
@@ -127,7 +127,7 @@ _MADE_FROM: dict[type[Exception], Made] = {
     log_errors.NotReadable: _plain(problems.NotAllowed),
     log_errors.OutOfReach: _later(problems.Unavailable),
     agent_errors.AgentRefused: _plain(problems.NotAllowed),
-    agent_errors.SystemFault: _of_the_system,
+    agent_errors.SystemCallFailed: _of_the_system,
     agent_errors.RequestFailed: _plain(problems.NotAccepted),
     agent_errors.AgentError: _later(problems.Unavailable),
     WorkloadManagerError: _later(problems.Unavailable),

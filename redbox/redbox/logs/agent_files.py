@@ -10,8 +10,8 @@ import asyncio
 import errno
 from dataclasses import dataclass, field
 
-from redbox.agents.agent import Agent
-from redbox.agents.errors import AgentError, RequestFailed, SystemFault
+from redbox.agents.agent import AgentClient
+from redbox.agents.errors import AgentError, RequestFailed, SystemCallFailed
 from redbox.agents.pool import AgentPool
 from redbox.agents.protocol import answers
 from redbox.core.domain import UnixUser
@@ -43,7 +43,11 @@ class AgentFiles:
     async def _read(
         self, path: str, offset: int, limit: int, *, expected: Expected | None, fresh: bool
     ) -> Piece:
-        expect = answers.Expected(expected.device, expected.inode, expected.tail_hash) if expected else None
+        expect = (
+            answers.ReadPrecondition(expected.device, expected.inode, expected.tail_hash)
+            if expected
+            else None
+        )
         network = self._network.get(expected.device, True) if expected else True
         reuse_s = 0.0 if fresh else REUSE_NETWORK_S if network else REUSE_LOCAL_S
         agent = await self._agent(path)
@@ -55,7 +59,7 @@ class AgentFiles:
             if facts.device not in self._network:
                 status = await agent.stat(path, deadline=READ_S)
                 self._network[status.device] = status.file_system not in LOCAL
-        except SystemFault as fault:
+        except SystemCallFailed as fault:
             raise _log_error(fault) from fault
         except RequestFailed as error:
             raise NotReadable(f"{path}: {error}") from error
@@ -65,16 +69,16 @@ class AgentFiles:
         seen = Facts(facts.device, facts.inode, facts.size, facts.modified_ns, network)
         return Piece(seen, piece.data if piece.same else b"", another=not piece.same)
 
-    async def _agent(self, path: str) -> Agent:
+    async def _agent(self, path: str) -> AgentClient:
         try:
             return await self.pool.agent(self.user, "files")
         except AgentError as error:
             raise OutOfReach(f"{path} cannot be read now: {error}") from error
 
 
-def _log_error(fault: SystemFault) -> NotThere | NotReadable:
+def _log_error(fault: SystemCallFailed) -> NotThere | NotReadable:
     if fault.errno == errno.EAGAIN:
         return NotYetShown(str(fault))
     if fault.is_missing:
         return NotThere(str(fault))
-    return NotReadable(f"{fault.path}: {fault.words}, as the user whose job it is")
+    return NotReadable(f"{fault.path}: {fault.strerror}, as the user whose job it is")

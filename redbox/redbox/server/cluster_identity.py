@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import structlog
 
-from redbox.callers.connection_limits import Connections
+from redbox.callers.connection_limits import ConnectionLimiter
 from redbox.core.workload_manager import WorkloadManager, WorkloadManagerError
 from redbox.http.middleware.slurm_not_ready import not_yet
 from redbox.jobs.store.journal import Journal
@@ -73,7 +73,7 @@ async def _answer(question: Question[AnswerT]) -> AnswerT:
 @asynccontextmanager
 async def answering_not_yet(settings: Settings) -> AsyncIterator[None]:
     """Tell whoever comes that it is too early."""
-    listeners = open_listeners(settings.listen, settings.tls, not_yet, Connections())
+    listeners = open_listeners(settings.listen, settings.tls, not_yet, ConnectionLimiter())
     listening = [asyncio.create_task(listener.listen()) for listener in listeners]
     tell_ready()  # a start that waits for Slurm is none that has failed
     try:

@@ -17,7 +17,7 @@ from pathlib import Path
 import structlog
 import uvicorn
 
-from redbox.callers.connection_limits import Connection, Connections
+from redbox.callers.connection_limits import ClientConnection, ConnectionLimiter
 from redbox.callers.peers import PeerAwareProtocol, peer_of
 from redbox.http.middleware.request_middleware import App
 from redbox.settings import ListenSettings, TlsSettings
@@ -42,7 +42,7 @@ class Listener(uvicorn.Server):
     over: whoever reaches the port could take all descriptors.
     """
 
-    def __init__(self, config: uvicorn.Config, opened: socket.socket, connections: Connections) -> None:
+    def __init__(self, config: uvicorn.Config, opened: socket.socket, connections: ConnectionLimiter) -> None:
         super().__init__(config)
         self._opened = opened
         self._connections = connections
@@ -83,10 +83,10 @@ class Listener(uvicorn.Server):
                     log.warning("no connection can be taken", error=_words(error))
                     await asyncio.sleep(NO_DESCRIPTORS_S)
                     continue
-                connection = self._connections.enter(peer, taken.close)
+                connection = self._connections.open(peer, taken.close)
                 handshakes.create_task(self._begin(taken, connection))
 
-    async def _begin(self, taken: socket.socket, connection: Connection) -> None:
+    async def _begin(self, taken: socket.socket, connection: ClientConnection) -> None:
         """Shake hands, where there is TLS, and leave the rest to the protocol."""
         task = asyncio.current_task()
         if task is None or taken.fileno() < 0:  # it has given way to others before it came here
@@ -99,20 +99,20 @@ class Listener(uvicorn.Server):
                 lambda: self._protocol(connection), taken, ssl=self.config.ssl, ssl_handshake_timeout=deadline
             )
         except OSError:  # no TLS, a certificate that is not trusted there, or too slow: nothing of ours
-            connection.gone()
+            connection.release()
         except asyncio.CancelledError:
-            connection.gone()
+            connection.release()
             raise
         except Exception:  # one connection's odd fault is not the server's end
-            connection.gone()
+            connection.release()
             log.exception("a connection could not be begun", peer=connection.peer)
 
-    def _protocol(self, connection: Connection) -> PeerAwareProtocol:
+    def _protocol(self, connection: ClientConnection) -> PeerAwareProtocol:
         return PeerAwareProtocol(self.config, self.server_state, self.lifespan.state, connection=connection)
 
 
 def open_listeners(
-    listen: ListenSettings, tls: TlsSettings, app: App, connections: Connections
+    listen: ListenSettings, tls: TlsSettings, app: App, connections: ConnectionLimiter
 ) -> list[Listener]:
     """The port and the Unix socket of the settings, bound; raises CannotListen."""
     with ExitStack() as opened:

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from redbox.agents.pool import PoolState
+from redbox.agents.pool import AgentPoolState
 from redbox.jobs.record.packed_records import Outline
 from redbox.observability.job_audit import Deed
 
@@ -81,7 +81,7 @@ class LiveState(Collector):
         *,
         jobs: Iterable[Outline],
         stale_s: Callable[[], float],
-        agents: Callable[[], PoolState],
+        agents: Callable[[], AgentPoolState],
         streams: Callable[[], int],
     ) -> None:
         self._jobs = jobs
@@ -108,7 +108,7 @@ class LiveState(Collector):
         yield GaugeMetricFamily("redbox_streams", "Followed logs, watches and downloads.", self._streams())
 
     @staticmethod
-    def _of_agents(state: PoolState) -> Iterator[Metric]:
+    def _of_agents(state: AgentPoolState) -> Iterator[Metric]:
         agents = GaugeMetricFamily("redbox_agents", "Agents of users, by what they do.", labels=["doing"])
         agents.add_metric(["busy"], state.busy)
         agents.add_metric(["idle"], state.agents - state.busy)

@@ -21,7 +21,7 @@ from fastapi import FastAPI
 
 from redbox.agents.pool import AgentPool
 from redbox.callers.authenticator import Authenticator
-from redbox.callers.connection_limits import Connections
+from redbox.callers.connection_limits import ConnectionLimiter
 from redbox.core.clock import SystemClock
 from redbox.core.fd_limits import take_all
 from redbox.core.workload_manager import WorkloadManager
@@ -93,7 +93,7 @@ async def serve(settings: Settings, path: Path) -> None:
     take_all()
     with _hangup_ignored():
         async with running(settings, path) as parts:
-            listeners = open_listeners(settings.listen, settings.tls, parts.app, Connections())
+            listeners = open_listeners(settings.listen, settings.tls, parts.app, ConnectionLimiter())
             with _signals(listeners, parts):
                 tell_ready()
                 async with asyncio.TaskGroup() as group:

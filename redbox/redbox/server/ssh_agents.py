@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from redbox.agents.errors import AgentRefused
-from redbox.agents.transports.ssh import Credentials, LoginNode, SshTransport
+from redbox.agents.transports.ssh import CredentialProvider, LoginNode, SshTransport
 from redbox.agents.transports.ssh_ca import CertificateAuthority, KeyDirectory, read_private_key
 from redbox.settings import SshSettings
 
@@ -14,7 +14,7 @@ def ssh_transport(settings: SshSettings) -> SshTransport:
     return SshTransport(node, _credentials(settings))
 
 
-def _credentials(settings: SshSettings) -> Credentials:
+def _credentials(settings: SshSettings) -> CredentialProvider:
     if settings.ca_key_file is not None:
         return CertificateAuthority(read_private_key(settings.ca_key_file), settings.addresses)
     if settings.key_directory is None:

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol
 
-from redbox.agents.errors import AgentError, AgentSilent, AgentUnavailable
-from redbox.agents.protocol.answers import Completed, FileFacts, Kept
+from redbox.agents.errors import AgentError, AgentTimeout, AgentUnavailable
+from redbox.agents.protocol.answers import CommandResult, FileAttributes, RecordedCommand
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import WorkloadManagerError
 from redbox.slurm.commands.submit_errors import words_of
@@ -33,7 +33,7 @@ class Runner(Protocol):
         deadline: float,
         env: Mapping[str, str] | None = None,
         output_limit: int = ...,
-    ) -> Completed: ...
+    ) -> CommandResult: ...
 
 
 class Agent(Protocol):
@@ -52,13 +52,13 @@ class Agent(Protocol):
         keep: str | None = None,
         replaces: str | None = None,
         output_limit: int = ...,
-    ) -> Completed: ...
+    ) -> CommandResult: ...
 
-    async def recall(self, keep: str) -> Kept: ...
+    async def recall(self, keep: str) -> RecordedCommand: ...
 
-    async def make_directory(self, path: str, *, mode: int = 0o777) -> tuple[FileFacts, bool]: ...
+    async def make_directory(self, path: str, *, mode: int = 0o777) -> tuple[FileAttributes, bool]: ...
 
-    async def write(self, path: str, chunks: bytes, *, mode: int = 0o644) -> FileFacts: ...
+    async def write(self, path: str, chunks: bytes, *, mode: int = 0o644) -> FileAttributes: ...
 
     async def remove(self, path: str, *, recursive: bool = False) -> None: ...
 
@@ -100,7 +100,7 @@ class Calls:
         *,
         env: Mapping[str, str] | None = None,
         deadline: float | None = None,
-    ) -> Completed:
+    ) -> CommandResult:
         """Run a command that may be sent twice to its end; WorkloadFault where none came."""
         started, limit = self._clock(), self._limit(user, argv[0])
         completed = None
@@ -155,6 +155,6 @@ class Calls:
 
 def fault_of(error: AgentError, command: str) -> WorkloadManagerError:
     """No answer, for want of an agent or because it was lost on the way."""
-    slow = isinstance(error, AgentSilent)
+    slow = isinstance(error, AgentTimeout)
     why = "" if isinstance(error, AgentUnavailable) else f"{command}: "
     return WorkloadManagerError(f"{why}{error.detail}", timed_out=slow)

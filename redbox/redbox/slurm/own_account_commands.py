@@ -13,7 +13,7 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 
-from redbox.agents.protocol.answers import Completed
+from redbox.agents.protocol.answers import CommandResult
 
 DIRECTORIES = "/usr/local/bin:/usr/bin:/bin:/opt/slurm/bin:/usr/local/sbin:/usr/sbin:/sbin"
 NOT_FOUND = 127
@@ -34,12 +34,12 @@ class OwnCommands:
         deadline: float,
         env: Mapping[str, str] | None = None,
         output_limit: int = OUTPUT_LIMIT,
-    ) -> Completed:
+    ) -> CommandResult:
         """Run a command without stdin to its end; killed with all its children on the deadline."""
         started = time.monotonic()
         program = shutil.which(argv[0], path=self._directories)
         if program is None:
-            return Completed(NOT_FOUND, b"", f"{argv[0]}: not found in {self._directories}".encode(), 0.0)
+            return CommandResult(NOT_FOUND, b"", f"{argv[0]}: not found in {self._directories}".encode(), 0.0)
         process = await asyncio.create_subprocess_exec(
             program,
             *argv[1:],
@@ -63,7 +63,7 @@ class OwnCommands:
         code = process.returncode if process.returncode is not None else -signal.SIGKILL
         stdout, stderr = (bytes(output.data) for output in outputs)
         cut = any(output.cut for output in outputs)
-        return Completed(code, stdout, stderr, time.monotonic() - started, timed_out, cut)
+        return CommandResult(code, stdout, stderr, time.monotonic() - started, timed_out, cut)
 
 
 class Output:

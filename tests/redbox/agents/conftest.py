@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from redbox.agents.agent import Agent
+from redbox.agents.agent import AgentClient
 from redbox.agents.pool import AgentPool
 from redbox.core.domain import UnixUser
+from tests.redbox.agents.harness import LaunchedTransport, tests_user
 from tests.redbox.agents.login_host import LoginHost
-from tests.redbox.agents.processes import LaunchedTransport, tests_user
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ async def pool(transport: LaunchedTransport) -> AsyncIterator[AgentPool]:
 
 
 @pytest.fixture
-async def agent(pool: AgentPool, user: UnixUser) -> Agent:
+async def agent(pool: AgentPool, user: UnixUser) -> AgentClient:
     return await pool.agent(user)
 
 

@@ -20,9 +20,9 @@ from redbox.agents.program.wire import EVENT, PREFIX, hello_line
 from redbox.agents.protocol.connection import AgentProcess
 from redbox.agents.transports.process import ChildProcess
 from redbox.agents.transports.ssh import LoginNode, SshTransport
-from redbox.agents.transports.ssh_ca import Credential
+from redbox.agents.transports.ssh_ca import SshCredential
 from redbox.core.domain import UnixUser
-from tests.redbox.agents.processes import LaunchedTransport, until
+from tests.redbox.agents.harness import LaunchedTransport, until
 
 ALICE = UnixUser("alice", 2001)
 HELLO = {"protocol": 1, "uid": 2001, "user": "alice", "home": "/", "host": "h", "pid": 1, "python": "3"}
@@ -34,8 +34,8 @@ class OneKey:
     def __init__(self) -> None:
         self._key = asyncssh.generate_private_key("ssh-ed25519")
 
-    def credential(self, user: UnixUser) -> Credential:  # noqa: ARG002
-        return Credential(self._key)
+    def credential(self, user: UnixUser) -> SshCredential:  # noqa: ARG002
+        return SshCredential(self._key)
 
 
 class Open(asyncssh.SSHServer):

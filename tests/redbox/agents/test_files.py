@@ -13,28 +13,28 @@ from pathlib import Path
 
 import pytest
 
-from redbox.agents.agent import Agent
-from redbox.agents.errors import RequestFailed, SystemFault
+from redbox.agents.agent import AgentClient
+from redbox.agents.errors import RequestFailed, SystemCallFailed
 from redbox.agents.pool import AgentPool
-from redbox.agents.protocol.answers import Expected, LeftOut
+from redbox.agents.protocol.answers import OmittedFile, ReadPrecondition
 from redbox.core.domain import UnixUser
-from tests.redbox.agents.processes import LaunchedTransport, until
+from tests.redbox.agents.harness import LaunchedTransport, until
 
 STRANGE = "str\u00e4nge \udcff\n'name"
 
 
-async def tar_of(agent: Agent, folder: Path, *paths: str) -> tuple[tarfile.TarFile, list[LeftOut]]:
+async def tar_of(agent: AgentClient, folder: Path, *paths: str) -> tuple[tarfile.TarFile, list[OmittedFile]]:
     data, left_out = bytearray(), []
     async with aclosing(agent.tar(str(folder), paths)) as parts:
         async for part in parts:
-            if isinstance(part, LeftOut):
+            if isinstance(part, OmittedFile):
                 left_out.append(part)
             else:
                 data += part
     return tarfile.open(fileobj=io.BytesIO(bytes(data)), encoding="utf-8", errors="surrogateescape"), left_out
 
 
-async def test_a_read_tells_bytes_and_facts_in_one_answer(agent: Agent, folder: Path) -> None:
+async def test_a_read_tells_bytes_and_facts_in_one_answer(agent: AgentClient, folder: Path) -> None:
     path = folder / "log"
     path.write_bytes(b"0123456789")
     piece = await agent.read(str(path), offset=3, limit=4, tail=True)
@@ -45,18 +45,18 @@ async def test_a_read_tells_bytes_and_facts_in_one_answer(agent: Agent, folder: 
     assert piece.tail == sha256(b"0123456").hexdigest()
 
 
-async def test_the_tail_is_of_the_last_4_kib(agent: Agent, folder: Path) -> None:
+async def test_the_tail_is_of_the_last_4_kib(agent: AgentClient, folder: Path) -> None:
     data = os.urandom(10_000)
     (folder / "log").write_bytes(data)
     piece = await agent.read(str(folder / "log"), offset=100, limit=8_900, tail=True)
     assert piece.tail == sha256(data[9_000 - 4096 : 9_000]).hexdigest()
 
 
-async def test_a_read_goes_on_in_the_file_that_is_expected_only(agent: Agent, folder: Path) -> None:
+async def test_a_read_goes_on_in_the_file_that_is_expected_only(agent: AgentClient, folder: Path) -> None:
     path = folder / "log"
     path.write_bytes(b"first run\n")
     before = await agent.read(str(path), tail=True)
-    expected = Expected(before.facts.device, before.facts.inode, before.tail)
+    expected = ReadPrecondition(before.facts.device, before.facts.inode, before.tail)
     with path.open("ab") as file:
         file.write(b"more\n")
     more = await agent.read(str(path), offset=before.next_offset, expect=expected)
@@ -72,14 +72,14 @@ async def test_a_read_goes_on_in_the_file_that_is_expected_only(agent: Agent, fo
     assert (replaced.data, replaced.same) == (b"", False)
 
 
-async def test_a_negative_offset_counts_from_the_end(agent: Agent, folder: Path) -> None:
+async def test_a_negative_offset_counts_from_the_end(agent: AgentClient, folder: Path) -> None:
     (folder / "log").write_bytes(b"0123456789")
     assert (await agent.read(str(folder / "log"), offset=-3)).data == b"789"
     assert (await agent.read(str(folder / "log"), offset=-30)).data == b"0123456789"
 
 
 async def test_a_file_that_is_kept_open_is_opened_again_when_it_is_old_enough(
-    agent: Agent, folder: Path
+    agent: AgentClient, folder: Path
 ) -> None:
     path = folder / "log"
     path.write_bytes(b"old")
@@ -90,38 +90,38 @@ async def test_a_file_that_is_kept_open_is_opened_again_when_it_is_old_enough(
     assert (await agent.read(str(path), reuse_s=0)).data == b"new"
 
 
-async def test_dev_null_is_an_empty_file_and_nothing_else_is_one(agent: Agent, folder: Path) -> None:
+async def test_dev_null_is_an_empty_file_and_nothing_else_is_one(agent: AgentClient, folder: Path) -> None:
     piece = await agent.read("/dev/null")
     assert (piece.data, piece.facts.kind, piece.facts.size) == (b"", "null", 0)
     os.mkfifo(folder / "fifo", 0o666)
     for path in (str(folder / "fifo"), "/dev/zero", "/dev/tty", str(folder)):
-        with pytest.raises(SystemFault):
+        with pytest.raises(SystemCallFailed):
             await agent.read(path, deadline=10)
 
 
 async def test_what_the_user_may_not_read_is_the_users_own_permission_error(
-    agent: Agent, folder: Path
+    agent: AgentClient, folder: Path
 ) -> None:
-    with pytest.raises(SystemFault) as denied:
+    with pytest.raises(SystemCallFailed) as denied:
         await agent.read("/etc/shadow")
     assert denied.value.is_denied
     assert denied.value.path == "/etc/shadow"
     (folder / "link").symlink_to("/etc/shadow")
-    with pytest.raises(SystemFault) as linked:
+    with pytest.raises(SystemCallFailed) as linked:
         await agent.read(f"{folder}/../{folder.name}/link")
     assert linked.value.is_denied
 
 
-async def test_relative_and_broken_paths_are_refused(agent: Agent) -> None:
+async def test_relative_and_broken_paths_are_refused(agent: AgentClient) -> None:
     for path in ("etc/passwd", "", "/etc/\0passwd", "/\ud800"):
         with pytest.raises(RequestFailed):
             await agent.stat(path)
-    with pytest.raises(SystemFault) as missing:
+    with pytest.raises(SystemCallFailed) as missing:
         await agent.stat("/etc/passwd/x")
     assert missing.value.is_missing
 
 
-async def test_stat_follows_links_or_does_not(agent: Agent, folder: Path) -> None:
+async def test_stat_follows_links_or_does_not(agent: AgentClient, folder: Path) -> None:
     (folder / "file").write_bytes(b"123")
     (folder / "link").symlink_to("file")
     assert (await agent.stat(str(folder / "link"))).kind == "file"
@@ -129,7 +129,7 @@ async def test_stat_follows_links_or_does_not(agent: Agent, folder: Path) -> Non
     assert (await agent.stat(str(folder / "file"))).file_system == "tmpfs"
 
 
-async def test_a_download_is_the_file_byte_for_byte(agent: Agent, folder: Path) -> None:
+async def test_a_download_is_the_file_byte_for_byte(agent: AgentClient, folder: Path) -> None:
     data = os.urandom(7_654_321)
     (folder / "big").write_bytes(data)
     got = b"".join([part async for part in agent.download(str(folder / "big"), offset=21)])
@@ -141,7 +141,7 @@ async def test_a_download_is_the_file_byte_for_byte(agent: Agent, folder: Path) 
 
 
 async def test_a_slow_reader_holds_up_nobody_and_is_given_no_more_than_its_window(
-    agent: Agent, folder: Path
+    agent: AgentClient, folder: Path
 ) -> None:
     path = folder / "big"
     path.write_bytes(bytes(20_000_000))
@@ -153,7 +153,7 @@ async def test_a_slow_reader_holds_up_nobody_and_is_given_no_more_than_its_windo
     assert len(first) + sum(rest) == 20_000_000
 
 
-async def test_a_reader_that_leaves_early_leaves_the_agent_in_order(agent: Agent, folder: Path) -> None:
+async def test_a_reader_that_leaves_early_leaves_the_agent_in_order(agent: AgentClient, folder: Path) -> None:
     (folder / "big").write_bytes(bytes(20_000_000))
     for _ in range(80):  # more than there may be requests at once
         async with aclosing(agent.download(str(folder / "big"))) as parts:
@@ -161,7 +161,7 @@ async def test_a_reader_that_leaves_early_leaves_the_agent_in_order(agent: Agent
     assert (await agent.stat("/")).kind == "directory"
 
 
-async def test_a_glob_finds_names_of_all_kinds_within_its_limit(agent: Agent, folder: Path) -> None:
+async def test_a_glob_finds_names_of_all_kinds_within_its_limit(agent: AgentClient, folder: Path) -> None:
     (folder / "a/b").mkdir(parents=True)
     for name in ("x.out", "a/y.out", "a/b/z.out", STRANGE):
         (folder / name).write_bytes(b"1")
@@ -172,11 +172,11 @@ async def test_a_glob_finds_names_of_all_kinds_within_its_limit(agent: Agent, fo
     assert not found.truncated
     few = await agent.glob(str(folder), ["**/*.out"], limit=2)
     assert (len(few.found), few.truncated) == (2, True)
-    with pytest.raises(SystemFault):
+    with pytest.raises(SystemCallFailed):
         await agent.glob(str(folder / "missing"), ["*"])
 
 
-async def test_a_pattern_in_the_directorys_own_name_means_itself(agent: Agent, folder: Path) -> None:
+async def test_a_pattern_in_the_directorys_own_name_means_itself(agent: AgentClient, folder: Path) -> None:
     for name in ("[ab]", "a"):
         (folder / name).mkdir()
         (folder / name / f"in {name}").touch()
@@ -184,7 +184,7 @@ async def test_a_pattern_in_the_directorys_own_name_means_itself(agent: Agent, f
     assert [match.path for match in found.found] == ["in [ab]"]
 
 
-async def test_a_written_file_is_whole_or_not_there(agent: Agent, folder: Path, user: UnixUser) -> None:
+async def test_a_written_file_is_whole_or_not_there(agent: AgentClient, folder: Path, user: UnixUser) -> None:
     path = folder / "file"
     facts = await agent.write(str(path), b"x" * 3_000_000, mode=0o640)
     assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"x" * 3_000_000, 0o640)
@@ -200,33 +200,33 @@ async def test_a_written_file_is_whole_or_not_there(agent: Agent, folder: Path, 
     assert path.read_bytes() == b"x" * 3_000_000
 
 
-async def test_a_write_replaces_a_link_and_not_what_it_points_to(agent: Agent, folder: Path) -> None:
+async def test_a_write_replaces_a_link_and_not_what_it_points_to(agent: AgentClient, folder: Path) -> None:
     (folder / "victim").write_bytes(b"keep")
     (folder / "link").symlink_to("victim")
     await agent.write(str(folder / "link"), b"new")
     assert (folder / "victim").read_bytes() == b"keep"
     assert (folder / "link").read_bytes() == b"new"
-    with pytest.raises(SystemFault):
+    with pytest.raises(SystemCallFailed):
         await agent.write("/etc/redbox-was-here", b"")
 
 
-async def test_directories_are_made_and_removed(agent: Agent, folder: Path) -> None:
+async def test_directories_are_made_and_removed(agent: AgentClient, folder: Path) -> None:
     path = folder / "a/b/c"
     facts, made = await agent.make_directory(str(path), mode=0o700)
     assert (made, facts.mode, facts.kind) == (True, 0o700, "directory")
     assert (await agent.make_directory(str(path)))[1] is False
     (path / "file").touch()
-    with pytest.raises(SystemFault, match="not empty"):
+    with pytest.raises(SystemCallFailed, match="not empty"):
         await agent.remove(str(path))
     await agent.remove(str(path / "file"))
     await agent.remove(str(folder / "a"), recursive=True)
     assert not (folder / "a").exists()
     (folder / "file").touch()
-    with pytest.raises(SystemFault, match=r"[Nn]ot a directory"):
+    with pytest.raises(SystemCallFailed, match=r"[Nn]ot a directory"):
         await agent.make_directory(str(folder / "file"))
 
 
-async def test_a_tar_has_names_modes_links_and_says_what_it_lacks(agent: Agent, folder: Path) -> None:
+async def test_a_tar_has_names_modes_links_and_says_what_it_lacks(agent: AgentClient, folder: Path) -> None:
     (folder / "dir/sub").mkdir(parents=True)
     (folder / "dir/run.sh").write_bytes(b"#!/bin/sh\n")
     (folder / "dir/run.sh").chmod(0o755)
@@ -247,14 +247,16 @@ async def test_a_tar_has_names_modes_links_and_says_what_it_lacks(agent: Agent, 
     assert told["missing"].pax_headers["REDBOX.why"] == "it cannot be read: No such file or directory"
 
 
-async def test_a_file_that_shrinks_under_a_tar_does_not_spoil_the_rest(agent: Agent, folder: Path) -> None:
+async def test_a_file_that_shrinks_under_a_tar_does_not_spoil_the_rest(
+    agent: AgentClient, folder: Path
+) -> None:
     (folder / "shrinks").write_bytes(b"x" * 8_000_000)
     (folder / "stays").write_bytes(b"whole")
     data, left_out = bytearray(), []
     async with aclosing(agent.tar(str(folder), ["shrinks", "stays"])) as parts:
         async for part in parts:
             os.truncate(folder / "shrinks", 0)
-            if isinstance(part, LeftOut):
+            if isinstance(part, OmittedFile):
                 left_out.append(part.path)
             else:
                 data += part

@@ -39,7 +39,7 @@ def test_sshd_is_to_trust_the_ca_for_members_of_the_group_only() -> None:
 
 @pytest.mark.parametrize("name", ["a b", "ALL", "x, y", "%g", "", "a\nb"])
 def test_names_that_would_mean_more_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="no name"):
+    with pytest.raises(ValueError, match="not a valid name"):
         render_sudoers(account=name)
 
 
@@ -95,4 +95,4 @@ class TestInstalledAgent:
 
     def test_a_link_is_no_agent(self, tmp_path: Path) -> None:
         (tmp_path / "agent").symlink_to("/bin/sh")
-        assert "no regular file" in next(iter(check_agent_file(tmp_path / "agent")))
+        assert "not a regular file" in next(iter(check_agent_file(tmp_path / "agent")))

@@ -8,14 +8,14 @@ import signal
 
 import pytest
 
-from redbox.agents.agent import Agent
-from redbox.agents.errors import AgentDied, AgentSilent, AgentUnavailable
+from redbox.agents.agent import AgentClient
+from redbox.agents.errors import AgentDied, AgentTimeout, AgentUnavailable
 from redbox.agents.pool import AgentPool
 from redbox.agents.protocol.connection import PONG_S, AgentProcess
 from redbox.agents.settings import PoolSettings
 from redbox.agents.transports.process import ChildProcess
 from redbox.core.domain import UnixUser
-from tests.redbox.agents.processes import LaunchedTransport, until
+from tests.redbox.agents.harness import LaunchedTransport, until
 
 OTHER = UnixUser("daemon", 1)
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs a second account")
@@ -99,17 +99,17 @@ async def test_a_stopped_agent_is_silence_then_death_then_another_agent(
     assert PONG_S > 0.2
     agent = await pool.agent(user)
     os.kill(agent.hello.pid, signal.SIGSTOP)
-    with pytest.raises(AgentSilent, match="no answer within"):
+    with pytest.raises(AgentTimeout, match="no answer within"):
         await agent.stat("/", deadline=0.2)
     await until(lambda: not agent.is_alive)
     assert (await (await pool.agent(user)).stat("/")).kind == "directory"
 
 
 async def test_one_request_that_hangs_is_no_reason_to_end_the_agent(
-    agent: Agent, pool: AgentPool, user: UnixUser, monkeypatch: pytest.MonkeyPatch
+    agent: AgentClient, pool: AgentPool, user: UnixUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("redbox.agents.agent.GRACE_S", -0.8)
-    with pytest.raises(AgentSilent):
+    with pytest.raises(AgentTimeout):
         await agent.run(["/bin/sleep", "60"], deadline=1)
     assert (await agent.run(["/bin/true"], deadline=10)).code == 0
     assert await pool.agent(user) is agent
@@ -126,7 +126,7 @@ async def test_a_third_process_is_refused_to_its_user_and_others_do_not_notice(
         for _ in range(2):
             agent = await pool.agent(user)
             os.kill(agent.hello.pid, signal.SIGSTOP)
-            with pytest.raises(AgentSilent):
+            with pytest.raises(AgentTimeout):
                 await agent.stat("/", deadline=0.1)
             await until(lambda: not agent.is_alive)  # noqa: B023
         with pytest.raises(AgentUnavailable, match="nobody has 2 agent processes that have not ended"):
@@ -187,14 +187,14 @@ async def test_a_start_that_hangs_has_a_deadline_and_the_next_waits_its_turn(use
     transport = LaunchedTransport(preamble=b"100000000\n")  # a source that never ends
     settings = PoolSettings(start_s=0.3, first_backoff_s=60, longest_backoff_s=60)
     async with AgentPool(transport, settings, clock=lambda: now) as pool:
-        with pytest.raises(AgentUnavailable, match="said nothing within"):
+        with pytest.raises(AgentUnavailable, match="sent no hello within"):
             await pool.agent(user)
         with pytest.raises(AgentUnavailable) as waits:
             await pool.agent(user)
         assert waits.value.retry_after == 60
         assert len(transport.started) == 1
         now += 61
-        with pytest.raises(AgentUnavailable, match="said nothing within"):
+        with pytest.raises(AgentUnavailable, match="sent no hello within"):
             await pool.agent(user)
         assert len(transport.started) == 2
         await until(lambda: pool.state().processes == 0)

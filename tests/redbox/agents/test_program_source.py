@@ -14,7 +14,7 @@ from redbox.agents.pool import AgentPool
 from redbox.agents.program_source import JoinError, agent_source, join_modules
 from redbox.agents.transports.bootstrap import COMMAND, bootstrap_preamble
 from redbox.core.domain import UnixUser
-from tests.redbox.agents.processes import LaunchedTransport
+from tests.redbox.agents.harness import LaunchedTransport
 
 VERSIONS = ("3.6", "3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
 SHELLS = {"sh": ["-c"], "bash": ["-c"], "tcsh": ["-f", "-c"], "fish": ["-c"], "zsh": ["-c"]}

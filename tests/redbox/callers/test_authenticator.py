@@ -12,19 +12,24 @@ import pytest
 from starlette.requests import HTTPConnection
 
 from redbox.callers.authenticator import Authenticator
-from redbox.callers.errors import CannotTell, Fault, NotMapped, Unauthenticated
+from redbox.callers.errors import (
+    AuthenticationFault,
+    AuthenticationUnavailable,
+    NotMapped,
+    Unauthenticated,
+)
 from redbox.callers.identities import Peer
 from redbox.callers.peers import STATE_KEY
 from redbox.callers.tokens.opaque_tokens import TokenStore
-from redbox.callers.unix_accounts import Account, AccountDirectory, Patience
+from redbox.callers.unix_accounts import AccountResolver, NssPolicy, UnixAccount
 from redbox.core.domain import UnixUser
 from redbox.settings import Settings, load_settings, rules_in_force
-from tests.redbox.callers.issuing import AUDIENCE, ISSUER, StoppedClock, claims, jwks, rsa_key, token
+from tests.redbox.callers.factories import AUDIENCE, ISSUER, StoppedClock, claims, jwks, rsa_key, token
+from tests.redbox.callers.fakes import Request, https_server
 from tests.redbox.callers.mapping.test_mapping import Accounts
-from tests.redbox.callers.serving import Request, https_server
 
 RULES = [{"cluster": "prod", "namespaces": ["physics"], "user": "alice"}]
-HOST = Accounts({"alice": Account("alice", 2001, frozenset({2001, 500}))})
+HOST = Accounts({"alice": UnixAccount("alice", 2001, frozenset({2001, 500}))})
 
 
 def write_settings(directory: Path, clusters: list[dict[str, Any]]) -> Path:
@@ -47,7 +52,7 @@ def prod(directory: Path, **more: Any) -> dict[str, Any]:
 @asynccontextmanager
 async def door(path: Path, clock: StoppedClock) -> AsyncIterator[Authenticator]:
     settings: Settings = load_settings(path)
-    accounts = AccountDirectory(HOST, Patience(), clock)
+    accounts = AccountResolver(HOST, NssPolicy(), clock)
     rules = rules_in_force(settings, path)
     async with Authenticator.from_settings(settings.callers, rules, clock, accounts) as authenticator:
         yield authenticator
@@ -59,7 +64,7 @@ def bearer(sent: str) -> list[tuple[bytes, bytes]]:
 
 async def test_a_service_account_is_its_unix_user(tmp_path: Path) -> None:
     async with door(write_settings(tmp_path, [prod(tmp_path)]), StoppedClock()) as authenticator:
-        caller = await authenticator.admit(bearer(token()), None)
+        caller = await authenticator.authenticate_headers(bearer(token()), None)
     assert caller.user == UnixUser("alice", 2001)
     assert caller.owner.cluster == "prod"
 
@@ -67,10 +72,10 @@ async def test_a_service_account_is_its_unix_user(tmp_path: Path) -> None:
 async def test_an_identity_without_a_rule_is_refused_and_told_what_was_seen(tmp_path: Path) -> None:
     async with door(write_settings(tmp_path, [prod(tmp_path)]), StoppedClock()) as authenticator:
         with pytest.raises(NotMapped) as refusal:
-            await authenticator.admit(bearer(token(said=claims(namespace="biology"))), None)
+            await authenticator.authenticate_headers(bearer(token(said=claims(namespace="biology"))), None)
     assert str(refusal.value) == (
         "system:serviceaccount:biology:default of cluster prod may not use this red-box: "
-        "no mapping rule is for it; the HPC administrator can add one to mapping.rules"
+        "no mapping rule matches it; the HPC administrator can add one to mapping.rules"
     )
     assert refusal.value.status == 403
 
@@ -81,13 +86,16 @@ async def test_what_happens_inside_the_door_comes_out_as_it_is(tmp_path: Path) -
             raise KeyError("the body's own")
 
 
-HEADERS: dict[str, tuple[list[tuple[bytes, bytes]], Fault]] = {
-    "none": ([], Fault.MISSING),
-    "basic": ([(b"authorization", b"Basic YWxpY2U6eA==")], Fault.MALFORMED),
-    "no token": ([(b"authorization", b"Bearer ")], Fault.MALFORMED),
-    "twice": ([(b"authorization", b"Bearer a"), (b"Authorization", b"Bearer b")], Fault.MALFORMED),
-    "not ascii": ([(b"authorization", b"Bearer \xc3\xa4")], Fault.MALFORMED),
-    "nonsense": ([(b"authorization", b"Bearer nonsense")], Fault.MALFORMED),
+HEADERS: dict[str, tuple[list[tuple[bytes, bytes]], AuthenticationFault]] = {
+    "none": ([], AuthenticationFault.MISSING),
+    "basic": ([(b"authorization", b"Basic YWxpY2U6eA==")], AuthenticationFault.MALFORMED),
+    "no token": ([(b"authorization", b"Bearer ")], AuthenticationFault.MALFORMED),
+    "twice": (
+        [(b"authorization", b"Bearer a"), (b"Authorization", b"Bearer b")],
+        AuthenticationFault.MALFORMED,
+    ),
+    "not ascii": ([(b"authorization", b"Bearer \xc3\xa4")], AuthenticationFault.MALFORMED),
+    "nonsense": ([(b"authorization", b"Bearer nonsense")], AuthenticationFault.MALFORMED),
 }
 
 
@@ -96,7 +104,7 @@ async def test_a_header_that_proves_nothing_is_refused(tmp_path: Path, case: str
     headers, fault = HEADERS[case]
     async with door(write_settings(tmp_path, []), StoppedClock()) as authenticator:
         with pytest.raises(Unauthenticated) as refusal:
-            await authenticator.admit(headers, None)
+            await authenticator.authenticate_headers(headers, None)
     assert refusal.value.fault is fault
 
 
@@ -110,14 +118,14 @@ async def test_at_the_socket_everybody_is_who_they_are(tmp_path: Path) -> None:
 async def test_a_bad_token_at_the_socket_is_not_overlooked(tmp_path: Path) -> None:
     async with door(write_settings(tmp_path, []), StoppedClock()) as authenticator:
         with pytest.raises(Unauthenticated):
-            await authenticator.admit(bearer("nonsense"), Peer(2001, 2001, 7))
+            await authenticator.authenticate_headers(bearer("nonsense"), Peer(2001, 2001, 7))
 
 
 async def test_a_token_made_by_the_administrator_opens_the_door(tmp_path: Path) -> None:
     clock = StoppedClock()
     made = TokenStore(tmp_path / "tokens.json", clock).create("alice", 60)
     async with door(write_settings(tmp_path, []), clock) as authenticator:
-        caller = await authenticator.admit(bearer(made.secret), None)
+        caller = await authenticator.authenticate_headers(bearer(made.secret), None)
     assert caller.identity == f"token:{made.record.id}"
 
 
@@ -127,12 +135,14 @@ async def test_new_rules_hold_after_a_reload_and_bad_ones_never(tmp_path: Path) 
         good = path.read_text()
         path.write_text(good.replace('"physics"', '"PHYSICS"'))
         assert not authenticator.reload_rules()
-        assert (await authenticator.admit(bearer(token()), None)).user == UnixUser("alice", 2001)
-        assert "'PHYSICS' is no name of a namespace" in str(authenticator.health().rule_flaws[0])
+        assert (await authenticator.authenticate_headers(bearer(token()), None)).user == UnixUser(
+            "alice", 2001
+        )
+        assert "'PHYSICS' is not a valid name of a namespace" in str(authenticator.health().rule_flaws[0])
         path.write_text(good.replace('"physics"', '"biology"'))
         assert authenticator.reload_rules()
         with pytest.raises(NotMapped):
-            await authenticator.admit(bearer(token()), None)
+            await authenticator.authenticate_headers(bearer(token()), None)
 
 
 async def test_a_token_review_has_the_last_word(tmp_path: Path) -> None:
@@ -157,13 +167,15 @@ async def test_a_token_review_has_the_last_word(tmp_path: Path) -> None:
         }
         path = write_settings(tmp_path, [prod(tmp_path, token_review=review)])
         async with door(path, StoppedClock()) as authenticator:
-            assert (await authenticator.admit(bearer(token()), None)).user == UnixUser("alice", 2001)
+            assert (await authenticator.authenticate_headers(bearer(token()), None)).user == UnixUser(
+                "alice", 2001
+            )
             said["status"] = {"authenticated": False, "error": "the pod is gone"}
             with pytest.raises(Unauthenticated, match="the pod is gone"):
-                await authenticator.admit(bearer(token()), None)
+                await authenticator.authenticate_headers(bearer(token()), None)
             status[0] = 500
-            with pytest.raises(CannotTell):
-                await authenticator.admit(bearer(token()), None)
+            with pytest.raises(AuthenticationUnavailable):
+                await authenticator.authenticate_headers(bearer(token()), None)
 
 
 async def test_tokens_that_are_forged_never_reach_the_api_server(tmp_path: Path) -> None:
@@ -173,5 +185,5 @@ async def test_tokens_that_are_forged_never_reach_the_api_server(tmp_path: Path)
         path = write_settings(tmp_path, [prod(tmp_path, token_review=review)])
         async with door(path, StoppedClock()) as authenticator:
             with pytest.raises(Unauthenticated):
-                await authenticator.admit(bearer(token(rsa_key(1))), None)
+                await authenticator.authenticate_headers(bearer(token(rsa_key(1))), None)
     assert server.seen == []

@@ -19,7 +19,7 @@ import uvloop
 
 from redbox.callers import peers
 from redbox.callers.identities import Peer
-from redbox.callers.peers import MOST_WAITING, STATE_KEY, PeerAwareProtocol, peer_in
+from redbox.callers.peers import MAX_PIPELINED, STATE_KEY, PeerAwareProtocol, peer_in
 
 ASK = """
 import os, socket, sys
@@ -118,7 +118,7 @@ def test_a_scope_without_state_has_no_peer() -> None:
 async def test_who_connects_and_does_not_finish_asking_is_let_go(
     open_folder: Path, monkeypatch: pytest.MonkeyPatch, said: bytes
 ) -> None:
-    monkeypatch.setattr(peers, "REQUEST_S", 0.05)
+    monkeypatch.setattr(peers, "HEAD_TIMEOUT_S", 0.05)
     path = open_folder / "redbox.sock"
     async with serving(uds=str(path)), asyncio.timeout(10):
         reader, writer = await asyncio.open_unix_connection(path)
@@ -130,7 +130,7 @@ async def test_who_connects_and_does_not_finish_asking_is_let_go(
 async def test_an_answer_may_take_longer_than_asking_may(
     open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peers, "REQUEST_S", 0.05)
+    monkeypatch.setattr(peers, "HEAD_TIMEOUT_S", 0.05)
     path = open_folder / "redbox.sock"
     waited = asyncio.Event()
     async with serving(uds=str(path)) as server, asyncio.timeout(10):
@@ -165,7 +165,7 @@ async def test_who_sends_thousands_of_requests_at_once_is_let_go(open_folder: Pa
         answer = await reader.read()
         writer.close()
     assert b"HTTP/1.1 400" in answer
-    assert 0 < Watched.most <= MOST_WAITING
+    assert 0 < Watched.most <= MAX_PIPELINED
 
 
 async def test_a_few_requests_sent_at_once_are_answered_one_by_one(open_folder: Path) -> None:
@@ -173,7 +173,7 @@ async def test_a_few_requests_sent_at_once_are_answered_one_by_one(open_folder: 
     async with serving(uds=str(path)), asyncio.timeout(10):
         reader, writer = await asyncio.open_unix_connection(path)
         asks = b"GET / HTTP/1.1\r\nHost: x\r\n"
-        writer.write((asks + b"\r\n") * MOST_WAITING + asks + b"Connection: close\r\n\r\n")
+        writer.write((asks + b"\r\n") * MAX_PIPELINED + asks + b"Connection: close\r\n\r\n")
         answer = await reader.read()
         writer.close()
-    assert answer.count(b"HTTP/1.1 200") == MOST_WAITING + 1
+    assert answer.count(b"HTTP/1.1 200") == MAX_PIPELINED + 1

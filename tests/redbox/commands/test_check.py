@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from redbox.cli import app
 from redbox.commands import check
 from redbox.setup.checks.findings import Finding, fault, note, warning
-from tests.redbox.callers.issuing import claims, token
+from tests.redbox.callers.factories import claims, token
 from tests.redbox.http.stand import standing
 
 FOUND = [

@@ -27,9 +27,9 @@ import uvicorn
 
 from redbox.agents.pool import AgentPool
 from redbox.callers.authenticator import Authenticator
-from redbox.callers.connection_limits import Connections
+from redbox.callers.connection_limits import ConnectionLimiter
 from redbox.callers.tokens.opaque_tokens import TokenStore
-from redbox.callers.unix_accounts import Account, AccountDirectory, Patience
+from redbox.callers.unix_accounts import AccountResolver, NssPolicy, UnixAccount
 from redbox.core.clock import SystemClock
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import Submission, SubmitOutcome, SubmitRejected
@@ -54,8 +54,8 @@ from redbox.settings import load_settings, rules_in_force
 from redbox.slurm.commands.batch_script import encode_script
 from redbox.slurm.errors import RequestRefused
 from redbox_api.client import Deadlines, RedboxClient
-from tests.redbox.agents.processes import LaunchedTransport, tests_user
-from tests.redbox.callers.issuing import AUDIENCE, ISSUER, jwks, rsa_key
+from tests.redbox.agents.harness import LaunchedTransport, tests_user
+from tests.redbox.callers.factories import AUDIENCE, ISSUER, jwks, rsa_key
 from tests.redbox.callers.mapping.test_mapping import Accounts
 from tests.redbox.jobs.simulated import SimulatedClock, SimulatedSlurm
 
@@ -110,7 +110,7 @@ class StrictSlurm(SimulatedSlurm):
 class Host(Accounts):
     """Knows alice and bob, and takes whoever runs the tests for alice."""
 
-    def account_of(self, uid: int) -> Account | None:
+    def account_of(self, uid: int) -> UnixAccount | None:
         return self.account("alice") if uid == os.geteuid() else super().account_of(uid)
 
 
@@ -141,7 +141,7 @@ class Stand:
     authority: str
     settings: Path
     port: int = 0
-    connections: Connections = field(default_factory=Connections)
+    connections: ConnectionLimiter = field(default_factory=ConnectionLimiter)
 
     @property
     def socket(self) -> Path:
@@ -283,12 +283,12 @@ async def _door(path: Path) -> AsyncIterator[Authenticator]:
     settings = load_settings(path)
     host = Host(
         {
-            "alice": Account("alice", ALICE_UID, frozenset({ALICE_UID, 500})),
-            "bob": Account("bob", 2002, frozenset({2002, 500})),
+            "alice": UnixAccount("alice", ALICE_UID, frozenset({ALICE_UID, 500})),
+            "bob": UnixAccount("bob", 2002, frozenset({2002, 500})),
         }
     )
     clock = SystemClock()
-    directory = AccountDirectory(host, Patience(), clock)
+    directory = AccountResolver(host, NssPolicy(), clock)
     rules = rules_in_force(settings, path)
     async with Authenticator.from_settings(settings.callers, rules, clock, directory) as authenticator:
         yield authenticator
@@ -316,7 +316,7 @@ def _services(
 class SoundedListener(Listener):
     """Says when it listens."""
 
-    def __init__(self, config: uvicorn.Config, opened: socket.socket, connections: Connections) -> None:
+    def __init__(self, config: uvicorn.Config, opened: socket.socket, connections: ConnectionLimiter) -> None:
         super().__init__(config, opened, connections)
         self.listens = asyncio.Event()
 

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.redbox.callers.issuing import claims, rsa_key, token
+from tests.redbox.callers.factories import claims, rsa_key, token
 from tests.redbox.http.routes.test_jobs import problem
 from tests.redbox.http.stand import SCRIPT, Stand
 
@@ -64,7 +64,7 @@ NOW = time.time()
 STRANGERS = {
     "nobody": ("", "no token was sent"),
     "nonsense": ("nonsense", "no JWT"),
-    "an unknown opaque token": (f"rbt_{'a' * 10}_{'b' * 43}", "not known here"),
+    "an unknown opaque token": (f"rbt_{'a' * 10}_{'b' * 43}", "the token is unknown"),
     "an expired token": (token(said=claims(now=NOW - 7200)), "expired"),
     "one for others": (token(said=claims(now=NOW, aud=["https://kubernetes"])), "the token is for"),
     "one by another key": (token(key=rsa_key(1), said=claims(now=NOW)), "signature"),

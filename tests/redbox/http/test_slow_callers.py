@@ -63,7 +63,7 @@ async def ask(wire: Wire, path: str = "/v1/whoami", token: str = "") -> bytes:
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_middleware, "GRACE_S", 0.2)
-    monkeypatch.setattr(peers, "REQUEST_S", 0.2)
+    monkeypatch.setattr(peers, "HEAD_TIMEOUT_S", 0.2)
     monkeypatch.setattr(listeners, "HANDSHAKE_S", 0.2)
 
 
@@ -185,7 +185,7 @@ async def test_who_shakes_no_hands_is_let_go(stand: Stand) -> None:
 
 @pytest.mark.parametrize("tls", [True, False])
 async def test_the_stranger_who_came_first_gives_way(stand: Stand, *, tls: bool) -> None:
-    stand.connections.strangers_per_peer = 3
+    stand.connections.unauthenticated_per_peer = 3
     async with AsyncExitStack() as stack:
         strangers = [await stack.enter_async_context(at_port(stand, tls=tls)) for _ in range(4)]
         assert await all_said(strangers[0][0]) == b""
@@ -194,7 +194,7 @@ async def test_the_stranger_who_came_first_gives_way(stand: Stand, *, tls: bool)
 
 
 async def test_a_caller_who_is_known_gives_way_to_no_stranger(stand: Stand) -> None:
-    stand.connections.strangers_per_peer = stand.connections.strangers = 2
+    stand.connections.unauthenticated_per_peer = stand.connections.unauthenticated = 2
     async with AsyncExitStack() as stack:
         known = await stack.enter_async_context(at_port(stand))
         assert b"200" in await ask(known, "/v1/jobs?watch=true", stand.tokens["bob"])
@@ -205,7 +205,7 @@ async def test_a_caller_who_is_known_gives_way_to_no_stranger(stand: Stand) -> N
 
 
 async def test_strangers_at_the_socket_are_counted_by_user_not_with_those_at_the_port(stand: Stand) -> None:
-    stand.connections.strangers_per_peer = 2
+    stand.connections.unauthenticated_per_peer = 2
     async with AsyncExitStack() as stack:
         here = await stack.enter_async_context(at_socket(stand))
         for _ in range(4):
@@ -221,7 +221,7 @@ async def test_one_callers_connections_are_bounded(stand: Stand) -> None:
         assert [b"200" in answer for answer in answers] == [True, True, False]
         assert b"429" in answers[2]
         wires[0][1].transport.abort()
-        await eventually(lambda: stand.connections.of_caller("bob") == 1)
+        await eventually(lambda: stand.connections.count("bob") == 1)
         async with at_port(stand) as later:
             assert b"200" in await ask(later, token=stand.tokens["bob"])
 
@@ -235,4 +235,4 @@ async def test_a_reader_that_takes_nothing_is_cut_off(path: str) -> None:
             writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
             assert b"200" in await reader.readline()
             await eventually(lambda: not stand.services.streams.open)
-            await eventually(lambda: not stand.connections.of_caller("alice"))
+            await eventually(lambda: not stand.connections.count("alice"))

@@ -9,16 +9,16 @@ from typing import Any, cast
 
 import pytest
 
-from redbox.agents.errors import AgentUnavailable, SystemFault
+from redbox.agents.errors import AgentUnavailable, SystemCallFailed
 from redbox.agents.pool import AgentPool
-from redbox.agents.protocol.answers import FileFacts, FileStatus, Piece
+from redbox.agents.protocol.answers import FileAttributes, FileStatus, ReadResult
 from redbox.core.domain import UnixUser
 from redbox.logs.agent_files import READS_AT_ONCE, AgentFiles
 from redbox.logs.interfaces import Facts, NotReadable, NotThere, NotYetShown, OutOfReach
 
 ALICE = UnixUser("alice", 2001)
 PATH = "/home/alice/slurm-7.out"
-FACTS = FileFacts("file", size=5, device=7, inode=8, modified_ns=9, mode=0o644, uid=2001, gid=2001)
+FACTS = FileAttributes("file", size=5, device=7, inode=8, modified_ns=9, mode=0o644, uid=2001, gid=2001)
 
 
 class FailingAgent:
@@ -41,8 +41,8 @@ class FailingAgent:
 class ReadingAgent(FailingAgent):
     """One that finds a file, on a disk of its own host."""
 
-    async def read(self, *_: Any, **__: Any) -> Piece:
-        return Piece(data=b"bytes", offset=0, same=True, tail="", open_s=0.0, facts=FACTS)
+    async def read(self, *_: Any, **__: Any) -> ReadResult:
+        return ReadResult(data=b"bytes", offset=0, same=True, tail="", open_s=0.0, facts=FACTS)
 
     async def stat(self, *_: Any, **__: Any) -> FileStatus:
         return FileStatus(**asdict(FACTS), file_system="ext4")
@@ -58,9 +58,9 @@ async def test_a_piece_comes_with_what_tells_its_file_from_another() -> None:
 @pytest.mark.parametrize(
     ("error", "meaning"),
     [
-        (SystemFault(errno.ENOENT, "No such file or directory", PATH), NotThere),
-        (SystemFault(errno.EAGAIN, "its directory lists it", PATH), NotYetShown),
-        (SystemFault(errno.EACCES, "Permission denied", PATH), NotReadable),
+        (SystemCallFailed(errno.ENOENT, "No such file or directory", PATH), NotThere),
+        (SystemCallFailed(errno.EAGAIN, "its directory lists it", PATH), NotYetShown),
+        (SystemCallFailed(errno.EACCES, "Permission denied", PATH), NotReadable),
         (AgentUnavailable("busy"), OutOfReach),
     ],
 )
@@ -73,7 +73,7 @@ async def test_an_agents_error_says_whether_to_wait(error: Exception, meaning: t
 
 
 async def test_readers_of_many_logs_of_one_user_leave_its_agent_free_for_others() -> None:
-    agent = FailingAgent(SystemFault(errno.ENOENT, "No such file or directory", PATH))
+    agent = FailingAgent(SystemCallFailed(errno.ENOENT, "No such file or directory", PATH))
     files = AgentFiles(cast("AgentPool", agent), ALICE)
     reads = [asyncio.create_task(files.read(PATH, 0, 10)) for _ in range(3 * READS_AT_ONCE)]
     await asyncio.sleep(0)

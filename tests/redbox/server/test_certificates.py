@@ -20,7 +20,7 @@ from redbox.server.certificates import (
     issue_server,
     make_authority,
 )
-from tests.redbox.callers.issuing import rsa_key
+from tests.redbox.callers.factories import rsa_key
 
 NOW = dt.datetime.now(dt.UTC)
 

@@ -9,7 +9,7 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
-from redbox.callers.connection_limits import Connections
+from redbox.callers.connection_limits import ConnectionLimiter
 from redbox.server.certificates import Pair, issue_server, make_authority
 from redbox.server.listeners import CannotListen, bound_path, bound_port, open_listeners, reload_certificate
 from redbox.settings import ListenSettings, TlsSettings
@@ -33,7 +33,7 @@ def test_a_port_that_is_taken_is_said_and_how_to_mend_it() -> None:
 
 def test_an_idle_connection_is_ended_by_the_client_long_before_the_server(tmp_path: Path) -> None:
     listen = ListenSettings(port=0, unix_socket=tmp_path / "socket")
-    (listener,) = open_listeners(listen, TlsSettings(), FastAPI(), Connections())
+    (listener,) = open_listeners(listen, TlsSettings(), FastAPI(), ConnectionLimiter())
     listener.config.load()
     assert listener.config.timeout_keep_alive >= IDLE_S * 2
 
@@ -78,7 +78,7 @@ def test_a_certificate_that_cannot_be_used_is_said(tmp_path: Path) -> None:
     listen = ListenSettings(address="127.0.0.1", port=1, unix_socket=None)
     tls = TlsSettings(certificate_file=tmp_path / "none.crt", key_file=tmp_path / "none.key")
     with pytest.raises(CannotListen, match=r"none\.crt .* cannot be used"):
-        open_listeners(listen, tls, FastAPI(), Connections())
+        open_listeners(listen, tls, FastAPI(), ConnectionLimiter())
 
 
 def test_a_new_certificate_with_anothers_key_leaves_the_old_one(

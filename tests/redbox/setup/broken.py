@@ -7,7 +7,7 @@ import datetime as dt
 from redbox.server.certificates import make_authority
 from redbox.setup.checks.findings import Level
 from redbox.setup.checks.machine import BUSY
-from tests.redbox.callers.issuing import jwks, rsa_key
+from tests.redbox.callers.factories import jwks, rsa_key
 from tests.redbox.setup.changes import (
     BY_URL,
     SSHD,

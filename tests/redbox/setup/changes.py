@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from redbox.callers.unix_accounts import Account
+from redbox.callers.unix_accounts import UnixAccount
 from redbox.server.certificates import issue_server, make_authority
 from redbox.setup.checks.machine import Ran
-from tests.redbox.callers.issuing import ISSUER
+from tests.redbox.callers.factories import ISSUER
 from tests.redbox.setup.hosts import (
     AUDIENCE,
     NOW,
@@ -48,7 +48,7 @@ def slurm_says(old: str, new: str) -> Change:
 
 
 def account(name: str, uid: int, *groups: int) -> Change:
-    return lambda host: host.accounts.update({name: Account(name, uid, frozenset(groups))})
+    return lambda host: host.accounts.update({name: UnixAccount(name, uid, frozenset(groups))})
 
 
 def rule(**changes: Any) -> Change:

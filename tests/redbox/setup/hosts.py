@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from redbox.agents.install_texts import render_agent_conf, render_sudoers
-from redbox.callers.tokens.kubernetes_api import ApiAccess, NoAnswer
-from redbox.callers.unix_accounts import Account
+from redbox.callers.errors import ApiServerUnavailable
+from redbox.callers.tokens.kubernetes_api import ApiAccess
+from redbox.callers.unix_accounts import UnixAccount
 from redbox.server.certificates import issue_server, make_authority
 from redbox.setup.checks.machine import FileFacts, Ran
 from redbox.setup.checks.slurm import TOOLS
 from redbox.setup.install.example_settings import render_settings
 from redbox.slurm.commands import sacct
-from tests.redbox.callers.issuing import ISSUER, jwks, rsa_key
+from tests.redbox.callers.factories import ISSUER, jwks, rsa_key
 
 NOW = dt.datetime(2026, 9, 21, 12, tzinfo=dt.UTC)
 AUDIENCE = "redbox.dev/hpc1/k3v9x2qd7m"
@@ -113,12 +114,12 @@ def good_commands() -> dict[str, Ran]:
     }
 
 
-def good_accounts() -> dict[str, Account]:
+def good_accounts() -> dict[str, UnixAccount]:
     return {
-        "redbox": Account("redbox", REDBOX, frozenset({REDBOX})),
-        "alice": Account("alice", 2001, frozenset({2001, MEMBERS})),
-        "bob": Account("bob", 2002, frozenset({2002})),
-        "daemon": Account("daemon", 2, frozenset({2, MEMBERS})),
+        "redbox": UnixAccount("redbox", REDBOX, frozenset({REDBOX})),
+        "alice": UnixAccount("alice", 2001, frozenset({2001, MEMBERS})),
+        "bob": UnixAccount("bob", 2002, frozenset({2002})),
+        "daemon": UnixAccount("daemon", 2, frozenset({2, MEMBERS})),
     }
 
 
@@ -130,7 +131,7 @@ class LoginNode:
     files: dict[str, File] = field(default_factory=good_files)
     links: dict[str, str] = field(default_factory=dict)
     commands: dict[str, Ran] = field(default_factory=good_commands)
-    accounts: dict[str, Account] = field(default_factory=good_accounts)
+    accounts: dict[str, UnixAccount] = field(default_factory=good_accounts)
     groups: dict[str, int] = field(default_factory=lambda: {"redbox-users": MEMBERS, "docker": 42})
     tools: set[str] = field(default_factory=lambda: set(TOOLS))
     free: int = 1 << 40
@@ -193,15 +194,15 @@ class LoginNode:
         del path
         return self.agent
 
-    def account(self, name: str) -> Account | None:
+    def account(self, name: str) -> UnixAccount | None:
         return self.accounts.get(name)
 
-    def account_of(self, uid: int) -> Account | None:
+    def account_of(self, uid: int) -> UnixAccount | None:
         return next((account for account in self.accounts.values() if account.uid == uid), None)
 
     def group(self, name: str) -> int | None:
         return self.groups.get(name)
 
 
-def refuses(why: str) -> NoAnswer:
-    return NoAnswer(why)
+def refuses(why: str) -> ApiServerUnavailable:
+    return ApiServerUnavailable(why)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from redbox.agents.install_texts import check_agent_file
-from redbox.callers.unix_accounts import Account
+from redbox.callers.unix_accounts import UnixAccount
 from redbox.settings import AgentsSettings, Settings, SshSettings
 from redbox.setup.checks import agents
 from redbox.setup.checks.findings import Finding
@@ -46,8 +46,8 @@ class LoginHostMachine(ThisMachine):
     def agent_flaws(self, path: Path) -> list[str]:
         return list(check_agent_file(self._root / path.relative_to("/")))
 
-    def account(self, name: str) -> Account | None:
-        return Account(name, SERVER.uid, frozenset({SERVER.uid})) if name == SERVER.name else None
+    def account(self, name: str) -> UnixAccount | None:
+        return UnixAccount(name, SERVER.uid, frozenset({SERVER.uid})) if name == SERVER.name else None
 
 
 @pytest.fixture(scope="module")

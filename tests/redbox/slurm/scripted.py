@@ -6,30 +6,35 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from redbox.agents.errors import AgentError, SystemFault
-from redbox.agents.protocol.answers import Completed, FileFacts, Kept, KeptState
+from redbox.agents.errors import AgentError, SystemCallFailed
+from redbox.agents.protocol.answers import (
+    CommandResult,
+    FileAttributes,
+    RecordedCommand,
+    RecordedCommandState,
+)
 from redbox.core.domain import UnixUser
 from redbox.slurm.commands import squeue
 from tests.redbox.slurm.captured import output
 from tests.redbox.slurm.commands.test_squeue import PLAIN
 
 ALICE, BOB, REDBOX = UnixUser("alice", 2001), UnixUser("bob", 2002), UnixUser("redbox", 999)
-FACTS = FileFacts("directory", 0, 1, 1, 0, 0o755, 2001, 2001)
-Answer = Callable[[list[str]], Completed] | AgentError | Completed
+FACTS = FileAttributes("directory", 0, 1, 1, 0, 0o755, 2001, 2001)
+Answer = Callable[[list[str]], CommandResult] | AgentError | CommandResult
 
 
-def done(stdout: str = "", stderr: str = "", code: int = 0) -> Completed:
-    return Completed(code, stdout.encode(), stderr.encode(), 0.01)
+def done(stdout: str = "", stderr: str = "", code: int = 0) -> CommandResult:
+    return CommandResult(code, stdout.encode(), stderr.encode(), 0.01)
 
 
-def late() -> Completed:
-    return Completed(-9, b"", b"", 15.0, timed_out=True)
+def late() -> CommandResult:
+    return CommandResult(-9, b"", b"", 15.0, timed_out=True)
 
 
-def queue(*records: dict[str, str]) -> Callable[[list[str]], Completed]:
+def queue(*records: dict[str, str]) -> Callable[[list[str]], CommandResult]:
     """An squeue that shows these jobs, parted as it was asked to."""
 
-    def answer(argv: list[str]) -> Completed:
+    def answer(argv: list[str]) -> CommandResult:
         ends = [word.partition(":")[2] for word in argv_option(argv, "--Format").split(",")]
         lines = (
             "".join(record[n] + end for n, end in zip(squeue.FIELDS, ends, strict=True)) for record in records
@@ -66,7 +71,7 @@ class ScriptedAgents:
     calls: list[tuple[str, list[str], bytes, dict[str, str]]] = field(default_factory=list)
     deadlines: list[float] = field(default_factory=list)
     limits: list[int] = field(default_factory=list)
-    kept: dict[str, Kept] = field(default_factory=dict)
+    kept: dict[str, RecordedCommand] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
     directories: list[tuple[str, int]] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
@@ -109,35 +114,35 @@ class ScriptedAgent:
         keep: str | None = None,
         replaces: str | None = None,
         output_limit: int = 0,
-    ) -> Completed:
+    ) -> CommandResult:
         known = None if keep is None else self.agents.kept.get(keep)
         if keep is not None and known is not None and (replaces is None or known.outcome_id != replaces):
-            raise SystemFault(17, "this kept command was begun before", keep)
+            raise SystemCallFailed(17, "this kept command was begun before", keep)
         self.agents.deadlines.append(deadline)
         self.agents.limits.append(output_limit)
         self.agents.calls.append((self.user.name, list(argv), stdin, dict(env or {})))
         answer = self.agents.answer(list(argv))
         if isinstance(answer, AgentError):
             if keep is not None:
-                self.agents.kept[keep] = Kept(KeptState.RUNNING)
+                self.agents.kept[keep] = RecordedCommand(RecordedCommandState.RUNNING)
             raise answer
-        completed = answer if isinstance(answer, Completed) else answer(list(argv))
+        completed = answer if isinstance(answer, CommandResult) else answer(list(argv))
         if keep is not None:
             outcome_id = None if self.agents.older else f"outcome {len(self.agents.calls)}"
-            self.agents.kept[keep] = Kept(KeptState.ENDED, completed, outcome_id)
+            self.agents.kept[keep] = RecordedCommand(RecordedCommandState.ENDED, completed, outcome_id)
         return completed
 
-    async def recall(self, keep: str) -> Kept:
-        return self.agents.kept.get(keep, Kept(KeptState.UNHEARD))
+    async def recall(self, keep: str) -> RecordedCommand:
+        return self.agents.kept.get(keep, RecordedCommand(RecordedCommandState.UNHEARD))
 
-    async def make_directory(self, path: str, *, mode: int = 0o777) -> tuple[FileFacts, bool]:
+    async def make_directory(self, path: str, *, mode: int = 0o777) -> tuple[FileAttributes, bool]:
         assert self.role == "files"
         if self.agents.no_directory is not None:
             raise self.agents.no_directory
         self.agents.directories.append((path, mode))
         return FACTS, True
 
-    async def write(self, path: str, chunks: bytes, *, mode: int = 0o644) -> FileFacts:
+    async def write(self, path: str, chunks: bytes, *, mode: int = 0o644) -> FileAttributes:
         assert mode == 0o600
         self.agents.files[path] = chunks
         return FACTS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from redbox.agents.protocol.answers import Completed
+from redbox.agents.protocol.answers import CommandResult
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import WorkloadManagerError
 from redbox.slurm.command_runner import LISTS, OUTPUT_LIMIT, USERS_LIMIT, Calls
@@ -27,7 +27,7 @@ OBSERVER, ALICE = UnixUser("redbox", 900), UnixUser("alice", 2001)
 async def test_a_users_agent_may_answer_little_and_the_observers_much(
     user: UnixUser, command: str, limit: int
 ) -> None:
-    agents = ScriptedAgents({command: Completed(0, b"", b"", 0.1, truncated=True)})
+    agents = ScriptedAgents({command: CommandResult(0, b"", b"", 0.1, truncated=True)})
     with pytest.raises(WorkloadManagerError, match=f"{command} wrote more than {limit} bytes"):
         await Calls(agents, OBSERVER, SlurmSettings()).complete(user, [command])
     assert agents.limits == [limit]

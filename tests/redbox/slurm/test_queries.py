@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from redbox.agents.errors import AgentUnavailable
-from redbox.agents.protocol.answers import Completed
+from redbox.agents.protocol.answers import CommandResult
 from redbox.core.workload_manager import FoundJobs, WorkloadManagerError, shows_all_jobs_of
 from redbox.slurm.settings import SlurmSettings
 from redbox.slurm.slurm_manager import SlurmManager
@@ -163,17 +163,17 @@ ROW = {
 HIDDEN = done("\nSlurmDBD configuration:\nPrivateData            = jobs\n")
 
 
-def remembered(*rows: dict[str, str]) -> Callable[[list[str]], Completed]:
+def remembered(*rows: dict[str, str]) -> Callable[[list[str]], CommandResult]:
     """A sacct that shows these rows, parted as it was asked to."""
 
-    def answer(argv: list[str]) -> Completed:
+    def answer(argv: list[str]) -> CommandResult:
         fields, token = argv_option(argv, "--format").split(","), argv_option(argv, "--delimiter")
         return done("".join("".join(row.get(f, "") + token for f in fields) + "\n" for row in rows))
 
     return answer
 
 
-def whole_exit(code: int) -> Completed:
+def whole_exit(code: int) -> CommandResult:
     exit_code = {"return_code": {"set": True, "number": code}}
     return done(json.dumps({"jobs": [{"job_id": 7, "time": {"end": 1795254180}, "exit_code": exit_code}]}))
 
@@ -256,7 +256,7 @@ async def test_where_nodes_are_hidden_the_cluster_is_known_all_the_same_and_says
 @pytest.mark.parametrize(
     ("config", "sinfo"), [(NO_NODES, late()), (PRIVATE, DENIED)], ids=["silent", "not hidden"]
 )
-async def test_any_other_fault_over_nodes_is_a_fault(config: Completed, sinfo: Completed) -> None:
+async def test_any_other_fault_over_nodes_is_a_fault(config: CommandResult, sinfo: CommandResult) -> None:
     agents = ScriptedAgents({"scontrol show config": config, "sinfo": sinfo})
     with pytest.raises(WorkloadManagerError, match="sinfo"):
         await manager(agents).cluster()
@@ -336,7 +336,7 @@ async def test_where_nobody_answers_each_has_as_long_as_ever() -> None:
     assert len(set(looks)) == 1
 
 
-async def glances(*answers: Completed) -> list[int | None]:
+async def glances(*answers: CommandResult) -> list[int | None]:
     """One glance after the other at jobs 7 and 9."""
     manages = manager(ScriptedAgents({"squeue --only-job-state": list(answers)}))
     return [await manages.glance(["7", "9"]) for _ in answers]

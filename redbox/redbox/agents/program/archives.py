@@ -1,9 +1,9 @@
-"""A tar of files and directories, made while it is sent: never held in memory, never written to disk.
+"""A tar of files and directories, streamed: never held in memory, never written to disk.
 
-Files change while they are read: one that shrinks is filled up with zeros, one that grows is cut at the size
-in its header, one that vanished is left out, and so is what the user may not read. Each of these is told in
-an event, and in the tar itself: by two records of Red Box's own at the folder that it is in, once more.
-Whoever does not know them reads over them.
+Files change while they are read: one that shrinks is padded with zeros, one that grows is cut at the size in
+its header; one that vanished or is not readable by the user is omitted. Each of these but growth is reported
+in an event, and in the tar itself by two PAX records of Red Box's own, at a repeated entry of the parent
+directory. Other readers ignore these records.
 """
 
 import os
@@ -12,17 +12,17 @@ import tarfile
 from typing import Any, Callable, Dict, Iterator, Tuple
 
 from redbox.agents.program.files import open_for_reading, path_bytes, path_text
-from redbox.agents.program.streams import Stream
+from redbox.agents.program.streams import WorkerStream
 from redbox.agents.program.wire import CHUNK
 
 RECORD_PATH, RECORD_WHY = "REDBOX.incomplete", "REDBOX.why"
 
 
-def make_tar(stream: Stream) -> Dict[str, Any]:
-    """Send the named paths, relative to the directory, directories with all that is in them."""
+def make_tar(stream: WorkerStream) -> Dict[str, Any]:
+    """Send the paths, which are relative to the directory; directories recursively."""
     base = path_bytes(stream.request["directory"])
     os.stat(base)
-    outlet: Any = Outlet(stream)  # all that tarfile asks of it is write()
+    outlet: Any = TarOutput(stream)  # tarfile only uses write()
     count = 0
     archive = tarfile.open(  # noqa: SIM115 # entered below
         fileobj=outlet,
@@ -35,15 +35,17 @@ def make_tar(stream: Stream) -> Dict[str, Any]:
     with archive:
         for name in stream.request["paths"]:
             root = name.encode("utf-8", "surrogateescape")
-            for relative in walk(base, root, lambda path, why: tell(archive, base, path, why, stream)):
+            for relative in walk(
+                base, root, lambda path, why: report_incomplete(archive, base, path, why, stream)
+            ):
                 count += add_member(archive, base, relative, stream)
     return {"members": count}
 
 
-class Outlet:
-    """What tarfile writes to."""
+class TarOutput:
+    """The output file of tarfile."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: WorkerStream) -> None:
         self._stream = stream
 
     def write(self, data: bytes) -> int:
@@ -52,15 +54,15 @@ class Outlet:
         return len(data)
 
 
-class Padded:
-    """A file that gives exactly as many bytes as it said it had."""
+class PaddedFile:
+    """A file that always returns as many bytes as requested, with zeros after its end."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self.shrank = False
 
     def read(self, count: int) -> bytes:
-        # Once the header is out, a file that cannot be read on must not end the archive.
+        # After the header is sent, a read error must not end the archive.
         try:
             data = b"" if self.shrank else os.read(self._descriptor, count)
         except OSError:
@@ -70,14 +72,14 @@ class Padded:
 
 
 def walk(base: bytes, relative: bytes, cannot_list: Callable[[bytes, str], None]) -> Iterator[bytes]:
-    def tell_of(error: OSError) -> None:
-        cannot_list(os.path.relpath(error.filename, base), words(error))
+    def report(error: OSError) -> None:
+        cannot_list(os.path.relpath(error.filename, base), describe_read_error(error))
 
     yield relative
     path = os.path.join(base, relative)
     if not os.path.isdir(path) or os.path.islink(path):
         return
-    for directory, directories, files in os.walk(path, onerror=tell_of):
+    for directory, directories, files in os.walk(path, onerror=report):
         directories.sort()
         links = [name for name in directories if os.path.islink(os.path.join(directory, name))]
         for name in sorted(files + directories):
@@ -94,7 +96,7 @@ def describe_member(relative: bytes, status: os.stat_result) -> tarfile.TarInfo:
     return member
 
 
-def add_member(archive: tarfile.TarFile, base: bytes, relative: bytes, stream: Stream) -> bool:
+def add_member(archive: tarfile.TarFile, base: bytes, relative: bytes, stream: WorkerStream) -> bool:
     try:
         path, status = find_member(base, relative, dereference=bool(stream.request["dereference"]))
         member = describe_member(relative, status)
@@ -104,20 +106,24 @@ def add_member(archive: tarfile.TarFile, base: bytes, relative: bytes, stream: S
             member.type, member.linkname = tarfile.SYMTYPE, path_text(os.readlink(path))
         else:
             if not add_file(archive, member, path):
-                tell(archive, base, relative, "it shrank while it was read: filled up with zeros", stream)
+                report_incomplete(
+                    archive, base, relative, "it shrank while it was read: filled up with zeros", stream
+                )
             return True
     except OSError as error:
-        tell(archive, base, relative, words(error), stream)
+        report_incomplete(archive, base, relative, describe_read_error(error), stream)
         return False
     archive.addfile(member)
     return True
 
 
-def words(error: OSError) -> str:
+def describe_read_error(error: OSError) -> str:
     return "it cannot be read: %s" % (error.strerror or error)
 
 
-def tell(archive: tarfile.TarFile, base: bytes, relative: bytes, why: str, stream: Stream) -> None:
+def report_incomplete(
+    archive: tarfile.TarFile, base: bytes, relative: bytes, why: str, stream: WorkerStream
+) -> None:
     stream.send_event({"path": path_text(relative), "message": why})
     folder = os.path.dirname(relative) or b"."
     try:
@@ -139,7 +145,7 @@ def add_file(archive: tarfile.TarFile, member: tarfile.TarInfo, path: bytes) -> 
     descriptor = open_for_reading(path)
     try:
         member.size = os.fstat(descriptor).st_size
-        source: Any = Padded(descriptor)
+        source: Any = PaddedFile(descriptor)
         archive.addfile(member, source)
     finally:
         os.close(descriptor)

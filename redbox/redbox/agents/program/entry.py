@@ -1,7 +1,4 @@
-"""How the agent starts: guard, nonce, hello, session.
-
-It takes no arguments and nothing from its environment.
-"""
+"""The agent's main program: guard, nonce, hello, session. It ignores arguments and environment."""
 
 import json
 import os
@@ -11,10 +8,10 @@ import sys
 from typing import Any, Dict, List
 
 from redbox.agents.program.archives import make_tar
-from redbox.agents.program.children import Commands
-from redbox.agents.program.files import Files
-from redbox.agents.program.guard import REFUSED, Refusal, check_user, read_settings
-from redbox.agents.program.kept import KeptOutcomes, state_directories
+from redbox.agents.program.command_records import CommandRecordStore, state_directories
+from redbox.agents.program.commands import CommandOperations
+from redbox.agents.program.files import FileOperations
+from redbox.agents.program.guard import REFUSED, StartRefused, check_user, read_settings
 from redbox.agents.program.session import Operation, Session
 from redbox.agents.program.wire import EVENT, PROTOCOL, FrameWriter, hello_line
 
@@ -25,7 +22,7 @@ def find_account(uid: int) -> pwd.struct_passwd:
     try:
         return pwd.getpwuid(uid)
     except KeyError:
-        raise Refusal("the agent refuses to run: uid {} has no account here".format(uid)) from None
+        raise StartRefused("the agent refuses to run: uid {} has no account here".format(uid)) from None
 
 
 def describe_agent(account: pwd.struct_passwd) -> Dict[str, Any]:
@@ -41,8 +38,10 @@ def describe_agent(account: pwd.struct_passwd) -> Dict[str, Any]:
 
 
 def build_operations(account: pwd.struct_passwd, path: List[str]) -> Dict[str, Operation]:
-    commands = Commands(account, path, KeptOutcomes(state_directories(account.pw_uid, account.pw_dir)))
-    files = Files()
+    commands = CommandOperations(
+        account, path, CommandRecordStore(state_directories(account.pw_uid, account.pw_dir))
+    )
+    files = FileOperations()
     return {
         "run": commands.run,
         "recall": commands.recall,
@@ -67,14 +66,14 @@ def main() -> None:
         settings = read_settings()
         check_user(os.getuid(), os.geteuid(), settings)
         account = find_account(os.getuid())
-    except Refusal as refusal:
+    except StartRefused as refusal:
         sys.stderr.write("{}\n".format(refusal))
         sys.exit(REFUSED)
     os.chdir("/")
     source = sys.stdin.buffer
     greet(source.readline(MAX_NONCE).strip(), account)
     Session(source, 1, build_operations(account, settings.path)).serve()
-    os._exit(0)  # threads that a dead file server holds are not waited for
+    os._exit(0)  # without joining threads, which a dead file server may block
 
 
 if __name__ == "__main__":

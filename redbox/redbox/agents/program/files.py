@@ -1,7 +1,7 @@
-"""Files as the user may see them: what the kernel says of them and what is in them, in one answer.
+"""Operations on files, with the user's own permissions: content and attributes in one answer.
 
-Only regular files are read; /dev/null is an empty one. Opening never blocks on a FIFO and never takes a
-terminal. What a path may reach is decided by the kernel, since the agent is the user.
+Only regular files are read; /dev/null is an empty one. Opening never blocks on a FIFO and never acquires a
+terminal. The kernel decides on access to a path, since the agent is the user.
 """
 
 import errno
@@ -15,10 +15,10 @@ import time
 from collections import OrderedDict
 from typing import Any, Dict, Iterator, List, Tuple
 
-from redbox.agents.program.streams import Stream
+from redbox.agents.program.streams import WorkerStream
 from redbox.agents.program.wire import CHUNK
 
-TAIL = 4096  # bytes before an offset by which a file is known again
+TAIL = 4096  # bytes before an offset whose hash identifies the file
 MAX_OPEN = 64
 NULL_DEVICE = os.makedev(1, 3)
 
@@ -41,7 +41,7 @@ def kind_of(status: os.stat_result) -> str:
     return next((kind for is_kind, kind in tests if is_kind(status.st_mode)), "other")
 
 
-def facts_of(status: os.stat_result) -> Dict[str, Any]:
+def attributes_of(status: os.stat_result) -> Dict[str, Any]:
     return {
         "kind": kind_of(status),
         "size": status.st_size,
@@ -69,7 +69,7 @@ def open_for_reading(path: bytes) -> int:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except FileNotFoundError:
         if is_listed_only(path):
-            raise OSError(errno.EAGAIN, "its directory lists it, but it does not open yet", path) from None
+            raise OSError(errno.EAGAIN, "its directory lists it, but it cannot be opened yet", path) from None
         raise
     if kind_of(os.fstat(descriptor)) in ("file", "null"):
         return descriptor
@@ -78,13 +78,13 @@ def open_for_reading(path: bytes) -> int:
 
 
 def is_listed_only(path: bytes) -> bool:
-    """Tell whether a lookup denies what the directory has: that it was missing may be cached for a while."""
+    """Return whether a lookup fails for a listed name: NFS caches negative lookups for a while."""
     directory, name = os.path.split(path)
     try:
         is_listed = name in os.listdir(directory)
     except OSError:
         return False
-    return is_listed and not os.path.lexists(path)  # else a link to nowhere, or a file made just now
+    return is_listed and not os.path.lexists(path)  # else a dangling link, or a file made just now
 
 
 def tail_hash(descriptor: int, offset: int) -> str:
@@ -92,15 +92,15 @@ def tail_hash(descriptor: int, offset: int) -> str:
     return hashlib.sha256(os.pread(descriptor, offset - start, start)).hexdigest()
 
 
-class OpenFiles:
-    """Files that were read lately, for readers who do not want a file server to be asked each time."""
+class OpenFileCache:
+    """Files that were read recently, so that repeated reads need no open on a file server."""
 
     def __init__(self) -> None:
         self._files: "OrderedDict[bytes, Tuple[int, float]]" = OrderedDict()
         self._lock = threading.Lock()
 
     def take(self, path: bytes, reuse_s: float) -> Tuple[int, float]:
-        """Return the file, and when it was opened: newly, unless it was less than `reuse_s` ago."""
+        """Return the file and its time of opening; one opened less than `reuse_s` ago is reused."""
         with self._lock:
             descriptor, opened_at = self._files.pop(path, (-1, 0.0))
         if descriptor >= 0 and time.monotonic() - opened_at < reuse_s:
@@ -121,19 +121,19 @@ class OpenFiles:
             os.close(old)
 
 
-class Files:
+class FileOperations:
     """The operations on files."""
 
     def __init__(self) -> None:
-        self._open = OpenFiles()
+        self._open = OpenFileCache()
 
-    def stat(self, stream: Stream) -> Dict[str, Any]:
+    def stat(self, stream: WorkerStream) -> Dict[str, Any]:
         path = path_bytes(stream.request["path"])
         status = os.stat(path) if stream.request["follow"] else os.lstat(path)
-        return dict(facts_of(status), file_system=file_system_of(status.st_dev))
+        return dict(attributes_of(status), file_system=file_system_of(status.st_dev))
 
-    def read(self, stream: Stream) -> Dict[str, Any]:
-        """Send up to `limit` bytes from `offset` (negative: before the end) of the file that is expected."""
+    def read(self, stream: WorkerStream) -> Dict[str, Any]:
+        """Send up to `limit` bytes from `offset` (negative: before the end) if the file is as expected."""
         request = stream.request
         path, reuse_s = path_bytes(request["path"]), float(request["reuse_s"])
         descriptor, opened_at = self._open.take(path, reuse_s)
@@ -145,16 +145,16 @@ class Files:
         self._open.give_back(path, descriptor, opened_at, keep=reuse_s > 0 and bool(answer["same"]))
         return dict(answer, open_s=time.monotonic() - opened_at)
 
-    def glob(self, stream: Stream) -> Dict[str, Any]:
+    def glob(self, stream: WorkerStream) -> Dict[str, Any]:
         directory = path_bytes(stream.request["directory"])
         matches = find_matches(directory, stream.request["patterns"])
         for count, (relative, status) in enumerate(matches):
             if count >= stream.request["limit"]:
                 return {"truncated": True}
-            stream.send_event(dict(facts_of(status), path=path_text(relative)))
+            stream.send_event(dict(attributes_of(status), path=path_text(relative)))
         return {"truncated": False}
 
-    def make_directory(self, stream: Stream) -> Dict[str, Any]:
+    def make_directory(self, stream: WorkerStream) -> Dict[str, Any]:
         path, mode = path_bytes(stream.request["path"]), stream.request["mode"]
         if stream.request["parents"]:
             os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -166,9 +166,9 @@ class Files:
         status = os.stat(path)
         if not stat.S_ISDIR(status.st_mode):
             raise NotADirectoryError(20, "not a directory", path)
-        return dict(facts_of(status), made=made)
+        return dict(attributes_of(status), made=made)
 
-    def remove(self, stream: Stream) -> Dict[str, Any]:
+    def remove(self, stream: WorkerStream) -> Dict[str, Any]:
         """Remove a file, a symbolic link, an empty directory, or with `recursive` a whole one."""
         path = path_bytes(stream.request["path"])
         if not stat.S_ISDIR(os.lstat(path).st_mode):
@@ -179,8 +179,8 @@ class Files:
             os.rmdir(path)
         return {}
 
-    def write(self, stream: Stream) -> Dict[str, Any]:
-        """Write a file anew: whole under its name, or not at all; a link of that name is replaced."""
+    def write(self, stream: WorkerStream) -> Dict[str, Any]:
+        """Replace a file or symbolic link atomically."""
         path = path_bytes(stream.request["path"])
         directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -189,7 +189,7 @@ class Files:
             os.close(directory)
 
 
-def read_open(stream: Stream, descriptor: int) -> Dict[str, Any]:
+def read_open(stream: WorkerStream, descriptor: int) -> Dict[str, Any]:
     request = stream.request
     status = os.fstat(descriptor)
     size = 0 if kind_of(status) == "null" else status.st_size
@@ -202,14 +202,14 @@ def read_open(stream: Stream, descriptor: int) -> Dict[str, Any]:
     )
     end = send_from(stream, descriptor, offset, request["limit"]) if same and size else offset
     if same and expected and expected["tail"] and end > offset:
-        # Reading behind the end that a network file system remembered has made it look anew: so do we.
+        # A read beyond the cached end makes a network file system revalidate the file, so compare again.
         same = expected["tail"] == tail_hash(descriptor, offset)
     tail = tail_hash(descriptor, end) if request["tail"] and same and size else ""
-    return dict(facts_of(status), size=size, same=same, offset=offset, tail=tail)
+    return dict(attributes_of(status), size=size, same=same, offset=offset, tail=tail)
 
 
-def send_from(stream: Stream, descriptor: int, offset: int, limit: int) -> int:
-    """Send until the limit or the end of the file, and return where that was."""
+def send_from(stream: WorkerStream, descriptor: int, offset: int, limit: int) -> int:
+    """Send until the limit or the end of the file; return the offset reached."""
     end = offset + limit
     while offset < end:
         data = os.pread(descriptor, min(CHUNK, end - offset), offset)
@@ -221,23 +221,23 @@ def send_from(stream: Stream, descriptor: int, offset: int, limit: int) -> int:
 
 
 def find_matches(directory: bytes, patterns: List[str]) -> Iterator[Tuple[bytes, os.stat_result]]:
-    """Yield each path below the directory that matches, once, relative to it."""
-    os.stat(directory)  # a directory that is missing or closed is an error, not an empty answer
-    seen = set()
+    """Yield each matching path below the directory once, relative to it."""
+    os.stat(directory)  # a missing or unreadable directory is an error, not an empty answer
+    yielded = set()
     for pattern in patterns:
         whole = os.path.join(globbing.escape(directory), pattern.encode("utf-8", "surrogateescape"))
         for path in globbing.iglob(whole, recursive=True):
             relative = os.path.relpath(path, directory)
             try:
                 status = os.lstat(path)
-            except OSError:  # gone since
+            except OSError:  # removed in the meantime
                 continue
-            if relative not in seen:
-                seen.add(relative)
+            if relative not in yielded:
+                yielded.add(relative)
                 yield relative, status
 
 
-def write_in(directory: int, name: bytes, stream: Stream) -> Dict[str, Any]:
+def write_in(directory: int, name: bytes, stream: WorkerStream) -> Dict[str, Any]:
     temporary = b".redbox-" + os.urandom(8).hex().encode()
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(temporary, flags, 0o600, dir_fd=directory)
@@ -253,7 +253,7 @@ def write_in(directory: int, name: bytes, stream: Stream) -> Dict[str, Any]:
         os.unlink(temporary, dir_fd=directory)
         raise
     os.fsync(directory)
-    return facts_of(status)
+    return attributes_of(status)
 
 
 def write_whole(descriptor: int, data: bytes) -> None:

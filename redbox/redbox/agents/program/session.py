@@ -1,7 +1,7 @@
-"""One agent's life on its pipes: hello, requests to threads, the way out.
+"""The agent's requests: read from stdin, run in threads, ended when stdin closes.
 
-Each request has a thread, because what it does may block for as long as a file server is dead; the reader
-never waits for any of them. When stdin closes, everything ends but kept submits, which are waited for.
+Each request has a thread, since it may block for as long as a file server hangs; the reader never waits for
+them. When stdin closes, all requests are cancelled except recorded submits, which run to their end.
 """
 
 import os
@@ -9,7 +9,7 @@ import threading
 import time
 from typing import Any, BinaryIO, Callable, Dict
 
-from redbox.agents.program.streams import Cancelled, Stream
+from redbox.agents.program.streams import RequestCancelled, WorkerStream
 from redbox.agents.program.wire import (
     CANCEL,
     CREDIT,
@@ -20,18 +20,18 @@ from redbox.agents.program.wire import (
     PING,
     PONG,
     REQUEST,
-    BrokenFrame,
     FrameWriter,
+    MalformedFrame,
     encode_header,
     read_frame,
 )
 
 MAX_REQUESTS = 64
 IDLE_S = 900.0
-LEAVE_S = 150.0  # longer than any kept submit may take
-TIDY_S = 2.0  # how long requests have to take back what they began: half a file, a command
+SHUTDOWN_S = 150.0  # longer than any recorded submit may take
+CLEANUP_S = 2.0  # for cancelled requests to clean up: a partial file, a command
 
-Operation = Callable[[Stream], Dict[str, Any]]
+Operation = Callable[[WorkerStream], Dict[str, Any]]
 
 
 class Session:
@@ -41,21 +41,21 @@ class Session:
         self._source = source
         self._writer = FrameWriter(descriptor)
         self._operations = operations
-        self._streams: Dict[int, Stream] = {}
+        self._streams: Dict[int, WorkerStream] = {}
         self._changed = threading.Condition()
-        self._heard_at = time.monotonic()
+        self._last_frame_at = time.monotonic()
 
     def serve(self) -> None:
-        """Read frames until the server has closed, or writes what is no frame."""
-        threading.Thread(target=self._leave_when_idle, daemon=True).start()
+        """Read frames until stdin is closed or malformed."""
+        threading.Thread(target=self._exit_when_idle, daemon=True).start()
         try:
             while True:
                 self._dispatch(*read_frame(self._source))
-        except (EOFError, OSError, BrokenFrame, ValueError):
-            self._leave()
+        except (EOFError, OSError, MalformedFrame, ValueError):
+            self._shut_down()
 
     def _dispatch(self, kind: int, number: int, header: Dict[str, Any], payload: bytes) -> None:
-        self._heard_at = time.monotonic()
+        self._last_frame_at = time.monotonic()
         if kind == REQUEST:
             self._begin(number, header)
         elif kind == PING:
@@ -64,9 +64,9 @@ class Session:
             with self._changed:
                 stream = self._streams.get(number)
             if stream is not None:
-                self._pass_on(stream, kind, header, payload)
+                self._deliver(stream, kind, header, payload)
 
-    def _pass_on(self, stream: Stream, kind: int, header: Dict[str, Any], payload: bytes) -> None:
+    def _deliver(self, stream: WorkerStream, kind: int, header: Dict[str, Any], payload: bytes) -> None:
         if kind == DATA:
             stream.feed(payload)
         elif kind == END:
@@ -77,20 +77,20 @@ class Session:
             stream.cancel()
 
     def _begin(self, number: int, header: Dict[str, Any]) -> None:
-        stream = Stream(number, header, self._writer)
+        stream = WorkerStream(number, header, self._writer)
         with self._changed:
             if len(self._streams) >= MAX_REQUESTS:
                 self._fail(
-                    number, {"kind": "busy", "message": "{} requests are at work".format(MAX_REQUESTS)}
+                    number, {"kind": "busy", "message": "{} requests are under way".format(MAX_REQUESTS)}
                 )
                 return
             self._streams[number] = stream
         threading.Thread(target=self._work, args=(stream,), daemon=True).start()
 
-    def _work(self, stream: Stream) -> None:
+    def _work(self, stream: WorkerStream) -> None:
         try:
             result = self._operations[stream.request["op"]](stream)
-        except Cancelled:
+        except RequestCancelled:
             self._end(stream, FAILED, {"kind": "cancelled", "message": "cancelled"})
         except OSError as error:
             self._end(stream, FAILED, describe_error(error))
@@ -103,30 +103,31 @@ class Session:
     def _fail(self, number: int, description: Dict[str, Any]) -> None:
         self._writer.write(FAILED, number, encode_header(description))
 
-    def _end(self, stream: Stream, kind: int, header: Dict[str, Any]) -> None:
-        # Forgotten first: a server that has the answer may begin the next request at once.
+    def _end(self, stream: WorkerStream, kind: int, header: Dict[str, Any]) -> None:
+        # Removed before the answer, upon which the server may send the next request at once.
         with self._changed:
             del self._streams[stream.number]
             self._changed.notify_all()
         self._writer.write(kind, stream.number, encode_header(header))
 
-    def _leave(self) -> None:
+    def _shut_down(self) -> None:
         with self._changed:
             streams = list(self._streams.values())
         for stream in streams:
             stream.cancel()
         with self._changed:
-            self._changed.wait_for(lambda: not self._streams, timeout=TIDY_S)
-            self._changed.wait_for(lambda: not any(s.kept for s in self._streams.values()), timeout=LEAVE_S)
+            self._changed.wait_for(lambda: not self._streams, timeout=CLEANUP_S)
+            self._changed.wait_for(
+                lambda: not any(s.is_recorded for s in self._streams.values()), timeout=SHUTDOWN_S
+            )
 
-    def _leave_when_idle(self) -> None:
-        while self._streams or time.monotonic() - self._heard_at < IDLE_S:
+    def _exit_when_idle(self) -> None:
+        while self._streams or time.monotonic() - self._last_frame_at < IDLE_S:
             time.sleep(IDLE_S / 10)
         os._exit(0)
 
 
 def describe_error(error: OSError) -> Dict[str, Any]:
-    """Return what the kernel said, and of which file."""
     name = error.filename
     if isinstance(name, bytes):
         name = name.decode("utf-8", "surrogateescape")

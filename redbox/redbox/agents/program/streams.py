@@ -1,7 +1,6 @@
-"""One request as the thread that does its work sees it: input with credit, output with credit, cancellation.
+"""One request, as its worker thread uses it: input and output with credit, cancellation.
 
-The session's reader calls `grant`, `feed`, `end` and `cancel`, none of which wait; everything else is the
-worker's.
+The session's reader calls `grant`, `feed`, `end` and `cancel`, which do not block; the worker calls the rest.
 """
 
 import threading
@@ -13,24 +12,24 @@ from redbox.agents.program.wire import (
     DATA,
     EVENT,
     WINDOW,
-    BrokenFrame,
     FrameWriter,
+    MalformedFrame,
     encode_header,
     frame_cost,
 )
 
 
-class Cancelled(Exception):
-    """Nobody waits for this request's answer any more."""
+class RequestCancelled(Exception):
+    """The server has cancelled the request."""
 
 
-class Stream:
+class WorkerStream:
     """A request, its input and its output."""
 
     def __init__(self, number: int, request: Dict[str, Any], writer: FrameWriter) -> None:
         self.number = number
         self.request = request
-        self.kept = False  # its work is finished even when nobody waits for it
+        self.is_recorded = False  # runs to its end even when cancelled
         self._writer = writer
         self._changed = threading.Condition()
         self._credit = WINDOW
@@ -50,7 +49,7 @@ class Stream:
             self._input.append(data)
             self._input_length += frame_cost(b"", data)
             if self._input_length > WINDOW:
-                raise BrokenFrame("more input than was asked for")
+                raise MalformedFrame("more input than its credit")
             self._changed.notify_all()
 
     def end(self) -> None:
@@ -66,15 +65,15 @@ class Stream:
         if on_cancel:
             on_cancel()
 
-    def keep(self) -> None:
-        """From here on the work is finished whatever becomes of the server."""
+    def keep_running(self) -> None:
+        """From here on the request runs to its end, even without a server."""
         with self._changed:
             if self._cancelled:
-                raise Cancelled
-            self.kept = True
+                raise RequestCancelled
+            self.is_recorded = True
 
     def call_when_cancelled(self, on_cancel: Callable[[], None]) -> None:
-        """Have this called as soon as nobody waits any more; at once if that is so."""
+        """Call this upon cancellation; at once if the request is cancelled already."""
         with self._changed:
             self._on_cancel = on_cancel
             cancelled = self._cancelled
@@ -82,11 +81,11 @@ class Stream:
             on_cancel()
 
     def receive(self) -> bytes:
-        """Return the next piece of input, b"" at its end."""
+        """Return the next chunk of input, b"" at its end."""
         with self._changed:
             self._changed.wait_for(lambda: self._input or self._input_ended or self._cancelled)
             if self._cancelled:
-                raise Cancelled
+                raise RequestCancelled
             if not self._input:
                 return b""
             data = self._input.popleft()
@@ -105,6 +104,6 @@ class Stream:
         with self._changed:
             self._changed.wait_for(lambda: self._credit >= cost or self._cancelled)
             if self._cancelled:
-                raise Cancelled
+                raise RequestCancelled
             self._credit -= cost
         self._writer.write(kind, self.number, header, payload)

@@ -1,9 +1,9 @@
-"""The frames on an agent's stdin and stdout: their numbers, their bounds, and how the agent uses them.
+"""The frames on an agent's stdin and stdout: their types, their bounds, and the agent's reader and writer.
 
 A frame is a prefix, a small JSON object and raw bytes. Frames of one request carry its number, which the
 server chooses. DATA and EVENT cost credit (their whole length), which the receiver grants again as it
-consumes them: so a slow reader holds up its own stream only. How the server reads them, distrusting, is in
-`redbox.agents.protocol.frames`.
+consumes them, so that a slow reader blocks only its own stream. The server's reader, which does not trust the
+agent, is in `redbox.agents.protocol.frames`.
 """
 
 import hashlib
@@ -18,18 +18,18 @@ PREFIX = struct.Struct(">BIII")  # kind, request, length of the JSON object, len
 REQUEST, DATA, END, CREDIT, CANCEL, EVENT, DONE, FAILED, PING, PONG = range(1, 11)
 MAX_HEADER = 256 * 1024
 MAX_PAYLOAD = 1024 * 1024
-WINDOW = 1024 * 1024  # credit that each side of a request begins with
+WINDOW = 1024 * 1024  # initial credit of each side of a request
 CHUNK = 256 * 1024  # bytes per DATA frame: four in a window keep both sides busy
 
 WireFrame = Tuple[int, int, Dict[str, Any], bytes]
 
 
-class BrokenFrame(Exception):
-    """What came is no frame: nothing that follows can be trusted."""
+class MalformedFrame(Exception):
+    """The input is not a frame: the rest cannot be read either."""
 
 
 def hello_line(nonce: bytes) -> bytes:
-    """Return what the agent answers a nonce with: not the nonce, which a shell may echo."""
+    """Return the agent's answer to a nonce: not the nonce itself, which a shell may echo."""
     return b"redbox-agent " + hashlib.sha256(nonce).hexdigest().encode() + b"\n"
 
 
@@ -51,13 +51,13 @@ def read_exactly(source: BinaryIO, count: int) -> bytes:
 def read_frame(source: BinaryIO) -> WireFrame:
     kind, request, header_length, payload_length = PREFIX.unpack(read_exactly(source, PREFIX.size))
     if header_length > MAX_HEADER or payload_length > MAX_PAYLOAD:
-        raise BrokenFrame("a frame of {} + {} bytes".format(header_length, payload_length))
+        raise MalformedFrame("a frame of {} + {} bytes".format(header_length, payload_length))
     header = json.loads(read_exactly(source, header_length).decode()) if header_length else {}
     return kind, request, header, read_exactly(source, payload_length)
 
 
 class FrameWriter:
-    """Writes whole frames to one descriptor from many threads; silent once the server is gone."""
+    """Writes whole frames to one descriptor from many threads; drops them once the server is gone."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

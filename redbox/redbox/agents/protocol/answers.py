@@ -1,4 +1,4 @@
-"""What agents answer, checked: each value is of its type and within its bounds, or the peer is no agent."""
+"""Agents' answers, validated: a value of another type or out of bounds raises FrameError."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Literal, cast
 
-from redbox.agents.errors import AgentError, AgentUnavailable, FrameError, RequestFailed, SystemFault
-from redbox.agents.protocol.frames import Frame, Kind
+from redbox.agents.errors import AgentError, AgentUnavailable, FrameError, RequestFailed, SystemCallFailed
+from redbox.agents.protocol.frames import AgentFrame, FrameKind
 
 FileKind = Literal["file", "directory", "symlink", "null", "other"]
 FILE_KINDS = frozenset({"file", "directory", "symlink", "null", "other"})
 MAX_INTEGER = 2**64
-MAX_WORDS = 4096
-MOST_FACTS = 16  # in one header; a match has nine
+MAX_TEXT = 4096
+MAX_LONG_TEXT = 256 * 1024
+MAX_FIELDS = 16  # of one header; a match has nine
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Who an agent says it is."""
+    """An agent's account of itself."""
 
     protocol: int
     uid: int
@@ -33,42 +34,42 @@ class Hello:
 
 
 @dataclass(frozen=True, slots=True)
-class Completed:
-    """How a command ended; `code` is negative for a signal."""
+class CommandResult:
+    """The exit of a command; `code` is negative for a signal."""
 
     code: int
     stdout: bytes
     stderr: bytes
     took_s: float
     timed_out: bool = False
-    truncated: bool = False  # it was ended because it wrote too much
+    truncated: bool = False  # it was killed because its output exceeded the limit
 
 
-class KeptState(StrEnum):
-    """What became of a kept command."""
+class RecordedCommandState(StrEnum):
+    """The state of a recorded command."""
 
     RUNNING = "running"
     ENDED = "ended"
-    LOST = "lost"  # it was begun, runs no longer, and nobody saw its end
-    UNHEARD = "unheard"  # never begun on this host, or longer than a day ago
+    LOST = "lost"  # started and no longer running, without a recorded exit
+    UNHEARD = "unheard"  # no record: never started on this host, or more than a day ago
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """The answer to `recall`; `completed` is there when it ended.
+class RecordedCommand:
+    """The answer to `recall`: a command whose state and outcome are recorded on its host.
 
-    `outcome_id` names the outcome: a command that is run again is run in place of just that one. Agents of
-    older releases give none, and run nothing kept again.
+    `outcome_id` identifies the outcome, so that another run replaces exactly this one. Agents of older
+    releases send none, and never repeat a recorded command.
     """
 
-    state: KeptState
-    completed: Completed | None = None
+    state: RecordedCommandState
+    completed: CommandResult | None = None
     outcome_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class FileFacts:
-    """What the kernel says of a file. "null" is /dev/null."""
+class FileAttributes:
+    """The result of stat(2). The kind "null" is /dev/null."""
 
     kind: FileKind
     size: int
@@ -81,41 +82,41 @@ class FileFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class FileStatus(FileFacts):
-    """Facts, and the type of the file system that it is on; "" where the host does not show it."""
+class FileStatus(FileAttributes):
+    """Attributes, and the type of the file system; "" where the host does not show it."""
 
     file_system: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Match(FileFacts):
-    """A path that a glob found, relative to its directory."""
+class GlobMatch(FileAttributes):
+    """A path that matches a glob, relative to the glob's directory."""
 
     path: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Matches:
-    """What a glob found; `truncated` when there was more than the limit."""
+class GlobResult:
+    """The matches of a glob; `truncated` if there are more than the limit."""
 
-    found: tuple[Match, ...]
+    found: tuple[GlobMatch, ...]
     truncated: bool
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
-    """A path that is not, or not as it was, in a tar, and why."""
+class OmittedFile:
+    """A path that is missing from a tar or incomplete in it, and the reason."""
 
     path: str
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """Bytes of a file and the facts of the file that they were read from.
+class ReadResult:
+    """Bytes of a file, and the attributes of the file that they were read from.
 
-    `same` is False when it was not the file that was expected: then nothing was read. `tail` is the hash by
-    which the place after `data` is known again. `open_s` says how long ago the file was opened.
+    `same` is False if the file does not meet the precondition: then nothing was read. `tail` is the hash for
+    the precondition of a read after `data`. `open_s` is the time since the file was opened.
     """
 
     data: bytes
@@ -123,7 +124,7 @@ class Piece:
     same: bool
     tail: str
     open_s: float
-    facts: FileFacts
+    facts: FileAttributes
 
     @property
     def next_offset(self) -> int:
@@ -131,100 +132,100 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
-    """The file that was being read, and the hash of the 4 KiB before the offset ("": do not compare)."""
+class ReadPrecondition:
+    """The file of an earlier read, and the hash of the 4 KiB before the offset ("": do not compare)."""
 
     device: int
     inode: int
     tail: str = ""
 
 
-def refuse_bulky(frame: Frame) -> None:
-    """Raise FrameError for a header that no agent sends: in memory it would be many times what credit paid.
+def check_header_size(frame: AgentFrame) -> None:
+    """Raise FrameError for a header that no agent sends: parsed, it would be many times its credit.
 
-    An agent's headers are a few plain values. Of data, all that is said beside the bytes is the output that
-    they are of, by agents of every release.
+    An agent's headers are a few plain values. That of DATA has at most the number of the output, in every
+    release.
     """
-    if frame.kind is Kind.DATA and not frame.header.keys() <= {"fd"}:
-        raise FrameError("data with more than its output's number")
-    if len(frame.header) > MOST_FACTS or any(isinstance(fact, dict | list) for fact in frame.header.values()):
-        raise FrameError("a header with more than a few plain values")
+    if frame.kind is FrameKind.DATA and not frame.header.keys() <= {"fd"}:
+        raise FrameError("a DATA header has more than the output's number")
+    if len(frame.header) > MAX_FIELDS or any(
+        isinstance(value, dict | list) for value in frame.header.values()
+    ):
+        raise FrameError(f"a header has more than {MAX_FIELDS} plain values")
 
 
 def read_integer(header: Mapping[str, Any], name: str, *, at_least: int = 0) -> int:
     value = header.get(name)
     if type(value) is not int or not at_least <= value <= MAX_INTEGER:
-        raise FrameError(f"{name} is no number from {at_least}")
+        raise FrameError(f"{name} is not an integer from {at_least}")
     return value
 
 
 def read_seconds(header: Mapping[str, Any], name: str) -> float:
     value = header.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < MAX_INTEGER:
-        raise FrameError(f"{name} is no duration")
+        raise FrameError(f"{name} is not a duration")
     return float(value)
 
 
-def read_text(header: Mapping[str, Any], name: str, *, longest: int = MAX_WORDS) -> str:
+def read_text(header: Mapping[str, Any], name: str, *, longest: int = MAX_TEXT) -> str:
     value = header.get(name)
     if not isinstance(value, str) or len(value) > longest:
-        raise FrameError(f"{name} is no text of up to {longest} characters")
+        raise FrameError(f"{name} is not a string of up to {longest} characters")
     return value
 
 
 def read_flag(header: Mapping[str, Any], name: str) -> bool:
     value = header.get(name)
     if not isinstance(value, bool):
-        raise FrameError(f"{name} is neither true nor false")
+        raise FrameError(f"{name} is not a boolean")
     return value
 
 
-def read_hello(frame: Frame) -> Hello:
-    if frame.kind is not Kind.EVENT or frame.request != 0:
-        raise FrameError("the first frame is no hello")
-    numbers = {name: read_integer(frame.header, name) for name in ("protocol", "uid", "pid")}
-    texts = {name: read_text(frame.header, name) for name in ("user", "home", "host", "python")}
+def parse_hello(frame: AgentFrame) -> Hello:
+    if frame.kind is not FrameKind.EVENT or frame.request != 0:
+        raise FrameError("the first frame is not a hello")
+    header = frame.header
     return Hello(
-        protocol=numbers["protocol"],
-        uid=numbers["uid"],
-        user=texts["user"],
-        home=texts["home"],
-        host=texts["host"],
-        pid=numbers["pid"],
-        python=texts["python"],
+        protocol=read_integer(header, "protocol"),
+        uid=read_integer(header, "uid"),
+        user=read_text(header, "user"),
+        home=read_text(header, "home"),
+        host=read_text(header, "host"),
+        pid=read_integer(header, "pid"),
+        python=read_text(header, "python"),
     )
 
 
-def read_failure(header: Mapping[str, Any]) -> AgentError:
-    words = read_text(header, "message", longest=256 * 1024)[:MAX_WORDS]
+def parse_failure(header: Mapping[str, Any]) -> AgentError:
+    message = read_text(header, "message", longest=MAX_LONG_TEXT)[:MAX_TEXT]
     match read_text(header, "kind"):
         case "system":
-            return SystemFault(
-                read_integer(header, "errno"), words, read_text(header, "path", longest=256 * 1024)
+            return SystemCallFailed(
+                read_integer(header, "errno"), message, read_text(header, "path", longest=MAX_LONG_TEXT)
             )
         case "busy":
-            return AgentUnavailable(f"the user's agent is busy: {words}", retry_after=1.0)
+            return AgentUnavailable(f"the user's agent is busy: {message}", retry_after=1.0)
         case _:
-            return RequestFailed(f"the agent could not do it: {words}")
+            return RequestFailed(f"the agent could not perform the request: {message}")
 
 
 def read_base64(header: Mapping[str, Any], name: str) -> bytes:
     try:
-        return base64.b64decode(read_text(header, name, longest=256 * 1024), validate=True)
+        return base64.b64decode(read_text(header, name, longest=MAX_LONG_TEXT), validate=True)
     except binascii.Error:
-        raise FrameError(f"{name} is no base64") from None
+        raise FrameError(f"{name} is not base64") from None
 
 
 def read_code(header: Mapping[str, Any]) -> int:
     value = header.get("code")
-    if type(value) is not int or not -255 <= value <= 255:  # noqa: PLR2004 # what the kernel can say
-        raise FrameError("code is no exit status")
+    if type(value) is not int or not -255 <= value <= 255:  # noqa: PLR2004 # the kernel's range
+        raise FrameError("code is not an exit status")
     return value
 
 
-def read_completed(header: Mapping[str, Any]) -> Completed:
-    """Return the outcome of a kept command, which is in one answer."""
-    return Completed(
+def parse_command_result(header: Mapping[str, Any]) -> CommandResult:
+    return CommandResult(
         code=read_code(header),
         stdout=read_base64(header, "stdout"),
         stderr=read_base64(header, "stderr"),
@@ -233,22 +234,22 @@ def read_completed(header: Mapping[str, Any]) -> Completed:
     )
 
 
-def read_kept(header: Mapping[str, Any]) -> Kept:
+def parse_recorded_command(header: Mapping[str, Any]) -> RecordedCommand:
     try:
-        state = KeptState(read_text(header, "state"))
+        state = RecordedCommandState(read_text(header, "state"))
     except ValueError:
-        raise FrameError("a kept command in no known state") from None
-    if state is not KeptState.ENDED:
-        return Kept(state)
+        raise FrameError("a recorded command in an unknown state") from None
+    if state is not RecordedCommandState.ENDED:
+        return RecordedCommand(state)
     outcome_id = read_text(header, "outcome_id", longest=64) if "outcome_id" in header else None
-    return Kept(state, read_completed(header), outcome_id)
+    return RecordedCommand(state, parse_command_result(header), outcome_id)
 
 
-def read_facts(header: Mapping[str, Any]) -> FileFacts:
+def parse_attributes(header: Mapping[str, Any]) -> FileAttributes:
     kind = header.get("kind")
     if not isinstance(kind, str) or kind not in FILE_KINDS:
-        raise FrameError("a file of no known kind")
-    return FileFacts(
+        raise FrameError("a file of an unknown kind")
+    return FileAttributes(
         kind=cast("FileKind", kind),
         size=read_integer(header, "size"),
         device=read_integer(header, "device"),
@@ -260,32 +261,36 @@ def read_facts(header: Mapping[str, Any]) -> FileFacts:
     )
 
 
-def read_status(header: Mapping[str, Any]) -> FileStatus:
-    return FileStatus(**asdict(read_facts(header)), file_system=read_text(header, "file_system"))
+def parse_made_directory(header: Mapping[str, Any]) -> tuple[FileAttributes, bool]:
+    return parse_attributes(header), read_flag(header, "made")
 
 
-def read_match(header: Mapping[str, Any]) -> Match:
-    return Match(**asdict(read_facts(header)), path=read_text(header, "path"))
+def parse_status(header: Mapping[str, Any]) -> FileStatus:
+    return FileStatus(**asdict(parse_attributes(header)), file_system=read_text(header, "file_system"))
 
 
-def read_piece(header: Mapping[str, Any], data: bytes) -> Piece:
-    return Piece(
+def parse_match(header: Mapping[str, Any]) -> GlobMatch:
+    return GlobMatch(**asdict(parse_attributes(header)), path=read_text(header, "path"))
+
+
+def parse_read_result(header: Mapping[str, Any], data: bytes) -> ReadResult:
+    return ReadResult(
         data=data,
         offset=read_integer(header, "offset"),
         same=read_flag(header, "same"),
         tail=read_text(header, "tail"),
         open_s=read_seconds(header, "open_s"),
-        facts=read_facts(header),
+        facts=parse_attributes(header),
     )
 
 
-def read_data(frame: Frame) -> bytes:
-    if frame.kind is not Kind.DATA:
-        raise FrameError(f"{frame.kind.name} among data")
+def parse_data(frame: AgentFrame) -> bytes:
+    if frame.kind is not FrameKind.DATA:
+        raise FrameError(f"unexpected {frame.kind.name} among DATA")
     return frame.payload
 
 
-def read_tar_part(frame: Frame) -> bytes | LeftOut:
-    if frame.kind is Kind.DATA:
+def parse_tar_part(frame: AgentFrame) -> bytes | OmittedFile:
+    if frame.kind is FrameKind.DATA:
         return frame.payload
-    return LeftOut(read_text(frame.header, "path"), read_text(frame.header, "message"))
+    return OmittedFile(read_text(frame.header, "path"), read_text(frame.header, "message"))

@@ -1,9 +1,8 @@
-"""One agent process and the requests that are under way in it.
+"""One agent process and the requests under way in it.
 
-Matches answers to requests, grants and counts credit, and declares the agent dead as soon as it ends, breaks
-the protocol or does not answer a ping. A peer can send only what was paid for by credit, and only so many
-frames before they are read, so it cannot fill memory, and what it may send without being asked is nothing.
-Who starts processes, and for whom, is the pool's matter.
+The connection matches answers to requests, grants and counts credit, and declares the agent dead when it
+ends, breaks the protocol or does not answer a ping. A peer sends no more bytes than its credit, and no more
+than `MAX_UNREAD` frames ahead of their readers, so that it cannot fill memory. `startup` starts processes.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from typing import Any, Protocol
 from redbox.agents.errors import AgentDied, AgentError, AgentUnavailable, FrameError, RequestFailed
 from redbox.agents.program.session import MAX_REQUESTS
 from redbox.agents.program.wire import CHUNK, PREFIX, PROTOCOL, WINDOW
-from redbox.agents.protocol.answers import Hello, read_failure, read_hello, read_integer, refuse_bulky
-from redbox.agents.protocol.frames import Frame, FrameDecoder, HelloScanner, Kind, encode_frame
+from redbox.agents.protocol.answers import Hello, check_header_size, parse_failure, parse_hello, read_integer
+from redbox.agents.protocol.frames import AgentFrame, FrameDecoder, FrameKind, HelloScanner, encode_frame
 
 PONG_S = 5.0
 GRANT_AT = WINDOW // 4
@@ -35,11 +34,11 @@ class AgentProcess(Protocol):
     preamble: bytes  # written before anything else: the agent's own source where it is not installed
 
     async def read(self) -> bytes:
-        """Return the next bytes, b"" at the end; raises OSError when the way to the agent broke."""
+        """Return the next bytes, b"" at the end; raises OSError when the connection to the agent broke."""
         ...
 
     def write(self, data: bytes) -> None:
-        """Have this sent; nothing is once it was closed or the way is broken."""
+        """Send without waiting; does nothing once it was closed or the connection broke."""
         ...
 
     async def drain(self) -> None:
@@ -47,65 +46,70 @@ class AgentProcess(Protocol):
         ...
 
     def close(self) -> None:
-        """Close its stdin, whereupon it leaves."""
+        """Close its stdin, upon which the agent exits."""
         ...
 
     def kill(self) -> None:
-        """End it at once where the transport is allowed to, else cut the way to it."""
+        """Kill it where the transport has the right to, else close the connection to it."""
         ...
 
     async def wait(self) -> int | None:
-        """Wait until it is reaped, and return its exit status where that is known. Any number may wait."""
+        """Wait until it is reaped; return its exit status if that is available. Several tasks may wait."""
         ...
 
-    def words(self) -> str:
-        """Return the last that it wrote to stderr."""
+    def stderr_text(self) -> str:
+        """Return the beginning of its stderr."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
-    """What a request is for, in words; `safe`: it changes nothing, so that asking twice does no harm."""
+class AgentRequest:
+    """One operation with its arguments; an idempotent one may be repeated without harm."""
 
-    doing: str
-    safe: bool
+    operation: str
+    target: str
+    arguments: Mapping[str, Any]
+    idempotent: bool
+
+    def __str__(self) -> str:
+        return f"{self.operation} {self.target}"
 
 
-class Stream:
-    """One request under way, as its caller sees it: iterate for DATA and EVENT frames, then read `result`."""
+class RequestStream:
+    """One request under way, as its caller uses it: iterate DATA and EVENT frames, then read `result`."""
 
-    def __init__(self, number: int, errand: Errand, connection: Connection) -> None:
+    def __init__(self, number: int, request: AgentRequest, connection: AgentConnection) -> None:
         self.number = number
-        self.errand = errand
-        self.abandoned = False  # nobody reads it: what still comes is thrown away
+        self.request = request
+        self.abandoned = False  # without a reader: frames that still arrive are dropped
         self.result: Mapping[str, Any] = {}
         self.ended = False
         self._connection = connection
-        self._frames: deque[Frame] = deque()
+        self._frames: deque[AgentFrame] = deque()
         self._failure: AgentError | None = None
         self._changed = asyncio.Event()
-        self._receivable = WINDOW  # what the agent may still send
-        self._sendable = WINDOW  # what may still be sent to the agent
+        self._receive_credit = WINDOW  # bytes that the agent may still send
+        self._send_credit = WINDOW  # bytes that may still be sent to the agent
         self._ungranted = 0
 
     # ---- from the connection
-    def deliver(self, frame: Frame) -> None:
+    def deliver(self, frame: AgentFrame) -> None:
         match frame.kind:
-            case Kind.DATA | Kind.EVENT:
-                self._receivable -= frame.cost
-                if self._receivable < 0:
-                    raise FrameError("more than there was credit for")
+            case FrameKind.DATA | FrameKind.EVENT:
+                self._receive_credit -= frame.cost
+                if self._receive_credit < 0:
+                    raise FrameError("more bytes than its credit")
                 if not self.abandoned:
-                    self._connection.unread_more()
+                    self._connection.count_unread_frame()
                     self._frames.append(frame)
-            case Kind.CREDIT:
-                self._sendable += read_integer(frame.header, "bytes", at_least=1)
-                if self._sendable > WINDOW:
-                    raise FrameError("more credit than was used")
-            case Kind.DONE:
+            case FrameKind.CREDIT:
+                self._send_credit += read_integer(frame.header, "bytes", at_least=1)
+                if self._send_credit > WINDOW:
+                    raise FrameError("more credit than its window")
+            case FrameKind.DONE:
                 self._finish(frame.header, None)
-            case Kind.FAILED:
-                self._finish({}, read_failure(frame.header))
+            case FrameKind.FAILED:
+                self._finish({}, parse_failure(frame.header))
             case _:
                 raise FrameError(f"{frame.kind.name} for a request")
         self._changed.set()
@@ -119,10 +123,10 @@ class Stream:
         self.ended, self.result, self._failure = True, result, failure
 
     # ---- from the caller
-    def __aiter__(self) -> AsyncIterator[Frame]:
+    def __aiter__(self) -> AsyncIterator[AgentFrame]:
         return self
 
-    async def __anext__(self) -> Frame:
+    async def __anext__(self) -> AgentFrame:
         while not self._frames:
             if self._failure:
                 raise self._failure
@@ -131,33 +135,32 @@ class Stream:
             await self._wait()
         frame = self._frames.popleft()
         self._connection.unread -= 1
-        self._consumed(frame.cost)
+        self._grant(frame.cost)
         return frame
 
     async def send(self, data: bytes) -> None:
-        """Send input, as fast as the agent takes it."""
+        """Send input as the agent grants credit."""
         for start in range(0, len(data), CHUNK):
             chunk = data[start : start + CHUNK]
-            while self._sendable < len(chunk) + FRAME_COST and not self.ended:
+            while self._send_credit < len(chunk) + FRAME_COST and not self.ended:
                 await self._wait()
             if self.ended:
-                return  # the answer is there already: the caller will read why
-            self._sendable -= len(chunk) + FRAME_COST
-            await self._connection.write(Kind.DATA, self.number, payload=chunk)
+                return  # the answer, which the caller reads next, holds the reason
+            self._send_credit -= len(chunk) + FRAME_COST
+            await self._connection.write(FrameKind.DATA, self.number, payload=chunk)
 
     async def send_all(self, chunks: AsyncIterable[bytes]) -> None:
         async for chunk in chunks:
             await self.send(chunk)
-        await self._connection.write(Kind.END, self.number)
+        await self._connection.write(FrameKind.END, self.number)
 
     async def finish(self) -> Mapping[str, Any]:
-        """Wait for the result of a request that sends nothing before it."""
+        """Wait for the result of a request whose answer is its result alone."""
         async for frame in self:
-            raise self._connection.die(f"{frame.kind.name} where none is due")
+            raise self._connection.die(f"unexpected {frame.kind.name}")
         return self.result
 
-    def forget(self) -> None:
-        """Nobody reads what has come."""
+    def discard_unread(self) -> None:
         self._connection.unread -= len(self._frames)
         self._frames.clear()
 
@@ -165,25 +168,25 @@ class Stream:
         self._changed.clear()
         await self._changed.wait()
 
-    def _consumed(self, cost: int) -> None:
+    def _grant(self, cost: int) -> None:
         self._ungranted += cost
         if self._ungranted >= GRANT_AT and not self.ended:
-            self._receivable += self._ungranted
+            self._receive_credit += self._ungranted
             self._connection.grant(self.number, self._ungranted)
             self._ungranted = 0
 
 
-class Connection:
+class AgentConnection:
     """The frames to and from one process. `serve` must run as long as it is used."""
 
     def __init__(self, process: AgentProcess) -> None:
         self.process = process
-        self.dead: str | None = None  # why
+        self.end_reason: str | None = None  # of a dead agent
         self.unread = 0  # frames of all streams
         self._decoder = FrameDecoder()
-        self._streams: dict[int, Stream] = {}
+        self._streams: dict[int, RequestStream] = {}
         self._numbers = itertools.count(1)
-        self._doubt = asyncio.Event()
+        self._ping_wanted = asyncio.Event()
         self._pong = asyncio.Event()
         self._pinged = False
 
@@ -192,7 +195,7 @@ class Connection:
         return any(not stream.abandoned for stream in self._streams.values())
 
     async def greet(self) -> Hello:
-        """Start the conversation; raises FrameError or OSError where nobody answers as an agent does."""
+        """Exchange hellos; raises FrameError or OSError where the peer does not answer as an agent does."""
         nonce = secrets.token_hex(16).encode()
         self.process.write(self.process.preamble + nonce + b"\n")
         await self.process.drain()
@@ -201,10 +204,10 @@ class Connection:
             pass
         while not (frames := list(self._decoder.feed(rest))):
             rest = await self._read()
-        hello = read_hello(frames[0])
+        hello = parse_hello(frames[0])
         if len(frames) > 1 or hello.protocol != PROTOCOL:
             raise FrameError(
-                f"an agent of protocol {hello.protocol}, not {PROTOCOL}: install the one of this red-box"
+                f"the agent has protocol {hello.protocol}, not {PROTOCOL}: install the agent of this red-box"
             )
         return hello
 
@@ -217,7 +220,7 @@ class Connection:
     async def serve(self) -> None:
         """Read until the agent is dead. Never raises for what the agent does."""
         async with asyncio.TaskGroup() as tasks:
-            doctor = tasks.create_task(self._ping_when_in_doubt())
+            pinger = tasks.create_task(self._ping_when_wanted())
             try:
                 while data := await self.process.read():
                     for frame in self._decoder.feed(data):
@@ -226,109 +229,105 @@ class Connection:
             except FrameError as error:
                 self.die(f"it broke the protocol: {error}")
             except OSError as error:
-                self.die(f"the way to it broke: {error}")
+                self.die(f"the connection to it broke: {error}")
             finally:
-                doctor.cancel()
+                pinger.cancel()
 
-    def _dispatch(self, frame: Frame) -> None:
-        if frame.kind is Kind.PONG and self._pinged:
+    def _dispatch(self, frame: AgentFrame) -> None:
+        if frame.kind is FrameKind.PONG and self._pinged:
             self._pinged = False
             self._pong.set()
             return
         stream = self._streams.get(frame.request)
         if stream is None:
             raise FrameError(f"{frame.kind.name} for a request that is not under way")
-        refuse_bulky(frame)
+        check_header_size(frame)
         stream.deliver(frame)
         if stream.ended:
             del self._streams[frame.request]
 
-    def unread_more(self) -> None:
-        """One more frame waits for its reader."""
+    def count_unread_frame(self) -> None:
         if self.unread >= MAX_UNREAD:
-            raise FrameError(f"{MAX_UNREAD} frames that nobody has read")
+            raise FrameError(f"more than {MAX_UNREAD} unread frames")
         self.unread += 1
 
-    def doubt(self) -> None:
-        """Have the agent asked for a sign of life, and declared dead if it gives none."""
-        self._doubt.set()
+    def request_ping(self) -> None:
+        """Have the agent pinged, and declared dead if it does not answer."""
+        self._ping_wanted.set()
 
-    async def _ping_when_in_doubt(self) -> None:
+    async def _ping_when_wanted(self) -> None:
         while True:
-            await self._doubt.wait()
-            self._doubt.clear()
-            if self.dead is not None:
+            await self._ping_wanted.wait()
+            self._ping_wanted.clear()
+            if self.end_reason is not None:
                 return
             self._pong.clear()
             self._pinged = True
-            self.process.write(encode_frame(Kind.PING, 0))
+            self.process.write(encode_frame(FrameKind.PING, 0))
             try:
                 async with asyncio.timeout(PONG_S):
                     await self._pong.wait()
             except TimeoutError:
                 self.die(f"it did not answer a ping within {PONG_S:.0f} s")
 
-    def die(self, reason: str) -> AgentError:
-        """Declare it dead: each request under way fails, and the process is ended if that is possible."""
-        if self.dead is None:
-            self.dead = reason
-            self._fail_all()
+    def die(self, reason: str) -> AgentDied:
+        """Declare the agent dead: fail all requests and kill the process if that is possible."""
+        if self.end_reason is None:
+            self._end(reason)
             self.process.kill()
-        return self.death(Errand("a request", safe=False))
+        return AgentDied(f"the agent is gone: {self.end_reason}", retry=False)
 
-    def leave(self) -> None:
-        """Let it end by itself, which it does once kept commands have ended."""
-        if self.dead is None:
-            self.dead = "it was told to leave"
-            self._fail_all()
+    def close(self) -> None:
+        """Let the agent exit by itself, which it does once its recorded commands have ended."""
+        if self.end_reason is None:
+            self._end("red-box has closed the connection")
             self.process.close()
 
-    def _fail_all(self) -> None:
+    def _end(self, reason: str) -> None:
+        self.end_reason = reason
         for stream in self._streams.values():
-            stream.fail(self.death(stream.errand))
+            stream.fail(self.died_during(stream.request))
             stream.abandoned = True
 
-    def death(self, errand: Errand) -> AgentDied:
-        detail = f"the agent is gone during {errand.doing}: {self.dead}"
-        return AgentDied(detail, doing=errand.doing, retry=errand.safe)
+    def died_during(self, request: AgentRequest) -> AgentDied:
+        detail = f"the agent is gone during {request}: {self.end_reason}"
+        return AgentDied(detail, retry=request.idempotent)
 
     def grant(self, number: int, credit: int) -> None:
-        if self.dead is None:
-            self.process.write(encode_frame(Kind.CREDIT, number, {"bytes": credit}))
+        if self.end_reason is None:
+            self.process.write(encode_frame(FrameKind.CREDIT, number, {"bytes": credit}))
 
     async def write(
-        self, kind: Kind, number: int, header: Mapping[str, Any] | None = None, payload: bytes = b""
+        self, kind: FrameKind, number: int, header: Mapping[str, Any] | None = None, payload: bytes = b""
     ) -> None:
-        """Write a frame of a request; of a dead agent the stream has failed, and says so to its reader."""
-        if self.dead is not None:
+        """Write a frame of a request; does nothing for a dead agent, whose streams have failed."""
+        if self.end_reason is not None:
             return
         try:
             self.process.write(encode_frame(kind, number, header, payload))
             await self.process.drain()
         except OSError as error:
-            self.die(f"the way to it broke: {error}")
+            self.die(f"the connection to it broke: {error}")
 
     @asynccontextmanager
-    async def request(
-        self, operation: str, errand: Errand, arguments: Mapping[str, Any]
-    ) -> AsyncIterator[Stream]:
-        """Begin a request, which is cancelled if it has not ended when the block is left."""
-        if self.dead is not None:
-            raise AgentUnavailable(f"the agent is gone: {self.dead}", retry_after=1.0)
+    async def open(self, request: AgentRequest) -> AsyncIterator[RequestStream]:
+        """Send a request, which is cancelled if it has not ended at the end of the block."""
+        if self.end_reason is not None:
+            raise AgentUnavailable(f"the agent is gone: {self.end_reason}", retry_after=1.0)
         if len(self._streams) >= MAX_REQUESTS:
             raise AgentUnavailable(f"the user's agent is busy with {MAX_REQUESTS} requests", retry_after=1.0)
-        stream = Stream(next(self._numbers), errand, self)
-        header = {"op": operation, **arguments}
+        stream = RequestStream(next(self._numbers), request, self)
+        header = {"op": request.operation, **request.arguments}
         try:
-            encode_frame(Kind.REQUEST, stream.number, header)
+            encode_frame(FrameKind.REQUEST, stream.number, header)
         except FrameError as error:
-            raise RequestFailed(f"{errand.doing}: {error}") from None
+            raise RequestFailed(f"{request}: {error}") from None
         self._streams[stream.number] = stream
         try:
-            await self.write(Kind.REQUEST, stream.number, header)
+            await self.write(FrameKind.REQUEST, stream.number, header)
             yield stream
         finally:
-            if not stream.ended and self.dead is None:
+            if not stream.ended and self.end_reason is None:
                 stream.abandoned = True
-                self.process.write(encode_frame(Kind.CANCEL, stream.number))
-            stream.forget()
+                self.process.write(encode_frame(FrameKind.CANCEL, stream.number))
+            stream.discard_unread()

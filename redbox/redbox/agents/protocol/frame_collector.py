@@ -1,4 +1,4 @@
-"""Answers of many frames, gathered: never more than was asked for."""
+"""Collects answers of many frames, up to the requested limit."""
 
 from __future__ import annotations
 
@@ -6,33 +6,32 @@ from collections.abc import AsyncIterator
 
 from redbox.agents.errors import FrameError
 from redbox.agents.protocol.answers import (
-    Completed,
-    Match,
+    CommandResult,
+    GlobMatch,
+    parse_data,
+    parse_match,
     read_code,
-    read_data,
     read_flag,
     read_integer,
-    read_match,
     read_seconds,
 )
-from redbox.agents.protocol.connection import Stream
-from redbox.agents.protocol.frames import Kind
+from redbox.agents.protocol.connection import RequestStream
+from redbox.agents.protocol.frames import FrameKind
 
 OUTPUTS = 2
-MAX_STDERR = 1024 * 1024  # kept of it: nobody reads more
+MAX_STDERR = 1024 * 1024  # the rest is dropped
 
 
-async def collect_output(stream: Stream, limit: int) -> Completed:
-    """Gather a command's two outputs and how it ended."""
+async def collect_output(stream: RequestStream, limit: int) -> CommandResult:
     outputs = {number: bytearray() for number in range(1, OUTPUTS + 1)}
     async for frame in stream:
         output = outputs.get(read_integer(frame.header, "fd"))
-        data = read_data(frame)
+        data = parse_data(frame)
         if output is None or len(output) + len(data) > limit:
-            raise FrameError("more output than was asked for")
+            raise FrameError("more output than the limit")
         output += data if output is outputs[1] else data[: MAX_STDERR - len(output)]
     result = stream.result
-    return Completed(
+    return CommandResult(
         code=read_code(result),
         stdout=bytes(outputs[1]),
         stderr=bytes(outputs[2]),
@@ -42,27 +41,25 @@ async def collect_output(stream: Stream, limit: int) -> Completed:
     )
 
 
-async def collect_data(stream: Stream, limit: int) -> bytes:
-    """Gather the bytes of one read."""
-    pieces: list[bytes] = []
+async def collect_data(stream: RequestStream, limit: int) -> bytes:
+    chunks: list[bytes] = []
     length = 0
     async for frame in stream:
-        pieces.append(read_data(frame))
-        length += len(pieces[-1])
+        chunks.append(parse_data(frame))
+        length += len(chunks[-1])
         if length > limit:
-            raise FrameError("more bytes than were asked for")
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            raise FrameError("more bytes than the limit")
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-async def collect_matches(stream: Stream, limit: int) -> tuple[Match, ...]:
-    """Gather what a glob found."""
-    found: list[Match] = []
+async def collect_matches(stream: RequestStream, limit: int) -> tuple[GlobMatch, ...]:
+    matches: list[GlobMatch] = []
     async for frame in stream:
-        if frame.kind is not Kind.EVENT or len(found) >= limit:
-            raise FrameError("more matches than were asked for")
-        found.append(read_match(frame.header))
-    return tuple(found)
+        if frame.kind is not FrameKind.EVENT or len(matches) >= limit:
+            raise FrameError("more matches than the limit")
+        matches.append(parse_match(frame.header))
+    return tuple(matches)
 
 
-async def just(data: bytes) -> AsyncIterator[bytes]:
+async def single_chunk(data: bytes) -> AsyncIterator[bytes]:
     yield data

@@ -1,8 +1,7 @@
-"""Frames as the server writes them and reads them from a peer that it does not trust.
+"""Encoding and decoding of frames on the server's side, where the peer is not trusted.
 
-Pure: bytes in, frames out. Whatever comes, a decoder holds no more than one frame, and raises FrameError for
-anything that an agent would not send; only words are checked here, whether they are due is the connection's
-matter.
+Pure: bytes in, frames out. A decoder holds at most one incomplete frame and raises FrameError for malformed
+ones; the order of frames is checked by `connection`.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from redbox.agents.errors import FrameError
 from redbox.agents.program import wire
 
 MAX_BANNER = 64 * 1024
-SMALL_HEADER = 32 * 1024  # a path of 4096 bytes, each escaped, and facts
+SMALL_HEADER = 32 * 1024  # a path of 4096 bytes, each escaped, and attributes
 LARGEST_HEADER = {wire.DATA: SMALL_HEADER, wire.EVENT: SMALL_HEADER}
 
 
-class Kind(IntEnum):
-    """What a frame is for."""
+class FrameKind(IntEnum):
+    """The type of a frame."""
 
     REQUEST = wire.REQUEST
     DATA = wire.DATA
@@ -37,10 +36,10 @@ class Kind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
-    """One frame; `cost` is the credit that it takes."""
+class AgentFrame:
+    """One frame; `cost` is its price in credit."""
 
-    kind: Kind
+    kind: FrameKind
     request: int
     header: Mapping[str, Any] = field(default_factory=dict)
     payload: bytes = b""
@@ -48,9 +47,9 @@ class Frame:
 
 
 def encode_frame(
-    kind: Kind, request: int, header: Mapping[str, Any] | None = None, payload: bytes = b""
+    kind: FrameKind, request: int, header: Mapping[str, Any] | None = None, payload: bytes = b""
 ) -> bytes:
-    """Return the frame's bytes; FrameError when it is too large for the agent."""
+    """Return the frame's bytes; raises FrameError if it is too large for the agent."""
     encoded = json.dumps(header).encode() if header else b""
     if len(encoded) > wire.MAX_HEADER or len(payload) > wire.MAX_PAYLOAD:
         raise FrameError(f"a frame of {len(encoded)} + {len(payload)} bytes is too large")
@@ -58,13 +57,13 @@ def encode_frame(
 
 
 class FrameDecoder:
-    """Turns a peer's bytes into frames, however they are cut."""
+    """Turns a peer's bytes, in chunks of any size, into frames."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> Iterator[Frame]:
-        """Yield the frames that are complete with these bytes."""
+    def feed(self, data: bytes) -> Iterator[AgentFrame]:
+        """Yield the frames that these bytes complete."""
         self._buffer += data
         start = 0
         try:
@@ -83,46 +82,43 @@ class FrameDecoder:
         end: int = start + wire.PREFIX.size + header_length + payload_length
         return end if len(self._buffer) >= end else None
 
-    def _decode(self, start: int, end: int) -> Frame:
+    def _decode(self, start: int, end: int) -> AgentFrame:
         number, request, header_length, _ = wire.PREFIX.unpack_from(self._buffer, start)
         header_start = start + wire.PREFIX.size
         payload_start = header_start + header_length
         with memoryview(self._buffer) as view:
             header, payload = bytes(view[header_start:payload_start]), bytes(view[payload_start:end])
         try:
-            kind = Kind(number)
+            kind = FrameKind(number)
         except ValueError:
             raise FrameError(f"a frame of unknown kind {number}") from None
-        return Frame(kind, request, decode_header(header), payload, end - start)
+        return AgentFrame(kind, request, decode_header(header), payload, end - start)
 
 
 def decode_header(encoded: bytes) -> dict[str, Any]:
-    """Return a frame's JSON object."""
     if not encoded:
         return {}
     try:
         header = json.loads(encoded)
     except (ValueError, RecursionError) as error:
-        raise FrameError(f"a header that is no JSON: {error}") from None
+        raise FrameError(f"a header is not JSON: {error}") from None
     if not isinstance(header, dict):
-        raise FrameError("a header that is no JSON object")
+        raise FrameError("a header is not a JSON object")
     return header
 
 
 class HelloScanner:
-    """Finds the agent's first line behind whatever sshd and the user's shell wrote before it."""
+    """Finds the agent's first line after the output of sshd and of the user's shell."""
 
     def __init__(self, nonce: bytes) -> None:
         self._line = wire.hello_line(nonce)
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> bytes | None:
-        """Return the bytes after the hello, or None as long as it has not come."""
+        """Return the bytes after the hello, or None until it is complete."""
         searched = max(0, len(self._buffer) - len(self._line))
         self._buffer += data
-        found = self._buffer.find(self._line, searched)
-        if found < 0:
-            found = MAX_BANNER + 1 if len(self._buffer) > MAX_BANNER + len(self._line) else -1
-        if found > MAX_BANNER:
+        position = self._buffer.find(self._line, searched)
+        if position > MAX_BANNER or (position < 0 and len(self._buffer) > MAX_BANNER + len(self._line)):
             raise FrameError(f"no hello within {MAX_BANNER} bytes")
-        return bytes(self._buffer[found + len(self._line) :]) if found >= 0 else None
+        return None if position < 0 else bytes(self._buffer[position + len(self._line) :])

@@ -1,1 +1,1 @@
-"""The ways to become a user: `self_` (be that user already), `sudo`, `ssh`."""
+"""Starting agents as a user: `self_` (the server's own user), `sudo`, `ssh`."""

@@ -1,4 +1,4 @@
-"""What the pool asks of a transport, and what all transports hold to."""
+"""The interface of transports, and the checks common to all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from redbox.agents.program.guard import REFUSED
 from redbox.agents.protocol.connection import AgentProcess
 from redbox.core.domain import UnixUser
 
-# No leading '-' (an option) and no '#' (sudo's word for a uid); directory services have '@' and '.'.
+# No leading '-' (an option) and no '#' (sudo's prefix of a uid); directory services use '@' and '.'.
 USER_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.@-]{0,63}\Z")
 
 
@@ -23,18 +23,18 @@ class Transport(Protocol):
         """Start an agent; the caller sets the deadline. Raises AgentRefused, AgentUnavailable or OSError."""
         ...
 
-    def is_refusal(self, status: int | None, words: str) -> bool:
-        """Whether an agent that ended like this before its hello will never run for this user."""
+    def is_refusal(self, status: int | None, stderr: str) -> bool:
+        """Return whether this end before the hello is final, so that a retry cannot succeed."""
         ...
 
 
 def check_user(user: UnixUser) -> None:
-    """Refuse names that would mean something else to a program, and root under any name."""
+    """Refuse names that sudo or ssh would interpret otherwise, and root under any name."""
     if not USER_NAME.match(user.name):
-        raise AgentRefused(f"{user.name!r} is no user name that an agent is started for")
+        raise AgentRefused(f"agents are not started for the user name {user.name!r}")
     if user.uid <= 0 or user.name == "root":
-        raise AgentRefused("no agent is ever started for root")
+        raise AgentRefused("agents are not started for root")
 
 
-def is_agents_refusal(status: int | None) -> bool:
+def is_agent_refusal(status: int | None) -> bool:
     return status == REFUSED

@@ -1,13 +1,11 @@
 """Starting an agent where none is installed: a fixed command that reads the agent's source from stdin.
 
-The source comes from the server, for two reasons: the login node then needs nothing but sshd and a Python,
-and what runs there is always of the server's own version. It gives nothing away that an installed file would
-hold back: who may start an agent may run anything as that user through it. What such a user may be is held by
-sshd's configuration.
+The server sends the source for two reasons: the login node needs only sshd and a Python, and the agent always
+has the server's version. An installed file would be no safer, because an account that may start an agent may
+run anything as that user through it. sshd's configuration restricts the users.
 
 The command is one literal that sh, csh and fish read alike: no `!`, `$`, backquote, backslash or newline, and
-single quotes around everything else. `exec` and `env -i` leave neither the login shell nor its environment
-behind.
+single quotes around the rest. `exec` and `env -i` drop the login shell and its environment.
 """
 
 from __future__ import annotations
@@ -20,6 +18,6 @@ COMMAND = f"exec /usr/bin/env -i /usr/bin/python3 -I -S -c '{PROGRAM}'"
 
 
 def bootstrap_preamble() -> bytes:
-    """Return what the command reads: the length of the source, and the source."""
+    """Return the command's input: the length of the source, and the source."""
     source = agent_source()
     return b"%d\n%b" % (len(source), source)

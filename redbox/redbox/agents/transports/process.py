@@ -1,8 +1,8 @@
 """Agents that are child processes of the server: for `self` and `sudo`.
 
-Spoken to over one socket pair, so that a server that dies, however it dies, closes their stdin. stderr is a
-pipe that nobody empties: an agent writes there only why it will not run, and one that writes more waits for
-itself alone.
+They are connected by one socket pair, so that their stdin closes however the server dies. stderr is a pipe
+that is read only at the end: an agent writes there just the reason for a refusal, and one that writes more
+blocks itself alone.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Self
 from redbox.agents.program.wire import MAX_PAYLOAD
 from redbox.core.fd_limits import as_given
 
-MAX_WORDS = 4096
-REAP_S = (0.005, 1.0)  # how often it is asked whether it has ended: at first, and at last
+MAX_STDERR = 4096
+REAP_S = (0.005, 1.0)  # first and longest pause between polls for the end
 
 
 class ChildProcess:
@@ -36,16 +36,16 @@ class ChildProcess:
         self._popen = popen
         self._reader = reader
         self._writer = writer
-        self._words = ""
+        self._stderr = ""
         self._is_closed = False
 
     @classmethod
     async def start(cls, argv: Sequence[str], *, preamble: bytes = b"", umask: int = -1) -> Self:
-        """Start it; with the server's umask where none is given."""
+        """Start it, by default with the server's umask."""
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                popen = subprocess.Popen(  # noqa: ASYNC220 # only forks: its pipes are asyncio's, its end is polled
+                popen = subprocess.Popen(  # noqa: ASYNC220 # only forks: asyncio has its pipes, its end is polled
                     [*as_given(), *argv],
                     stdin=theirs.fileno(),
                     stdout=theirs.fileno(),
@@ -84,7 +84,7 @@ class ChildProcess:
                 self._writer.write_eof()
 
     def kill(self) -> None:
-        """End it, or where it is another user's, cut it off: it leaves when it reads on."""
+        """Kill it; another user's process gets end of file instead, and exits."""
         self._is_closed = True
         self._writer.transport.abort()
         with contextlib.suppress(PermissionError):
@@ -98,14 +98,14 @@ class ChildProcess:
             pause = min(longest, pause * 2)
         self._is_closed = True
         self._writer.transport.abort()
-        self.words()
+        self.stderr_text()
         return status
 
-    def words(self) -> str:
-        """Return what it wrote to stderr; after its end, for ever."""
+    def stderr_text(self) -> str:
+        """Return the beginning of its stderr, after its end too."""
         stderr = self._popen.stderr
         if stderr is not None and not stderr.closed:
-            self._words += (stderr.read(MAX_WORDS - len(self._words)) or b"").decode(errors="replace")
+            self._stderr += (stderr.read(MAX_STDERR - len(self._stderr)) or b"").decode(errors="replace")
             if self._popen.returncode is not None:
                 stderr.close()
-        return self._words.strip()
+        return self._stderr.strip()

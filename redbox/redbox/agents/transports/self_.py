@@ -1,4 +1,4 @@
-"""`self`: red-box runs as the user whose jobs it submits, a personal install without any administrator."""
+"""`self`: red-box runs as the user whose jobs it submits; a personal install without an administrator."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import os
 
 from redbox.agents.errors import AgentRefused
 from redbox.agents.protocol.connection import AgentProcess
-from redbox.agents.transports.base import check_user, is_agents_refusal
+from redbox.agents.transports.base import check_user, is_agent_refusal
 from redbox.agents.transports.bootstrap import ARGV, bootstrap_preamble
 from redbox.agents.transports.process import ChildProcess
 from redbox.core.domain import UnixUser
 
 
 class SelfTransport:
-    """Starts agents for the server's own user and for nobody else."""
+    """Starts agents for the server's own user only."""
 
     name = "self"
 
@@ -21,9 +21,9 @@ class SelfTransport:
         check_user(user)
         if user.uid != os.geteuid():
             raise AgentRefused(
-                f"this red-box runs as uid {os.geteuid()} and acts for nobody else, as {user.name}"
+                f"this red-box runs as uid {os.geteuid()} and cannot act for another user, {user.name}"
             )
         return await ChildProcess.start(ARGV, preamble=bootstrap_preamble())
 
-    def is_refusal(self, status: int | None, words: str) -> bool:  # noqa: ARG002 # other transports read the words
-        return is_agents_refusal(status)
+    def is_refusal(self, status: int | None, stderr: str) -> bool:  # noqa: ARG002 # only sudo's is read
+        return is_agent_refusal(status)

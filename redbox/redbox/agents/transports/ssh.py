@@ -1,8 +1,7 @@
 """`ssh`: red-box may run anywhere, and the login node needs nothing but sshd and a Python.
 
-One connection per agent, since each logs in as its own user. Host keys are always checked, no configuration
-file, no ssh-agent and no key of the server's own account is used. Nothing of a request is in the command,
-which is a literal.
+One connection per agent, since each logs in as its own user. Host keys are always checked; no configuration
+file, no ssh-agent and no key of the server's own account is used. The command is a constant.
 """
 
 from __future__ import annotations
@@ -18,39 +17,39 @@ import asyncssh
 from redbox.agents.errors import AgentRefused, AgentUnavailable
 from redbox.agents.program.wire import MAX_PAYLOAD
 from redbox.agents.protocol.connection import AgentProcess
-from redbox.agents.transports.base import check_user, is_agents_refusal
+from redbox.agents.transports.base import check_user, is_agent_refusal
 from redbox.agents.transports.bootstrap import COMMAND, bootstrap_preamble
-from redbox.agents.transports.ssh_ca import Credential
+from redbox.agents.transports.ssh_ca import SshCredential
 from redbox.core.domain import UnixUser
 
-MAX_WORDS = 4096
-# Preferred, not required: measured, a file is read at 200-270 MB/s, with asyncssh's own first
-# choice, ChaCha20, at 165-195.
+MAX_STDERR = 4096
+# Preferred, not required. Measured: files are read at 200-270 MB/s, with ChaCha20, asyncssh's first choice,
+# at 165-195.
 FAST_CIPHERS = "^aes128-gcm@openssh.com,aes256-gcm@openssh.com"
-NOT_FOUND = 127
+COMMAND_NOT_FOUND = 127
 
 
-class Credentials(Protocol):
-    """Where the users' keys come from: `KeyDirectory` or `CertificateAuthority`."""
+class CredentialProvider(Protocol):
+    """The source of the users' keys: `KeyDirectory` or `CertificateAuthority`."""
 
-    def credential(self, user: UnixUser) -> Credential:
-        """Return what this user logs in with; raises AgentRefused."""
+    def credential(self, user: UnixUser) -> SshCredential:
+        """Return this user's login key; raises AgentRefused."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class LoginNode:
-    """Where agents run. `known_hosts` is a file in the format of ssh, which may name a host CA."""
+    """The host of the agents. `known_hosts` is a file in the format of ssh, which may name a host CA."""
 
     host: str
     known_hosts: Path
     port: int = 22
-    keepalive_s: float = 10.0  # three without an answer end the connection
+    keepalive_s: float = 10.0  # three unanswered ones end the connection
     login_s: float = 15.0
 
 
 class RemoteProcess:
-    """An agent at the far end of a connection of its own."""
+    """An agent on the login node, with an SSH connection of its own."""
 
     def __init__(
         self,
@@ -61,7 +60,7 @@ class RemoteProcess:
         self.preamble = preamble
         self._connection = connection
         self._process = process
-        self._words = b""
+        self._stderr = b""
 
     async def read(self) -> bytes:
         try:
@@ -70,7 +69,7 @@ class RemoteProcess:
             raise ConnectionError(str(error)) from error
 
     def write(self, data: bytes) -> None:
-        with contextlib.suppress(OSError):  # closed: the reader learns it
+        with contextlib.suppress(OSError):  # closed: the reader gets the error
             self._process.stdin.write(data)
 
     async def drain(self) -> None:
@@ -87,16 +86,16 @@ class RemoteProcess:
         self._connection.abort()
 
     async def wait(self) -> int | None:
-        """Wait until the far end, or the way there, is closed: more cannot be known from here."""
+        """Wait until the remote process ends or the connection breaks: the difference is not visible here."""
         await self._process.wait_closed()
-        with contextlib.suppress(asyncssh.Error, OSError):  # the way there broke, and its words with it
-            self._words += await self._process.stderr.read(MAX_WORDS)
+        with contextlib.suppress(asyncssh.Error, OSError):  # the connection broke, and stderr is lost
+            self._stderr += await self._process.stderr.read(MAX_STDERR)
         self._connection.close()
         await self._connection.wait_closed()
         return self._process.exit_status
 
-    def words(self) -> str:
-        return self._words.decode(errors="replace").strip()
+    def stderr_text(self) -> str:
+        return self._stderr.decode(errors="replace").strip()
 
 
 class SshTransport:
@@ -104,7 +103,7 @@ class SshTransport:
 
     name = "ssh"
 
-    def __init__(self, node: LoginNode, credentials: Credentials) -> None:
+    def __init__(self, node: LoginNode, credentials: CredentialProvider) -> None:
         self._node = node
         self._credentials = credentials
 
@@ -118,7 +117,9 @@ class SshTransport:
         except BaseException as error:
             connection.abort()
             if isinstance(error, asyncssh.Error):
-                raise AgentUnavailable(f"{self._node.host} starts no command: {error}") from error
+                raise AgentUnavailable(
+                    f"{self._node.host} did not start the agent's command: {error}"
+                ) from error
             raise
         return RemoteProcess(connection, process, bootstrap_preamble())
 
@@ -150,10 +151,10 @@ class SshTransport:
             ) from error
         except ValueError as error:
             raise AgentRefused(
-                f"no connection to {where} can be made: {error}: see {self._node.known_hosts}"
+                f"cannot connect to {where}: {error}: check {self._node.known_hosts}"
             ) from error
         except (OSError, asyncssh.Error) as error:
             raise AgentUnavailable(f"no connection to {where}: {error}") from error
 
-    def is_refusal(self, status: int | None, words: str) -> bool:  # noqa: ARG002 # sudo's words are read
-        return is_agents_refusal(status) or status == NOT_FOUND
+    def is_refusal(self, status: int | None, stderr: str) -> bool:  # noqa: ARG002 # only sudo's is read
+        return is_agent_refusal(status) or status == COMMAND_NOT_FOUND

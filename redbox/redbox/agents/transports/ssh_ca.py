@@ -1,8 +1,8 @@
 """Red-box's own SSH certificate authority: a key for each start of an agent, certified for five minutes.
 
-The certificate is good for one user, from the server's addresses, for the one command that starts an agent:
-no terminal, no forwarding of anything, no rc file. Nothing of it is written to disk. What sshd must be told,
-and for whom it may hold, is in `redbox.agents.install_texts`.
+The certificate is valid for one user, from the server's addresses, for the one command that starts an agent:
+no terminal, no forwarding, no rc file. Nothing of it is written to disk. The configuration of sshd, with the
+group of users whose certificates it accepts, is in `redbox.agents.install_texts`.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from redbox.agents.transports.bootstrap import COMMAND
 from redbox.core.domain import UnixUser
 
 VALID_S = 300
-SKEW_S = 30  # of which so much lies in the past, for a login node whose clock is behind
+SKEW_S = 30  # of these lie in the past, for a login node whose clock is behind
 KEY_TYPE = "ssh-ed25519"
 
 
 @dataclass(frozen=True, slots=True)
-class Credential:
-    """What a client shows sshd: a private key, and its certificate where there is one."""
+class SshCredential:
+    """A private key for a login, with its certificate where there is one."""
 
     key: asyncssh.SSHKey
     certificate: asyncssh.SSHCertificate | None = None
 
 
 class CertificateAuthority:
-    """Certifies users. `addresses` are those that the login node sees the server under."""
+    """Certifies users. `addresses` are the server's, as the login node sees them."""
 
     def __init__(
         self, key: asyncssh.SSHKey, addresses: Sequence[str], *, clock: Callable[[], float] = time.time
     ) -> None:
         if not addresses:
             raise AgentRefused(
-                "the SSH CA needs the server's addresses: a certificate that is good anywhere is not made"
+                "the SSH CA needs the server's addresses: certificates for any address are not issued"
             )
         self._key = key
         self._addresses = tuple(addresses)
         self._clock = clock
 
-    def credential(self, user: UnixUser) -> Credential:
+    def credential(self, user: UnixUser) -> SshCredential:
         now = int(self._clock())
         key = asyncssh.generate_private_key(KEY_TYPE)
         certificate = self._key.generate_user_certificate(
@@ -62,31 +62,31 @@ class CertificateAuthority:
             permit_pty=False,
             permit_user_rc=False,
         )
-        return Credential(key, certificate)
+        return SshCredential(key, certificate)
 
 
 class KeyDirectory:
-    """Private keys of users, each in a file of the user's name that only the server may read."""
+    """Private keys of users, each in a file with the user's name that only the server can read."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    def credential(self, user: UnixUser) -> Credential:
-        return Credential(read_private_key(self._directory / user.name))
+    def credential(self, user: UnixUser) -> SshCredential:
+        return SshCredential(read_private_key(self._directory / user.name))
 
 
 def read_private_key(path: Path) -> asyncssh.SSHKey:
-    """Read a key that nobody else can read; AgentRefused says what is wrong with it."""
+    """Read a private key; raises AgentRefused if it is missing, malformed or readable by others."""
     try:
         if path.stat().st_mode & 0o077:
-            raise AgentRefused(f"{path} may be read by others: chmod 600 it")
+            raise AgentRefused(f"{path} is readable by others: chmod 600 {path}")
         return asyncssh.read_private_key(path)
     except (OSError, asyncssh.KeyImportError) as error:
         raise AgentRefused(f"no SSH key for an agent in {path}: {error}") from error
 
 
 def make_authority_key(path: Path) -> str:
-    """Make the CA's key, which must not be there yet, and return the line that sshd is to trust."""
+    """Create the CA's key, which must not exist yet, and return its public key for sshd."""
     key = asyncssh.generate_private_key(KEY_TYPE, comment="redbox-ca")
     path.touch(mode=0o600, exist_ok=False)
     path.write_bytes(key.export_private_key())

@@ -1,6 +1,6 @@
 """`sudo`: the server's account may run one root-owned file, without arguments, as a member of one group.
 
-The file, the sudoers line and agent.conf that an administrator installs are in `redbox.agents.install_texts`.
+`redbox.agents.install_texts` has the file, the sudoers line and agent.conf that an administrator installs.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 import re
 
 from redbox.agents.protocol.connection import AgentProcess
-from redbox.agents.transports.base import check_user, is_agents_refusal
+from redbox.agents.transports.base import check_user, is_agent_refusal
 from redbox.agents.transports.process import ChildProcess
 from redbox.core.domain import UnixUser
 
 SUDO = "/usr/bin/sudo"
 AGENT_PATH = "/usr/libexec/redbox/agent"
-USUAL_UMASK = 0o022  # what PAM begins with at a login, where it says nothing else
-# sudo exits with 1 whatever its reason; these are final, a failed fork is not.
+LOGIN_UMASK = 0o022  # PAM's default at a login
+# sudo exits with 1 for every reason; these are final, a failed fork is not.
 REFUSALS = re.compile(
     r"not allowed|may not run|not in the sudoers|password is required|a terminal is required|unknown user"
     r"|command not found|must be owned by|account validation failure"
@@ -33,10 +33,10 @@ class SudoTransport:
 
     async def start(self, user: UnixUser) -> AgentProcess:
         check_user(user)
-        return await ChildProcess.start(self.argv(user), umask=USUAL_UMASK)
+        return await ChildProcess.start(self.argv(user), umask=LOGIN_UMASK)
 
     def argv(self, user: UnixUser) -> tuple[str, ...]:
         return (self._sudo, "-n", "-u", user.name, "--", self._agent)
 
-    def is_refusal(self, status: int | None, words: str) -> bool:
-        return is_agents_refusal(status) or bool(REFUSALS.search(words))
+    def is_refusal(self, status: int | None, stderr: str) -> bool:
+        return is_agent_refusal(status) or bool(REFUSALS.search(stderr))

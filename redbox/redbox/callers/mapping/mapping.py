@@ -1,8 +1,8 @@
-"""Which Unix user a proved identity is. Pure: rules and accounts come in, a Caller or a Refusal goes out.
+"""Mapping of a proved identity to a Unix user. Pure: from rules and accounts to a Caller or a MappingRefusal.
 
-The first rule whose callers include the identity decides, also when it then refuses: falling through to a
-later rule would make the outcome depend on the members of a group. Users of this host and holders of tokens
-need no rule (they stay who they are, with the role submit), but a rule may say otherwise.
+The first rule whose callers include the identity decides, even if it then refuses: a later rule would make
+the result depend on the members of a group. Users of this host and holders of tokens need no rule (they keep
+their user, with the role submit), but a rule may restrict them.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from dataclasses import dataclass
 
 from redbox.callers.identities import LOCAL_CLUSTER, Identity, Peer, ServiceAccount, TokenHolder
 from redbox.callers.mapping.rules import EVERYONE, TEMPLATES, USER_NAME, Rule
-from redbox.callers.unix_accounts import Account, AccountLookup
+from redbox.callers.unix_accounts import AccountLookup, UnixAccount
 from redbox.core.domain import Caller, Limits, Owner, Role, UnixUser
 
 LOCAL_NAMESPACE = "users"
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """All that decides who is who."""
+class MappingRules:
+    """The rules, with the limits that apply to all of them."""
 
     rules: Sequence[Rule] = ()
     min_uid: int = 1000
@@ -29,38 +29,40 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """The identity that was seen, and why it gets no user."""
+class MappingRefusal:
+    """The identity, and the reason why it is not mapped."""
 
     identity: str
     reason: str
 
 
 class _Refused(Exception):
-    """Carries the reason out to `map_caller_to_user`."""
+    """Passes the reason to `map_caller_to_user`."""
 
 
-def map_caller_to_user(identity: Identity, rules: Rules, accounts: AccountLookup) -> Caller | Refusal:
+def map_caller_to_user(
+    identity: Identity, rules: MappingRules, accounts: AccountLookup
+) -> Caller | MappingRefusal:
     """Apply the first rule that matches."""
     try:
         if isinstance(identity, ServiceAccount):
             return _map_service_account(identity, rules, accounts)
         return _map_local_caller(identity, rules, accounts)
     except _Refused as refused:
-        return Refusal(str(identity), str(refused))
+        return MappingRefusal(str(identity), str(refused))
 
 
-def _map_service_account(identity: ServiceAccount, rules: Rules, accounts: AccountLookup) -> Caller:
+def _map_service_account(identity: ServiceAccount, rules: MappingRules, accounts: AccountLookup) -> Caller:
     rule = next((rule for rule in rules.rules if _includes(rule, identity)), None)
     if rule is None:
-        raise _Refused("no mapping rule is for it; the HPC administrator can add one to mapping.rules")
+        raise _Refused("no mapping rule matches it; the HPC administrator can add one to mapping.rules")
     user = _mapped_user(identity, rule, rules, accounts) if Role.SUBMIT in rule.roles else None
     owner = Owner(identity.cluster, identity.namespace, identity.name, identity.uid)
-    seen = f"system:serviceaccount:{identity.namespace}:{identity.name}"
-    return Caller(seen, owner, rule.roles, user, _limits(rule))
+    name = f"system:serviceaccount:{identity.namespace}:{identity.name}"
+    return Caller(name, owner, rule.roles, user, _limits(rule))
 
 
-def _map_local_caller(identity: Peer | TokenHolder, rules: Rules, accounts: AccountLookup) -> Caller:
+def _map_local_caller(identity: Peer | TokenHolder, rules: MappingRules, accounts: AccountLookup) -> Caller:
     account, rule = _own_account(identity, accounts), None
     if isinstance(identity, Peer):
         rule = next((rule for rule in rules.rules if _names(rule.unix_users, account.name)), None)
@@ -72,7 +74,7 @@ def _map_local_caller(identity: Peer | TokenHolder, rules: Rules, accounts: Acco
     return Caller(str(identity), owner, roles, user, _limits(rule))
 
 
-def _own_account(identity: Peer | TokenHolder, accounts: AccountLookup) -> Account:
+def _own_account(identity: Peer | TokenHolder, accounts: AccountLookup) -> UnixAccount:
     if isinstance(identity, Peer):
         account, wanted = accounts.account_of(identity.uid), f"number {identity.uid}"
     else:
@@ -100,7 +102,9 @@ def _names(listed: tuple[str, ...] | None, name: str) -> bool:
     return listed is not None and (name in listed or EVERYONE in listed)
 
 
-def _mapped_user(identity: ServiceAccount, rule: Rule, rules: Rules, accounts: AccountLookup) -> UnixUser:
+def _mapped_user(
+    identity: ServiceAccount, rule: Rule, rules: MappingRules, accounts: AccountLookup
+) -> UnixUser:
     if rule.is_template:
         return _checked(_templated_account(identity, rule, rules, accounts), rule, rules)
     account = accounts.account(str(rule.user))
@@ -110,36 +114,36 @@ def _mapped_user(identity: ServiceAccount, rule: Rule, rules: Rules, accounts: A
 
 
 def _templated_account(
-    identity: ServiceAccount, rule: Rule, rules: Rules, accounts: AccountLookup
-) -> Account:
+    identity: ServiceAccount, rule: Rule, rules: MappingRules, accounts: AccountLookup
+) -> UnixAccount:
     name: str = getattr(identity, TEMPLATES[str(rule.user)])
     if not USER_NAME.fullmatch(name):
-        raise _Refused(f"{name!r}, which its rule makes of it, is no name of a Unix user")
+        raise _Refused(f"{name!r}, the user of its rule's template, is not a valid name of a Unix user")
     if rule.allowed_group is None and name not in (rule.allowed_users or ()):
-        raise _Refused(f"user {name!r} is not one of those that its rule allows")
+        raise _Refused(f"user {name!r} is not allowed by its rule")
     account = accounts.account(name)
     if account is None:
         raise _Refused(f"this host has no user {name!r}")
     if name not in (rule.allowed_users or ()) and not _is_in(account, rule.allowed_group, accounts):
-        raise _Refused(f"user {name!r} is not one of those that its rule allows")
+        raise _Refused(f"user {name!r} is not allowed by its rule")
     if not _is_in(account, rules.users_group, accounts):
         raise _Refused(f"user {name!r} is not in the group {rules.users_group}")
     return account
 
 
-def _is_in(account: Account, group: str | None, accounts: AccountLookup) -> bool:
+def _is_in(account: UnixAccount, group: str | None, accounts: AccountLookup) -> bool:
     number = None if group is None else accounts.group(group)
     return number is not None and number in account.groups
 
 
-def _checked(account: Account, rule: Rule | None, rules: Rules) -> UnixUser:
+def _checked(account: UnixAccount, rule: Rule | None, rules: MappingRules) -> UnixUser:
     lowest = max(rules.min_uid, (rule.min_uid or 0) if rule else 0)
     if account.uid == 0:
-        raise _Refused("no job runs as root")
+        raise _Refused("jobs do not run as root")
     if account.uid < lowest:
-        raise _Refused(f"user {account.name!r} has the number {account.uid}; the lowest allowed is {lowest}")
+        raise _Refused(f"user {account.name!r} has the uid {account.uid}; the lowest allowed is {lowest}")
     if not USER_NAME.fullmatch(account.name):
-        raise _Refused(f"{account.name!r} is no name that a job's user may have")
+        raise _Refused(f"jobs cannot run as {account.name!r}: the name is not valid")
     return UnixUser(account.name, account.uid)
 
 

@@ -1,7 +1,7 @@
-"""The administrator's rules, as they are written: which callers become which Unix user, and what they may do.
+"""The administrator's rules: their keys and their validation.
 
-Everything that a rule may not say is refused here, with its line; what the rules make of a caller is
-`mapping`.
+A rule maps callers to a Unix user and limits them. Errors are reported with their line; `mapping` applies the
+rules.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from redbox.core.domain import Role
 from redbox.core.yaml_document import Section
 
 USER_NAME = re.compile(r"(?![0-9]+\Z)[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}")
-"""A Unix user's name. All digits is none: tools would take it for a number."""
+"""A Unix user's name; not only digits, which tools would read as a uid."""
 
 TEMPLATES: Mapping[str, str] = {"{namespace}": "namespace", "{service_account}": "name"}
-"""What may stand in place of a user, and the field of the identity that fills it."""
+"""Templates of a user, and the field of the identity that replaces each."""
 
 EVERYONE = "*"
 ROOT = "root"
@@ -29,19 +29,19 @@ ROOT = "root"
 
 def _namespace(name: str) -> str:
     if not NAMESPACE.fullmatch(name):
-        raise ValueError(f"{name!r} is no name of a namespace")
+        raise ValueError(f"{name!r} is not a valid name of a namespace")
     return name
 
 
 def _account_name(name: str) -> str:
     if not ACCOUNT_NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no name of a service account")
+        raise ValueError(f"{name!r} is not a valid name of a service account")
     return name
 
 
 def _user_name(name: str) -> str:
     if not USER_NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no name of a Unix user")
+        raise ValueError(f"{name!r} is not a valid name of a Unix user")
     return name
 
 
@@ -52,7 +52,7 @@ def _user_or_template(user: str) -> str:
             raise ValueError(f"{user!r}: a template is the whole user, one of {allowed}")
         return user
     if user == ROOT:
-        raise ValueError("no rule may make somebody root")
+        raise ValueError("a rule may not map callers to root")
     return _user_name(user)
 
 
@@ -66,13 +66,13 @@ def _anchored(pattern: str) -> str:
     try:
         re.compile(pattern)
     except re.error as error:
-        raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
     return pattern
 
 
 def _some(names: tuple[str, ...]) -> tuple[str, ...]:
     if not names:
-        raise ValueError("an empty list matches nobody: name some, or leave the key out")
+        raise ValueError("an empty list matches no caller: add names, or omit the key")
     return names
 
 
@@ -95,14 +95,14 @@ class Rule(Section):
     service_accounts: (
         Annotated[tuple[Annotated[Text, AfterValidator(_account_name)], ...], AfterValidator(_some)] | None
     ) = None
-    """Of these names; left out: any, since whoever makes pods in a namespace can be any of its accounts."""
+    """Of these names; left out: any, since pods of a namespace may use each of its accounts."""
     unix_users: (
         Annotated[tuple[Annotated[Text, AfterValidator(_user_or_everyone)], ...], AfterValidator(_some)]
         | None
     ) = None
-    """Users of this host who call through the Unix socket; '*' is all of them. They stay who they are."""
+    """Users of this host who call through the Unix socket; '*' is all of them. Each keeps its own user."""
     tokens: Annotated[tuple[Text, ...], AfterValidator(_some)] | None = None
-    """Opaque tokens by id (redbox token list); '*' is all of them. They are the user they were made for."""
+    """Opaque tokens by id (redbox token list); '*' is all of them. Each has the user it was created for."""
     roles: Annotated[frozenset[Role], Field(min_length=1)] = frozenset({Role.SUBMIT})
     """submit (own jobs), operator (watch, cancel, hold, release its cluster's), reader (see partitions)."""
     user: Annotated[Annotated[Text, AfterValidator(_user_or_template)] | None, Field(examples=["alice"])] = (
@@ -110,15 +110,15 @@ class Rule(Section):
     )
     """The Unix user that jobs run as: a name, or {namespace} or {service_account}."""
     allowed_users: Annotated[tuple[UserName, ...], AfterValidator(_some)] | None = None
-    """With a template: who it may become."""
+    """With a template: the users that it may result in."""
     allowed_group: UserName | None = None
-    """With a template: or whose members it may become."""
+    """With a template: or a group whose members it may result in."""
     accounts: Annotated[tuple[SlurmName, ...], AfterValidator(_some)] | None = None
     """Slurm accounts that may be charged; left out: what Slurm allows the user."""
     partitions: Annotated[tuple[SlurmName, ...], AfterValidator(_some)] | None = None
     """Partitions that may be used; left out: what Slurm allows the user."""
     min_uid: Annotated[int, Field(ge=1)] | None = None
-    """Refuses users below it; the higher one of this and mapping.min_uid counts."""
+    """Refuses users below it; the higher one of this and mapping.min_uid applies."""
 
     @property
     def is_template(self) -> bool:
@@ -163,34 +163,34 @@ class Rule(Section):
     def _check_template(self) -> None:
         allows = self.allowed_users is not None or self.allowed_group is not None
         if self.is_template and not allows:
-            raise ValueError(f"user {self.user!r} needs allowed_users or allowed_group: whom it may become")
+            raise ValueError(f"user {self.user!r} needs allowed_users or allowed_group: the possible users")
         if allows and not self.is_template:
             raise ValueError("allowed_users and allowed_group belong to a templated user")
         if ROOT in (self.allowed_users or ()):
-            raise ValueError("no rule may make somebody root")
+            raise ValueError("a rule may not map callers to root")
 
 
 class RulesDocument(Section):
     """A file of rules: the first that matches a caller decides."""
 
     rules: tuple[Rule, ...]
-    """The rules, in order. Required: a file that is empty because it is being written is no file of rules."""
+    """The rules, in order. Required, so that a file that is still empty while it is written is invalid."""
 
 
 class MappingSettings(Section):
-    """Which caller is which Unix user: the first rule that matches decides, and no match is a refusal."""
+    """The mapping of callers to Unix users: the first matching rule decides, and no match is a refusal."""
 
     file: AbsolutePath | None = None
     """A file of its own for the rules, read again when it changes and on SIGHUP."""
     rules: tuple[Rule, ...] = ()
     """Or the rules themselves."""
     min_uid: Annotated[int, Field(ge=1)] = 1000
-    """No user below this number, whatever a rule says. The agent holds to a limit of its own."""
+    """No user below this uid, whatever a rule allows. The agent has a limit of its own."""
     users_group: UserName = "redbox-users"
     """Templates make users only of members of this group."""
 
     @model_validator(mode="after")
-    def _says_it_once(self) -> Self:
+    def _has_one_source(self) -> Self:
         if self.file is not None and self.rules:
             raise ValueError("give the rules here or in file, not in both")
         return self

@@ -1,4 +1,4 @@
-"""What the claims of a ServiceAccount token must say. Pure: `tokens` verifies the signature before."""
+"""Verification of the claims of a ServiceAccount token, after that of its signature. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from redbox.callers.errors import Fault, Unauthenticated
+from redbox.callers.errors import AuthenticationFault, Unauthenticated
 from redbox.callers.identities import ServiceAccount
 
 NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -19,8 +19,8 @@ YEAR_9999 = 253_402_300_799
 
 
 @dataclass(frozen=True, slots=True)
-class Expectation:
-    """What this red-box accepts of one cluster."""
+class ClaimRequirements:
+    """The claims that are accepted from one cluster."""
 
     cluster: str
     issuer: str
@@ -30,41 +30,42 @@ class Expectation:
 
 
 @dataclass(frozen=True, slots=True)
-class ProvedAccount:
-    """A service account, and the Unix time up to which its token is taken for a proof of it."""
+class VerifiedServiceAccount:
+    """A service account, and the Unix time until which its token is valid."""
 
     account: ServiceAccount
     until: float
 
 
 def read_claims(payload: bytes) -> dict[str, Any]:
-    """Parse a token's payload."""
     try:
         claims = json.loads(payload)
     except (ValueError, RecursionError) as error:
-        raise Unauthenticated(Fault.MALFORMED, "the token's claims are not JSON") from error
+        raise Unauthenticated(AuthenticationFault.MALFORMED, "the token's claims are not JSON") from error
     if not isinstance(claims, dict):
-        raise Unauthenticated(Fault.MALFORMED, "the token's claims are not a JSON object")
+        raise Unauthenticated(AuthenticationFault.MALFORMED, "the token's claims are not a JSON object")
     return claims
 
 
-def is_meant_for(claims: Mapping[str, Any], expected: Expectation) -> bool:
-    """Whether the token names this issuer and this audience; decides between clusters that share a key."""
+def is_meant_for(claims: Mapping[str, Any], expected: ClaimRequirements) -> bool:
+    """Return whether issuer and audience match; decides between clusters that share a key."""
     return claims.get("iss") == expected.issuer and _audiences(claims) == [expected.audience]
 
 
-def judge_claims(claims: Mapping[str, Any], expected: Expectation, now: float) -> ProvedAccount:
-    """Return whose token this is, or raise why it does not count."""
-    _judge_issuer(claims, expected)
-    _judge_audience(claims, expected)
-    expires = _judge_times(claims, expected, now)
-    return ProvedAccount(_account(claims, expected.cluster), expires + expected.leeway_s)
+def verify_claims(
+    claims: Mapping[str, Any], expected: ClaimRequirements, now: float
+) -> VerifiedServiceAccount:
+    """Return the token's account; raises Unauthenticated."""
+    _verify_issuer(claims, expected)
+    _verify_audience(claims, expected)
+    expires = _verify_times(claims, expected, now)
+    return VerifiedServiceAccount(_account(claims, expected.cluster), expires + expected.leeway_s)
 
 
-def _judge_issuer(claims: Mapping[str, Any], expected: Expectation) -> None:
+def _verify_issuer(claims: Mapping[str, Any], expected: ClaimRequirements) -> None:
     if claims.get("iss") != expected.issuer:
         raise Unauthenticated(
-            Fault.ISSUER,
+            AuthenticationFault.ISSUER,
             f"the token was issued by {_shown(claims.get('iss'))}; "
             f"cluster {expected.cluster} issues as {expected.issuer!r}",
         )
@@ -75,32 +76,35 @@ def _audiences(claims: Mapping[str, Any]) -> list[object]:
     return list(audience) if isinstance(audience, list) else [audience]
 
 
-def _judge_audience(claims: Mapping[str, Any], expected: Expectation) -> None:
-    """One audience, ours: whoever else a token is for could use it here in the caller's name."""
+def _verify_audience(claims: Mapping[str, Any], expected: ClaimRequirements) -> None:
+    """One audience, ours: another audience of the token could use it here in the caller's name."""
     audiences = _audiences(claims)
     if audiences == [expected.audience]:
         return
     if expected.audience in audiences:
-        said = f"the token is for {len(audiences)} audiences; it must be for {expected.audience!r} alone"
+        detail = f"the token is for {len(audiences)} audiences; it must be for {expected.audience!r} alone"
     else:
-        said = f"the token is for {_shown(claims.get('aud'))}; this red-box is {expected.audience!r}"
-    raise Unauthenticated(Fault.AUDIENCE, said)
+        detail = f"the token is for {_shown(claims.get('aud'))}; this red-box is {expected.audience!r}"
+    raise Unauthenticated(AuthenticationFault.AUDIENCE, detail)
 
 
-def _judge_times(claims: Mapping[str, Any], expected: Expectation, now: float) -> float:
+def _verify_times(claims: Mapping[str, Any], expected: ClaimRequirements, now: float) -> float:
     expires, issued = _time(claims, "exp"), _time(claims, "iat")
     if now >= expires + expected.leeway_s:
-        raise Unauthenticated(Fault.EXPIRED, f"the token expired at {_moment(expires)}; it is {_moment(now)}")
+        raise Unauthenticated(
+            AuthenticationFault.EXPIRED,
+            f"the token expired at {_time_text(expires)}; it is {_time_text(now)}",
+        )
     for name, since in (("iat", issued), ("nbf", _time(claims, "nbf") if "nbf" in claims else issued)):
         if now < since - expected.leeway_s:
             raise Unauthenticated(
-                Fault.NOT_YET,
-                f"the token is valid from {_moment(since)} ({name}); it is {_moment(now)}: "
+                AuthenticationFault.NOT_YET,
+                f"the token is valid from {_time_text(since)} ({name}); it is {_time_text(now)}: "
                 "are the clocks apart?",
             )
     if expires - issued > expected.max_life_s:
         raise Unauthenticated(
-            Fault.LIVES_TOO_LONG,
+            AuthenticationFault.LIVES_TOO_LONG,
             f"the token was issued for {expires - issued:.0f} s; "
             f"at most {expected.max_life_s:.0f} s are accepted",
         )
@@ -110,7 +114,9 @@ def _judge_times(claims: Mapping[str, Any], expected: Expectation, now: float) -
 def _time(claims: Mapping[str, Any], name: str) -> float:
     value = claims.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= YEAR_9999:
-        raise Unauthenticated(Fault.CLAIMS, f"the token's {name} is {_shown(value)}, not a time")
+        raise Unauthenticated(
+            AuthenticationFault.CLAIMS, f"the token's {name} is {_shown(value)}, not a time"
+        )
     return float(value)
 
 
@@ -128,7 +134,7 @@ def _account(claims: Mapping[str, Any], cluster: str) -> ServiceAccount:
     )
     if claims.get("sub") != f"system:serviceaccount:{account.namespace}:{account.name}":
         raise Unauthenticated(
-            Fault.CLAIMS,
+            AuthenticationFault.CLAIMS,
             f"the token's sub is {_shown(claims.get('sub'))}, which is not the account that it names",
         )
     return account
@@ -137,7 +143,9 @@ def _account(claims: Mapping[str, Any], cluster: str) -> ServiceAccount:
 def _object(claims: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     value = claims.get(name)
     if not isinstance(value, dict):
-        raise Unauthenticated(Fault.CLAIMS, f"the token has no {name}: it is no ServiceAccount token")
+        raise Unauthenticated(
+            AuthenticationFault.CLAIMS, f"the token has no {name}: it is not a ServiceAccount token"
+        )
     return value
 
 
@@ -145,14 +153,15 @@ def _word(claims: Mapping[str, Any], name: str, pattern: re.Pattern[str]) -> str
     value = claims.get(name)
     if not isinstance(value, str) or not pattern.fullmatch(value):
         raise Unauthenticated(
-            Fault.CLAIMS, f"the token's {name} is {_shown(value)}, which is no name in Kubernetes"
+            AuthenticationFault.CLAIMS,
+            f"the token's {name} is {_shown(value)}, which is not a valid name in Kubernetes",
         )
     return value
 
 
-def _moment(seconds: float) -> str:
+def _time_text(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
 def _shown(value: object) -> str:
-    return "nobody" if value is None else repr(value)[:200]
+    return "(missing)" if value is None else repr(value)[:200]

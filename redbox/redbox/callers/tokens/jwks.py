@@ -1,4 +1,4 @@
-"""A cluster's public keys, read from a JWKS document. Pure; who fetches it, and when, is `key_sets`."""
+"""Parsing of a cluster's public keys from a JWKS document. Pure; `key_sets` fetches the document."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurv
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
+from redbox.callers.errors import InvalidKeySet
+
 MAX_KEYS = 100
 MIN_RSA_BITS = 2048
 
 
-class BadKeySet(Exception):
-    """The document holds no key that could verify a token."""
-
-
 @dataclass(frozen=True, slots=True)
 class VerifyingKey:
-    """A public key, and the only algorithm that it is used with: the token's header has no say in that."""
+    """A public key with its only algorithm, which the token's header cannot change."""
 
     kid: str
     algorithm: str
@@ -30,21 +28,21 @@ class VerifyingKey:
 
 
 def parse_key_set(document: bytes) -> Mapping[str, VerifyingKey]:
-    """Read a JWKS; keys of other kinds are left out, a document without any usable one is refused."""
+    """Parse a JWKS; keys of other kinds are omitted; raises InvalidKeySet if none is usable."""
     try:
         entries = list(json.loads(document)["keys"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise BadKeySet(f"it is no JWKS document: {error!r}"[:300]) from error
+        raise InvalidKeySet(f"it is not a JWKS document: {error!r}"[:300]) from error
     if len(entries) > MAX_KEYS:
-        raise BadKeySet(f"it holds {len(entries)} keys, more than {MAX_KEYS}")
+        raise InvalidKeySet(f"it holds {len(entries)} keys, more than {MAX_KEYS}")
     keys = [key for entry in entries if (key := _read_key(entry)) is not None]
     if not keys:
-        raise BadKeySet(
+        raise InvalidKeySet(
             f"none of its {len(entries)} keys is usable: an RSA key of {MIN_RSA_BITS} bits (RS256) "
             "or a P-256 key (ES256), with a kid"
         )
     if len({key.kid for key in keys}) != len(keys):
-        raise BadKeySet("two of its keys have the same kid")
+        raise InvalidKeySet("two of its keys have the same kid")
     return {key.kid: key for key in keys}
 
 
@@ -66,7 +64,7 @@ def _public_key(entry: Mapping[str, Any]) -> RSAPublicKey | EllipticCurvePublicK
     reader = RSAAlgorithm if entry.get("kty") == "RSA" else ECAlgorithm
     key = reader.from_jwk(dict(entry))
     if not isinstance(key, RSAPublicKey | EllipticCurvePublicKey):
-        raise TypeError("a private key has no place in a JWKS")
+        raise TypeError("a private key in a JWKS")
     return key
 
 

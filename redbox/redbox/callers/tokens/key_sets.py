@@ -1,8 +1,8 @@
-"""A cluster's keys, kept fresh: from a file that is read when it changes, or from a URL.
+"""A cluster's keys, kept up to date: from a file that is read when it changes, or from a URL.
 
-Rotation needs no restart: a token with an unknown key has the keys fetched at once, but not more often than
-the refetch interval, whoever asks. While they cannot be fetched the last ones count, for at most `max_stale`;
-that they are stale is logged, and shown by `health`.
+Rotation needs no restart: a token with an unknown key causes a fetch at once, at most once per refetch
+interval. While fetches fail, the last keys remain valid for at most `max_stale`; that they are stale is
+logged and shown by `health`.
 """
 
 from __future__ import annotations
@@ -16,55 +16,55 @@ from typing import Protocol
 
 import structlog
 
-from redbox.callers.errors import CannotTell
-from redbox.callers.file_stamp import Stamp, stamp_of
-from redbox.callers.tokens.jwks import BadKeySet, VerifyingKey, parse_key_set
-from redbox.callers.tokens.kubernetes_api import MAX_ANSWER_BYTES, ApiServer, NoAnswer
+from redbox.callers.errors import ApiServerUnavailable, AuthenticationUnavailable, InvalidKeySet
+from redbox.callers.file_version import FileVersion, file_version
+from redbox.callers.tokens.jwks import VerifyingKey, parse_key_set
+from redbox.callers.tokens.kubernetes_api import MAX_ANSWER_BYTES, ApiServerClient
 from redbox.core.clock import Clock
 
 log = structlog.get_logger(__name__)
 
 
-class KeySource(Protocol):
-    """Where a JWKS document comes from."""
+class JwksSource(Protocol):
+    """The source of a JWKS document."""
 
     async def fetch(self) -> bytes | None:
-        """The document, or None where it is known to be unchanged; raises NoAnswer."""
+        """Return the document, or None if it is unchanged; raises ApiServerUnavailable."""
         ...
 
     async def close(self) -> None:
-        """Give back what is held."""
+        """Release resources."""
         ...
 
 
-class KeyFile:
+class JwksFile:
     """A JWKS in a file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._read: Stamp | None = None
+        self._version: FileVersion | None = None
 
     async def fetch(self) -> bytes | None:
-        stamp = stamp_of(self._path)
-        if stamp is not None and stamp == self._read:
+        version = file_version(self._path)
+        if version is not None and version == self._version:
             return None
         try:
             with self._path.open("rb") as file:
                 content = file.read(MAX_ANSWER_BYTES)
         except OSError as error:
-            self._read = None
-            raise NoAnswer(f"{self._path} cannot be read: {error.strerror}") from error
-        self._read = stamp
+            self._version = None
+            raise ApiServerUnavailable(f"{self._path} cannot be read: {error.strerror}") from error
+        self._version = version
         return content
 
     async def close(self) -> None:
-        """Hold nothing."""
+        """Do nothing."""
 
 
-class KeyUrl:
+class JwksUrl:
     """A JWKS behind a URL."""
 
-    def __init__(self, url: str, server: ApiServer) -> None:
+    def __init__(self, url: str, server: ApiServerClient) -> None:
         self._url = url
         self._server = server
 
@@ -76,8 +76,8 @@ class KeyUrl:
 
 
 @dataclass(frozen=True, slots=True)
-class Freshness:
-    """When keys are fetched again."""
+class RefreshPolicy:
+    """The intervals of fetches."""
 
     refresh_s: float
     refetch_interval_s: float
@@ -86,21 +86,21 @@ class Freshness:
 
 @dataclass(frozen=True, slots=True)
 class KeySetHealth:
-    """How good the keys of a cluster are: for metrics and /readyz."""
+    """The state of a cluster's keys, for metrics and /readyz."""
 
     cluster: str
     keys: int
-    age_s: float | None  # since they were last known to be right; None: they never were
-    problem: str | None  # why the last fetch failed
+    age_s: float | None  # since they were last valid; None: never
+    problem: str | None  # the error of the last fetch
 
 
 class KeySet:
     """The keys of one cluster."""
 
-    def __init__(self, cluster: str, source: KeySource, freshness: Freshness, clock: Clock) -> None:
+    def __init__(self, cluster: str, source: JwksSource, policy: RefreshPolicy, clock: Clock) -> None:
         self.cluster = cluster
         self._source = source
-        self._freshness = freshness
+        self._policy = policy
         self._clock = clock
         self._keys: Mapping[str, VerifyingKey] = {}
         self._good_at: float | None = None
@@ -109,43 +109,43 @@ class KeySet:
         self._fetching = asyncio.Lock()
 
     def may_have(self, kid: str) -> bool:
-        """Whether this key was in the last document; before the first try nobody can say no."""
+        """Return whether the last document has this key; True before the first fetch."""
         return kid in self._keys or self._tried_at is None
 
     async def key(self, kid: str) -> VerifyingKey | None:
-        """The key of this name; raises CannotTell while nobody knows the cluster's keys."""
+        """Return the key with this id; raises AuthenticationUnavailable while there are no valid keys."""
         if kid not in self._keys or self._is_due():
             await self.refresh()
         key = self._keys.get(kid)
         if self._good_at is None or self._is_too_stale() or (key is None and self._problem is not None):
-            raise CannotTell(
-                f"the keys of cluster {self.cluster} are not known now: red-box's log says why",
+            raise AuthenticationUnavailable(
+                f"the keys of cluster {self.cluster} are not available; see red-box's log",
                 retry_after_s=max(1.0, self.wait_s()),
             )
         return key
 
     async def refresh(self) -> None:
-        """Fetch the keys unless that was tried just now. Callers that come meanwhile share the one fetch."""
-        asked_at = self._clock.monotonic()
+        """Fetch the keys unless the last fetch is too recent. Concurrent callers share one fetch."""
+        called_at = self._clock.monotonic()
         async with self._fetching:
-            if self._tried_at is not None and (asked_at < self._tried_at or self.wait_s() > 0):
+            if self._tried_at is not None and (called_at < self._tried_at or self.wait_s() > 0):
                 return
             await self._fetch()
 
     async def keep_fresh(self) -> None:
-        """Refresh for ever, a little before it is due, so that no caller waits. Cancel to end it."""
+        """Refresh periodically, shortly before it is due, so that no caller waits. Cancel to end it."""
         while True:
             await self.refresh()
-            await asyncio.sleep(self._freshness.refresh_s * random.uniform(0.8, 0.9))  # noqa: S311 (jitter)
+            await asyncio.sleep(self._policy.refresh_s * random.uniform(0.8, 0.9))  # noqa: S311 (jitter)
 
     async def close(self) -> None:
         await self._source.close()
 
     def wait_s(self) -> float:
-        """How long until the keys may be fetched again."""
+        """Return the time until the next fetch is allowed."""
         if self._tried_at is None:
             return 0.0
-        return max(0.0, self._tried_at + self._freshness.refetch_interval_s - self._clock.monotonic())
+        return max(0.0, self._tried_at + self._policy.refetch_interval_s - self._clock.monotonic())
 
     def health(self) -> KeySetHealth:
         age = None if self._good_at is None else self._clock.monotonic() - self._good_at
@@ -156,14 +156,14 @@ class KeySet:
             document = await self._source.fetch()
             if document is not None:
                 self._keys = parse_key_set(document)
-        except (NoAnswer, BadKeySet) as error:
+        except (ApiServerUnavailable, InvalidKeySet) as error:
             self._note_failure(str(error))
         else:
             self._note_success(changed=document is not None)
-        self._tried_at = self._clock.monotonic()  # not when this caller was cancelled: the next one tries
+        self._tried_at = self._clock.monotonic()  # not if this caller is cancelled: the next one fetches
 
     def _note_failure(self, problem: str) -> None:
-        if problem != self._problem:  # a file that is missing is looked for every second
+        if problem != self._problem:  # a missing file is checked every second
             log.warning(
                 "keys not refreshed", cluster=self.cluster, problem=problem, age_s=self.health().age_s
             )
@@ -177,7 +177,7 @@ class KeySet:
             self._good_at = self._clock.monotonic()
 
     def _is_due(self) -> bool:
-        return self._tried_at is None or self._clock.monotonic() - self._tried_at >= self._freshness.refresh_s
+        return self._tried_at is None or self._clock.monotonic() - self._tried_at >= self._policy.refresh_s
 
     def _is_too_stale(self) -> bool:
-        return self._good_at is None or self._clock.monotonic() - self._good_at > self._freshness.max_stale_s
+        return self._good_at is None or self._clock.monotonic() - self._good_at > self._policy.max_stale_s

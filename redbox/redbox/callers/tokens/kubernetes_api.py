@@ -1,7 +1,7 @@
-"""Calls to a Kubernetes API server, each with a deadline and a bound on its answer.
+"""Requests to a Kubernetes API server, each with a deadline and a bound on its response.
 
-Knows https with the cluster's CA and a bearer token from a file; both are read again when they change. What
-is asked, and what the answer means, is for `key_sets` and `token_review`.
+By https with the cluster's CA and a bearer token from a file; both are read again when they change. The
+requests are those of `key_sets` and `token_review`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any
 
 from aiohttp import ClientError, ClientResponse, ClientSession, TCPConnector
 
-from redbox.callers.file_stamp import Stamp, stamp_of
+from redbox.callers.errors import ApiServerUnavailable
+from redbox.callers.file_version import FileVersion, file_version
 from redbox_api.connections import explain, plain_session
 
 MAX_ANSWER_BYTES = 1024 * 1024
@@ -24,83 +25,80 @@ MAX_CONNECTIONS = 16
 SUCCESS = range(200, 300)
 
 
-class NoAnswer(Exception):
-    """The API server could not be asked, or answered with something else than success."""
-
-
 @dataclass(frozen=True, slots=True)
 class ApiAccess:
-    """How to reach an API server."""
+    """The access to an API server."""
 
     ca_file: Path | None
     token_file: Path | None
     deadline_s: float
 
 
-class ApiServer:
-    """One API server, over connections that are kept."""
+class ApiServerClient:
+    """A client of one API server, with persistent connections."""
 
     def __init__(self, access: ApiAccess) -> None:
         self._access = access
         self._session: ClientSession | None = None
-        self._ca_stamp: Stamp | None = None
+        self._ca_version: FileVersion | None = None
 
     async def get(self, url: str) -> bytes:
-        """The body of a successful answer."""
+        """Return the body; raises ApiServerUnavailable."""
         return await self._call("GET", url)
 
     async def post(self, url: str, body: Mapping[str, Any]) -> bytes:
-        """The body of a successful answer."""
+        """Return the body; raises ApiServerUnavailable."""
         return await self._call("POST", url, body)
 
     async def date(self, url: str) -> str | None:
-        """What time it is there, also for those whom it does not let in; None where it does not say."""
-        async with self._asked("HEAD", url) as answer:
-            return answer.headers.get("date")
+        """Return the Date header, also of an error response; None if there is none."""
+        async with self._request("HEAD", url) as response:
+            return response.headers.get("date")
 
     async def close(self) -> None:
-        """Close the connections."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
 
     async def _call(self, method: str, url: str, body: Mapping[str, Any] | None = None) -> bytes:
-        async with self._asked(method, url, body) as answer:
+        async with self._request(method, url, body) as response:
             content = bytearray()
-            async for chunk in answer.content.iter_any():
+            async for chunk in response.content.iter_any():
                 content += chunk
                 if len(content) > MAX_ANSWER_BYTES:
-                    raise NoAnswer(f"{url} answered with more than {MAX_ANSWER_BYTES} bytes")
-        if answer.status not in SUCCESS:
-            words = bytes(content[:200]).decode(errors="replace")
-            raise NoAnswer(f"{url} answered {answer.status}: {words}")
+                    raise ApiServerUnavailable(f"{url} answered with more than {MAX_ANSWER_BYTES} bytes")
+        if response.status not in SUCCESS:
+            text = bytes(content[:200]).decode(errors="replace")
+            raise ApiServerUnavailable(f"{url} answered {response.status}: {text}")
         return bytes(content)
 
     @asynccontextmanager
-    async def _asked(
+    async def _request(
         self, method: str, url: str, body: Mapping[str, Any] | None = None
     ) -> AsyncIterator[ClientResponse]:
-        """The answer, to be read within the deadline."""
+        """Yield the response, to be read within the deadline."""
         try:
             async with asyncio.timeout(self._access.deadline_s):
                 session = await self._connected()
                 async with session.request(
                     method, url, json=body, headers=self._authorization(), allow_redirects=False
-                ) as answer:
-                    yield answer
+                ) as response:
+                    yield response
         except TimeoutError as error:
-            raise NoAnswer(f"{url} did not answer within {self._access.deadline_s:g} s") from error
+            raise ApiServerUnavailable(
+                f"{url} did not answer within {self._access.deadline_s:g} s"
+            ) from error
         except (ClientError, OSError, ValueError) as error:
-            raise NoAnswer(f"{url} could not be asked: {explain(error)}") from error
+            raise ApiServerUnavailable(f"the request to {url} failed: {explain(error)}") from error
 
     async def _connected(self) -> ClientSession:
-        stamp = stamp_of(self._access.ca_file) if self._access.ca_file else None
-        if self._session is None or stamp != self._ca_stamp:
+        ca_file = self._access.ca_file
+        version = file_version(ca_file) if ca_file else None
+        if self._session is None or version != self._ca_version:
             await self.close()
-            ca_file = self._access.ca_file
             context = ssl.create_default_context(cafile=str(ca_file) if ca_file else None)
             self._session = plain_session(TCPConnector(ssl=context, limit=MAX_CONNECTIONS))
-            self._ca_stamp = stamp
+            self._ca_version = version
         return self._session
 
     def _authorization(self) -> dict[str, str]:

@@ -1,9 +1,8 @@
-"""Opaque tokens: made by `redbox token create`, shown once, kept as a hash.
+"""Opaque tokens: created by `redbox token create`, shown once, stored as a hash.
 
-A token is `rbt_<id>_<secret>`. The secret is 256 random bits, so a plain SHA-256 of it is enough: there is
-nothing to guess, and a slow hash would only let strangers burn the server's time. The file is JSON, 0600,
-replaced as a whole under a lock, so that the command and the server need not talk: the server reads it again
-when it changed.
+A token is `rbt_<id>_<secret>`. The secret has 256 random bits, so that a plain SHA-256 suffices: it cannot be
+guessed, and a slow hash would let unauthenticated clients consume the server's CPU. The file is JSON, 0600,
+replaced atomically under a lock; the server reads it again when it changes.
 """
 
 from __future__ import annotations
@@ -23,29 +22,28 @@ from typing import Literal, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from redbox.callers.errors import CallerError, CannotTell, Fault, Unauthenticated
-from redbox.callers.file_stamp import Stamp, stamp_of
+from redbox.callers.errors import (
+    AuthenticationError,
+    AuthenticationFault,
+    AuthenticationUnavailable,
+    TokenFileError,
+    TokenNotFound,
+    Unauthenticated,
+)
+from redbox.callers.file_version import FileVersion, file_version
 from redbox.callers.identities import TokenHolder
 from redbox.core.clock import Clock
 
 PREFIX = "rbt_"
-_WRITTEN = re.compile(r"rbt_([a-z2-7]{10})_([A-Za-z0-9_-]{43})")
+_TOKEN = re.compile(r"rbt_([a-z2-7]{10})_([A-Za-z0-9_-]{43})")
 _ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 
 Result = TypeVar("Result")
 
 
-class TokenFileError(Exception):
-    """The file of tokens cannot be used; the message says which file and why."""
-
-
-class NoSuchToken(Exception):
-    """There is no token of this id."""
-
-
 @dataclass(frozen=True, slots=True)
 class TokenRecord:
-    """What is kept of a token."""
+    """A token as it is stored."""
 
     id: str
     user: str
@@ -58,7 +56,7 @@ class TokenRecord:
 
 @dataclass(frozen=True, slots=True)
 class NewToken:
-    """A token that was just made; its secret is known here and nowhere else."""
+    """A new token with its secret, which is not stored."""
 
     record: TokenRecord
     secret: str
@@ -74,11 +72,10 @@ class TokenStore:
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path = path
         self._clock = clock
-        self._stamp: Stamp | None = None
+        self._version: FileVersion | None = None
         self._records: Records = {}
 
     def create(self, user: str, lives_s: float, *, note: str = "") -> NewToken:
-        """Make a token for a Unix user."""
         if lives_s <= 0:
             raise ValueError("a token must live longer than 0 seconds")
         identifier = "".join(secrets.choice(_ID_ALPHABET) for _ in range(10))
@@ -89,16 +86,17 @@ class TokenStore:
         return NewToken(record, f"{PREFIX}{identifier}_{secret}")
 
     def list(self) -> tuple[TokenRecord, ...]:
-        """All tokens, the revoked and expired ones too, oldest first."""
+        """Return all tokens, including revoked and expired ones, oldest first."""
         return tuple(sorted(self._read().values(), key=lambda record: record.created_at))
 
     def revoke(self, identifier: str) -> TokenRecord:
-        """Make a token worthless, at once."""
         now = self._clock.now().timestamp()
 
         def mark(records: Records) -> tuple[Records, TokenRecord]:
             if identifier not in records:
-                raise NoSuchToken(f"there is no token {identifier!r}: redbox token list shows them")
+                raise TokenNotFound(
+                    f"there is no token {identifier!r}; list the tokens by: redbox token list"
+                )
             record = records[identifier]
             revoked = record if record.revoked_at is not None else replace(record, revoked_at=now)
             return {**records, identifier: revoked}, revoked
@@ -106,38 +104,40 @@ class TokenStore:
         return self._change(mark)
 
     def holder(self, token: str) -> TokenHolder:
-        """Whose token this is; raises Unauthenticated, or CannotTell where the file cannot be read."""
-        written = _WRITTEN.fullmatch(token)
-        if written is None:
+        """Return the token's holder; raises Unauthenticated, or AuthenticationUnavailable for the file."""
+        parts = _TOKEN.fullmatch(token)
+        if parts is None:
             raise Unauthenticated(
-                Fault.MALFORMED, f"the token begins with {PREFIX} but is not one of red-box's"
+                AuthenticationFault.MALFORMED, f"the token begins with {PREFIX} but is malformed"
             )
         try:
-            record = self._read().get(written[1])
+            record = self._read().get(parts[1])
         except TokenFileError as error:
-            raise CannotTell(str(error)) from error
+            raise AuthenticationUnavailable(str(error)) from error
         if (
-            not hmac.compare_digest(_digest(written[2]), record.digest if record else "0" * 64)
+            not hmac.compare_digest(_digest(parts[2]), record.digest if record else "0" * 64)
             or record is None
         ):
-            raise Unauthenticated(Fault.SIGNATURE, "the token is not known here")
+            raise Unauthenticated(AuthenticationFault.SIGNATURE, "the token is unknown")
         if (refusal := self._refusal(record)) is not None:
             raise refusal
         return TokenHolder(record.id, record.user)
 
-    def _refusal(self, record: TokenRecord) -> CallerError | None:
+    def _refusal(self, record: TokenRecord) -> AuthenticationError | None:
         if record.revoked_at is not None:
-            return Unauthenticated(Fault.REVOKED, f"token {record.id} was revoked")
+            return Unauthenticated(AuthenticationFault.REVOKED, f"token {record.id} was revoked")
         if self._clock.now().timestamp() >= record.expires_at:
-            return Unauthenticated(Fault.EXPIRED, f"token {record.id} has expired: make a new one")
+            return Unauthenticated(
+                AuthenticationFault.EXPIRED, f"token {record.id} has expired: create a new one"
+            )
         return None
 
     def _read(self) -> Records:
-        stamp = stamp_of(self._path)
-        if stamp is None:
-            self._records, self._stamp = {}, None
-        elif stamp != self._stamp:
-            self._records, self._stamp = _parse(self._path), stamp
+        version = file_version(self._path)
+        if version is None:
+            self._records, self._version = {}, None
+        elif version != self._version:
+            self._records, self._version = _parse(self._path), version
         return self._records
 
     def _change(self, change: Callable[[Records], tuple[Records, Result]]) -> Result:
@@ -156,13 +156,13 @@ def _digest(secret: str) -> str:
 
 def _parse(path: Path) -> Records:
     try:
-        kept = _FILE.validate_json(path.read_bytes())
+        content = _FILE.validate_json(path.read_bytes())
     except OSError as error:
         raise TokenFileError(f"{path} cannot be read: {error.strerror}") from error
     except ValidationError as error:
-        said = "; ".join(f"{'.'.join(map(str, flaw['loc']))}: {flaw['msg']}" for flaw in error.errors()[:3])
-        raise TokenFileError(f"{path} is not a file of red-box's tokens: {said}") from error
-    return {record.id: record for record in kept.get("tokens", ())}
+        flaws = "; ".join(f"{'.'.join(map(str, flaw['loc']))}: {flaw['msg']}" for flaw in error.errors()[:3])
+        raise TokenFileError(f"{path} is not a valid file of tokens: {flaws}") from error
+    return {record.id: record for record in content.get("tokens", ())}
 
 
 @contextmanager
@@ -192,7 +192,7 @@ def _replace(path: Path, records: Records) -> None:
 
 
 def _give_to_owner_of(directory: Path, descriptor: int) -> None:
-    """Root makes tokens too, and the server must be able to read them."""
+    """Tokens that root creates must be readable by the server's account."""
     if os.geteuid() == 0:
         owner = directory.stat()
         os.fchown(descriptor, owner.st_uid, owner.st_gid)

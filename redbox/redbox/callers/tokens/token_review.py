@@ -1,7 +1,8 @@
-"""Asks the cluster's API server whether a token still counts.
+"""TokenReview: whether a token is still valid for the cluster's API server.
 
-Offline, a token lives until its `exp`; the API server also knows whether its pod, account and namespace still
-exist. Asked only about tokens whose signature was verified, so that strangers cannot load the API server.
+Verified offline, a token is valid until its `exp`; the API server also checks that its pod, account and
+namespace exist. Only tokens with a verified signature are reviewed, so that unauthenticated clients cannot
+load the API server.
 """
 
 from __future__ import annotations
@@ -14,80 +15,90 @@ from typing import Any
 
 import structlog
 
-from redbox.callers.errors import CannotTell, Fault, Unauthenticated
+from redbox.callers.errors import (
+    ApiServerUnavailable,
+    AuthenticationFault,
+    AuthenticationUnavailable,
+    Unauthenticated,
+)
 from redbox.callers.identities import ServiceAccount
-from redbox.callers.tokens.kubernetes_api import ApiServer, NoAnswer
+from redbox.callers.tokens.kubernetes_api import ApiServerClient
 from redbox.core.clock import Clock
 
 log = structlog.get_logger(__name__)
 
 PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
-MAX_REMEMBERED = 10_000
+MAX_CACHED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What the API server said of a token: None is yes."""
+class ReviewResult:
+    """The result of a review: `refusal` is None if the token is valid."""
 
     refusal: str | None
     at: float
 
 
 class TokenReviewer:
-    """One cluster's TokenReview, its answers believed for some seconds."""
+    """TokenReviews of one cluster, cached for some seconds."""
 
-    def __init__(self, url: str, server: ApiServer, *, audience: str, cache_s: float, clock: Clock) -> None:
+    def __init__(
+        self, url: str, server: ApiServerClient, *, audience: str, cache_s: float, clock: Clock
+    ) -> None:
         self._url = url.rstrip("/") + PATH
         self._server = server
         self._audience = audience
         self._cache_s = cache_s
         self._clock = clock
-        self._verdicts: OrderedDict[bytes, Verdict] = OrderedDict()
+        self._results: OrderedDict[bytes, ReviewResult] = OrderedDict()
 
     async def confirm(self, token: str, account: ServiceAccount) -> None:
-        """Return if it still counts; raises Unauthenticated if not, CannotTell if nobody answers."""
+        """Raise Unauthenticated if the token is not valid, AuthenticationUnavailable without an answer."""
         digest = hashlib.sha256(token.encode()).digest()
-        verdict = self._verdicts.get(digest)
-        if verdict is None or self._clock.monotonic() - verdict.at >= self._cache_s:
-            verdict = Verdict(await self._ask(token, account), self._clock.monotonic())
-            self._remember(digest, verdict)
-        if verdict.refusal is not None:
-            said = f"the API server of cluster {account.cluster} does not accept the token: {verdict.refusal}"
-            raise Unauthenticated(Fault.REVOKED, said)
+        result = self._results.get(digest)
+        if result is None or self._clock.monotonic() - result.at >= self._cache_s:
+            result = ReviewResult(await self._review(token, account), self._clock.monotonic())
+            self._cache(digest, result)
+        if result.refusal is not None:
+            raise Unauthenticated(
+                AuthenticationFault.REVOKED,
+                f"the API server of cluster {account.cluster} does not accept the token: {result.refusal}",
+            )
 
     async def close(self) -> None:
         await self._server.close()
 
-    async def _ask(self, token: str, account: ServiceAccount) -> str | None:
+    async def _review(self, token: str, account: ServiceAccount) -> str | None:
         review = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenReview",
             "spec": {"token": token, "audiences": [self._audience]},
         }
         try:
-            answer = json.loads(await self._server.post(self._url, review))
-            return refusal_in(answer["status"], account, self._audience)
-        except (NoAnswer, ValueError, KeyError, TypeError, AttributeError) as error:
+            response = json.loads(await self._server.post(self._url, review))
+            return refusal_in(response["status"], account, self._audience)
+        except (ApiServerUnavailable, ValueError, KeyError, TypeError, AttributeError) as error:
             log.warning("token not reviewed", cluster=account.cluster, problem=repr(error))
-            said = f"cluster {account.cluster} could not be asked about the token: red-box's log says why"
-            raise CannotTell(said) from error
+            raise AuthenticationUnavailable(
+                f"the TokenReview of cluster {account.cluster} failed; see red-box's log"
+            ) from error
 
-    def _remember(self, digest: bytes, verdict: Verdict) -> None:
-        self._verdicts[digest] = verdict
-        self._verdicts.move_to_end(digest)
-        while len(self._verdicts) > MAX_REMEMBERED:
-            self._verdicts.popitem(last=False)
+    def _cache(self, digest: bytes, result: ReviewResult) -> None:
+        self._results[digest] = result
+        self._results.move_to_end(digest)
+        while len(self._results) > MAX_CACHED:
+            self._results.popitem(last=False)
 
 
 def refusal_in(status: dict[str, Any], account: ServiceAccount, audience: str) -> str | None:
-    """Read a TokenReview's status: why the token does not count, or None if it does."""
+    """Return the reason in a TokenReview's status why the token is not valid, or None if it is."""
     if status.get("authenticated") is not True:
-        return str(status.get("error") or "it is not valid any more")[:300]
+        return str(status.get("error") or "it is no longer valid")[:300]
     if audience not in (status.get("audiences") or ()):
         return f"it is not for {audience}"
     user = status["user"]
     name = f"system:serviceaccount:{account.namespace}:{account.name}"
     if (user.get("username"), user.get("uid")) != (name, account.uid):
-        seen = f"{user.get('username')}, uid {user.get('uid')}"
-        return f"it says that the token is of {seen[:300]!r}"
+        reviewed = f"{user.get('username')}, uid {user.get('uid')}"
+        return f"it attributes the token to {reviewed[:300]!r}"
     return None

@@ -47,7 +47,7 @@ class CallersRoute(APIRoute):
 
 def _refuse_too_many(request: Request, caller: Caller) -> None:
     connection = connection_in(request.scope)
-    if connection is not None and not connection.is_of(caller.name):
+    if connection is not None and not connection.assign(caller.name):
         raise TooMany(f"{caller.name} has too many connections open; close some", retry_after=5)
 
 

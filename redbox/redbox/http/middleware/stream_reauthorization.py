@@ -17,7 +17,12 @@ from typing import Protocol, Self
 import structlog
 from starlette.requests import HTTPConnection
 
-from redbox.callers.errors import CallerError, CannotTell, Fault, Unauthenticated
+from redbox.callers.errors import (
+    AuthenticationError,
+    AuthenticationFault,
+    AuthenticationUnavailable,
+    Unauthenticated,
+)
 from redbox.core.clock import Clock
 from redbox.core.domain import Caller
 
@@ -120,11 +125,11 @@ class Renewals:
     async def _why_not(self, stream: _Stream) -> str | None:
         try:
             caller = await self._door.authenticate(stream.connection)
-        except CannotTell:
+        except AuthenticationUnavailable:
             return self._why_not_untold(stream)
         except Unauthenticated as refusal:
-            return None if stream.has_end and refusal.fault is Fault.EXPIRED else str(refusal)
-        except CallerError as refusal:
+            return None if stream.has_end and refusal.fault is AuthenticationFault.EXPIRED else str(refusal)
+        except AuthenticationError as refusal:
             return str(refusal)
         except Exception:
             log.exception("a stream could not be judged", caller=stream.caller.identity)

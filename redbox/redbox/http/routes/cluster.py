@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import Field
 
-from redbox.callers.errors import CallerError
+from redbox.callers.errors import AuthenticationError
 from redbox.http.answers.problems import ALWAYS, Unavailable, documented
 from redbox.http.answers.streaming import NDJSON, HeldStream, ndjson
 from redbox.http.middleware.authenticated_route import CallersRoute
@@ -85,7 +85,7 @@ async def readyz(request: Request, services: ServicesDep) -> str:
 async def _is_known(request: Request, services: Services) -> bool:
     try:
         await services.authenticator.authenticate(request)
-    except CallerError:
+    except AuthenticationError:
         return False
     return True
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 
 from redbox.callers.authenticator import trusted_clusters
-from redbox.callers.errors import CallerError
+from redbox.callers.errors import AuthenticationError
 from redbox.callers.tokens.service_account_tokens import TokenVerifier
 from redbox.core.clock import Clock
 from redbox.core.yaml_document import DocumentError
@@ -61,6 +61,6 @@ def check_token(token: str, settings: Settings, clock: Clock) -> Finding:
     verifier = TokenVerifier(trusted_clusters(settings.callers, clock), clock)
     try:
         proved = asyncio.run(verifier.verify(token))
-    except CallerError as error:
+    except AuthenticationError as error:
         return fault(f"the token is refused: {error}", "make it with kubectl create token --audience=...")
     return note(f"the token is good: {proved.account}")

@@ -10,11 +10,12 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from redbox.callers.errors import ApiServerUnavailable, InvalidKeySet
 from redbox.callers.mapping.rules import Rule
 from redbox.callers.mapping.rules_file import read_rules
 from redbox.callers.settings import ClusterSettings
-from redbox.callers.tokens.jwks import BadKeySet, VerifyingKey, parse_key_set
-from redbox.callers.tokens.kubernetes_api import ApiAccess, NoAnswer
+from redbox.callers.tokens.jwks import VerifyingKey, parse_key_set
+from redbox.callers.tokens.kubernetes_api import ApiAccess
 from redbox.core.domain import Role
 from redbox.core.yaml_document import DocumentError
 from redbox.settings import Settings
@@ -66,11 +67,11 @@ def _keys_of(machine: Machine, cluster: ClusterSettings) -> Mapping[str, Verifyi
         )
         try:
             document = machine.fetch(where, _access(cluster))
-        except NoAnswer as error:
+        except ApiServerUnavailable as error:
             return fault(f"the keys of cluster {cluster.name} cannot be fetched: {error}", cure)
     try:
         return parse_key_set(document)
-    except BadKeySet as error:
+    except InvalidKeySet as error:
         return fault(f"{where} holds no keys of cluster {cluster.name}: {error}", cure)
 
 

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from redbox.agents.install_texts import check_agent_file
-from redbox.callers.tokens.kubernetes_api import ApiAccess, ApiServer, NoAnswer
-from redbox.callers.unix_accounts import AccountLookup, HostAccounts
+from redbox.callers.errors import ApiServerUnavailable
+from redbox.callers.tokens.kubernetes_api import ApiAccess, ApiServerClient
+from redbox.callers.unix_accounts import AccountLookup, NssLookup
 
 Answer = TypeVar("Answer")
 BUSY = "in use"
@@ -108,7 +109,7 @@ class Machine(AccountLookup, Protocol):
         ...
 
 
-class ThisMachine(HostAccounts):
+class ThisMachine(NssLookup):
     """The host that this runs on."""
 
     def __init__(self) -> None:
@@ -185,16 +186,16 @@ class ThisMachine(HostAccounts):
     def time_at(self, url: str, access: ApiAccess) -> datetime | None:
         try:
             return parsedate_to_datetime(_ask(access, lambda server: server.date(url)) or "")
-        except (NoAnswer, ValueError):
+        except (ApiServerUnavailable, ValueError):
             return None
 
     def agent_flaws(self, path: Path) -> list[str]:
         return list(check_agent_file(path))
 
 
-def _ask(access: ApiAccess, ask: Callable[[ApiServer], Awaitable[Answer]]) -> Answer:
+def _ask(access: ApiAccess, ask: Callable[[ApiServerClient], Awaitable[Answer]]) -> Answer:
     async def do() -> Answer:
-        server = ApiServer(access)
+        server = ApiServerClient(access)
         try:
             return await ask(server)
         finally:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from redbox.agents.program.session import LEAVE_S
+from redbox.agents.program.session import SHUTDOWN_S
 from redbox.settings import Settings
 from redbox.setup.checks.findings import Finding, warning
 from redbox.setup.checks.machine import Machine
@@ -35,7 +35,7 @@ def check_left_behind(machine: Machine, settings: Settings, layout: Layout) -> I
 
 
 def _judge(pid: str, parent: str, age_s: str, user: str) -> Iterator[Finding]:
-    if parent == ORPHAN and age_s.isdigit() and int(age_s) > LEAVE_S:
+    if parent == ORPHAN and age_s.isdigit() and int(age_s) > SHUTDOWN_S:
         yield warning(
             f"process {pid} of {user}, an agent, was left behind by a server that is gone, and hangs",
             f"look at it with ps -o stat,wchan,args -p {pid}, and end it: kill -9 {pid}",

@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import posixpath
 
-from redbox.agents.errors import SystemFault
+from redbox.agents.errors import SystemCallFailed
 from redbox.core.domain import UnixUser
 from redbox.slurm.command_runner import Agents
 
@@ -30,6 +30,6 @@ async def remove_credentials(agents: Agents, user: UnixUser, path: str) -> None:
         agent = await agents.agent(user, "files")
         try:
             await agent.remove(posixpath.dirname(path), recursive=True)
-        except SystemFault as fault:
+        except SystemCallFailed as fault:
             if not fault.is_missing:
                 raise

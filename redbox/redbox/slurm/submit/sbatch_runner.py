@@ -14,8 +14,8 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from redbox.agents.errors import AgentError, AgentRefused, AgentUnavailable, RequestFailed, SystemFault
-from redbox.agents.protocol.answers import Completed, Kept, KeptState
+from redbox.agents.errors import AgentError, AgentRefused, AgentUnavailable, RequestFailed, SystemCallFailed
+from redbox.agents.protocol.answers import CommandResult, RecordedCommand, RecordedCommandState
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import (
     Submission,
@@ -170,7 +170,7 @@ class Submits:
                 await agent.write(
                     ready.credentials, container_script.credentials_file(container.registry), mode=0o600
                 )
-        except SystemFault as fault:
+        except SystemCallFailed as fault:
             words = f"workingDirectory: {directory} cannot be made or written: {fault.detail}."
             if fault.errno in FULL:
                 raise WorkloadManagerError(words) from fault
@@ -193,7 +193,9 @@ class Submits:
                 return outcome
         return await self._run_after(agent, ready, earlier)
 
-    async def _run_after(self, agent: Agent, ready: Ready, earlier: Sequence[Kept]) -> SubmitOutcome:
+    async def _run_after(
+        self, agent: Agent, ready: Ready, earlier: Sequence[RecordedCommand]
+    ) -> SubmitOutcome:
         """Call sbatch in place of the last submit if that surely made no job, else under the next name.
 
         Only the last may give way: whoever looks for a submit that is under way looks from the first name to
@@ -218,7 +220,7 @@ class Submits:
                 agent, ready.call, {}, self._calls.settings.submit_s, keep=keep, replaces=replaces
             )
         except RequestFailed as failed:
-            if isinstance(failed, SystemFault) and failed.errno == errno.EEXIST:
+            if isinstance(failed, SystemCallFailed) and failed.errno == errno.EEXIST:
                 return None
             return SubmitUnavailable(f"sbatch could not be run: {failed.detail}")
         except AgentUnavailable as busy:
@@ -227,12 +229,12 @@ class Submits:
             return SubmitUnknown(lost.detail)
         return outcome_of(completed)
 
-    async def _earlier(self, agent: Agent, mark: str) -> list[Kept]:
+    async def _earlier(self, agent: Agent, mark: str) -> list[RecordedCommand]:
         """All submits of this mark that the user's host knows, the last one last."""
-        known: list[Kept] = []
+        known: list[RecordedCommand] = []
         while len(known) < MOST_TRIES:
             kept = await agent.recall(kept_name(mark, len(known) + 1))
-            if kept.state is KeptState.UNHEARD:
+            if kept.state is RecordedCommandState.UNHEARD:
                 break
             known.append(kept)
         return known
@@ -246,7 +248,7 @@ class Submits:
         *,
         keep: str | None,
         replaces: str | None = None,
-    ) -> Completed:
+    ) -> CommandResult:
         completed = None
         try:
             completed = await agent.run(
@@ -268,7 +270,7 @@ class Submits:
         """Whether an sbatch with this mark runs on the user's host, whichever agent began it."""
         try:
             agent = await self._calls.agents.agent(user)
-            if any(kept.state is KeptState.RUNNING for kept in await self._earlier(agent, mark)):
+            if any(kept.state is RecordedCommandState.RUNNING for kept in await self._earlier(agent, mark)):
                 return True
             return await self._is_listed(agent, user, mark)
         except AgentError as error:
@@ -287,12 +289,12 @@ def kept_name(mark: str, count: int) -> str:
     return f"{mark}.{count}"
 
 
-def what_became_of(kept: Kept, *, retry: bool) -> SubmitOutcome | None:
+def what_became_of(kept: RecordedCommand, *, retry: bool) -> SubmitOutcome | None:
     """The outcome of an earlier submit: None where sbatch is to be called once more.
 
     That is where it surely made no job; and where nobody knows, if this is the held retry of it.
     """
-    if kept.state is KeptState.RUNNING:
+    if kept.state is RecordedCommandState.RUNNING:
         return SubmitUnknown("an earlier submit of this job is still under way")
     if surely_made_no_job(kept):
         return None
@@ -302,13 +304,13 @@ def what_became_of(kept: Kept, *, retry: bool) -> SubmitOutcome | None:
     return None if retry and isinstance(outcome, SubmitUnknown) else outcome
 
 
-def surely_made_no_job(kept: Kept) -> bool:
+def surely_made_no_job(kept: RecordedCommand) -> bool:
     return kept.completed is not None and isinstance(
         outcome_of(kept.completed), SubmitRejected | SubmitUnavailable
     )
 
 
-def outcome_of(completed: Completed) -> SubmitOutcome:
+def outcome_of(completed: CommandResult) -> SubmitOutcome:
     outcome = sbatch.read_submit(completed.code, completed.stdout, completed.stderr)
     if completed.timed_out and not isinstance(outcome, SubmitAccepted):
         return SubmitUnknown(f"sbatch gave no answer within {completed.took_s:.0f} s.")

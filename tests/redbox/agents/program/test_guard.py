@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from redbox.agents.program.guard import AgentSettings, Refusal, check_user, read_settings
+from redbox.agents.program.guard import AgentSettings, StartRefused, check_user, read_settings
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a file of root's")
 
@@ -17,12 +17,12 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a fil
     [(0, 0, "started as root"), (1000, 0, "differ"), (0, 1000, "differ"), (999, 999, "below min_uid 1000")],
 )
 def test_root_and_low_uids_are_refused(uid: int, effective_uid: int, reason: str) -> None:
-    with pytest.raises(Refusal, match=reason):
+    with pytest.raises(StartRefused, match=reason):
         check_user(uid, effective_uid, AgentSettings({}))
 
 
 def test_root_is_refused_whatever_min_uid_says() -> None:
-    with pytest.raises(Refusal):
+    with pytest.raises(StartRefused):
         check_user(0, 0, AgentSettings({"min_uid": "-1"}))
 
 
@@ -55,11 +55,11 @@ def test_a_file_that_others_could_have_written_is_refused(tmp_path: Path, fault:
             file.chmod(0o646)
         case _:
             tmp_path.chmod(0o777)
-    with pytest.raises(Refusal, match="others than root"):
+    with pytest.raises(StartRefused, match="others than root"):
         read_settings(str(file))
 
 
 @pytest.mark.parametrize("values", [{"min_uid": "many"}, {"minuid": "1"}])
 def test_a_setting_that_is_not_understood_is_refused_and_not_guessed(values: dict[str, str]) -> None:
-    with pytest.raises(Refusal):
+    with pytest.raises(StartRefused):
         AgentSettings(values)

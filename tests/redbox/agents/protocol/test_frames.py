@@ -12,16 +12,23 @@ from hypothesis import strategies as st
 
 from redbox.agents.errors import FrameError
 from redbox.agents.program.wire import MAX_HEADER, MAX_PAYLOAD, PREFIX, hello_line
-from redbox.agents.protocol.frames import MAX_BANNER, Frame, FrameDecoder, HelloScanner, Kind, encode_frame
+from redbox.agents.protocol.frames import (
+    MAX_BANNER,
+    AgentFrame,
+    FrameDecoder,
+    FrameKind,
+    HelloScanner,
+    encode_frame,
+)
 
 headers = st.dictionaries(
     st.text(max_size=8), st.one_of(st.integers(), st.text(max_size=20), st.booleans(), st.none()), max_size=4
 )
-frames = st.tuples(st.sampled_from(Kind), st.integers(0, 2**32 - 1), headers, st.binary(max_size=300))
+frames = st.tuples(st.sampled_from(FrameKind), st.integers(0, 2**32 - 1), headers, st.binary(max_size=300))
 NONCE = b"0123456789abcdef"
 
 
-def decode_in_cuts(data: bytes, cuts: list[int]) -> list[Frame]:
+def decode_in_cuts(data: bytes, cuts: list[int]) -> list[AgentFrame]:
     decoder = FrameDecoder()
     edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
     return [frame for start, end in pairwise(edges) for frame in decoder.feed(data[start:end])]
@@ -29,7 +36,7 @@ def decode_in_cuts(data: bytes, cuts: list[int]) -> list[Frame]:
 
 @given(st.lists(frames, max_size=5), st.lists(st.integers(0, 10**6), max_size=8))
 def test_frames_come_out_as_they_went_in_however_they_are_cut(
-    sent: list[tuple[Kind, int, dict[str, Any], bytes]], cuts: list[int]
+    sent: list[tuple[FrameKind, int, dict[str, Any], bytes]], cuts: list[int]
 ) -> None:
     received = decode_in_cuts(b"".join(encode_frame(*frame) for frame in sent), cuts)
     assert [(f.kind, f.request, f.header, f.payload) for f in received] == sent
@@ -47,7 +54,7 @@ def test_any_bytes_are_frames_or_a_frame_error(pieces: list[bytes]) -> None:
 
 @given(st.binary(max_size=200))
 def test_any_header_is_an_object_or_a_frame_error(header: bytes) -> None:
-    data = PREFIX.pack(Kind.EVENT, 1, len(header), 0) + header
+    data = PREFIX.pack(FrameKind.EVENT, 1, len(header), 0) + header
     try:
         (frame,) = FrameDecoder().feed(data)
     except FrameError:
@@ -60,18 +67,18 @@ def test_any_header_is_an_object_or_a_frame_error(header: bytes) -> None:
 )
 def test_hostile_json_is_a_frame_error(header: bytes) -> None:
     with pytest.raises(FrameError):
-        list(FrameDecoder().feed(PREFIX.pack(Kind.EVENT, 1, len(header), 0) + header))
+        list(FrameDecoder().feed(PREFIX.pack(FrameKind.EVENT, 1, len(header), 0) + header))
 
 
 @pytest.mark.parametrize("lengths", [(MAX_HEADER + 1, 0), (0, MAX_PAYLOAD + 1), (2**32 - 1, 2**32 - 1)])
 def test_a_frame_that_is_too_large_is_refused_before_it_has_come(lengths: tuple[int, int]) -> None:
     with pytest.raises(FrameError, match="a frame of"):
-        list(FrameDecoder().feed(PREFIX.pack(Kind.DATA, 1, *lengths)))
+        list(FrameDecoder().feed(PREFIX.pack(FrameKind.DATA, 1, *lengths)))
 
 
 def test_what_is_too_large_is_not_sent() -> None:
     with pytest.raises(FrameError, match="too large"):
-        encode_frame(Kind.REQUEST, 1, {"argv": ["x" * MAX_HEADER]})
+        encode_frame(FrameKind.REQUEST, 1, {"argv": ["x" * MAX_HEADER]})
 
 
 @given(st.binary(max_size=MAX_BANNER), st.binary(max_size=50), st.lists(st.integers(0, 10**6), max_size=5))

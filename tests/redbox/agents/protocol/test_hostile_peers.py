@@ -12,16 +12,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from redbox.agents.agent import Agent
+from redbox.agents.agent import AgentClient
 from redbox.agents.errors import AgentDied, AgentError, AgentUnavailable
 from redbox.agents.pool import AgentPool
 from redbox.agents.program.wire import WINDOW, hello_line
-from redbox.agents.protocol.answers import MOST_FACTS, Expected
-from redbox.agents.protocol.connection import MAX_UNREAD, Connection
+from redbox.agents.protocol.answers import MAX_FIELDS, ReadPrecondition
+from redbox.agents.protocol.connection import MAX_UNREAD, AgentConnection
 from redbox.agents.protocol.frame_collector import MAX_STDERR
-from redbox.agents.protocol.frames import SMALL_HEADER, Frame, FrameDecoder, Kind, encode_frame
+from redbox.agents.protocol.frames import SMALL_HEADER, AgentFrame, FrameDecoder, FrameKind, encode_frame
 from redbox.core.domain import UnixUser
-from tests.redbox.agents.processes import LaunchedTransport, until
+from tests.redbox.agents.harness import LaunchedTransport, until
 
 HELLO = {"protocol": 1, "uid": 7, "user": "u", "home": "/", "host": "h", "pid": 2, "python": "3.6"}
 FACTS = {"kind": "file", "size": 1, "device": 1, "inode": 1, "modified_ns": 1, "mode": 1, "uid": 1, "gid": 1}
@@ -36,7 +36,7 @@ class Peer:
     def __init__(self) -> None:
         self.written = bytearray()
         self.requests = FrameDecoder()
-        self.received: deque[Frame] = deque()
+        self.received: deque[AgentFrame] = deque()
         self.killed = False
         self._answers: asyncio.Queue[bytes] = asyncio.Queue()
         self._waits = False
@@ -60,7 +60,7 @@ class Peer:
     def write(self, data: bytes) -> None:
         if not self.written:
             self.written += data
-            self.answer(hello_line(data.strip()) + encode_frame(Kind.EVENT, 0, HELLO))
+            self.answer(hello_line(data.strip()) + encode_frame(FrameKind.EVENT, 0, HELLO))
             return
         self.received.extend(self.requests.feed(data))
 
@@ -77,29 +77,29 @@ class Peer:
     async def wait(self) -> int:
         return 0
 
-    def words(self) -> str:
+    def stderr_text(self) -> str:
         return ""
 
 
 @asynccontextmanager
-async def conversation() -> AsyncIterator[tuple[Agent, Peer]]:
+async def conversation() -> AsyncIterator[tuple[AgentClient, Peer]]:
     peer = Peer()
-    connection = Connection(peer)
+    connection = AgentConnection(peer)
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
         hello = await connection.greet()
         serving = tasks.create_task(connection.serve())
-        yield Agent(connection, hello), peer
-        connection.leave()
+        yield AgentClient(connection, hello), peer
+        connection.close()
         await serving
 
 
-async def ask_everything(agent: Agent) -> list[BaseException | object]:
+async def ask_everything(agent: AgentClient) -> list[BaseException | object]:
     async def drained(parts: Any) -> list[Any]:
         return [part async for part in parts]
 
     return await asyncio.gather(
         agent.run(["/bin/true"], deadline=10, output_limit=1000),
-        agent.read("/f", limit=1000, expect=Expected(1, 1, "")),
+        agent.read("/f", limit=1000, expect=ReadPrecondition(1, 1, "")),
         agent.stat("/f"),
         agent.glob("/", ["*"], limit=3),
         agent.recall("id"),
@@ -118,26 +118,26 @@ def only_agent_errors(outcomes: list[BaseException | object]) -> bool:
     "answer",
     [
         b"garbage that is no frame at all",
-        encode_frame(Kind.DATA, 99, None, b"for nobody"),
-        encode_frame(Kind.REQUEST, 1, {"op": "run"}),
-        encode_frame(Kind.PONG, 0),
-        encode_frame(Kind.CREDIT, 1, {"bytes": 1}),
-        encode_frame(Kind.CREDIT, 1, {"bytes": -5}),
-        encode_frame(Kind.DONE, 1, {}),
-        encode_frame(Kind.DONE, 1, {**PIECE, "size": "large"}),
-        encode_frame(Kind.DONE, 1, {**PIECE, "open_s": float("nan")}),
-        encode_frame(Kind.DONE, 1, {**PIECE, "size": 10**30}),
-        encode_frame(Kind.DONE, 1, {**PIECE, "kind": ["file"]}),
-        encode_frame(Kind.FAILED, 1, {"kind": 5}),
-        encode_frame(Kind.DATA, 1, None, b"x" * 101),
-        encode_frame(Kind.EVENT, 1, FACTS),
-        encode_frame(Kind.DATA, 1, None, b"x" * (WINDOW // 2)) * 3,
-        encode_frame(Kind.DATA, 1) * (WINDOW // 13 + 1),
-        encode_frame(Kind.DATA, 1, {"fd": 1, "more": 1}, b"x"),
-        encode_frame(Kind.DATA, 1, {"fd": [1]}, b"x"),
-        encode_frame(Kind.DATA, 1, {"fd": "x" * SMALL_HEADER}, b"x"),
-        encode_frame(Kind.DONE, 1, {**PIECE, "more": [[]] * 1000}),
-        encode_frame(Kind.DONE, 1, {**PIECE, **dict.fromkeys(map(str, range(MOST_FACTS)), 1)}),
+        encode_frame(FrameKind.DATA, 99, None, b"for nobody"),
+        encode_frame(FrameKind.REQUEST, 1, {"op": "run"}),
+        encode_frame(FrameKind.PONG, 0),
+        encode_frame(FrameKind.CREDIT, 1, {"bytes": 1}),
+        encode_frame(FrameKind.CREDIT, 1, {"bytes": -5}),
+        encode_frame(FrameKind.DONE, 1, {}),
+        encode_frame(FrameKind.DONE, 1, {**PIECE, "size": "large"}),
+        encode_frame(FrameKind.DONE, 1, {**PIECE, "open_s": float("nan")}),
+        encode_frame(FrameKind.DONE, 1, {**PIECE, "size": 10**30}),
+        encode_frame(FrameKind.DONE, 1, {**PIECE, "kind": ["file"]}),
+        encode_frame(FrameKind.FAILED, 1, {"kind": 5}),
+        encode_frame(FrameKind.DATA, 1, None, b"x" * 101),
+        encode_frame(FrameKind.EVENT, 1, FACTS),
+        encode_frame(FrameKind.DATA, 1, None, b"x" * (WINDOW // 2)) * 3,
+        encode_frame(FrameKind.DATA, 1) * (WINDOW // 13 + 1),
+        encode_frame(FrameKind.DATA, 1, {"fd": 1, "more": 1}, b"x"),
+        encode_frame(FrameKind.DATA, 1, {"fd": [1]}, b"x"),
+        encode_frame(FrameKind.DATA, 1, {"fd": "x" * SMALL_HEADER}, b"x"),
+        encode_frame(FrameKind.DONE, 1, {**PIECE, "more": [[]] * 1000}),
+        encode_frame(FrameKind.DONE, 1, {**PIECE, **dict.fromkeys(map(str, range(MAX_FIELDS)), 1)}),
         b"\x02\0\0\0\1\xff\xff\xff\xff\0\0\0\0",
     ],
 )
@@ -161,7 +161,7 @@ async def test_an_answer_that_no_agent_gives_is_the_end_of_that_agent(answer: by
             st.binary(max_size=60),
             st.builds(
                 encode_frame,
-                st.sampled_from(Kind),
+                st.sampled_from(FrameKind),
                 st.integers(0, 9),
                 st.dictionaries(
                     st.sampled_from(
@@ -192,14 +192,14 @@ async def test_an_abandoned_answer_is_thrown_away_until_it_ends() -> None:
         await asyncio.sleep(0)
         read.cancel()
         await asyncio.gather(read, return_exceptions=True)
-        assert peer.received[-1].kind is Kind.CANCEL
+        assert peer.received[-1].kind is FrameKind.CANCEL
         peer.answer(
-            encode_frame(Kind.DATA, 1, None, b"late"),
-            encode_frame(Kind.FAILED, 1, {"kind": "cancelled", "message": ""}),
+            encode_frame(FrameKind.DATA, 1, None, b"late"),
+            encode_frame(FrameKind.FAILED, 1, {"kind": "cancelled", "message": ""}),
         )
         stat = asyncio.create_task(agent.stat("/f"))
         await asyncio.sleep(0)
-        peer.answer(encode_frame(Kind.DONE, 2, {**FACTS, "file_system": "ext4"}))
+        peer.answer(encode_frame(FrameKind.DONE, 2, {**FACTS, "file_system": "ext4"}))
         assert (await stat).file_system == "ext4"
 
 
@@ -209,7 +209,7 @@ async def test_requests_that_are_never_answered_do_not_pile_up() -> None:
             *(agent.stat("/f", deadline=0.05) for _ in range(100)), return_exceptions=True
         )
         assert sum(isinstance(outcome, AgentUnavailable) for outcome in outcomes) == 36
-        assert sum(frame.kind is Kind.REQUEST for frame in peer.received) == 64
+        assert sum(frame.kind is FrameKind.REQUEST for frame in peer.received) == 64
 
 
 async def test_frames_that_nobody_reads_are_bounded_in_number() -> None:
@@ -217,13 +217,13 @@ async def test_frames_that_nobody_reads_are_bounded_in_number() -> None:
         slow = [agent.download("/f") for _ in range(2)]
         first = [asyncio.ensure_future(anext(stream)) for stream in slow]
         await asyncio.sleep(0)
-        peer.answer(b"".join(encode_frame(Kind.DATA, number, None, b"x") for number in (1, 2)))
+        peer.answer(b"".join(encode_frame(FrameKind.DATA, number, None, b"x") for number in (1, 2)))
         assert await asyncio.gather(*first) == [b"x", b"x"]
         empty = MAX_UNREAD // 2
-        peer.answer(*[encode_frame(Kind.DATA, number) * empty for number in (1, 2)])
+        peer.answer(*[encode_frame(FrameKind.DATA, number) * empty for number in (1, 2)])
         await until(lambda: peer.is_read)
         assert agent.is_alive
-        peer.answer(encode_frame(Kind.DATA, 2))
+        peer.answer(encode_frame(FrameKind.DATA, 2))
         await until(lambda: not agent.is_alive)
         for stream in slow:
             await stream.aclose()
@@ -236,7 +236,8 @@ async def test_frames_whose_reader_has_left_do_not_count() -> None:
             first = asyncio.ensure_future(anext(reader))
             await asyncio.sleep(0)
             peer.answer(
-                encode_frame(Kind.DATA, number, None, b"x") + encode_frame(Kind.DATA, number) * 30_000
+                encode_frame(FrameKind.DATA, number, None, b"x")
+                + encode_frame(FrameKind.DATA, number) * 30_000
             )
             assert await first == b"x"
             await until(lambda: peer.is_read)
@@ -250,11 +251,13 @@ async def test_of_stderr_a_part_is_kept() -> None:
         await asyncio.sleep(0)
         part = WINDOW // 2
         for _ in range(6):
-            peer.answer(encode_frame(Kind.DATA, 1, {"fd": 2}, bytes(part)))
+            peer.answer(encode_frame(FrameKind.DATA, 1, {"fd": 2}, bytes(part)))
             await until(lambda: peer.is_read)
             await asyncio.sleep(0)
         done = {"code": 0, "took_s": 1.0, "timed_out": False, "truncated": False}
-        peer.answer(encode_frame(Kind.DATA, 1, {"fd": 1}, b"said"), encode_frame(Kind.DONE, 1, done))
+        peer.answer(
+            encode_frame(FrameKind.DATA, 1, {"fd": 1}, b"said"), encode_frame(FrameKind.DONE, 1, done)
+        )
         completed = await run
     assert completed.stdout == b"said"
     assert len(completed.stderr) == MAX_STDERR

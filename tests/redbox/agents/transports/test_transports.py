@@ -174,7 +174,9 @@ async def test_a_login_node_that_is_away_is_unavailable_and_not_refused(login_ho
 
 
 async def test_self_acts_for_its_own_uid_only() -> None:
-    assert "acts for nobody else" in await refusal(SelfTransport(), UnixUser("other", os.geteuid() + 1))
+    assert "cannot act for another user" in await refusal(
+        SelfTransport(), UnixUser("other", os.geteuid() + 1)
+    )
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root only")

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redbox.callers.identities import Identity, Peer, ServiceAccount, TokenHolder
-from redbox.callers.mapping.mapping import Refusal, Rules, map_caller_to_user
+from redbox.callers.mapping.mapping import MappingRefusal, MappingRules, map_caller_to_user
 from redbox.callers.mapping.rules import Rule
-from redbox.callers.unix_accounts import Account
+from redbox.callers.unix_accounts import UnixAccount
 from redbox.core.domain import Caller, Limits, Owner, Role, UnixUser
 
 MEMBERS, STAFF = 500, 501
@@ -22,29 +22,29 @@ MEMBERS, STAFF = 500, 501
 class Accounts:
     """A user database."""
 
-    accounts: dict[str, Account] = field(default_factory=dict)
+    accounts: dict[str, UnixAccount] = field(default_factory=dict)
     groups: dict[str, int] = field(default_factory=lambda: {"redbox-users": MEMBERS, "staff": STAFF})
 
-    def account(self, name: str) -> Account | None:
+    def account(self, name: str) -> UnixAccount | None:
         return self.accounts.get(name)
 
-    def account_of(self, uid: int) -> Account | None:
+    def account_of(self, uid: int) -> UnixAccount | None:
         return next((account for account in self.accounts.values() if account.uid == uid), None)
 
     def group(self, name: str) -> int | None:
         return self.groups.get(name)
 
 
-def accounts(*known: Account) -> Accounts:
+def accounts(*known: UnixAccount) -> Accounts:
     return Accounts({account.name: account for account in known})
 
 
-ALICE = Account("alice", 2001, frozenset({2001, MEMBERS, STAFF}))
-BOB = Account("bob", 2002, frozenset({2002, MEMBERS}))
-EVE = Account("eve", 2003, frozenset({2003, STAFF}))
-ROOT = Account("root", 0, frozenset({0, MEMBERS, STAFF}))
-DAEMON = Account("daemon", 2, frozenset({2, MEMBERS, STAFF}))
-TOOR = Account("toor", 0, frozenset({0, MEMBERS}))
+ALICE = UnixAccount("alice", 2001, frozenset({2001, MEMBERS, STAFF}))
+BOB = UnixAccount("bob", 2002, frozenset({2002, MEMBERS}))
+EVE = UnixAccount("eve", 2003, frozenset({2003, STAFF}))
+ROOT = UnixAccount("root", 0, frozenset({0, MEMBERS, STAFF}))
+DAEMON = UnixAccount("daemon", 2, frozenset({2, MEMBERS, STAFF}))
+TOOR = UnixAccount("toor", 0, frozenset({0, MEMBERS}))
 HOST = accounts(ALICE, BOB, EVE, ROOT, DAEMON, TOOR)
 
 
@@ -52,8 +52,8 @@ def pod_of(namespace: str, account: str = "default", cluster: str = "prod") -> S
     return ServiceAccount(cluster, namespace, account, uid="u-1", pod="p", pod_uid="p-1")
 
 
-def rules(*written: dict[str, Any], **more: Any) -> Rules:
-    return Rules([Rule.model_validate(rule) for rule in written], **more)
+def rules(*written: dict[str, Any], **more: Any) -> MappingRules:
+    return MappingRules([Rule.model_validate(rule) for rule in written], **more)
 
 
 PHYSICS_IS_ALICE = {"cluster": "prod", "namespaces": ["physics"], "user": "alice"}
@@ -64,7 +64,7 @@ TEMPLATED = {
     "allowed_group": "staff",
 }
 
-MAPPED: dict[str, tuple[Identity, Rules, str]] = {
+MAPPED: dict[str, tuple[Identity, MappingRules, str]] = {
     "by namespace": (pod_of("physics"), rules(PHYSICS_IS_ALICE), "alice"),
     "any account of the namespace": (pod_of("physics", "runner"), rules(PHYSICS_IS_ALICE), "alice"),
     "by service account": (
@@ -109,8 +109,8 @@ def test_an_identity_becomes_a_user(case: str) -> None:
     assert mapped.roles == {Role.SUBMIT}
 
 
-REFUSED: dict[str, tuple[Identity, Rules, str]] = {
-    "no rules at all": (pod_of("physics"), rules(), "no mapping rule is for it"),
+REFUSED: dict[str, tuple[Identity, MappingRules, str]] = {
+    "no rules at all": (pod_of("physics"), rules(), "no mapping rule matches it"),
     "another namespace": (pod_of("biology"), rules(PHYSICS_IS_ALICE), "no mapping rule"),
     "another cluster": (pod_of("physics", cluster="test"), rules(PHYSICS_IS_ALICE), "no mapping rule"),
     "another service account": (
@@ -188,7 +188,7 @@ REFUSED: dict[str, tuple[Identity, Rules, str]] = {
 def test_an_identity_is_refused_with_what_was_seen(case: str) -> None:
     identity, decided_by, words = REFUSED[case]
     refusal = map_caller_to_user(identity, decided_by, HOST)
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, MappingRefusal)
     assert words in refusal.reason
     assert refusal.identity == str(identity)
 
@@ -240,7 +240,7 @@ def test_a_rule_may_let_root_look_without_running_jobs() -> None:
 
 def test_a_token_of_a_system_account_is_refused_until_a_rule_lets_it_read() -> None:
     scraper = TokenHolder("abc", "daemon")
-    assert isinstance(map_caller_to_user(scraper, rules(), HOST), Refusal)
+    assert isinstance(map_caller_to_user(scraper, rules(), HOST), MappingRefusal)
     mapped = map_caller_to_user(scraper, rules({"tokens": ["abc"], "roles": ["reader"]}), HOST)
     assert isinstance(mapped, Caller)
     assert mapped.user is None
@@ -277,7 +277,7 @@ def test_a_template_never_makes_more_than_the_rule_allows(
     written = {**TEMPLATED, "allowed_users": ["somebody"]}
     if listed and not namespace.isdigit() and namespace != "root":
         written["allowed_users"] = [namespace]
-    host = accounts(Account(namespace, uid, groups))
+    host = accounts(UnixAccount(namespace, uid, groups))
     mapped = map_caller_to_user(pod_of(namespace), rules(written), host)
     is_allowed = staff or namespace in written["allowed_users"]
     expected = uid >= 1000 and member and is_allowed and not namespace.isdigit()

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from redbox.callers.mapping.mapping import Rules
+from redbox.callers.mapping.mapping import MappingRules
 from redbox.callers.mapping.rules import USER_NAME, MappingSettings, Rule, RulesDocument
-from redbox.callers.mapping.rules_file import RulesInForce, read_rules
+from redbox.callers.mapping.rules_file import ActiveRules, read_rules
 from redbox.core.yaml_document import DocumentError, parse_document, validate
 from redbox.settings import load_settings, rules_in_force
 
@@ -32,10 +32,10 @@ REFUSED: dict[str, tuple[str, str]] = {
         "- {cluster: 'Prod!', namespaces: [a], user: a}",
         "rules[2].cluster: String should match",
     ),
-    "an empty list": ("- {cluster: prod, namespaces: [], user: alice}", "an empty list matches nobody"),
+    "an empty list": ("- {cluster: prod, namespaces: [], user: alice}", "an empty list matches no caller"),
     "no namespaces": ("- {cluster: prod, user: alice}", "the role submit needs namespaces"),
     "no user": ("- {cluster: prod, namespaces: [a]}", "the role submit needs a user"),
-    "root": ("- {cluster: prod, namespaces: [a], user: root}", "no rule may make somebody root"),
+    "root": ("- {cluster: prod, namespaces: [a], user: root}", "a rule may not map callers to root"),
     "a number as user": ("- {cluster: prod, namespaces: [a], user: '2001'}", "no name of a Unix user"),
     "a bare number as user": ("- {cluster: prod, namespaces: [a], user: 2001}", "valid string (not '2001')"),
     "an option as user": ("- {cluster: prod, namespaces: [a], user: -x}", "no name of a Unix user"),
@@ -57,7 +57,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     ),
     "a template to root": (
         "- {cluster: prod, namespaces: [a], user: '{namespace}', allowed_users: [root]}",
-        "no rule may make somebody root",
+        "a rule may not map callers to root",
     ),
     "bounds without a template": (
         "- {cluster: prod, namespaces: [a], user: alice, allowed_group: staff}",
@@ -65,7 +65,10 @@ REFUSED: dict[str, tuple[str, str]] = {
     ),
     "a pattern that is not anchored": ("- {cluster: prod, namespaces: team-.*, user: a}", "must be anchored"),
     "a pattern that is anchored at one end": ("- {cluster: prod, namespaces: ^team-, user: a}", "anchored"),
-    "a pattern that is none": ("- {cluster: prod, namespaces: '^team-($', user: a}", "no regular expression"),
+    "a pattern that is none": (
+        "- {cluster: prod, namespaces: '^team-($', user: a}",
+        "not a regular expression",
+    ),
     "a namespace that is none": (
         "- {cluster: prod, namespaces: [Team_A], user: a}",
         "no name of a namespace",
@@ -145,13 +148,13 @@ class Source:
     def files(self) -> tuple[Path, ...]:
         return (self.path,)
 
-    def read(self) -> Rules:
+    def read(self) -> MappingRules:
         self.reads += 1
-        return Rules(read_rules(self.path, ["prod"]))
+        return MappingRules(read_rules(self.path, ["prod"]))
 
 
-def in_force(path: Path) -> RulesInForce:
-    return RulesInForce(Source(path))
+def in_force(path: Path) -> ActiveRules:
+    return ActiveRules(Source(path))
 
 
 def test_changed_rules_are_in_force_without_a_restart(tmp_path: Path) -> None:
@@ -171,7 +174,7 @@ def test_a_bad_file_keeps_the_old_rules_and_says_which_line_is_wrong(tmp_path: P
     assert not rules.reload()
     assert [rule.user for rule in rules.rules.rules] == ["alice"]
     assert [str(flaw) for flaw in rules.flaws] == [
-        f"{path} line 4: rules[1].user: no rule may make somebody root"
+        f"{path} line 4: rules[1].user: a rule may not map callers to root"
     ]
     path.write_text(GOOD)
     rules.reload_if_changed()
@@ -196,7 +199,7 @@ def test_a_file_that_did_not_change_is_not_read_again(tmp_path: Path) -> None:
     path = tmp_path / "rules.yaml"
     path.write_text(GOOD)
     source = Source(path)
-    rules = RulesInForce(source)
+    rules = ActiveRules(source)
     rules.reload_if_changed()
     rules.reload_if_changed()
     assert source.reads == 1
@@ -231,11 +234,11 @@ mapping:
 WITHIN = SETTINGS + "  rules:\n  - {cluster: prod, namespaces: [physics], user: alice}\n"
 
 
-def users(rules: RulesInForce) -> list[str | None]:
+def users(rules: ActiveRules) -> list[str | None]:
     return [rule.user for rule in rules.rules.rules]
 
 
-def of_settings(path: Path, written: str) -> RulesInForce:
+def of_settings(path: Path, written: str) -> ActiveRules:
     path.write_text(written)
     return rules_in_force(load_settings(path), path)
 

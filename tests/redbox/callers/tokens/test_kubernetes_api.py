@@ -8,16 +8,21 @@ from typing import Any
 
 import pytest
 
-from redbox.callers.errors import CannotTell, Fault, Unauthenticated
+from redbox.callers.errors import (
+    ApiServerUnavailable,
+    AuthenticationFault,
+    AuthenticationUnavailable,
+    Unauthenticated,
+)
 from redbox.callers.identities import ServiceAccount
-from redbox.callers.tokens.key_sets import Freshness, KeyFile, KeySet, KeyUrl
-from redbox.callers.tokens.kubernetes_api import ApiAccess, ApiServer, NoAnswer
+from redbox.callers.tokens.key_sets import JwksFile, JwksUrl, KeySet, RefreshPolicy
+from redbox.callers.tokens.kubernetes_api import ApiAccess, ApiServerClient
 from redbox.callers.tokens.token_review import TokenReviewer
-from tests.redbox.callers.issuing import AUDIENCE, StoppedClock, ec_key, jwks, rsa_key
-from tests.redbox.callers.serving import DATE, Request, https_server
+from tests.redbox.callers.factories import AUDIENCE, StoppedClock, ec_key, jwks, rsa_key
+from tests.redbox.callers.fakes import DATE, Request, https_server
 
 PHYSICS = ServiceAccount("prod", "physics", "default", "u-1")
-FRESHNESS = Freshness(refresh_s=300, refetch_interval_s=10, max_stale_s=86_400)
+FRESHNESS = RefreshPolicy(refresh_s=300, refetch_interval_s=10, max_stale_s=86_400)
 
 
 def access(ca_file: Path | None, token_file: Path | None = None, deadline_s: float = 20) -> ApiAccess:
@@ -29,7 +34,7 @@ async def test_keys_are_fetched_over_tls_and_rotate(tmp_path: Path) -> None:
     clock = StoppedClock()
     async with https_server(tmp_path, lambda _: (200, documents[0])) as (server, ca_file):
         url = server.url + "/openid/v1/jwks"
-        keys = KeySet("prod", KeyUrl(url, ApiServer(access(ca_file))), FRESHNESS, clock)
+        keys = KeySet("prod", JwksUrl(url, ApiServerClient(access(ca_file))), FRESHNESS, clock)
         assert await keys.key("a") is not None
         documents.pop(0)
         clock.pass_s(10)
@@ -41,8 +46,8 @@ async def test_keys_are_fetched_over_tls_and_rotate(tmp_path: Path) -> None:
 
 async def test_a_server_with_another_ca_is_not_believed(tmp_path: Path) -> None:
     async with https_server(tmp_path, lambda _: (200, jwks(a=rsa_key()))) as (server, _):
-        api = ApiServer(access(None))
-        with pytest.raises(NoAnswer, match="CERTIFICATE_VERIFY_FAILED"):
+        api = ApiServerClient(access(None))
+        with pytest.raises(ApiServerUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
             await api.get(server.url)
         await api.close()
     assert server.seen == []
@@ -51,7 +56,7 @@ async def test_a_server_with_another_ca_is_not_believed(tmp_path: Path) -> None:
 async def test_a_token_for_the_key_url_is_read_again_when_it_is_replaced(tmp_path: Path) -> None:
     token_file = tmp_path / "token"
     async with https_server(tmp_path, lambda _: (200, b"{}")) as (server, ca_file):
-        api = ApiServer(access(ca_file, token_file))
+        api = ApiServerClient(access(ca_file, token_file))
         for token in ("first", "second"):
             token_file.write_text(token + "\n")
             await api.get(server.url)
@@ -74,15 +79,15 @@ def endless(_: Request) -> tuple[int, bytes]:
 )
 async def test_an_answer_that_is_none_says_what_it_was(tmp_path: Path, answer: Any, words: str) -> None:
     async with https_server(tmp_path, answer) as (server, ca_file):
-        api = ApiServer(access(ca_file))
-        with pytest.raises(NoAnswer, match=words):
+        api = ApiServerClient(access(ca_file))
+        with pytest.raises(ApiServerUnavailable, match=words):
             await api.get(server.url)
         await api.close()
 
 
 async def test_what_time_it_is_there_is_told_also_to_those_who_are_not_let_in(tmp_path: Path) -> None:
     async with https_server(tmp_path, lambda _: (403, b"")) as (server, ca_file):
-        api = ApiServer(access(ca_file))
+        api = ApiServerClient(access(ca_file))
         assert await api.date(server.url) == DATE
         await api.close()
     assert [request.method for request in server.seen] == ["HEAD"]
@@ -91,36 +96,36 @@ async def test_what_time_it_is_there_is_told_also_to_those_who_are_not_let_in(tm
 async def test_a_server_that_says_nothing_is_left_at_the_deadline(tmp_path: Path) -> None:
     async with https_server(tmp_path, lambda _: (200, b"{}")) as (server, ca_file):
         server.silent = True
-        api = ApiServer(access(ca_file, deadline_s=0.2))
-        with pytest.raises(NoAnswer, match=r"did not answer within 0\.2 s"):
+        api = ApiServerClient(access(ca_file, deadline_s=0.2))
+        with pytest.raises(ApiServerUnavailable, match=r"did not answer within 0\.2 s"):
             await api.get(server.url)
         await api.close()
 
 
 async def test_a_server_that_is_not_there_and_a_token_that_is_not_there_are_no_answer(tmp_path: Path) -> None:
-    with pytest.raises(NoAnswer, match="could not be asked"):
-        await ApiServer(access(None)).get("https://127.0.0.1:1/")
-    with pytest.raises(NoAnswer, match="No such file"):
-        await ApiServer(access(None, tmp_path / "gone")).get("https://127.0.0.1:1/")
+    with pytest.raises(ApiServerUnavailable, match=r"the request to .* failed"):
+        await ApiServerClient(access(None)).get("https://127.0.0.1:1/")
+    with pytest.raises(ApiServerUnavailable, match="No such file"):
+        await ApiServerClient(access(None, tmp_path / "gone")).get("https://127.0.0.1:1/")
 
 
 async def test_a_key_file_is_read_when_it_changes_and_only_then(tmp_path: Path) -> None:
     path = tmp_path / "jwks.json"
     path.write_bytes(jwks(a=rsa_key()))
-    source = KeyFile(path)
+    source = JwksFile(path)
     assert await source.fetch() == jwks(a=rsa_key())
     assert await source.fetch() is None
     path.write_bytes(jwks(b=ec_key()))
     assert await source.fetch() == jwks(b=ec_key())
     path.unlink()
-    with pytest.raises(NoAnswer, match="cannot be read: No such file"):
+    with pytest.raises(ApiServerUnavailable, match="cannot be read: No such file"):
         await source.fetch()
 
 
 async def test_a_bad_key_file_keeps_the_old_keys_until_it_is_mended(tmp_path: Path) -> None:
     path, clock = tmp_path / "jwks.json", StoppedClock()
     path.write_bytes(jwks(a=rsa_key()))
-    keys = KeySet("prod", KeyFile(path), Freshness(1, 0, 86_400), clock)
+    keys = KeySet("prod", JwksFile(path), RefreshPolicy(1, 0, 86_400), clock)
     assert await keys.key("a") is not None
     for broken in (b"{", None):
         if broken is None:
@@ -147,7 +152,7 @@ def reviewed(**status: Any) -> tuple[int, bytes]:
 
 
 def reviewer(url: str, ca_file: Path, clock: StoppedClock, deadline_s: float = 20) -> TokenReviewer:
-    server = ApiServer(access(ca_file, deadline_s=deadline_s))
+    server = ApiServerClient(access(ca_file, deadline_s=deadline_s))
     return TokenReviewer(url, server, audience=AUDIENCE, cache_s=30, clock=clock)
 
 
@@ -193,7 +198,7 @@ async def test_a_token_that_the_api_server_disowns_is_refused(tmp_path: Path, ca
         with pytest.raises(Unauthenticated, match=words) as refusal:
             await review.confirm("token", PHYSICS)
         await review.close()
-    assert refusal.value.fault is Fault.REVOKED
+    assert refusal.value.fault is AuthenticationFault.REVOKED
 
 
 @pytest.mark.parametrize(
@@ -211,7 +216,9 @@ async def test_a_token_that_the_api_server_disowns_is_refused(tmp_path: Path, ca
 async def test_an_api_server_that_does_not_say_is_a_503_and_not_a_401(tmp_path: Path, answer: Any) -> None:
     async with https_server(tmp_path, answer) as (server, ca_file):
         review = reviewer(server.url, ca_file, StoppedClock())
-        with pytest.raises(CannotTell, match="cluster prod could not be asked about the token") as fault:
+        with pytest.raises(
+            AuthenticationUnavailable, match="the TokenReview of cluster prod failed"
+        ) as fault:
             await review.confirm("token", PHYSICS)
         await review.close()
     assert fault.value.status == 503

@@ -11,11 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbox.callers.errors import CannotTell, Fault, Unauthenticated
+from redbox.callers.errors import (
+    AuthenticationFault,
+    AuthenticationUnavailable,
+    TokenFileError,
+    TokenNotFound,
+    Unauthenticated,
+)
 from redbox.callers.identities import TokenHolder
-from redbox.callers.tokens.opaque_tokens import NoSuchToken, TokenFileError, TokenStore
+from redbox.callers.tokens.opaque_tokens import TokenStore
 from redbox.core.clock import SystemClock
-from tests.redbox.callers.issuing import StoppedClock
+from tests.redbox.callers.factories import StoppedClock
 
 DAY_S = 86_400
 
@@ -56,9 +62,9 @@ def test_a_token_ends_with_its_time(path: Path) -> None:
     store = TokenStore(path, clock)
     made = store.create("alice", DAY_S)
     clock.pass_s(DAY_S)
-    with pytest.raises(Unauthenticated, match="has expired: make a new one") as refusal:
+    with pytest.raises(Unauthenticated, match="has expired: create a new one") as refusal:
         store.holder(made.secret)
-    assert refusal.value.fault is Fault.EXPIRED
+    assert refusal.value.fault is AuthenticationFault.EXPIRED
 
 
 def test_a_revoked_token_is_refused_by_the_server_that_runs(path: Path) -> None:
@@ -69,7 +75,7 @@ def test_a_revoked_token_is_refused_by_the_server_that_runs(path: Path) -> None:
     command.revoke(made.record.id)
     with pytest.raises(Unauthenticated, match="was revoked") as refusal:
         server.holder(made.secret)
-    assert refusal.value.fault is Fault.REVOKED
+    assert refusal.value.fault is AuthenticationFault.REVOKED
     assert server.holder(other.secret).user == "bob"
 
 
@@ -84,7 +90,7 @@ def test_revoking_twice_keeps_the_first_time(path: Path) -> None:
 
 
 def test_what_was_never_made_cannot_be_revoked(path: Path) -> None:
-    with pytest.raises(NoSuchToken, match="redbox token list"):
+    with pytest.raises(TokenNotFound, match="redbox token list"):
         TokenStore(path, StoppedClock()).revoke("abc")
 
 
@@ -94,7 +100,7 @@ def test_anothers_secret_does_not_fit(path: Path) -> None:
     mixed = f"rbt_{alice.record.id}_{bob.secret[-43:]}"
     with pytest.raises(Unauthenticated) as refusal:
         store.holder(mixed)
-    assert refusal.value.fault is Fault.SIGNATURE
+    assert refusal.value.fault is AuthenticationFault.SIGNATURE
 
 
 def test_an_unknown_token_and_a_wrong_secret_are_told_apart_by_nobody(path: Path) -> None:
@@ -118,7 +124,7 @@ def test_a_damaged_file_lets_nobody_in_and_is_not_overwritten(path: Path) -> Non
     store = TokenStore(path, StoppedClock())
     made = store.create("alice", DAY_S)
     path.write_text('{"tokens": [{"id": 1}]}')
-    with pytest.raises(CannotTell, match="is not a file of red-box's tokens"):
+    with pytest.raises(AuthenticationUnavailable, match="is not a file of red-box's tokens"):
         store.holder(made.secret)
     with pytest.raises(TokenFileError):
         store.create("bob", DAY_S)

@@ -14,12 +14,16 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbox.callers.errors import CannotTell, Fault, Unauthenticated
-from redbox.callers.tokens.claims import Expectation
-from redbox.callers.tokens.key_sets import Freshness, KeySet
-from redbox.callers.tokens.kubernetes_api import NoAnswer
+from redbox.callers.errors import (
+    ApiServerUnavailable,
+    AuthenticationFault,
+    AuthenticationUnavailable,
+    Unauthenticated,
+)
+from redbox.callers.tokens.claims import ClaimRequirements
+from redbox.callers.tokens.key_sets import KeySet, RefreshPolicy
 from redbox.callers.tokens.service_account_tokens import TokenVerifier, TrustedCluster
-from tests.redbox.callers.issuing import (
+from tests.redbox.callers.factories import (
     AUDIENCE,
     ISSUER,
     Documents,
@@ -33,11 +37,11 @@ from tests.redbox.callers.issuing import (
     token,
 )
 
-FRESHNESS = Freshness(refresh_s=300, refetch_interval_s=10, max_stale_s=86_400)
+FRESHNESS = RefreshPolicy(refresh_s=300, refetch_interval_s=10, max_stale_s=86_400)
 
 
 def cluster(name: str, source: Documents, clock: StoppedClock, audience: str = AUDIENCE) -> TrustedCluster:
-    return TrustedCluster(Expectation(name, ISSUER, audience), KeySet(name, source, FRESHNESS, clock))
+    return TrustedCluster(ClaimRequirements(name, ISSUER, audience), KeySet(name, source, FRESHNESS, clock))
 
 
 def verifier(**keys: PrivateKey) -> TokenVerifier:
@@ -64,7 +68,7 @@ async def test_a_token_signed_by_the_clusters_key_counts(key: PrivateKey) -> Non
 async def test_a_token_signed_by_another_key_of_that_name_is_refused() -> None:
     with pytest.raises(Unauthenticated) as refusal:
         await verifier(a=rsa_key()).verify(token(rsa_key(1)))
-    assert refusal.value.fault is Fault.SIGNATURE
+    assert refusal.value.fault is AuthenticationFault.SIGNATURE
 
 
 async def test_a_token_whose_claims_were_changed_is_refused() -> None:
@@ -72,40 +76,40 @@ async def test_a_token_whose_claims_were_changed_is_refused() -> None:
     changed = base64.urlsafe_b64encode(json.dumps(claims(namespace="kube-system")).encode())
     with pytest.raises(Unauthenticated) as refusal:
         await verifier(a=rsa_key()).verify(f"{head}.{changed.rstrip(b'=').decode()}.{signature}")
-    assert refusal.value.fault is Fault.SIGNATURE
+    assert refusal.value.fault is AuthenticationFault.SIGNATURE
 
 
 def public_pem() -> bytes:
     return rsa_key().public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
-REFUSED_HEADERS: dict[str, tuple[str, Fault]] = {
-    "alg none": (forged({"alg": "none", "kid": "a"}, claims()), Fault.ALGORITHM),
-    "alg None": (forged({"alg": "None", "kid": "a"}, claims()), Fault.ALGORITHM),
+REFUSED_HEADERS: dict[str, tuple[str, AuthenticationFault]] = {
+    "alg none": (forged({"alg": "none", "kid": "a"}, claims()), AuthenticationFault.ALGORITHM),
+    "alg None": (forged({"alg": "None", "kid": "a"}, claims()), AuthenticationFault.ALGORITHM),
     "HS256 with the public key as its secret": (
         forged({"alg": "HS256", "kid": "a"}, claims(), public_pem()),
-        Fault.ALGORITHM,
+        AuthenticationFault.ALGORITHM,
     ),
-    "no alg": (forged({"kid": "a"}, claims()), Fault.ALGORITHM),
-    "alg is a list": (forged({"alg": ["RS256"], "kid": "a"}, claims()), Fault.ALGORITHM),
-    "RS512": (forged({"alg": "RS512", "kid": "a"}, claims()), Fault.ALGORITHM),
-    "ES256 with an RSA key": (token(ec_key(), "a"), Fault.ALGORITHM),
-    "no kid": (token(kid=None), Fault.MALFORMED),
-    "kid is a number": (forged({"alg": "RS256", "kid": 7}, claims()), Fault.MALFORMED),
-    "unsigned RS256": (forged({"alg": "RS256", "kid": "a"}, claims()), Fault.SIGNATURE),
+    "no alg": (forged({"kid": "a"}, claims()), AuthenticationFault.ALGORITHM),
+    "alg is a list": (forged({"alg": ["RS256"], "kid": "a"}, claims()), AuthenticationFault.ALGORITHM),
+    "RS512": (forged({"alg": "RS512", "kid": "a"}, claims()), AuthenticationFault.ALGORITHM),
+    "ES256 with an RSA key": (token(ec_key(), "a"), AuthenticationFault.ALGORITHM),
+    "no kid": (token(kid=None), AuthenticationFault.MALFORMED),
+    "kid is a number": (forged({"alg": "RS256", "kid": 7}, claims()), AuthenticationFault.MALFORMED),
+    "unsigned RS256": (forged({"alg": "RS256", "kid": "a"}, claims()), AuthenticationFault.SIGNATURE),
     "a critical extension": (
         forged({"alg": "RS256", "kid": "a", "crit": ["x"], "x": 1}, claims()),
-        Fault.MALFORMED,
+        AuthenticationFault.MALFORMED,
     ),
     "a detached payload": (
         forged({"alg": "RS256", "kid": "a", "b64": False, "crit": ["b64"]}, claims()),
-        Fault.MALFORMED,
+        AuthenticationFault.MALFORMED,
     ),
-    "two parts": ("e30.e30", Fault.MALFORMED),
-    "nothing": ("", Fault.MALFORMED),
-    "not base64": ("ä.ö.ü", Fault.MALFORMED),
-    "a header that is no object": ("W10.e30.e30", Fault.MALFORMED),
-    "endless": ("a" * 20_000, Fault.MALFORMED),
+    "two parts": ("e30.e30", AuthenticationFault.MALFORMED),
+    "nothing": ("", AuthenticationFault.MALFORMED),
+    "not base64": ("ä.ö.ü", AuthenticationFault.MALFORMED),
+    "a header that is no object": ("W10.e30.e30", AuthenticationFault.MALFORMED),
+    "endless": ("a" * 20_000, AuthenticationFault.MALFORMED),
 }
 
 
@@ -162,7 +166,7 @@ async def test_clusters_that_share_a_key_are_told_apart_by_audience_or_not_at_al
         Unauthenticated, match="clusters east, twin share key, issuer and audience"
     ) as refusal:
         await TokenVerifier([east, twin], clock).verify(token())
-    assert refusal.value.fault is Fault.AMBIGUOUS
+    assert refusal.value.fault is AuthenticationFault.AMBIGUOUS
 
 
 async def test_a_rotated_key_is_found_without_a_restart() -> None:
@@ -182,7 +186,7 @@ async def test_unknown_keys_fetch_the_keys_at_most_once_in_an_interval() -> None
     for number in range(20):
         with pytest.raises(Unauthenticated) as refusal:
             await prod.verify(token(rsa_key(1), f"made-up-{number}"))
-        assert refusal.value.fault is Fault.UNKNOWN_KEY
+        assert refusal.value.fault is AuthenticationFault.UNKNOWN_KEY
         assert refusal.value.retry_after_s == 10
     assert source.fetched == 1
     clock.pass_s(10)
@@ -193,9 +197,9 @@ async def test_unknown_keys_fetch_the_keys_at_most_once_in_an_interval() -> None
 
 async def test_nobody_is_refused_while_the_keys_are_not_known() -> None:
     clock = StoppedClock()
-    source = Documents(b"", problem=NoAnswer("connection refused"))
+    source = Documents(b"", problem=ApiServerUnavailable("connection refused"))
     prod = TokenVerifier([cluster("prod", source, clock)], clock)
-    with pytest.raises(CannotTell, match="keys of cluster prod are not known now") as fault:
+    with pytest.raises(AuthenticationUnavailable, match="keys of cluster prod are not available") as fault:
         await prod.verify(token())
     assert "connection refused" not in str(fault.value)  # strangers need not know our network
     assert fault.value.status == 503
@@ -206,9 +210,9 @@ async def test_a_new_key_is_a_503_and_not_a_401_while_the_keys_cannot_be_fetched
     clock, source = StoppedClock(), Documents(jwks(a=rsa_key()))
     prod = TokenVerifier([cluster("prod", source, clock)], clock)
     await prod.verify(token())
-    source.problem = NoAnswer("connection refused")
+    source.problem = ApiServerUnavailable("connection refused")
     clock.pass_s(10)
-    with pytest.raises(CannotTell):
+    with pytest.raises(AuthenticationUnavailable):
         await prod.verify(token(ec_key(), "b"))
 
 
@@ -217,13 +221,13 @@ async def test_a_token_of_another_algorithm_has_no_keys_fetched_for_it() -> None
     prod = TokenVerifier([cluster("prod", source, clock)], clock)
     with pytest.raises(Unauthenticated, match="accepted are RS256 and ES256") as refusal:
         await prod.verify(forged({"alg": "HS256", "kid": "unknown"}, claims(), b"secret"))
-    assert refusal.value.fault is Fault.ALGORITHM
+    assert refusal.value.fault is AuthenticationFault.ALGORITHM
     assert source.fetched == 0
 
 
 async def test_a_cluster_out_of_reach_does_not_hold_up_tokens_of_another() -> None:
     clock = StoppedClock()
-    away = cluster("away", Documents(b"", problem=NoAnswer("no route to host")), clock)
+    away = cluster("away", Documents(b"", problem=ApiServerUnavailable("no route to host")), clock)
     here = cluster("here", Documents(jwks(a=rsa_key())), clock)
     assert (await TokenVerifier([away, here], clock).verify(token())).account.cluster == "here"
 
@@ -232,7 +236,7 @@ async def test_last_keys_count_while_new_ones_cannot_be_fetched_and_that_is_said
     clock, source = StoppedClock(), Documents(jwks(a=rsa_key()))
     prod = cluster("prod", source, clock)
     await TokenVerifier([prod], clock).verify(token())
-    source.problem = NoAnswer("connection refused")
+    source.problem = ApiServerUnavailable("connection refused")
     clock.pass_s(3000)
     await TokenVerifier([prod], clock).verify(token())
     health = prod.keys.health()
@@ -243,9 +247,9 @@ async def test_keys_that_are_too_stale_count_no_more() -> None:
     clock, source = StoppedClock(), Documents(jwks(a=rsa_key()))
     prod = TokenVerifier([cluster("prod", source, clock)], clock)
     await prod.verify(token())
-    source.problem = NoAnswer("connection refused")
+    source.problem = ApiServerUnavailable("connection refused")
     clock.pass_s(86_401)
-    with pytest.raises(CannotTell):
+    with pytest.raises(AuthenticationUnavailable):
         await prod.verify(token(said=claims(now=clock.wall)))
 
 
@@ -256,7 +260,7 @@ async def test_a_broken_document_leaves_the_old_keys() -> None:
     source.document = b"<html>Sign in</html>"
     clock.pass_s(301)
     await TokenVerifier([prod], clock).verify(token())
-    assert "no JWKS document" in str(prod.keys.health().problem)
+    assert "not a JWKS document" in str(prod.keys.health().problem)
 
 
 USELESS_KEYS: dict[str, dict[str, Any]] = {
@@ -298,5 +302,5 @@ async def test_a_key_of_another_kind_is_left_out(case: str) -> None:
 async def test_a_document_without_usable_keys_is_refused(document: bytes) -> None:
     clock = StoppedClock()
     prod = cluster("prod", Documents(document), clock)
-    with pytest.raises(CannotTell):
+    with pytest.raises(AuthenticationUnavailable):
         await TokenVerifier([prod], clock).verify(token())

@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from redbox.agents.errors import AgentDied, AgentRefused, AgentUnavailable, SystemFault
-from redbox.callers.errors import CannotTell
+from redbox.agents.errors import AgentDied, AgentRefused, AgentUnavailable, SystemCallFailed
+from redbox.callers.errors import AuthenticationUnavailable
 from redbox.core.workload_manager import WorkloadManagerError
 from redbox.jobs.errors import Busy, Gone, JournalFull, JournalUnreadable
 from redbox.logs.interfaces import NotReadable, NotThere, OutOfReach
@@ -17,7 +17,7 @@ from tests.redbox.http.routes.test_jobs import problem
 from tests.redbox.http.stand import Stand
 
 ERRORS: list[tuple[Exception, int, bool]] = [
-    (CannotTell("the API server does not answer"), 503, True),
+    (AuthenticationUnavailable("the API server does not answer"), 503, True),
     (Busy("the submit takes long", retry_after=7), 503, True),
     (Gone("too old"), 410, False),
     (JournalFull("the disk is full"), 503, True),
@@ -27,9 +27,9 @@ ERRORS: list[tuple[Exception, int, bool]] = [
     (OutOfReach("the file system hangs"), 503, True),
     (AgentUnavailable("two agents have not ended"), 503, True),
     (AgentRefused("sudo does not allow it"), 403, False),
-    (AgentDied("it ended", doing="write a", retry=False), 503, False),
-    (AgentDied("it ended", doing="read a", retry=True), 503, True),
-    (SystemFault(28, "No space left on device", "/home/a"), 422, False),
+    (AgentDied("it ended", retry=False), 503, False),
+    (AgentDied("it ended", retry=True), 503, True),
+    (SystemCallFailed(28, "No space left on device", "/home/a"), 422, False),
     (WorkloadManagerError("squeue: error: Unable to contact slurm controller"), 503, True),
     (TimeoutError("no answer within 60 s"), 503, True),
 ]
@@ -54,7 +54,7 @@ async def test_an_error_has_its_status_and_says_whether_to_try_again(
 async def test_a_problem_with_a_file_whose_name_cannot_be_sent_is_told_all_the_same(
     stand: Stand, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    fail_with(SystemFault(13, "Permission denied", f"/home/caf{chr(code)}"), stand, monkeypatch)
+    fail_with(SystemCallFailed(13, "Permission denied", f"/home/caf{chr(code)}"), stand, monkeypatch)
     answer = await alice.get("/v1/whoami")
     assert (answer.status_code, problem(answer)["detail"]) == (403, "/home/caf\ufffd: Permission denied")
 

@@ -10,7 +10,7 @@ import pytest
 
 from redbox.http.middleware.rejected_callers import Refusals
 from redbox.observability.job_audit import Deed
-from tests.redbox.callers.issuing import StoppedClock, claims, token
+from tests.redbox.callers.factories import StoppedClock, claims, token
 from tests.redbox.http.routes.test_jobs import problem
 from tests.redbox.http.stand import Stand
 
@@ -33,7 +33,7 @@ async def test_a_stranger_is_told_with_address_and_reason(stand: Stand, told: To
         await http.get("/v1/whoami?x=secret")
     (deed,) = told.deeds
     assert (deed.caller, deed.user, deed.act, deed.outcome) == ("unknown", None, "enter", "Unauthenticated")
-    assert deed.detail.startswith("GET /v1/whoami from 127.0.0.1: the token is no JWT")
+    assert deed.detail.startswith("GET /v1/whoami from 127.0.0.1: the token is not a JWT")
 
 
 async def test_an_identity_without_a_rule_is_named(stand: Stand, told: Told) -> None:

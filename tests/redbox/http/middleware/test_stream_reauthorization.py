@@ -16,7 +16,7 @@ from redbox.callers.tokens.opaque_tokens import TokenStore
 from redbox.core.clock import SystemClock
 from redbox.core.domain import Caller, Owner
 from redbox.http.middleware.stream_reauthorization import Renewals
-from tests.redbox.callers.issuing import claims, token
+from tests.redbox.callers.factories import claims, token
 from tests.redbox.http.stand import Stand, eventually
 
 ENDLESS = ["/v1/jobs/k1/logs/stdout?follow=true", "/v1/jobs?watch=true", "/v1/partitions?watch=true"]

@@ -15,7 +15,7 @@ from redbox.setup.checks.all_checks import _check, check_everything, check_token
 from redbox.setup.checks.findings import Finding, Level, exit_status
 from redbox.setup.checks.machine import Ran, ThisMachine
 from redbox.setup.install.layout import Layout
-from tests.redbox.callers.issuing import ISSUER, claims, jwks, rsa_key, token
+from tests.redbox.callers.factories import ISSUER, claims, jwks, rsa_key, token
 from tests.redbox.setup.broken import BROKEN
 from tests.redbox.setup.changes import (
     cluster,

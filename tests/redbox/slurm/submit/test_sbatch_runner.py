@@ -13,12 +13,12 @@ from redbox.agents.errors import (
     AgentDied,
     AgentError,
     AgentRefused,
-    AgentSilent,
+    AgentTimeout,
     AgentUnavailable,
-    Detached,
-    SystemFault,
+    CommandDetached,
+    SystemCallFailed,
 )
-from redbox.agents.protocol.answers import Kept, KeptState
+from redbox.agents.protocol.answers import RecordedCommand, RecordedCommandState
 from redbox.core.workload_manager import (
     Submission,
     SubmitAccepted,
@@ -72,9 +72,9 @@ async def test_what_slurms_tools_need_is_in_their_environment_and_in_the_jobs() 
 @pytest.mark.parametrize(
     "lost",
     [
-        AgentDied("gone", doing="sbatch", retry=False),
-        AgentSilent("silent", doing="sbatch", retry=False),
-        Detached("rb1.mark.1"),
+        AgentDied("gone", retry=False),
+        AgentTimeout("silent", retry=False),
+        CommandDetached("rb1.mark.1"),
     ],
 )
 async def test_an_agent_that_is_lost_over_sbatch_leaves_the_outcome_unknown(lost: AgentError) -> None:
@@ -131,14 +131,17 @@ async def test_however_often_slurm_said_not_now_the_job_is_submitted_once_it_may
 
 
 async def test_twenty_names_that_an_older_release_used_up_for_nothing_are_no_obstacle() -> None:
-    ended = {f"{MARK}.{n}": Kept(KeptState.ENDED, DRAINED, f"outcome {n}") for n in range(1, 21)}
+    ended = {
+        f"{MARK}.{n}": RecordedCommand(RecordedCommandState.ENDED, DRAINED, f"outcome {n}")
+        for n in range(1, 21)
+    }
     agents = ScriptedAgents({"sbatch": done("7\n")}, kept=ended)
     assert await submit(agents) == SubmitAccepted("7", (), "/home/alice/work")
     assert agents.kept[f"{MARK}.20"].completed == done("7\n")
 
 
 async def test_after_twenty_submits_that_nobody_saw_the_end_of_none_is_begun() -> None:
-    lost = {f"{MARK}.{n}": Kept(KeptState.LOST) for n in range(1, 21)}
+    lost = {f"{MARK}.{n}": RecordedCommand(RecordedCommandState.LOST) for n in range(1, 21)}
     agents = ScriptedAgents({"sbatch": done("7\n")}, kept=lost)
     assert isinstance(await submit(agents, replace(submission(), held=True)), SubmitUnavailable)
     assert agents.called("sbatch") == []
@@ -147,22 +150,30 @@ async def test_after_twenty_submits_that_nobody_saw_the_end_of_none_is_begun() -
 @pytest.mark.parametrize(
     ("last", "expected"),
     [
-        (Kept(KeptState.ENDED, done("7\n"), "accepted"), SubmitAccepted("7", (), "/home/alice/work")),
-        (Kept(KeptState.RUNNING), SubmitUnknown("an earlier submit of this job is still under way")),
+        (
+            RecordedCommand(RecordedCommandState.ENDED, done("7\n"), "accepted"),
+            SubmitAccepted("7", (), "/home/alice/work"),
+        ),
+        (
+            RecordedCommand(RecordedCommandState.RUNNING),
+            SubmitUnknown("an earlier submit of this job is still under way"),
+        ),
     ],
 )
 async def test_what_a_later_submit_of_an_older_release_became_is_seen_before_an_earlier_one_gives_way(
-    last: Kept, expected: SubmitOutcome
+    last: RecordedCommand, expected: SubmitOutcome
 ) -> None:
-    kept = {f"{MARK}.1": Kept(KeptState.ENDED, DRAINED, "drained"), f"{MARK}.2": last}
+    kept = {f"{MARK}.1": RecordedCommand(RecordedCommandState.ENDED, DRAINED, "drained"), f"{MARK}.2": last}
     agents = ScriptedAgents({"sbatch": done("8\n")}, kept=kept)
     assert await submit(agents) == expected
     assert agents.called("sbatch") == []
 
 
 async def test_a_submit_in_doubt_never_gives_way_not_even_to_its_held_retry() -> None:
-    doubt = Kept(
-        KeptState.ENDED, done("", "sbatch: error: Socket timed out on send/recv operation\n", 1), "doubt"
+    doubt = RecordedCommand(
+        RecordedCommandState.ENDED,
+        done("", "sbatch: error: Socket timed out on send/recv operation\n", 1),
+        "doubt",
     )
     agents = ScriptedAgents({"sbatch": done("8\n")}, kept={f"{MARK}.1": doubt})
     assert isinstance(await submit(agents, replace(submission(), held=True)), SubmitAccepted)
@@ -171,15 +182,15 @@ async def test_a_submit_in_doubt_never_gives_way_not_even_to_its_held_retry() ->
 
 
 async def test_of_two_submits_that_would_replace_the_same_one_the_second_is_not_begun() -> None:
-    class Overtaken(dict[str, Kept]):
+    class Overtaken(dict[str, RecordedCommand]):
         """Another server's submit is begun just after this one has looked."""
 
         def get(self, name: str, default: Any = None) -> Any:
             if name == f"{MARK}.2":
-                self[f"{MARK}.1"] = Kept(KeptState.RUNNING)
+                self[f"{MARK}.1"] = RecordedCommand(RecordedCommandState.RUNNING)
             return super().get(name, default)
 
-    drained = Kept(KeptState.ENDED, DRAINED, "drained")
+    drained = RecordedCommand(RecordedCommandState.ENDED, DRAINED, "drained")
     agents = ScriptedAgents({"sbatch": done("8\n")}, kept=Overtaken({f"{MARK}.1": drained}))
     assert isinstance(await submit(agents), SubmitUnknown)
     assert agents.called("sbatch") == []
@@ -188,11 +199,14 @@ async def test_of_two_submits_that_would_replace_the_same_one_the_second_is_not_
 @pytest.mark.parametrize(
     "kept",
     [
-        Kept(KeptState.LOST),
-        Kept(KeptState.ENDED, done("", "sbatch: error: Socket timed out on send/recv operation\n", 1)),
+        RecordedCommand(RecordedCommandState.LOST),
+        RecordedCommand(
+            RecordedCommandState.ENDED,
+            done("", "sbatch: error: Socket timed out on send/recv operation\n", 1),
+        ),
     ],
 )
-async def test_after_a_submit_in_doubt_only_its_held_retry_calls_sbatch_again(kept: Kept) -> None:
+async def test_after_a_submit_in_doubt_only_its_held_retry_calls_sbatch_again(kept: RecordedCommand) -> None:
     agents = ScriptedAgents({"sbatch": done("8\n")}, kept={f"{MARK}.1": kept})
     assert isinstance(await submit(agents), SubmitUnknown)
     assert agents.called("sbatch") == []
@@ -202,7 +216,9 @@ async def test_after_a_submit_in_doubt_only_its_held_retry_calls_sbatch_again(ke
 
 
 async def test_not_even_a_held_retry_is_begun_beside_one_that_is_under_way() -> None:
-    agents = ScriptedAgents({"sbatch": done("8\n")}, kept={f"{MARK}.1": Kept(KeptState.RUNNING)})
+    agents = ScriptedAgents(
+        {"sbatch": done("8\n")}, kept={f"{MARK}.1": RecordedCommand(RecordedCommandState.RUNNING)}
+    )
     assert isinstance(await submit(agents, replace(submission(), held=True)), SubmitUnknown)
     assert agents.called("sbatch") == []
 
@@ -214,7 +230,7 @@ async def test_not_even_a_held_retry_is_begun_beside_one_that_is_under_way() -> 
 async def test_a_directory_that_cannot_be_made_is_told_before_slurm_is_asked(
     number: int, outcome: type
 ) -> None:
-    agents = ScriptedAgents(no_directory=SystemFault(number, "no", "/home/alice/work"))
+    agents = ScriptedAgents(no_directory=SystemCallFailed(number, "no", "/home/alice/work"))
     told = await submit(agents)
     assert isinstance(told, outcome)
     assert "/home/alice/work" in told.detail  # type: ignore[union-attr]
@@ -288,16 +304,23 @@ async def test_a_check_of_a_wrong_request_does_not_ask_slurm() -> None:
 @pytest.mark.parametrize(
     ("kept", "processes", "expected"),
     [
-        ({f"{MARK}.1": Kept(KeptState.RUNNING)}, "", True),
-        ({f"{MARK}.1": Kept(KeptState.ENDED), f"{MARK}.2": Kept(KeptState.RUNNING)}, "", True),
-        ({f"{MARK}.1": Kept(KeptState.ENDED)}, "", False),
-        ({f"{MARK}.1": Kept(KeptState.LOST)}, "", False),
+        ({f"{MARK}.1": RecordedCommand(RecordedCommandState.RUNNING)}, "", True),
+        (
+            {
+                f"{MARK}.1": RecordedCommand(RecordedCommandState.ENDED),
+                f"{MARK}.2": RecordedCommand(RecordedCommandState.RUNNING),
+            },
+            "",
+            True,
+        ),
+        ({f"{MARK}.1": RecordedCommand(RecordedCommandState.ENDED)}, "", False),
+        ({f"{MARK}.1": RecordedCommand(RecordedCommandState.LOST)}, "", False),
         ({}, f"sbatch --parsable --comment={MARK} --hold\n", True),
         ({}, "sbatch --parsable --comment=rb1.other\n", False),
     ],
 )
 async def test_whether_an_sbatch_with_the_mark_runs_on_the_host(
-    kept: dict[str, Kept],
+    kept: dict[str, RecordedCommand],
     processes: str,
     expected: bool,  # noqa: FBT001
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from redbox.agents.program.children import Child
+from redbox.agents.program.commands import ChildCommand
 
 
 def test_what_a_command_writes_right_before_its_end_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,5 +29,5 @@ def test_what_a_command_writes_right_before_its_end_is_not_lost(monkeypatch: pyt
     monkeypatch.setattr(selectors, "DefaultSelector", Preempted)
     reads, writes = os.pipe()
     with open(reads, "rb") as to_child, open(writes, "wb", buffering=0) as words:  # noqa: PTH123
-        child = Child([b"/bin/cat"], {}, b"/", [to_child])
+        child = ChildCommand([b"/bin/cat"], {}, b"/", [to_child])
         assert child.finish(10, 1000) == (0, b"7\n", b"")

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from redbox.agents.protocol.connection import AgentProcess
-from redbox.agents.transports.base import is_agents_refusal
+from redbox.agents.transports.base import is_agent_refusal
 from redbox.agents.transports.bootstrap import ARGV, bootstrap_preamble
 from redbox.agents.transports.process import ChildProcess
 from redbox.core.domain import UnixUser
@@ -49,8 +49,8 @@ class LaunchedTransport:
         self.started.append(await ChildProcess.start(self.argv(user), preamble=self.preamble))
         return self.started[-1]
 
-    def is_refusal(self, status: int | None, words: str) -> bool:  # noqa: ARG002
-        return is_agents_refusal(status)
+    def is_refusal(self, status: int | None, stderr: str) -> bool:  # noqa: ARG002
+        return is_agent_refusal(status)
 
     def end_all(self) -> None:
         for process in self.started:

@@ -1,7 +1,7 @@
-"""Commands: a child in a session of its own, its input and secrets in unlinked files, its output bounded.
+"""Commands: a child in a session of its own, with input and secrets in unlinked files and bounded output.
 
-Nothing of a request reaches a shell, and nothing but argv is visible to others. A child ends with its
-deadline or with its request, all processes of its session with it, unless it is kept.
+No part of a request reaches a shell, and only argv is visible to other users. A child is killed at its
+deadline or with its request, with all processes of its session, unless the command is recorded.
 """
 
 import os
@@ -14,15 +14,20 @@ import threading
 import time
 from typing import IO, Any, Dict, List, Optional, Tuple
 
-from redbox.agents.program.kept import KeptOutcomes, encode_outcome, name_outcome, name_process
-from redbox.agents.program.streams import Stream
+from redbox.agents.program.command_records import (
+    CommandRecordStore,
+    describe_process,
+    encode_outcome,
+    outcome_id,
+)
+from redbox.agents.program.streams import WorkerStream
 from redbox.agents.program.wire import CHUNK
 
-KEPT_LIMIT_S = 120.0
-KEPT_OUTPUT = 64 * 1024  # of each output; a submit says its id, or why not
-MEMORY = "/dev/shm"  # noqa: S108 # what is made there has no name
+RECORDED_LIMIT_S = 120.0
+RECORDED_OUTPUT = 64 * 1024  # of each output; sbatch prints a job id or an error
+MEMORY = "/dev/shm"  # noqa: S108 # files there are unlinked
 MAX_INPUT = 64 * 1024 * 1024
-ORPHANS_S = 1.0  # how long the output of an ended child is awaited while others hold its pipes
+ORPHANS_S = 1.0  # wait for more output after the child's end, while other processes hold its pipes
 
 
 def to_bytes(text: str) -> bytes:
@@ -52,12 +57,12 @@ def find_tool(name: str, directories: List[str]) -> str:
 
 
 def unlinked_file() -> IO[bytes]:
-    """Return a file without a name: in memory where there is /dev/shm."""
+    """Return a file without a name, in memory if there is /dev/shm."""
     directory = MEMORY if os.access(MEMORY, os.W_OK) else None
     return tempfile.TemporaryFile(dir=directory, buffering=0)
 
 
-def receive_file(stream: Stream, length: int, surplus: List[bytes]) -> IO[bytes]:
+def receive_file(stream: WorkerStream, length: int, surplus: List[bytes]) -> IO[bytes]:
     """Store the next `length` bytes of the request's input."""
     file = unlinked_file()
     while length:
@@ -74,7 +79,7 @@ def receive_file(stream: Stream, length: int, surplus: List[bytes]) -> IO[bytes]
 def kill_session(leader: int) -> None:
     """Kill every process of the session; twice, since one of them may have been forking.
 
-    Asked of the kernel by getsid: reading /proc/PID/stat waits for a process whose file server hangs.
+    By getsid, since reading /proc/PID/stat blocks on a process whose file server hangs.
     """
     for _ in range(2):
         for name in os.listdir("/proc"):
@@ -86,20 +91,18 @@ def kill_member(pid: int, leader: int) -> None:
     try:
         if os.getsid(pid) == leader:
             os.kill(pid, signal.SIGKILL)
-    except OSError:  # gone, or setuid and not ours to end
+    except OSError:  # gone, or setuid and out of this user's reach
         return
 
 
-class Child:
+class ChildCommand:
     """One started command."""
 
     def __init__(
         self, argv: List[bytes], environment: Dict[bytes, bytes], cwd: bytes, files: List[IO[bytes]]
     ) -> None:
         self._started_at = time.monotonic()
-        self._ending = (
-            threading.Lock()
-        )  # a pid is not waited for while it is killed: it could be another's by then
+        self._ending = threading.Lock()  # not reaped while it is killed: its pid could be reused in between
         self._killed = False
         self.timed_out = False
         self.truncated = False
@@ -127,9 +130,9 @@ class Child:
     def finish(
         self, limit_s: float, output_limit: int, *, kill_at_limit: bool = True
     ) -> Tuple[int, bytes, bytes]:
-        """Collect the output until all who hold it, or the child and its time, are at an end.
+        """Collect the output until its holders have closed it, or ORPHANS_S after the child's end.
 
-        One that writes more than `output_limit` of either is ended, or the rest is dropped.
+        A child that writes more than `output_limit` of either is killed, or the rest is dropped.
         """
         outputs: Dict[Any, bytearray] = {self._process.stdout: bytearray(), self._process.stderr: bytearray()}
         with selectors.DefaultSelector() as selector:
@@ -137,7 +140,7 @@ class Child:
                 selector.register(pipe, selectors.EVENT_READ, pipe)
             while selector.get_map():
                 self._kill_when_late(limit_s)
-                ended = self._poll() is not None  # before the look: what it wrote last is there by then
+                ended = self._poll() is not None  # polled before select, which then shows its last output
                 ready = selector.select(min(ORPHANS_S, max(0.0, limit_s - self.took_s())) or ORPHANS_S)
                 if ended and (not ready or self.took_s() > limit_s + ORPHANS_S):
                     break
@@ -167,7 +170,7 @@ class Child:
             return self._process.poll()
 
     def _wait(self, limit_s: float) -> int:
-        # A child that closed its outputs and lives on: its end comes from outside, so it is looked for.
+        # A child may close its outputs and live on, so its end is polled.
         pause = 0.001
         while self._poll() is None:
             time.sleep(pause)
@@ -179,19 +182,21 @@ class Child:
         return self._process.returncode
 
 
-class Commands:
+class CommandOperations:
     """The operations `run` and `recall`."""
 
-    def __init__(self, account: pwd.struct_passwd, directories: List[str], kept: KeptOutcomes) -> None:
+    def __init__(
+        self, account: pwd.struct_passwd, directories: List[str], records: CommandRecordStore
+    ) -> None:
         self._account_environment = account_environment(account, directories)
         self._directories = directories
-        self._kept = kept
+        self._records = records
 
-    def recall(self, stream: Stream) -> Dict[str, Any]:
-        state = self._kept.recall(stream.request["keep"])
-        return dict(state, outcome_id=name_outcome(state)) if state["state"] == "ended" else state
+    def recall(self, stream: WorkerStream) -> Dict[str, Any]:
+        state = self._records.recall(stream.request["keep"])
+        return dict(state, outcome_id=outcome_id(state)) if state["state"] == "ended" else state
 
-    def run(self, stream: Stream) -> Dict[str, Any]:
+    def run(self, stream: WorkerStream) -> Dict[str, Any]:
         request = stream.request
         lengths = [request["stdin"]] + [length for _, length in request["inherit"]]
         if sum(lengths) > MAX_INPUT or min(lengths) < 0:
@@ -200,25 +205,25 @@ class Commands:
         files: List[IO[bytes]] = []
         try:
             files.extend(receive_file(stream, length, surplus) for length in lengths)
-            return self._run_kept(stream, files) if request["keep"] else self._run(stream, files)
+            return self._run_recorded(stream, files) if request["keep"] else self._run(stream, files)
         finally:
             for file in files:
                 file.close()
 
-    def _start(self, request: Dict[str, Any], files: List[IO[bytes]]) -> Child:
+    def _start(self, request: Dict[str, Any], files: List[IO[bytes]]) -> ChildCommand:
         environment = dict(self._account_environment if request["account_env"] else {}, **request["env"])
         argv = list(request["argv"])
         argv[0] = find_tool(argv[0], self._directories)
         for (placeholder, _), file in zip(request["inherit"], files[1:]):
             argv = [word.replace(placeholder, str(file.fileno())) for word in argv]
-        return Child(
+        return ChildCommand(
             [to_bytes(word) for word in argv],
             {to_bytes(name): to_bytes(value) for name, value in environment.items()},
-            to_bytes(request["cwd"] or "/"),  # not the home directory, whose file server may be dead
+            to_bytes(request["cwd"] or "/"),  # not the home directory, whose file server may hang
             files,
         )
 
-    def _run(self, stream: Stream, files: List[IO[bytes]]) -> Dict[str, Any]:
+    def _run(self, stream: WorkerStream, files: List[IO[bytes]]) -> Dict[str, Any]:
         request = stream.request
         child = self._start(request, files)
         stream.call_when_cancelled(child.kill)
@@ -233,17 +238,17 @@ class Commands:
             "truncated": child.truncated,
         }
 
-    def _run_kept(self, stream: Stream, files: List[IO[bytes]]) -> Dict[str, Any]:
-        stream.keep()
-        record = self._kept.begin(stream.request["keep"], stream.request.get("replaces"))
+    def _run_recorded(self, stream: WorkerStream, files: List[IO[bytes]]) -> Dict[str, Any]:
+        stream.keep_running()
+        record = self._records.begin(stream.request["keep"], stream.request.get("replaces"))
         try:
             child = self._start(stream.request, files)
         except (OSError, ValueError) as error:
-            # It never ran, which is an outcome: said as a shell says it.
+            # A command that did not start has an outcome too: a shell's 127.
             outcome = encode_outcome(127, (b"", to_bytes(str(error))), 0.0, timed_out=False)
         else:
-            record.add({"child": name_process(child.pid)})
-            code, stdout, stderr = child.finish(KEPT_LIMIT_S, KEPT_OUTPUT, kill_at_limit=False)
+            record.add({"child": describe_process(child.pid)})
+            code, stdout, stderr = child.finish(RECORDED_LIMIT_S, RECORDED_OUTPUT, kill_at_limit=False)
             outcome = encode_outcome(code, (stdout, stderr), child.took_s(), timed_out=child.timed_out)
-        self._kept.end(record, outcome)
+        self._records.end(record, outcome)
         return outcome

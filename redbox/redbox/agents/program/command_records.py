@@ -1,12 +1,11 @@
-"""Outcomes of commands that must not be lost when the server goes away: submits.
+"""Records of commands whose outcome must survive the server and the agent: submits.
 
-A record is a file of lines that are only ever appended to, in a 0700 directory of the user: begun (and by
-which agent), started (and as which process), ended (and how). The next agent reads there what became of it,
-although it never saw it run. The user's runtime directory is preferred: local, quick, and of this host, as
-processes are.
+A record is an append-only file of JSON lines in a 0700 directory of the user: the agent that began the
+command, the process that it started as, its outcome. A later agent reads the outcome there. The user's
+runtime directory is preferred, because it is fast and, like processes, local to the host.
 
-A record is removed when it is a day old, or for the next run of its command, by a server that names the
-outcome which it has read there and that nothing came of.
+A record is removed when it is a day old, or for another run of its command, on behalf of a server that has
+read the outcome and identifies it.
 """
 
 import base64
@@ -22,9 +21,9 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 IDENTITY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}\Z")
 RETAINED_S = 86400.0
-SWEEP_S = 3600.0  # looking through a day's records takes longer than a submit
+SWEEP_S = 3600.0  # going through a day's records takes longer than a submit
 MAX_UNWRITTEN = 200
-CLAIM = "~"  # ends the name of the file by which one agent alone removes a record; no identity has it
+CLAIM = "~"  # suffix of the lock file for the removal of a record; no identity contains it
 
 
 def boot_id() -> str:
@@ -33,9 +32,9 @@ def boot_id() -> str:
 
 
 def process_start(pid: int) -> str:
-    """Return when a process of this user started, in ticks since boot: with pid and boot, its name.
+    """Return the start of a process of this user, in ticks since boot; with pid and boot id it is unique.
 
-    Others' are not looked at: reading their stat may wait for a file server that hangs.
+    Processes of other users are skipped: reading their stat may block on a hanging file server.
     """
     try:
         if os.stat("/proc/{}".format(pid)).st_uid != os.getuid():
@@ -47,22 +46,21 @@ def process_start(pid: int) -> str:
     return fields[19].decode() if fields[0] not in (b"Z", b"X") else ""
 
 
-def name_process(pid: int) -> Dict[str, Any]:
+def describe_process(pid: int) -> Dict[str, Any]:
     return {"boot": boot_id(), "pid": pid, "start": process_start(pid)}
 
 
-def is_alive(named: Dict[str, Any]) -> bool:
-    return (
-        bool(named["start"]) and named["boot"] == boot_id() and process_start(named["pid"]) == named["start"]
-    )
+def is_alive(process: Dict[str, Any]) -> bool:
+    start = process["start"]
+    return bool(start) and process["boot"] == boot_id() and process_start(process["pid"]) == start
 
 
 def state_directories(uid: int, home: str) -> List[str]:
     return ["/run/user/{}".format(uid), os.path.join(home, ".local", "state")]
 
 
-class Record:
-    """What is known of one kept command, being written."""
+class CommandRecord:
+    """The record of one command under way."""
 
     def __init__(self, identity: str, descriptor: Optional[int]) -> None:
         self.identity = identity
@@ -77,7 +75,7 @@ class Record:
         encoded = json.dumps(line).encode() + b"\n"
         try:
             self.written = os.write(self._descriptor, encoded) == len(encoded) and self.written
-        except OSError:  # no room; the line is known as long as this agent lives
+        except OSError:  # disk full; this agent keeps the line in memory
             self.written = False
 
     def close(self) -> None:
@@ -86,61 +84,63 @@ class Record:
             self._descriptor = None
 
 
-class KeptOutcomes:
+class CommandRecordStore:
     """The records of this user on this host."""
 
     def __init__(self, directories: List[str]) -> None:
         self._directories = [os.path.join(directory, "redbox-kept") for directory in directories]
-        self._here: Dict[str, Record] = {}  # those under way, and the latest that could not be written
-        self._swept: Dict[str, float] = {}  # when each directory was last rid of old records
+        self._in_memory: Dict[str, CommandRecord] = {}  # those under way, and the latest unwritten ones
+        self._swept_at: Dict[str, float] = {}  # by directory
         self._beginning = threading.Lock()
 
-    def begin(self, identity: str, replaces: Optional[str] = None) -> Record:
-        """Begin a record, which is refused for an identity that has one: nothing kept runs twice.
+    def begin(self, identity: str, replaces: Optional[str] = None) -> CommandRecord:
+        """Begin a record; refused if the identity has one, so that no recorded command runs twice.
 
-        One that ended with the outcome that `replaces` names gives way: whoever names it knows it, and asks
-        for another run all the same.
+        A record that ended with the outcome that `replaces` identifies is removed first: its reader requests
+        another run.
         """
         if not IDENTITY.match(identity):
-            raise ValueError("a kept command is named by 1 to 200 letters, digits, '.', '_' and '-'")
+            raise ValueError(
+                "the identity of a recorded command has 1 to 200 letters, digits, '.', '_' and '-'"
+            )
         with self._beginning:
             for directory in self._directories:
                 self._sweep(directory)
             if replaces is not None:
-                self._forget(identity, replaces)
+                self._remove(identity, replaces)
             if self.recall(identity)["state"] != "unheard":
-                raise FileExistsError(17, "this kept command was begun before: recall it", identity)
-            record = Record(identity, self._create(identity))
-            self._here[identity] = record
-            record.add({"agent": name_process(os.getpid())})
+                raise FileExistsError(17, "this recorded command was begun before: recall it", identity)
+            record = CommandRecord(identity, self._create(identity))
+            self._in_memory[identity] = record
+            record.add({"agent": describe_process(os.getpid())})
         return record
 
-    def end(self, record: Record, outcome: Dict[str, Any]) -> None:
+    def end(self, record: CommandRecord, outcome: Dict[str, Any]) -> None:
         record.add({"outcome": outcome})
         record.close()
         if record.written:
-            del self._here[record.identity]
-        elif len(self._here) > MAX_UNWRITTEN:
-            ended = [identity for identity, other in self._here.items() if "outcome" in other.lines[-1]]
-            del self._here[ended[0]]
+            del self._in_memory[record.identity]
+        elif len(self._in_memory) > MAX_UNWRITTEN:
+            ended = [identity for identity, other in self._in_memory.items() if "outcome" in other.lines[-1]]
+            del self._in_memory[ended[0]]
 
     def recall(self, identity: str) -> Dict[str, Any]:
-        """Return its state, and the outcome where it ended."""
-        record = self._here.get(identity)
+        """Return the command's state, with the outcome if it has ended."""
+        record = self._in_memory.get(identity)
         return state_of(record.lines if record else self._read(identity))
 
-    def _forget(self, identity: str, outcome: str) -> None:
+    def _remove(self, identity: str, outcome: str) -> None:
         paths = [os.path.join(directory, identity) for directory in self._directories]
         written = [path for path in paths if os.path.lexists(path)]
-        record = self._here.get(identity)
-        if record is not None and not written and is_outcome(state_of(record.lines), outcome):
-            del self._here[identity]
+        record = self._in_memory.get(identity)
+        if record is not None and not written and has_outcome(state_of(record.lines), outcome):
+            del self._in_memory[identity]
         for path in written:
-            remove_if(path, lambda path: is_outcome(state_of(read_lines(path)), outcome))
+            remove_if(path, lambda path: has_outcome(state_of(read_lines(path)), outcome))
 
     def _create(self, identity: str) -> Optional[int]:
-        # Where no directory can be written the outcome is known as long as this agent lives, which is better
-        # than refusing to submit because a home directory is full.
+        # Without a writable directory this agent alone has the outcome, in memory: better than a submit that
+        # is refused because a home directory is full.
         for directory in self._directories:
             descriptor = create_in(directory, identity)
             if descriptor is not None:
@@ -149,9 +149,9 @@ class KeptOutcomes:
 
     def _sweep(self, directory: str) -> None:
         now = time.monotonic()
-        if now - self._swept.get(directory, -SWEEP_S) >= SWEEP_S:
-            self._swept[directory] = now
-            forget_old(directory)
+        if now - self._swept_at.get(directory, -SWEEP_S) >= SWEEP_S:
+            self._swept_at[directory] = now
+            remove_old(directory)
 
     def _read(self, identity: str) -> List[Dict[str, Any]]:
         if not IDENTITY.match(identity):
@@ -164,7 +164,7 @@ class KeptOutcomes:
 
 def read_lines(path: str) -> List[Dict[str, Any]]:
     with open(path, "rb") as file:
-        lines = file.read().split(b"\n")[:-1]  # what has no end of line was not written whole
+        lines = file.read().split(b"\n")[:-1]  # a line without its end was not written completely
     return [json.loads(line.decode()) for line in lines] or [{}]
 
 
@@ -173,17 +173,17 @@ def state_of(lines: List[Dict[str, Any]]) -> Dict[str, Any]:
         return {"state": "unheard"}
     if "outcome" in lines[-1]:
         return dict(lines[-1]["outcome"], state="ended")
-    processes = [named for line in lines for named in line.values()]
-    return {"state": "running" if any(is_alive(named) for named in processes) else "lost"}
+    processes = [process for line in lines for process in line.values()]
+    return {"state": "running" if any(is_alive(process) for process in processes) else "lost"}
 
 
-def name_outcome(state: Dict[str, Any]) -> str:
-    """Return what names the outcome of one that ended: another run's differs, if only by how long it took."""
+def outcome_id(state: Dict[str, Any]) -> str:
+    """Return a hash of the outcome; those of two runs differ at least by their duration."""
     return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
 
 
-def is_outcome(state: Dict[str, Any], named: str) -> bool:
-    return state["state"] == "ended" and name_outcome(state) == named
+def has_outcome(state: Dict[str, Any], identifier: str) -> bool:
+    return state["state"] == "ended" and outcome_id(state) == identifier
 
 
 def create_in(directory: str, identity: str) -> Optional[int]:
@@ -199,7 +199,7 @@ def create_in(directory: str, identity: str) -> Optional[int]:
 
 
 def make_private(directory: str) -> bool:
-    """Make the directory where its parent is the user's own, and say whether it is the user's alone."""
+    """Make the directory unless it exists; return whether only the user has access to it."""
     parent = os.path.dirname(directory)
     if parent.startswith("/run/"):
         if not os.path.isdir(parent):
@@ -220,25 +220,25 @@ def is_old(path: str) -> bool:
     return os.lstat(path).st_mtime < time.time() - RETAINED_S
 
 
-def forget_old(directory: str) -> None:
+def remove_old(directory: str) -> None:
     with suppress(OSError):
         for name in os.listdir(directory) if is_private(directory) else ():
             path = os.path.join(directory, name)
-            with suppress(FileNotFoundError):  # another agent of this user does the same
+            with suppress(FileNotFoundError):  # removed by another agent of this user
                 if not is_old(path):
                     continue
-                if name.endswith(CLAIM):  # of an agent that was killed over it
+                if name.endswith(CLAIM):  # left by an agent that was killed
                     os.unlink(path)
                 else:
                     remove_if(path, is_old)
 
 
 def remove_if(path: str, condition: Callable[[str], bool]) -> None:
-    """Remove a file of which this holds; never one that took its place after it was looked at."""
+    """Remove a file that meets the condition, but never a new one that has replaced it since the check."""
     claim = path + CLAIM
     try:
         os.close(os.open(claim, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    except FileExistsError:  # another agent removes it
+    except FileExistsError:  # another agent is removing it
         return
     try:
         if condition(path):

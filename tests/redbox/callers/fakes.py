@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from tests.redbox.callers.issuing import ec_key
+from tests.redbox.callers.factories import ec_key
 
 DATE = "Sat, 01 Nov 2025 12:00:00 GMT"
 

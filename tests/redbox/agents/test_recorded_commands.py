@@ -11,14 +11,14 @@ from uuid import uuid4
 
 import pytest
 
-from redbox.agents.agent import Agent
-from redbox.agents.errors import AgentDied, Detached, RequestFailed, SystemFault
+from redbox.agents.agent import AgentClient
+from redbox.agents.errors import AgentDied, CommandDetached, RequestFailed, SystemCallFailed
 from redbox.agents.pool import AgentPool
-from redbox.agents.program.kept import KeptOutcomes, Record, name_outcome
-from redbox.agents.protocol.answers import Kept, KeptState
+from redbox.agents.program.command_records import CommandRecord, CommandRecordStore, outcome_id
+from redbox.agents.protocol.answers import RecordedCommand, RecordedCommandState
 from redbox.agents.settings import PoolSettings
 from redbox.core.domain import UnixUser
-from tests.redbox.agents.processes import LaunchedTransport, until
+from tests.redbox.agents.harness import LaunchedTransport, until
 
 NO_WAIT = PoolSettings(leave_s=0.05)
 
@@ -43,22 +43,22 @@ def transport(folder: Path) -> Iterator[LaunchedTransport]:
 
 
 @asynccontextmanager
-async def another_server(transport: LaunchedTransport, user: UnixUser) -> AsyncIterator[Agent]:
+async def another_server(transport: LaunchedTransport, user: UnixUser) -> AsyncIterator[AgentClient]:
     async with AgentPool(transport, NO_WAIT) as pool:
         yield await pool.agent(user)
 
 
-async def recall_until_ended(agent: Agent, identity: str) -> Kept:
+async def recall_until_ended(agent: AgentClient, identity: str) -> RecordedCommand:
     async def is_over() -> bool:
-        return (await agent.recall(identity)).state is not KeptState.RUNNING
+        return (await agent.recall(identity)).state is not RecordedCommandState.RUNNING
 
     await until(is_over)
     return await agent.recall(identity)
 
 
-async def until_heard(agent: Agent, identity: str) -> None:
+async def until_heard(agent: AgentClient, identity: str) -> None:
     async def is_heard() -> bool:
-        return (await agent.recall(identity)).state is not KeptState.UNHEARD
+        return (await agent.recall(identity)).state is not RecordedCommandState.UNHEARD
 
     await until(is_heard)
 
@@ -71,24 +71,24 @@ def gate(folder: Path) -> tuple[list[str], Path]:
     return ["/bin/sh", "-c", f"read go <{fifo}; echo 4711; exit 3"], fifo
 
 
-async def test_a_kept_command_answers_as_any_other_and_is_recalled(agent: Agent, identity: str) -> None:
+async def test_a_kept_command_answers_as_any_other_and_is_recalled(agent: AgentClient, identity: str) -> None:
     done = await agent.run(["/bin/sh", "-c", "echo 1; echo 2 >&2; exit 3"], keep=identity, deadline=10)
     assert (done.code, done.stdout, done.stderr) == (3, b"1\n", b"2\n")
     assert (await agent.recall(identity)).completed == done
 
 
-async def test_what_was_never_begun_is_unheard_of(agent: Agent, identity: str) -> None:
-    assert (await agent.recall(identity)).state is KeptState.UNHEARD
-    assert (await agent.recall("../../etc/passwd")).state is KeptState.UNHEARD
+async def test_what_was_never_begun_is_unheard_of(agent: AgentClient, identity: str) -> None:
+    assert (await agent.recall(identity)).state is RecordedCommandState.UNHEARD
+    assert (await agent.recall("../../etc/passwd")).state is RecordedCommandState.UNHEARD
 
 
 async def test_the_deadline_detaches_the_caller_and_the_command_goes_on(
-    agent: Agent, identity: str, folder: Path
+    agent: AgentClient, identity: str, folder: Path
 ) -> None:
     command, fifo = gate(folder)
-    with pytest.raises(Detached):
+    with pytest.raises(CommandDetached):
         await agent.run(command, keep=identity, deadline=0.2)
-    assert (await agent.recall(identity)).state is KeptState.RUNNING
+    assert (await agent.recall(identity)).state is RecordedCommandState.RUNNING
     fifo.write_text("go\n")
     kept = await recall_until_ended(agent, identity)
     assert kept.completed
@@ -100,10 +100,10 @@ async def test_it_goes_on_when_its_server_ends_and_another_learns_its_outcome(
 ) -> None:
     command, fifo = gate(folder)
     async with another_server(transport, user) as agent:
-        with pytest.raises(Detached):
+        with pytest.raises(CommandDetached):
             await agent.run(command, keep=identity, deadline=0.2)
     async with another_server(transport, user) as agent:
-        assert (await agent.recall(identity)).state is KeptState.RUNNING
+        assert (await agent.recall(identity)).state is RecordedCommandState.RUNNING
         fifo.write_text("go\n")
         kept = await recall_until_ended(agent, identity)
     assert kept.completed
@@ -122,12 +122,12 @@ async def test_it_goes_on_when_its_agent_is_killed_and_its_end_is_said_to_be_uns
         await run
     assert not died.value.retry
     agent = await pool.agent(user)
-    assert (await agent.recall(identity)).state is KeptState.RUNNING
+    assert (await agent.recall(identity)).state is RecordedCommandState.RUNNING
     fifo.write_text("go\n")
-    assert (await recall_until_ended(agent, identity)).state is KeptState.LOST
+    assert (await recall_until_ended(agent, identity)).state is RecordedCommandState.LOST
 
 
-async def test_a_cancelled_caller_does_not_end_it(agent: Agent, identity: str, folder: Path) -> None:
+async def test_a_cancelled_caller_does_not_end_it(agent: AgentClient, identity: str, folder: Path) -> None:
     command, fifo = gate(folder)
     task = asyncio.create_task(agent.run(command, keep=identity, deadline=20))
     await until_heard(agent, identity)
@@ -140,16 +140,16 @@ async def test_a_cancelled_caller_does_not_end_it(agent: Agent, identity: str, f
     assert kept.completed.stdout == b"4711\n"
 
 
-async def test_nothing_kept_runs_twice(agent: Agent, identity: str, folder: Path) -> None:
+async def test_nothing_kept_runs_twice(agent: AgentClient, identity: str, folder: Path) -> None:
     command = ["/bin/sh", "-c", f"echo x >>{folder}/ran"]
     await agent.run(command, keep=identity, deadline=10)
-    with pytest.raises(SystemFault, match="begun before"):
+    with pytest.raises(SystemCallFailed, match="begun before"):
         await agent.run(command, keep=identity, deadline=10)
     assert (folder / "ran").read_text() == "x\n"
 
 
 async def test_a_kept_command_runs_again_only_in_place_of_the_outcome_that_is_named(
-    agent: Agent, identity: str, folder: Path
+    agent: AgentClient, identity: str, folder: Path
 ) -> None:
     command = ["/bin/sh", "-c", f"echo x >>{folder}/ran; exit 3"]
     await agent.run(command, keep=identity, deadline=10)
@@ -157,36 +157,38 @@ async def test_a_kept_command_runs_again_only_in_place_of_the_outcome_that_is_na
     await agent.run(command, keep=identity, deadline=10, replaces=first.outcome_id)
     assert (folder / "ran").read_text() == "x\nx\n"
     for named in (first.outcome_id, "another", None):
-        with pytest.raises(SystemFault, match="begun before"):
+        with pytest.raises(SystemCallFailed, match="begun before"):
             await agent.run(command, keep=identity, deadline=10, replaces=named)
     second = await agent.recall(identity)
-    assert (second.state, second.completed and second.completed.code) == (KeptState.ENDED, 3)
+    assert (second.state, second.completed and second.completed.code) == (RecordedCommandState.ENDED, 3)
     assert second.outcome_id not in (first.outcome_id, None)
     assert (folder / "ran").read_text() == "x\nx\n"
 
 
-async def test_one_that_is_under_way_is_never_replaced(agent: Agent, identity: str, folder: Path) -> None:
+async def test_one_that_is_under_way_is_never_replaced(
+    agent: AgentClient, identity: str, folder: Path
+) -> None:
     await agent.run(["/bin/false"], keep=identity, deadline=10)
     ended = (await agent.recall(identity)).outcome_id
     command, fifo = gate(folder)
-    with pytest.raises(Detached):
+    with pytest.raises(CommandDetached):
         await agent.run(command, keep=identity, deadline=0.2, replaces=ended)
     running = await agent.recall(identity)
-    assert (running.state, running.outcome_id) == (KeptState.RUNNING, None)
-    with pytest.raises(SystemFault, match="begun before"):
+    assert (running.state, running.outcome_id) == (RecordedCommandState.RUNNING, None)
+    with pytest.raises(SystemCallFailed, match="begun before"):
         await agent.run(command, keep=identity, deadline=10, replaces=ended)
     fifo.write_text("go\n")
-    assert (await recall_until_ended(agent, identity)).state is KeptState.ENDED
+    assert (await recall_until_ended(agent, identity)).state is RecordedCommandState.ENDED
 
 
-async def test_one_that_could_not_be_started_has_an_outcome_too(agent: Agent, identity: str) -> None:
+async def test_one_that_could_not_be_started_has_an_outcome_too(agent: AgentClient, identity: str) -> None:
     done = await agent.run(["no-such-tool"], keep=identity, deadline=10)
     assert done.code == 127
     assert b"not found" in done.stderr
     assert (await agent.recall(identity)).completed == done
 
 
-async def test_records_are_the_users_own(agent: Agent, identity: str, folder: Path) -> None:
+async def test_records_are_the_users_own(agent: AgentClient, identity: str, folder: Path) -> None:
     await agent.run(["/bin/echo", "id"], keep=identity, deadline=10)
     directory = folder / "redbox-kept"
     assert directory.stat().st_mode & 0o777 == 0o700
@@ -194,7 +196,7 @@ async def test_records_are_the_users_own(agent: Agent, identity: str, folder: Pa
 
 
 @pytest.mark.parametrize("identity", ["a/b", "..", ".hidden", "x" * 201, "a b", "a\n"])
-async def test_an_identity_is_a_plain_name(agent: Agent, identity: str, folder: Path) -> None:
+async def test_an_identity_is_a_plain_name(agent: AgentClient, identity: str, folder: Path) -> None:
     with pytest.raises(RequestFailed, match="letters, digits"):
         await agent.run(["/bin/true"], keep=identity, deadline=10)
     assert list(folder.iterdir()) == []
@@ -203,8 +205,8 @@ async def test_an_identity_is_a_plain_name(agent: Agent, identity: str, folder: 
 class TestRecords:
     """The records alone."""
 
-    def begin(self, folder: Path, identity: str = "id") -> tuple[KeptOutcomes, Record]:
-        outcomes = KeptOutcomes([str(folder)])
+    def begin(self, folder: Path, identity: str = "id") -> tuple[CommandRecordStore, CommandRecord]:
+        outcomes = CommandRecordStore([str(folder)])
         return outcomes, outcomes.begin(identity)
 
     def test_a_directory_that_others_could_have_made_is_not_used(self, tmp_path: Path) -> None:
@@ -223,7 +225,7 @@ class TestRecords:
         self, tmp_path: Path
     ) -> None:
         (tmp_path / "file").touch()
-        outcomes = KeptOutcomes([str(tmp_path / "file" / "x")])
+        outcomes = CommandRecordStore([str(tmp_path / "file" / "x")])
         outcomes.end(outcomes.begin("id"), {"code": 0})
         assert outcomes.recall("id") == {"code": 0, "state": "ended"}
 
@@ -236,9 +238,9 @@ class TestRecords:
         whole = path.read_bytes().replace(b'"pid": %d' % os.getpid(), b'"pid": 1')  # who wrote it is gone
         for length in range(1, len(whole)):
             path.write_bytes(whole[:length])
-            assert KeptOutcomes([str(tmp_path)]).recall("id")["state"] == "lost"
+            assert CommandRecordStore([str(tmp_path)]).recall("id")["state"] == "lost"
         path.write_bytes(whole)
-        assert KeptOutcomes([str(tmp_path)]).recall("id")["state"] == "ended"
+        assert CommandRecordStore([str(tmp_path)]).recall("id")["state"] == "ended"
 
     def test_records_of_yesterday_are_forgotten(self, tmp_path: Path) -> None:
         outcomes, record = self.begin(tmp_path, "old")
@@ -266,8 +268,8 @@ class TestRecords:
     def test_a_record_gives_way_to_one_agent_only(self, tmp_path: Path) -> None:
         outcomes, record = self.begin(tmp_path)
         outcomes.end(record, {"code": 1})
-        named = name_outcome(outcomes.recall("id"))
-        other, _ = KeptOutcomes([str(tmp_path)]), outcomes.begin("id", named)
+        named = outcome_id(outcomes.recall("id"))
+        other, _ = CommandRecordStore([str(tmp_path)]), outcomes.begin("id", named)
         with pytest.raises(FileExistsError):
             other.begin("id", named)
         assert other.recall("id")["state"] == "running"
@@ -275,22 +277,22 @@ class TestRecords:
     def test_while_one_agent_removes_a_record_no_other_does(self, tmp_path: Path) -> None:
         outcomes, record = self.begin(tmp_path)
         outcomes.end(record, {"code": 1})
-        named = name_outcome(outcomes.recall("id"))
+        named = outcome_id(outcomes.recall("id"))
         claim = tmp_path / "redbox-kept" / "id~"
         claim.touch()
         with pytest.raises(FileExistsError):
             outcomes.begin("id", named)
         os.utime(claim, (0, 0))  # its agent was killed, a day ago
-        KeptOutcomes([str(tmp_path)]).begin("id", named)
+        CommandRecordStore([str(tmp_path)]).begin("id", named)
         assert [path.name for path in (tmp_path / "redbox-kept").iterdir()] == ["id"]
 
     def test_a_record_that_could_be_written_nowhere_gives_way_too(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
-        outcomes = KeptOutcomes([str(tmp_path / "file" / "x")])
+        outcomes = CommandRecordStore([str(tmp_path / "file" / "x")])
         outcomes.end(outcomes.begin("id"), {"code": 1})
         with pytest.raises(FileExistsError):
             outcomes.begin("id", "another")
-        outcomes.begin("id", name_outcome(outcomes.recall("id")))
+        outcomes.begin("id", outcome_id(outcomes.recall("id")))
         assert outcomes.recall("id") == {"state": "running"}
 
     def test_records_are_not_looked_through_at_each_submit(self, tmp_path: Path) -> None:
