@@ -1,4 +1,4 @@
-"""A submit is never killed, and what became of it is known to whoever asks later."""
+"""A submit is never killed, and its outcome can be recalled later, by other servers too."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def identity() -> str:
 
 @pytest.fixture
 def transport(folder: Path) -> Iterator[LaunchedTransport]:
-    """Give the agents a state directory, which nobody's account lacks."""
+    """Give the agents a state directory, which the account nobody lacks."""
     source = LaunchedTransport().preamble.split(b"\n", 1)[1]
     where = f"return [{str(folder)!r}]".encode()
     source = source.replace(

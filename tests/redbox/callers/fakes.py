@@ -39,12 +39,12 @@ class ApiServerDouble:
     answer: Answer
     url: str = ""
     silent: bool = False
-    seen: list[Request] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while (request := await _read(reader)) is not None:
-                self.seen.append(request)
+                self.requests.append(request)
                 if self.silent:
                     await reader.read()
                     break
