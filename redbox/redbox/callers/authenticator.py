@@ -173,14 +173,16 @@ def bearer_token(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
 
 def trusted_clusters(settings: CallersSettings, clock: Clock) -> list[TrustedCluster]:
     """The clusters of the settings; their keys are fetched later."""
-    return [_trusted(cluster, settings, clock) for cluster in settings.clusters]
-
-
-def _trusted(cluster: ClusterSettings, settings: CallersSettings, clock: Clock) -> TrustedCluster:
-    expected = ClaimRequirements(
-        cluster.name, cluster.issuer, cluster.audience, float(cluster.max_token_life), float(settings.leeway)
-    )
-    return TrustedCluster(expected, _key_set(cluster, clock))
+    leeway_s = float(settings.leeway)
+    return [
+        TrustedCluster(
+            ClaimRequirements(
+                cluster.name, cluster.issuer, cluster.audience, float(cluster.max_token_life), leeway_s
+            ),
+            _key_set(cluster, clock),
+        )
+        for cluster in settings.clusters
+    ]
 
 
 def _key_set(cluster: ClusterSettings, clock: Clock) -> KeySet:

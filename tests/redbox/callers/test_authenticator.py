@@ -25,8 +25,7 @@ from redbox.callers.unix_accounts import AccountResolver, NssPolicy, UnixAccount
 from redbox.core.domain import UnixUser
 from redbox.settings import Settings, load_settings, rules_in_force
 from tests.redbox.callers.factories import AUDIENCE, ISSUER, StoppedClock, claims, jwks, rsa_key, token
-from tests.redbox.callers.fakes import Request, https_server
-from tests.redbox.callers.mapping.test_mapping import Accounts
+from tests.redbox.callers.fakes import Accounts, Request, https_server
 
 RULES = [{"cluster": "prod", "namespaces": ["physics"], "user": "alice"}]
 HOST = Accounts({"alice": UnixAccount("alice", 2001, frozenset({2001, 500}))})

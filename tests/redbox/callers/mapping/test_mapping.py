@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -14,25 +13,7 @@ from redbox.callers.mapping.mapping import MappingRefusal, MappingRules, map_cal
 from redbox.callers.mapping.rules import Rule
 from redbox.callers.unix_accounts import UnixAccount
 from redbox.core.domain import Caller, Limits, Owner, Role, UnixUser
-
-MEMBERS, STAFF = 500, 501
-
-
-@dataclass
-class Accounts:
-    """A user database."""
-
-    accounts: dict[str, UnixAccount] = field(default_factory=dict)
-    groups: dict[str, int] = field(default_factory=lambda: {"redbox-users": MEMBERS, "staff": STAFF})
-
-    def account(self, name: str) -> UnixAccount | None:
-        return self.accounts.get(name)
-
-    def account_of(self, uid: int) -> UnixAccount | None:
-        return next((account for account in self.accounts.values() if account.uid == uid), None)
-
-    def group(self, name: str) -> int | None:
-        return self.groups.get(name)
+from tests.redbox.callers.fakes import MEMBERS, STAFF, Accounts
 
 
 def accounts(*present: UnixAccount) -> Accounts:
