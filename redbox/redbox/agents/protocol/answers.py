@@ -51,7 +51,7 @@ class RecordedCommandState(StrEnum):
     RUNNING = "running"
     ENDED = "ended"
     LOST = "lost"  # started and no longer running, without a recorded exit
-    UNHEARD = "unheard"  # no record: never started on this host, or more than a day ago
+    NOT_RECORDED = "unheard"  # never started on this host, or more than a day ago
 
 
 @dataclass(frozen=True, slots=True)
