@@ -18,9 +18,9 @@ import yaml
 
 from redbox.callers.authenticator import Authenticator
 from redbox.callers.errors import (
-    AuthenticationFault,
     AuthenticationUnavailable,
     NotMapped,
+    TokenFault,
     Unauthenticated,
 )
 from redbox.callers.unix_accounts import AccountLookup, AccountResolver, NssPolicy, UnixAccount
@@ -195,9 +195,9 @@ async def test_tokens_for_others_are_refused(cluster: Cluster) -> None:
     server = cluster.issuer()
     async with red_box(cluster) as door:
         for audience, fault in (
-            (server, AuthenticationFault.AUDIENCE),
-            ("vault", AuthenticationFault.AUDIENCE),
-            (AUDIENCE + "x", AuthenticationFault.AUDIENCE),
+            (server, TokenFault.AUDIENCE),
+            ("vault", TokenFault.AUDIENCE),
+            (AUDIENCE + "x", TokenFault.AUDIENCE),
         ):
             with pytest.raises(Unauthenticated) as refusal:
                 await knock(door, cluster.token(audience=audience))
@@ -210,7 +210,7 @@ async def test_a_token_that_lives_for_longer_than_an_hour_is_refused(cluster: Cl
     async with red_box(cluster) as door:
         with pytest.raises(Unauthenticated, match="issued for 7200 s; at most 3600 s") as refusal:
             await knock(door, cluster.token("--duration=2h"))
-    assert refusal.value.fault is AuthenticationFault.LIVES_TOO_LONG
+    assert refusal.value.fault is TokenFault.LIVES_TOO_LONG
 
 
 async def test_a_namespace_without_a_rule_is_refused_with_the_identity_seen(cluster: Cluster) -> None:
@@ -247,7 +247,7 @@ async def test_offline_a_token_outlives_its_pod_and_with_a_review_it_does_not(
         assert (await knock(asking, token)).user == UnixUser("alice", 2001)
         cluster.kubectl("delete", "pod", "run-job")
         refusal = await refusal_of(asking, token)
-        assert refusal.fault is AuthenticationFault.REVOKED
+        assert refusal.fault is TokenFault.REVOKED
         assert (await knock(offline, token)).user == UnixUser("alice", 2001)
 
 

@@ -1,1 +1,1 @@
-"""Acting as users: one agent for each who is active, started by sudo, ssh or as oneself."""
+"""Acting as users: an agent process for each active user, started by sudo, ssh or directly."""

@@ -20,20 +20,17 @@ import errno
 class AgentError(Exception):
     """Base of all errors of this package."""
 
-    retry = False
-
-    def __init__(self, detail: str) -> None:
+    def __init__(self, detail: str, *, retry: bool = False) -> None:
         super().__init__(detail)
         self.detail = detail
+        self.retry = retry
 
 
 class AgentUnavailable(AgentError):
     """There is no agent for this user at present. Nothing was done."""
 
-    retry = True
-
     def __init__(self, detail: str, *, retry_after: float = 5.0) -> None:
-        super().__init__(detail)
+        super().__init__(detail, retry=True)
         self.retry_after = retry_after
 
 
@@ -44,17 +41,9 @@ class AgentRefused(AgentError):
 class AgentDied(AgentError):
     """The agent is gone; `retry`: its operation changes nothing, so that it may be repeated."""
 
-    def __init__(self, detail: str, *, retry: bool) -> None:
-        super().__init__(detail)
-        self.retry = retry
-
 
 class AgentTimeout(AgentError):
     """No answer within the deadline; `retry` as for AgentDied."""
-
-    def __init__(self, detail: str, *, retry: bool) -> None:
-        super().__init__(detail)
-        self.retry = retry
 
 
 class CommandDetached(AgentError):

@@ -106,7 +106,7 @@ class AgentPool:
         if start is None:
             self._admit(user)
             start = self._starting[key] = self._spawn(self._start(key))
-        # Shielded: other callers may wait for the same start, and a cancelled one serves the next caller.
+        # Shielded: others may wait for the same start, which continues if this caller is cancelled.
         outcome = await asyncio.shield(start)
         if isinstance(outcome, AgentError):
             raise outcome

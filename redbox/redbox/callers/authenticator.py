@@ -19,7 +19,7 @@ from typing import Self
 
 from starlette.requests import HTTPConnection
 
-from redbox.callers.errors import AuthenticationFault, NotMapped, Unauthenticated
+from redbox.callers.errors import NotMapped, TokenFault, Unauthenticated
 from redbox.callers.identities import Identity, Peer
 from redbox.callers.mapping.mapping import MappingRefusal, map_caller_to_user
 from redbox.callers.mapping.rules_file import ActiveRules
@@ -123,9 +123,7 @@ class Authenticator:
         elif peer is not None:
             identity = peer
         else:
-            raise Unauthenticated(
-                AuthenticationFault.MISSING, "no token was sent: Authorization: Bearer <token>"
-            )
+            raise Unauthenticated(TokenFault.MISSING, "no token was sent: Authorization: Bearer <token>")
         mapped = await self._accounts.evaluate(partial(map_caller_to_user, identity, self._rules.rules))
         if isinstance(mapped, MappingRefusal):
             raise NotMapped(mapped.identity, mapped.reason)
@@ -163,30 +161,28 @@ def bearer_token(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
     if not values:
         return None
     if len(values) > 1:
-        raise Unauthenticated(
-            AuthenticationFault.MALFORMED, "the Authorization header was sent more than once"
-        )
+        raise Unauthenticated(TokenFault.MALFORMED, "the Authorization header was sent more than once")
     scheme, _, token = values[0].strip().partition(b" ")
     if scheme.lower() != b"bearer" or not token.strip():
-        raise Unauthenticated(
-            AuthenticationFault.MALFORMED, "the Authorization header must be: Bearer <token>"
-        )
+        raise Unauthenticated(TokenFault.MALFORMED, "the Authorization header must be: Bearer <token>")
     try:
         return token.strip().decode("ascii")
     except UnicodeDecodeError as error:
-        raise Unauthenticated(AuthenticationFault.MALFORMED, "the token has invalid characters") from error
+        raise Unauthenticated(TokenFault.MALFORMED, "the token has invalid characters") from error
 
 
 def trusted_clusters(settings: CallersSettings, clock: Clock) -> list[TrustedCluster]:
     """The clusters of the settings; their keys are fetched later."""
-    return [_trusted(cluster, settings, clock) for cluster in settings.clusters]
-
-
-def _trusted(cluster: ClusterSettings, settings: CallersSettings, clock: Clock) -> TrustedCluster:
-    expected = ClaimRequirements(
-        cluster.name, cluster.issuer, cluster.audience, float(cluster.max_token_life), float(settings.leeway)
-    )
-    return TrustedCluster(expected, _key_set(cluster, clock))
+    leeway_s = float(settings.leeway)
+    return [
+        TrustedCluster(
+            ClaimRequirements(
+                cluster.name, cluster.issuer, cluster.audience, float(cluster.max_token_life), leeway_s
+            ),
+            _key_set(cluster, clock),
+        )
+        for cluster in settings.clusters
+    ]
 
 
 def _key_set(cluster: ClusterSettings, clock: Clock) -> KeySet:

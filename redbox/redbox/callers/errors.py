@@ -16,7 +16,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 
-class AuthenticationFault(StrEnum):
+class TokenFault(StrEnum):
     """The fault of a proof of identity, for metrics and audit lines."""
 
     MISSING = "missing"
@@ -51,9 +51,7 @@ class Unauthenticated(AuthenticationError):
 
     status = 401
 
-    def __init__(
-        self, fault: AuthenticationFault, detail: str, *, retry_after_s: float | None = None
-    ) -> None:
+    def __init__(self, fault: TokenFault, detail: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(detail)
         self.fault = fault
         self.retry_after_s = retry_after_s

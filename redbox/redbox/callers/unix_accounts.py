@@ -3,10 +3,10 @@
 NSS may hang for minutes when a directory server is down. So each lookup runs in a daemon thread with a
 deadline, at most a few at once; results are cached for a while, and longer while NSS does not answer.
 
-Or a directory server is down and NSS reports at once that an account does not exist. This cannot be told from
-the truth by the result: Python raises KeyError for both, and the errno of the C library is ENOENT if nslcd is
-down, but also if a service of nsswitch.conf is not installed. So canaries, accounts that were found before,
-are looked up as well: a directory that has lost all of them is down.
+Or a directory server is down and NSS reports at once that an account does not exist. The result does not show
+the difference: Python raises KeyError for both, and the errno of the C library is ENOENT if nslcd is down,
+but also if a service of nsswitch.conf is not installed. So canaries, accounts that were found before, are
+looked up as well: a directory that has lost all of them is down.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ async def test_known_hosts_that_cannot_be_read_refuse_in_words(tmp_path: Path) -
 
 
 class Unlucky(LaunchedTransport):
-    """Fails as nobody thought of, as often as it is told to."""
+    """Fails with unexpected exceptions, as often as a test sets."""
 
     def __init__(self, *, starts: int = 0, waits: int = 0) -> None:
         super().__init__()

@@ -152,4 +152,4 @@ async def test_a_cancelled_caller_ends_the_command(agent: AgentClient, folder: P
 
 async def test_many_commands_run_at_once(agent: AgentClient) -> None:
     done = await asyncio.gather(*(agent.run(["/bin/echo", str(n)], deadline=30) for n in range(60)))
-    assert [int(one.stdout) for one in done] == list(range(60))
+    assert [int(result.stdout) for result in done] == list(range(60))

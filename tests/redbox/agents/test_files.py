@@ -242,9 +242,9 @@ async def test_a_tar_has_names_modes_links_and_says_what_it_lacks(agent: AgentCl
     assert extracted
     assert extracted.read() == (folder / "dir/sub" / STRANGE).read_bytes()
     assert {part.path for part in left_out} == {"dir/fifo", "missing"}
-    told = {member.pax_headers.get("REDBOX.incomplete"): member for member in archive.getmembers()}
-    assert (told["dir/fifo"].name, told["missing"].name) == ("dir", ".")
-    assert told["missing"].pax_headers["REDBOX.why"] == "it cannot be read: No such file or directory"
+    reported = {member.pax_headers.get("REDBOX.incomplete"): member for member in archive.getmembers()}
+    assert (reported["dir/fifo"].name, reported["missing"].name) == ("dir", ".")
+    assert reported["missing"].pax_headers["REDBOX.why"] == "it cannot be read: No such file or directory"
 
 
 async def test_a_file_that_shrinks_under_a_tar_does_not_spoil_the_rest(

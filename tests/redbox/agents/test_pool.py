@@ -1,4 +1,4 @@
-"""One agent per user and role, replaced when it is dead; who misbehaves loses nobody's agents but his own."""
+"""One agent per user and role, replaced when it is dead; a misbehaving user loses only their own agents."""
 
 from __future__ import annotations
 

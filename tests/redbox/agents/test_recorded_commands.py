@@ -1,4 +1,4 @@
-"""A submit is never killed, and what became of it is known to whoever asks later."""
+"""A submit is never killed, and its outcome can be recalled later, by other servers too."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def identity() -> str:
 
 @pytest.fixture
 def transport(folder: Path) -> Iterator[LaunchedTransport]:
-    """Give the agents a state directory, which nobody's account lacks."""
+    """Give the agents a state directory, which the account nobody lacks."""
     source = LaunchedTransport().preamble.split(b"\n", 1)[1]
     where = f"return [{str(folder)!r}]".encode()
     source = source.replace(
@@ -58,7 +58,7 @@ async def recall_until_ended(agent: AgentClient, identity: str) -> RecordedComma
 
 async def until_heard(agent: AgentClient, identity: str) -> None:
     async def is_heard() -> bool:
-        return (await agent.recall(identity)).state is not RecordedCommandState.UNHEARD
+        return (await agent.recall(identity)).state is not RecordedCommandState.NOT_RECORDED
 
     await until(is_heard)
 
@@ -78,8 +78,8 @@ async def test_a_kept_command_answers_as_any_other_and_is_recalled(agent: AgentC
 
 
 async def test_what_was_never_begun_is_unheard_of(agent: AgentClient, identity: str) -> None:
-    assert (await agent.recall(identity)).state is RecordedCommandState.UNHEARD
-    assert (await agent.recall("../../etc/passwd")).state is RecordedCommandState.UNHEARD
+    assert (await agent.recall(identity)).state is RecordedCommandState.NOT_RECORDED
+    assert (await agent.recall("../../etc/passwd")).state is RecordedCommandState.NOT_RECORDED
 
 
 async def test_the_deadline_detaches_the_caller_and_the_command_goes_on(

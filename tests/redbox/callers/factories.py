@@ -79,14 +79,17 @@ def claims(
 
 
 def token(
-    key: PrivateKey | None = None, kid: str | None = "a", said: Mapping[str, Any] | None = None, **header: Any
+    key: PrivateKey | None = None,
+    kid: str | None = "a",
+    payload: Mapping[str, Any] | None = None,
+    **header: Any,
 ) -> str:
     """A signed token."""
     signer = key or rsa_key()
     algorithm = "RS256" if isinstance(signer, rsa.RSAPrivateKey) else "ES256"
     headers = {**({"kid": kid} if kid is not None else {}), **header}
-    payload = json.dumps(claims() if said is None else said).encode()
-    return jwt.PyJWS().encode(payload, signer, algorithm, headers=headers)
+    encoded = json.dumps(claims() if payload is None else payload).encode()
+    return jwt.PyJWS().encode(encoded, signer, algorithm, headers=headers)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""A small HTTPS server of the tests' own: a real certificate, real TLS, answers that a test chooses."""
+"""An HTTPS server with a real certificate and answers that a test chooses; a user database."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
+from redbox.callers.unix_accounts import UnixAccount
 from tests.redbox.callers.factories import ec_key
 
+MEMBERS, STAFF = 500, 501
 DATE = "Sat, 01 Nov 2025 12:00:00 GMT"
 
 
@@ -39,12 +41,12 @@ class ApiServerDouble:
     answer: Answer
     url: str = ""
     silent: bool = False
-    seen: list[Request] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while (request := await _read(reader)) is not None:
-                self.seen.append(request)
+                self.requests.append(request)
                 if self.silent:
                     await reader.read()
                     break
@@ -107,3 +109,20 @@ async def https_server(directory: Path, answer: Answer) -> AsyncIterator[tuple[A
         yield double, certificate_file
     finally:
         listener.close()
+
+
+@dataclass
+class Accounts:
+    """A user database."""
+
+    accounts: dict[str, UnixAccount] = field(default_factory=dict)
+    groups: dict[str, int] = field(default_factory=lambda: {"redbox-users": MEMBERS, "staff": STAFF})
+
+    def account(self, name: str) -> UnixAccount | None:
+        return self.accounts.get(name)
+
+    def account_of(self, uid: int) -> UnixAccount | None:
+        return next((account for account in self.accounts.values() if account.uid == uid), None)
+
+    def group(self, name: str) -> int | None:
+        return self.groups.get(name)

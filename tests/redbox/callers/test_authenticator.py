@@ -13,9 +13,9 @@ from starlette.requests import HTTPConnection
 
 from redbox.callers.authenticator import Authenticator
 from redbox.callers.errors import (
-    AuthenticationFault,
     AuthenticationUnavailable,
     NotMapped,
+    TokenFault,
     Unauthenticated,
 )
 from redbox.callers.identities import Peer
@@ -25,8 +25,7 @@ from redbox.callers.unix_accounts import AccountResolver, NssPolicy, UnixAccount
 from redbox.core.domain import UnixUser
 from redbox.settings import Settings, load_settings, rules_in_force
 from tests.redbox.callers.factories import AUDIENCE, ISSUER, StoppedClock, claims, jwks, rsa_key, token
-from tests.redbox.callers.fakes import Request, https_server
-from tests.redbox.callers.mapping.test_mapping import Accounts
+from tests.redbox.callers.fakes import Accounts, Request, https_server
 
 RULES = [{"cluster": "prod", "namespaces": ["physics"], "user": "alice"}]
 HOST = Accounts({"alice": UnixAccount("alice", 2001, frozenset({2001, 500}))})
@@ -72,7 +71,7 @@ async def test_a_service_account_is_its_unix_user(tmp_path: Path) -> None:
 async def test_an_identity_without_a_rule_is_refused_and_told_what_was_seen(tmp_path: Path) -> None:
     async with door(write_settings(tmp_path, [prod(tmp_path)]), StoppedClock()) as authenticator:
         with pytest.raises(NotMapped) as refusal:
-            await authenticator.authenticate_headers(bearer(token(said=claims(namespace="biology"))), None)
+            await authenticator.authenticate_headers(bearer(token(payload=claims(namespace="biology"))), None)
     assert str(refusal.value) == (
         "system:serviceaccount:biology:default of cluster prod may not use this red-box: "
         "no mapping rule matches it; the HPC administrator can add one to mapping.rules"
@@ -86,16 +85,16 @@ async def test_what_happens_inside_the_door_comes_out_as_it_is(tmp_path: Path) -
             raise KeyError("the body's own")
 
 
-HEADERS: dict[str, tuple[list[tuple[bytes, bytes]], AuthenticationFault]] = {
-    "none": ([], AuthenticationFault.MISSING),
-    "basic": ([(b"authorization", b"Basic YWxpY2U6eA==")], AuthenticationFault.MALFORMED),
-    "no token": ([(b"authorization", b"Bearer ")], AuthenticationFault.MALFORMED),
+HEADERS: dict[str, tuple[list[tuple[bytes, bytes]], TokenFault]] = {
+    "none": ([], TokenFault.MISSING),
+    "basic": ([(b"authorization", b"Basic YWxpY2U6eA==")], TokenFault.MALFORMED),
+    "no token": ([(b"authorization", b"Bearer ")], TokenFault.MALFORMED),
     "twice": (
         [(b"authorization", b"Bearer a"), (b"Authorization", b"Bearer b")],
-        AuthenticationFault.MALFORMED,
+        TokenFault.MALFORMED,
     ),
-    "not ascii": ([(b"authorization", b"Bearer \xc3\xa4")], AuthenticationFault.MALFORMED),
-    "nonsense": ([(b"authorization", b"Bearer nonsense")], AuthenticationFault.MALFORMED),
+    "not ascii": ([(b"authorization", b"Bearer \xc3\xa4")], TokenFault.MALFORMED),
+    "nonsense": ([(b"authorization", b"Bearer nonsense")], TokenFault.MALFORMED),
 }
 
 
@@ -150,12 +149,12 @@ async def test_a_token_review_has_the_last_word(tmp_path: Path) -> None:
         "username": "system:serviceaccount:physics:default",
         "uid": claims()["kubernetes.io"]["serviceaccount"]["uid"],
     }
-    said = {"status": {"authenticated": True, "audiences": [AUDIENCE], "user": account}}
+    token_status = {"status": {"authenticated": True, "audiences": [AUDIENCE], "user": account}}
     status = [201]
 
     def answer(request: Request) -> tuple[int, bytes]:
         assert request.headers["authorization"] == "Bearer reviewer"
-        return status[0], json.dumps(said).encode()
+        return status[0], json.dumps(token_status).encode()
 
     (tmp_path / "reviewer").write_text("reviewer")
     async with https_server(tmp_path, answer) as (server, ca_file):
@@ -170,7 +169,7 @@ async def test_a_token_review_has_the_last_word(tmp_path: Path) -> None:
             assert (await authenticator.authenticate_headers(bearer(token()), None)).user == UnixUser(
                 "alice", 2001
             )
-            said["status"] = {"authenticated": False, "error": "the pod is gone"}
+            token_status["status"] = {"authenticated": False, "error": "the pod is gone"}
             with pytest.raises(Unauthenticated, match="the pod is gone"):
                 await authenticator.authenticate_headers(bearer(token()), None)
             status[0] = 500
@@ -186,4 +185,4 @@ async def test_tokens_that_are_forged_never_reach_the_api_server(tmp_path: Path)
         async with door(path, StoppedClock()) as authenticator:
             with pytest.raises(Unauthenticated):
                 await authenticator.authenticate_headers(bearer(token(rsa_key(1))), None)
-    assert server.seen == []
+    assert server.requests == []

@@ -114,15 +114,15 @@ def test_a_scope_without_state_has_no_peer() -> None:
     assert peer_in({"type": "http", "state": {STATE_KEY: Peer(1, 1, 1)}}) == Peer(1, 1, 1)
 
 
-@pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\nX-Slow: "])
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nX-Slow: "])
 async def test_who_connects_and_does_not_finish_asking_is_let_go(
-    open_folder: Path, monkeypatch: pytest.MonkeyPatch, said: bytes
+    open_folder: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
     monkeypatch.setattr(peers, "HEAD_TIMEOUT_S", 0.05)
     path = open_folder / "redbox.sock"
     async with serving(uds=str(path)), asyncio.timeout(10):
         reader, writer = await asyncio.open_unix_connection(path)
-        writer.write(said)
+        writer.write(sent)
         assert await reader.read() == b""
         writer.close()
 

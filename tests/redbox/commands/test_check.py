@@ -62,7 +62,7 @@ async def test_a_tokens_fate_is_told_before_it_is_tried(
         (home / ".config/redbox").mkdir(parents=True)
         (home / ".config/redbox/redbox.yaml").write_text(stand.settings.read_text())
         monkeypatch.setenv("HOME", os.fspath(home))
-        (tmp_path / "token").write_text(token(said=claims(aud=["https://kubernetes"])))
+        (tmp_path / "token").write_text(token(payload=claims(aud=["https://kubernetes"])))
         ended = await asyncio.to_thread(
             CliRunner().invoke, app, ["check", "--personal", "--token-file", os.fspath(tmp_path / "token")]
         )

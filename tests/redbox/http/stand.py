@@ -56,7 +56,7 @@ from redbox.slurm.errors import RequestRefused
 from redbox_api.client import Deadlines, RedboxClient
 from tests.redbox.agents.harness import LaunchedTransport, tests_user
 from tests.redbox.callers.factories import AUDIENCE, ISSUER, jwks, rsa_key
-from tests.redbox.callers.mapping.test_mapping import Accounts
+from tests.redbox.callers.fakes import Accounts
 from tests.redbox.jobs.simulated import SimulatedClock, SimulatedSlurm
 
 Result = TypeVar("Result")

@@ -63,12 +63,12 @@ def _with_algorithm_none() -> str:
 NOW = time.time()
 STRANGERS = {
     "nobody": ("", "no token was sent"),
-    "nonsense": ("nonsense", "no JWT"),
+    "nonsense": ("nonsense", "not a JWT"),
     "an unknown opaque token": (f"rbt_{'a' * 10}_{'b' * 43}", "the token is unknown"),
-    "an expired token": (token(said=claims(now=NOW - 7200)), "expired"),
-    "one for others": (token(said=claims(now=NOW, aud=["https://kubernetes"])), "the token is for"),
-    "one by another key": (token(key=rsa_key(1), said=claims(now=NOW)), "signature"),
-    "one by an unknown key": (token(kid="z", said=claims(now=NOW)), "signed by key 'z'"),
+    "an expired token": (token(payload=claims(now=NOW - 7200)), "expired"),
+    "one for others": (token(payload=claims(now=NOW, aud=["https://kubernetes"])), "the token is for"),
+    "one by another key": (token(key=rsa_key(1), payload=claims(now=NOW)), "signature"),
+    "one by an unknown key": (token(kid="z", payload=claims(now=NOW)), "signed by key 'z'"),
     "one without a signature": (_with_algorithm_none(), "algorithm is 'none'"),
 }
 
@@ -90,13 +90,13 @@ async def test_a_stranger_is_refused_before_the_body_is_read(stand: Stand) -> No
 
 
 async def test_a_service_account_is_its_user(stand: Stand) -> None:
-    async with stand.by_token(token(said=claims(now=time.time()))) as http:
+    async with stand.by_token(token(payload=claims(now=time.time()))) as http:
         answer = (await http.get("/v1/whoami")).json()
     assert (answer["user"], answer["owner"]["namespace"]) == ("alice", "physics")
 
 
 async def test_an_identity_without_a_rule_is_forbidden_and_told_what_was_seen(stand: Stand) -> None:
-    async with stand.by_token(token(said=claims(now=time.time(), namespace="biology"))) as http:
+    async with stand.by_token(token(payload=claims(now=time.time(), namespace="biology"))) as http:
         answer = await http.get("/v1/whoami")
     assert answer.status_code == 403
     assert "system:serviceaccount:biology:default of cluster prod" in problem(answer)["detail"]

@@ -133,7 +133,7 @@ class ScriptedAgent:
         return completed
 
     async def recall(self, keep: str) -> RecordedCommand:
-        return self.agents.kept.get(keep, RecordedCommand(RecordedCommandState.UNHEARD))
+        return self.agents.kept.get(keep, RecordedCommand(RecordedCommandState.NOT_RECORDED))
 
     async def make_directory(self, path: str, *, mode: int = 0o777) -> tuple[FileAttributes, bool]:
         assert self.role == "files"

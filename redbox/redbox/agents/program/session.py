@@ -80,9 +80,8 @@ class Session:
         stream = WorkerStream(number, header, self._writer)
         with self._changed:
             if len(self._streams) >= MAX_REQUESTS:
-                self._fail(
-                    number, {"kind": "busy", "message": "{} requests are under way".format(MAX_REQUESTS)}
-                )
+                message = "{} requests are under way".format(MAX_REQUESTS)
+                self._writer.write(FAILED, number, encode_header({"kind": "busy", "message": message}))
                 return
             self._streams[number] = stream
         threading.Thread(target=self._work, args=(stream,), daemon=True).start()
@@ -99,9 +98,6 @@ class Session:
             self._end(stream, FAILED, {"kind": "request", "message": message})
         else:
             self._end(stream, DONE, result)
-
-    def _fail(self, number: int, description: Dict[str, Any]) -> None:
-        self._writer.write(FAILED, number, encode_header(description))
 
     def _end(self, stream: WorkerStream, kind: int, header: Dict[str, Any]) -> None:
         # Removed before the answer, upon which the server may send the next request at once.

@@ -1,1 +1,1 @@
-"""The server's side of the frames that it exchanges with an agent."""
+"""The server's side of the protocol with agents."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from redbox.agents.errors import AgentError, AgentUnavailable, FrameError, RequestFailed, SystemCallFailed
 from redbox.agents.protocol.frames import AgentFrame, FrameKind
@@ -51,7 +51,7 @@ class RecordedCommandState(StrEnum):
     RUNNING = "running"
     ENDED = "ended"
     LOST = "lost"  # started and no longer running, without a recorded exit
-    UNHEARD = "unheard"  # no record: never started on this host, or more than a day ago
+    NOT_RECORDED = "unheard"  # never started on this host, or more than a day ago
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,19 +246,16 @@ def parse_recorded_command(header: Mapping[str, Any]) -> RecordedCommand:
 
 
 def parse_attributes(header: Mapping[str, Any]) -> FileAttributes:
+    return FileAttributes(**_attributes(header))
+
+
+def _attributes(header: Mapping[str, Any]) -> dict[str, Any]:
     kind = header.get("kind")
     if not isinstance(kind, str) or kind not in FILE_KINDS:
         raise FrameError("a file of an unknown kind")
-    return FileAttributes(
-        kind=cast("FileKind", kind),
-        size=read_integer(header, "size"),
-        device=read_integer(header, "device"),
-        inode=read_integer(header, "inode"),
-        modified_ns=read_integer(header, "modified_ns", at_least=-MAX_INTEGER),
-        mode=read_integer(header, "mode"),
-        uid=read_integer(header, "uid"),
-        gid=read_integer(header, "gid"),
-    )
+    modified_ns = read_integer(header, "modified_ns", at_least=-MAX_INTEGER)
+    numbers = {name: read_integer(header, name) for name in ("size", "device", "inode", "mode", "uid", "gid")}
+    return {"kind": kind, "modified_ns": modified_ns, **numbers}
 
 
 def parse_made_directory(header: Mapping[str, Any]) -> tuple[FileAttributes, bool]:
@@ -266,11 +263,11 @@ def parse_made_directory(header: Mapping[str, Any]) -> tuple[FileAttributes, boo
 
 
 def parse_status(header: Mapping[str, Any]) -> FileStatus:
-    return FileStatus(**asdict(parse_attributes(header)), file_system=read_text(header, "file_system"))
+    return FileStatus(**_attributes(header), file_system=read_text(header, "file_system"))
 
 
 def parse_match(header: Mapping[str, Any]) -> GlobMatch:
-    return GlobMatch(**asdict(parse_attributes(header)), path=read_text(header, "path"))
+    return GlobMatch(**_attributes(header), path=read_text(header, "path"))
 
 
 def parse_read_result(header: Mapping[str, Any], data: bytes) -> ReadResult:

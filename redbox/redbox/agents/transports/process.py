@@ -58,7 +58,7 @@ class ChildProcess:
             except OSError:
                 ours.close()
                 raise
-        assert popen.stderr is not None  # noqa: S101 # it was asked for
+        assert popen.stderr is not None  # noqa: S101 # PIPE, for the type checker
         os.set_blocking(popen.stderr.fileno(), False)
         reader, writer = await asyncio.open_unix_connection(sock=ours, limit=MAX_PAYLOAD)
         return cls(popen, reader, writer, preamble)

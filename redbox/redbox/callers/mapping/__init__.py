@@ -1,1 +1,1 @@
-"""Which Unix user acts for a caller: the administrator's rules."""
+"""The administrator's rules, which map callers to Unix users."""

@@ -7,7 +7,7 @@ rules.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -27,22 +27,16 @@ EVERYONE = "*"
 ROOT = "root"
 
 
-def _namespace(name: str) -> str:
-    if not NAMESPACE.fullmatch(name):
-        raise ValueError(f"{name!r} is not a valid name of a namespace")
-    return name
+def _name_of(kind: str, pattern: re.Pattern[str]) -> Callable[[str], str]:
+    def check(name: str) -> str:
+        if not pattern.fullmatch(name):
+            raise ValueError(f"{name!r} is not a valid name of a {kind}")
+        return name
+
+    return check
 
 
-def _account_name(name: str) -> str:
-    if not ACCOUNT_NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is not a valid name of a service account")
-    return name
-
-
-def _user_name(name: str) -> str:
-    if not USER_NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is not a valid name of a Unix user")
-    return name
+_user_name = _name_of("Unix user", USER_NAME)
 
 
 def _user_or_template(user: str) -> str:
@@ -79,7 +73,8 @@ def _some(names: tuple[str, ...]) -> tuple[str, ...]:
 Text = Annotated[str, Field(min_length=1, max_length=256)]
 SlurmName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,127}$")]
 UserName = Annotated[Text, AfterValidator(_user_name)]
-Namespaces = tuple[Annotated[Text, AfterValidator(_namespace)], ...]
+AccountName = Annotated[Text, AfterValidator(_name_of("service account", ACCOUNT_NAME))]
+Namespaces = tuple[Annotated[Text, AfterValidator(_name_of("namespace", NAMESPACE))], ...]
 Pattern = Annotated[Text, AfterValidator(_anchored)]
 
 
@@ -92,9 +87,7 @@ class Rule(Section):
         Annotated[Namespaces, AfterValidator(_some)] | Pattern | None, Field(examples=[["physics"]])
     ] = None
     """Of these namespaces: a list of names, or an anchored pattern (^team-[a-z]+$)."""
-    service_accounts: (
-        Annotated[tuple[Annotated[Text, AfterValidator(_account_name)], ...], AfterValidator(_some)] | None
-    ) = None
+    service_accounts: Annotated[tuple[AccountName, ...], AfterValidator(_some)] | None = None
     """Of these names; left out: any, since pods of a namespace may use each of its accounts."""
     unix_users: (
         Annotated[tuple[Annotated[Text, AfterValidator(_user_or_everyone)], ...], AfterValidator(_some)]

@@ -1,1 +1,1 @@
-"""Verifying tokens: of ServiceAccounts, by JWKS or TokenReview, and opaque ones."""
+"""Verification of tokens: those of ServiceAccounts, by JWKS and TokenReview, and opaque ones."""

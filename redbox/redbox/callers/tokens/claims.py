@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from redbox.callers.errors import AuthenticationFault, Unauthenticated
+from redbox.callers.errors import TokenFault, Unauthenticated
 from redbox.callers.identities import ServiceAccount
 
 NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -41,9 +41,9 @@ def read_claims(payload: bytes) -> dict[str, Any]:
     try:
         claims = json.loads(payload)
     except (ValueError, RecursionError) as error:
-        raise Unauthenticated(AuthenticationFault.MALFORMED, "the token's claims are not JSON") from error
+        raise Unauthenticated(TokenFault.MALFORMED, "the token's claims are not JSON") from error
     if not isinstance(claims, dict):
-        raise Unauthenticated(AuthenticationFault.MALFORMED, "the token's claims are not a JSON object")
+        raise Unauthenticated(TokenFault.MALFORMED, "the token's claims are not a JSON object")
     return claims
 
 
@@ -65,7 +65,7 @@ def verify_claims(
 def _verify_issuer(claims: Mapping[str, Any], expected: ClaimRequirements) -> None:
     if claims.get("iss") != expected.issuer:
         raise Unauthenticated(
-            AuthenticationFault.ISSUER,
+            TokenFault.ISSUER,
             f"the token was issued by {_shown(claims.get('iss'))}; "
             f"cluster {expected.cluster} issues as {expected.issuer!r}",
         )
@@ -85,26 +85,25 @@ def _verify_audience(claims: Mapping[str, Any], expected: ClaimRequirements) -> 
         detail = f"the token is for {len(audiences)} audiences; it must be for {expected.audience!r} alone"
     else:
         detail = f"the token is for {_shown(claims.get('aud'))}; this red-box is {expected.audience!r}"
-    raise Unauthenticated(AuthenticationFault.AUDIENCE, detail)
+    raise Unauthenticated(TokenFault.AUDIENCE, detail)
 
 
 def _verify_times(claims: Mapping[str, Any], expected: ClaimRequirements, now: float) -> float:
     expires, issued = _time(claims, "exp"), _time(claims, "iat")
     if now >= expires + expected.leeway_s:
         raise Unauthenticated(
-            AuthenticationFault.EXPIRED,
-            f"the token expired at {_time_text(expires)}; it is {_time_text(now)}",
+            TokenFault.EXPIRED, f"the token expired at {_time_text(expires)}; it is {_time_text(now)}"
         )
     for name, since in (("iat", issued), ("nbf", _time(claims, "nbf") if "nbf" in claims else issued)):
         if now < since - expected.leeway_s:
             raise Unauthenticated(
-                AuthenticationFault.NOT_YET,
+                TokenFault.NOT_YET,
                 f"the token is valid from {_time_text(since)} ({name}); it is {_time_text(now)}: "
                 "are the clocks apart?",
             )
     if expires - issued > expected.max_life_s:
         raise Unauthenticated(
-            AuthenticationFault.LIVES_TOO_LONG,
+            TokenFault.LIVES_TOO_LONG,
             f"the token was issued for {expires - issued:.0f} s; "
             f"at most {expected.max_life_s:.0f} s are accepted",
         )
@@ -114,9 +113,7 @@ def _verify_times(claims: Mapping[str, Any], expected: ClaimRequirements, now: f
 def _time(claims: Mapping[str, Any], name: str) -> float:
     value = claims.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= YEAR_9999:
-        raise Unauthenticated(
-            AuthenticationFault.CLAIMS, f"the token's {name} is {_shown(value)}, not a time"
-        )
+        raise Unauthenticated(TokenFault.CLAIMS, f"the token's {name} is {_shown(value)}, not a time")
     return float(value)
 
 
@@ -134,7 +131,7 @@ def _account(claims: Mapping[str, Any], cluster: str) -> ServiceAccount:
     )
     if claims.get("sub") != f"system:serviceaccount:{account.namespace}:{account.name}":
         raise Unauthenticated(
-            AuthenticationFault.CLAIMS,
+            TokenFault.CLAIMS,
             f"the token's sub is {_shown(claims.get('sub'))}, which is not the account that it names",
         )
     return account
@@ -143,9 +140,7 @@ def _account(claims: Mapping[str, Any], cluster: str) -> ServiceAccount:
 def _object(claims: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     value = claims.get(name)
     if not isinstance(value, dict):
-        raise Unauthenticated(
-            AuthenticationFault.CLAIMS, f"the token has no {name}: it is not a ServiceAccount token"
-        )
+        raise Unauthenticated(TokenFault.CLAIMS, f"the token has no {name}: it is not a ServiceAccount token")
     return value
 
 
@@ -153,7 +148,7 @@ def _word(claims: Mapping[str, Any], name: str, pattern: re.Pattern[str]) -> str
     value = claims.get(name)
     if not isinstance(value, str) or not pattern.fullmatch(value):
         raise Unauthenticated(
-            AuthenticationFault.CLAIMS,
+            TokenFault.CLAIMS,
             f"the token's {name} is {_shown(value)}, which is not a valid name in Kubernetes",
         )
     return value

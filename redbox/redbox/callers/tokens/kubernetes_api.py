@@ -51,7 +51,7 @@ class ApiServerClient:
         return await self._call("POST", url, body)
 
     async def date(self, url: str) -> str | None:
-        """Return the Date header, also of an error response; None if there is none."""
+        """Return the Date header, also of an error response; None without one."""
         async with self._request("HEAD", url) as response:
             return response.headers.get("date")
 

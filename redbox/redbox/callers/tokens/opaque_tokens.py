@@ -24,8 +24,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from redbox.callers.errors import (
     AuthenticationError,
-    AuthenticationFault,
     AuthenticationUnavailable,
+    TokenFault,
     TokenFileError,
     TokenNotFound,
     Unauthenticated,
@@ -107,9 +107,7 @@ class TokenStore:
         """Return the token's holder; raises Unauthenticated, or AuthenticationUnavailable for the file."""
         parts = _TOKEN.fullmatch(token)
         if parts is None:
-            raise Unauthenticated(
-                AuthenticationFault.MALFORMED, f"the token begins with {PREFIX} but is malformed"
-            )
+            raise Unauthenticated(TokenFault.MALFORMED, f"the token begins with {PREFIX} but is malformed")
         try:
             record = self._read().get(parts[1])
         except TokenFileError as error:
@@ -118,18 +116,16 @@ class TokenStore:
             not hmac.compare_digest(_digest(parts[2]), record.digest if record else "0" * 64)
             or record is None
         ):
-            raise Unauthenticated(AuthenticationFault.SIGNATURE, "the token is unknown")
+            raise Unauthenticated(TokenFault.SIGNATURE, "the token is unknown")
         if (refusal := self._refusal(record)) is not None:
             raise refusal
         return TokenHolder(record.id, record.user)
 
     def _refusal(self, record: TokenRecord) -> AuthenticationError | None:
         if record.revoked_at is not None:
-            return Unauthenticated(AuthenticationFault.REVOKED, f"token {record.id} was revoked")
+            return Unauthenticated(TokenFault.REVOKED, f"token {record.id} was revoked")
         if self._clock.now().timestamp() >= record.expires_at:
-            return Unauthenticated(
-                AuthenticationFault.EXPIRED, f"token {record.id} has expired: create a new one"
-            )
+            return Unauthenticated(TokenFault.EXPIRED, f"token {record.id} has expired: create a new one")
         return None
 
     def _read(self) -> Records:

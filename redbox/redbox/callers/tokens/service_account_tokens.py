@@ -15,7 +15,7 @@ from typing import Any
 
 import jwt
 
-from redbox.callers.errors import AuthenticationFault, AuthenticationUnavailable, Unauthenticated
+from redbox.callers.errors import AuthenticationUnavailable, TokenFault, Unauthenticated
 from redbox.callers.tokens.claims import (
     ClaimRequirements,
     VerifiedServiceAccount,
@@ -68,14 +68,14 @@ class TokenVerifier:
         ]
         if not signed:
             raise Unauthenticated(
-                AuthenticationFault.SIGNATURE, f"the token's signature is not by its key {kid[:64]!r}"
+                TokenFault.SIGNATURE, f"the token's signature is not by its key {kid[:64]!r}"
             )
         claims = read_claims(signed[0].payload)
         matches = [match.cluster for match in signed if is_meant_for(claims, match.cluster.expected)]
         if len(matches) > 1:
             names = ", ".join(cluster.expected.cluster for cluster in matches)
             raise Unauthenticated(
-                AuthenticationFault.AMBIGUOUS,
+                TokenFault.AMBIGUOUS,
                 f"clusters {names} share key, issuer and audience: the token's cluster is ambiguous",
             )
         return verify_claims(
@@ -95,7 +95,7 @@ class TokenVerifier:
     def _unknown_key(self, kid: str) -> Unauthenticated:
         wait_s = max((cluster.keys.wait_s() for cluster in self._clusters), default=0.0)
         return Unauthenticated(
-            AuthenticationFault.UNKNOWN_KEY,
+            TokenFault.UNKNOWN_KEY,
             f"the token is signed by key {kid[:64]!r}, which is not one of the accepted clusters'",
             retry_after_s=wait_s or None,  # the next fetch finds a key that is new since the last one
         )
@@ -122,17 +122,15 @@ def _key_name(token: str) -> str:
     """Return the kid of the header, after validation of the rest of the header."""
     if len(token) > MAX_TOKEN_CHARACTERS:
         raise Unauthenticated(
-            AuthenticationFault.MALFORMED, f"the token is longer than {MAX_TOKEN_CHARACTERS} characters"
+            TokenFault.MALFORMED, f"the token is longer than {MAX_TOKEN_CHARACTERS} characters"
         )
     header = _header(token)
     algorithm, kid = header.get("alg"), header.get("kid")
     if algorithm not in ALGORITHMS:
         detail = f"the token's algorithm is {str(algorithm)[:32]!r}; accepted are {' and '.join(ALGORITHMS)}"
-        raise Unauthenticated(AuthenticationFault.ALGORITHM, detail)
+        raise Unauthenticated(TokenFault.ALGORITHM, detail)
     if not isinstance(kid, str) or not kid:
-        raise Unauthenticated(
-            AuthenticationFault.MALFORMED, "the token does not name the key that signed it (kid)"
-        )
+        raise Unauthenticated(TokenFault.MALFORMED, "the token does not name the key that signed it (kid)")
     return kid
 
 
@@ -141,19 +139,14 @@ def _header(token: str) -> dict[str, Any]:
     first, *rest = token.encode("ascii", "replace").split(b".")
     if len(rest) != JWT_DOTS:
         raise Unauthenticated(
-            AuthenticationFault.MALFORMED,
-            "the token is not a JWT, which has three parts with dots in between",
+            TokenFault.MALFORMED, "the token is not a JWT, which has three parts with dots in between"
         )
     try:
         header = json.loads(base64.urlsafe_b64decode(first + b"=" * (-len(first) % 4)))
     except (ValueError, RecursionError) as error:
-        raise Unauthenticated(
-            AuthenticationFault.MALFORMED, f"the token is not a JWT: {error}"[:300]
-        ) from error
+        raise Unauthenticated(TokenFault.MALFORMED, f"the token is not a JWT: {error}"[:300]) from error
     if not isinstance(header, dict):
-        raise Unauthenticated(
-            AuthenticationFault.MALFORMED, "the token is not a JWT: its header is not an object"
-        )
+        raise Unauthenticated(TokenFault.MALFORMED, "the token is not a JWT: its header is not an object")
     return header
 
 
@@ -162,11 +155,9 @@ def _verified_payload(token: str, key: VerifyingKey) -> bytes | None:
         decoded = _signatures.decode_complete(token, key.public, algorithms=[key.algorithm])
     except jwt.InvalidAlgorithmError as error:
         detail = f"the token's algorithm is not {key.algorithm}, which its key requires"
-        raise Unauthenticated(AuthenticationFault.ALGORITHM, detail) from error
+        raise Unauthenticated(TokenFault.ALGORITHM, detail) from error
     except jwt.InvalidSignatureError:
         return None
     except jwt.InvalidTokenError as error:
-        raise Unauthenticated(
-            AuthenticationFault.MALFORMED, f"the token is not a JWT: {error}"[:300]
-        ) from error
+        raise Unauthenticated(TokenFault.MALFORMED, f"the token is not a JWT: {error}"[:300]) from error
     return bytes(decoded["payload"])

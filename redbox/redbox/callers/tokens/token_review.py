@@ -15,12 +15,7 @@ from typing import Any
 
 import structlog
 
-from redbox.callers.errors import (
-    ApiServerUnavailable,
-    AuthenticationFault,
-    AuthenticationUnavailable,
-    Unauthenticated,
-)
+from redbox.callers.errors import ApiServerUnavailable, AuthenticationUnavailable, TokenFault, Unauthenticated
 from redbox.callers.identities import ServiceAccount
 from redbox.callers.tokens.kubernetes_api import ApiServerClient
 from redbox.core.clock import Clock
@@ -61,7 +56,7 @@ class TokenReviewer:
             self._cache(digest, result)
         if result.refusal is not None:
             raise Unauthenticated(
-                AuthenticationFault.REVOKED,
+                TokenFault.REVOKED,
                 f"the API server of cluster {account.cluster} does not accept the token: {result.refusal}",
             )
 

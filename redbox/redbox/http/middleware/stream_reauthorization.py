@@ -19,8 +19,8 @@ from starlette.requests import HTTPConnection
 
 from redbox.callers.errors import (
     AuthenticationError,
-    AuthenticationFault,
     AuthenticationUnavailable,
+    TokenFault,
     Unauthenticated,
 )
 from redbox.core.clock import Clock
@@ -128,7 +128,7 @@ class Renewals:
         except AuthenticationUnavailable:
             return self._why_not_untold(stream)
         except Unauthenticated as refusal:
-            return None if stream.has_end and refusal.fault is AuthenticationFault.EXPIRED else str(refusal)
+            return None if stream.has_end and refusal.fault is TokenFault.EXPIRED else str(refusal)
         except AuthenticationError as refusal:
             return str(refusal)
         except Exception:

@@ -234,7 +234,7 @@ class Submits:
         known: list[RecordedCommand] = []
         while len(known) < MOST_TRIES:
             kept = await agent.recall(kept_name(mark, len(known) + 1))
-            if kept.state is RecordedCommandState.UNHEARD:
+            if kept.state is RecordedCommandState.NOT_RECORDED:
                 break
             known.append(kept)
         return known

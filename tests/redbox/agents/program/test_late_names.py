@@ -1,4 +1,4 @@
-"""A name that a network file system remembers as missing is told from one that is missing."""
+"""A name that a network file system caches as missing is distinguished from a missing one."""
 
 from __future__ import annotations
 

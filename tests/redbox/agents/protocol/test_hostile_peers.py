@@ -117,8 +117,8 @@ def only_agent_errors(outcomes: list[BaseException | object]) -> bool:
 @pytest.mark.parametrize(
     "answer",
     [
-        b"garbage that is no frame at all",
-        encode_frame(FrameKind.DATA, 99, None, b"for nobody"),
+        b"garbage instead of a frame of any kind",
+        encode_frame(FrameKind.DATA, 99, None, b"for no request"),
         encode_frame(FrameKind.REQUEST, 1, {"op": "run"}),
         encode_frame(FrameKind.PONG, 0),
         encode_frame(FrameKind.CREDIT, 1, {"bytes": 1}),

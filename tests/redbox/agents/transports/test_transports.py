@@ -1,4 +1,4 @@
-"""Agents are started as the right user by the real sudo and the real sshd, and as nobody else."""
+"""Agents are started as the right user by the real sudo and the real sshd, and as no other."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -14,29 +13,11 @@ from redbox.callers.mapping.mapping import MappingRefusal, MappingRules, map_cal
 from redbox.callers.mapping.rules import Rule
 from redbox.callers.unix_accounts import UnixAccount
 from redbox.core.domain import Caller, Limits, Owner, Role, UnixUser
-
-MEMBERS, STAFF = 500, 501
-
-
-@dataclass
-class Accounts:
-    """A user database."""
-
-    accounts: dict[str, UnixAccount] = field(default_factory=dict)
-    groups: dict[str, int] = field(default_factory=lambda: {"redbox-users": MEMBERS, "staff": STAFF})
-
-    def account(self, name: str) -> UnixAccount | None:
-        return self.accounts.get(name)
-
-    def account_of(self, uid: int) -> UnixAccount | None:
-        return next((account for account in self.accounts.values() if account.uid == uid), None)
-
-    def group(self, name: str) -> int | None:
-        return self.groups.get(name)
+from tests.redbox.callers.fakes import MEMBERS, STAFF, Accounts
 
 
-def accounts(*known: UnixAccount) -> Accounts:
-    return Accounts({account.name: account for account in known})
+def accounts(*present: UnixAccount) -> Accounts:
+    return Accounts({account.name: account for account in present})
 
 
 ALICE = UnixAccount("alice", 2001, frozenset({2001, MEMBERS, STAFF}))
@@ -138,7 +119,7 @@ REFUSED: dict[str, tuple[Identity, MappingRules, str]] = {
     "below the lowest number": (
         pod_of("physics"),
         rules(PHYSICS_IS_ALICE, min_uid=2002),
-        "has the number 2001; the lowest allowed is 2002",
+        "has the uid 2001; the lowest allowed is 2002",
     ),
     "below the rule's lowest number": (
         pod_of("physics"),
@@ -152,19 +133,19 @@ REFUSED: dict[str, tuple[Identity, MappingRules, str]] = {
     ),
     "template: root": (pod_of("root"), rules(TEMPLATED), "as root"),
     "template: daemon": (pod_of("daemon"), rules(TEMPLATED), "lowest allowed"),
-    "template: a number": (pod_of("0"), rules(TEMPLATED), "no name of a Unix user"),
+    "template: a number": (pod_of("0"), rules(TEMPLATED), "not a valid name of a Unix user"),
     "template: nobody here": (pod_of("nobody-here"), rules(TEMPLATED), "no user 'nobody-here'"),
-    "template: not in the rule's group": (pod_of("bob"), rules(TEMPLATED), "not one of those"),
+    "template: not in the rule's group": (pod_of("bob"), rules(TEMPLATED), "is not allowed by its rule"),
     "template: not in redbox-users": (pod_of("eve"), rules(TEMPLATED), "not in the group redbox-users"),
     "template: not in the rule's list": (
         pod_of("alice"),
         rules({**TEMPLATED, "allowed_group": None, "allowed_users": ["bob"]}),
-        "not one of those",
+        "is not allowed by its rule",
     ),
     "template: the group is gone": (
         pod_of("alice"),
         rules({**TEMPLATED, "allowed_group": "gone"}),
-        "not one of those",
+        "is not allowed by its rule",
     ),
     "template: redbox-users is gone": (
         pod_of("alice"),
@@ -174,7 +155,7 @@ REFUSED: dict[str, tuple[Identity, MappingRules, str]] = {
     "template: no later rule has a say": (
         pod_of("bob"),
         rules(TEMPLATED, {**PHYSICS_IS_ALICE, "namespaces": ["bob"]}),
-        "not one of those",
+        "is not allowed by its rule",
     ),
     "root on the socket": (Peer(0, 0, 1), rules(), "as root"),
     "a number without an account": (Peer(4711, 1, 1), rules(), "no user number 4711"),
@@ -202,7 +183,8 @@ def test_a_caller_owns_jobs_by_the_uid_of_its_account() -> None:
 
 def test_a_user_has_the_same_jobs_by_socket_and_by_token() -> None:
     callers = [
-        map_caller_to_user(one, rules(), HOST) for one in (Peer(2001, 1, 1), TokenHolder("t", "alice"))
+        map_caller_to_user(identity, rules(), HOST)
+        for identity in (Peer(2001, 1, 1), TokenHolder("t", "alice"))
     ]
     assert [caller.owner for caller in callers if isinstance(caller, Caller)] == [
         Owner("local", "users", "alice", "2001")

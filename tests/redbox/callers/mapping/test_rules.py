@@ -26,7 +26,7 @@ rules:
 REFUSED: dict[str, tuple[str, str]] = {
     "no kind of caller": ("- {user: alice}", "exactly one of cluster, unix_users and tokens"),
     "two kinds": ("- {cluster: prod, tokens: [a], roles: [reader]}", "exactly one of"),
-    "nobody's namespaces": ("- {unix_users: [alice], namespaces: [a]}", "belong to cluster"),
+    "namespaces without a cluster": ("- {unix_users: [alice], namespaces: [a]}", "belong to cluster"),
     "an unknown key": ("- {cluster: prod, namespace: physics, user: a}", "namespace: there is no such key"),
     "a cluster's name": (
         "- {cluster: 'Prod!', namespaces: [a], user: a}",
@@ -36,9 +36,12 @@ REFUSED: dict[str, tuple[str, str]] = {
     "no namespaces": ("- {cluster: prod, user: alice}", "the role submit needs namespaces"),
     "no user": ("- {cluster: prod, namespaces: [a]}", "the role submit needs a user"),
     "root": ("- {cluster: prod, namespaces: [a], user: root}", "a rule may not map callers to root"),
-    "a number as user": ("- {cluster: prod, namespaces: [a], user: '2001'}", "no name of a Unix user"),
+    "a number as user": (
+        "- {cluster: prod, namespaces: [a], user: '2001'}",
+        "not a valid name of a Unix user",
+    ),
     "a bare number as user": ("- {cluster: prod, namespaces: [a], user: 2001}", "valid string (not '2001')"),
-    "an option as user": ("- {cluster: prod, namespaces: [a], user: -x}", "no name of a Unix user"),
+    "an option as user": ("- {cluster: prod, namespaces: [a], user: -x}", "not a valid name of a Unix user"),
     "a part as template": (
         "- {cluster: prod, namespaces: [a], user: 'k8s-{namespace}', allowed_group: staff}",
         "a template is the whole user",
@@ -65,17 +68,17 @@ REFUSED: dict[str, tuple[str, str]] = {
     ),
     "a pattern that is not anchored": ("- {cluster: prod, namespaces: team-.*, user: a}", "must be anchored"),
     "a pattern that is anchored at one end": ("- {cluster: prod, namespaces: ^team-, user: a}", "anchored"),
-    "a pattern that is none": (
+    "an invalid pattern": (
         "- {cluster: prod, namespaces: '^team-($', user: a}",
         "not a regular expression",
     ),
-    "a namespace that is none": (
+    "an invalid namespace": (
         "- {cluster: prod, namespaces: [Team_A], user: a}",
-        "no name of a namespace",
+        "not a valid name of a namespace",
     ),
-    "an account that is none": (
+    "an invalid account": (
         "- {cluster: prod, namespaces: [a], service_accounts: ['*'], user: a}",
-        "no name of a service account",
+        "not a valid name of a service account",
     ),
     "an unknown role": ("- {cluster: prod, namespaces: [a], user: a, roles: [admin]}", "not 'admin'"),
     "no roles": ("- {cluster: prod, namespaces: [a], user: a, roles: []}", "at least 1 item"),

@@ -6,84 +6,68 @@ from typing import Any
 
 import pytest
 
-from redbox.callers.errors import AuthenticationFault, Unauthenticated
+from redbox.callers.errors import TokenFault, Unauthenticated
 from redbox.callers.tokens.claims import ClaimRequirements, read_claims, verify_claims
 from tests.redbox.callers.factories import AUDIENCE, ISSUER, NOW, claims
 
 EXPECTED = ClaimRequirements("prod", ISSUER, AUDIENCE)
 
-REFUSED: dict[str, tuple[dict[str, Any], AuthenticationFault, str]] = {
-    "another issuer": (
-        claims(iss="https://elsewhere"),
-        AuthenticationFault.ISSUER,
-        "issued by 'https://elsewhere'",
-    ),
-    "no issuer": (claims(iss=None), AuthenticationFault.ISSUER, "issued by (missing)"),
-    "another audience": (claims(aud=["vault"]), AuthenticationFault.AUDIENCE, "is for ['vault']"),
-    "another audience as a word": (claims(aud="vault"), AuthenticationFault.AUDIENCE, "is for 'vault'"),
-    "no audience": (claims(aud=None), AuthenticationFault.AUDIENCE, "is for (missing)"),
-    "an empty list of audiences": (claims(aud=[]), AuthenticationFault.AUDIENCE, "is for []"),
-    "ours and another audience": (claims(aud=[AUDIENCE, "vault"]), AuthenticationFault.AUDIENCE, "alone"),
-    "a longer audience": (claims(aud=[AUDIENCE + "x"]), AuthenticationFault.AUDIENCE, "this red-box is"),
-    "expired": (claims(now=NOW - 3600 - 31), AuthenticationFault.EXPIRED, "expired at 2026-09-21T"),
-    "no expiry": (claims(exp=None), AuthenticationFault.CLAIMS, "exp is (missing)"),
-    "expiry as text": (claims(exp="4102444800"), AuthenticationFault.CLAIMS, "not a time"),
-    "expiry that is true": (claims(exp=True), AuthenticationFault.CLAIMS, "not a time"),
-    "expiry that is no number": (claims(exp=float("nan")), AuthenticationFault.CLAIMS, "not a time"),
-    "expiry beyond all calendars": (claims(exp=10**30), AuthenticationFault.CLAIMS, "not a time"),
-    "never issued": (claims(iat=None), AuthenticationFault.CLAIMS, "iat is (missing)"),
-    "issued in the future": (claims(now=NOW + 31), AuthenticationFault.NOT_YET, "are the clocks apart?"),
-    "not valid yet": (claims(nbf=int(NOW) + 31), AuthenticationFault.NOT_YET, "(nbf)"),
-    "issued for longer than an hour": (
-        claims(lives_s=3601),
-        AuthenticationFault.LIVES_TOO_LONG,
-        "issued for 3601 s",
-    ),
-    "no service account": (
-        claims(is_of_an_account=False),
-        AuthenticationFault.CLAIMS,
-        "no ServiceAccount token",
-    ),
+REFUSED: dict[str, tuple[dict[str, Any], TokenFault, str]] = {
+    "another issuer": (claims(iss="https://elsewhere"), TokenFault.ISSUER, "issued by 'https://elsewhere'"),
+    "no issuer": (claims(iss=None), TokenFault.ISSUER, "issued by (missing)"),
+    "another audience": (claims(aud=["vault"]), TokenFault.AUDIENCE, "is for ['vault']"),
+    "another audience as a word": (claims(aud="vault"), TokenFault.AUDIENCE, "is for 'vault'"),
+    "no audience": (claims(aud=None), TokenFault.AUDIENCE, "is for (missing)"),
+    "an empty list of audiences": (claims(aud=[]), TokenFault.AUDIENCE, "is for []"),
+    "ours and another audience": (claims(aud=[AUDIENCE, "vault"]), TokenFault.AUDIENCE, "alone"),
+    "a longer audience": (claims(aud=[AUDIENCE + "x"]), TokenFault.AUDIENCE, "this red-box is"),
+    "expired": (claims(now=NOW - 3600 - 31), TokenFault.EXPIRED, "expired at 2026-09-21T"),
+    "no expiry": (claims(exp=None), TokenFault.CLAIMS, "exp is (missing)"),
+    "expiry as text": (claims(exp="4102444800"), TokenFault.CLAIMS, "not a time"),
+    "expiry that is true": (claims(exp=True), TokenFault.CLAIMS, "not a time"),
+    "an expiry of NaN": (claims(exp=float("nan")), TokenFault.CLAIMS, "not a time"),
+    "expiry beyond all calendars": (claims(exp=10**30), TokenFault.CLAIMS, "not a time"),
+    "never issued": (claims(iat=None), TokenFault.CLAIMS, "iat is (missing)"),
+    "issued in the future": (claims(now=NOW + 31), TokenFault.NOT_YET, "are the clocks apart?"),
+    "not valid yet": (claims(nbf=int(NOW) + 31), TokenFault.NOT_YET, "(nbf)"),
+    "issued for longer than an hour": (claims(lives_s=3601), TokenFault.LIVES_TOO_LONG, "issued for 3601 s"),
+    "no service account": (claims(is_of_an_account=False), TokenFault.CLAIMS, "not a ServiceAccount token"),
     "a service account that is a word": (
         claims(kubernetes={"namespace": "physics", "serviceaccount": "default"}),
-        AuthenticationFault.CLAIMS,
-        "no ServiceAccount token",
+        TokenFault.CLAIMS,
+        "not a ServiceAccount token",
     ),
-    "a namespace that is none": (
+    "an invalid namespace": (
         claims(namespace="../root"),
-        AuthenticationFault.CLAIMS,
+        TokenFault.CLAIMS,
         "not a valid name in Kubernetes",
     ),
     "a namespace with a line end": (
         claims(namespace="physics\n"),
-        AuthenticationFault.CLAIMS,
+        TokenFault.CLAIMS,
         "not a valid name in Kubernetes",
     ),
-    "an account without uid": (claims(uid=""), AuthenticationFault.CLAIMS, "uid is ''"),
+    "an account without uid": (claims(uid=""), TokenFault.CLAIMS, "uid is ''"),
     "an account name too long": (
         claims(account="a" * 254),
-        AuthenticationFault.CLAIMS,
+        TokenFault.CLAIMS,
         "not a valid name in Kubernetes",
     ),
-    "a pod that is none": (
-        claims(pod="Run Job"),
-        AuthenticationFault.CLAIMS,
-        "not a valid name in Kubernetes",
-    ),
+    "an invalid pod": (claims(pod="Run Job"), TokenFault.CLAIMS, "not a valid name in Kubernetes"),
     "a subject that is another account": (
         claims(sub="system:serviceaccount:kube-system:admin"),
-        AuthenticationFault.CLAIMS,
+        TokenFault.CLAIMS,
         "not the account that it names",
     ),
-    "a subject that is a node": (claims(sub="system:node:k1"), AuthenticationFault.CLAIMS, "not the account"),
+    "a subject that is a node": (claims(sub="system:node:k1"), TokenFault.CLAIMS, "not the account"),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_claims_that_do_not_count_are_refused_with_a_reason(case: str) -> None:
-    said, fault, words = REFUSED[case]
+    payload, fault, words = REFUSED[case]
     with pytest.raises(Unauthenticated) as refusal:
-        verify_claims(said, EXPECTED, NOW)
+        verify_claims(payload, EXPECTED, NOW)
     assert refusal.value.fault is fault
     assert words in str(refusal.value)
     assert refusal.value.status == 401
@@ -117,4 +101,4 @@ def test_an_audience_that_is_a_word_counts_as_a_list_of_one() -> None:
 def test_a_payload_that_is_no_object_is_refused(payload: bytes) -> None:
     with pytest.raises(Unauthenticated) as refusal:
         read_claims(payload)
-    assert refusal.value.fault is AuthenticationFault.MALFORMED
+    assert refusal.value.fault is TokenFault.MALFORMED

@@ -8,12 +8,7 @@ from typing import Any
 
 import pytest
 
-from redbox.callers.errors import (
-    ApiServerUnavailable,
-    AuthenticationFault,
-    AuthenticationUnavailable,
-    Unauthenticated,
-)
+from redbox.callers.errors import ApiServerUnavailable, AuthenticationUnavailable, TokenFault, Unauthenticated
 from redbox.callers.identities import ServiceAccount
 from redbox.callers.tokens.key_sets import JwksFile, JwksUrl, KeySet, RefreshPolicy
 from redbox.callers.tokens.kubernetes_api import ApiAccess, ApiServerClient
@@ -41,7 +36,7 @@ async def test_keys_are_fetched_over_tls_and_rotate(tmp_path: Path) -> None:
         assert await keys.key("b") is not None
         assert await keys.key("a") is None
         await keys.close()
-    assert [request.path for request in server.seen] == ["/openid/v1/jwks"] * 2
+    assert [request.path for request in server.requests] == ["/openid/v1/jwks"] * 2
 
 
 async def test_a_server_with_another_ca_is_not_believed(tmp_path: Path) -> None:
@@ -50,7 +45,7 @@ async def test_a_server_with_another_ca_is_not_believed(tmp_path: Path) -> None:
         with pytest.raises(ApiServerUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
             await api.get(server.url)
         await api.close()
-    assert server.seen == []
+    assert server.requests == []
 
 
 async def test_a_token_for_the_key_url_is_read_again_when_it_is_replaced(tmp_path: Path) -> None:
@@ -61,7 +56,10 @@ async def test_a_token_for_the_key_url_is_read_again_when_it_is_replaced(tmp_pat
             token_file.write_text(token + "\n")
             await api.get(server.url)
         await api.close()
-    assert [request.headers["authorization"] for request in server.seen] == ["Bearer first", "Bearer second"]
+    assert [request.headers["authorization"] for request in server.requests] == [
+        "Bearer first",
+        "Bearer second",
+    ]
 
 
 def endless(_: Request) -> tuple[int, bytes]:
@@ -90,7 +88,7 @@ async def test_what_time_it_is_there_is_told_also_to_those_who_are_not_let_in(tm
         api = ApiServerClient(access(ca_file))
         assert await api.date(server.url) == DATE
         await api.close()
-    assert [request.method for request in server.seen] == ["HEAD"]
+    assert [request.method for request in server.requests] == ["HEAD"]
 
 
 async def test_a_server_that_says_nothing_is_left_at_the_deadline(tmp_path: Path) -> None:
@@ -163,27 +161,27 @@ async def test_the_api_server_is_asked_for_our_audience_and_believed_for_a_while
         await review.confirm("token", PHYSICS)
         clock.pass_s(29)
         await review.confirm("token", PHYSICS)
-        assert len(server.seen) == 1
+        assert len(server.requests) == 1
         clock.pass_s(1)
         await review.confirm("token", PHYSICS)
         await review.close()
-    assert len(server.seen) == 2
-    asked = json.loads(server.seen[0].body)
-    assert server.seen[0].path == "/apis/authentication.k8s.io/v1/tokenreviews"
+    assert len(server.requests) == 2
+    asked = json.loads(server.requests[0].body)
+    assert server.requests[0].path == "/apis/authentication.k8s.io/v1/tokenreviews"
     assert (asked["kind"], asked["spec"]) == ("TokenReview", {"token": "token", "audiences": [AUDIENCE]})
 
 
 DISOWNED: dict[str, tuple[dict[str, Any], str]] = {
     "revoked": ({"authenticated": False, "error": "pod is gone"}, "pod is gone"),
-    "revoked without a word": ({"authenticated": False}, "not valid any more"),
-    "authenticated as text": ({"authenticated": "yes"}, "not valid any more"),
+    "revoked without a word": ({"authenticated": False}, "no longer valid"),
+    "authenticated as text": ({"authenticated": "yes"}, "no longer valid"),
     "for another audience": ({"audiences": ["vault"]}, "is not for redbox.dev"),
     "for no audience": ({"audiences": None}, "is not for redbox.dev"),
     "another account": (
         {"user": {"username": "system:serviceaccount:a:b", "uid": "u-1"}},
         "system:serviceaccount:a:b",
     ),
-    "an account made anew": (
+    "an account that was recreated": (
         {"user": {"username": "system:serviceaccount:physics:default", "uid": "u-2"}},
         "uid u-2",
     ),
@@ -198,7 +196,7 @@ async def test_a_token_that_the_api_server_disowns_is_refused(tmp_path: Path, ca
         with pytest.raises(Unauthenticated, match=words) as refusal:
             await review.confirm("token", PHYSICS)
         await review.close()
-    assert refusal.value.fault is AuthenticationFault.REVOKED
+    assert refusal.value.fault is TokenFault.REVOKED
 
 
 @pytest.mark.parametrize(

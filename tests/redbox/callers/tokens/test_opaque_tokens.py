@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redbox.callers.errors import (
-    AuthenticationFault,
     AuthenticationUnavailable,
+    TokenFault,
     TokenFileError,
     TokenNotFound,
     Unauthenticated,
@@ -64,7 +64,7 @@ def test_a_token_ends_with_its_time(path: Path) -> None:
     clock.pass_s(DAY_S)
     with pytest.raises(Unauthenticated, match="has expired: create a new one") as refusal:
         store.holder(made.secret)
-    assert refusal.value.fault is AuthenticationFault.EXPIRED
+    assert refusal.value.fault is TokenFault.EXPIRED
 
 
 def test_a_revoked_token_is_refused_by_the_server_that_runs(path: Path) -> None:
@@ -75,7 +75,7 @@ def test_a_revoked_token_is_refused_by_the_server_that_runs(path: Path) -> None:
     command.revoke(made.record.id)
     with pytest.raises(Unauthenticated, match="was revoked") as refusal:
         server.holder(made.secret)
-    assert refusal.value.fault is AuthenticationFault.REVOKED
+    assert refusal.value.fault is TokenFault.REVOKED
     assert server.holder(other.secret).user == "bob"
 
 
@@ -100,7 +100,7 @@ def test_anothers_secret_does_not_fit(path: Path) -> None:
     mixed = f"rbt_{alice.record.id}_{bob.secret[-43:]}"
     with pytest.raises(Unauthenticated) as refusal:
         store.holder(mixed)
-    assert refusal.value.fault is AuthenticationFault.SIGNATURE
+    assert refusal.value.fault is TokenFault.SIGNATURE
 
 
 def test_an_unknown_token_and_a_wrong_secret_are_told_apart_by_nobody(path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_damaged_file_lets_nobody_in_and_is_not_overwritten(path: Path) -> Non
     store = TokenStore(path, StoppedClock())
     made = store.create("alice", DAY_S)
     path.write_text('{"tokens": [{"id": 1}]}')
-    with pytest.raises(AuthenticationUnavailable, match="is not a file of red-box's tokens"):
+    with pytest.raises(AuthenticationUnavailable, match="is not a valid file of tokens"):
         store.holder(made.secret)
     with pytest.raises(TokenFileError):
         store.create("bob", DAY_S)

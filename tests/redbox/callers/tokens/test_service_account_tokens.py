@@ -14,12 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbox.callers.errors import (
-    ApiServerUnavailable,
-    AuthenticationFault,
-    AuthenticationUnavailable,
-    Unauthenticated,
-)
+from redbox.callers.errors import ApiServerUnavailable, AuthenticationUnavailable, TokenFault, Unauthenticated
 from redbox.callers.tokens.claims import ClaimRequirements
 from redbox.callers.tokens.key_sets import KeySet, RefreshPolicy
 from redbox.callers.tokens.service_account_tokens import TokenVerifier, TrustedCluster
@@ -49,10 +44,11 @@ def verifier(**keys: PrivateKey) -> TokenVerifier:
     return TokenVerifier([cluster("prod", Documents(jwks(**keys)), clock)], clock)
 
 
-def forged(header: dict[str, Any], said: dict[str, Any], secret: bytes | None = None) -> str:
+def forged(header: dict[str, Any], payload: dict[str, Any], secret: bytes | None = None) -> str:
     """A token put together by hand: unsigned, or with an HMAC."""
     parts = [
-        base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in (header, said)
+        base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode()
+        for part in (header, payload)
     ]
     signed = ".".join(parts)
     signature = hmac.new(secret, signed.encode(), hashlib.sha256).digest() if secret is not None else b""
@@ -68,7 +64,7 @@ async def test_a_token_signed_by_the_clusters_key_counts(key: PrivateKey) -> Non
 async def test_a_token_signed_by_another_key_of_that_name_is_refused() -> None:
     with pytest.raises(Unauthenticated) as refusal:
         await verifier(a=rsa_key()).verify(token(rsa_key(1)))
-    assert refusal.value.fault is AuthenticationFault.SIGNATURE
+    assert refusal.value.fault is TokenFault.SIGNATURE
 
 
 async def test_a_token_whose_claims_were_changed_is_refused() -> None:
@@ -76,40 +72,40 @@ async def test_a_token_whose_claims_were_changed_is_refused() -> None:
     changed = base64.urlsafe_b64encode(json.dumps(claims(namespace="kube-system")).encode())
     with pytest.raises(Unauthenticated) as refusal:
         await verifier(a=rsa_key()).verify(f"{head}.{changed.rstrip(b'=').decode()}.{signature}")
-    assert refusal.value.fault is AuthenticationFault.SIGNATURE
+    assert refusal.value.fault is TokenFault.SIGNATURE
 
 
 def public_pem() -> bytes:
     return rsa_key().public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
-REFUSED_HEADERS: dict[str, tuple[str, AuthenticationFault]] = {
-    "alg none": (forged({"alg": "none", "kid": "a"}, claims()), AuthenticationFault.ALGORITHM),
-    "alg None": (forged({"alg": "None", "kid": "a"}, claims()), AuthenticationFault.ALGORITHM),
+REFUSED_HEADERS: dict[str, tuple[str, TokenFault]] = {
+    "alg none": (forged({"alg": "none", "kid": "a"}, claims()), TokenFault.ALGORITHM),
+    "alg None": (forged({"alg": "None", "kid": "a"}, claims()), TokenFault.ALGORITHM),
     "HS256 with the public key as its secret": (
         forged({"alg": "HS256", "kid": "a"}, claims(), public_pem()),
-        AuthenticationFault.ALGORITHM,
+        TokenFault.ALGORITHM,
     ),
-    "no alg": (forged({"kid": "a"}, claims()), AuthenticationFault.ALGORITHM),
-    "alg is a list": (forged({"alg": ["RS256"], "kid": "a"}, claims()), AuthenticationFault.ALGORITHM),
-    "RS512": (forged({"alg": "RS512", "kid": "a"}, claims()), AuthenticationFault.ALGORITHM),
-    "ES256 with an RSA key": (token(ec_key(), "a"), AuthenticationFault.ALGORITHM),
-    "no kid": (token(kid=None), AuthenticationFault.MALFORMED),
-    "kid is a number": (forged({"alg": "RS256", "kid": 7}, claims()), AuthenticationFault.MALFORMED),
-    "unsigned RS256": (forged({"alg": "RS256", "kid": "a"}, claims()), AuthenticationFault.SIGNATURE),
+    "no alg": (forged({"kid": "a"}, claims()), TokenFault.ALGORITHM),
+    "alg is a list": (forged({"alg": ["RS256"], "kid": "a"}, claims()), TokenFault.ALGORITHM),
+    "RS512": (forged({"alg": "RS512", "kid": "a"}, claims()), TokenFault.ALGORITHM),
+    "ES256 with an RSA key": (token(ec_key(), "a"), TokenFault.ALGORITHM),
+    "no kid": (token(kid=None), TokenFault.MALFORMED),
+    "kid is a number": (forged({"alg": "RS256", "kid": 7}, claims()), TokenFault.MALFORMED),
+    "unsigned RS256": (forged({"alg": "RS256", "kid": "a"}, claims()), TokenFault.SIGNATURE),
     "a critical extension": (
         forged({"alg": "RS256", "kid": "a", "crit": ["x"], "x": 1}, claims()),
-        AuthenticationFault.MALFORMED,
+        TokenFault.MALFORMED,
     ),
     "a detached payload": (
         forged({"alg": "RS256", "kid": "a", "b64": False, "crit": ["b64"]}, claims()),
-        AuthenticationFault.MALFORMED,
+        TokenFault.MALFORMED,
     ),
-    "two parts": ("e30.e30", AuthenticationFault.MALFORMED),
-    "nothing": ("", AuthenticationFault.MALFORMED),
-    "not base64": ("ä.ö.ü", AuthenticationFault.MALFORMED),
-    "a header that is no object": ("W10.e30.e30", AuthenticationFault.MALFORMED),
-    "endless": ("a" * 20_000, AuthenticationFault.MALFORMED),
+    "two parts": ("e30.e30", TokenFault.MALFORMED),
+    "nothing": ("", TokenFault.MALFORMED),
+    "not base64": ("ä.ö.ü", TokenFault.MALFORMED),
+    "a header that is a list": ("W10.e30.e30", TokenFault.MALFORMED),
+    "endless": ("a" * 20_000, TokenFault.MALFORMED),
 }
 
 
@@ -158,15 +154,15 @@ async def test_clusters_that_share_a_key_are_told_apart_by_audience_or_not_at_al
     clock = StoppedClock()
     east = cluster("east", Documents(jwks(a=rsa_key())), clock)
     west = cluster("west", Documents(jwks(a=rsa_key())), clock, audience="redbox.dev/hpc1/west")
-    said = claims(aud=["redbox.dev/hpc1/west"])
-    assert (await TokenVerifier([east, west], clock).verify(token(said=said))).account.cluster == "west"
+    payload = claims(aud=["redbox.dev/hpc1/west"])
+    assert (await TokenVerifier([east, west], clock).verify(token(payload=payload))).account.cluster == "west"
 
     twin = cluster("twin", Documents(jwks(a=rsa_key())), clock)
     with pytest.raises(
         Unauthenticated, match="clusters east, twin share key, issuer and audience"
     ) as refusal:
         await TokenVerifier([east, twin], clock).verify(token())
-    assert refusal.value.fault is AuthenticationFault.AMBIGUOUS
+    assert refusal.value.fault is TokenFault.AMBIGUOUS
 
 
 async def test_a_rotated_key_is_found_without_a_restart() -> None:
@@ -186,7 +182,7 @@ async def test_unknown_keys_fetch_the_keys_at_most_once_in_an_interval() -> None
     for number in range(20):
         with pytest.raises(Unauthenticated) as refusal:
             await prod.verify(token(rsa_key(1), f"made-up-{number}"))
-        assert refusal.value.fault is AuthenticationFault.UNKNOWN_KEY
+        assert refusal.value.fault is TokenFault.UNKNOWN_KEY
         assert refusal.value.retry_after_s == 10
     assert source.fetched == 1
     clock.pass_s(10)
@@ -221,7 +217,7 @@ async def test_a_token_of_another_algorithm_has_no_keys_fetched_for_it() -> None
     prod = TokenVerifier([cluster("prod", source, clock)], clock)
     with pytest.raises(Unauthenticated, match="accepted are RS256 and ES256") as refusal:
         await prod.verify(forged({"alg": "HS256", "kid": "unknown"}, claims(), b"secret"))
-    assert refusal.value.fault is AuthenticationFault.ALGORITHM
+    assert refusal.value.fault is TokenFault.ALGORITHM
     assert source.fetched == 0
 
 
@@ -250,7 +246,7 @@ async def test_keys_that_are_too_stale_count_no_more() -> None:
     source.problem = ApiServerUnavailable("connection refused")
     clock.pass_s(86_401)
     with pytest.raises(AuthenticationUnavailable):
-        await prod.verify(token(said=claims(now=clock.wall)))
+        await prod.verify(token(payload=claims(now=clock.wall)))
 
 
 async def test_a_broken_document_leaves_the_old_keys() -> None:

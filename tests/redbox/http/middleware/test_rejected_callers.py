@@ -37,7 +37,7 @@ async def test_a_stranger_is_told_with_address_and_reason(stand: Stand, told: To
 
 
 async def test_an_identity_without_a_rule_is_named(stand: Stand, told: Told) -> None:
-    async with stand.by_token(token(said=claims(now=time.time(), namespace="biology"))) as http:
+    async with stand.by_token(token(payload=claims(now=time.time(), namespace="biology"))) as http:
         await http.get("/v1/whoami")
     assert told.deeds[0].outcome == "NotMapped"
     assert told.deeds[0].caller == "system:serviceaccount:biology:default of cluster prod"

@@ -59,7 +59,7 @@ async def test_a_revoked_token_ends_its_streams_cleanly(stand: Stand, path: str)
 
 @pytest.mark.parametrize("path", ENDLESS[1:])
 async def test_a_stream_ends_cleanly_with_its_token(stand: Stand, path: str) -> None:
-    async with stand.by_token(token(said=claims(now=time.time() - 3600 - 25))) as http:
+    async with stand.by_token(token(payload=claims(now=time.time() - 3600 - 25))) as http:
         async with streaming(http, path) as pieces:
             await rest(pieces)
         assert (await http.get(path)).status_code == 401
@@ -67,7 +67,7 @@ async def test_a_stream_ends_cleanly_with_its_token(stand: Stand, path: str) -> 
 
 async def test_other_rules_end_the_streams_that_they_change_and_no_others(stand: Stand) -> None:
     _, written = await stand.writing("k1", b"a line\n")
-    account = stand.by_token(token(said=claims(now=time.time())))
+    account = stand.by_token(token(payload=claims(now=time.time())))
     async with account, stand.at_socket() as alice, streaming(alice, ENDLESS[0]) as log:
         assert await anext(log)
         async with streaming(account, "/v1/jobs?watch=true") as changed:
@@ -83,7 +83,7 @@ async def test_other_rules_end_the_streams_that_they_change_and_no_others(stand:
 async def test_a_download_is_let_come_to_its_end_though_its_token_expires(stand: Stand) -> None:
     await stand.writing("k1")
     (stand.home / "big").write_bytes(bytes(MORE_THAN_BUFFERS_HOLD))
-    expiring = token(said=claims(now=time.time() - 3600 - 25))
+    expiring = token(payload=claims(now=time.time() - 3600 - 25))
     async with stand.by_token(expiring) as http:
         await http.put("/v1/jobs/k2", json={"batch": "#!/bin/sh\n", "workingDirectory": str(stand.home)})
         async with streaming(http, "/v1/jobs/k2/files/big") as pieces:

@@ -147,9 +147,9 @@ def test_a_token_can_be_tried(tmp_path: Path) -> None:
     path.write_text(settings_text(callers={"clusters": [cluster(jwks_file=str(keys))]}))
     settings, clock = load_settings(path), SystemClock()
     now = clock.now().timestamp()
-    good = token(said=claims(now=now, iss=ISSUER, aud=[AUDIENCE]))
+    good = token(payload=claims(now=now, iss=ISSUER, aud=[AUDIENCE]))
     assert check_token(good, settings, clock).what.startswith(
         "the token is good: system:serviceaccount:physics"
     )
-    bad = token(said=claims(now=now - 7200, iss=ISSUER, aud=[AUDIENCE]))
+    bad = token(payload=claims(now=now - 7200, iss=ISSUER, aud=[AUDIENCE]))
     assert "the token expired at" in check_token(bad, settings, clock).what
