@@ -30,7 +30,7 @@ from redbox.jobs.recovery import Recovered, write
 from redbox.jobs.recovery import recover as recover_jobs
 from redbox.jobs.store.journal import Journal
 from redbox.server.transports import observer_of, transport_of
-from redbox.settings import SETTINGS_FILE, Settings, load_settings
+from redbox.settings import SETTINGS_FILE, RedboxSettings, load_settings
 from redbox.slurm.slurm_manager import SlurmManager
 
 
@@ -66,7 +66,7 @@ def recover(
     typer.echo(f"{len(recovered.records)} jobs are in the new journal in {settings.jobs.journal}.")
 
 
-async def recover_journal(settings: Settings, users: list[UnixUser]) -> Recovered:
+async def recover_journal(settings: RedboxSettings, users: list[UnixUser]) -> Recovered:
     """Open the new journal first, so that no server can start meanwhile."""
     clock = SystemClock()
     with closing(Journal(settings.jobs.journal)) as journal:
@@ -78,7 +78,7 @@ async def recover_journal(settings: Settings, users: list[UnixUser]) -> Recovere
 
 
 @asynccontextmanager
-async def workload_of(settings: Settings) -> AsyncIterator[WorkloadManager]:
+async def workload_of(settings: RedboxSettings) -> AsyncIterator[WorkloadManager]:
     """Slurm, as the server would ask it."""
     async with AgentPool(transport_of(settings.agents), settings.agents.pool) as pool:
         yield SlurmManager(pool, observer_of(settings.agents), settings.slurm)
@@ -104,7 +104,7 @@ def _name_of(uid: int) -> str:
         return str(uid)
 
 
-def _users(settings: Settings, named: list[str] | None) -> Iterator[UnixUser]:
+def _users(settings: RedboxSettings, named: list[str] | None) -> Iterator[UnixUser]:
     for name in named if named is not None else _everybody(settings):
         try:
             yield UnixUser(name, pwd.getpwnam(name).pw_uid)
@@ -113,7 +113,7 @@ def _users(settings: Settings, named: list[str] | None) -> Iterator[UnixUser]:
                 end(f"this host has no user {name!r}")
 
 
-def _everybody(settings: Settings) -> list[str]:
+def _everybody(settings: RedboxSettings) -> list[str]:
     if settings.agents.transport == "self":
         return [_name_of(os.geteuid())]
     try:

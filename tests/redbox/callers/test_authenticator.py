@@ -18,7 +18,7 @@ from redbox.callers.peers import STATE_KEY
 from redbox.callers.tokens.opaque_tokens import TokenStore
 from redbox.callers.unix_accounts import Account, AccountDirectory, Patience
 from redbox.core.domain import UnixUser
-from redbox.settings import Settings, load_settings, rules_in_force
+from redbox.settings import RedboxSettings, load_settings, rules_in_force
 from tests.redbox.callers.issuing import AUDIENCE, ISSUER, StoppedClock, claims, jwks, rsa_key, token
 from tests.redbox.callers.mapping.test_mapping import Accounts
 from tests.redbox.callers.serving import Request, https_server
@@ -46,7 +46,7 @@ def prod(directory: Path, **more: Any) -> dict[str, Any]:
 
 @asynccontextmanager
 async def door(path: Path, clock: StoppedClock) -> AsyncIterator[Authenticator]:
-    settings: Settings = load_settings(path)
+    settings: RedboxSettings = load_settings(path)
     accounts = AccountDirectory(HOST, Patience(), clock)
     rules = rules_in_force(settings, path)
     async with Authenticator.from_settings(settings.callers, rules, clock, accounts) as authenticator:

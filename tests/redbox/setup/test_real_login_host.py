@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 
 from redbox.agents.install_texts import check_agent_file
+from redbox.agents.settings import AgentsSettings, SshSettings
 from redbox.callers.unix_accounts import Account
-from redbox.settings import AgentsSettings, Settings, SshSettings
+from redbox.settings import RedboxSettings
 from redbox.setup.checks import agents
 from redbox.setup.checks.findings import Finding
 from redbox.setup.checks.machine import FileFacts, Ran, ThisMachine
 from redbox.setup.install.layout import Layout
 from tests.redbox.agents.login_host import SERVER, LoginHost
 
-SUDO = Settings(name="hpc1")
+SUDO = RedboxSettings(name="hpc1")
 
 
 class LoginHostMachine(ThisMachine):
@@ -134,7 +135,7 @@ def test_sshd_trusts_the_ca_for_the_group_and_not_for_root(
         ca_key_file=Path("/etc/redbox/ca"),
         addresses=("127.0.0.1",),
     )
-    settings = Settings(name="hpc1", agents=AgentsSettings(transport="ssh", ssh=ssh))
+    settings = RedboxSettings(name="hpc1", agents=AgentsSettings(transport="ssh", ssh=ssh))
     shell(
         host,
         "echo 'login ssh-ed25519 AAAA' > /etc/redbox/known_hosts;"

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from redbox.agents.install_texts import render_sudoers
 from redbox.agents.program.guard import DEFAULT_MIN_UID
-from redbox.settings import Settings, SshSettings
+from redbox.agents.settings import SshSettings
+from redbox.settings import RedboxSettings
 from redbox.setup.checks.findings import Finding, fault, note, warning
 from redbox.setup.checks.host import OTHERS_READ, writable_by_others
 from redbox.setup.checks.machine import Machine
@@ -24,7 +25,7 @@ ALLOWED = re.compile(r"^\s+\((?P<runas>[^)]*)\)\s*(?P<rest>.*)$", re.MULTILINE)
 MIN_UID = re.compile(r"^\s*min_uid\s*=\s*([0-9]+)", re.MULTILINE)
 
 
-def check_agent_files(machine: Machine, settings: Settings, layout: Layout) -> Iterator[Finding]:
+def check_agent_files(machine: Machine, settings: RedboxSettings, layout: Layout) -> Iterator[Finding]:
     """The agent is this release's and root's; its limits are root's."""
     if settings.agents.transport != "sudo":
         return
@@ -51,7 +52,7 @@ def check_agent_files(machine: Machine, settings: Settings, layout: Layout) -> I
         )
 
 
-def check_sudoers(machine: Machine, settings: Settings, layout: Layout) -> Iterator[Finding]:
+def check_sudoers(machine: Machine, settings: RedboxSettings, layout: Layout) -> Iterator[Finding]:
     """One line for one file without arguments, as members of one group, and nothing of it logged."""
     if settings.agents.transport != "sudo":
         return
@@ -82,7 +83,7 @@ def _rules_in(text: str) -> list[str]:
     return [" ".join(line.split()) for line in text.splitlines() if line.strip() and line.lstrip()[0] != "#"]
 
 
-def _check_rights(machine: Machine, settings: Settings, layout: Layout) -> Iterator[Finding]:
+def _check_rights(machine: Machine, settings: RedboxSettings, layout: Layout) -> Iterator[Finding]:
     """What sudo itself says that the account may do, whichever file says so."""
     if machine.uid != 0:
         yield note("what sudo allows the account redbox was not asked", "run redbox check as root")
@@ -102,7 +103,7 @@ def _check_rights(machine: Machine, settings: Settings, layout: Layout) -> Itera
             )
 
 
-def check_ssh(machine: Machine, settings: Settings) -> Iterator[Finding]:
+def check_ssh(machine: Machine, settings: RedboxSettings) -> Iterator[Finding]:
     """Host keys are known, users' keys are secret, and the CA counts for no stranger."""
     ssh = settings.agents.ssh
     if ssh is None:

@@ -10,7 +10,7 @@ from redbox.callers.errors import CallerError
 from redbox.callers.tokens.service_account_tokens import TokenVerifier
 from redbox.core.clock import Clock
 from redbox.core.yaml_document import DocumentError
-from redbox.settings import Settings, load_settings
+from redbox.settings import RedboxSettings, load_settings
 from redbox.setup.checks import agents, callers, host, slurm, tls
 from redbox.setup.checks.findings import Finding, fault, note
 from redbox.setup.checks.machine import Machine
@@ -28,7 +28,7 @@ def check_everything(machine: Machine, layout: Layout) -> list[Finding]:
     return sorted(_check(machine, settings, layout), key=lambda finding: -finding.level)
 
 
-def _check(machine: Machine, settings: Settings, layout: Layout) -> Iterator[Finding]:
+def _check(machine: Machine, settings: RedboxSettings, layout: Layout) -> Iterator[Finding]:
     yield from host.check_service_account(machine, settings)
     yield from host.check_users_group(machine, settings)
     yield from host.check_settings_files(machine, settings, layout)
@@ -50,13 +50,13 @@ def _check(machine: Machine, settings: Settings, layout: Layout) -> Iterator[Fin
     yield from slurm.check_slurm(machine, settings, layout)
 
 
-def _sees_secrets(machine: Machine, settings: Settings) -> bool:
+def _sees_secrets(machine: Machine, settings: RedboxSettings) -> bool:
     service = machine.account(SERVICE_ACCOUNT)
     is_service = service is not None and service.uid == machine.uid
     return machine.uid == 0 or is_service or settings.agents.transport == "self"
 
 
-def check_token(token: str, settings: Settings, clock: Clock) -> Finding:
+def check_token(token: str, settings: RedboxSettings, clock: Clock) -> Finding:
     """What the server would say to this token: for `redbox check --token-file`."""
     verifier = TokenVerifier(trusted_clusters(settings.callers, clock), clock)
     try:

@@ -17,7 +17,7 @@ from redbox.callers.tokens.jwks import BadKeySet, VerifyingKey, parse_key_set
 from redbox.callers.tokens.kubernetes_api import ApiAccess, NoAnswer
 from redbox.core.domain import Role
 from redbox.core.yaml_document import DocumentError
-from redbox.settings import Settings
+from redbox.settings import RedboxSettings
 from redbox.setup.checks.findings import Finding, fault, note, warning
 from redbox.setup.checks.machine import Machine
 from redbox.setup.install.manifest import how_to_get_keys
@@ -27,7 +27,7 @@ STRANGERS = ("zz9-plural-z-alpha", "q7", "kube-system")
 """Namespaces that no pattern should match by intention."""
 
 
-def check_clusters(machine: Machine, settings: Settings) -> Iterator[Finding]:
+def check_clusters(machine: Machine, settings: RedboxSettings) -> Iterator[Finding]:
     """Each cluster's keys can be had, its audience can be guessed by nobody, and no two share a key."""
     if not settings.callers.clusters:
         yield note("no Kubernetes cluster is configured: only local users and tokens count")
@@ -78,7 +78,7 @@ def _access(cluster: ClusterSettings) -> ApiAccess:
     return ApiAccess(cluster.jwks_ca_file, cluster.jwks_token_file, float(cluster.jwks_deadline))
 
 
-def check_clocks(machine: Machine, settings: Settings) -> Iterator[Finding]:
+def check_clocks(machine: Machine, settings: RedboxSettings) -> Iterator[Finding]:
     """This host's clock and those of the API servers agree well enough for tokens."""
     for cluster in settings.callers.clusters:
         review = cluster.token_review
@@ -106,7 +106,7 @@ def _compare(here: datetime, there: datetime, cluster: str, leeway_s: float) -> 
         )
 
 
-def check_rules(machine: Machine, settings: Settings) -> Iterator[Finding]:
+def check_rules(machine: Machine, settings: RedboxSettings) -> Iterator[Finding]:
     """The rules can be read, and make users that exist; what is wide is said to be wide."""
     rules: Sequence[Rule] = settings.mapping.rules
     if settings.mapping.file is not None:
@@ -137,7 +137,7 @@ def _check_breadth(rule: Rule, number: int) -> Iterator[Finding]:
         )
 
 
-def _check_users(machine: Machine, settings: Settings, rule: Rule, number: int) -> Iterator[Finding]:
+def _check_users(machine: Machine, settings: RedboxSettings, rule: Rule, number: int) -> Iterator[Finding]:
     mapping = settings.mapping
     names = () if rule.is_template or rule.user is None else (rule.user,)
     members = machine.group(mapping.users_group)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from redbox.jobs.store.journal_lock import file_system_type, is_network
-from redbox.settings import Settings
+from redbox.settings import RedboxSettings
 from redbox.setup.checks.findings import Finding, fault, note, warning
 from redbox.setup.checks.machine import BUSY, Machine
 from redbox.setup.install.layout import SERVICE_ACCOUNT, Layout
@@ -24,7 +24,7 @@ RESTORE = (
 MOUNTS = Path("/proc/self/mountinfo")
 
 
-def check_service_account(machine: Machine, settings: Settings) -> Iterator[Finding]:
+def check_service_account(machine: Machine, settings: RedboxSettings) -> Iterator[Finding]:
     """The account that the server runs as can do nothing by itself."""
     if settings.agents.transport == "self":
         return
@@ -46,7 +46,7 @@ def check_service_account(machine: Machine, settings: Settings) -> Iterator[Find
             )
 
 
-def check_users_group(machine: Machine, settings: Settings) -> Iterator[Finding]:
+def check_users_group(machine: Machine, settings: RedboxSettings) -> Iterator[Finding]:
     """Agents are started for members of this group only."""
     group = settings.mapping.users_group
     if settings.agents.transport != "self" and machine.group(group) is None:
@@ -54,7 +54,7 @@ def check_users_group(machine: Machine, settings: Settings) -> Iterator[Finding]
         yield fault(f"there is no group {group}: no agent can be started for anybody", cure)
 
 
-def check_settings_files(machine: Machine, settings: Settings, layout: Layout) -> Iterator[Finding]:
+def check_settings_files(machine: Machine, settings: RedboxSettings, layout: Layout) -> Iterator[Finding]:
     """Whoever writes these files says who is who."""
     keys = [cluster.jwks_file for cluster in settings.callers.clusters if cluster.jwks_file is not None]
     files = [layout.settings, *([settings.mapping.file] if settings.mapping.file else []), *keys]
@@ -79,7 +79,7 @@ def writable_by_others(machine: Machine, path: Path, owners: set[int]) -> Iterat
             yield place
 
 
-def check_secrets(machine: Machine, settings: Settings, layout: Layout) -> Iterator[Finding]:
+def check_secrets(machine: Machine, settings: RedboxSettings, layout: Layout) -> Iterator[Finding]:
     """What signs and opens things is read by its owner alone."""
     service = machine.account(SERVICE_ACCOUNT)
     owner = machine.uid if settings.agents.transport == "self" else service.uid if service else None
@@ -115,7 +115,7 @@ def _check_secret(
         )
 
 
-def check_mark_secret(machine: Machine, settings: Settings) -> Iterator[Finding]:
+def check_mark_secret(machine: Machine, settings: RedboxSettings) -> Iterator[Finding]:
     """It has the form that `redbox init` gives it."""
     content = machine.read(settings.jobs.mark_secret)
     if content is None:
@@ -131,7 +131,7 @@ def check_mark_secret(machine: Machine, settings: Settings) -> Iterator[Finding]
         )
 
 
-def check_journal(machine: Machine, settings: Settings) -> Iterator[Finding]:
+def check_journal(machine: Machine, settings: RedboxSettings) -> Iterator[Finding]:
     """The journal's directory is there, is the server's, and is on a disk of this host."""
     directory = settings.jobs.journal
     facts = machine.facts(directory)
@@ -156,7 +156,7 @@ def check_journal(machine: Machine, settings: Settings) -> Iterator[Finding]:
         )
 
 
-def check_listening(machine: Machine, settings: Settings) -> Iterator[Finding]:
+def check_listening(machine: Machine, settings: RedboxSettings) -> Iterator[Finding]:
     """The port is free, or red-box's own."""
     listen = settings.listen
     if listen.port == 0:

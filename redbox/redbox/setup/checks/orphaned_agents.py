@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from redbox.agents.program.session import LEAVE_S
-from redbox.settings import Settings
+from redbox.settings import RedboxSettings
 from redbox.setup.checks.findings import Finding, warning
 from redbox.setup.checks.machine import Machine
 from redbox.setup.install.layout import Layout
@@ -20,7 +20,7 @@ ORPHAN = "1"  # whose parent is init, since their own has ended
 COLUMNS = 5
 
 
-def check_left_behind(machine: Machine, settings: Settings, layout: Layout) -> Iterator[Finding]:
+def check_left_behind(machine: Machine, settings: RedboxSettings, layout: Layout) -> Iterator[Finding]:
     """Processes of the agent's file that no server is the parent of."""
     if settings.agents.transport != "sudo":
         return

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from redbox.agents.program.guard import DEFAULT_PATH
-from redbox.settings import Settings
+from redbox.settings import RedboxSettings
 from redbox.setup.checks.findings import Finding, fault, note, warning
 from redbox.setup.checks.machine import Machine, Ran
 from redbox.setup.install.layout import Layout
@@ -22,7 +22,7 @@ YOUNGEST_FORGOTTEN_S = 60
 HIDING = frozenset({"jobs", "all"})
 
 
-def check_slurm(machine: Machine, settings: Settings, layout: Layout) -> Iterator[Finding]:
+def check_slurm(machine: Machine, settings: RedboxSettings, layout: Layout) -> Iterator[Finding]:
     """Ask Slurm, once for each thing that red-box will ask for."""
     if settings.workload_manager != "slurm" or settings.agents.transport == "ssh":
         return

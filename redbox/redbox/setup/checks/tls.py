@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from redbox.server.certificates import BadCertificate, CertificateFacts, Pair, facts_of, fits
-from redbox.settings import Settings
+from redbox.settings import RedboxSettings
 from redbox.setup.checks.findings import Finding, fault, warning
 from redbox.setup.checks.machine import Machine
 
@@ -14,7 +14,7 @@ SOON = timedelta(days=30)
 RENEW = "run redbox init as root, or renew the site's own certificate; then reload red-box"
 
 
-def check_certificate(machine: Machine, settings: Settings) -> Iterator[Finding]:
+def check_certificate(machine: Machine, settings: RedboxSettings) -> Iterator[Finding]:
     """It is there, fits its key, is valid now and for a while, and names somebody."""
     if settings.listen.port == 0:
         return

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Literal, Self
 
 from redbox.agents.transports.sudo import AGENT_PATH
-from redbox.settings import STATE_DIRECTORY
 
 SERVICE_ACCOUNT = "redbox"
 
@@ -16,10 +15,10 @@ Whose = Literal["root", "service"]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The folders of one installation."""
+    """The directories of one installation."""
 
     configuration: Path = Path("/etc/redbox")
-    state: Path = STATE_DIRECTORY
+    state: Path = Path("/var/lib/redbox")
     runtime: Path = Path("/run/redbox")
     log: Path = Path("/var/log/redbox")
     agent: Path = Path(AGENT_PATH)

@@ -20,7 +20,7 @@ from redbox.agents.program.guard import DEFAULT_MIN_UID, DEFAULT_PATH
 from redbox.agents.program_source import agent_source
 from redbox.callers.settings import AUDIENCE_PREFIX
 from redbox.server.certificates import Pair, facts_of, is_issued_by, issue_server, make_authority
-from redbox.settings import Settings
+from redbox.settings import RedboxSettings
 from redbox.setup.install.example_settings import render_settings
 from redbox.setup.install.layout import Layout, Whose
 from redbox.setup.install.manifest import Introduction
@@ -49,7 +49,7 @@ class Wishes:
 class Found:
     """What is there already."""
 
-    settings: Settings | None = None
+    settings: RedboxSettings | None = None
     authority: Pair | None = None
     server: Pair | None = None
     has_mark_secret: bool = False

@@ -10,7 +10,7 @@ import pytest
 from redbox.cli import COMMANDS
 from redbox.core.clock import SystemClock
 from redbox.core.yaml_document import parse_document, validate
-from redbox.settings import Settings, load_settings
+from redbox.settings import RedboxSettings, load_settings
 from redbox.setup.checks.all_checks import _check, check_everything, check_token
 from redbox.setup.checks.findings import Finding, Level, exit_status
 from redbox.setup.checks.machine import Ran, ThisMachine
@@ -36,7 +36,7 @@ NAMED = re.compile(r"\b(?:run|what|as|that) redbox ([a-z]+)")
 
 def findings_of(host: LoginNode) -> list[Finding]:
     content = host.files["/etc/redbox/redbox.yaml"].content.decode()
-    settings = validate(Settings, parse_document(content, "redbox.yaml"))
+    settings = validate(RedboxSettings, parse_document(content, "redbox.yaml"))
     return list(_check(host, settings, Layout()))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from redbox.core.yaml_document import parse_document, validate
-from redbox.settings import Settings
+from redbox.settings import RedboxSettings
 from redbox.setup.install.example_settings import render_settings
 
 ROOT = Path(__file__).parents[4]
@@ -37,18 +37,18 @@ def test_the_example_in_the_repository_is_what_the_models_say() -> None:
 
 
 def test_the_example_loads_as_it_is_and_changes_no_default() -> None:
-    loaded = validate(Settings, parse_document(render_settings({"name": "hpc1"}), "example"))
-    assert loaded == Settings(name="hpc1")
+    loaded = validate(RedboxSettings, parse_document(render_settings({"name": "hpc1"}), "example"))
+    assert loaded == RedboxSettings(name="hpc1")
 
 
 def test_every_line_of_the_example_can_be_taken_into_use() -> None:
     whole = yaml.safe_load(uncommented(render_settings({"name": "hpc1"})))
     whole["agents"]["transport"] = "ssh"
     whole["agents"]["ssh"]["addresses"] = ["10.77.0.1"]
-    settings = validate(Settings, parse_document(yaml.safe_dump(whole), "example"))
+    settings = validate(RedboxSettings, parse_document(yaml.safe_dump(whole), "example"))
     assert settings.callers.clusters[0].name == "prod"
     assert settings.mapping.rules[0].user == "alice"
-    defaults = Settings(name="hpc1")
+    defaults = RedboxSettings(name="hpc1")
     assert (settings.jobs, settings.logs, settings.limits, settings.audit) == (
         defaults.jobs,
         defaults.logs,
@@ -59,7 +59,7 @@ def test_every_line_of_the_example_can_be_taken_into_use() -> None:
 
 def test_every_key_of_every_section_is_in_the_example() -> None:
     shown = keys_in(yaml.safe_load(uncommented(render_settings({"name": "hpc1"}))))
-    schema = Settings.model_json_schema()
+    schema = RedboxSettings.model_json_schema()
     for section, described in schema["$defs"].items():
         for key in described.get("properties", {}):
             assert any(place.endswith(f".{key}") for place in shown), f"{section}.{key}"
