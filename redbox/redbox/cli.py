@@ -14,11 +14,11 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-ASKS = "At the red-box of this host"
+CLIENT_PANEL = "At the red-box of this host"
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class CommandEntry:
     """A command's module, and its line in the list."""
 
     module: str
@@ -28,28 +28,30 @@ class Listed:
 
 
 COMMANDS = {
-    "init": Listed(
+    "init": CommandEntry(
         "commands.setup", "Write the settings, the CA and certificate, and all else that is needed here."
     ),
-    "serve": Listed("commands.setup", "Run the server until it is told to end."),
-    "sudoers": Listed("commands.setup", "Print the one sudoers rule that red-box needs."),
-    "sshd": Listed("commands.setup", "Print what a login node's sshd needs for the transport ssh."),
-    "uninstall": Listed(
+    "serve": CommandEntry("commands.setup", "Run the server until it is told to end."),
+    "sudoers": CommandEntry("commands.setup", "Print the one sudoers rule that red-box needs."),
+    "sshd": CommandEntry("commands.setup", "Print what a login node's sshd needs for the transport ssh."),
+    "uninstall": CommandEntry(
         "commands.setup", "Remove from this host what `redbox init` made; jobs in Slurm run on."
     ),
-    "check": Listed("commands.check", "Tell all that is wrong here, each with its cure."),
-    "recover": Listed("commands.recover", "Rebuild a journal that was lost."),
-    "token": Listed("commands.tokens", "Opaque tokens, for callers that have no ServiceAccount."),
-    "jobs": Listed("commands.jobs", "List your jobs, or show one of them.", ASKS),
-    "logs": Listed("commands.logs", "Print what a job wrote.", ASKS),
-    "cancel": Listed("commands.jobs", "Cancel a job.", ASKS),
-    "whoami": Listed("commands.cluster", "Tell who you are to this red-box, and what you may do.", ASKS),
-    "partitions": Listed("commands.cluster", "List the partitions that you may use.", ASKS),
-    "openapi": Listed("commands.openapi", "Print the OpenAPI document of this version.", hidden=True),
+    "check": CommandEntry("commands.check", "Tell all that is wrong here, each with its cure."),
+    "recover": CommandEntry("commands.recover", "Rebuild a journal that was lost."),
+    "token": CommandEntry("commands.tokens", "Opaque tokens, for callers that have no ServiceAccount."),
+    "jobs": CommandEntry("commands.jobs", "List your jobs, or show one of them.", CLIENT_PANEL),
+    "logs": CommandEntry("commands.logs", "Print what a job wrote.", CLIENT_PANEL),
+    "cancel": CommandEntry("commands.jobs", "Cancel a job.", CLIENT_PANEL),
+    "whoami": CommandEntry(
+        "commands.cluster", "Tell who you are to this red-box, and what you may do.", CLIENT_PANEL
+    ),
+    "partitions": CommandEntry("commands.cluster", "List the partitions that you may use.", CLIENT_PANEL),
+    "openapi": CommandEntry("commands.openapi", "Print the OpenAPI document of this version.", hidden=True),
 }
 
 
-class LateCommands(TyperGroup):
+class LazyCommandGroup(TyperGroup):
     """Lists commands without importing them, and imports the one that is run."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 (typer's own type for it is private)
@@ -84,7 +86,7 @@ def load(name: str) -> Any:  # noqa: ANN401 (typer's own type for it is private)
 
 app = typer.Typer(
     name="redbox",
-    cls=LateCommands,
+    cls=LazyCommandGroup,
     help="Runs Slurm jobs for callers from Kubernetes, each as its own Unix user.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -8,14 +8,14 @@ from typing import Annotated
 
 import typer
 
-from redbox.commands.exit_codes import end
-from redbox.commands.output import Columns, Output, OutputOption, show_list
+from redbox.commands.exit_codes import exit_with
+from redbox.commands.output import Columns, OutputFormat, OutputOption, show_list
 from redbox.core.clock import SystemClock
 from redbox.core.yaml_document import DocumentError
 from redbox.settings import load_settings
 from redbox.setup.checks.all_checks import check_everything, check_token
 from redbox.setup.checks.findings import Finding, exit_status
-from redbox.setup.checks.machine import ThisMachine
+from redbox.setup.checks.machine import LocalMachine
 from redbox.setup.install.layout import Layout
 
 
@@ -27,15 +27,15 @@ def check(
     token_file: Annotated[
         Path | None, typer.Option(help="Tell instead what red-box would say to the token in this file.")
     ] = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Tell all that is wrong here, each with its cure. Ends with 1 where red-box would not work as it should.
 
     Run it as root: secrets, the journal and sudo's rules are looked at only then.
     """
     layout = _personal() if personal else Layout()
-    findings = _of_token(token_file, layout) if token_file else check_everything(ThisMachine(), layout)
-    if output is Output.TABLE:
+    findings = _of_token(token_file, layout) if token_file else check_everything(LocalMachine(), layout)
+    if output is OutputFormat.TABLE:
         for finding in findings:
             typer.echo(str(finding))
         typer.echo(_summary(findings), err=True)
@@ -52,7 +52,7 @@ def _of_token(path: Path, layout: Layout) -> list[Finding]:
         settings = load_settings(layout.settings)
         token = path.read_text(encoding="ascii").strip()
     except (DocumentError, OSError, UnicodeDecodeError) as error:
-        end(str(error))
+        exit_with(str(error))
     return [check_token(token, settings, SystemClock())]
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from redbox.commands.local_client import SocketOption, ask
-from redbox.commands.output import Columns, Output, OutputOption, show_list, show_one
+from redbox.commands.local_client import SocketOption, call
+from redbox.commands.output import Columns, OutputFormat, OutputOption, show_list, show_one
 from redbox.core.durations import Duration
 from redbox_api.client import RedboxClient
 from redbox_api.models import Partition, PartitionList, WhoAmI
@@ -20,22 +20,22 @@ COLUMNS: Columns = {
 }
 
 
-def whoami(*, output: OutputOption = Output.TABLE, socket: SocketOption = None) -> None:
+def whoami(*, output: OutputOption = OutputFormat.TABLE, socket: SocketOption = None) -> None:
     """Tell who you are to this red-box, and what you may do."""
 
     async def do(client: RedboxClient) -> WhoAmI:
         return await client.whoami()
 
-    show_one(ask(socket, do), output)
+    show_one(call(socket, do), output)
 
 
-def partitions(*, output: OutputOption = Output.TABLE, socket: SocketOption = None) -> None:
+def partitions(*, output: OutputOption = OutputFormat.TABLE, socket: SocketOption = None) -> None:
     """List the partitions that you may use; nodes, CPUs and GPUs as free/all."""
 
     async def do(client: RedboxClient) -> PartitionList:
         return await client.partitions()
 
-    show_list(ask(socket, do).items, COLUMNS, output)
+    show_list(call(socket, do).items, COLUMNS, output)
 
 
 def _free_of(partition: Partition, what: str) -> str:

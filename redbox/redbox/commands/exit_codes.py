@@ -19,35 +19,35 @@ import typer
 
 from redbox_api.errors import Busy, NotAllowed, NotAuthenticated, RedboxError, Refused, Unreachable
 
-NO = 1
+FAILURE = 1
 UNAVAILABLE = os.EX_UNAVAILABLE
-LATER = os.EX_TEMPFAIL
+TEMPORARY_FAILURE = os.EX_TEMPFAIL
 NOT_ALLOWED = os.EX_NOPERM
 
 STATUSES: dict[type[RedboxError], int] = {
     Unreachable: UNAVAILABLE,
-    Busy: LATER,
+    Busy: TEMPORARY_FAILURE,
     NotAuthenticated: NOT_ALLOWED,
     NotAllowed: NOT_ALLOWED,
-    Refused: NO,
-    RedboxError: NO,
+    Refused: FAILURE,
+    RedboxError: FAILURE,
 }
 
 
-def end(sentence: str, status: int = NO) -> NoReturn:
+def exit_with(sentence: str, status: int = FAILURE) -> NoReturn:
     """Say it on stderr, and end."""
     typer.echo(f"redbox: {sentence}", err=True)
     raise typer.Exit(status)
 
 
 @contextmanager
-def in_words() -> Iterator[None]:
+def exit_on_error() -> Iterator[None]:
     """What red-box refuses, as one sentence and a status."""
     try:
         yield
     except RedboxError as error:
         status = next(status for kind, status in STATUSES.items() if isinstance(error, kind))
-        end(_sentence(error), status)
+        exit_with(_sentence(error), status)
 
 
 def _sentence(error: RedboxError) -> str:

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from redbox.commands.local_client import SocketOption, ask
-from redbox.commands.output import Columns, Output, OutputOption, show_list, show_one
+from redbox.commands.local_client import SocketOption, call
+from redbox.commands.output import Columns, OutputFormat, OutputOption, show_list, show_one
 from redbox_api.client import RedboxClient
 from redbox_api.models import Job, Phase
 
@@ -33,16 +33,16 @@ def jobs(
     attempt: AttemptOption = 1,
     phase: Annotated[list[Phase] | None, typer.Option(help="List only those; may be repeated.")] = None,
     namespace: Annotated[str | None, typer.Option(help="For operators: list only this namespace's.")] = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
     socket: SocketOption = None,
 ) -> None:
     """List your jobs, or show one of them."""
     if key is not None:
-        show_one(ask(socket, lambda client: client.get_job(key, attempt=attempt)), output)
+        show_one(call(socket, lambda client: client.get_job(key, attempt=attempt)), output)
         return
     filters: dict[str, str | list[str]] = {"phase": [*phase]} if phase else {}
     filters |= {"namespace": namespace} if namespace else {}
-    show_list(ask(socket, lambda client: _all(client, **filters)), COLUMNS, output)
+    show_list(call(socket, lambda client: _all(client, **filters)), COLUMNS, output)
 
 
 async def _all(client: RedboxClient, **filters: str | list[str]) -> list[Job]:
@@ -63,7 +63,7 @@ def cancel(
     async def do(client: RedboxClient) -> list[Job]:
         return await client.cancel_job(key, attempt=attempt, all_attempts=all_attempts)
 
-    for job in ask(socket, do):
+    for job in call(socket, do):
         typer.echo(f"{job.key} attempt {job.attempt}: {_what_was_done(job)}")
 
 

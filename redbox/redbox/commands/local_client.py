@@ -10,7 +10,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from redbox.commands.exit_codes import in_words
+from redbox.commands.exit_codes import exit_on_error
 from redbox_api.client import RedboxClient
 from redbox_api.errors import Unreachable
 
@@ -27,22 +27,22 @@ SocketOption = Annotated[
 ]
 
 
-def ask(socket: Path | None, work: Callable[[RedboxClient], Awaitable[Answer]]) -> Answer:
+def call(socket: Path | None, work: Callable[[RedboxClient], Awaitable[Answer]]) -> Answer:
     """Do this with a client; what goes wrong ends the command in words."""
 
     async def do() -> Answer:
-        at = socket or the_socket()
+        at = socket or default_socket()
         async with RedboxClient("http://redbox", socket=str(at)) as client:
             try:
                 return await work(client)
             except Unreachable as error:
                 raise Unreachable(_why(at, error)) from error
 
-    with in_words():
+    with exit_on_error():
         return asyncio.run(do())
 
 
-def the_socket() -> Path:
+def default_socket() -> Path:
     """The host's red-box, or else one's own."""
     own = Path(os.environ.get("XDG_RUNTIME_DIR", Path.home() / ".local/state"), "redbox/redbox.sock")
     return own if own.exists() and not SOCKET.exists() else SOCKET

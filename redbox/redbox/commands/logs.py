@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from redbox.commands.jobs import AttemptOption, KeyArgument
-from redbox.commands.local_client import SocketOption, ask
+from redbox.commands.local_client import SocketOption, call
 from redbox_api.client import LogQuery, RedboxClient
 from redbox_api.log_reader import follow_log
 
@@ -40,7 +40,7 @@ def logs(
             async with client.read_log(key, query) as answer:
                 await _print(answer.pieces)
 
-    ask(socket, do)
+    call(socket, do)
 
 
 async def _print(pieces: AsyncIterator[bytes]) -> None:

@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 
-class Output(StrEnum):
+class OutputFormat(StrEnum):
     """The forms of an answer."""
 
     TABLE = "table"
@@ -30,25 +30,25 @@ class Output(StrEnum):
     YAML = "yaml"
 
 
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to show it.")]
+OutputOption = Annotated[OutputFormat, typer.Option("--output", "-o", help="How to show it.")]
 
 Columns = Mapping[str, Callable[[Any], object]]
 """Headings, and what stands below each for one item."""
 
 
-def show_list(items: Sequence[Any], columns: Columns, output: Output) -> None:
+def show_list(items: Sequence[Any], columns: Columns, output: OutputFormat) -> None:
     """Several things of a kind."""
-    if output is Output.TABLE:
+    if output is OutputFormat.TABLE:
         rows = [[_cell(value(item)) for value in columns.values()] for item in items]
         _show_table([*columns], rows)
     else:
         _show_document([_plain(item) for item in items], output)
 
 
-def show_one(item: BaseModel, output: Output) -> None:
+def show_one(item: BaseModel, output: OutputFormat) -> None:
     """One thing, whole: a line for each of its fields that says something."""
     document = _plain(item)
-    if output is Output.TABLE:
+    if output is OutputFormat.TABLE:
         _show_table([], [[name, _cell(value)] for name, value in _flat(document)])
     else:
         _show_document(document, output)
@@ -68,8 +68,8 @@ def _flat(document: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, 
             yield prefix + name, value
 
 
-def _show_document(document: object, output: Output) -> None:
-    if output is Output.JSON:
+def _show_document(document: object, output: OutputFormat) -> None:
+    if output is OutputFormat.JSON:
         typer.echo(json.dumps(document, indent=2))
     else:
         typer.echo(yaml.safe_dump(document, sort_keys=False, default_flow_style=False), nl=False)

@@ -18,7 +18,7 @@ import typer
 
 from redbox.agents.errors import AgentError
 from redbox.agents.pool import AgentPool
-from redbox.commands.exit_codes import LATER, end
+from redbox.commands.exit_codes import TEMPORARY_FAILURE, exit_with
 from redbox.commands.tokens import ConfigOption
 from redbox.core.domain import UnixUser
 from redbox.core.waiting import SystemClock
@@ -54,9 +54,9 @@ def recover(
         _refuse_others(settings.jobs.journal)
         recovered = asyncio.run(recover_journal(settings, list(_users(settings, user))))
     except (DocumentError, JobsError) as error:
-        end(str(error))
+        exit_with(str(error))
     except (AgentError, WorkloadManagerError, TimeoutError) as error:
-        end(f"Slurm does not answer, and nothing was written: {error}", LATER)
+        exit_with(f"Slurm does not answer, and nothing was written: {error}", TEMPORARY_FAILURE)
     for rejected in recovered.rejected:
         typer.echo(
             f"not believed: job {rejected.job.job_id} of uid {rejected.job.uid}: {rejected.why}", err=True
@@ -89,10 +89,10 @@ def _refuse_others(directory: Path) -> None:
     try:
         owner = directory.stat().st_uid
     except OSError as error:
-        end(f"{directory} cannot be looked at: {error.strerror}")
+        exit_with(f"{directory} cannot be looked at: {error.strerror}")
     if owner != os.geteuid():
         name = _name_of(owner)
-        end(
+        exit_with(
             f"the journal belongs to {name}: run it as that account, with runuser -u {name} -- redbox recover"
         )
 
@@ -110,7 +110,7 @@ def _users(settings: RedboxSettings, named: list[str] | None) -> Iterator[UnixUs
             yield UnixUser(name, pwd.getpwnam(name).pw_uid)
         except KeyError:
             if named is not None:
-                end(f"this host has no user {name!r}")
+                exit_with(f"this host has no user {name!r}")
 
 
 def _everybody(settings: RedboxSettings) -> list[str]:
@@ -119,4 +119,4 @@ def _everybody(settings: RedboxSettings) -> list[str]:
     try:
         return grp.getgrnam(settings.mapping.users_group).gr_mem
     except KeyError:
-        end(f"this host has no group {settings.mapping.users_group}: name the users with --user")
+        exit_with(f"this host has no group {settings.mapping.users_group}: name the users with --user")

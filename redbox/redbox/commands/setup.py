@@ -23,11 +23,11 @@ from redbox.server.listeners import CannotListen
 from redbox.server.run import BackgroundEnded
 from redbox.server.run import serve as serve_settings
 from redbox.settings import SETTINGS_FILE, load_settings
-from redbox.setup.install.apply import NotInstalled, find, host_names, install
+from redbox.setup.install.apply import InstallError, host_names, read_existing, write_plan
 from redbox.setup.install.host_service import install_on_host, remove_from_host
 from redbox.setup.install.layout import Layout
-from redbox.setup.install.manifest import how_to_get_keys, slurm_cluster
-from redbox.setup.install.plan import ISSUER, OPERATOR_NAMESPACE, Wishes, plan_init
+from redbox.setup.install.manifest import key_instructions, render_slurm_cluster
+from redbox.setup.install.plan import ISSUER, OPERATOR_NAMESPACE, InitOptions, plan_init
 
 log = structlog.get_logger(__name__)
 ConfigOption = Annotated[Path, typer.Option("--config", help="The settings.", envvar="REDBOX_CONFIG")]
@@ -66,7 +66,7 @@ def init(
     """
     layout = _layout(transport)
     names, addresses = _sorted_hosts(host or list(host_names()))
-    wishes = Wishes(
+    wishes = InitOptions(
         name=name,
         cluster=cluster,
         names=names,
@@ -77,15 +77,15 @@ def init(
         transport=transport,
     )
     try:
-        plan = plan_init(wishes, find(layout), layout, datetime.now(UTC))
+        plan = plan_init(wishes, read_existing(layout), layout, datetime.now(UTC))
         for_host = install_on_host() if service and transport == "sudo" and os.geteuid() == 0 else []
-        install(plan, layout)
-    except (NotInstalled, DocumentError) as error:
+        write_plan(plan, layout)
+    except (InstallError, DocumentError) as error:
         _end(str(error), 1)
     for note in (*plan.notes, *for_host):
         typer.echo(note, err=True)
-    typer.echo(how_to_get_keys(cluster, layout.cluster_keys(cluster)), err=True)
-    typer.echo(slurm_cluster(plan.introduction), nl=False)
+    typer.echo(key_instructions(cluster, layout.cluster_keys(cluster)), err=True)
+    typer.echo(render_slurm_cluster(plan.introduction), nl=False)
 
 
 def serve(
@@ -126,7 +126,7 @@ def uninstall(
         _end("run redbox uninstall as root", 1)
     try:
         notes = remove_from_host(Layout(), purge=purge)
-    except (NotInstalled, OSError) as error:
+    except (InstallError, OSError) as error:
         _end(str(error), 1)
     for note in notes:
         typer.echo(note, err=True)

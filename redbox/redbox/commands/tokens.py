@@ -12,8 +12,8 @@ import typer
 
 from redbox.callers.tokens.opaque_tokens import NoSuchToken, TokenFileError, TokenRecord, TokenStore
 from redbox.callers.unix_accounts import HostAccounts
-from redbox.commands.exit_codes import end
-from redbox.commands.output import Columns, Output, OutputOption, show_list
+from redbox.commands.exit_codes import exit_with
+from redbox.commands.output import Columns, OutputFormat, OutputOption, show_list
 from redbox.core.clock import SystemClock
 from redbox.core.durations import Duration
 from redbox.core.yaml_document import DocumentError
@@ -46,18 +46,18 @@ def create(
 ) -> None:
     """Make a token for a Unix user, and print it: it is shown this once, and kept only as a hash."""
     if HostAccounts().account(user) is None:
-        end(f"this host has no user {user!r}")
+        exit_with(f"this host has no user {user!r}")
     with _store(config) as store:
         try:
             made = store.create(user, Duration.parse(expires), note=note)
         except ValueError as error:
-            end(str(error))
+            exit_with(str(error))
     typer.echo(f"Token {made.record.id} of {user}, good until {_time(made.record.expires_at)}:", err=True)
     typer.echo(made.secret)
 
 
 @token.command(name="list")
-def list_tokens(*, output: OutputOption = Output.TABLE, config: ConfigOption = SETTINGS_FILE) -> None:
+def list_tokens(*, output: OutputOption = OutputFormat.TABLE, config: ConfigOption = SETTINGS_FILE) -> None:
     """List all tokens, the expired and the revoked too."""
     now = datetime.now(UTC).timestamp()
     with _store(config) as store:
@@ -75,7 +75,7 @@ def revoke(
         try:
             record = store.revoke(identifier)
         except NoSuchToken as error:
-            end(str(error))
+            exit_with(str(error))
     typer.echo(f"Token {record.id} of {record.user} is revoked.")
 
 
@@ -84,7 +84,7 @@ def _store(config: Path) -> Iterator[TokenStore]:
     try:
         yield TokenStore(load_settings(config).callers.tokens_file, SystemClock())
     except (DocumentError, TokenFileError) as error:
-        end(str(error))
+        exit_with(str(error))
 
 
 def _shown(record: TokenRecord, now: float) -> dict[str, str]:

@@ -11,7 +11,7 @@ from redbox.agents.install_texts import render_agent_conf, render_sudoers
 from redbox.callers.tokens.kubernetes_api import ApiAccess, NoAnswer
 from redbox.callers.unix_accounts import Account
 from redbox.server.certificates import issue_server, make_authority
-from redbox.setup.checks.machine import FileFacts, Ran
+from redbox.setup.checks.machine import FilePermissions, ProcessOutput
 from redbox.setup.checks.slurm import TOOLS
 from redbox.setup.install.example_settings import render_settings
 from redbox.slurm.commands import sacct
@@ -100,16 +100,16 @@ def good_files() -> dict[str, File]:
     }
 
 
-def good_commands() -> dict[str, Ran]:
+def good_commands() -> dict[str, ProcessOutput]:
     return {
-        "/usr/sbin/visudo -c": Ran(0, "/etc/sudoers: parsed OK\n"),
-        "/usr/bin/sudo -n -l -U redbox": Ran(0, SUDO_LIST),
-        "/usr/bin/ps -e": Ran(0, PROCESSES),
-        "/usr/bin/scontrol show config": Ran(0, SLURM_CONFIG),
-        "/usr/bin/scontrol show federation": Ran(0, ""),
-        "/usr/bin/sacct --helpformat": Ran(0, SACCT_FIELDS),
-        "/usr/bin/sacct --allocations": Ran(0, ""),
-        "/usr/bin/sacctmgr --readonly show configuration": Ran(0, "PrivateData = none\n"),
+        "/usr/sbin/visudo -c": ProcessOutput(0, "/etc/sudoers: parsed OK\n"),
+        "/usr/bin/sudo -n -l -U redbox": ProcessOutput(0, SUDO_LIST),
+        "/usr/bin/ps -e": ProcessOutput(0, PROCESSES),
+        "/usr/bin/scontrol show config": ProcessOutput(0, SLURM_CONFIG),
+        "/usr/bin/scontrol show federation": ProcessOutput(0, ""),
+        "/usr/bin/sacct --helpformat": ProcessOutput(0, SACCT_FIELDS),
+        "/usr/bin/sacct --allocations": ProcessOutput(0, ""),
+        "/usr/bin/sacctmgr --readonly show configuration": ProcessOutput(0, "PrivateData = none\n"),
     }
 
 
@@ -129,7 +129,7 @@ class LoginNode:
     uid: int = 0
     files: dict[str, File] = field(default_factory=good_files)
     links: dict[str, str] = field(default_factory=dict)
-    commands: dict[str, Ran] = field(default_factory=good_commands)
+    commands: dict[str, ProcessOutput] = field(default_factory=good_commands)
     accounts: dict[str, Account] = field(default_factory=good_accounts)
     groups: dict[str, int] = field(default_factory=lambda: {"redbox-users": MEMBERS, "docker": 42})
     tools: set[str] = field(default_factory=lambda: set(TOOLS))
@@ -145,9 +145,9 @@ class LoginNode:
     def now(self) -> dt.datetime:
         return self.clock
 
-    def facts(self, path: Path) -> FileFacts | None:
+    def facts(self, path: Path) -> FilePermissions | None:
         file = self.files.get(str(path))
-        return None if file is None else FileFacts(file.uid, file.mode, file.is_directory)
+        return None if file is None else FilePermissions(file.uid, file.mode, file.is_directory)
 
     def resolve(self, path: Path) -> Path:
         return Path(self.links.get(str(path), str(path)))
@@ -165,11 +165,13 @@ class LoginNode:
 
     def run(
         self, argv: Sequence[str], deadline_s: float, environment: Mapping[str, str] | None = None
-    ) -> Ran:
+    ) -> ProcessOutput:
         del deadline_s
         self.environment = environment
         command = " ".join(argv)
-        return next((ran for start, ran in self.commands.items() if command.startswith(start)), Ran(None))
+        return next(
+            (ran for start, ran in self.commands.items() if command.startswith(start)), ProcessOutput(None)
+        )
 
     def why_not_listen(self, address: str, port: int) -> str | None:
         del address, port

@@ -15,14 +15,14 @@ from redbox.callers.unix_accounts import Account
 from redbox.settings import RedboxSettings
 from redbox.setup.checks import agents
 from redbox.setup.checks.findings import Finding
-from redbox.setup.checks.machine import FileFacts, Ran, ThisMachine
+from redbox.setup.checks.machine import FilePermissions, LocalMachine, ProcessOutput
 from redbox.setup.install.layout import Layout
 from tests.redbox.agents.login_host import SERVER, LoginHost
 
 SUDO = RedboxSettings(name="hpc1")
 
 
-class LoginHostMachine(ThisMachine):
+class LoginHostMachine(LocalMachine):
     """That host, seen from here: its files by way of /proc, its commands in its mount namespace."""
 
     def __init__(self, host: LoginHost) -> None:
@@ -30,7 +30,7 @@ class LoginHostMachine(ThisMachine):
         self._host = host
         self._root = Path(f"/proc/{host.holder}/root")
 
-    def facts(self, path: Path) -> FileFacts | None:
+    def facts(self, path: Path) -> FilePermissions | None:
         return super().facts(self._root / path.relative_to("/"))
 
     def resolve(self, path: Path) -> Path:
@@ -41,7 +41,7 @@ class LoginHostMachine(ThisMachine):
 
     def run(
         self, argv: Sequence[str], deadline_s: float, environment: Mapping[str, str] | None = None
-    ) -> Ran:
+    ) -> ProcessOutput:
         return super().run(self._host.enter(*argv), deadline_s, environment)
 
     def agent_flaws(self, path: Path) -> list[str]:

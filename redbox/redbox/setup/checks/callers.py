@@ -20,7 +20,7 @@ from redbox.core.yaml_document import DocumentError
 from redbox.settings import RedboxSettings
 from redbox.setup.checks.findings import Finding, fault, note, warning
 from redbox.setup.checks.machine import Machine
-from redbox.setup.install.manifest import how_to_get_keys
+from redbox.setup.install.manifest import key_instructions
 
 AUDIENCE = re.compile(r"redbox\.dev/[a-z0-9.-]+/[A-Za-z0-9]{8,}")
 STRANGERS = ("zz9-plural-z-alpha", "q7", "kube-system")
@@ -55,7 +55,7 @@ def check_clusters(machine: Machine, settings: RedboxSettings) -> Iterator[Findi
 
 def _keys_of(machine: Machine, cluster: ClusterSettings) -> Mapping[str, VerifyingKey] | Finding:
     if cluster.jwks_file is not None:
-        where, cure = str(cluster.jwks_file), how_to_get_keys(cluster.name, cluster.jwks_file)
+        where, cure = str(cluster.jwks_file), key_instructions(cluster.name, cluster.jwks_file)
         document = machine.read(cluster.jwks_file)
         if document is None:
             return fault(f"{where} cannot be read: tokens of cluster {cluster.name} get a 503", cure)

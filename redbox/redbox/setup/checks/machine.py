@@ -26,7 +26,7 @@ PLAIN = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 
 
 @dataclass(frozen=True, slots=True)
-class FileFacts:
+class FilePermissions:
     """Whose a file is, and who may do what with it."""
 
     uid: int
@@ -39,7 +39,7 @@ class FileFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class ProcessOutput:
     """What became of a command; code None: it could not be started, or did not end in time."""
 
     code: int | None
@@ -61,7 +61,7 @@ class Machine(AccountLookup, Protocol):
         """What time it is here."""
         ...
 
-    def facts(self, path: Path) -> FileFacts | None:
+    def facts(self, path: Path) -> FilePermissions | None:
         """Whose the file is, links followed; None where there is none."""
         ...
 
@@ -83,7 +83,7 @@ class Machine(AccountLookup, Protocol):
 
     def run(
         self, argv: Sequence[str], deadline_s: float, environment: Mapping[str, str] | None = None
-    ) -> Ran:
+    ) -> ProcessOutput:
         """Run a command in a plain environment, with these variables besides."""
         ...
 
@@ -108,7 +108,7 @@ class Machine(AccountLookup, Protocol):
         ...
 
 
-class ThisMachine(HostAccounts):
+class LocalMachine(HostAccounts):
     """The host that this runs on."""
 
     def __init__(self) -> None:
@@ -117,12 +117,12 @@ class ThisMachine(HostAccounts):
     def now(self) -> datetime:
         return datetime.now(UTC)
 
-    def facts(self, path: Path) -> FileFacts | None:
+    def facts(self, path: Path) -> FilePermissions | None:
         try:
             status = path.stat()
         except OSError:
             return None
-        return FileFacts(status.st_uid, stat.S_IMODE(status.st_mode), stat.S_ISDIR(status.st_mode))
+        return FilePermissions(status.st_uid, stat.S_IMODE(status.st_mode), stat.S_ISDIR(status.st_mode))
 
     def resolve(self, path: Path) -> Path:
         return path.resolve()
@@ -141,7 +141,7 @@ class ThisMachine(HostAccounts):
 
     def run(
         self, argv: Sequence[str], deadline_s: float, environment: Mapping[str, str] | None = None
-    ) -> Ran:
+    ) -> ProcessOutput:
         try:
             ended = subprocess.run(
                 list(argv),
@@ -152,10 +152,10 @@ class ThisMachine(HostAccounts):
                 env={**PLAIN, **(environment or {})},
             )
         except subprocess.TimeoutExpired:
-            return Ran(None, stderr=f"no answer within {deadline_s:g} s")
+            return ProcessOutput(None, stderr=f"no answer within {deadline_s:g} s")
         except OSError as error:
-            return Ran(None, stderr=str(error))
-        return Ran(
+            return ProcessOutput(None, stderr=str(error))
+        return ProcessOutput(
             ended.returncode, ended.stdout.decode(errors="replace"), ended.stderr.decode(errors="replace")
         )
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from redbox.agents.program.guard import DEFAULT_PATH
 from redbox.settings import RedboxSettings
 from redbox.setup.checks.findings import Finding, fault, note, warning
-from redbox.setup.checks.machine import Machine, Ran
+from redbox.setup.checks.machine import Machine, ProcessOutput
 from redbox.setup.install.layout import Layout
 from redbox.slurm.cluster_facts import HIDES_NODES
 from redbox.slurm.commands import sacct, scontrol
@@ -32,7 +32,7 @@ def check_slurm(machine: Machine, settings: RedboxSettings, layout: Layout) -> I
         if place is None:
             cure = f"install Slurm's client, or add its directory to path in {layout.agent_settings}"
             yield fault(f"{name} is in none of {directories}", cure)
-    asking = Asking(machine, settings.slurm.environment, tools)
+    asking = SlurmTools(machine, settings.slurm.environment, tools)
     if tools["scontrol"] is None:
         return
     shown = asking.ask(scontrol.show_configuration())
@@ -50,14 +50,14 @@ def check_slurm(machine: Machine, settings: RedboxSettings, layout: Layout) -> I
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class SlurmTools:
     """Slurm's commands on this machine."""
 
     machine: Machine
     environment: Mapping[str, str]
     tools: Mapping[str, str | None]
 
-    def ask(self, command: Sequence[str]) -> Ran:
+    def ask(self, command: Sequence[str]) -> ProcessOutput:
         """Run a command that begins with a tool's bare name."""
         argv = [self.tools[command[0]] or command[0], *command[1:]]
         return self.machine.run(argv, DEADLINE_S, self.environment)
@@ -112,7 +112,7 @@ def _judge_memory(configuration: scontrol.Configuration) -> Iterator[Finding]:
         )
 
 
-def _check_accounting(asking: Asking) -> Iterator[Finding]:
+def _check_accounting(asking: SlurmTools) -> Iterator[Finding]:
     listed = asking.ask(sacct.field_names())
     known = set(sacct.read_field_names(listed.stdout))
     if listed.code != 0 or not known:
@@ -128,7 +128,7 @@ def _check_accounting(asking: Asking) -> Iterator[Finding]:
         yield fault(f"sacct does not answer: {asked.words}", "is slurmdbd up? see sacctmgr show cluster")
 
 
-def _check_database(asking: Asking) -> Iterator[Finding]:
+def _check_database(asking: SlurmTools) -> Iterator[Finding]:
     shown = asking.ask(["sacctmgr", "--readonly", "show", "configuration"])
     private = re.search(r"^PrivateData\s*=\s*(.*)$", shown.stdout, re.MULTILINE)
     if private and set(private[1].lower().replace(" ", "").split(",")) & HIDING:
@@ -138,7 +138,7 @@ def _check_database(asking: Asking) -> Iterator[Finding]:
         )
 
 
-def _check_federation(asking: Asking) -> Iterator[Finding]:
+def _check_federation(asking: SlurmTools) -> Iterator[Finding]:
     shown = asking.ask(scontrol.show_federation())
     name = scontrol.read_federation(shown.stdout) if shown.code == 0 else None
     if name is not None:

@@ -9,21 +9,21 @@ from pathlib import Path
 
 from redbox.server.certificates import BadCertificate, Pair, fits
 from redbox.settings import load_settings
-from redbox.setup.install.layout import SERVICE_ACCOUNT, Layout, Whose
-from redbox.setup.install.plan import Found, InitPlan, NewFile
+from redbox.setup.install.layout import SERVICE_ACCOUNT, FileOwner, Layout
+from redbox.setup.install.plan import ExistingFiles, InitPlan, NewFile
 
 
-class NotInstalled(Exception):
+class InstallError(Exception):
     """Nothing, or not everything, could be written; the message says what to do."""
 
 
-def find(layout: Layout) -> Found:
+def read_existing(layout: Layout) -> ExistingFiles:
     """Look at what is there; raises NotInstalled or DocumentError where that cannot be used."""
     settings = load_settings(layout.settings) if layout.settings.exists() else None
     certificate, key = layout.certificate, layout.key
     if settings is not None:
         certificate, key = settings.tls.certificate_file, settings.tls.key_file
-    return Found(
+    return ExistingFiles(
         settings,
         authority=_pair(layout.authority_certificate, layout.authority_key),
         server=_pair(certificate, key),
@@ -32,7 +32,7 @@ def find(layout: Layout) -> Found:
     )
 
 
-def install(plan: InitPlan, layout: Layout) -> None:
+def write_plan(plan: InitPlan, layout: Layout) -> None:
     """Write the planned files. As root, what the service must read alone becomes its own."""
     try:
         _make_directory(layout.configuration / "tls", 0o755, "root")
@@ -42,7 +42,7 @@ def install(plan: InitPlan, layout: Layout) -> None:
             _make_directory(file.path.parent, 0o755, "root")
             _write(file)
     except OSError as error:
-        raise NotInstalled(f"{error.filename} could not be written: {error.strerror}") from error
+        raise InstallError(f"{error.filename} could not be written: {error.strerror}") from error
 
 
 def host_names() -> tuple[str, ...]:
@@ -58,17 +58,17 @@ def _pair(certificate: Path, key: Path) -> Pair | None:
         if fits(pair):
             return pair
     except OSError as error:
-        raise NotInstalled(
+        raise InstallError(
             f"{error.filename} cannot be read: {error.strerror}: run redbox init as root"
         ) from error
     except BadCertificate as error:
-        raise NotInstalled(
+        raise InstallError(
             f"{certificate}, {key}: {error}: mend or remove them, then run redbox init"
         ) from error
-    raise NotInstalled(f"{key} is not the key of {certificate}: mend or remove them, then run redbox init")
+    raise InstallError(f"{key} is not the key of {certificate}: mend or remove them, then run redbox init")
 
 
-def _make_directory(path: Path, mode: int, whose: Whose) -> None:
+def _make_directory(path: Path, mode: int, whose: FileOwner) -> None:
     if path.exists():
         return
     path.mkdir(parents=True)
@@ -93,7 +93,7 @@ def _write(file: NewFile) -> None:
     temporary.replace(file.path)
 
 
-def _owner(whose: Whose) -> tuple[int, int] | None:
+def _owner(whose: FileOwner) -> tuple[int, int] | None:
     """Who shall own it; None for whoever runs this, where that is not root."""
     if os.geteuid() != 0:
         return None
@@ -102,7 +102,7 @@ def _owner(whose: Whose) -> tuple[int, int] | None:
     try:
         entry = pwd.getpwnam(SERVICE_ACCOUNT)
     except KeyError:
-        raise NotInstalled(
+        raise InstallError(
             f"there is no account {SERVICE_ACCOUNT}: useradd --system -d /var/lib/redbox {SERVICE_ACCOUNT}"
         ) from None
     return entry.pw_uid, entry.pw_gid

@@ -17,7 +17,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from redbox.agents.install_texts import render_sudoers
-from redbox.setup.install.apply import NotInstalled
+from redbox.setup.install.apply import InstallError
 from redbox.setup.install.layout import SERVICE_ACCOUNT, Layout
 
 USERS_GROUP = "redbox-users"
@@ -74,7 +74,7 @@ def install_on_host() -> list[str]:
 def remove_from_host(layout: Layout, *, purge: bool) -> list[str]:
     """Whatever `init` made; with `purge` also settings, journal and audit, which are kept else."""
     if (layout.runtime / "redbox.sock").is_socket() and _answers(layout.runtime / "redbox.sock"):
-        raise NotInstalled("red-box is running: stop it first (systemctl disable --now redbox)")
+        raise InstallError("red-box is running: stop it first (systemctl disable --now redbox)")
     notes = []
     for file in host_files(_program()):
         if file.path.exists() and is_ours(file.path.read_text()):
@@ -138,13 +138,13 @@ def _place(file: HostFile) -> None:
             _check_sudoers(unfinished)
         unfinished.replace(file.path)
     except OSError as error:
-        raise NotInstalled(f"{file.path} could not be written: {error.strerror}") from error
+        raise InstallError(f"{file.path} could not be written: {error.strerror}") from error
 
 
 def _check_sudoers(path: Path) -> None:
     try:
         _run("visudo", "--check", "--quiet", "--file", str(path))
-    except NotInstalled:
+    except InstallError:
         path.unlink()
         raise
 
@@ -179,9 +179,9 @@ def _run(*command: str, may_fail: bool = False) -> bool:
     except (OSError, subprocess.TimeoutExpired) as error:
         if may_fail:
             return False
-        raise NotInstalled(f"`{' '.join(command)}` could not be run: {error}") from error
+        raise InstallError(f"`{' '.join(command)}` could not be run: {error}") from error
     if ended.returncode and not may_fail:
-        raise NotInstalled(f"`{' '.join(command)}` failed: {_words(ended)}")
+        raise InstallError(f"`{' '.join(command)}` failed: {_words(ended)}")
     return ended.returncode == 0
 
 

@@ -10,7 +10,7 @@ from redbox.agents.transports.sudo import AGENT_PATH
 
 SERVICE_ACCOUNT = "redbox"
 
-Whose = Literal["root", "service"]
+FileOwner = Literal["root", "service"]
 
 
 @dataclass(frozen=True, slots=True)

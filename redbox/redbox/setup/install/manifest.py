@@ -10,7 +10,7 @@ import yaml
 
 
 @dataclass(frozen=True, slots=True)
-class Introduction:
+class SlurmClusterManifest:
     """What a Kubernetes cluster must know of this red-box."""
 
     name: str
@@ -19,7 +19,7 @@ class Introduction:
     ca_certificate: bytes
 
 
-def slurm_cluster(introduction: Introduction) -> str:
+def render_slurm_cluster(introduction: SlurmClusterManifest) -> str:
     """The manifest, for kubectl apply -f -."""
     manifest = {
         "apiVersion": "redbox.dev/v1alpha1",
@@ -34,7 +34,7 @@ def slurm_cluster(introduction: Introduction) -> str:
     return yaml.safe_dump(manifest, sort_keys=False, width=10_000)
 
 
-def how_to_get_keys(cluster: str, keys_file: Path) -> str:
+def key_instructions(cluster: str, keys_file: Path) -> str:
     """What to run where kubectl reaches the cluster, and what to copy here."""
     return (
         f"On a machine with kubectl for cluster {cluster}:\n"

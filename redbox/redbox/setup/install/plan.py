@@ -22,8 +22,8 @@ from redbox.callers.settings import AUDIENCE_PREFIX
 from redbox.server.certificates import Pair, facts_of, is_issued_by, issue_server, make_authority
 from redbox.settings import RedboxSettings
 from redbox.setup.install.example_settings import render_settings
-from redbox.setup.install.layout import Layout, Whose
-from redbox.setup.install.manifest import Introduction
+from redbox.setup.install.layout import FileOwner, Layout
+from redbox.setup.install.manifest import SlurmClusterManifest
 
 MARK_SECRET_BYTES = 32
 RENEW_AUTHORITY_WITHIN = timedelta(days=398)
@@ -32,7 +32,7 @@ OPERATOR_NAMESPACE = "redbox-system"
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class InitOptions:
     """What the administrator said on the command line."""
 
     name: str
@@ -46,7 +46,7 @@ class Wishes:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ExistingFiles:
     """What is there already."""
 
     settings: RedboxSettings | None = None
@@ -63,7 +63,7 @@ class NewFile:
     path: Path
     content: bytes
     mode: int
-    whose: Whose
+    whose: FileOwner
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +72,11 @@ class InitPlan:
 
     files: tuple[NewFile, ...]
     notes: tuple[str, ...]
-    introduction: Introduction
+    introduction: SlurmClusterManifest
     cluster: str
 
 
-def plan_init(wishes: Wishes, found: Found, layout: Layout, now: datetime) -> InitPlan:
+def plan_init(wishes: InitOptions, found: ExistingFiles, layout: Layout, now: datetime) -> InitPlan:
     """Decide what to write."""
     draft = _Draft(wishes, found, layout, now)
     audience = _plan_settings(draft)
@@ -87,20 +87,20 @@ def plan_init(wishes: Wishes, found: Found, layout: Layout, now: datetime) -> In
     host = (wishes.names or wishes.addresses)[0]
     port = found.settings.listen.port if found.settings else wishes.port
     endpoint = f"https://{f'[{host}]' if ':' in host else host}:{port}"
-    introduction = Introduction(wishes.name, endpoint, audience, trusted)
+    introduction = SlurmClusterManifest(wishes.name, endpoint, audience, trusted)
     return InitPlan(tuple(draft.files), tuple(draft.notes), introduction, wishes.cluster)
 
 
 @dataclass
 class _Draft:
-    wishes: Wishes
-    found: Found
+    wishes: InitOptions
+    found: ExistingFiles
     layout: Layout
     now: datetime
     files: list[NewFile] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def write(self, path: Path, content: bytes, mode: int, whose: Whose, note: str) -> None:
+    def write(self, path: Path, content: bytes, mode: int, whose: FileOwner, note: str) -> None:
         self.files.append(NewFile(path, content, mode, whose))
         self.notes.append(f"wrote {path}: {note}")
 
@@ -128,7 +128,7 @@ def _plan_settings(draft: _Draft) -> str:
     return audience
 
 
-def first_settings(wishes: Wishes, audience: str, layout: Layout) -> Mapping[str, Any]:
+def first_settings(wishes: InitOptions, audience: str, layout: Layout) -> Mapping[str, Any]:
     """The values that differ from the defaults, or that an administrator should see."""
     cluster = {
         "name": wishes.cluster,
@@ -148,7 +148,7 @@ def first_settings(wishes: Wishes, audience: str, layout: Layout) -> Mapping[str
     }
 
 
-def _rules_of_red_box_itself(wishes: Wishes) -> list[Mapping[str, Any]]:
+def _rules_of_red_box_itself(wishes: InitOptions) -> list[Mapping[str, Any]]:
     """Both controllers watch all jobs; resourced tells those of pods on virtual nodes."""
     where = {"cluster": wishes.cluster, "namespaces": [wishes.operator_namespace]}
     accounts = ["redbox-operator", "redbox-resourced"]

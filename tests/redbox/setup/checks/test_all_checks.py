@@ -13,7 +13,7 @@ from redbox.core.yaml_document import parse_document, validate
 from redbox.settings import RedboxSettings, load_settings
 from redbox.setup.checks.all_checks import _check, check_everything, check_token
 from redbox.setup.checks.findings import Finding, Level, exit_status
-from redbox.setup.checks.machine import Ran, ThisMachine
+from redbox.setup.checks.machine import LocalMachine, ProcessOutput
 from redbox.setup.install.layout import Layout
 from tests.redbox.callers.issuing import ISSUER, claims, jwks, rsa_key, token
 from tests.redbox.setup.broken import BROKEN
@@ -71,7 +71,9 @@ def test_a_good_node_that_uses_ssh_has_no_findings_either() -> None:
 
 def test_a_right_that_sudo_shows_in_two_lines_is_still_the_one_right() -> None:
     host = LoginNode()
-    host.commands["/usr/bin/sudo -n -l -U redbox"] = Ran(0, SUDO_LIST.replace('agent ""', 'agent\n    ""'))
+    host.commands["/usr/bin/sudo -n -l -U redbox"] = ProcessOutput(
+        0, SUDO_LIST.replace('agent ""', 'agent\n    ""')
+    )
     assert findings_of(host) == []
 
 
@@ -136,7 +138,7 @@ def test_the_worst_comes_first_and_decides_the_exit_status(tmp_path: Path) -> No
 def test_this_machine_answers_every_question(tmp_path: Path) -> None:
     layout = Layout(tmp_path, tmp_path, tmp_path, tmp_path)
     layout.settings.write_text(settings_text(listen={"port": 18999, "address": "127.0.0.1"}))
-    findings = check_everything(ThisMachine(), layout)
+    findings = check_everything(LocalMachine(), layout)
     assert any("prod.jwks.json cannot be read" in finding.what for finding in findings)
     assert all(str(finding) for finding in findings)
 

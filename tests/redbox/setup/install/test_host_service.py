@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from redbox.setup.install import host_service
-from redbox.setup.install.apply import NotInstalled
+from redbox.setup.install.apply import InstallError
 from redbox.setup.install.host_service import HostFile, host_files, is_ours
 
 FILES = {file.path.name: file for file in host_files(Path("/opt/redbox/bin/redbox"))}
@@ -42,7 +42,7 @@ def test_sudoers_can_be_read_by_root_alone() -> None:
 @needs("visudo")
 def test_a_rule_that_sudo_cannot_read_is_never_put_in_place(tmp_path: Path) -> None:
     target = tmp_path / "sudoers.d" / "redbox"
-    with pytest.raises(NotInstalled, match="visudo"):
+    with pytest.raises(InstallError, match="visudo"):
         host_service._place(HostFile(target, "redbox ALL = (NOT A RULE\n", 0o440))
     assert list(target.parent.iterdir()) == []
 

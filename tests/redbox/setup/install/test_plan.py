@@ -16,13 +16,13 @@ from redbox.jobs.record.marks import read_secret
 from redbox.server.certificates import Pair, facts_of, fits, is_issued_by, issue_server, make_authority
 from redbox.settings import load_settings
 from redbox.setup.install import apply
-from redbox.setup.install.apply import NotInstalled, find, install
+from redbox.setup.install.apply import InstallError, read_existing, write_plan
 from redbox.setup.install.layout import Layout
-from redbox.setup.install.manifest import how_to_get_keys, slurm_cluster
-from redbox.setup.install.plan import InitPlan, Wishes, plan_init
+from redbox.setup.install.manifest import key_instructions, render_slurm_cluster
+from redbox.setup.install.plan import InitOptions, InitPlan, plan_init
 
 NOW = dt.datetime(2026, 9, 21, 12, tzinfo=dt.UTC)
-WISHES = Wishes("hpc1", "prod", ("login.example",), ("10.77.0.10",))
+WISHES = InitOptions("hpc1", "prod", ("login.example",), ("10.77.0.10",))
 
 
 @pytest.fixture
@@ -38,9 +38,9 @@ def _everything_is_mine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apply, "_owner", lambda _: None)
 
 
-def run_init(layout: Layout, wishes: Wishes = WISHES, now: dt.datetime = NOW) -> InitPlan:
-    plan = plan_init(wishes, find(layout), layout, now)
-    install(plan, layout)
+def run_init(layout: Layout, wishes: InitOptions = WISHES, now: dt.datetime = NOW) -> InitPlan:
+    plan = plan_init(wishes, read_existing(layout), layout, now)
+    write_plan(plan, layout)
     return plan
 
 
@@ -166,7 +166,7 @@ def test_a_ca_that_ends_soon_says_how_to_replace_it(layout: Layout) -> None:
 
 def test_the_manifest_carries_endpoint_audience_and_ca(layout: Layout) -> None:
     plan = run_init(layout)
-    manifest = yaml.safe_load(slurm_cluster(plan.introduction))
+    manifest = yaml.safe_load(render_slurm_cluster(plan.introduction))
     assert (manifest["apiVersion"], manifest["kind"]) == ("redbox.dev/v1alpha1", "SlurmCluster")
     assert manifest["metadata"]["name"] == "hpc1"
     assert manifest["spec"]["endpoint"] == "https://login.example:8443"
@@ -176,7 +176,7 @@ def test_the_manifest_carries_endpoint_audience_and_ca(layout: Layout) -> None:
 
 
 def test_an_address_of_ipv6_makes_a_valid_endpoint(layout: Layout) -> None:
-    plan = run_init(layout, Wishes("hpc1", "prod", (), ("fd00::10",), port=9443))
+    plan = run_init(layout, InitOptions("hpc1", "prod", (), ("fd00::10",), port=9443))
     assert plan.introduction.endpoint == "https://[fd00::10]:9443"
 
 
@@ -197,7 +197,7 @@ def test_a_personal_install_needs_no_agent_file_and_no_root(tmp_path: Path) -> N
 
 
 def test_how_to_get_the_keys_names_the_file_to_write(layout: Layout) -> None:
-    told = how_to_get_keys("prod", layout.cluster_keys("prod"))
+    told = key_instructions("prod", layout.cluster_keys("prod"))
     assert "kubectl get --raw /openid/v1/jwks > prod.jwks.json" in told
     assert str(layout.configuration / "prod.jwks.json") in told
 
@@ -209,7 +209,7 @@ def test_a_host_without_the_account_redbox_is_told_to_make_it(
     monkeypatch.setattr(apply, "SERVICE_ACCOUNT", "no-such-account-redbox")
     if os.geteuid() != 0:
         pytest.skip("needs root")
-    with pytest.raises(NotInstalled, match="useradd --system"):
+    with pytest.raises(InstallError, match="useradd --system"):
         run_init(layout)
 
 
@@ -227,12 +227,12 @@ def test_what_is_damaged_is_not_overwritten_but_named(
     run_init(layout)
     (layout.configuration / "tls" / name).write_bytes(content)
     before = contents(layout)
-    with pytest.raises(NotInstalled, match=words):
+    with pytest.raises(InstallError, match=words):
         run_init(layout)
     assert contents(layout) == before
 
 
 def test_a_directory_that_cannot_be_written_is_named(layout: Layout) -> None:
     layout.configuration.parent.joinpath("etc").write_text("a file")
-    with pytest.raises(NotInstalled, match="could not be written"):
-        install(plan_init(WISHES, find(layout), layout, NOW), layout)
+    with pytest.raises(InstallError, match="could not be written"):
+        write_plan(plan_init(WISHES, read_existing(layout), layout, NOW), layout)
