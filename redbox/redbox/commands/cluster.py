@@ -1,4 +1,4 @@
-"""`redbox whoami` and `redbox partitions`: who you are here, and what there is."""
+"""`redbox whoami` and `redbox partitions`."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from redbox_api.client import RedboxClient
 from redbox_api.models import Partition, PartitionList, WhoAmI
 
 COLUMNS: Columns = {
-    "PARTITION": lambda one: f"{one.name}*" if one.is_default else one.name,
-    "STATE": lambda one: one.state,
-    "NODES": lambda one: _free_of(one, "nodes"),
-    "CPUS": lambda one: _free_of(one, "cpus"),
-    "MEMORY": lambda one: f"{one.total.mem_mb} MB",
-    "GPUS": lambda one: _free_of(one, "gpus"),
-    "TIME LIMIT": lambda one: _limit(one.limits.max_time_s),
-    "FEATURES": lambda one: one.features,
+    "PARTITION": lambda partition: f"{partition.name}*" if partition.is_default else partition.name,
+    "STATE": lambda partition: partition.state,
+    "NODES": lambda partition: _free_of(partition, "nodes"),
+    "CPUS": lambda partition: _free_of(partition, "cpus"),
+    "MEMORY": lambda partition: f"{partition.total.mem_mb} MB",
+    "GPUS": lambda partition: _free_of(partition, "gpus"),
+    "TIME LIMIT": lambda partition: _limit(partition.limits.max_time_s),
+    "FEATURES": lambda partition: partition.features,
 }
 
 
 def whoami(*, output: OutputOption = OutputFormat.TABLE, socket: SocketOption = None) -> None:
-    """Tell who you are to this red-box, and what you may do."""
+    """Show your user, roles and limits at this red-box."""
 
-    async def do(client: RedboxClient) -> WhoAmI:
+    async def request(client: RedboxClient) -> WhoAmI:
         return await client.whoami()
 
-    show_one(call(socket, do), output)
+    show_one(call(socket, request), output)
 
 
 def partitions(*, output: OutputOption = OutputFormat.TABLE, socket: SocketOption = None) -> None:
     """List the partitions that you may use; nodes, CPUs and GPUs as free/all."""
 
-    async def do(client: RedboxClient) -> PartitionList:
+    async def request(client: RedboxClient) -> PartitionList:
         return await client.partitions()
 
-    show_list(call(socket, do).items, COLUMNS, output)
+    show_list(call(socket, request).items, COLUMNS, output)
 
 
 def _free_of(partition: Partition, what: str) -> str:

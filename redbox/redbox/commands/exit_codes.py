@@ -1,11 +1,11 @@
-"""How a command ends: with one sentence and a status that scripts can tell apart.
+"""Exit statuses of commands, for scripts. A failure also prints one sentence on stderr.
 
-0   it was done
-1   no: refused, not found, or something is wrong
-2   the command line itself is wrong
-69  nobody answers
-75  not now: trying again later is right
-77  the caller may not
+0   success
+1   rejected, not found, or failed
+2   the command line is wrong
+69  red-box does not answer
+75  temporary failure: try again later
+77  the caller is not allowed
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ STATUSES: dict[type[RedboxError], int] = {
 
 
 def exit_with(sentence: str, status: int = FAILURE) -> NoReturn:
-    """Say it on stderr, and end."""
+    """Print a sentence on stderr and exit."""
     typer.echo(f"redbox: {sentence}", err=True)
     raise typer.Exit(status)
 
 
 @contextmanager
 def exit_on_error() -> Iterator[None]:
-    """What red-box refuses, as one sentence and a status."""
+    """Turn a RedboxError into a sentence on stderr and an exit status."""
     try:
         yield
     except RedboxError as error:
@@ -53,5 +53,5 @@ def exit_on_error() -> Iterator[None]:
 def _sentence(error: RedboxError) -> str:
     if not isinstance(error, Refused):
         return str(error)
-    when = f" (try again in {error.retry_after:.0f} s)" if error.retry_after else ""
-    return f"{error.problem.detail}{when}"
+    retry = f" (try again in {error.retry_after:.0f} s)" if error.retry_after else ""
+    return f"{error.problem.detail}{retry}"

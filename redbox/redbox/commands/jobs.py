@@ -1,4 +1,4 @@
-"""`redbox jobs` and `redbox cancel`: your own jobs at this red-box."""
+"""`redbox jobs` and `redbox cancel`: your own jobs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from redbox.commands.output import Columns, OutputFormat, OutputOption, show_lis
 from redbox_api.client import RedboxClient
 from redbox_api.models import Job, Phase
 
-KeyArgument = Annotated[str, typer.Argument(help="The job's key, as it was submitted under.")]
-AttemptOption = Annotated[int, typer.Option("--attempt", min=1, help="Which attempt of the key.")]
+KeyArgument = Annotated[str, typer.Argument(help="The key under which the job was submitted.")]
+AttemptOption = Annotated[int, typer.Option("--attempt", min=1, help="The attempt of the key.")]
 
 COLUMNS: Columns = {
     "KEY": lambda job: job.key,
@@ -28,15 +28,19 @@ COLUMNS: Columns = {
 
 
 def jobs(
-    key: Annotated[str | None, typer.Argument(help="Show this one, with all that is known of it.")] = None,
+    key: Annotated[str | None, typer.Argument(help="Show all fields of the job with this key.")] = None,
     *,
     attempt: AttemptOption = 1,
-    phase: Annotated[list[Phase] | None, typer.Option(help="List only those; may be repeated.")] = None,
-    namespace: Annotated[str | None, typer.Option(help="For operators: list only this namespace's.")] = None,
+    phase: Annotated[
+        list[Phase] | None, typer.Option(help="List only jobs in this phase; may be repeated.")
+    ] = None,
+    namespace: Annotated[
+        str | None, typer.Option(help="For operators: list only jobs of this namespace.")
+    ] = None,
     output: OutputOption = OutputFormat.TABLE,
     socket: SocketOption = None,
 ) -> None:
-    """List your jobs, or show one of them."""
+    """List your jobs, or show one."""
     if key is not None:
         show_one(call(socket, lambda client: client.get_job(key, attempt=attempt)), output)
         return
@@ -54,20 +58,20 @@ def cancel(
     *,
     attempt: AttemptOption = 1,
     all_attempts: Annotated[
-        bool, typer.Option("--all-attempts", help="All attempts, and refuse any that comes later.")
+        bool, typer.Option("--all-attempts", help="Cancel all attempts, and reject later ones.")
     ] = False,
     socket: SocketOption = None,
 ) -> None:
-    """Cancel a job; where there is none, one that is submitted later under this key is refused."""
+    """Cancel a job. If no job has this key yet, one that is submitted later under it is rejected."""
 
-    async def do(client: RedboxClient) -> list[Job]:
+    async def cancel_job(client: RedboxClient) -> list[Job]:
         return await client.cancel_job(key, attempt=attempt, all_attempts=all_attempts)
 
-    for job in call(socket, do):
-        typer.echo(f"{job.key} attempt {job.attempt}: {_what_was_done(job)}")
+    for job in call(socket, cancel_job):
+        typer.echo(f"{job.key} attempt {job.attempt}: {_outcome(job)}")
 
 
-def _what_was_done(job: Job) -> str:
+def _outcome(job: Job) -> str:
     if job.job_id is None:
-        return "will be cancelled as soon as Slurm says its id"
+        return "will be cancelled as soon as Slurm has assigned its id"
     return f"job {job.job_id} is being cancelled ({job.phase})"

@@ -1,4 +1,4 @@
-"""`redbox token`: opaque tokens, for callers that have no ServiceAccount. For root, or the account redbox."""
+"""`redbox token`: opaque tokens, for callers without a ServiceAccount."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import typer
 
 from redbox.callers.tokens.opaque_tokens import NoSuchToken, TokenFileError, TokenRecord, TokenStore
 from redbox.callers.unix_accounts import HostAccounts
+from redbox.commands.config_option import ConfigOption
 from redbox.commands.exit_codes import exit_with
 from redbox.commands.output import Columns, OutputFormat, OutputOption, show_list
 from redbox.core.clock import SystemClock
@@ -21,56 +22,57 @@ from redbox.settings import SETTINGS_FILE, load_settings
 
 token = typer.Typer(
     name="token",
-    help="Opaque tokens, for callers that have no ServiceAccount. Run it as root or as the account redbox.",
+    help="Manage opaque tokens, for callers without a ServiceAccount. Run it as root or the account redbox.",
     no_args_is_help=True,
     add_completion=False,
 )
-ConfigOption = Annotated[Path, typer.Option("--config", help="The settings.", envvar="REDBOX_CONFIG")]
 COLUMNS: Columns = {
-    "ID": lambda shown: shown["id"],
-    "USER": lambda shown: shown["user"],
-    "STATE": lambda shown: shown["state"],
-    "CREATED": lambda shown: shown["created"],
-    "EXPIRES": lambda shown: shown["expires"],
-    "NOTE": lambda shown: shown["note"],
+    "ID": lambda row: row["id"],
+    "USER": lambda row: row["user"],
+    "STATE": lambda row: row["state"],
+    "CREATED": lambda row: row["created"],
+    "EXPIRES": lambda row: row["expires"],
+    "NOTE": lambda row: row["note"],
 }
 
 
 @token.command()
 def create(
     *,
-    user: Annotated[str, typer.Option(help="The Unix user that its holder is.")],
-    expires: Annotated[str, typer.Option(help="How long it is good: 12h, 30d.")],
-    note: Annotated[str, typer.Option(help="What it is for, for those who read the list.")] = "",
+    user: Annotated[str, typer.Option(help="The Unix user of its holder.")],
+    expires: Annotated[str, typer.Option(help="How long it is valid: 12h, 30d.")],
+    note: Annotated[str, typer.Option(help="Its purpose, shown in the list.")] = "",
     config: ConfigOption = SETTINGS_FILE,
 ) -> None:
-    """Make a token for a Unix user, and print it: it is shown this once, and kept only as a hash."""
+    """Create a token for a Unix user, and print it. It is printed only once: red-box stores a hash."""
     if HostAccounts().account(user) is None:
-        exit_with(f"this host has no user {user!r}")
+        exit_with(f"there is no user {user!r} on this host")
     with _store(config) as store:
         try:
-            made = store.create(user, Duration.parse(expires), note=note)
+            created = store.create(user, Duration.parse(expires), note=note)
         except ValueError as error:
             exit_with(str(error))
-    typer.echo(f"Token {made.record.id} of {user}, good until {_time(made.record.expires_at)}:", err=True)
-    typer.echo(made.secret)
+    typer.echo(
+        f"Token {created.record.id} of {user}, valid until {_time(created.record.expires_at)}:", err=True
+    )
+    typer.echo(created.secret)
 
 
 @token.command(name="list")
 def list_tokens(*, output: OutputOption = OutputFormat.TABLE, config: ConfigOption = SETTINGS_FILE) -> None:
-    """List all tokens, the expired and the revoked too."""
+    """List all tokens, also expired and revoked ones."""
     now = datetime.now(UTC).timestamp()
     with _store(config) as store:
-        show_list([_shown(record, now) for record in store.list()], COLUMNS, output)
+        show_list([_row(record, now) for record in store.list()], COLUMNS, output)
 
 
 @token.command()
 def revoke(
-    identifier: Annotated[str, typer.Argument(metavar="ID", help="As `redbox token list` shows it.")],
+    identifier: Annotated[str, typer.Argument(metavar="ID", help="The id that `redbox token list` shows.")],
     *,
     config: ConfigOption = SETTINGS_FILE,
 ) -> None:
-    """Make a token worthless, at once and for ever."""
+    """Revoke a token, at once and for ever."""
     with _store(config) as store:
         try:
             record = store.revoke(identifier)
@@ -87,8 +89,8 @@ def _store(config: Path) -> Iterator[TokenStore]:
         exit_with(str(error))
 
 
-def _shown(record: TokenRecord, now: float) -> dict[str, str]:
-    """Without its digest, which is nobody's to see."""
+def _row(record: TokenRecord, now: float) -> dict[str, str]:
+    """Return a row without the digest, which is secret."""
     state = "revoked" if record.revoked_at else "expired" if record.expires_at <= now else "good"
     return {
         "id": record.id,

@@ -30,8 +30,8 @@ class LoginHostMachine(LocalMachine):
         self._host = host
         self._root = Path(f"/proc/{host.holder}/root")
 
-    def facts(self, path: Path) -> FilePermissions | None:
-        return super().facts(self._root / path.relative_to("/"))
+    def permissions(self, path: Path) -> FilePermissions | None:
+        return super().permissions(self._root / path.relative_to("/"))
 
     def resolve(self, path: Path) -> Path:
         return path
@@ -97,20 +97,20 @@ def test_a_rule_in_another_file_is_found(host: LoginHost, rule: str, words: str)
 def test_a_file_that_sudo_does_not_read_is_found(host: LoginHost) -> None:
     shell(host, "chmod o+w /etc/sudoers.d")
     try:
-        told = " ".join(finding.what for finding in findings_about_sudo(host))
+        findings = " ".join(finding.what for finding in findings_about_sudo(host))
     finally:
         shell(host, "chmod o-w /etc/sudoers.d")
-    assert "/etc/sudoers.d may be written by others than root" in told
-    assert "is world writable" in told
+    assert "users other than root can write /etc/sudoers.d" in findings
+    assert "is world writable" in findings
 
 
 def test_no_right_at_all_is_found(host: LoginHost) -> None:
     shell(host, "mv /etc/sudoers.d/redbox /etc/kept")
     try:
-        told = [finding.what for finding in findings_about_sudo(host)]
+        findings = [finding.what for finding in findings_about_sudo(host)]
     finally:
         shell(host, "mv /etc/kept /etc/sudoers.d/redbox")
-    assert told == ["there is no /etc/sudoers.d/redbox"]
+    assert findings == ["there is no /etc/sudoers.d/redbox"]
 
 
 def test_an_agent_that_others_may_write_is_found(host: LoginHost) -> None:
@@ -123,7 +123,10 @@ def test_an_agent_that_others_may_write_is_found(host: LoginHost) -> None:
 
 @pytest.mark.parametrize(
     ("added", "expected"),
-    [("", []), ("TrustedUserCAKeys /etc/redbox/ssh-ca.pub", ["sshd trusts a CA of users for root too"])],
+    [
+        ("", []),
+        ("TrustedUserCAKeys /etc/redbox/ssh-ca.pub", ["sshd trusts a CA for user certificates for root too"]),
+    ],
     ids=["for the group", "for all"],
 )
 def test_sshd_trusts_the_ca_for_the_group_and_not_for_root(

@@ -1,4 +1,4 @@
-"""What `redbox check` may look at: this host, through a door so narrow that a test can stand in its place."""
+"""The host that `redbox check` inspects, behind a Protocol so that tests can replace it."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ from typing import Protocol, TypeVar
 from redbox.agents.install_texts import check_agent_file
 from redbox.callers.tokens.kubernetes_api import ApiAccess, ApiServer, NoAnswer
 from redbox.callers.unix_accounts import AccountLookup, HostAccounts
+from redbox.setup.install.host_service import accepts_connections
 
 Answer = TypeVar("Answer")
-BUSY = "in use"
-PLAIN = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
+PORT_IN_USE = "in use"
+SOCKET_TIMEOUT_S = 2.0
+ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
 
 
 @dataclass(frozen=True, slots=True)
 class FilePermissions:
-    """Whose a file is, and who may do what with it."""
+    """A file's owner and mode."""
 
     uid: int
     mode: int
@@ -40,29 +42,29 @@ class FilePermissions:
 
 @dataclass(frozen=True, slots=True)
 class ProcessOutput:
-    """What became of a command; code None: it could not be started, or did not end in time."""
+    """The end of a command; code None: it could not be started, or exceeded its deadline."""
 
     code: int | None
     stdout: str = ""
     stderr: str = ""
 
     @property
-    def words(self) -> str:
-        """What it said, in one line."""
+    def summary(self) -> str:
+        """Its output in one line, for a message."""
         return " ".join((self.stderr or self.stdout).split())[:300] or f"exit status {self.code}"
 
 
 class Machine(AccountLookup, Protocol):
-    """This host, as far as `redbox check` looks at it."""
+    """What `redbox check` reads of a host."""
 
     uid: int
 
     def now(self) -> datetime:
-        """What time it is here."""
+        """The host's time."""
         ...
 
-    def facts(self, path: Path) -> FilePermissions | None:
-        """Whose the file is, links followed; None where there is none."""
+    def permissions(self, path: Path) -> FilePermissions | None:
+        """Follow links; None: there is no such file."""
         ...
 
     def resolve(self, path: Path) -> Path:
@@ -70,29 +72,29 @@ class Machine(AccountLookup, Protocol):
         ...
 
     def read(self, path: Path) -> bytes | None:
-        """A file's content; None where it cannot be read."""
+        """Return a file's content; None: it cannot be read."""
         ...
 
     def free_bytes(self, path: Path) -> int:
-        """How much room its file system has."""
+        """The free space of its file system."""
         ...
 
     def find_tool(self, name: str, directories: str) -> str | None:
-        """Where a command is."""
+        """The path of a command."""
         ...
 
     def run(
         self, argv: Sequence[str], deadline_s: float, environment: Mapping[str, str] | None = None
     ) -> ProcessOutput:
-        """Run a command in a plain environment, with these variables besides."""
+        """Run a command with these variables beside PATH and LC_ALL."""
         ...
 
-    def why_not_listen(self, address: str, port: int) -> str | None:
-        """Why nobody can listen there; `BUSY` where somebody does."""
+    def listen_error(self, address: str, port: int) -> str | None:
+        """Try to listen there: the error, `PORT_IN_USE`, or None."""
         ...
 
-    def answers_at(self, unix_socket: Path) -> bool:
-        """Whether a server accepts connections there."""
+    def accepts_connections(self, unix_socket: Path) -> bool:
+        """Whether a server accepts connections on that socket."""
         ...
 
     def fetch(self, url: str, access: ApiAccess) -> bytes:
@@ -100,11 +102,11 @@ class Machine(AccountLookup, Protocol):
         ...
 
     def time_at(self, url: str, access: ApiAccess) -> datetime | None:
-        """What time it is at that server; None where it does not say."""
+        """The time in a server's response; None: it sent none."""
         ...
 
-    def agent_flaws(self, path: Path) -> list[str]:
-        """What is wrong with the installed agent."""
+    def agent_problems(self, path: Path) -> list[str]:
+        """List what is wrong with the installed agent, each with its cure after the last colon."""
         ...
 
 
@@ -117,7 +119,7 @@ class LocalMachine(HostAccounts):
     def now(self) -> datetime:
         return datetime.now(UTC)
 
-    def facts(self, path: Path) -> FilePermissions | None:
+    def permissions(self, path: Path) -> FilePermissions | None:
         try:
             status = path.stat()
         except OSError:
@@ -149,7 +151,7 @@ class LocalMachine(HostAccounts):
                 capture_output=True,
                 stdin=subprocess.DEVNULL,
                 timeout=deadline_s,
-                env={**PLAIN, **(environment or {})},
+                env={**ENVIRONMENT, **(environment or {})},
             )
         except subprocess.TimeoutExpired:
             return ProcessOutput(None, stderr=f"no answer within {deadline_s:g} s")
@@ -159,45 +161,39 @@ class LocalMachine(HostAccounts):
             ended.returncode, ended.stdout.decode(errors="replace"), ended.stderr.decode(errors="replace")
         )
 
-    def why_not_listen(self, address: str, port: int) -> str | None:
+    def listen_error(self, address: str, port: int) -> str | None:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        with socket.socket(family, socket.SOCK_STREAM) as tried:
-            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with socket.socket(family, socket.SOCK_STREAM) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                tried.bind((address, port))
-                tried.listen()
+                listener.bind((address, port))
+                listener.listen()
             except OSError as error:
-                return BUSY if error.errno == errno.EADDRINUSE else str(error.strerror)
+                return PORT_IN_USE if error.errno == errno.EADDRINUSE else str(error.strerror)
         return None
 
-    def answers_at(self, unix_socket: Path) -> bool:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as tried:
-            tried.settimeout(2)
-            try:
-                tried.connect(str(unix_socket))
-            except OSError:
-                return False
-        return True
+    def accepts_connections(self, unix_socket: Path) -> bool:
+        return accepts_connections(unix_socket, SOCKET_TIMEOUT_S)
 
     def fetch(self, url: str, access: ApiAccess) -> bytes:
-        return _ask(access, lambda server: server.get(url))
+        return _request(access, lambda server: server.get(url))
 
     def time_at(self, url: str, access: ApiAccess) -> datetime | None:
         try:
-            return parsedate_to_datetime(_ask(access, lambda server: server.date(url)) or "")
+            return parsedate_to_datetime(_request(access, lambda server: server.date(url)) or "")
         except (NoAnswer, ValueError):
             return None
 
-    def agent_flaws(self, path: Path) -> list[str]:
+    def agent_problems(self, path: Path) -> list[str]:
         return list(check_agent_file(path))
 
 
-def _ask(access: ApiAccess, ask: Callable[[ApiServer], Awaitable[Answer]]) -> Answer:
-    async def do() -> Answer:
+def _request(access: ApiAccess, send: Callable[[ApiServer], Awaitable[Answer]]) -> Answer:
+    async def run() -> Answer:
         server = ApiServer(access)
         try:
-            return await ask(server)
+            return await send(server)
         finally:
             await server.close()
 
-    return asyncio.run(do())
+    return asyncio.run(run())

@@ -1,7 +1,8 @@
-"""Where the files of a red-box are, and whose they are."""
+"""The paths of an installation's files."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
@@ -25,8 +26,13 @@ class Layout:
     sudoers: Path = Path("/etc/sudoers.d/redbox")
 
     @classmethod
+    def of_current_user(cls) -> Self:
+        """A personal installation, without an administrator."""
+        home = Path.home()
+        return cls.personal(home, Path(os.environ.get("XDG_RUNTIME_DIR", home / ".local/state")))
+
+    @classmethod
     def personal(cls, home: Path, runtime: Path) -> Self:
-        """For one user, without any administrator."""
         state = home / ".local/state/redbox"
         return cls(home / ".config/redbox", state, runtime / "redbox", state)
 

@@ -32,7 +32,7 @@ def keys_in(value: Any, place: str = "") -> set[str]:
 
 def test_the_example_in_the_repository_is_what_the_models_say() -> None:
     assert (ROOT / "redbox/redbox.example.yaml").read_text() == render_settings({"name": "hpc1"}), (
-        "make it anew: .venv/bin/python -m redbox.setup.install.example_settings > redbox/redbox.example.yaml"
+        "generate it: .venv/bin/python -m redbox.setup.install.example_settings > redbox/redbox.example.yaml"
     )
 
 

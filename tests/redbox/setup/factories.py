@@ -11,7 +11,7 @@ from redbox.callers.unix_accounts import Account
 from redbox.server.certificates import issue_server, make_authority
 from redbox.setup.checks.machine import ProcessOutput
 from tests.redbox.callers.issuing import ISSUER
-from tests.redbox.setup.hosts import (
+from tests.redbox.setup.fakes import (
     AUDIENCE,
     NOW,
     REDBOX,
@@ -80,8 +80,8 @@ SSHD = "/usr/sbin/sshd"
 
 def both(*changes: Change) -> Change:
     def change(host: LoginNode) -> None:
-        for one in changes:
-            one(host)
+        for apply in changes:
+            apply(host)
 
     return change
 

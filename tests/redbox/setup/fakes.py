@@ -145,7 +145,7 @@ class LoginNode:
     def now(self) -> dt.datetime:
         return self.clock
 
-    def facts(self, path: Path) -> FilePermissions | None:
+    def permissions(self, path: Path) -> FilePermissions | None:
         file = self.files.get(str(path))
         return None if file is None else FilePermissions(file.uid, file.mode, file.is_directory)
 
@@ -173,11 +173,11 @@ class LoginNode:
             (ran for start, ran in self.commands.items() if command.startswith(start)), ProcessOutput(None)
         )
 
-    def why_not_listen(self, address: str, port: int) -> str | None:
+    def listen_error(self, address: str, port: int) -> str | None:
         del address, port
         return self.listening
 
-    def answers_at(self, unix_socket: Path) -> bool:
+    def accepts_connections(self, unix_socket: Path) -> bool:
         del unix_socket
         return self.running
 
@@ -191,7 +191,7 @@ class LoginNode:
         del url, access
         return self.their_clock
 
-    def agent_flaws(self, path: Path) -> list[str]:
+    def agent_problems(self, path: Path) -> list[str]:
         del path
         return self.agent
 
