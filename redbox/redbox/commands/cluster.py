@@ -2,40 +2,33 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from redbox.commands.local_client import SocketOption, call
 from redbox.commands.output import Columns, OutputFormat, OutputOption, show_list, show_one
 from redbox.core.durations import Duration
-from redbox_api.client import RedboxClient
-from redbox_api.models import Partition, PartitionList, WhoAmI
+from redbox_api.models import Partition
 
 COLUMNS: Columns = {
     "PARTITION": lambda partition: f"{partition.name}*" if partition.is_default else partition.name,
-    "STATE": lambda partition: partition.state,
+    "STATE": attrgetter("state"),
     "NODES": lambda partition: _free_of(partition, "nodes"),
     "CPUS": lambda partition: _free_of(partition, "cpus"),
     "MEMORY": lambda partition: f"{partition.total.mem_mb} MB",
     "GPUS": lambda partition: _free_of(partition, "gpus"),
     "TIME LIMIT": lambda partition: _limit(partition.limits.max_time_s),
-    "FEATURES": lambda partition: partition.features,
+    "FEATURES": attrgetter("features"),
 }
 
 
 def whoami(*, output: OutputOption = OutputFormat.TABLE, socket: SocketOption = None) -> None:
     """Show your user, roles and limits at this red-box."""
-
-    async def request(client: RedboxClient) -> WhoAmI:
-        return await client.whoami()
-
-    show_one(call(socket, request), output)
+    show_one(call(socket, lambda client: client.whoami()), output)
 
 
 def partitions(*, output: OutputOption = OutputFormat.TABLE, socket: SocketOption = None) -> None:
     """List the partitions that you may use; nodes, CPUs and GPUs as free/all."""
-
-    async def request(client: RedboxClient) -> PartitionList:
-        return await client.partitions()
-
-    show_list(call(socket, request).items, COLUMNS, output)
+    show_list(call(socket, lambda client: client.partitions()).items, COLUMNS, output)
 
 
 def _free_of(partition: Partition, what: str) -> str:

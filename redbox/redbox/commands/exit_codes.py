@@ -29,8 +29,6 @@ STATUSES: dict[type[RedboxError], int] = {
     Busy: TEMPORARY_FAILURE,
     NotAuthenticated: NOT_ALLOWED,
     NotAllowed: NOT_ALLOWED,
-    Refused: FAILURE,
-    RedboxError: FAILURE,
 }
 
 
@@ -46,12 +44,8 @@ def exit_on_error() -> Iterator[None]:
     try:
         yield
     except RedboxError as error:
-        status = next(status for kind, status in STATUSES.items() if isinstance(error, kind))
-        exit_with(_sentence(error), status)
-
-
-def _sentence(error: RedboxError) -> str:
-    if not isinstance(error, Refused):
-        return str(error)
-    retry = f" (try again in {error.retry_after:.0f} s)" if error.retry_after else ""
-    return f"{error.problem.detail}{retry}"
+        status = next((status for kind, status in STATUSES.items() if isinstance(error, kind)), FAILURE)
+        sentence = error.problem.detail if isinstance(error, Refused) else str(error)
+        if isinstance(error, Refused) and error.retry_after:
+            sentence += f" (try again in {error.retry_after:.0f} s)"
+        exit_with(sentence, status)

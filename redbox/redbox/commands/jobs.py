@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Annotated
 
 import typer
@@ -15,14 +16,14 @@ KeyArgument = Annotated[str, typer.Argument(help="The key under which the job wa
 AttemptOption = Annotated[int, typer.Option("--attempt", min=1, help="The attempt of the key.")]
 
 COLUMNS: Columns = {
-    "KEY": lambda job: job.key,
-    "ATTEMPT": lambda job: job.attempt,
-    "PHASE": lambda job: job.phase,
-    "STATE": lambda job: job.state,
-    "JOBID": lambda job: job.job_id,
-    "NAME": lambda job: job.name,
-    "PARTITION": lambda job: job.partition,
-    "EXIT": lambda job: job.exit_code,
+    "KEY": attrgetter("key"),
+    "ATTEMPT": attrgetter("attempt"),
+    "PHASE": attrgetter("phase"),
+    "STATE": attrgetter("state"),
+    "JOBID": attrgetter("job_id"),
+    "NAME": attrgetter("name"),
+    "PARTITION": attrgetter("partition"),
+    "EXIT": attrgetter("exit_code"),
     "REASON": lambda job: job.message or job.reason,
 }
 
@@ -63,15 +64,11 @@ def cancel(
     socket: SocketOption = None,
 ) -> None:
     """Cancel a job. If no job has this key yet, one that is submitted later under it is rejected."""
-
-    async def cancel_job(client: RedboxClient) -> list[Job]:
-        return await client.cancel_job(key, attempt=attempt, all_attempts=all_attempts)
-
-    for job in call(socket, cancel_job):
-        typer.echo(f"{job.key} attempt {job.attempt}: {_outcome(job)}")
-
-
-def _outcome(job: Job) -> str:
-    if job.job_id is None:
-        return "will be cancelled as soon as Slurm has assigned its id"
-    return f"job {job.job_id} is being cancelled ({job.phase})"
+    cancelled = call(
+        socket, lambda client: client.cancel_job(key, attempt=attempt, all_attempts=all_attempts)
+    )
+    for job in cancelled:
+        outcome = f"job {job.job_id} is being cancelled ({job.phase})"
+        if job.job_id is None:
+            outcome = "will be cancelled as soon as Slurm has assigned its id"
+        typer.echo(f"{job.key} attempt {job.attempt}: {outcome}")

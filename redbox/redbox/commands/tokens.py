@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated
 
@@ -27,12 +28,7 @@ token = typer.Typer(
     add_completion=False,
 )
 COLUMNS: Columns = {
-    "ID": lambda row: row["id"],
-    "USER": lambda row: row["user"],
-    "STATE": lambda row: row["state"],
-    "CREATED": lambda row: row["created"],
-    "EXPIRES": lambda row: row["expires"],
-    "NOTE": lambda row: row["note"],
+    key.upper(): itemgetter(key) for key in ("id", "user", "state", "created", "expires", "note")
 }
 
 

@@ -11,7 +11,7 @@ from redbox.agents.program.guard import DEFAULT_MIN_UID
 from redbox.agents.settings import SshSettings
 from redbox.settings import RedboxSettings
 from redbox.setup.checks.findings import Finding, fault, note, warning
-from redbox.setup.checks.host import OTHERS_READ, writable_by_others
+from redbox.setup.checks.host import OTHERS_READ, check_writers
 from redbox.setup.checks.machine import Machine
 from redbox.setup.install.layout import SERVICE_ACCOUNT, Layout
 
@@ -20,7 +20,7 @@ DEADLINE_S = 20.0
 INSTALL_SUDOERS = "run redbox init as root, or install the output of redbox sudoers with visudo -f {}"
 # sudo -l wraps at 80 columns, also without a terminal.
 WRAPPED = re.compile(r"\n[ \t]+(?![ \t(])")
-ALLOWED = re.compile(r"^\s+\((?P<runas>[^)]*)\)\s*(?P<rest>.*)$", re.MULTILINE)
+ALLOWED = re.compile(r"^\s+\(([^)]*)\)\s*(.*)$", re.MULTILINE)
 MIN_UID = re.compile(r"^\s*min_uid\s*=\s*([0-9]+)", re.MULTILINE)
 
 
@@ -38,8 +38,7 @@ def check_agent_files(machine: Machine, settings: RedboxSettings, layout: Layout
             "run redbox init as root, then set min_uid to the limit of your site",
         )
         return
-    for place in writable_by_others(machine, layout.agent_settings, {0}):
-        yield fault(f"users other than root can write {place}", f"chown root {place} && chmod go-w {place}")
+    yield from check_writers(machine, layout.agent_settings)
     match = MIN_UID.search(content.decode(errors="replace"))
     lowest = int(match[1]) if match else DEFAULT_MIN_UID
     if lowest > settings.mapping.min_uid:
@@ -63,8 +62,7 @@ def check_sudoers(machine: Machine, settings: RedboxSettings, layout: Layout) ->
     if _rules_in(content.decode(errors="replace")) != _rules_in(expected):
         cure = f"replace its content by:\n{expected}"
         yield fault(f"{layout.sudoers} differs from the rule that red-box needs", cure)
-    for place in writable_by_others(machine, layout.sudoers, {0}):
-        yield fault(f"users other than root can write {place}", f"chown root {place} && chmod go-w {place}")
+    yield from check_writers(machine, layout.sudoers)
     checked = machine.run([VISUDO, "-c"], DEADLINE_S)
     # For files that sudo does not read, visudo prints a warning and exits with 0.
     if checked.code != 0 or checked.stderr.strip():
@@ -85,7 +83,7 @@ def _check_rights(machine: Machine, settings: RedboxSettings, layout: Layout) ->
         yield note("the account redbox's sudo rights were not checked", "run redbox check as root")
         return
     listed = machine.run([SUDO, "-n", "-l", "-U", SERVICE_ACCOUNT], DEADLINE_S)
-    rights = [(match["runas"], match["rest"]) for match in ALLOWED.finditer(WRAPPED.sub(" ", listed.stdout))]
+    rights = ALLOWED.findall(WRAPPED.sub(" ", listed.stdout))
     wanted = f"%{settings.mapping.users_group}"
     if not rights:
         cure = f"{INSTALL_SUDOERS.format(layout.sudoers)}; then run sudo -l -U {SERVICE_ACCOUNT}"

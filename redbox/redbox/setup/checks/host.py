@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from redbox.jobs.store.journal_lock import file_system_type, is_network
@@ -63,15 +63,13 @@ def check_settings_files(machine: Machine, settings: RedboxSettings, layout: Lay
     files = [layout.settings, *([settings.mapping.file] if settings.mapping.file else []), *keys]
     owners = {0} if settings.agents.transport != "self" else {0, machine.uid}
     for path in files:
-        for place in writable_by_others(machine, path, owners):
-            yield fault(
-                f"users other than root can write {place}: they could run jobs as any user",
-                f"chown root {place} && chmod go-w {place}",
-            )
+        yield from check_writers(machine, path, owners, ": they could run jobs as any user")
 
 
-def writable_by_others(machine: Machine, path: Path, owners: set[int]) -> Iterator[Path]:
-    """Return the file and the directories above it that accounts other than the owners could change."""
+def check_writers(
+    machine: Machine, path: Path, owners: Collection[int] = (0,), risk: str = ""
+) -> Iterator[Finding]:
+    """Only the owners can write a file and the directories above it."""
     resolved = machine.resolve(path)
     for place in (resolved, *resolved.parents):
         permissions = machine.permissions(place)
@@ -79,7 +77,8 @@ def writable_by_others(machine: Machine, path: Path, owners: set[int]) -> Iterat
             continue
         is_sticky = permissions.is_directory and permissions.is_open_to(0o1000) and place != resolved
         if permissions.uid not in owners or (permissions.is_open_to(OTHERS_WRITE) and not is_sticky):
-            yield place
+            cure = f"chown root {place} && chmod go-w {place}"
+            yield fault(f"users other than root can write {place}{risk}", cure)
 
 
 def check_secrets(machine: Machine, settings: RedboxSettings, layout: Layout) -> Iterator[Finding]:

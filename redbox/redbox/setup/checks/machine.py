@@ -59,55 +59,31 @@ class Machine(AccountLookup, Protocol):
 
     uid: int
 
-    def now(self) -> datetime:
-        """The host's time."""
-        ...
+    def now(self) -> datetime: ...
 
-    def permissions(self, path: Path) -> FilePermissions | None:
-        """Follow links; None: there is no such file."""
-        ...
+    def permissions(self, path: Path) -> FilePermissions | None: ...  # None: there is no such file
 
-    def resolve(self, path: Path) -> Path:
-        """The path without symbolic links."""
-        ...
+    def resolve(self, path: Path) -> Path: ...
 
-    def read(self, path: Path) -> bytes | None:
-        """Return a file's content; None: it cannot be read."""
-        ...
+    def read(self, path: Path) -> bytes | None: ...  # None: it cannot be read
 
-    def free_bytes(self, path: Path) -> int:
-        """The free space of its file system."""
-        ...
+    def free_bytes(self, path: Path) -> int: ...
 
-    def find_tool(self, name: str, directories: str) -> str | None:
-        """The path of a command."""
-        ...
+    def find_tool(self, name: str, directories: str) -> str | None: ...
 
     def run(
         self, argv: Sequence[str], deadline_s: float, environment: Mapping[str, str] | None = None
-    ) -> ProcessOutput:
-        """Run a command with these variables beside PATH and LC_ALL."""
-        ...
+    ) -> ProcessOutput: ...  # with these variables beside PATH and LC_ALL
 
-    def listen_error(self, address: str, port: int) -> str | None:
-        """Try to listen there: the error, `PORT_IN_USE`, or None."""
-        ...
+    def listen_error(self, address: str, port: int) -> str | None: ...  # or PORT_IN_USE
 
-    def accepts_connections(self, unix_socket: Path) -> bool:
-        """Whether a server accepts connections on that socket."""
-        ...
+    def accepts_connections(self, unix_socket: Path) -> bool: ...
 
-    def fetch(self, url: str, access: ApiAccess) -> bytes:
-        """GET; raises NoAnswer."""
-        ...
+    def fetch(self, url: str, access: ApiAccess) -> bytes: ...  # raises NoAnswer
 
-    def time_at(self, url: str, access: ApiAccess) -> datetime | None:
-        """The time in a server's response; None: it sent none."""
-        ...
+    def time_at(self, url: str, access: ApiAccess) -> datetime | None: ...  # None: it sent no time
 
-    def agent_problems(self, path: Path) -> list[str]:
-        """List what is wrong with the installed agent, each with its cure after the last colon."""
-        ...
+    def agent_problems(self, path: Path) -> list[str]: ...  # each ends in a colon and its cure
 
 
 class LocalMachine(HostAccounts):
