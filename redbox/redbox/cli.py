@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-CLIENT_PANEL = "Your jobs, at the red-box of this host"
+CLIENT_PANEL = "At the red-box of this host"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ COMMANDS = {
     "logs": CommandEntry("commands.logs", "Print the output of a job.", CLIENT_PANEL),
     "cancel": CommandEntry("commands.jobs", "Cancel a job.", CLIENT_PANEL),
     "whoami": CommandEntry(
-        "commands.cluster", "Show your user, roles and limits at this red-box.", CLIENT_PANEL
+        "commands.cluster", "Show your identity, Unix user and roles at this red-box.", CLIENT_PANEL
     ),
     "partitions": CommandEntry("commands.cluster", "List the partitions that you may use.", CLIENT_PANEL),
     "openapi": CommandEntry("commands.openapi", "Print the OpenAPI document of this version.", hidden=True),

@@ -22,7 +22,7 @@ COLUMNS: Columns = {
 
 
 def whoami(*, output: OutputOption = OutputFormat.TABLE, socket: SocketOption = None) -> None:
-    """Show your user, roles and limits at this red-box."""
+    """Show your identity, Unix user and roles at this red-box."""
     show_one(call(socket, lambda client: client.whoami()), output)
 
 

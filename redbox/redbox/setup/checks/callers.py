@@ -23,6 +23,7 @@ from redbox.setup.checks.machine import Machine
 from redbox.setup.install.manifest import key_instructions
 
 AUDIENCE = re.compile(r"redbox\.dev/[a-z0-9.-]+/[A-Za-z0-9]{8,}")
+SYNCHRONISE = "synchronise both with NTP; chronyc tracking and timedatectl show the state"
 UNRELATED_NAMESPACES = ("zz9-plural-z-alpha", "q7", "kube-system")
 """Only a pattern for every namespace matches all of these."""
 
@@ -36,7 +37,7 @@ def check_clusters(machine: Machine, settings: RedboxSettings) -> Iterator[Findi
         if not AUDIENCE.fullmatch(cluster.audience):
             yield warning(
                 f"the audience {cluster.audience} is not of the form redbox.dev/<name>/<random>",
-                "use the audience from redbox init: one without a random part may get into other tokens",
+                "use the audience from redbox init: one without a random part can be requested by mistake",
             )
         keys = _keys_of(machine, cluster)
         if isinstance(keys, Finding):
@@ -100,12 +101,12 @@ def _compare_clocks(local: datetime, remote: datetime, cluster: str, leeway_s: f
         yield fault(
             f"the clocks of this host and of cluster {cluster} are {difference_s:.0f} s apart, "
             "more than callers.leeway allows",
-            "synchronise both with NTP; chronyc tracking and timedatectl show the state",
+            SYNCHRONISE,
         )
     elif difference_s > leeway_s / 3:
         yield warning(
             f"the clocks of this host and of cluster {cluster} are {difference_s:.0f} s apart",
-            "synchronise both with NTP; chronyc tracking and timedatectl show the state",
+            SYNCHRONISE,
         )
 
 
