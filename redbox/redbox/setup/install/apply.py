@@ -13,7 +13,7 @@ from redbox.settings import load_settings
 from redbox.setup.install.layout import SERVICE_ACCOUNT, FileOwner, Layout
 from redbox.setup.install.plan import ExistingFiles, InitPlan, NewFile
 
-REPLACE_PAIR = "replace or remove both files, then run redbox init again"
+REPLACE_PAIR = "restore or remove both files, then run redbox init again"
 
 
 class InstallError(Exception):

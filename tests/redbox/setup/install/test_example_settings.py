@@ -65,6 +65,13 @@ def test_every_key_of_every_section_is_in_the_example() -> None:
             assert any(place.endswith(f".{key}") for place in shown), f"{section}.{key}"
 
 
+def test_every_key_that_is_not_a_section_has_a_description() -> None:
+    schema = RedboxSettings.model_json_schema()
+    for section, described in {"": schema, **schema["$defs"]}.items():
+        for key, value in described.get("properties", {}).items():
+            assert "description" in value or "$ref" in str(value), f"{section}.{key}"
+
+
 def test_given_values_are_in_force_and_the_rest_is_not() -> None:
     rule = {"cluster": "prod", "namespaces": ["physics"], "user": "alice"}
     text = render_settings({"name": "hpc1", "listen": {"port": 9443}, "mapping": {"rules": [rule, rule]}})
