@@ -42,7 +42,7 @@ class JobsSettings(Section):
     longest_interval_s: float = 10.0
     """Between two polls, at most."""
     partitions_every_s: float = 10.0
-    """The greatest age of what is published of partitions and nodes."""
+    """The age after which partitions and nodes are queried again."""
     call_limit_s: float = 60.0
     """For one read of the workload manager, whose own deadlines are shorter."""
     min_job_age_s: float = 300.0

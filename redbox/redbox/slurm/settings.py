@@ -13,15 +13,15 @@ class SlurmSettings(Section):
     environment: Mapping[str, str] = {}
     """Variables that Slurm's tools need, such as SLURM_CONF. Jobs get them too."""
     allow_federation: bool = False
-    """Allow a cluster of a federation: it may run jobs on other clusters, which red-box does not read."""
+    """Submit although the cluster is in a federation and jobs may run where red-box does not watch."""
     image_cache: str = "{home}/.cache/redbox/images"
     """Where a user's images are kept, visible on all compute nodes; {home} and {user} are replaced."""
     images_days: int = 30
     """A pull removes images that no job has used for so many days; 0 keeps all."""
     container_setup: str = ""
-    """Lines of sh that run before the container runtime is looked up: `module load apptainer`."""
+    """Lines of sh that run before a container: `. /etc/profile.d/lmod.sh; module load apptainer`."""
 
-    # Slurm's own timeouts: 9 s with a dead slurmctld, 29 s with a cut cable, 49 s with a dead munged.
+    # Slurm's tools give up after 9 s with a dead slurmctld, 29 s with a cut cable, 49 s with a dead munged.
     read_s: float = 15.0
     """For one squeue, scontrol or sinfo."""
     accounting_s: float = 30.0
