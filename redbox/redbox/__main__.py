@@ -1,10 +1,10 @@
-"""Starts the program `redbox`, or says which extra it lacks. What it can do is in `cli`."""
+"""Starts the program `redbox`, or reports the missing extra."""
 
 import sys
 
 
 def main() -> None:
-    """Run the command line; without the extra `server` there is none."""
+    """Run the command line, which needs the extra `server`."""
     try:
         from redbox.cli import app
 
@@ -12,8 +12,8 @@ def main() -> None:
     except ModuleNotFoundError as missing:
         if (missing.name or "").partition(".")[0] == "redbox":
             raise
-        cure = "install what red-box's wheel needs for it: pip install 'WHEEL[server]'"
-        sys.exit(f"redbox: {missing.name} is not installed: {cure}")
+        cure = "install red-box's wheel with the extra server: pip install 'WHEEL[server]'"
+        sys.exit(f"redbox: the Python package {missing.name} is not installed; {cure}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The command line of `redbox`. Each command's work is in a module that is imported when the command is run.
+"""The command line of `redbox`. A command's module is imported when the command is run.
 
-The server's parts take a second to import: too long for `--help`, a completion, or a question to a server
-that runs. So what is listed of a command stands here; a test holds it to what its module says.
+The server's modules take a second to import: too long for `--help`, a completion, or a request to a running
+server. So the list of commands is here; a test compares each help line with the docstring in its module.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-ASKS = "At the red-box of this host"
+CLIENT_PANEL = "At the red-box of this host"
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """A command's module, and its line in the list."""
+class CommandEntry:
+    """A command's module, and its help line in the list."""
 
     module: str
     help: str
@@ -28,28 +28,32 @@ class Listed:
 
 
 COMMANDS = {
-    "init": Listed(
-        "commands.setup", "Write the settings, the CA and certificate, and all else that is needed here."
+    "init": CommandEntry(
+        "commands.setup", "Install red-box on this host: settings, CA, certificate, service."
     ),
-    "serve": Listed("commands.setup", "Run the server until it is told to end."),
-    "sudoers": Listed("commands.setup", "Print the one sudoers rule that red-box needs."),
-    "sshd": Listed("commands.setup", "Print what a login node's sshd needs for the transport ssh."),
-    "uninstall": Listed(
-        "commands.setup", "Remove from this host what `redbox init` made; jobs in Slurm run on."
+    "serve": CommandEntry("commands.serve", "Run the server until SIGTERM or SIGINT."),
+    "sudoers": CommandEntry("commands.setup", "Print the sudoers rule that red-box needs."),
+    "sshd": CommandEntry(
+        "commands.setup", "Print the sshd configuration that a login node needs for transport ssh."
     ),
-    "check": Listed("commands.check", "Tell all that is wrong here, each with its cure."),
-    "recover": Listed("commands.recover", "Rebuild a journal that was lost."),
-    "token": Listed("commands.tokens", "Opaque tokens, for callers that have no ServiceAccount."),
-    "jobs": Listed("commands.jobs", "List your jobs, or show one of them.", ASKS),
-    "logs": Listed("commands.logs", "Print what a job wrote.", ASKS),
-    "cancel": Listed("commands.jobs", "Cancel a job.", ASKS),
-    "whoami": Listed("commands.cluster", "Tell who you are to this red-box, and what you may do.", ASKS),
-    "partitions": Listed("commands.cluster", "List the partitions that you may use.", ASKS),
-    "openapi": Listed("commands.openapi", "Print the OpenAPI document of this version.", hidden=True),
+    "uninstall": CommandEntry(
+        "commands.setup", "Remove red-box from this host; jobs in Slurm continue to run."
+    ),
+    "check": CommandEntry("commands.check", "Report every problem of this installation, each with its cure."),
+    "recover": CommandEntry("commands.recover", "Rebuild a lost journal from Slurm's records."),
+    "token": CommandEntry("commands.tokens", "Manage opaque tokens, for callers without a ServiceAccount."),
+    "jobs": CommandEntry("commands.jobs", "List your jobs, or show one.", CLIENT_PANEL),
+    "logs": CommandEntry("commands.logs", "Print the output of a job.", CLIENT_PANEL),
+    "cancel": CommandEntry("commands.jobs", "Cancel a job.", CLIENT_PANEL),
+    "whoami": CommandEntry(
+        "commands.cluster", "Show your identity, Unix user and roles at this red-box.", CLIENT_PANEL
+    ),
+    "partitions": CommandEntry("commands.cluster", "List the partitions that you may use.", CLIENT_PANEL),
+    "openapi": CommandEntry("commands.openapi", "Print the OpenAPI document of this version.", hidden=True),
 }
 
 
-class LateCommands(TyperGroup):
+class LazyCommandGroup(TyperGroup):
     """Lists commands without importing them, and imports the one that is run."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 (typer's own type for it is private)
@@ -57,34 +61,36 @@ class LateCommands(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand | None:  # noqa: ANN401 (as above)
-        """Tell of a command no more than its line in the list."""
+        """Return a stub with the help line only."""
         del ctx
-        listed = COMMANDS.get(cmd_name)
-        if listed is None:
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
             return None
         return TyperCommand(
-            cmd_name, help=listed.help, hidden=listed.hidden, rich_help_panel=listed.panel or "Commands"
+            cmd_name, help=entry.help, hidden=entry.hidden, rich_help_panel=entry.panel or "Commands"
         )
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:  # noqa: ANN401 (as above)
-        """The whole command, to be run."""
+        """Import and return the command that is to be run."""
         name, command, rest = super().resolve_command(ctx, args)
         return name, load(name) if name and command else command, rest
 
 
 def load(name: str) -> Any:  # noqa: ANN401 (typer's own type for it is private)
-    """Import a command, and bring it into typer's form."""
-    found: typer.Typer | Callable[..., None] = getattr(import_module(f"redbox.{COMMANDS[name].module}"), name)
-    if isinstance(found, typer.Typer):
-        return typer.main.get_command(found)
-    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    alone.command(name)(found)
-    return typer.main.get_command(alone)
+    """Import a command and convert it for typer."""
+    command: typer.Typer | Callable[..., None] = getattr(
+        import_module(f"redbox.{COMMANDS[name].module}"), name
+    )
+    if isinstance(command, typer.Typer):
+        return typer.main.get_command(command)
+    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    single.command(name)(command)
+    return typer.main.get_command(single)
 
 
 app = typer.Typer(
     name="redbox",
-    cls=LateCommands,
+    cls=LazyCommandGroup,
     help="Runs Slurm jobs for callers from Kubernetes, each as its own Unix user.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -104,4 +110,4 @@ def options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """Hold the options that every command shares."""
+    """Options before the command."""

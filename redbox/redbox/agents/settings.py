@@ -1,19 +1,73 @@
-"""Bounds and times of the pool of agents, with defaults that suit a login node."""
+"""Section `agents` of the settings: how agents are started, and the bounds and times of their pool."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from redbox.core.yaml_document import AbsolutePath, Section
 
 
-@dataclass(frozen=True, slots=True)
-class PoolSettings:
-    """How many agents there may be, and how long each thing about them may take."""
+class SshSettings(Section):
+    """The login node on which agents are started with transport ssh."""
+
+    host: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.:-]*$", examples=["login.example"])]
+    """Its name or address."""
+    port: Annotated[int, Field(ge=1, le=65535)] = 22
+    """Its sshd's port."""
+    known_hosts: AbsolutePath = Path("/etc/redbox/known_hosts")
+    """Its host key, or the CA of host keys (@cert-authority), in the format of ssh."""
+    ca_key_file: Annotated[AbsolutePath | None, Field(examples=["/etc/redbox/ssh-ca.key"])] = None
+    """Red-box's own SSH CA: users log in with certificates of five minutes."""
+    addresses: tuple[str, ...] = ()
+    """With ca_key_file: the addresses from which red-box connects, as the login node sees them."""
+    key_directory: AbsolutePath | None = None
+    """Or a directory with one private key for each user, named like the user."""
+    observer: Annotated[str | None, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$")] = None
+    """The account that reads Slurm's queue there; null where red-box itself runs on a login node."""
+
+    @model_validator(mode="after")
+    def _check_credentials(self) -> Self:
+        if (self.ca_key_file is None) == (self.key_directory is None):
+            raise ValueError("give exactly one of ca_key_file and key_directory")
+        if (self.ca_key_file is not None) != bool(self.addresses):
+            raise ValueError("give addresses together with ca_key_file, and only then")
+        return self
+
+
+class PoolSettings(Section):
+    """How many agents there may be, and their deadlines. The defaults suit a login node."""
 
     most_agents: int = 128
-    most_per_user: int = 2  # commands and files; ended ones that are not reaped count too
+    """Agents of all users together."""
+    most_per_user: int = 2
+    """Agents of one user: one for commands, one for files. Ended processes count until they are reaped."""
     start_s: float = 15.0
+    """For the start of one agent."""
     idle_s: float = 300.0
+    """An agent without work is stopped after so long."""
     sweep_s: float = 15.0
-    leave_s: float = 5.0  # how long the server's own end waits for them
-    first_backoff_s: float = 1.0  # after a start that failed
+    """Between two searches for idle agents."""
+    leave_s: float = 5.0
+    """When red-box stops: how long it waits for its agents to end."""
+    first_backoff_s: float = 1.0
+    """The pause after a start that failed; it doubles with each further failure."""
     longest_backoff_s: float = 30.0
+    """The longest pause between two starts."""
+
+
+class AgentsSettings(Section):
+    """How red-box acts as its users."""
+
+    transport: Literal["sudo", "ssh", "self"] = "sudo"
+    """sudo: on this host; ssh: on a login node; self: for its own account only, a personal install."""
+    ssh: SshSettings | None = None
+    pool: PoolSettings = PoolSettings()
+
+    @model_validator(mode="after")
+    def _check_ssh(self) -> Self:
+        if (self.transport == "ssh") != (self.ssh is not None):
+            raise ValueError("give the section ssh together with transport: ssh, and only then")
+        return self

@@ -1,72 +1,62 @@
-"""`redbox check`: everything that is wrong with this login node, at once, each with its cure."""
+"""`redbox check`: every problem of this login node, each with its cure."""
 
 from __future__ import annotations
 
-import os
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from redbox.commands.exit_codes import end
-from redbox.commands.output import Columns, Output, OutputOption, show_list
+from redbox.commands.exit_codes import exit_with
+from redbox.commands.output import OutputFormat, OutputOption, show_list
 from redbox.core.clock import SystemClock
 from redbox.core.yaml_document import DocumentError
 from redbox.settings import load_settings
 from redbox.setup.checks.all_checks import check_everything, check_token
 from redbox.setup.checks.findings import Finding, exit_status
-from redbox.setup.checks.machine import ThisMachine
+from redbox.setup.checks.machine import LocalMachine
 from redbox.setup.install.layout import Layout
 
 
 def check(
     *,
     personal: Annotated[
-        bool, typer.Option("--personal", help="Your own red-box (redbox init --transport self).")
+        bool, typer.Option("--personal", help="Check your personal red-box (redbox init --transport self).")
     ] = False,
     token_file: Annotated[
-        Path | None, typer.Option(help="Tell instead what red-box would say to the token in this file.")
+        Path | None, typer.Option(help="Check instead whether red-box accepts the token in this file.")
     ] = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Tell all that is wrong here, each with its cure. Ends with 1 where red-box would not work as it should.
+    """Report every problem of this installation, each with its cure. Exits with 1 if there is a fault.
 
-    Run it as root: secrets, the journal and sudo's rules are looked at only then.
+    Run it as root: only root can check secrets, the journal and sudo's rules.
     """
-    layout = _personal() if personal else Layout()
-    findings = _of_token(token_file, layout) if token_file else check_everything(ThisMachine(), layout)
-    if output is Output.TABLE:
+    layout = Layout.of_current_user() if personal else Layout()
+    findings = (
+        _check_token_file(token_file, layout) if token_file else check_everything(LocalMachine(), layout)
+    )
+    if output is OutputFormat.TABLE:
         for finding in findings:
             typer.echo(str(finding))
         typer.echo(_summary(findings), err=True)
     else:
-        show_list([_shown(finding) for finding in findings], NO_COLUMNS, output)
+        rows = [{"level": f.level.name.lower(), "what": f.what, "cure": f.cure} for f in findings]
+        show_list(rows, {}, output)
     raise typer.Exit(exit_status(findings))
 
 
-NO_COLUMNS: Columns = {}
-
-
-def _of_token(path: Path, layout: Layout) -> list[Finding]:
+def _check_token_file(path: Path, layout: Layout) -> list[Finding]:
     try:
         settings = load_settings(layout.settings)
         token = path.read_text(encoding="ascii").strip()
     except (DocumentError, OSError, UnicodeDecodeError) as error:
-        end(str(error))
+        exit_with(str(error))
     return [check_token(token, settings, SystemClock())]
 
 
-def _personal() -> Layout:
-    runtime = os.environ.get("XDG_RUNTIME_DIR", str(Path.home() / ".local/state"))
-    return Layout.personal(Path.home(), Path(runtime))
-
-
 def _summary(findings: list[Finding]) -> str:
-    counts = {
-        level: sum(one.level.name == level for one in findings) for level in ("FAULT", "WARNING", "NOTE")
-    }
-    return ", ".join(f"{count} {level.lower()}{'s' * (count != 1)}" for level, count in counts.items())
-
-
-def _shown(finding: Finding) -> dict[str, str]:
-    return {"level": finding.level.name.lower(), "what": finding.what, "cure": finding.cure}
+    counts = Counter(finding.level.name.lower() for finding in findings)
+    levels = ("fault", "warning", "note")
+    return ", ".join(f"{counts[level]} {level}{'s' * (counts[level] != 1)}" for level in levels)

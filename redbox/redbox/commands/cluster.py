@@ -1,41 +1,34 @@
-"""`redbox whoami` and `redbox partitions`: who you are here, and what there is."""
+"""`redbox whoami` and `redbox partitions`."""
 
 from __future__ import annotations
 
-from redbox.commands.local_client import SocketOption, ask
-from redbox.commands.output import Columns, Output, OutputOption, show_list, show_one
+from operator import attrgetter
+
+from redbox.commands.local_client import SocketOption, call
+from redbox.commands.output import Columns, OutputFormat, OutputOption, show_list, show_one
 from redbox.core.durations import Duration
-from redbox_api.client import RedboxClient
-from redbox_api.models import Partition, PartitionList, WhoAmI
+from redbox_api.models import Partition
 
 COLUMNS: Columns = {
-    "PARTITION": lambda one: f"{one.name}*" if one.is_default else one.name,
-    "STATE": lambda one: one.state,
-    "NODES": lambda one: _free_of(one, "nodes"),
-    "CPUS": lambda one: _free_of(one, "cpus"),
-    "MEMORY": lambda one: f"{one.total.mem_mb} MB",
-    "GPUS": lambda one: _free_of(one, "gpus"),
-    "TIME LIMIT": lambda one: _limit(one.limits.max_time_s),
-    "FEATURES": lambda one: one.features,
+    "PARTITION": lambda partition: f"{partition.name}*" if partition.is_default else partition.name,
+    "STATE": attrgetter("state"),
+    "NODES": lambda partition: _free_of(partition, "nodes"),
+    "CPUS": lambda partition: _free_of(partition, "cpus"),
+    "MEMORY": lambda partition: f"{partition.total.mem_mb} MB",
+    "GPUS": lambda partition: _free_of(partition, "gpus"),
+    "TIME LIMIT": lambda partition: _limit(partition.limits.max_time_s),
+    "FEATURES": attrgetter("features"),
 }
 
 
-def whoami(*, output: OutputOption = Output.TABLE, socket: SocketOption = None) -> None:
-    """Tell who you are to this red-box, and what you may do."""
-
-    async def do(client: RedboxClient) -> WhoAmI:
-        return await client.whoami()
-
-    show_one(ask(socket, do), output)
+def whoami(*, output: OutputOption = OutputFormat.TABLE, socket: SocketOption = None) -> None:
+    """Show your identity, Unix user and roles at this red-box."""
+    show_one(call(socket, lambda client: client.whoami()), output)
 
 
-def partitions(*, output: OutputOption = Output.TABLE, socket: SocketOption = None) -> None:
+def partitions(*, output: OutputOption = OutputFormat.TABLE, socket: SocketOption = None) -> None:
     """List the partitions that you may use; nodes, CPUs and GPUs as free/all."""
-
-    async def do(client: RedboxClient) -> PartitionList:
-        return await client.partitions()
-
-    show_list(ask(socket, do).items, COLUMNS, output)
+    show_list(call(socket, lambda client: client.partitions()).items, COLUMNS, output)
 
 
 def _free_of(partition: Partition, what: str) -> str:

@@ -1,11 +1,11 @@
-"""How a command ends: with one sentence and a status that scripts can tell apart.
+"""Exit statuses of commands, for scripts. A failure also prints one sentence on stderr.
 
-0   it was done
-1   no: refused, not found, or something is wrong
-2   the command line itself is wrong
-69  nobody answers
-75  not now: trying again later is right
-77  the caller may not
+0   success
+1   rejected, not found, or failed
+2   the command line is wrong
+69  red-box does not answer
+75  temporary failure: try again later
+77  the caller is not allowed
 """
 
 from __future__ import annotations
@@ -19,39 +19,33 @@ import typer
 
 from redbox_api.errors import Busy, NotAllowed, NotAuthenticated, RedboxError, Refused, Unreachable
 
-NO = 1
+FAILURE = 1
 UNAVAILABLE = os.EX_UNAVAILABLE
-LATER = os.EX_TEMPFAIL
+TEMPORARY_FAILURE = os.EX_TEMPFAIL
 NOT_ALLOWED = os.EX_NOPERM
 
 STATUSES: dict[type[RedboxError], int] = {
     Unreachable: UNAVAILABLE,
-    Busy: LATER,
+    Busy: TEMPORARY_FAILURE,
     NotAuthenticated: NOT_ALLOWED,
     NotAllowed: NOT_ALLOWED,
-    Refused: NO,
-    RedboxError: NO,
 }
 
 
-def end(sentence: str, status: int = NO) -> NoReturn:
-    """Say it on stderr, and end."""
+def exit_with(sentence: str, status: int = FAILURE) -> NoReturn:
+    """Print a sentence on stderr and exit."""
     typer.echo(f"redbox: {sentence}", err=True)
     raise typer.Exit(status)
 
 
 @contextmanager
-def in_words() -> Iterator[None]:
-    """What red-box refuses, as one sentence and a status."""
+def exit_on_error() -> Iterator[None]:
+    """Turn a RedboxError into a sentence on stderr and an exit status."""
     try:
         yield
     except RedboxError as error:
-        status = next(status for kind, status in STATUSES.items() if isinstance(error, kind))
-        end(_sentence(error), status)
-
-
-def _sentence(error: RedboxError) -> str:
-    if not isinstance(error, Refused):
-        return str(error)
-    when = f" (try again in {error.retry_after:.0f} s)" if error.retry_after else ""
-    return f"{error.problem.detail}{when}"
+        status = next((status for kind, status in STATUSES.items() if isinstance(error, kind)), FAILURE)
+        sentence = error.problem.detail if isinstance(error, Refused) else str(error)
+        if isinstance(error, Refused) and error.retry_after:
+            sentence += f" (try again in {error.retry_after:.0f} s)"
+        exit_with(sentence, status)

@@ -1,48 +1,53 @@
-"""`redbox jobs` and `redbox cancel`: your own jobs at this red-box."""
+"""`redbox jobs` and `redbox cancel`: your own jobs."""
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Annotated
 
 import typer
 
-from redbox.commands.local_client import SocketOption, ask
-from redbox.commands.output import Columns, Output, OutputOption, show_list, show_one
+from redbox.commands.local_client import SocketOption, call
+from redbox.commands.output import Columns, OutputFormat, OutputOption, show_list, show_one
 from redbox_api.client import RedboxClient
 from redbox_api.models import Job, Phase
 
-KeyArgument = Annotated[str, typer.Argument(help="The job's key, as it was submitted under.")]
-AttemptOption = Annotated[int, typer.Option("--attempt", min=1, help="Which attempt of the key.")]
+KeyArgument = Annotated[str, typer.Argument(help="The key under which the job was submitted.")]
+AttemptOption = Annotated[int, typer.Option("--attempt", min=1, help="The attempt of the key.")]
 
 COLUMNS: Columns = {
-    "KEY": lambda job: job.key,
-    "ATTEMPT": lambda job: job.attempt,
-    "PHASE": lambda job: job.phase,
-    "STATE": lambda job: job.state,
-    "JOBID": lambda job: job.job_id,
-    "NAME": lambda job: job.name,
-    "PARTITION": lambda job: job.partition,
-    "EXIT": lambda job: job.exit_code,
+    "KEY": attrgetter("key"),
+    "ATTEMPT": attrgetter("attempt"),
+    "PHASE": attrgetter("phase"),
+    "STATE": attrgetter("state"),
+    "JOBID": attrgetter("job_id"),
+    "NAME": attrgetter("name"),
+    "PARTITION": attrgetter("partition"),
+    "EXIT": attrgetter("exit_code"),
     "REASON": lambda job: job.message or job.reason,
 }
 
 
 def jobs(
-    key: Annotated[str | None, typer.Argument(help="Show this one, with all that is known of it.")] = None,
+    key: Annotated[str | None, typer.Argument(help="Show all fields of the job with this key.")] = None,
     *,
     attempt: AttemptOption = 1,
-    phase: Annotated[list[Phase] | None, typer.Option(help="List only those; may be repeated.")] = None,
-    namespace: Annotated[str | None, typer.Option(help="For operators: list only this namespace's.")] = None,
-    output: OutputOption = Output.TABLE,
+    phase: Annotated[
+        list[Phase] | None, typer.Option(help="List only jobs in this phase; may be repeated.")
+    ] = None,
+    namespace: Annotated[
+        str | None, typer.Option(help="For operators: list only jobs of this namespace.")
+    ] = None,
+    output: OutputOption = OutputFormat.TABLE,
     socket: SocketOption = None,
 ) -> None:
-    """List your jobs, or show one of them."""
+    """List your jobs, or show one."""
     if key is not None:
-        show_one(ask(socket, lambda client: client.get_job(key, attempt=attempt)), output)
+        show_one(call(socket, lambda client: client.get_job(key, attempt=attempt)), output)
         return
     filters: dict[str, str | list[str]] = {"phase": [*phase]} if phase else {}
     filters |= {"namespace": namespace} if namespace else {}
-    show_list(ask(socket, lambda client: _all(client, **filters)), COLUMNS, output)
+    show_list(call(socket, lambda client: _all(client, **filters)), COLUMNS, output)
 
 
 async def _all(client: RedboxClient, **filters: str | list[str]) -> list[Job]:
@@ -54,20 +59,16 @@ def cancel(
     *,
     attempt: AttemptOption = 1,
     all_attempts: Annotated[
-        bool, typer.Option("--all-attempts", help="All attempts, and refuse any that comes later.")
+        bool, typer.Option("--all-attempts", help="Cancel all attempts, and reject later ones.")
     ] = False,
     socket: SocketOption = None,
 ) -> None:
-    """Cancel a job; where there is none, one that is submitted later under this key is refused."""
-
-    async def do(client: RedboxClient) -> list[Job]:
-        return await client.cancel_job(key, attempt=attempt, all_attempts=all_attempts)
-
-    for job in ask(socket, do):
-        typer.echo(f"{job.key} attempt {job.attempt}: {_what_was_done(job)}")
-
-
-def _what_was_done(job: Job) -> str:
-    if job.job_id is None:
-        return "will be cancelled as soon as Slurm says its id"
-    return f"job {job.job_id} is being cancelled ({job.phase})"
+    """Cancel a job. If no job has this key yet, one that is submitted later under it is rejected."""
+    cancelled = call(
+        socket, lambda client: client.cancel_job(key, attempt=attempt, all_attempts=all_attempts)
+    )
+    for job in cancelled:
+        outcome = f"job {job.job_id} is being cancelled ({job.phase})"
+        if job.job_id is None:
+            outcome = "will be cancelled as soon as Slurm has assigned its id"
+        typer.echo(f"{job.key} attempt {job.attempt}: {outcome}")

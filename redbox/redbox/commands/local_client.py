@@ -1,4 +1,4 @@
-"""Asking the red-box of this host, at its Unix socket: there you are who you are."""
+"""Requests to the red-box of this host, at its Unix socket, as the Unix user that runs the command."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from redbox.commands.exit_codes import in_words
+from redbox.commands.exit_codes import exit_on_error
 from redbox_api.client import RedboxClient
 from redbox_api.errors import Unreachable
 
@@ -21,36 +21,36 @@ SocketOption = Annotated[
     typer.Option(
         "--socket",
         envvar="REDBOX_SOCKET",
-        help=f"Where red-box listens on this host: {SOCKET}, or your own in $XDG_RUNTIME_DIR.",
+        help=f"Red-box's Unix socket: {SOCKET}, or your own in $XDG_RUNTIME_DIR.",
         show_default=False,
     ),
 ]
 
 
-def ask(socket: Path | None, work: Callable[[RedboxClient], Awaitable[Answer]]) -> Answer:
-    """Do this with a client; what goes wrong ends the command in words."""
+def call(socket: Path | None, request: Callable[[RedboxClient], Awaitable[Answer]]) -> Answer:
+    """Send requests; a RedboxError ends the command with a sentence."""
 
-    async def do() -> Answer:
-        at = socket or the_socket()
-        async with RedboxClient("http://redbox", socket=str(at)) as client:
+    async def run() -> Answer:
+        path = socket or default_socket()
+        async with RedboxClient("http://redbox", socket=str(path)) as client:
             try:
-                return await work(client)
+                return await request(client)
             except Unreachable as error:
-                raise Unreachable(_why(at, error)) from error
+                raise Unreachable(_explain(path, error)) from error
 
-    with in_words():
-        return asyncio.run(do())
+    with exit_on_error():
+        return asyncio.run(run())
 
 
-def the_socket() -> Path:
-    """The host's red-box, or else one's own."""
+def default_socket() -> Path:
+    """The socket of the host's red-box, or else of the user's own."""
     own = Path(os.environ.get("XDG_RUNTIME_DIR", Path.home() / ".local/state"), "redbox/redbox.sock")
     return own if own.exists() and not SOCKET.exists() else SOCKET
 
 
-def _why(socket: Path, error: Unreachable) -> str:
+def _explain(socket: Path, error: Unreachable) -> str:
     if not socket.exists():
-        return f"no red-box listens at {socket}: is it running here? (--socket says where else)"
+        return f"there is no socket {socket}: start red-box on this host, or give its socket with --socket"
     if not os.access(socket, os.W_OK):
-        return f"you may not connect to {socket}: see its mode"
-    return f"red-box at {socket} did not answer: {error}"
+        return f"you are not allowed to connect to {socket}: check its owner and mode"
+    return f"red-box at {socket} does not answer: {error}"

@@ -1,4 +1,4 @@
-"""`redbox openapi`: the contract as a document, without a server. docs/openapi.json is made by it."""
+"""`redbox openapi`: prints the contract without a server; docs/openapi.json is its output."""
 
 from __future__ import annotations
 
@@ -15,6 +15,5 @@ def openapi() -> None:
 
 
 def document() -> str:
-    """The same, as text that is equal for equal contracts."""
-    described = bare_app().openapi()
-    return json.dumps(described, indent=2, sort_keys=True) + "\n"
+    """Render the contract; equal contracts give equal text."""
+    return json.dumps(bare_app().openapi(), indent=2, sort_keys=True) + "\n"

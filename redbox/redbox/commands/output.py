@@ -1,8 +1,7 @@
-"""Showing answers: as a table for people, as JSON or YAML for programs.
+"""Output of commands: a table for people, JSON or YAML for programs.
 
-A table on a terminal is as wide as the terminal; into a pipe every cell is whole, columns are parted by two
-spaces, and there is no markup. What others wrote (names, reasons, paths) is shown without control characters,
-so that no job's name can write on somebody's terminal.
+On a terminal a table is as wide as the terminal; in a pipe every cell is whole, two spaces separate columns,
+and there is no markup. Control characters are replaced, so that a job's name cannot control the terminal.
 """
 
 from __future__ import annotations
@@ -22,33 +21,33 @@ from rich.table import Table
 from rich.text import Text
 
 
-class Output(StrEnum):
-    """The forms of an answer."""
+class OutputFormat(StrEnum):
+    """Values of the option --output."""
 
     TABLE = "table"
     JSON = "json"
     YAML = "yaml"
 
 
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to show it.")]
+OutputOption = Annotated[OutputFormat, typer.Option("--output", "-o", help="The format.")]
 
 Columns = Mapping[str, Callable[[Any], object]]
-"""Headings, and what stands below each for one item."""
+"""A heading for each column, and the function that returns an item's cell."""
 
 
-def show_list(items: Sequence[Any], columns: Columns, output: Output) -> None:
-    """Several things of a kind."""
-    if output is Output.TABLE:
+def show_list(items: Sequence[Any], columns: Columns, output: OutputFormat) -> None:
+    """Print items, one a row."""
+    if output is OutputFormat.TABLE:
         rows = [[_cell(value(item)) for value in columns.values()] for item in items]
         _show_table([*columns], rows)
     else:
         _show_document([_plain(item) for item in items], output)
 
 
-def show_one(item: BaseModel, output: Output) -> None:
-    """One thing, whole: a line for each of its fields that says something."""
+def show_one(item: BaseModel, output: OutputFormat) -> None:
+    """Print one item, a line for each field that is not empty."""
     document = _plain(item)
-    if output is Output.TABLE:
+    if output is OutputFormat.TABLE:
         _show_table([], [[name, _cell(value)] for name, value in _flat(document)])
     else:
         _show_document(document, output)
@@ -64,12 +63,12 @@ def _flat(document: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, 
     for name, value in document.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{name}.")
-        elif value or type(value) is int:  # an exit code of 0 says something, a False does not
+        elif value or type(value) is int:  # an exit code of 0 is shown, a False is not
             yield prefix + name, value
 
 
-def _show_document(document: object, output: Output) -> None:
-    if output is Output.JSON:
+def _show_document(document: object, output: OutputFormat) -> None:
+    if output is OutputFormat.JSON:
         typer.echo(json.dumps(document, indent=2))
     else:
         typer.echo(yaml.safe_dump(document, sort_keys=False, default_flow_style=False), nl=False)
@@ -79,8 +78,8 @@ def _cell(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, list):
-        value = ", ".join(_cell(one) for one in value)
-    return "".join(one if one.isprintable() else "?" for one in str(value))
+        value = ", ".join(_cell(item) for item in value)
+    return "".join(character if character.isprintable() else "?" for character in str(value))
 
 
 def _show_table(headings: list[str], rows: list[list[str]]) -> None:

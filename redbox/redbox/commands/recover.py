@@ -1,7 +1,4 @@
-"""`redbox recover`: a journal that was lost, rebuilt from the marks on Slurm's own records.
-
-How that is done, and what is believed, is in `jobs.recover`.
-"""
+"""`redbox recover`: rebuilds a lost journal from the marks on Slurm's records, by way of `jobs.recovery`."""
 
 from __future__ import annotations
 
@@ -18,8 +15,8 @@ import typer
 
 from redbox.agents.errors import AgentError
 from redbox.agents.pool import AgentPool
-from redbox.commands.exit_codes import LATER, end
-from redbox.commands.tokens import ConfigOption
+from redbox.commands.config_option import ConfigOption
+from redbox.commands.exit_codes import TEMPORARY_FAILURE, exit_with
 from redbox.core.domain import UnixUser
 from redbox.core.waiting import SystemClock
 from redbox.core.workload_manager import WorkloadManager, WorkloadManagerError
@@ -30,7 +27,7 @@ from redbox.jobs.recovery import Recovered, write
 from redbox.jobs.recovery import recover as recover_jobs
 from redbox.jobs.store.journal import Journal
 from redbox.server.transports import observer_of, transport_of
-from redbox.settings import SETTINGS_FILE, Settings, load_settings
+from redbox.settings import SETTINGS_FILE, RedboxSettings, load_settings
 from redbox.slurm.slurm_manager import SlurmManager
 
 
@@ -39,35 +36,39 @@ def recover(
     user: Annotated[
         list[str] | None,
         typer.Option(
-            help="Whose ended jobs to look for; may be repeated [default: all of mapping.users_group]."
+            help="Search for ended jobs of this user; may be repeated [default: all of mapping.users_group]."
         ),
     ] = None,
     config: ConfigOption = SETTINGS_FILE,
 ) -> None:
-    """Rebuild a journal that was lost, from the marks that jobs carry in Slurm. The server must not run.
+    """Rebuild a lost journal from Slurm's records of the jobs, which carry red-box's marks.
 
-    Run it as the account redbox. The new journal is fenced: for some minutes the server that starts on it
-    refuses new jobs, since what the lost one had sent may still arrive.
+    Stop the server first, and run this as the account redbox. A server that starts on the new journal rejects
+    new jobs for some minutes, since submits of the old one may still reach Slurm.
     """
     try:
         settings = load_settings(config)
-        _refuse_others(settings.jobs.journal)
+        _require_owner(settings.jobs.journal)
         recovered = asyncio.run(recover_journal(settings, list(_users(settings, user))))
     except (DocumentError, JobsError) as error:
-        end(str(error))
+        exit_with(str(error))
     except (AgentError, WorkloadManagerError, TimeoutError) as error:
-        end(f"Slurm does not answer, and nothing was written: {error}", LATER)
-    for rejected in recovered.rejected:
-        typer.echo(
-            f"not believed: job {rejected.job.job_id} of uid {rejected.job.uid}: {rejected.why}", err=True
+        exit_with(
+            f"Slurm does not answer, nothing was written; try again: {error}",
+            TEMPORARY_FAILURE,
         )
+    for rejected in recovered.rejected:
+        typer.echo(f"skipped: job {rejected.job.job_id} of uid {rejected.job.uid}: {rejected.why}", err=True)
     if not recovered.complete:
-        typer.echo("Jobs may be missing: Slurm hides some, or its accounting did not answer.", err=True)
-    typer.echo(f"{len(recovered.records)} jobs are in the new journal in {settings.jobs.journal}.")
+        typer.echo(
+            "Jobs may be missing: Slurm hides some, or its accounting did not answer. See redbox check.",
+            err=True,
+        )
+    typer.echo(f"Wrote {len(recovered.records)} jobs to the new journal in {settings.jobs.journal}.")
 
 
-async def recover_journal(settings: Settings, users: list[UnixUser]) -> Recovered:
-    """Open the new journal first, so that no server can start meanwhile."""
+async def recover_journal(settings: RedboxSettings, users: list[UnixUser]) -> Recovered:
+    """Rebuild the journal; it is opened first, so that no server can start meanwhile."""
     clock = SystemClock()
     with closing(Journal(settings.jobs.journal)) as journal:
         async with workload_of(settings) as workload:
@@ -78,22 +79,22 @@ async def recover_journal(settings: Settings, users: list[UnixUser]) -> Recovere
 
 
 @asynccontextmanager
-async def workload_of(settings: Settings) -> AsyncIterator[WorkloadManager]:
-    """Slurm, as the server would ask it."""
+async def workload_of(settings: RedboxSettings) -> AsyncIterator[WorkloadManager]:
+    """Return Slurm with the transport and observer of the server."""
     async with AgentPool(transport_of(settings.agents), settings.agents.pool) as pool:
         yield SlurmManager(pool, observer_of(settings.agents), settings.slurm)
 
 
-def _refuse_others(directory: Path) -> None:
-    """What root writes there, the server could not open."""
+def _require_owner(directory: Path) -> None:
+    """Exit unless this is the directory's owner: the server could not open files of another account."""
     try:
         owner = directory.stat().st_uid
     except OSError as error:
-        end(f"{directory} cannot be looked at: {error.strerror}")
+        exit_with(f"{directory} cannot be read: {error.strerror}; set jobs.journal to an existing directory")
     if owner != os.geteuid():
         name = _name_of(owner)
-        end(
-            f"the journal belongs to {name}: run it as that account, with runuser -u {name} -- redbox recover"
+        exit_with(
+            f"the journal belongs to {name}; run it as that account: runuser -u {name} -- redbox recover"
         )
 
 
@@ -104,19 +105,21 @@ def _name_of(uid: int) -> str:
         return str(uid)
 
 
-def _users(settings: Settings, named: list[str] | None) -> Iterator[UnixUser]:
-    for name in named if named is not None else _everybody(settings):
+def _users(settings: RedboxSettings, names: list[str] | None) -> Iterator[UnixUser]:
+    for name in names if names is not None else _members(settings):
         try:
             yield UnixUser(name, pwd.getpwnam(name).pw_uid)
         except KeyError:
-            if named is not None:
-                end(f"this host has no user {name!r}")
+            if names is not None:
+                exit_with(f"there is no user {name!r} on this host")
 
 
-def _everybody(settings: Settings) -> list[str]:
+def _members(settings: RedboxSettings) -> list[str]:
     if settings.agents.transport == "self":
         return [_name_of(os.geteuid())]
     try:
         return grp.getgrnam(settings.mapping.users_group).gr_mem
     except KeyError:
-        end(f"this host has no group {settings.mapping.users_group}: name the users with --user")
+        exit_with(
+            f"there is no group {settings.mapping.users_group} on this host; name the users with --user"
+        )

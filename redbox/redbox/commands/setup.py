@@ -1,72 +1,63 @@
-"""`redbox init` and `redbox serve`: from a fresh login node to a server that runs."""
+"""`redbox init`, `uninstall`, `sudoers` and `sshd`: installing red-box on a host and removing it."""
 
 from __future__ import annotations
 
-import asyncio
 import os
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn
+from typing import Annotated, Literal
 
-import structlog
 import typer
 
-from redbox.agents.errors import AgentError
 from redbox.agents.install_texts import render_sshd, render_sudoers
 from redbox.callers.mapping.rules import MappingSettings
+from redbox.commands.config_option import ConfigOption
+from redbox.commands.exit_codes import exit_with
 from redbox.core.yaml_document import DocumentError
-from redbox.jobs.errors import JobsError, JournalFull
-from redbox.observability.audit import AuditUnusable
-from redbox.observability.log import configure_log
-from redbox.server.listeners import CannotListen
-from redbox.server.run import BackgroundEnded
-from redbox.server.run import serve as serve_settings
 from redbox.settings import SETTINGS_FILE, load_settings
-from redbox.setup.install.apply import NotInstalled, find, host_names, install
+from redbox.setup.install.apply import InstallError, host_names, read_existing, write_plan
 from redbox.setup.install.host_service import install_on_host, remove_from_host
 from redbox.setup.install.layout import Layout
-from redbox.setup.install.manifest import how_to_get_keys, slurm_cluster
-from redbox.setup.install.plan import ISSUER, OPERATOR_NAMESPACE, Wishes, plan_init
+from redbox.setup.install.manifest import key_instructions, render_slurm_cluster
+from redbox.setup.install.plan import ISSUER, OPERATOR_NAMESPACE, InitOptions, plan_init
 
-log = structlog.get_logger(__name__)
-ConfigOption = Annotated[Path, typer.Option("--config", help="The settings.", envvar="REDBOX_CONFIG")]
-BROKEN = 70  # EX_SOFTWARE: what systemd should restart for
-UNUSABLE = 78  # EX_CONFIG: what systemd need not restart for
+INVALID_SETTINGS = 78  # EX_CONFIG
 
 
 def init(
     *,
-    name: Annotated[str, typer.Option(help="What Kubernetes is to call this Slurm cluster.")],
-    cluster: Annotated[str, typer.Option(help="The Kubernetes cluster whose jobs it runs.")],
+    name: Annotated[str, typer.Option(help="The name of this Slurm cluster in Kubernetes.")],
+    cluster: Annotated[str, typer.Option(help="The name of the Kubernetes cluster whose jobs it runs.")],
     host: Annotated[
         list[str] | None,
-        typer.Option(help="A name or address under which pods reach it; the first is the endpoint."),
+        typer.Option(
+            help="A name or address of this host for pods; may be repeated; the first one is the endpoint."
+        ),
     ] = None,
-    port: Annotated[int, typer.Option(help="Where to listen.")] = 8443,
-    issuer: Annotated[str, typer.Option(help="The issuer of that cluster's tokens.")] = ISSUER,
+    port: Annotated[int, typer.Option(help="The port to listen on.")] = 8443,
+    issuer: Annotated[str, typer.Option(help="The issuer of the cluster's tokens.")] = ISSUER,
     namespace: Annotated[
-        str, typer.Option(help="Where the Red Box operator runs there.")
+        str, typer.Option(help="The namespace of the Red Box operator there.")
     ] = OPERATOR_NAMESPACE,
     transport: Annotated[
         Literal["sudo", "self"],
-        typer.Option(help="self: for your own account alone, without an administrator."),
+        typer.Option(help="sudo: for all users; self: for your own account only, without an administrator."),
     ] = "sudo",
     service: Annotated[
         bool,
         typer.Option(
-            help="As root: also the account, the systemd unit, the sudoers rule and log rotation. Without, "
-            "for hosts where something else keeps those."
+            help="As root, also install the account, the systemd unit, the sudoers rule and log rotation; "
+            "--no-service for hosts where other tools manage these."
         ),
     ] = True,
 ) -> None:
-    """Write the settings, the CA and certificate, and all else that is needed here; run again, renew them.
+    """Install red-box on this host: settings, CA, certificate, service. Run again, it renews the certificate.
 
-    The SlurmCluster to apply in Kubernetes goes to stdout, everything for people to stderr.
+    The SlurmCluster to apply in Kubernetes goes to stdout, all other output to stderr.
     """
-    layout = _layout(transport)
-    names, addresses = _sorted_hosts(host or list(host_names()))
-    wishes = Wishes(
+    layout = Layout() if transport == "sudo" else Layout.of_current_user()
+    names, addresses = _names_and_addresses(host or list(host_names()))
+    options = InitOptions(
         name=name,
         cluster=cluster,
         names=names,
@@ -77,92 +68,53 @@ def init(
         transport=transport,
     )
     try:
-        plan = plan_init(wishes, find(layout), layout, datetime.now(UTC))
-        for_host = install_on_host() if service and transport == "sudo" and os.geteuid() == 0 else []
-        install(plan, layout)
-    except (NotInstalled, DocumentError) as error:
-        _end(str(error), 1)
-    for note in (*plan.notes, *for_host):
+        plan = plan_init(options, read_existing(layout), layout, datetime.now(UTC))
+        host_notes = install_on_host() if service and transport == "sudo" and os.geteuid() == 0 else []
+        write_plan(plan, layout)
+    except (InstallError, DocumentError) as error:
+        exit_with(str(error))
+    for note in (*plan.notes, *host_notes):
         typer.echo(note, err=True)
-    typer.echo(how_to_get_keys(cluster, layout.cluster_keys(cluster)), err=True)
-    typer.echo(slurm_cluster(plan.introduction), nl=False)
-
-
-def serve(
-    *,
-    config: ConfigOption = SETTINGS_FILE,
-) -> None:
-    """Run the server until it is told to end; SIGHUP has rules, certificate and audit file read again."""
-    configure_log(sys.stderr)
-    try:
-        settings = load_settings(config)
-    except DocumentError as error:
-        _end(str(error), UNUSABLE)
-    try:
-        asyncio.run(serve_settings(settings, config))
-    except BackgroundEnded as error:
-        _end(str(error), BROKEN)
-    except (JournalFull, OSError) as error:
-        _end(_unwritable(settings.jobs.journal, error), BROKEN)  # started again, it may find room
-    except (DocumentError, JobsError, AgentError, AuditUnusable, CannotListen) as error:
-        _end(str(error), UNUSABLE)
-
-
-def _unwritable(journal: Path, error: JournalFull | OSError) -> str:
-    cause = error.__cause__ if isinstance(error, JournalFull) and error.__cause__ else error
-    place = cause.filename if isinstance(cause, OSError) and cause.filename else journal
-    why = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(cause)
-    return f"It cannot start, since {place} cannot be written: {why}. Make room there, or mend its disk."
+    typer.echo(key_instructions(cluster, layout.cluster_keys(cluster)), err=True)
+    typer.echo(render_slurm_cluster(plan.manifest), nl=False)
 
 
 def uninstall(
     *,
     purge: Annotated[
-        bool, typer.Option("--purge", help="Also settings, journal, audit, account and group.")
+        bool, typer.Option("--purge", help="Also remove settings, journal, audit log, account and group.")
     ] = False,
 ) -> None:
-    """Remove from this host what `redbox init` made; jobs in Slurm run on."""
+    """Remove red-box from this host; jobs in Slurm continue to run."""
     if os.geteuid() != 0:
-        _end("run redbox uninstall as root", 1)
+        exit_with("only root can uninstall red-box: run redbox uninstall as root")
     try:
         notes = remove_from_host(Layout(), purge=purge)
-    except (NotInstalled, OSError) as error:
-        _end(str(error), 1)
+    except (InstallError, OSError) as error:
+        exit_with(str(error))
     for note in notes:
         typer.echo(note, err=True)
 
 
 def sudoers(*, config: ConfigOption = SETTINGS_FILE) -> None:
-    """Print the one sudoers rule that red-box needs, for `visudo -f /etc/sudoers.d/redbox`."""
+    """Print the sudoers rule that red-box needs, for `visudo -f /etc/sudoers.d/redbox`."""
     typer.echo(render_sudoers(group=_users_group(config)), nl=False)
 
 
 def sshd(*, config: ConfigOption = SETTINGS_FILE) -> None:
-    """Print what a login node's sshd needs for the transport ssh, for a file of `/etc/ssh/sshd_config.d`."""
+    """Print the sshd configuration that a login node needs for transport ssh: for sshd_config.d."""
     typer.echo(render_sshd(group=_users_group(config)), nl=False)
 
 
 def _users_group(config: Path) -> str:
-    """That of the settings, where there are some already."""
+    """The group in the settings, or the default if there are none."""
     try:
         mapping = load_settings(config).mapping if config.exists() else MappingSettings()
     except DocumentError as error:
-        _end(str(error), UNUSABLE)
+        exit_with(str(error), INVALID_SETTINGS)
     return mapping.users_group
 
 
-def _layout(transport: str) -> Layout:
-    if transport == "sudo":
-        return Layout()
-    runtime = os.environ.get("XDG_RUNTIME_DIR", str(Path.home() / ".local/state"))
-    return Layout.personal(Path.home(), Path(runtime))
-
-
-def _sorted_hosts(hosts: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    addresses = tuple(one for one in hosts if ":" in one or one.replace(".", "").isdigit())
-    return tuple(one for one in hosts if one not in addresses), addresses
-
-
-def _end(sentence: str, code: int) -> NoReturn:
-    typer.echo(f"redbox: {sentence}", err=True)
-    raise typer.Exit(code)
+def _names_and_addresses(hosts: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    addresses = tuple(host for host in hosts if ":" in host or host.replace(".", "").isdigit())
+    return tuple(host for host in hosts if host not in addresses), addresses

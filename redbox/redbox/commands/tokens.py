@@ -1,10 +1,11 @@
-"""`redbox token`: opaque tokens, for callers that have no ServiceAccount. For root, or the account redbox."""
+"""`redbox token`: opaque tokens, for callers without a ServiceAccount."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated
 
@@ -13,8 +14,9 @@ import typer
 from redbox.callers.errors import TokenFileError, TokenNotFound
 from redbox.callers.tokens.opaque_tokens import TokenRecord, TokenStore
 from redbox.callers.unix_accounts import NssLookup
-from redbox.commands.exit_codes import end
-from redbox.commands.output import Columns, Output, OutputOption, show_list
+from redbox.commands.config_option import ConfigOption
+from redbox.commands.exit_codes import exit_with
+from redbox.commands.output import Columns, OutputFormat, OutputOption, show_list
 from redbox.core.clock import SystemClock
 from redbox.core.durations import Duration
 from redbox.core.yaml_document import DocumentError
@@ -22,61 +24,57 @@ from redbox.settings import SETTINGS_FILE, load_settings
 
 token = typer.Typer(
     name="token",
-    help="Opaque tokens, for callers that have no ServiceAccount. Run it as root or as the account redbox.",
+    help="Manage opaque tokens, for callers without a ServiceAccount. Run it as root or the account redbox.",
     no_args_is_help=True,
     add_completion=False,
 )
-ConfigOption = Annotated[Path, typer.Option("--config", help="The settings.", envvar="REDBOX_CONFIG")]
 COLUMNS: Columns = {
-    "ID": lambda shown: shown["id"],
-    "USER": lambda shown: shown["user"],
-    "STATE": lambda shown: shown["state"],
-    "CREATED": lambda shown: shown["created"],
-    "EXPIRES": lambda shown: shown["expires"],
-    "NOTE": lambda shown: shown["note"],
+    key.upper(): itemgetter(key) for key in ("id", "user", "state", "created", "expires", "note")
 }
 
 
 @token.command()
 def create(
     *,
-    user: Annotated[str, typer.Option(help="The Unix user that its holder is.")],
-    expires: Annotated[str, typer.Option(help="How long it is good: 12h, 30d.")],
-    note: Annotated[str, typer.Option(help="What it is for, for those who read the list.")] = "",
+    user: Annotated[str, typer.Option(help="The Unix user of its holder.")],
+    expires: Annotated[str, typer.Option(help="How long it is valid: 12h, 30d.")],
+    note: Annotated[str, typer.Option(help="Its purpose, shown in the list.")] = "",
     config: ConfigOption = SETTINGS_FILE,
 ) -> None:
-    """Make a token for a Unix user, and print it: it is shown this once, and kept only as a hash."""
+    """Create a token for a Unix user, and print it. It is printed only once: red-box stores a hash."""
     if NssLookup().account(user) is None:
-        end(f"this host has no user {user!r}")
+        exit_with(f"there is no user {user!r} on this host")
     with _store(config) as store:
         try:
-            made = store.create(user, Duration.parse(expires), note=note)
+            created = store.create(user, Duration.parse(expires), note=note)
         except ValueError as error:
-            end(str(error))
-    typer.echo(f"Token {made.record.id} of {user}, good until {_time(made.record.expires_at)}:", err=True)
-    typer.echo(made.secret)
+            exit_with(str(error))
+    typer.echo(
+        f"Token {created.record.id} of {user}, valid until {_time(created.record.expires_at)}:", err=True
+    )
+    typer.echo(created.secret)
 
 
 @token.command(name="list")
-def list_tokens(*, output: OutputOption = Output.TABLE, config: ConfigOption = SETTINGS_FILE) -> None:
-    """List all tokens, the expired and the revoked too."""
+def list_tokens(*, output: OutputOption = OutputFormat.TABLE, config: ConfigOption = SETTINGS_FILE) -> None:
+    """List all tokens, also expired and revoked ones."""
     now = datetime.now(UTC).timestamp()
     with _store(config) as store:
-        show_list([_shown(record, now) for record in store.list()], COLUMNS, output)
+        show_list([_row(record, now) for record in store.list()], COLUMNS, output)
 
 
 @token.command()
 def revoke(
-    identifier: Annotated[str, typer.Argument(metavar="ID", help="As `redbox token list` shows it.")],
+    identifier: Annotated[str, typer.Argument(metavar="ID", help="The id that `redbox token list` shows.")],
     *,
     config: ConfigOption = SETTINGS_FILE,
 ) -> None:
-    """Make a token worthless, at once and for ever."""
+    """Revoke a token, at once and for ever."""
     with _store(config) as store:
         try:
             record = store.revoke(identifier)
         except TokenNotFound as error:
-            end(str(error))
+            exit_with(str(error))
     typer.echo(f"Token {record.id} of {record.user} is revoked.")
 
 
@@ -85,11 +83,11 @@ def _store(config: Path) -> Iterator[TokenStore]:
     try:
         yield TokenStore(load_settings(config).callers.tokens_file, SystemClock())
     except (DocumentError, TokenFileError) as error:
-        end(str(error))
+        exit_with(str(error))
 
 
-def _shown(record: TokenRecord, now: float) -> dict[str, str]:
-    """Without its digest, which is nobody's to see."""
+def _row(record: TokenRecord, now: float) -> dict[str, str]:
+    """Return a row without the digest, which is secret."""
     state = "revoked" if record.revoked_at else "expired" if record.expires_at <= now else "good"
     return {
         "id": record.id,

@@ -8,19 +8,28 @@ key given twice, an alias or a merge key is refused. What the keys mean is for t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 MAX_BYTES = 4 * 1024 * 1024
 
 Place = tuple[str | int, ...]
 """Where a value is: ("callers", "clusters", 0, "issuer")."""
+
+
+def _absolute(path: Path) -> Path:
+    if not path.is_absolute():
+        raise ValueError(f"{path} must be an absolute path")
+    return path
+
+
+AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 
 
 class Section(BaseModel):
@@ -39,7 +48,7 @@ class Section(BaseModel):
     @classmethod
     def _has_section(cls, key: str) -> bool:
         default = cls.model_fields[key].default if key in cls.model_fields else None
-        return isinstance(default, BaseModel) or is_dataclass(default)
+        return isinstance(default, BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +191,7 @@ def _known_place(document: Document, details: ErrorDetails) -> Place:
 
 
 def _message(details: ErrorDetails) -> str:
-    if details["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
+    if details["type"] == "extra_forbidden":
         return "there is no such key"
     if details["type"] == "missing":
         return "is missing"

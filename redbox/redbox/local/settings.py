@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
+from redbox.core.yaml_document import Section
 
-@dataclass(frozen=True, slots=True)
-class LocalSettings:
-    """Where the jobs' records are, and how many jobs run at once."""
+
+class LocalSettings(Section):
+    """With workload_manager: local: where the jobs' records are, and how many jobs run at once."""
 
     directory: Path = Path("~/.local/state/redbox/local")
-    slots: int = 0  # 0: as many as this host has processors
-    shown_s: float = 300.0  # how long the queue shows a job that has ended, as Slurm does
-    kept_s: float = 30 * 86_400.0  # and how long the history does
+    """The records of the jobs."""
+    slots: int = 0
+    """Jobs at once; 0: as many as this host has processors."""
+    shown_s: float = 300.0
+    """How long the queue shows a job that has ended, as Slurm's does."""
+    kept_s: float = 30 * 86_400.0
+    """How long the history shows it."""

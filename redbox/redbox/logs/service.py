@@ -18,20 +18,12 @@ from redbox.core.domain import UnixUser
 from redbox.logs.generations import resumed
 from redbox.logs.interfaces import Files, OutOfReach, Source
 from redbox.logs.pacing import Budget, Pace
+from redbox.logs.settings import LogSettings
 from redbox.logs.tail import PIECE_BYTES, Bytes, Ended, Tail
 
 LINES_BYTES = 64 << 20  # how far back the last lines are looked for, in a file that has hardly any
 BLOCK_BYTES = PIECE_BYTES  # less would have an agent read each piece many times over
 RESTING = 1000  # tails of 5 KiB without a reader: an answer that ends is asked for again soon
-
-
-@dataclass(frozen=True)
-class LogSettings:
-    """Section `logs` of the settings."""
-
-    settle_s: float = 5.0  # between the two last looks at a file on a network file system
-    silent_s: float = 300.0  # a followed answer that is silent for so long ends, and is asked for again
-    looks_per_second: float = 500.0  # fstat and open calls for all users together
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from redbox.jobs.store.journal import Journal
 from redbox.jobs.store.sqlite import Batch
 from redbox.server.listeners import open_listeners
 from redbox.server.systemd import tell_ready
-from redbox.settings import Settings
+from redbox.settings import RedboxSettings
 
 log = structlog.get_logger(__name__)
 PAUSE_S = 2.0
@@ -30,7 +30,7 @@ AnswerT = TypeVar("AnswerT")
 Question = Callable[[], Awaitable[AnswerT]]
 
 
-async def cluster_name(settings: Settings, workload: WorkloadManager, journal: Journal) -> str:
+async def cluster_name(settings: RedboxSettings, workload: WorkloadManager, journal: Journal) -> str:
     """The name, kept for the next start; where it was never heard, wait for it."""
     known = journal.contents.facts.get(FACT) if journal.contents else None
     if known is None:
@@ -43,7 +43,7 @@ async def cluster_name(settings: Settings, workload: WorkloadManager, journal: J
     return name
 
 
-async def answer_of(question: Question[AnswerT], settings: Settings) -> AnswerT:
+async def answer_of(question: Question[AnswerT], settings: RedboxSettings) -> AnswerT:
     """What Slurm answers at the start; while it is away or slow, callers are told that it is too early."""
     answer = await _answer_soon(question)
     if answer is not None:
@@ -71,7 +71,7 @@ async def _answer(question: Question[AnswerT]) -> AnswerT:
 
 
 @asynccontextmanager
-async def answering_not_yet(settings: Settings) -> AsyncIterator[None]:
+async def answering_not_yet(settings: RedboxSettings) -> AsyncIterator[None]:
     """Tell whoever comes that it is too early."""
     listeners = open_listeners(settings.listen, settings.tls, not_yet, ConnectionLimiter())
     listening = [asyncio.create_task(listener.listen()) for listener in listeners]

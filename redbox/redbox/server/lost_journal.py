@@ -16,7 +16,7 @@ from redbox.jobs.store.journal import Journal
 from redbox.jobs.store.sqlite import Batch
 from redbox.jobs.submit.takeover_fence import TAKEN_OVER_AT
 from redbox.server.cluster_identity import answer_of
-from redbox.settings import Settings
+from redbox.settings import RedboxSettings
 from redbox_api.models import FINAL_PHASES
 
 LOOKED_AT = "nothing of an earlier journal was in Slurm"
@@ -24,7 +24,7 @@ NAMED = 3
 
 
 async def refuse_if_lost(
-    settings: Settings, journal: Journal, workload: WorkloadManager, marks: Marks
+    settings: RedboxSettings, journal: Journal, workload: WorkloadManager, marks: Marks
 ) -> None:
     """Raise JournalLost; a journal is new only once, so that no later mark of a user's can stop a start."""
     contents = journal.contents

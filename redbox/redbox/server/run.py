@@ -47,7 +47,7 @@ from redbox.server.lost_journal import refuse_if_lost
 from redbox.server.metrics import LiveState, Metrics
 from redbox.server.systemd import tell_ready
 from redbox.server.transports import observer_of, transport_of
-from redbox.settings import Settings, rules_in_force
+from redbox.settings import RedboxSettings, rules_in_force
 from redbox.slurm.slurm_manager import SlurmManager
 
 log = structlog.get_logger(__name__)
@@ -88,7 +88,7 @@ class Readiness:
         ]
 
 
-async def serve(settings: Settings, path: Path) -> None:
+async def serve(settings: RedboxSettings, path: Path) -> None:
     """Serve until told to end; raises BackgroundEnded where it could only limp on."""
     take_all()
     with _hangup_ignored():
@@ -116,7 +116,7 @@ async def _end_with_background(jobs: Jobs, listeners: Sequence[Listener]) -> Non
 
 
 @asynccontextmanager
-async def running(settings: Settings, path: Path) -> AsyncIterator[Parts]:
+async def running(settings: RedboxSettings, path: Path) -> AsyncIterator[Parts]:
     """All parts, started; nothing listens yet."""
     metrics = Metrics()
     audit = AuditFile(settings.audit.file, lambda: datetime.now(UTC))
@@ -162,7 +162,7 @@ async def running(settings: Settings, path: Path) -> AsyncIterator[Parts]:
         yield Parts(build_app(services), authenticator, audit, jobs)
 
 
-def _workload_manager(settings: Settings, pool: AgentPool, metrics: Metrics) -> WorkloadManager:
+def _workload_manager(settings: RedboxSettings, pool: AgentPool, metrics: Metrics) -> WorkloadManager:
     if settings.workload_manager == "local":
         return LocalManager(settings.local)
     return SlurmManager(pool, observer_of(settings.agents), settings.slurm, on_call=metrics.slurm_called)

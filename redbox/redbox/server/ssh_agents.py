@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from redbox.agents.errors import AgentRefused
+from redbox.agents.settings import SshSettings
 from redbox.agents.transports.ssh import CredentialProvider, LoginNode, SshTransport
 from redbox.agents.transports.ssh_ca import CertificateAuthority, KeyDirectory, read_private_key
-from redbox.settings import SshSettings
 
 
 def ssh_transport(settings: SshSettings) -> SshTransport:

@@ -6,11 +6,11 @@ import os
 import pwd
 
 from redbox.agents.errors import AgentRefused
+from redbox.agents.settings import AgentsSettings
 from redbox.agents.transports.base import Transport
 from redbox.agents.transports.self_ import SelfTransport
 from redbox.agents.transports.sudo import SudoTransport
 from redbox.core.domain import UnixUser
-from redbox.settings import AgentsSettings
 
 
 def transport_of(settings: AgentsSettings) -> Transport:

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from redbox.core.yaml_document import Section
 
 
-@dataclass(frozen=True, slots=True)
-class SlurmSettings:
+class SlurmSettings(Section):
     """How Slurm's commands are called."""
 
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """For Slurm's tools where they need it: SLURM_CONF. Jobs get it too."""
+    environment: Mapping[str, str] = {}
+    """Variables that Slurm's tools need, such as SLURM_CONF. Jobs get them too."""
     allow_federation: bool = False
-    """A cluster of a federation may run jobs elsewhere, where red-box does not look."""
+    """Submit although the cluster is in a federation and jobs may run where red-box does not watch."""
     image_cache: str = "{home}/.cache/redbox/images"
-    """Where a user's images are kept, seen by all compute nodes; {home} and {user} are replaced."""
+    """Where a user's images are kept, visible on all compute nodes; {home} and {user} are replaced."""
     images_days: int = 30
-    """Images that no job has used for so many days are removed when the next one is pulled; 0: none is."""
+    """A pull removes images that no job has used for so many days; 0 keeps all."""
     container_setup: str = ""
-    """Lines of sh before the runtime is looked for: `. /etc/profile.d/lmod.sh; module load apptainer`."""
+    """Lines of sh that run before a container: `. /etc/profile.d/lmod.sh; module load apptainer`."""
 
-    # Slurm's own patience: 9 s with a dead slurmctld, 29 s with a cut cable, 49 s with a dead munged.
+    # Slurm's tools give up after 9 s with a dead slurmctld, 29 s with a cut cable, 49 s with a dead munged.
     read_s: float = 15.0
+    """For one squeue, scontrol or sinfo."""
     accounting_s: float = 30.0
-    submit_s: float = 130.0  # the agent ends an sbatch after 120 s, and says so
-    facts_s: float = 300.0  # how long what slurm.conf says is believed
-    users_at_most: int = 200  # squeue is asked for single users up to so many
+    """For one sacct."""
+    submit_s: float = 130.0
+    """For one sbatch; the agent itself ends an sbatch after 120 s, and reports that."""
+    facts_s: float = 300.0
+    """How long settings that were read from slurm.conf are used before they are read again."""
+    users_at_most: int = 200
+    """Up to so many users, squeue is limited to their jobs; with more it lists those of all users."""

@@ -23,7 +23,7 @@ from redbox.callers.peers import STATE_KEY
 from redbox.callers.tokens.opaque_tokens import TokenStore
 from redbox.callers.unix_accounts import AccountResolver, NssPolicy, UnixAccount
 from redbox.core.domain import UnixUser
-from redbox.settings import Settings, load_settings, rules_in_force
+from redbox.settings import RedboxSettings, load_settings, rules_in_force
 from tests.redbox.callers.factories import AUDIENCE, ISSUER, StoppedClock, claims, jwks, rsa_key, token
 from tests.redbox.callers.fakes import Accounts, Request, https_server
 
@@ -50,7 +50,7 @@ def prod(directory: Path, **more: Any) -> dict[str, Any]:
 
 @asynccontextmanager
 async def door(path: Path, clock: StoppedClock) -> AsyncIterator[Authenticator]:
-    settings: Settings = load_settings(path)
+    settings: RedboxSettings = load_settings(path)
     accounts = AccountResolver(HOST, NssPolicy(), clock)
     rules = rules_in_force(settings, path)
     async with Authenticator.from_settings(settings.callers, rules, clock, accounts) as authenticator:

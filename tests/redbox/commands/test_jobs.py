@@ -108,21 +108,22 @@ async def test_slurm_away_is_a_status_of_its_own(stand: Stand, redbox: Run) -> N
     assert "try again in" in ended.stderr
 
 
-def test_where_no_server_is_is_told(tmp_path: Path) -> None:
+def test_a_missing_socket_is_an_error(tmp_path: Path) -> None:
     ended = CliRunner().invoke(app, ["jobs", "--socket", str(tmp_path / "none")])
     assert ended.exit_code == 69
     assert ended.stderr == (
-        f"redbox: no red-box listens at {tmp_path}/none: is it running here? (--socket says where else)\n"
+        f"redbox: there is no socket {tmp_path}/none: "
+        "start red-box on this host, or give its socket with --socket\n"
     )
 
 
-def test_a_socket_of_a_dead_server_is_told(tmp_path: Path) -> None:
+def test_a_socket_of_a_dead_server_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "dead"
     with socket.socket(socket.AF_UNIX) as bound:
         bound.bind(str(path))
     ended = CliRunner().invoke(app, ["jobs", "--socket", str(path)])
     assert ended.exit_code == 69
-    assert f"red-box at {path} did not answer" in ended.stderr
+    assert f"red-box at {path} does not answer" in ended.stderr
 
 
 def test_each_command_completes_and_explains_itself() -> None:

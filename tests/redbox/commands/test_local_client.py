@@ -19,9 +19,9 @@ def test_ones_own_is_found_where_init_puts_it(
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     if runtime:
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / runtime))
-    assert local_client.the_socket() == tmp_path / "the-hosts"
+    assert local_client.default_socket() == tmp_path / "the-hosts"
     own.parent.mkdir(parents=True)
     own.touch()
-    assert local_client.the_socket() == own
+    assert local_client.default_socket() == own
     (tmp_path / "the-hosts").touch()
-    assert local_client.the_socket() == tmp_path / "the-hosts"
+    assert local_client.default_socket() == tmp_path / "the-hosts"

@@ -36,5 +36,5 @@ def test_every_reference_in_it_leads_somewhere() -> None:
 def _references(value: object) -> list[str]:
     if isinstance(value, dict):
         own = [value["$ref"]] if isinstance(value.get("$ref"), str) else []
-        return own + [found for one in value.values() for found in _references(one)]
-    return [found for one in value for found in _references(one)] if isinstance(value, list) else []
+        return own + [found for item in value.values() for found in _references(item)]
+    return [found for item in value for found in _references(item)] if isinstance(value, list) else []

@@ -86,19 +86,17 @@ def test_jobs_come_back_to_their_owners(slurm: SimulatedSlurm, settings: Path) -
     lose(settings)
     ended = run(settings)
     assert (ended.exit_code, ended.stderr) == (0, "")
-    assert ended.stdout == f"2 jobs are in the new journal in {settings.parent}/journal.\n"
+    assert ended.stdout == f"Wrote 2 jobs to the new journal in {settings.parent}/journal.\n"
     assert asyncio.run(look(slurm, settings, "k2")) is Phase.PENDING
 
 
-def test_a_mark_that_somebody_made_up_is_printed_and_not_believed(
-    slurm: SimulatedSlurm, settings: Path
-) -> None:
+def test_a_forged_mark_is_printed_and_skipped(slurm: SimulatedSlurm, settings: Path) -> None:
     asyncio.run(submit(slurm, settings, "k1"))
     slurm.add_foreign(2002, slurm.jobs["1"].mark)
     lose(settings)
     ended = run(settings)
-    assert ended.stdout.startswith("1 jobs")
-    assert "not believed: job 2 of uid 2002" in ended.stderr
+    assert ended.stdout.startswith("Wrote 1 jobs")
+    assert "skipped: job 2 of uid 2002" in ended.stderr
 
 
 def test_a_journal_that_holds_jobs_is_not_touched(slurm: SimulatedSlurm, settings: Path) -> None:
@@ -116,14 +114,14 @@ def test_slurm_away_writes_nothing(slurm: SimulatedSlurm, settings: Path) -> Non
     assert run(settings).exit_code == 0
 
 
-def test_a_user_who_is_not_there_is_told(settings: Path) -> None:
+def test_an_unknown_user_is_an_error(settings: Path) -> None:
     ended = run(settings, "--user", "no-such-user")
     assert ended.exit_code == 1
-    assert "this host has no user 'no-such-user'" in ended.stderr
+    assert "there is no user 'no-such-user' on this host" in ended.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
-def test_whoever_is_not_the_servers_account_is_told_who_is(settings: Path) -> None:
+def test_another_account_than_the_servers_is_an_error(settings: Path) -> None:
     os.chown(settings.parent / "journal", 65534, 65534)
     ended = run(settings)
     assert ended.exit_code == 1

@@ -26,7 +26,7 @@ async def test_only_the_token_is_on_stdout(redbox: Run) -> None:
 async def test_a_token_is_listed_without_its_secret(stand: Stand, redbox: Run) -> None:
     token = await made(redbox, note="for the CI")
     listed = json.loads((await redbox("token", "list", "-o", "json")).stdout)
-    mine = next(one for one in listed if one["note"] == "for the CI")
+    mine = next(row for row in listed if row["note"] == "for the CI")
     assert (mine["user"], mine["state"]) == ("nobody", "good")
     assert set(mine) == {"id", "user", "state", "created", "expires", "note"}
     kept = (stand.directory / "tokens.json").read_text()
@@ -44,13 +44,16 @@ async def test_a_revoked_token_is_worthless_at_once(stand: Stand, redbox: Run) -
     assert answer.status_code == 401
     assert "revoked" in answer.json()["detail"]
     listed = json.loads((await redbox("token", "list", "-o", "json")).stdout)
-    assert next(one for one in listed if one["id"] == identifier)["state"] == "revoked"
+    assert next(row for row in listed if row["id"] == identifier)["state"] == "revoked"
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("create", "--user", "no-such-user", "--expires", "1d"), "this host has no user 'no-such-user'"),
+        (
+            ("create", "--user", "no-such-user", "--expires", "1d"),
+            "there is no user 'no-such-user' on this host",
+        ),
         (("create", "--user", "nobody", "--expires", "soon"), "no length of time"),
         (("create", "--user", "nobody", "--expires", "0s"), "longer than 0 seconds"),
         (("revoke", "nonesuch"), "there is no token 'nonesuch'"),

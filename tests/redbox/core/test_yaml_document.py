@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from redbox.core.durations import Duration
 from redbox.core.yaml_document import MAX_BYTES, DocumentError, parse_document, read_document, validate
-from redbox.settings import Settings, load_settings
+from redbox.settings import RedboxSettings, load_settings
 
 FLAWS: dict[str, tuple[str, list[str]]] = {
     "an unknown key": ("name: a\nlisten:\n  prot: 1\n", ["line 3: listen.prot: there is no such key"]),
@@ -80,7 +80,7 @@ FLAWS: dict[str, tuple[str, list[str]]] = {
     ),
     "ssh without a section": (
         "name: a\nagents:\n  transport: ssh\n",
-        ["line 2: agents: the section ssh belongs to transport: ssh"],
+        ["line 2: agents: give the section ssh together with transport: ssh, and only then"],
     ),
     "a length of time": (
         "name: a\ncallers:\n  leeway: 1 hour\n",
@@ -93,7 +93,7 @@ FLAWS: dict[str, tuple[str, list[str]]] = {
 def test_every_flaw_is_told_with_its_line(case: str) -> None:
     text, expected = FLAWS[case]
     with pytest.raises(DocumentError) as refusal:
-        validate(Settings, parse_document(text, "redbox.yaml"))
+        validate(RedboxSettings, parse_document(text, "redbox.yaml"))
     told = str(refusal.value).splitlines()
     assert [line.startswith(f"redbox.yaml {start}") for line, start in zip(told, expected, strict=True)] == [
         True
@@ -103,7 +103,7 @@ def test_every_flaw_is_told_with_its_line(case: str) -> None:
 @given(st.text(max_size=200))
 def test_no_text_is_anything_but_a_document_or_a_flaw(text: str) -> None:
     try:
-        validate(Settings, parse_document(text, "redbox.yaml"))
+        validate(RedboxSettings, parse_document(text, "redbox.yaml"))
     except DocumentError as refusal:
         told = refusal.flaws
         assert told
@@ -129,7 +129,7 @@ def test_a_file_that_cannot_be_read_says_why(tmp_path: Path, content: bytes | No
 def test_the_shortest_settings_have_only_a_name(tmp_path: Path) -> None:
     path = tmp_path / "redbox.yaml"
     path.write_text("name: hpc1\n")
-    assert load_settings(path) == Settings(name="hpc1")
+    assert load_settings(path) == RedboxSettings(name="hpc1")
 
 
 @pytest.mark.parametrize(

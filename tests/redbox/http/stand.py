@@ -45,7 +45,8 @@ from redbox.jobs.settings import JobsSettings
 from redbox.jobs.store.journal import Journal
 from redbox.jobs.usage import UsageOfJobs
 from redbox.logs.job_logs import JobLogReader
-from redbox.logs.service import Logs, LogSettings
+from redbox.logs.service import Logs
+from redbox.logs.settings import LogSettings
 from redbox.observability.job_audit import no_audit
 from redbox.server.certificates import Pair, issue_server, make_authority
 from redbox.server.listeners import Listener, bound_path
@@ -229,7 +230,7 @@ async def standing(
                 slurm,
                 Marks(bytes(range(32)), "hpc1"),
                 clock=clock,
-                settings=replace(QUICK, **settings),
+                settings=QUICK.model_copy(update=settings),
             )
         )
         usage = await stack.enter_async_context(UsageOfJobs(jobs, slurm))

@@ -14,7 +14,8 @@ import pytest
 from redbox.core.domain import UnixUser
 from redbox.logs.interfaces import NotReadable
 from redbox.logs.pacing import Pace
-from redbox.logs.service import Answer, Logs, LogSettings, Query
+from redbox.logs.service import Answer, Logs, Query
+from redbox.logs.settings import LogSettings
 from tests.redbox.logs.disk import Disk, Life
 
 ALICE = UnixUser("alice", 2001)

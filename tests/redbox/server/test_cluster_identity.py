@@ -16,7 +16,7 @@ from redbox.core.workload_manager import WorkloadManager, WorkloadManagerError
 from redbox.jobs.store.journal import Journal
 from redbox.server import cluster_identity as naming
 from redbox.server.cluster_identity import FACT, cluster_name
-from redbox.settings import Settings
+from redbox.settings import RedboxSettings
 
 AWAY, OK, UNAVAILABLE = "Unable to contact slurm controller", 200, 503
 
@@ -43,8 +43,10 @@ async def journal(tmp_path: Path) -> AsyncIterator[Journal]:
     journal.close()
 
 
-def settings(folder: Path) -> Settings:
-    return Settings.model_validate({"name": "hpc1", "listen": {"port": 0, "unix_socket": f"{folder}/socket"}})
+def settings(folder: Path) -> RedboxSettings:
+    return RedboxSettings.model_validate(
+        {"name": "hpc1", "listen": {"port": 0, "unix_socket": f"{folder}/socket"}}
+    )
 
 
 def name_of(folder: Path, slurm: Slurm, journal: Journal) -> asyncio.Task[str]:

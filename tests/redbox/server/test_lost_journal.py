@@ -17,7 +17,7 @@ from redbox.jobs.record.marks import Marks
 from redbox.jobs.store.journal import Journal
 from redbox.server import cluster_identity as naming
 from redbox.server.lost_journal import refuse_if_lost
-from redbox.settings import Settings
+from redbox.settings import RedboxSettings
 from tests.redbox.jobs.world import request
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -52,7 +52,7 @@ def job(state: str = "RUNNING", mark: str = MARK, uid: int = ALICE) -> Observati
 
 
 async def look(folder: Path, journal: Journal, slurm: Slurm) -> None:
-    settings = Settings.model_validate(
+    settings = RedboxSettings.model_validate(
         {
             "name": "hpc1",
             "listen": {"port": 0, "unix_socket": f"{folder}/socket"},

@@ -10,18 +10,19 @@ from pathlib import Path
 import pytest
 
 from redbox.agents.install_texts import check_agent_file
+from redbox.agents.settings import AgentsSettings, SshSettings
 from redbox.callers.unix_accounts import UnixAccount
-from redbox.settings import AgentsSettings, Settings, SshSettings
+from redbox.settings import RedboxSettings
 from redbox.setup.checks import agents
 from redbox.setup.checks.findings import Finding
-from redbox.setup.checks.machine import FileFacts, Ran, ThisMachine
+from redbox.setup.checks.machine import FilePermissions, LocalMachine, ProcessOutput
 from redbox.setup.install.layout import Layout
 from tests.redbox.agents.login_host import SERVER, LoginHost
 
-SUDO = Settings(name="hpc1")
+SUDO = RedboxSettings(name="hpc1")
 
 
-class LoginHostMachine(ThisMachine):
+class LoginHostMachine(LocalMachine):
     """That host, seen from here: its files by way of /proc, its commands in its mount namespace."""
 
     def __init__(self, host: LoginHost) -> None:
@@ -29,8 +30,8 @@ class LoginHostMachine(ThisMachine):
         self._host = host
         self._root = Path(f"/proc/{host.holder}/root")
 
-    def facts(self, path: Path) -> FileFacts | None:
-        return super().facts(self._root / path.relative_to("/"))
+    def permissions(self, path: Path) -> FilePermissions | None:
+        return super().permissions(self._root / path.relative_to("/"))
 
     def resolve(self, path: Path) -> Path:
         return path
@@ -40,10 +41,10 @@ class LoginHostMachine(ThisMachine):
 
     def run(
         self, argv: Sequence[str], deadline_s: float, environment: Mapping[str, str] | None = None
-    ) -> Ran:
+    ) -> ProcessOutput:
         return super().run(self._host.enter(*argv), deadline_s, environment)
 
-    def agent_flaws(self, path: Path) -> list[str]:
+    def agent_problems(self, path: Path) -> list[str]:
         return list(check_agent_file(self._root / path.relative_to("/")))
 
     def account(self, name: str) -> UnixAccount | None:
@@ -96,20 +97,20 @@ def test_a_rule_in_another_file_is_found(host: LoginHost, rule: str, words: str)
 def test_a_file_that_sudo_does_not_read_is_found(host: LoginHost) -> None:
     shell(host, "chmod o+w /etc/sudoers.d")
     try:
-        told = " ".join(finding.what for finding in findings_about_sudo(host))
+        findings = " ".join(finding.what for finding in findings_about_sudo(host))
     finally:
         shell(host, "chmod o-w /etc/sudoers.d")
-    assert "/etc/sudoers.d may be written by others than root" in told
-    assert "is world writable" in told
+    assert "users other than root can write /etc/sudoers.d" in findings
+    assert "is world writable" in findings
 
 
 def test_no_right_at_all_is_found(host: LoginHost) -> None:
     shell(host, "mv /etc/sudoers.d/redbox /etc/kept")
     try:
-        told = [finding.what for finding in findings_about_sudo(host)]
+        findings = [finding.what for finding in findings_about_sudo(host)]
     finally:
         shell(host, "mv /etc/kept /etc/sudoers.d/redbox")
-    assert told == ["there is no /etc/sudoers.d/redbox"]
+    assert findings == ["there is no /etc/sudoers.d/redbox"]
 
 
 def test_an_agent_that_others_may_write_is_found(host: LoginHost) -> None:
@@ -122,7 +123,10 @@ def test_an_agent_that_others_may_write_is_found(host: LoginHost) -> None:
 
 @pytest.mark.parametrize(
     ("added", "expected"),
-    [("", []), ("TrustedUserCAKeys /etc/redbox/ssh-ca.pub", ["sshd trusts a CA of users for root too"])],
+    [
+        ("", []),
+        ("TrustedUserCAKeys /etc/redbox/ssh-ca.pub", ["sshd trusts a CA for user certificates for root too"]),
+    ],
     ids=["for the group", "for all"],
 )
 def test_sshd_trusts_the_ca_for_the_group_and_not_for_root(
@@ -134,7 +138,7 @@ def test_sshd_trusts_the_ca_for_the_group_and_not_for_root(
         ca_key_file=Path("/etc/redbox/ca"),
         addresses=("127.0.0.1",),
     )
-    settings = Settings(name="hpc1", agents=AgentsSettings(transport="ssh", ssh=ssh))
+    settings = RedboxSettings(name="hpc1", agents=AgentsSettings(transport="ssh", ssh=ssh))
     shell(
         host,
         "echo 'login ssh-ed25519 AAAA' > /etc/redbox/known_hosts;"

@@ -37,7 +37,7 @@ NO_ACCOUNTING = done(
 
 
 def manager(agents: ScriptedAgents, **settings: object) -> SlurmManager:
-    return SlurmManager(agents, REDBOX, SlurmSettings(**settings), now=lambda: NOW)  # type: ignore[arg-type]
+    return SlurmManager(agents, REDBOX, SlurmSettings(**settings), now=lambda: NOW)
 
 
 def askers(agents: ScriptedAgents, begin: str) -> list[str]:

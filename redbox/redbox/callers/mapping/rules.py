@@ -12,10 +12,10 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from redbox.callers.settings import AbsolutePath, ClusterName
+from redbox.callers.settings import ClusterName
 from redbox.callers.tokens.claims import ACCOUNT_NAME, NAMESPACE
 from redbox.core.domain import Role
-from redbox.core.yaml_document import Section
+from redbox.core.yaml_document import AbsolutePath, Section
 
 USER_NAME = re.compile(r"(?![0-9]+\Z)[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}")
 """A Unix user's name; not only digits, which tools would read as a uid."""

@@ -1,1 +1,1 @@
-"""`redbox check`: what is wrong on this host, with the fix for each."""
+"""`redbox check`: the problems of this host, each with its cure."""

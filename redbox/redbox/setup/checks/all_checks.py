@@ -1,4 +1,4 @@
-"""`redbox check`: everything that is wrong with this login node, at once."""
+"""Runs all checks of `redbox check`: one run reports everything that is wrong with this login node."""
 
 from __future__ import annotations
 
@@ -10,39 +10,40 @@ from redbox.callers.errors import AuthenticationError
 from redbox.callers.tokens.service_account_tokens import TokenVerifier
 from redbox.core.clock import Clock
 from redbox.core.yaml_document import DocumentError
-from redbox.settings import Settings, load_settings
+from redbox.settings import RedboxSettings, load_settings
 from redbox.setup.checks import agents, callers, host, slurm, tls
 from redbox.setup.checks.findings import Finding, fault, note
 from redbox.setup.checks.machine import Machine
-from redbox.setup.checks.orphaned_agents import check_left_behind
+from redbox.setup.checks.orphaned_agents import check_orphaned_agents
 from redbox.setup.install.layout import SERVICE_ACCOUNT, Layout
 
 
 def check_everything(machine: Machine, layout: Layout) -> list[Finding]:
-    """All findings, the worst first. Settings that cannot be read are the only ones then."""
+    """Return all findings, the worst first; with settings that cannot be read, only their errors."""
     try:
         settings = load_settings(layout.settings)
     except DocumentError as error:
-        cure = "mend that line; every key is explained in the file that redbox init writes"
+        cure = "fix that line; the file that redbox init writes describes every key"
         return [fault(str(flaw), cure) for flaw in error.flaws]
-    return sorted(_check(machine, settings, layout), key=lambda finding: -finding.level)
+    return sorted(findings_of(machine, settings, layout), key=lambda finding: -finding.level)
 
 
-def _check(machine: Machine, settings: Settings, layout: Layout) -> Iterator[Finding]:
+def findings_of(machine: Machine, settings: RedboxSettings, layout: Layout) -> Iterator[Finding]:
+    """Run every check with settings that are valid."""
     yield from host.check_service_account(machine, settings)
     yield from host.check_users_group(machine, settings)
     yield from host.check_settings_files(machine, settings, layout)
     yield from host.check_listening(machine, settings)
     yield from agents.check_agent_files(machine, settings, layout)
-    if _sees_secrets(machine, settings):
+    if _can_read_secrets(machine, settings):
         yield from host.check_secrets(machine, settings, layout)
         yield from host.check_mark_secret(machine, settings)
         yield from host.check_journal(machine, settings)
         yield from agents.check_sudoers(machine, settings, layout)
         yield from agents.check_ssh(machine, settings)
     else:
-        yield note("secrets, the journal and sudo's rules were not looked at", "run redbox check as root")
-    yield from check_left_behind(machine, settings, layout)
+        yield note("secrets, the journal and sudo's rules were not checked", "run redbox check as root")
+    yield from check_orphaned_agents(machine, settings, layout)
     yield from tls.check_certificate(machine, settings)
     yield from callers.check_clusters(machine, settings)
     yield from callers.check_clocks(machine, settings)
@@ -50,17 +51,19 @@ def _check(machine: Machine, settings: Settings, layout: Layout) -> Iterator[Fin
     yield from slurm.check_slurm(machine, settings, layout)
 
 
-def _sees_secrets(machine: Machine, settings: Settings) -> bool:
+def _can_read_secrets(machine: Machine, settings: RedboxSettings) -> bool:
     service = machine.account(SERVICE_ACCOUNT)
     is_service = service is not None and service.uid == machine.uid
     return machine.uid == 0 or is_service or settings.agents.transport == "self"
 
 
-def check_token(token: str, settings: Settings, clock: Clock) -> Finding:
-    """What the server would say to this token: for `redbox check --token-file`."""
+def check_token(token: str, settings: RedboxSettings, clock: Clock) -> Finding:
+    """Return whether the server would accept this token: for `redbox check --token-file`."""
     verifier = TokenVerifier(trusted_clusters(settings.callers, clock), clock)
     try:
-        proved = asyncio.run(verifier.verify(token))
+        identity = asyncio.run(verifier.verify(token))
     except AuthenticationError as error:
-        return fault(f"the token is refused: {error}", "make it with kubectl create token --audience=...")
-    return note(f"the token is good: {proved.account}")
+        return fault(
+            f"the token is refused: {error}", "make a new one with kubectl create token --audience=..."
+        )
+    return note(f"the token is good: {identity.account}")

@@ -1,4 +1,4 @@
-"""Checks of who may call: key sets, audiences, clocks, and rules that allow more than they seem to."""
+"""Checks of callers: key sets, audiences, clocks, and rules that allow more than they seem to."""
 
 from __future__ import annotations
 
@@ -18,26 +18,27 @@ from redbox.callers.tokens.jwks import VerifyingKey, parse_key_set
 from redbox.callers.tokens.kubernetes_api import ApiAccess
 from redbox.core.domain import Role
 from redbox.core.yaml_document import DocumentError
-from redbox.settings import Settings
+from redbox.settings import RedboxSettings
 from redbox.setup.checks.findings import Finding, fault, note, warning
 from redbox.setup.checks.machine import Machine
-from redbox.setup.install.manifest import how_to_get_keys
+from redbox.setup.install.manifest import key_instructions
 
 AUDIENCE = re.compile(r"redbox\.dev/[a-z0-9.-]+/[A-Za-z0-9]{8,}")
-STRANGERS = ("zz9-plural-z-alpha", "q7", "kube-system")
-"""Namespaces that no pattern should match by intention."""
+SYNCHRONISE = "synchronise both with NTP; chronyc tracking and timedatectl show the state"
+UNRELATED_NAMESPACES = ("zz9-plural-z-alpha", "q7", "kube-system")
+"""Only a pattern for every namespace matches all of these."""
 
 
-def check_clusters(machine: Machine, settings: Settings) -> Iterator[Finding]:
-    """Each cluster's keys can be had, its audience can be guessed by nobody, and no two share a key."""
+def check_clusters(machine: Machine, settings: RedboxSettings) -> Iterator[Finding]:
+    """Each cluster's keys are there, its audience cannot be guessed, and no two clusters share a key."""
     if not settings.callers.clusters:
-        yield note("no Kubernetes cluster is configured: only local users and tokens count")
-    seen: dict[bytes, set[str]] = defaultdict(set)
+        yield note("no Kubernetes cluster is configured: only users of this host and opaque tokens can call")
+    clusters_by_key: dict[bytes, set[str]] = defaultdict(set)
     for cluster in settings.callers.clusters:
         if not AUDIENCE.fullmatch(cluster.audience):
             yield warning(
                 f"the audience {cluster.audience} is not of the form redbox.dev/<name>/<random>",
-                "use the one that redbox init makes: a name to be guessed is asked for by mistake",
+                "use the audience from redbox init: one without a random part can be requested by mistake",
             )
         keys = _keys_of(machine, cluster)
         if isinstance(keys, Finding):
@@ -45,26 +46,24 @@ def check_clusters(machine: Machine, settings: Settings) -> Iterator[Finding]:
             continue
         for key in keys.values():
             der = key.public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-            seen[der].add(cluster.name)
-    for names in seen.values():
+            clusters_by_key[der].add(cluster.name)
+    for names in clusters_by_key.values():
         if len(names) > 1:
             yield fault(
-                f"the clusters {', '.join(sorted(names))} share a signing key: each can pass for the other",
+                f"clusters {', '.join(sorted(names))} share a signing key: each can forge the other's tokens",
                 "give each cluster keys of its own (--service-account-signing-key-file)",
             )
 
 
 def _keys_of(machine: Machine, cluster: ClusterSettings) -> Mapping[str, VerifyingKey] | Finding:
     if cluster.jwks_file is not None:
-        where, cure = str(cluster.jwks_file), how_to_get_keys(cluster.name, cluster.jwks_file)
+        where, cure = str(cluster.jwks_file), key_instructions(cluster.name, cluster.jwks_file)
         document = machine.read(cluster.jwks_file)
         if document is None:
             return fault(f"{where} cannot be read: tokens of cluster {cluster.name} get a 503", cure)
     else:
-        where, cure = (
-            str(cluster.jwks_url),
-            "mend jwks_url, jwks_ca_file or jwks_token_file, or the way there",
-        )
+        where = str(cluster.jwks_url)
+        cure = "check jwks_url, jwks_ca_file, jwks_token_file, and the network between this host and that URL"
         try:
             document = machine.fetch(where, _access(cluster))
         except ApiServerUnavailable as error:
@@ -72,53 +71,58 @@ def _keys_of(machine: Machine, cluster: ClusterSettings) -> Mapping[str, Verifyi
     try:
         return parse_key_set(document)
     except InvalidKeySet as error:
-        return fault(f"{where} holds no keys of cluster {cluster.name}: {error}", cure)
+        return fault(f"{where} is not a valid key set for cluster {cluster.name}: {error}", cure)
 
 
 def _access(cluster: ClusterSettings) -> ApiAccess:
     return ApiAccess(cluster.jwks_ca_file, cluster.jwks_token_file, float(cluster.jwks_deadline))
 
 
-def check_clocks(machine: Machine, settings: Settings) -> Iterator[Finding]:
+def check_clocks(machine: Machine, settings: RedboxSettings) -> Iterator[Finding]:
     """This host's clock and those of the API servers agree well enough for tokens."""
     for cluster in settings.callers.clusters:
         review = cluster.token_review
         if review is not None:
-            there = machine.time_at(review.server, ApiAccess(review.ca_file, None, float(review.deadline)))
+            remote_time = machine.time_at(
+                review.server, ApiAccess(review.ca_file, None, float(review.deadline))
+            )
         elif cluster.jwks_url is not None:
-            there = machine.time_at(cluster.jwks_url, _access(cluster))
+            remote_time = machine.time_at(cluster.jwks_url, _access(cluster))
         else:
             continue
-        if there is not None:
-            yield from _compare(machine.now(), there, cluster.name, float(settings.callers.leeway))
+        if remote_time is not None:
+            yield from _compare_clocks(
+                machine.now(), remote_time, cluster.name, float(settings.callers.leeway)
+            )
 
 
-def _compare(here: datetime, there: datetime, cluster: str, leeway_s: float) -> Iterator[Finding]:
-    apart_s = abs((here - there).total_seconds())
-    if apart_s > leeway_s:
+def _compare_clocks(local: datetime, remote: datetime, cluster: str, leeway_s: float) -> Iterator[Finding]:
+    difference_s = abs((local - remote).total_seconds())
+    if difference_s > leeway_s:
         yield fault(
-            f"the clocks of this host and of cluster {cluster} are {apart_s:.0f} s apart, "
-            "more than callers.leeway",
-            "synchronise both with NTP: chronyc tracking, timedatectl",
+            f"the clocks of this host and of cluster {cluster} are {difference_s:.0f} s apart, "
+            "more than callers.leeway allows",
+            SYNCHRONISE,
         )
-    elif apart_s > leeway_s / 3:
+    elif difference_s > leeway_s / 3:
         yield warning(
-            f"the clocks of this host and of cluster {cluster} are {apart_s:.0f} s apart", "use NTP"
+            f"the clocks of this host and of cluster {cluster} are {difference_s:.0f} s apart",
+            SYNCHRONISE,
         )
 
 
-def check_rules(machine: Machine, settings: Settings) -> Iterator[Finding]:
-    """The rules can be read, and make users that exist; what is wide is said to be wide."""
+def check_rules(machine: Machine, settings: RedboxSettings) -> Iterator[Finding]:
+    """The rules can be read and name users that exist; rules for very many callers are reported."""
     rules: Sequence[Rule] = settings.mapping.rules
     if settings.mapping.file is not None:
         try:
             rules = read_rules(Path(settings.mapping.file), settings.clusters)
         except DocumentError as error:
-            yield from (fault(str(flaw), "mend that line") for flaw in error.flaws)
+            yield from (fault(str(flaw), "fix that line") for flaw in error.flaws)
             return
     if settings.callers.clusters and not any(Role.SUBMIT in rule.roles and rule.cluster for rule in rules):
         yield note(
-            "no rule lets a service account submit jobs", "add one to mapping.rules for each namespace"
+            "no rule allows a service account to submit jobs", "add one to mapping.rules for each namespace"
         )
     for number, rule in enumerate(rules, 1):
         yield from _check_breadth(rule, number)
@@ -128,27 +132,32 @@ def check_rules(machine: Machine, settings: Settings) -> Iterator[Finding]:
 def _check_breadth(rule: Rule, number: int) -> Iterator[Finding]:
     if rule.is_template:
         yield warning(
-            f"rule {number} makes users of {rule.user}: whoever can create one of that name is that user",
-            "let only administrators create namespaces and service accounts there, or name each user",
+            f"rule {number} derives the user from {rule.user}: anyone who can create that name is that user",
+            "allow only administrators to create namespaces and service accounts there, or name each user",
         )
-    if isinstance(rule.namespaces, str) and all(re.fullmatch(rule.namespaces, name) for name in STRANGERS):
+    if isinstance(rule.namespaces, str) and all(
+        re.fullmatch(rule.namespaces, name) for name in UNRELATED_NAMESPACES
+    ):
         yield warning(
             f"rule {number} matches every namespace of cluster {rule.cluster}: {rule.namespaces}",
             "list the namespaces, or give the pattern a prefix that only administrators may use",
         )
 
 
-def _check_users(machine: Machine, settings: Settings, rule: Rule, number: int) -> Iterator[Finding]:
+def _check_users(machine: Machine, settings: RedboxSettings, rule: Rule, number: int) -> Iterator[Finding]:
     mapping = settings.mapping
     names = () if rule.is_template or rule.user is None else (rule.user,)
     members = machine.group(mapping.users_group)
     for name in (*names, *(rule.allowed_users or ())):
         account = machine.account(name)
         if account is None:
-            yield fault(f"rule {number} names user {name}, whom this host does not have", "correct the name")
+            yield fault(
+                f"rule {number} names user {name}, who does not exist on this host", "correct the name"
+            )
         elif account.uid < max(mapping.min_uid, rule.min_uid or 0):
             yield fault(
-                f"rule {number} names user {name}, whose number {account.uid} is too low", "remove it"
+                f"rule {number} names user {name}, whose uid {account.uid} is below min_uid",
+                "remove the name",
             )
         elif settings.agents.transport != "self" and members is not None and members not in account.groups:
             yield fault(
@@ -157,5 +166,6 @@ def _check_users(machine: Machine, settings: Settings, rule: Rule, number: int) 
             )
     if rule.allowed_group is not None and machine.group(rule.allowed_group) is None:
         yield fault(
-            f"rule {number} names group {rule.allowed_group}, which does not exist", "correct the name"
+            f"rule {number} names group {rule.allowed_group}, which does not exist on this host",
+            "correct the name",
         )

@@ -1,4 +1,4 @@
-"""What `redbox check` says: each thing that is wrong, with its cure."""
+"""Findings of `redbox check`: each problem, with its cure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import IntEnum
 
 
 class Level(IntEnum):
-    """How bad it is. FAULT: red-box does not work, or gives away more than it should."""
+    """FAULT: red-box does not work, or allows more than it should."""
 
     NOTE = 1
     WARNING = 2
@@ -18,7 +18,7 @@ class Level(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was found, and what to do about it."""
+    """One problem, and what to do about it."""
 
     level: Level
     what: str

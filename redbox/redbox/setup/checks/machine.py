@@ -1,4 +1,4 @@
-"""What `redbox check` may look at: this host, through a door so narrow that a test can stand in its place."""
+"""The host that `redbox check` inspects, behind a Protocol so that tests can replace it."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ from redbox.agents.install_texts import check_agent_file
 from redbox.callers.errors import ApiServerUnavailable
 from redbox.callers.tokens.kubernetes_api import ApiAccess, ApiServerClient
 from redbox.callers.unix_accounts import AccountLookup, NssLookup
+from redbox.setup.install.host_service import accepts_connections
 
 Answer = TypeVar("Answer")
-BUSY = "in use"
-PLAIN = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
+PORT_IN_USE = "in use"
+SOCKET_TIMEOUT_S = 2.0
+ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
 
 
 @dataclass(frozen=True, slots=True)
-class FileFacts:
-    """Whose a file is, and who may do what with it."""
+class FilePermissions:
+    """A file's owner and mode."""
 
     uid: int
     mode: int
@@ -40,76 +42,52 @@ class FileFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
-    """What became of a command; code None: it could not be started, or did not end in time."""
+class ProcessOutput:
+    """The end of a command; code None: it could not be started, or exceeded its deadline."""
 
     code: int | None
     stdout: str = ""
     stderr: str = ""
 
     @property
-    def words(self) -> str:
-        """What it said, in one line."""
+    def summary(self) -> str:
+        """Its output in one line, for a message."""
         return " ".join((self.stderr or self.stdout).split())[:300] or f"exit status {self.code}"
 
 
 class Machine(AccountLookup, Protocol):
-    """This host, as far as `redbox check` looks at it."""
+    """What `redbox check` reads of a host."""
 
     uid: int
 
-    def now(self) -> datetime:
-        """What time it is here."""
-        ...
+    def now(self) -> datetime: ...
 
-    def facts(self, path: Path) -> FileFacts | None:
-        """Whose the file is, links followed; None where there is none."""
-        ...
+    def permissions(self, path: Path) -> FilePermissions | None: ...  # None: there is no such file
 
-    def resolve(self, path: Path) -> Path:
-        """The path without symbolic links."""
-        ...
+    def resolve(self, path: Path) -> Path: ...
 
-    def read(self, path: Path) -> bytes | None:
-        """A file's content; None where it cannot be read."""
-        ...
+    def read(self, path: Path) -> bytes | None: ...  # None: it cannot be read
 
-    def free_bytes(self, path: Path) -> int:
-        """How much room its file system has."""
-        ...
+    def free_bytes(self, path: Path) -> int: ...
 
-    def find_tool(self, name: str, directories: str) -> str | None:
-        """Where a command is."""
-        ...
+    def find_tool(self, name: str, directories: str) -> str | None: ...
 
     def run(
         self, argv: Sequence[str], deadline_s: float, environment: Mapping[str, str] | None = None
-    ) -> Ran:
-        """Run a command in a plain environment, with these variables besides."""
-        ...
+    ) -> ProcessOutput: ...  # with these variables beside PATH and LC_ALL
 
-    def why_not_listen(self, address: str, port: int) -> str | None:
-        """Why nobody can listen there; `BUSY` where somebody does."""
-        ...
+    def listen_error(self, address: str, port: int) -> str | None: ...  # or PORT_IN_USE
 
-    def answers_at(self, unix_socket: Path) -> bool:
-        """Whether a server accepts connections there."""
-        ...
+    def accepts_connections(self, unix_socket: Path) -> bool: ...
 
-    def fetch(self, url: str, access: ApiAccess) -> bytes:
-        """GET; raises NoAnswer."""
-        ...
+    def fetch(self, url: str, access: ApiAccess) -> bytes: ...  # raises ApiServerUnavailable
 
-    def time_at(self, url: str, access: ApiAccess) -> datetime | None:
-        """What time it is at that server; None where it does not say."""
-        ...
+    def time_at(self, url: str, access: ApiAccess) -> datetime | None: ...  # None: it sent no time
 
-    def agent_flaws(self, path: Path) -> list[str]:
-        """What is wrong with the installed agent."""
-        ...
+    def agent_problems(self, path: Path) -> list[str]: ...  # each ends in a colon and its cure
 
 
-class ThisMachine(NssLookup):
+class LocalMachine(NssLookup):
     """The host that this runs on."""
 
     def __init__(self) -> None:
@@ -118,12 +96,12 @@ class ThisMachine(NssLookup):
     def now(self) -> datetime:
         return datetime.now(UTC)
 
-    def facts(self, path: Path) -> FileFacts | None:
+    def permissions(self, path: Path) -> FilePermissions | None:
         try:
             status = path.stat()
         except OSError:
             return None
-        return FileFacts(status.st_uid, stat.S_IMODE(status.st_mode), stat.S_ISDIR(status.st_mode))
+        return FilePermissions(status.st_uid, stat.S_IMODE(status.st_mode), stat.S_ISDIR(status.st_mode))
 
     def resolve(self, path: Path) -> Path:
         return path.resolve()
@@ -142,7 +120,7 @@ class ThisMachine(NssLookup):
 
     def run(
         self, argv: Sequence[str], deadline_s: float, environment: Mapping[str, str] | None = None
-    ) -> Ran:
+    ) -> ProcessOutput:
         try:
             ended = subprocess.run(
                 list(argv),
@@ -150,55 +128,49 @@ class ThisMachine(NssLookup):
                 capture_output=True,
                 stdin=subprocess.DEVNULL,
                 timeout=deadline_s,
-                env={**PLAIN, **(environment or {})},
+                env={**ENVIRONMENT, **(environment or {})},
             )
         except subprocess.TimeoutExpired:
-            return Ran(None, stderr=f"no answer within {deadline_s:g} s")
+            return ProcessOutput(None, stderr=f"no answer within {deadline_s:g} s")
         except OSError as error:
-            return Ran(None, stderr=str(error))
-        return Ran(
+            return ProcessOutput(None, stderr=str(error))
+        return ProcessOutput(
             ended.returncode, ended.stdout.decode(errors="replace"), ended.stderr.decode(errors="replace")
         )
 
-    def why_not_listen(self, address: str, port: int) -> str | None:
+    def listen_error(self, address: str, port: int) -> str | None:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        with socket.socket(family, socket.SOCK_STREAM) as tried:
-            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with socket.socket(family, socket.SOCK_STREAM) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                tried.bind((address, port))
-                tried.listen()
+                listener.bind((address, port))
+                listener.listen()
             except OSError as error:
-                return BUSY if error.errno == errno.EADDRINUSE else str(error.strerror)
+                return PORT_IN_USE if error.errno == errno.EADDRINUSE else str(error.strerror)
         return None
 
-    def answers_at(self, unix_socket: Path) -> bool:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as tried:
-            tried.settimeout(2)
-            try:
-                tried.connect(str(unix_socket))
-            except OSError:
-                return False
-        return True
+    def accepts_connections(self, unix_socket: Path) -> bool:
+        return accepts_connections(unix_socket, SOCKET_TIMEOUT_S)
 
     def fetch(self, url: str, access: ApiAccess) -> bytes:
-        return _ask(access, lambda server: server.get(url))
+        return _request(access, lambda server: server.get(url))
 
     def time_at(self, url: str, access: ApiAccess) -> datetime | None:
         try:
-            return parsedate_to_datetime(_ask(access, lambda server: server.date(url)) or "")
+            return parsedate_to_datetime(_request(access, lambda server: server.date(url)) or "")
         except (ApiServerUnavailable, ValueError):
             return None
 
-    def agent_flaws(self, path: Path) -> list[str]:
+    def agent_problems(self, path: Path) -> list[str]:
         return list(check_agent_file(path))
 
 
-def _ask(access: ApiAccess, ask: Callable[[ApiServerClient], Awaitable[Answer]]) -> Answer:
-    async def do() -> Answer:
+def _request(access: ApiAccess, send: Callable[[ApiServerClient], Awaitable[Answer]]) -> Answer:
+    async def run() -> Answer:
         server = ApiServerClient(access)
         try:
-            return await ask(server)
+            return await send(server)
         finally:
             await server.close()
 
-    return asyncio.run(do())
+    return asyncio.run(run())

@@ -1,7 +1,7 @@
-"""Checks for agents that a server left behind.
+"""Checks for agents whose server has ended.
 
-They leave by themselves when their server is gone, as soon as no submit is under way. One that stays longer
-was stopped by its user, or hangs on a file server; nobody speaks to it any more.
+Agents end when their server has ended and no submit is under way. One that remains was stopped by its user,
+or hangs on a file server; no server talks to it.
 """
 
 from __future__ import annotations
@@ -9,34 +9,34 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from redbox.agents.program.session import SHUTDOWN_S
-from redbox.settings import Settings
+from redbox.settings import RedboxSettings
 from redbox.setup.checks.findings import Finding, warning
 from redbox.setup.checks.machine import Machine
 from redbox.setup.install.layout import Layout
 
 PROCESSES = ("/usr/bin/ps", "-e", "-o", "pid=,ppid=,etimes=,user:32=,args=")
 DEADLINE_S = 20.0
-ORPHAN = "1"  # whose parent is init, since their own has ended
+INIT = "1"  # the parent of processes whose own parent has ended
 COLUMNS = 5
 
 
-def check_left_behind(machine: Machine, settings: Settings, layout: Layout) -> Iterator[Finding]:
-    """Processes of the agent's file that no server is the parent of."""
+def check_orphaned_agents(machine: Machine, settings: RedboxSettings, layout: Layout) -> Iterator[Finding]:
+    """Find processes that run the agent's file and are children of init."""
     if settings.agents.transport != "sudo":
         return
     shown = machine.run(PROCESSES, DEADLINE_S)
     if shown.code != 0:
-        yield warning(f"agents that were left behind were not looked for: {shown.words}", "see ps -e")
+        yield warning(f"orphaned agents were not searched for: {shown.summary}", "check that ps -e works")
         return
     for line in shown.stdout.splitlines():
         columns = line.split(None, COLUMNS - 1)
         if len(columns) == COLUMNS and columns[4].split()[-1] == str(layout.agent):
-            yield from _judge(*columns[:4])
+            yield from _check_process(*columns[:4])
 
 
-def _judge(pid: str, parent: str, age_s: str, user: str) -> Iterator[Finding]:
-    if parent == ORPHAN and age_s.isdigit() and int(age_s) > SHUTDOWN_S:
+def _check_process(pid: str, parent: str, age_s: str, user: str) -> Iterator[Finding]:
+    if parent == INIT and age_s.isdigit() and int(age_s) > SHUTDOWN_S:
         yield warning(
-            f"process {pid} of {user}, an agent, was left behind by a server that is gone, and hangs",
-            f"look at it with ps -o stat,wchan,args -p {pid}, and end it: kill -9 {pid}",
+            f"process {pid} of {user} is an agent whose server has ended, and it hangs",
+            f"ps -o stat,wchan,args -p {pid} shows where it hangs; end it with kill -9 {pid}",
         )

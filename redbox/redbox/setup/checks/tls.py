@@ -1,4 +1,4 @@
-"""Checks of the certificate that red-box shows."""
+"""Checks of the server's certificate."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from redbox.server.certificates import BadCertificate, CertificateFacts, Pair, facts_of, fits
-from redbox.settings import Settings
+from redbox.settings import RedboxSettings
 from redbox.setup.checks.findings import Finding, fault, warning
 from redbox.setup.checks.machine import Machine
 
 SOON = timedelta(days=30)
-RENEW = "run redbox init as root, or renew the site's own certificate; then reload red-box"
+RENEW = "run redbox init as root, or renew the site's own certificate; then systemctl reload redbox"
 
 
-def check_certificate(machine: Machine, settings: Settings) -> Iterator[Finding]:
-    """It is there, fits its key, is valid now and for a while, and names somebody."""
+def check_certificate(machine: Machine, settings: RedboxSettings) -> Iterator[Finding]:
+    """It is there, fits its key, is valid now and for another month, and has a subjectAltName."""
     if settings.listen.port == 0:
         return
     path = settings.tls.certificate_file
@@ -36,13 +36,15 @@ def check_certificate(machine: Machine, settings: Settings) -> Iterator[Finding]
 def _check_facts(facts: CertificateFacts, path: str, machine: Machine) -> Iterator[Finding]:
     now = machine.now()
     if now >= facts.not_after:
-        yield fault(f"{path} ended on {facts.not_after:%Y-%m-%d}: no caller accepts it", RENEW)
+        yield fault(f"{path} expired on {facts.not_after:%Y-%m-%d}: callers reject it", RENEW)
     elif now >= facts.not_after - SOON:
-        yield warning(f"{path} ends on {facts.not_after:%Y-%m-%d}", RENEW)
+        yield warning(f"{path} expires on {facts.not_after:%Y-%m-%d}", RENEW)
     if now < facts.not_before:
-        cure = "is this host's clock right?"
-        yield fault(f"{path} is valid from {facts.not_before:%Y-%m-%d %H:%M} UTC only", cure)
+        cure = "set this host's clock (timedatectl), or wait until then"
+        yield fault(f"{path} is not valid before {facts.not_before:%Y-%m-%d %H:%M} UTC", cure)
     if not facts.names and not facts.addresses:
-        yield fault(f"{path} is for no host: it has no subjectAltName", RENEW)
+        yield fault(f"{path} has no subjectAltName: callers reject it", RENEW)
     if facts.is_authority:
-        yield warning(f"{path} is a CA's own certificate", "have it sign one for this host, and use that")
+        yield warning(
+            f"{path} is the certificate of a CA", "use a certificate for this host that the CA has signed"
+        )

@@ -1,1 +1,1 @@
-"""`redbox init` and `redbox uninstall`: what is written on this host, and removed again."""
+"""`redbox init` and `redbox uninstall`: the files on this host, and their removal."""

@@ -1,29 +1,32 @@
-"""Reads what is there for `redbox init`, and writes what was planned: each file whole, or not at all."""
+"""Reads the existing installation for `redbox init`, and writes the planned files, each atomically."""
 
 from __future__ import annotations
 
 import os
 import pwd
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 from redbox.server.certificates import BadCertificate, Pair, fits
 from redbox.settings import load_settings
-from redbox.setup.install.layout import SERVICE_ACCOUNT, Layout, Whose
-from redbox.setup.install.plan import Found, InitPlan, NewFile
+from redbox.setup.install.layout import SERVICE_ACCOUNT, FileOwner, Layout
+from redbox.setup.install.plan import ExistingFiles, InitPlan, NewFile
+
+REPLACE_PAIR = "restore or remove both files, then run redbox init again"
 
 
-class NotInstalled(Exception):
-    """Nothing, or not everything, could be written; the message says what to do."""
+class InstallError(Exception):
+    """The installation is incomplete; the message names the cure."""
 
 
-def find(layout: Layout) -> Found:
-    """Look at what is there; raises NotInstalled or DocumentError where that cannot be used."""
+def read_existing(layout: Layout) -> ExistingFiles:
+    """Read the existing files; raises InstallError or DocumentError if they cannot be used."""
     settings = load_settings(layout.settings) if layout.settings.exists() else None
     certificate, key = layout.certificate, layout.key
     if settings is not None:
         certificate, key = settings.tls.certificate_file, settings.tls.key_file
-    return Found(
+    return ExistingFiles(
         settings,
         authority=_pair(layout.authority_certificate, layout.authority_key),
         server=_pair(certificate, key),
@@ -32,21 +35,21 @@ def find(layout: Layout) -> Found:
     )
 
 
-def install(plan: InitPlan, layout: Layout) -> None:
-    """Write the planned files. As root, what the service must read alone becomes its own."""
+def write_plan(plan: InitPlan, layout: Layout) -> None:
+    """Write the planned files; run by root, the service's account owns its secrets."""
     try:
         _make_directory(layout.configuration / "tls", 0o755, "root")
         _make_directory(layout.state, 0o700, "service")
         _make_directory(layout.log, 0o750, "service")
         for file in plan.files:
             _make_directory(file.path.parent, 0o755, "root")
-            _write(file)
+            write_file(file)
     except OSError as error:
-        raise NotInstalled(f"{error.filename} could not be written: {error.strerror}") from error
+        raise InstallError(f"{error.filename} cannot be written: {error.strerror}") from error
 
 
 def host_names() -> tuple[str, ...]:
-    """What this host calls itself, the full name first."""
+    """The names of this host, the full name first."""
     return tuple(dict.fromkeys(name for name in (socket.getfqdn(), socket.gethostname()) if name))
 
 
@@ -58,51 +61,55 @@ def _pair(certificate: Path, key: Path) -> Pair | None:
         if fits(pair):
             return pair
     except OSError as error:
-        raise NotInstalled(
-            f"{error.filename} cannot be read: {error.strerror}: run redbox init as root"
-        ) from error
+        what = f"{error.filename} cannot be read: {error.strerror}"
+        raise InstallError(f"{what}: run redbox init as root") from error
     except BadCertificate as error:
-        raise NotInstalled(
-            f"{certificate}, {key}: {error}: mend or remove them, then run redbox init"
-        ) from error
-    raise NotInstalled(f"{key} is not the key of {certificate}: mend or remove them, then run redbox init")
+        raise InstallError(f"{certificate}, {key}: {error}: {REPLACE_PAIR}") from error
+    raise InstallError(f"{key} is not the key of {certificate}: {REPLACE_PAIR}")
 
 
-def _make_directory(path: Path, mode: int, whose: Whose) -> None:
+def _make_directory(path: Path, mode: int, owner: FileOwner) -> None:
     if path.exists():
         return
     path.mkdir(parents=True)
     path.chmod(mode)
-    owner = _owner(whose)
-    if owner is not None:
-        os.chown(path, *owner)
+    ids = owner_ids(owner)
+    if ids is not None:
+        os.chown(path, *ids)
 
 
-def _write(file: NewFile) -> None:
+def write_file(file: NewFile, check: Callable[[Path], None] | None = None) -> None:
+    """Replace a file atomically; `check` may raise InstallError over the new content."""
     temporary = file.path.with_name(f".{file.path.name}.new")
     temporary.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
     with os.fdopen(os.open(temporary, flags, 0o600), "wb") as opened:
-        owner = _owner(file.whose)
-        if owner is not None:
-            os.fchown(opened.fileno(), *owner)
+        ids = owner_ids(file.owner)
+        if ids is not None:
+            os.fchown(opened.fileno(), *ids)
         os.fchmod(opened.fileno(), file.mode)
         opened.write(file.content)
         opened.flush()
         os.fsync(opened.fileno())
+    try:
+        if check is not None:
+            check(temporary)
+    except InstallError:
+        temporary.unlink()
+        raise
     temporary.replace(file.path)
 
 
-def _owner(whose: Whose) -> tuple[int, int] | None:
-    """Who shall own it; None for whoever runs this, where that is not root."""
+def owner_ids(owner: FileOwner) -> tuple[int, int] | None:
+    """The uid and gid; None: not root, so files belong to the account that runs this."""
     if os.geteuid() != 0:
         return None
-    if whose == "root":
+    if owner == "root":
         return 0, 0
     try:
         entry = pwd.getpwnam(SERVICE_ACCOUNT)
     except KeyError:
-        raise NotInstalled(
+        raise InstallError(
             f"there is no account {SERVICE_ACCOUNT}: useradd --system -d /var/lib/redbox {SERVICE_ACCOUNT}"
         ) from None
     return entry.pw_uid, entry.pw_gid

@@ -1,30 +1,27 @@
-"""The settings file with every key, its meaning and its default, written from the models: it cannot drift.
+"""Renders the settings file with every key, its description and its default, from the models.
 
-A key that is given a value stands there as it counts; every other one is commented out with its default:
-`#` at the very beginning of the line, so that taking it away leaves good YAML.
+A key with a value is in force; every other one is commented out with its default: `#` at the very beginning
+of the line, so that removing it leaves valid YAML.
     python -m redbox.setup.install.example_settings > redbox/redbox.example.yaml
 """
 
 from __future__ import annotations
 
-import ast
-import dataclasses
 import inspect
 import textwrap
-import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from pathlib import PurePath
-from typing import Any, Union, get_args, get_origin
+from typing import Any, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from redbox.core.durations import Duration
-from redbox.settings import Settings
+from redbox.settings import RedboxSettings
 
 WIDTH = 100
 Values = Mapping[str, Any]
@@ -35,58 +32,66 @@ class _Key:
     """One key of a section."""
 
     name: str
-    kind: Any
+    section: type[BaseModel] | None
+    is_list: bool
     default: Any
-    meaning: str
-    example: Any = None
+    description: str
+    example: Any
 
 
 def render_settings(values: Values) -> str:
-    """The file, with these values in force."""
+    """Render the file, with these values in force."""
     lines = ["# Red Box's settings. Lines that begin with # and a key show the defaults."]
-    for key in _keys(Settings):
+    for key in _keys(RedboxSettings):
         lines += ["", *_render_key(key, values, depth=0, in_force=True)]
     return "\n".join(lines) + "\n"
 
 
-def _render_key(key: _Key, values: Values, *, depth: int, in_force: bool, told: bool = True) -> Iterator[str]:
+def _render_key(
+    key: _Key, values: Values, *, depth: int, in_force: bool, described: bool = True
+) -> Iterator[str]:
     given = key.name in values
-    if told and key.meaning:
-        yield from _comment(key.meaning, depth)
-    section, is_list = _section_in(key.kind)
-    if section is None:
+    if described and key.description:
+        yield from _comment(key.description, depth)
+    if key.section is None:
         shown = values[key.name] if given else key.example if key.default is None else key.default
         yield _line(f"{key.name}: {_scalar(shown)}", depth, in_force=in_force and given)
-    elif is_list:
-        yield from _render_list(key, section, values, depth, in_force=in_force)
+    elif key.is_list:
+        yield from _render_list(key, key.section, values, depth, in_force=in_force)
     else:
-        counts = in_force and (given or key.default is not None)
-        yield _line(f"{key.name}:", depth, in_force=counts)
-        yield from _render_section(section, values.get(key.name, {}), depth + 1, in_force=counts)
+        is_set = in_force and (given or key.default is not None)
+        yield _line(f"{key.name}:", depth, in_force=is_set)
+        yield from _render_section(key.section, values.get(key.name, {}), depth + 1, in_force=is_set)
 
 
-def _render_section(section: type, values: Values, depth: int, *, in_force: bool) -> Iterator[str]:
+def _render_section(section: type[BaseModel], values: Values, depth: int, *, in_force: bool) -> Iterator[str]:
     for key in _keys(section):
         yield from _render_key(key, values, depth=depth, in_force=in_force)
 
 
-def _render_list(key: _Key, section: type, values: Values, depth: int, *, in_force: bool) -> Iterator[str]:
+def _render_list(
+    key: _Key, section: type[BaseModel], values: Values, depth: int, *, in_force: bool
+) -> Iterator[str]:
     items: Sequence[Values] = values.get(key.name, ())
     yield _line(f"{key.name}:", depth, in_force=in_force and bool(items))
     for number, item in enumerate(items or [_example_of(section)]):
-        yield from _render_item(section, item, depth, in_force=in_force and bool(items), told=number == 0)
+        yield from _render_item(
+            section, item, depth, in_force=in_force and bool(items), described=number == 0
+        )
 
 
-def _render_item(section: type, item: Values, depth: int, *, in_force: bool, told: bool) -> Iterator[str]:
-    """One item of a list; only the first tells what its keys mean, and shows those that it lacks."""
-    keys = [key for key in _keys(section) if told or key.name in item]
+def _render_item(
+    section: type[BaseModel], item: Values, depth: int, *, in_force: bool, described: bool
+) -> Iterator[str]:
+    """Render one item of a list; only the first one has descriptions, and the keys that it does not set."""
+    keys = [key for key in _keys(section) if described or key.name in item]
     first = next(key for key in keys if key.name in item)
-    if told:
-        yield from _comment(first.meaning, depth + 1)
+    if described:
+        yield from _comment(first.description, depth + 1)
     yield _line(f"- {first.name}: {_scalar(item[first.name])}", depth, in_force=in_force)
     for key in keys:
         if key is not first:
-            yield from _render_key(key, item, depth=depth + 1, in_force=in_force, told=told)
+            yield from _render_key(key, item, depth=depth + 1, in_force=in_force, described=described)
 
 
 def _comment(text: str, depth: int) -> Iterator[str]:
@@ -119,76 +124,27 @@ def _plain(value: object) -> Any:  # noqa: ANN401 (whatever YAML can hold)
             return value
 
 
-# ------------------------------------------------------------------------------------- what the models say
-
-
-def _section_in(kind: Any) -> tuple[type | None, bool]:  # noqa: ANN401 (any annotation)
+def _section_in(kind: Any) -> tuple[type[BaseModel] | None, bool]:  # noqa: ANN401 (any annotation)
     """The section that a key holds, and whether it holds a list of them."""
-    if isinstance(kind, type) and (issubclass(kind, BaseModel) or dataclasses.is_dataclass(kind)):
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
         return kind, False
-    arguments = get_args(kind)
-    if get_origin(kind) is tuple:
-        return _section_in(arguments[0])[0], True
-    if get_origin(kind) in {Union, types.UnionType}:
-        found = [section for section in map(_section_in, arguments) if section[0] is not None]
-        return found[0] if found else (None, False)
-    return None, False
+    sections = (_section_in(argument)[0] for argument in get_args(kind))
+    return next(filter(None, sections), None), get_origin(kind) is tuple
 
 
 @cache
-def _keys(section: type) -> tuple[_Key, ...]:
-    if issubclass(section, BaseModel):
-        return tuple(_key_of_model(name, field) for name, field in section.model_fields.items())
-    return tuple(_keys_of_dataclass(section))
+def _keys(section: type[BaseModel]) -> tuple[_Key, ...]:
+    return tuple(_key(name, field) for name, field in section.model_fields.items())
 
 
-def _key_of_model(name: str, field: FieldInfo) -> _Key:
+def _key(name: str, field: FieldInfo) -> _Key:
     default = None if field.is_required() else field.get_default(call_default_factory=True)
-    kind = field.annotation
-    section, is_list = _section_in(kind)
-    meaning = field.description or (inspect.getdoc(section) if section and not is_list else "") or ""
-    return _Key(name, kind, default, meaning, (field.examples or [None])[0])
+    section, is_list = _section_in(field.annotation)
+    description = field.description or (inspect.getdoc(section) if section and not is_list else "") or ""
+    return _Key(name, section, is_list, default, description, (field.examples or [None])[0])
 
 
-def _keys_of_dataclass(section: type) -> Iterator[_Key]:
-    meanings = {name: text for base in reversed(section.__mro__) for name, text in _meanings_in(base)}
-    for field in dataclasses.fields(section):
-        default = field.default
-        if field.default_factory is not dataclasses.MISSING:
-            default = field.default_factory()
-        yield _Key(field.name, None, default, meanings.get(field.name, ""))
-
-
-def _meanings_in(section: type) -> Iterator[tuple[str, str]]:
-    """What stands behind or below each field of a dataclass in its source, as comment or as docstring."""
-    if not dataclasses.is_dataclass(section):
-        return
-    lines = textwrap.dedent(inspect.getsource(section)).splitlines()
-    (defined,) = ast.parse("\n".join(lines)).body
-    body = defined.body if isinstance(defined, ast.ClassDef) else []
-    for node, below in zip(body, [*body[1:], None], strict=True):
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            text = _docstring(below) or _comment_behind(node, lines)
-            if text:
-                yield node.target.id, text[:1].upper() + text[1:]
-
-
-def _docstring(node: ast.stmt | None) -> str:
-    if (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    ):
-        return " ".join(node.value.value.split())
-    return ""
-
-
-def _comment_behind(node: ast.AnnAssign, lines: list[str]) -> str:
-    line = lines[(node.end_lineno or node.lineno) - 1]
-    return line[node.end_col_offset or 0 :].partition("# ")[2]
-
-
-def _example_of(section: type) -> dict[str, Any]:
+def _example_of(section: type[BaseModel]) -> dict[str, Any]:
     return {key.name: key.example for key in _keys(section) if key.example is not None}
 
 

@@ -1,33 +1,38 @@
-"""Where the files of a red-box are, and whose they are."""
+"""The paths of an installation's files."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
 
 from redbox.agents.transports.sudo import AGENT_PATH
-from redbox.settings import STATE_DIRECTORY
 
 SERVICE_ACCOUNT = "redbox"
 
-Whose = Literal["root", "service"]
+FileOwner = Literal["root", "service"]
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The folders of one installation."""
+    """The directories of one installation."""
 
     configuration: Path = Path("/etc/redbox")
-    state: Path = STATE_DIRECTORY
+    state: Path = Path("/var/lib/redbox")
     runtime: Path = Path("/run/redbox")
     log: Path = Path("/var/log/redbox")
     agent: Path = Path(AGENT_PATH)
     sudoers: Path = Path("/etc/sudoers.d/redbox")
 
     @classmethod
+    def of_current_user(cls) -> Self:
+        """A personal installation, without an administrator."""
+        home = Path.home()
+        return cls.personal(home, Path(os.environ.get("XDG_RUNTIME_DIR", home / ".local/state")))
+
+    @classmethod
     def personal(cls, home: Path, runtime: Path) -> Self:
-        """For one user, without any administrator."""
         state = home / ".local/state/redbox"
         return cls(home / ".config/redbox", state, runtime / "redbox", state)
 

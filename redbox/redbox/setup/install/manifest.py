@@ -1,4 +1,4 @@
-"""What `redbox init` prints for the Kubernetes side: the SlurmCluster, and how to get the cluster's keys."""
+"""The output of `redbox init` for Kubernetes: the SlurmCluster, and how to copy the cluster's public keys."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import yaml
 
 
 @dataclass(frozen=True, slots=True)
-class Introduction:
-    """What a Kubernetes cluster must know of this red-box."""
+class SlurmClusterManifest:
+    """The values of the SlurmCluster for this red-box."""
 
     name: str
     endpoint: str
@@ -19,26 +19,26 @@ class Introduction:
     ca_certificate: bytes
 
 
-def slurm_cluster(introduction: Introduction) -> str:
-    """The manifest, for kubectl apply -f -."""
+def render_slurm_cluster(values: SlurmClusterManifest) -> str:
+    """Render YAML for kubectl apply -f -."""
     manifest = {
         "apiVersion": "redbox.dev/v1alpha1",
         "kind": "SlurmCluster",
-        "metadata": {"name": introduction.name},
+        "metadata": {"name": values.name},
         "spec": {
-            "endpoint": introduction.endpoint,
-            "audience": introduction.audience,
-            "caBundle": base64.b64encode(introduction.ca_certificate).decode(),
+            "endpoint": values.endpoint,
+            "audience": values.audience,
+            "caBundle": base64.b64encode(values.ca_certificate).decode(),
         },
     }
     return yaml.safe_dump(manifest, sort_keys=False, width=10_000)
 
 
-def how_to_get_keys(cluster: str, keys_file: Path) -> str:
-    """What to run where kubectl reaches the cluster, and what to copy here."""
+def key_instructions(cluster: str, keys_file: Path) -> str:
+    """The commands to run where kubectl reaches the cluster, and the file to copy here."""
     return (
         f"On a machine with kubectl for cluster {cluster}:\n"
         f"    kubectl get --raw /openid/v1/jwks > {keys_file.name}\n"
-        "    kubectl get --raw /.well-known/openid-configuration    # its issuer: that of redbox.yaml\n"
-        f"Copy {keys_file.name} to {keys_file} on this host; it holds public keys only."
+        "    kubectl get --raw /.well-known/openid-configuration    # its issuer, as in redbox.yaml\n"
+        f"Copy {keys_file.name} to {keys_file} on this host; it contains public keys only."
     )

@@ -1,9 +1,8 @@
-"""`redbox init`: decides which files to write, from those that are there. Pure; `installing` writes them.
+"""`redbox init`: decides which files to write, from those that exist. Pure; `apply` writes them.
 
-Run again, it renews the server's certificate and makes what is missing. It never replaces what others rely
-on: the settings, the mark secret (it signs marks on jobs that live), the CA (clusters hold its certificate),
-and any certificate that its own CA did not sign. Kubernetes must be told once: audience and CA stay as they
-are.
+Run again, it renews the server's certificate and adds missing files. It never replaces the settings, the mark
+secret (it signs the marks of jobs that run), the CA (clusters hold its certificate), nor a certificate that
+its own CA did not sign. So audience and CA stay, and the SlurmCluster in Kubernetes remains valid.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from redbox.agents.program.guard import DEFAULT_MIN_UID, DEFAULT_PATH
 from redbox.agents.program_source import agent_source
 from redbox.callers.settings import AUDIENCE_PREFIX
 from redbox.server.certificates import Pair, facts_of, is_issued_by, issue_server, make_authority
-from redbox.settings import Settings
+from redbox.settings import RedboxSettings
 from redbox.setup.install.example_settings import render_settings
-from redbox.setup.install.layout import Layout, Whose
-from redbox.setup.install.manifest import Introduction
+from redbox.setup.install.layout import FileOwner, Layout
+from redbox.setup.install.manifest import SlurmClusterManifest
 
 MARK_SECRET_BYTES = 32
 RENEW_AUTHORITY_WITHIN = timedelta(days=398)
@@ -32,12 +31,12 @@ OPERATOR_NAMESPACE = "redbox-system"
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """What the administrator said on the command line."""
+class InitOptions:
+    """The options of `redbox init`."""
 
     name: str
     cluster: str
-    names: tuple[str, ...]  # the certificate's, the first one is the endpoint's
+    names: tuple[str, ...]  # of the certificate; the first one is the endpoint
     addresses: tuple[str, ...] = ()
     port: int = 8443
     issuer: str = ISSUER
@@ -46,10 +45,10 @@ class Wishes:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What is there already."""
+class ExistingFiles:
+    """The files of an earlier `redbox init`."""
 
-    settings: Settings | None = None
+    settings: RedboxSettings | None = None
     authority: Pair | None = None
     server: Pair | None = None
     has_mark_secret: bool = False
@@ -63,158 +62,161 @@ class NewFile:
     path: Path
     content: bytes
     mode: int
-    whose: Whose
+    owner: FileOwner
 
 
 @dataclass(frozen=True, slots=True)
 class InitPlan:
-    """What to write, what to say about it, and what Kubernetes must know."""
+    """The files to write, a note for each, and the SlurmCluster for Kubernetes."""
 
     files: tuple[NewFile, ...]
     notes: tuple[str, ...]
-    introduction: Introduction
-    cluster: str
+    manifest: SlurmClusterManifest
 
 
-def plan_init(wishes: Wishes, found: Found, layout: Layout, now: datetime) -> InitPlan:
+def plan_init(options: InitOptions, existing: ExistingFiles, layout: Layout, now: datetime) -> InitPlan:
     """Decide what to write."""
-    draft = _Draft(wishes, found, layout, now)
-    audience = _plan_settings(draft)
-    trusted = _plan_tls(draft)
-    _plan_mark_secret(draft)
-    if wishes.transport == "sudo":
-        _plan_agent(draft)
-    host = (wishes.names or wishes.addresses)[0]
-    port = found.settings.listen.port if found.settings else wishes.port
+    plan = _PlanBuilder(options, existing, layout, now)
+    audience = _plan_settings(plan)
+    trusted = _plan_tls(plan)
+    _plan_mark_secret(plan)
+    if options.transport == "sudo":
+        _plan_agent(plan)
+    host = (options.names or options.addresses)[0]
+    port = existing.settings.listen.port if existing.settings else options.port
     endpoint = f"https://{f'[{host}]' if ':' in host else host}:{port}"
-    introduction = Introduction(wishes.name, endpoint, audience, trusted)
-    return InitPlan(tuple(draft.files), tuple(draft.notes), introduction, wishes.cluster)
+    manifest = SlurmClusterManifest(options.name, endpoint, audience, trusted)
+    return InitPlan(tuple(plan.files), tuple(plan.notes), manifest)
 
 
 @dataclass
-class _Draft:
-    wishes: Wishes
-    found: Found
+class _PlanBuilder:
+    options: InitOptions
+    existing: ExistingFiles
     layout: Layout
     now: datetime
     files: list[NewFile] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def write(self, path: Path, content: bytes, mode: int, whose: Whose, note: str) -> None:
-        self.files.append(NewFile(path, content, mode, whose))
+    def write(self, path: Path, content: bytes, mode: int, owner: FileOwner, note: str) -> None:
+        self.files.append(NewFile(path, content, mode, owner))
         self.notes.append(f"wrote {path}: {note}")
 
     def keep(self, path: Path, why: str) -> None:
         self.notes.append(f"kept {path}: {why}")
 
 
-def _plan_settings(draft: _Draft) -> str:
-    """Plan the settings, and return the audience: once fixed, it stays."""
-    wishes, path, found = draft.wishes, draft.layout.settings, draft.found.settings
-    new_audience = f"{AUDIENCE_PREFIX}{wishes.name}/{secrets.token_hex(8)}"
-    if found is None:
-        content = render_settings(first_settings(wishes, new_audience, draft.layout)).encode()
-        check = "redbox check --personal" if wishes.transport == "self" else "redbox check"
-        draft.write(path, content, 0o644, "root", f"look through it, then run {check}")
+def _plan_settings(plan: _PlanBuilder) -> str:
+    """Plan the settings, and return the audience; an existing audience stays."""
+    options, path, settings = plan.options, plan.layout.settings, plan.existing.settings
+    new_audience = f"{AUDIENCE_PREFIX}{options.name}/{secrets.token_hex(8)}"
+    if settings is None:
+        content = render_settings(first_settings(options, new_audience, plan.layout)).encode()
+        check = "redbox check --personal" if options.transport == "self" else "redbox check"
+        plan.write(path, content, 0o644, "root", f"review it, then run {check}")
         return new_audience
-    draft.keep(path, "settings are never overwritten; remove the file to have it made anew")
-    audiences = {cluster.name: cluster.audience for cluster in found.callers.clusters}
-    if wishes.cluster in audiences:
-        return audiences[wishes.cluster]
+    plan.keep(path, "redbox init never overwrites settings; remove the file to get a new one")
+    audiences = {cluster.name: cluster.audience for cluster in settings.callers.clusters}
+    if options.cluster in audiences:
+        return audiences[options.cluster]
     audience = next(iter(audiences.values()), new_audience)
-    draft.notes.append(
-        f"add cluster {wishes.cluster} to callers.clusters in {path}, with audience {audience}"
+    plan.notes.append(
+        f"add cluster {options.cluster} to callers.clusters in {path}, with audience {audience}"
     )
     return audience
 
 
-def first_settings(wishes: Wishes, audience: str, layout: Layout) -> Mapping[str, Any]:
-    """The values that differ from the defaults, or that an administrator should see."""
+def first_settings(options: InitOptions, audience: str, layout: Layout) -> Mapping[str, Any]:
+    """The values that differ from the defaults, or that an administrator should review."""
     cluster = {
-        "name": wishes.cluster,
-        "issuer": wishes.issuer,
+        "name": options.cluster,
+        "issuer": options.issuer,
         "audience": audience,
-        "jwks_file": layout.cluster_keys(wishes.cluster),
+        "jwks_file": layout.cluster_keys(options.cluster),
     }
     return {
-        "name": wishes.name,
-        "listen": {"port": wishes.port, "unix_socket": layout.runtime / "redbox.sock"},
+        "name": options.name,
+        "listen": {"port": options.port, "unix_socket": layout.runtime / "redbox.sock"},
         "tls": {"certificate_file": layout.certificate, "key_file": layout.key},
         "callers": {"clusters": [cluster], "tokens_file": layout.state / "tokens.json"},
-        "mapping": {"rules": _rules_of_red_box_itself(wishes)},
-        "agents": {"transport": wishes.transport},
+        "mapping": {"rules": _rules_for_controllers(options)},
+        "agents": {"transport": options.transport},
         "jobs": {"journal": layout.state, "mark_secret": layout.mark_secret},
         "audit": {"file": layout.log / "audit.log"},
     }
 
 
-def _rules_of_red_box_itself(wishes: Wishes) -> list[Mapping[str, Any]]:
-    """Both controllers watch all jobs; resourced tells those of pods on virtual nodes."""
-    where = {"cluster": wishes.cluster, "namespaces": [wishes.operator_namespace]}
+def _rules_for_controllers(options: InitOptions) -> list[Mapping[str, Any]]:
+    """Both controllers watch all jobs."""
+    where = {"cluster": options.cluster, "namespaces": [options.operator_namespace]}
     accounts = ["redbox-operator", "redbox-resourced"]
     return [{**where, "service_accounts": accounts, "roles": ["operator", "reader"]}]
 
 
-def _plan_tls(draft: _Draft) -> bytes:
+def _plan_tls(plan: _PlanBuilder) -> bytes:
     """Plan CA and certificate, and return what clusters should trust."""
-    found, layout = draft.found, draft.layout
-    if found.server is not None and not _is_ours(found.server, found.authority):
-        draft.keep(layout.certificate, "red-box's own CA did not sign it")
-        draft.notes.append("caBundle below is that certificate: put your CA's in its place")
-        return found.server.certificate
-    authority = found.authority or make_authority(draft.wishes.name, draft.now)
-    if found.authority is None:
-        draft.write(layout.authority_certificate, authority.certificate, 0o644, "root", "the CA")
-        draft.write(layout.authority_key, authority.key, 0o600, "root", "its key: only redbox init needs it")
+    existing, layout = plan.existing, plan.layout
+    if existing.server is not None and not _is_issued_by(existing.server, existing.authority):
+        plan.keep(layout.certificate, "it is not signed by red-box's own CA")
+        plan.notes.append("caBundle below is that certificate: replace it by the certificate of your CA")
+        return existing.server.certificate
+    authority = existing.authority or make_authority(plan.options.name, plan.now)
+    if existing.authority is None:
+        plan.write(layout.authority_certificate, authority.certificate, 0o644, "root", "the CA")
+        plan.write(
+            layout.authority_key, authority.key, 0o600, "root", "the CA's key; only redbox init needs it"
+        )
     else:
-        _note_age(draft, authority)
-    _plan_certificate(draft, authority)
+        _note_expiry(plan, authority)
+    _plan_certificate(plan, authority)
     return authority.certificate
 
 
-def _is_ours(server: Pair, authority: Pair | None) -> bool:
+def _is_issued_by(server: Pair, authority: Pair | None) -> bool:
     return authority is not None and is_issued_by(server.certificate, authority.certificate)
 
 
-def _note_age(draft: _Draft, authority: Pair) -> None:
-    path, ends = draft.layout.authority_certificate, facts_of(authority.certificate).not_after
-    draft.keep(path, f"the CA is valid until {ends:%Y-%m-%d}")
-    if ends - draft.now < RENEW_AUTHORITY_WITHIN:
-        draft.notes.append(
-            f"the CA ends soon: remove {path.parent}, run redbox init again, "
+def _note_expiry(plan: _PlanBuilder, authority: Pair) -> None:
+    path, ends = plan.layout.authority_certificate, facts_of(authority.certificate).not_after
+    plan.keep(path, f"the CA is valid until {ends:%Y-%m-%d}")
+    if ends - plan.now < RENEW_AUTHORITY_WITHIN:
+        plan.notes.append(
+            f"the CA expires soon: remove {path.parent}, run redbox init again, "
             "and apply the new SlurmCluster in every cluster"
         )
 
 
-def _plan_certificate(draft: _Draft, authority: Pair) -> None:
-    """Plan a new certificate for the names that are wished for, and those that the old one has."""
-    before = facts_of(draft.found.server.certificate) if draft.found.server else None
-    names = tuple(dict.fromkeys([*draft.wishes.names, *(before.names if before else ())]))
-    addresses = tuple(dict.fromkeys([*draft.wishes.addresses, *(before.addresses if before else ())]))
-    server = issue_server(authority, names, addresses, draft.now)
+def _plan_certificate(plan: _PlanBuilder, authority: Pair) -> None:
+    """Plan a new certificate for the given names and those of the old one."""
+    before = facts_of(plan.existing.server.certificate) if plan.existing.server else None
+    names = tuple(dict.fromkeys([*plan.options.names, *(before.names if before else ())]))
+    addresses = tuple(dict.fromkeys([*plan.options.addresses, *(before.addresses if before else ())]))
+    server = issue_server(authority, names, addresses, plan.now)
     ends = facts_of(server.certificate).not_after
     note = f"for {', '.join((*names, *addresses))} until {ends:%Y-%m-%d}; run redbox init again to renew it"
     chain = server.certificate + authority.certificate
-    draft.write(draft.layout.certificate, chain, 0o644, "root", note)
-    draft.write(draft.layout.key, server.key, 0o600, "service", "its key")
+    plan.write(plan.layout.certificate, chain, 0o644, "root", note)
+    plan.write(plan.layout.key, server.key, 0o600, "service", "the certificate's key")
 
 
-def _plan_mark_secret(draft: _Draft) -> None:
-    path = draft.layout.mark_secret
-    if draft.found.has_mark_secret:
-        draft.keep(path, "jobs carry marks that are signed with it")
+def _plan_mark_secret(plan: _PlanBuilder) -> None:
+    path = plan.layout.mark_secret
+    if plan.existing.has_mark_secret:
+        plan.keep(path, "it signs the marks of jobs that run")
         return
     secret = secrets.token_hex(MARK_SECRET_BYTES) + "\n"
     note = "signs the marks on jobs; copy it to every standby, and nowhere else"
-    draft.write(path, secret.encode(), 0o600, "service", note)
+    plan.write(path, secret.encode(), 0o600, "service", note)
 
 
-def _plan_agent(draft: _Draft) -> None:
-    """The agent is always that of this release; its limits are the administrator's."""
-    layout = draft.layout
-    draft.write(layout.agent, agent_source(), 0o755, "root", "the agent, the one file that sudo may run")
-    if draft.found.has_agent_settings:
-        draft.keep(layout.agent_settings, "the agent's limits are yours to set")
+def _plan_agent(plan: _PlanBuilder) -> None:
+    """Plan the agent of this release, and its limits unless the administrator has set them."""
+    layout = plan.layout
+    plan.write(layout.agent, agent_source(), 0o755, "root", "the agent, the only file that sudo may run")
+    if plan.existing.has_agent_settings:
+        plan.keep(layout.agent_settings, "the agent's limits are the administrator's")
         return
     limits = render_agent_conf(min_uid=DEFAULT_MIN_UID, path=DEFAULT_PATH)
-    draft.write(layout.agent_settings, limits.encode(), 0o644, "root", "whom no agent ever runs as")
+    plan.write(
+        layout.agent_settings, limits.encode(), 0o644, "root", "the lowest uid for agents, and their PATH"
+    )

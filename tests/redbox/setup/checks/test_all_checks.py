@@ -10,98 +10,100 @@ import pytest
 from redbox.cli import COMMANDS
 from redbox.core.clock import SystemClock
 from redbox.core.yaml_document import parse_document, validate
-from redbox.settings import Settings, load_settings
-from redbox.setup.checks.all_checks import _check, check_everything, check_token
+from redbox.settings import RedboxSettings, load_settings
+from redbox.setup.checks.all_checks import check_everything, check_token, findings_of
 from redbox.setup.checks.findings import Finding, Level, exit_status
-from redbox.setup.checks.machine import Ran, ThisMachine
+from redbox.setup.checks.machine import LocalMachine, ProcessOutput
 from redbox.setup.install.layout import Layout
 from tests.redbox.callers.factories import ISSUER, claims, jwks, rsa_key, token
-from tests.redbox.setup.broken import BROKEN
-from tests.redbox.setup.changes import (
+from tests.redbox.setup.factories import (
     cluster,
     configure,
     good_ssh,
 )
-from tests.redbox.setup.hosts import (
+from tests.redbox.setup.fakes import (
     AUDIENCE,
     REDBOX,
     SUDO_LIST,
     LoginNode,
     settings_text,
 )
+from tests.redbox.setup.problems import PROBLEMS
 
 NOTE, WARNING, FAULT = Level.NOTE, Level.WARNING, Level.FAULT
-NAMED = re.compile(r"\b(?:run|what|as|that) redbox ([a-z]+)")
+NAMED = re.compile(r"\b(?:run|what|as|that|of|from) redbox ([a-z]+)")
 
 
-def findings_of(host: LoginNode) -> list[Finding]:
+def findings_on(host: LoginNode) -> list[Finding]:
     content = host.files["/etc/redbox/redbox.yaml"].content.decode()
-    settings = validate(Settings, parse_document(content, "redbox.yaml"))
-    return list(_check(host, settings, Layout()))
+    settings = validate(RedboxSettings, parse_document(content, "redbox.yaml"))
+    return list(findings_of(host, settings, Layout()))
 
 
 def test_a_good_login_node_has_no_findings() -> None:
-    assert findings_of(LoginNode()) == []
+    assert findings_on(LoginNode()) == []
 
 
-@pytest.mark.parametrize("case", BROKEN)
-def test_what_is_wrong_is_told_with_its_cure(case: str) -> None:
-    change, level, words = BROKEN[case]
+@pytest.mark.parametrize("case", PROBLEMS)
+def test_a_problem_is_reported_with_its_cure(case: str) -> None:
+    change, level, words = PROBLEMS[case]
     host = LoginNode()
     change(host)
-    told = [finding for finding in findings_of(host) if words in finding.what]
-    assert [finding.level for finding in told][:1] == [level], findings_of(host)
-    assert told[0].cure or level is NOTE
+    matching = [finding for finding in findings_on(host) if words in finding.what]
+    assert [finding.level for finding in matching][:1] == [level], findings_on(host)
+    assert matching[0].cure or level is NOTE
 
 
 def test_a_cure_names_only_commands_that_there_are() -> None:
     named = set()
-    for change, _, _ in BROKEN.values():
+    for change, _, _ in PROBLEMS.values():
         host = LoginNode()
         change(host)
-        named |= {name for finding in findings_of(host) for name in NAMED.findall(finding.cure)}
+        named |= {name for finding in findings_on(host) for name in NAMED.findall(finding.cure)}
     assert {"init", "check", "sudoers", "sshd"} <= named <= COMMANDS.keys()
 
 
 def test_a_good_node_that_uses_ssh_has_no_findings_either() -> None:
     host = LoginNode()
     good_ssh(host)
-    assert findings_of(host) == []
+    assert findings_on(host) == []
 
 
 def test_a_right_that_sudo_shows_in_two_lines_is_still_the_one_right() -> None:
     host = LoginNode()
-    host.commands["/usr/bin/sudo -n -l -U redbox"] = Ran(0, SUDO_LIST.replace('agent ""', 'agent\n    ""'))
-    assert findings_of(host) == []
+    host.commands["/usr/bin/sudo -n -l -U redbox"] = ProcessOutput(
+        0, SUDO_LIST.replace('agent ""', 'agent\n    ""')
+    )
+    assert findings_on(host) == []
 
 
 def test_slurm_is_asked_with_the_environment_that_it_needs_here() -> None:
     host = LoginNode()
     configure(slurm={"environment": {"SLURM_CONF": "/opt/slurm/etc/slurm.conf"}})(host)
-    assert findings_of(host) == []
+    assert findings_on(host) == []
     assert host.environment == {"SLURM_CONF": "/opt/slurm/etc/slurm.conf"}
 
 
 def test_a_federation_that_is_meant_is_no_fault() -> None:
     host = LoginNode()
-    BROKEN["a federation"][0](host)
+    PROBLEMS["a federation"][0](host)
     configure(slurm={"allow_federation": True})(host)
-    assert findings_of(host) == []
+    assert findings_on(host) == []
 
 
-def test_everything_is_told_at_once() -> None:
+def test_everything_is_reported_at_once() -> None:
     host = LoginNode()
     for name in ("no account", "no mark secret", "a full disk", "no limits", "a federation"):
-        BROKEN[name][0](host)
-    assert len(findings_of(host)) >= 5
+        PROBLEMS[name][0](host)
+    assert len(findings_on(host)) >= 5
 
 
-def test_who_may_not_look_is_told_so_and_nothing_is_made_up() -> None:
+def test_without_root_only_what_can_be_read_is_checked() -> None:
     host = LoginNode(uid=2001)
     for path in [path for path in host.files if path.startswith("/var/lib/redbox")]:
         del host.files[path]
-    assert [finding.what for finding in findings_of(host)] == [
-        "secrets, the journal and sudo's rules were not looked at"
+    assert [finding.what for finding in findings_on(host)] == [
+        "secrets, the journal and sudo's rules were not checked"
     ]
 
 
@@ -111,10 +113,10 @@ def test_a_personal_install_is_not_asked_for_what_it_does_not_need() -> None:
     for path in ("/etc/sudoers.d/redbox", "/etc/redbox/agent.conf"):
         del host.files[path]
     host.groups.clear()
-    assert findings_of(host) == []
+    assert findings_on(host) == []
 
 
-def test_settings_with_a_flaw_are_told_by_line(tmp_path: Path) -> None:
+def test_settings_with_an_error_are_reported_by_line(tmp_path: Path) -> None:
     layout = Layout(configuration=tmp_path)
     layout.settings.write_text("name: hpc1\nlisten:\n  prot: 1\n")
     (finding,) = check_everything(LoginNode(), layout)
@@ -136,7 +138,7 @@ def test_the_worst_comes_first_and_decides_the_exit_status(tmp_path: Path) -> No
 def test_this_machine_answers_every_question(tmp_path: Path) -> None:
     layout = Layout(tmp_path, tmp_path, tmp_path, tmp_path)
     layout.settings.write_text(settings_text(listen={"port": 18999, "address": "127.0.0.1"}))
-    findings = check_everything(ThisMachine(), layout)
+    findings = check_everything(LocalMachine(), layout)
     assert any("prod.jwks.json cannot be read" in finding.what for finding in findings)
     assert all(str(finding) for finding in findings)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from redbox.setup.install import host_service
-from redbox.setup.install.apply import NotInstalled
-from redbox.setup.install.host_service import HostFile, host_files, is_ours
+from redbox.setup.install.apply import InstallError
+from redbox.setup.install.host_service import host_files, is_written_by_init, write_host_file
+from redbox.setup.install.plan import NewFile
 
 FILES = {file.path.name: file for file in host_files(Path("/opt/redbox/bin/redbox"))}
 
@@ -22,16 +22,16 @@ def needs(tool: str) -> pytest.MarkDecorator:
 def test_every_file_is_known_again_as_ours() -> None:
     assert len(host_files(Path("/x"))) == 5
     for file in host_files(Path("/x")):
-        assert is_ours(file.content), file.path
+        assert is_written_by_init(file.content.decode()), file.path
 
 
 @pytest.mark.parametrize("written", ["", "# ours\nredbox ALL=(ALL) ALL\n", "[Unit]\nDescription=mine\n"])
 def test_a_file_of_the_administrators_is_not_ours(written: str) -> None:
-    assert not is_ours(written)
+    assert not is_written_by_init(written)
 
 
 def test_the_unit_starts_the_program_that_was_installed() -> None:
-    assert "ExecStart=/opt/redbox/bin/redbox serve\n" in FILES["redbox.service"].content
+    assert "ExecStart=/opt/redbox/bin/redbox serve\n" in FILES["redbox.service"].content.decode()
 
 
 def test_sudoers_can_be_read_by_root_alone() -> None:
@@ -42,15 +42,15 @@ def test_sudoers_can_be_read_by_root_alone() -> None:
 @needs("visudo")
 def test_a_rule_that_sudo_cannot_read_is_never_put_in_place(tmp_path: Path) -> None:
     target = tmp_path / "sudoers.d" / "redbox"
-    with pytest.raises(NotInstalled, match="visudo"):
-        host_service._place(HostFile(target, "redbox ALL = (NOT A RULE\n", 0o440))
+    with pytest.raises(InstallError, match="visudo"):
+        write_host_file(NewFile(target, b"redbox ALL = (NOT A RULE\n", 0o440, "root"))
     assert list(target.parent.iterdir()) == []
 
 
 @needs("systemd-sysusers")
 def test_sysusers_makes_the_account_and_the_group(tmp_path: Path) -> None:
     configuration = tmp_path / "redbox.conf"
-    configuration.write_text(host_files(Path("/x"))[0].content)
+    configuration.write_bytes(host_files(Path("/x"))[0].content)
     (tmp_path / "etc").mkdir()
     subprocess.run(["systemd-sysusers", f"--root={tmp_path}", str(configuration)], check=True, timeout=30)
     assert "redbox:" in (tmp_path / "etc/passwd").read_text()

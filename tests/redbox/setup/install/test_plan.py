@@ -16,13 +16,13 @@ from redbox.jobs.record.marks import read_secret
 from redbox.server.certificates import Pair, facts_of, fits, is_issued_by, issue_server, make_authority
 from redbox.settings import load_settings
 from redbox.setup.install import apply
-from redbox.setup.install.apply import NotInstalled, find, install
+from redbox.setup.install.apply import InstallError, read_existing, write_plan
 from redbox.setup.install.layout import Layout
-from redbox.setup.install.manifest import how_to_get_keys, slurm_cluster
-from redbox.setup.install.plan import InitPlan, Wishes, plan_init
+from redbox.setup.install.manifest import key_instructions, render_slurm_cluster
+from redbox.setup.install.plan import InitOptions, InitPlan, plan_init
 
 NOW = dt.datetime(2026, 9, 21, 12, tzinfo=dt.UTC)
-WISHES = Wishes("hpc1", "prod", ("login.example",), ("10.77.0.10",))
+OPTIONS = InitOptions("hpc1", "prod", ("login.example",), ("10.77.0.10",))
 
 
 @pytest.fixture
@@ -34,13 +34,13 @@ def layout(tmp_path: Path) -> Layout:
 
 @pytest.fixture(autouse=True)
 def _everything_is_mine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """These hosts have no account redbox: what is the service's is whoever's the tests run as."""
-    monkeypatch.setattr(apply, "_owner", lambda _: None)
+    """The test hosts have no account redbox: all files belong to the account that runs the tests."""
+    monkeypatch.setattr(apply, "owner_ids", lambda _: None)
 
 
-def run_init(layout: Layout, wishes: Wishes = WISHES, now: dt.datetime = NOW) -> InitPlan:
-    plan = plan_init(wishes, find(layout), layout, now)
-    install(plan, layout)
+def run_init(layout: Layout, options: InitOptions = OPTIONS, now: dt.datetime = NOW) -> InitPlan:
+    plan = plan_init(options, read_existing(layout), layout, now)
+    write_plan(plan, layout)
     return plan
 
 
@@ -73,7 +73,7 @@ def test_a_fresh_host_gets_all_that_the_server_needs(layout: Layout) -> None:
     assert is_issued_by(server.certificate, layout.authority_certificate.read_bytes())
 
 
-def test_secrets_are_nobody_elses_to_read(layout: Layout) -> None:
+def test_secrets_are_readable_by_their_owner_only(layout: Layout) -> None:
     os.umask(os.umask(0))
     run_init(layout)
     modes = {
@@ -99,15 +99,15 @@ def test_a_second_run_renews_the_certificate_and_leaves_all_else(layout: Layout)
         "etc/tls/server.crt",
         "etc/tls/server.key",
     }
-    assert second.introduction == first.introduction
+    assert second.manifest == first.manifest
     facts = facts_of(layout.certificate.read_bytes())
     assert facts.not_after == later + dt.timedelta(days=397)
-    assert f"kept {layout.settings}: settings are never overwritten" in "\n".join(second.notes)
+    assert f"kept {layout.settings}: redbox init never overwrites settings" in "\n".join(second.notes)
 
 
 def test_a_new_name_is_added_to_those_that_the_certificate_has(layout: Layout) -> None:
     run_init(layout)
-    run_init(layout, dataclasses.replace(WISHES, names=("alias.example",), addresses=()))
+    run_init(layout, dataclasses.replace(OPTIONS, names=("alias.example",), addresses=()))
     facts = facts_of(layout.certificate.read_bytes())
     assert set(facts.names) == {"alias.example", "login.example"}
     assert facts.addresses == ("10.77.0.10",)
@@ -139,7 +139,7 @@ def test_the_sites_own_certificate_is_left_alone(layout: Layout) -> None:
     layout.key.write_bytes(own.key)
     plan = run_init(layout)
     assert layout.certificate.read_bytes() == own.certificate
-    assert any("put your CA's in its place" in note for note in plan.notes)
+    assert any("replace it by the certificate of your CA" in note for note in plan.notes)
 
 
 def test_a_certificate_that_is_somewhere_else_is_the_sites_own(layout: Layout) -> None:
@@ -161,12 +161,12 @@ def test_a_certificate_that_is_somewhere_else_is_the_sites_own(layout: Layout) -
 def test_a_ca_that_ends_soon_says_how_to_replace_it(layout: Layout) -> None:
     run_init(layout)
     plan = run_init(layout, now=NOW + dt.timedelta(days=3300))
-    assert any(note.startswith("the CA ends soon: remove") for note in plan.notes)
+    assert any(note.startswith("the CA expires soon: remove") for note in plan.notes)
 
 
 def test_the_manifest_carries_endpoint_audience_and_ca(layout: Layout) -> None:
     plan = run_init(layout)
-    manifest = yaml.safe_load(slurm_cluster(plan.introduction))
+    manifest = yaml.safe_load(render_slurm_cluster(plan.manifest))
     assert (manifest["apiVersion"], manifest["kind"]) == ("redbox.dev/v1alpha1", "SlurmCluster")
     assert manifest["metadata"]["name"] == "hpc1"
     assert manifest["spec"]["endpoint"] == "https://login.example:8443"
@@ -176,20 +176,20 @@ def test_the_manifest_carries_endpoint_audience_and_ca(layout: Layout) -> None:
 
 
 def test_an_address_of_ipv6_makes_a_valid_endpoint(layout: Layout) -> None:
-    plan = run_init(layout, Wishes("hpc1", "prod", (), ("fd00::10",), port=9443))
-    assert plan.introduction.endpoint == "https://[fd00::10]:9443"
+    plan = run_init(layout, InitOptions("hpc1", "prod", (), ("fd00::10",), port=9443))
+    assert plan.manifest.endpoint == "https://[fd00::10]:9443"
 
 
-def test_another_cluster_is_told_of_the_same_audience_and_what_to_add(layout: Layout) -> None:
+def test_another_cluster_gets_the_same_audience_and_a_note(layout: Layout) -> None:
     first = run_init(layout)
-    plan = run_init(layout, dataclasses.replace(WISHES, cluster="test"))
-    assert plan.introduction.audience == first.introduction.audience
+    plan = run_init(layout, dataclasses.replace(OPTIONS, cluster="test"))
+    assert plan.manifest.audience == first.manifest.audience
     assert any(note.startswith("add cluster test to callers.clusters") for note in plan.notes)
 
 
 def test_a_personal_install_needs_no_agent_file_and_no_root(tmp_path: Path) -> None:
     layout = Layout.personal(tmp_path, tmp_path / "run")
-    plan = run_init(layout, dataclasses.replace(WISHES, transport="self"))
+    plan = run_init(layout, dataclasses.replace(OPTIONS, transport="self"))
     assert any("redbox check --personal" in note for note in plan.notes)
     assert load_settings(layout.settings).agents.transport == "self"
     assert not layout.agent_settings.exists()
@@ -197,19 +197,19 @@ def test_a_personal_install_needs_no_agent_file_and_no_root(tmp_path: Path) -> N
 
 
 def test_how_to_get_the_keys_names_the_file_to_write(layout: Layout) -> None:
-    told = how_to_get_keys("prod", layout.cluster_keys("prod"))
-    assert "kubectl get --raw /openid/v1/jwks > prod.jwks.json" in told
-    assert str(layout.configuration / "prod.jwks.json") in told
+    instructions = key_instructions("prod", layout.cluster_keys("prod"))
+    assert "kubectl get --raw /openid/v1/jwks > prod.jwks.json" in instructions
+    assert str(layout.configuration / "prod.jwks.json") in instructions
 
 
-def test_a_host_without_the_account_redbox_is_told_to_make_it(
+def test_without_the_account_redbox_the_error_names_the_command_that_creates_it(
     layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.undo()
     monkeypatch.setattr(apply, "SERVICE_ACCOUNT", "no-such-account-redbox")
     if os.geteuid() != 0:
         pytest.skip("needs root")
-    with pytest.raises(NotInstalled, match="useradd --system"):
+    with pytest.raises(InstallError, match="useradd --system"):
         run_init(layout)
 
 
@@ -227,12 +227,12 @@ def test_what_is_damaged_is_not_overwritten_but_named(
     run_init(layout)
     (layout.configuration / "tls" / name).write_bytes(content)
     before = contents(layout)
-    with pytest.raises(NotInstalled, match=words):
+    with pytest.raises(InstallError, match=words):
         run_init(layout)
     assert contents(layout) == before
 
 
 def test_a_directory_that_cannot_be_written_is_named(layout: Layout) -> None:
     layout.configuration.parent.joinpath("etc").write_text("a file")
-    with pytest.raises(NotInstalled, match="could not be written"):
-        install(plan_init(WISHES, find(layout), layout, NOW), layout)
+    with pytest.raises(InstallError, match="cannot be written"):
+        write_plan(plan_init(OPTIONS, read_existing(layout), layout, NOW), layout)

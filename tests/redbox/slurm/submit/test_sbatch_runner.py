@@ -48,7 +48,7 @@ def submission(directory: str = "{home}/work", **fields: object) -> Submission:
 async def submit(
     agents: ScriptedAgents, asked: Submission | None = None, **settings: object
 ) -> SubmitOutcome:
-    manager = SlurmManager(agents, REDBOX, SlurmSettings(**settings))  # type: ignore[arg-type]
+    manager = SlurmManager(agents, REDBOX, SlurmSettings(**settings))
     return await manager.submit(ALICE, asked or submission())
 
 

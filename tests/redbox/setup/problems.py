@@ -1,4 +1,4 @@
-"""What can be wrong with a login node, each with the words that it is told in."""
+"""Problems of a login node, each with its level and words of its finding."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import datetime as dt
 
 from redbox.server.certificates import make_authority
 from redbox.setup.checks.findings import Level
-from redbox.setup.checks.machine import BUSY
+from redbox.setup.checks.machine import PORT_IN_USE
 from tests.redbox.callers.factories import jwks, rsa_key
-from tests.redbox.setup.changes import (
+from tests.redbox.setup.factories import (
     BY_URL,
     SSHD,
     Change,
@@ -26,7 +26,7 @@ from tests.redbox.setup.changes import (
     set_host,
     slurm_says,
 )
-from tests.redbox.setup.hosts import (
+from tests.redbox.setup.fakes import (
     MEMBERS,
     NOW,
     PROCESSES,
@@ -39,17 +39,17 @@ from tests.redbox.setup.hosts import (
 NOTE, WARNING, FAULT = Level.NOTE, Level.WARNING, Level.FAULT
 
 
-BROKEN: dict[str, tuple[Change, Level, str]] = {
+PROBLEMS: dict[str, tuple[Change, Level, str]] = {
     # what a server left
     "an agent without a server": (
         answer("/usr/bin/ps -e", 0, PROCESSES.replace("702     701", "702       1")),
         WARNING,
-        "process 702 of alice, an agent, was left behind",
+        "process 702 of alice is an agent whose server has ended",
     ),
     "processes that cannot be seen": (
         answer("/usr/bin/ps -e", None),
         WARNING,
-        "left behind were not looked for",
+        "orphaned agents were not searched for",
     ),
     # accounts and groups
     "no account": (lambda host: host.accounts.pop("redbox"), FAULT, "no account redbox"),
@@ -61,31 +61,35 @@ BROKEN: dict[str, tuple[Change, Level, str]] = {
     "settings of somebody": (
         set_file("/etc/redbox/redbox.yaml", uid=2001),
         FAULT,
-        "say whose jobs run as whom",
+        "they could run jobs as any user",
     ),
     "settings for all": (
         set_file("/etc/redbox/redbox.yaml", mode=0o666),
         FAULT,
-        "redbox.yaml may be written",
+        "can write /etc/redbox/redbox.yaml",
     ),
-    "a directory above": (set_file("/etc/redbox", mode=0o775), FAULT, "/etc/redbox may be written by others"),
+    "a directory above": (
+        set_file("/etc/redbox", mode=0o775),
+        FAULT,
+        "users other than root can write /etc/redbox:",
+    ),
     "a link to elsewhere": (
         both(
             set_file("/home/alice/redbox.yaml", uid=2001),
             lambda host: host.links.update({"/etc/redbox/redbox.yaml": "/home/alice/redbox.yaml"}),
         ),
         FAULT,
-        "/home/alice/redbox.yaml may be written",
+        "can write /home/alice/redbox.yaml",
     ),
     "keys of somebody": (
         set_file("/etc/redbox/prod.jwks.json", uid=2001),
         FAULT,
-        "prod.jwks.json may be written",
+        "can write /etc/redbox/prod.jwks.json",
     ),
     "a readable mark secret": (
         set_file("/var/lib/redbox/mark.secret", mode=0o644),
         FAULT,
-        "it is a secret, and others may read it",
+        "it is a secret, and other users can read it",
     ),
     "no mark secret": (remove("/var/lib/redbox/mark.secret"), FAULT, "mark.secret is missing"),
     "a foreign mark secret": (
@@ -96,7 +100,7 @@ BROKEN: dict[str, tuple[Change, Level, str]] = {
     "a made-up mark secret": (
         set_file("/var/lib/redbox/mark.secret", content=b"hunter2"),
         FAULT,
-        "is not a secret made by redbox init",
+        "is not a mark secret",
     ),
     "a readable key": (set_file("/etc/redbox/tls/server.key", mode=0o640), FAULT, "server.key has mode 0640"),
     "a readable CA key": (set_file("/etc/redbox/tls/ca.key", mode=0o644), FAULT, "ca.key has mode 0644"),
@@ -107,7 +111,7 @@ BROKEN: dict[str, tuple[Change, Level, str]] = {
     ),
     # journal and port
     "no journal": (remove("/var/lib/redbox"), FAULT, "no directory /var/lib/redbox for the journal"),
-    "an open journal": (set_file("/var/lib/redbox", mode=0o755), FAULT, "it holds the journal"),
+    "an open journal": (set_file("/var/lib/redbox", mode=0o755), FAULT, "other users can read the journal"),
     "a journal on NFS": (
         set_file(
             "/proc/self/mountinfo", content=b"1 0 8:1 / / rw - ext4 a rw\n2 1 0:9 / /var rw - nfs4 b rw\n"
@@ -116,8 +120,12 @@ BROKEN: dict[str, tuple[Change, Level, str]] = {
         "network file system (nfs4)",
     ),
     "a full disk": (set_host(free=1024), WARNING, "has 0 MiB left"),
-    "a port in use": (set_host(listening=BUSY), FAULT, "cannot listen at 0.0.0.0, port 8443: in use"),
-    "a port in use by red-box": (set_host(listening=BUSY, running=True), NOTE, "the red-box that answers"),
+    "a port in use": (set_host(listening=PORT_IN_USE), FAULT, "cannot listen on 0.0.0.0, port 8443: in use"),
+    "a port in use by red-box": (
+        set_host(listening=PORT_IN_USE, running=True),
+        NOTE,
+        "in use by the red-box that runs here",
+    ),
     "a port that is not allowed": (set_host(listening="Permission denied"), FAULT, "Permission denied"),
     # the agent and sudo
     "an agent of others": (
@@ -129,7 +137,7 @@ BROKEN: dict[str, tuple[Change, Level, str]] = {
     "agent.conf of others": (
         set_file("/etc/redbox/agent.conf", mode=0o664),
         FAULT,
-        "agent.conf may be written",
+        "can write /etc/redbox/agent.conf",
     ),
     "agent.conf is stricter": (
         set_file("/etc/redbox/agent.conf", content=b"min_uid = 2000\npath = /usr/bin\n"),
@@ -140,12 +148,12 @@ BROKEN: dict[str, tuple[Change, Level, str]] = {
     "other sudoers": (
         set_file("/etc/sudoers.d/redbox", content=b"redbox ALL = (ALL) NOPASSWD: ALL\n"),
         FAULT,
-        "says something else than red-box needs",
+        "differs from the rule that red-box needs",
     ),
     "sudoers that log": (
         set_file("/etc/sudoers.d/redbox", content=SUDO_LIST.splitlines()[-1].strip().encode()),
         FAULT,
-        "says something else than red-box needs",
+        "differs from the rule that red-box needs",
     ),
     "sudoers with a flaw": (
         answer("/usr/sbin/visudo -c", 1, "", "/etc/sudoers.d/x:3:1: syntax error"),
@@ -162,7 +170,7 @@ BROKEN: dict[str, tuple[Change, Level, str]] = {
     "sudoers of others": (
         set_file("/etc/sudoers.d/redbox", mode=0o664),
         FAULT,
-        "redbox may be written by others",
+        "can write /etc/sudoers.d/redbox",
     ),
     "a second right": (
         answer("/usr/bin/sudo -n -l -U redbox", 0, SUDO_LIST + "    (root) NOPASSWD: /usr/bin/systemctl\n"),
@@ -188,7 +196,7 @@ BROKEN: dict[str, tuple[Change, Level, str]] = {
     "ssh: no host key": (
         both(good_ssh, remove("/etc/redbox/known_hosts")),
         FAULT,
-        "names no host key of login",
+        "has no host key of login",
     ),
     "ssh: a readable CA": (
         both(good_ssh, set_file("/etc/redbox/ssh-ca.key", mode=0o644)),
@@ -198,36 +206,36 @@ BROKEN: dict[str, tuple[Change, Level, str]] = {
     "ssh: the CA counts for root": (
         both(good_ssh, answer(f"{SSHD} -T -C user=root", 0, "trustedusercakeys /etc/redbox/ssh-ca.pub\n")),
         FAULT,
-        "trusts a CA of users for root too",
+        "trusts a CA for user certificates for root too",
     ),
-    "ssh: sshd is elsewhere": (both(good_ssh, remove(SSHD)), NOTE, "sshd was not looked at"),
+    "ssh: sshd is elsewhere": (both(good_ssh, remove(SSHD)), NOTE, "sshd was not checked"),
     "ssh: sshd says nothing": (
         both(good_ssh, answer(f"{SSHD} -T -C user=root", 255, "", "no hostkeys")),
         WARNING,
-        "were not told: no hostkeys",
+        "did not print its settings: no hostkeys",
     ),
     # TLS
     "no certificate": (remove("/etc/redbox/tls/server.crt"), FAULT, "server.crt cannot be read"),
-    "a certificate that is none": (set_file("/etc/redbox/tls/server.crt", content=b"x"), FAULT, "PEM"),
+    "a certificate that is not one": (set_file("/etc/redbox/tls/server.crt", content=b"x"), FAULT, "PEM"),
     "another's key": (
         set_file("/etc/redbox/tls/server.key", content=make_authority("y", NOW).key),
         FAULT,
         "is not the key of",
     ),
-    "a certificate that ended": (move_clock(days=398), FAULT, "ended on 2027-10-23"),
-    "a certificate that ends soon": (move_clock(days=380), WARNING, "ends on 2027-10-23"),
+    "a certificate that ended": (move_clock(days=398), FAULT, "expired on 2027-10-23"),
+    "a certificate that ends soon": (move_clock(days=380), WARNING, "expires on 2027-10-23"),
     "a certificate of tomorrow": (
         certificate(now=NOW + dt.timedelta(days=1)),
         FAULT,
-        "is valid from 2026-09-22",
+        "is not valid before 2026-09-22",
     ),
-    "a certificate for nobody": (certificate(names=[]), FAULT, "no subjectAltName"),
+    "a certificate without names": (certificate(names=[]), FAULT, "no subjectAltName"),
     # callers
     "no keys": (remove("/etc/redbox/prod.jwks.json"), FAULT, "tokens of cluster prod get a 503"),
     "keys that are none": (
         set_file("/etc/redbox/prod.jwks.json", content=b"{}"),
         FAULT,
-        "holds no keys of cluster prod",
+        "is not a valid key set for cluster prod",
     ),
     "keys out of reach": (
         both(BY_URL, set_host(fetched=refuses("connection refused"))),
@@ -247,7 +255,7 @@ BROKEN: dict[str, tuple[Change, Level, str]] = {
     "clocks apart": (
         both(BY_URL, set_host(fetched=jwks(a=rsa_key()), their_clock=NOW + dt.timedelta(seconds=95))),
         FAULT,
-        "are 95 s apart, more than callers.leeway",
+        "are 95 s apart, more than callers.leeway allows",
     ),
     "clocks a little apart": (
         both(BY_URL, set_host(fetched=jwks(a=rsa_key()), their_clock=NOW - dt.timedelta(seconds=15))),
@@ -269,7 +277,7 @@ BROKEN: dict[str, tuple[Change, Level, str]] = {
         "reviewer has mode 0644",
     ),
     # rules
-    "no rules": (configure(mapping={"rules": []}), NOTE, "no rule lets a service account submit"),
+    "no rules": (configure(mapping={"rules": []}), NOTE, "no rule allows a service account to submit"),
     "no clusters": (
         configure(callers={"clusters": []}, mapping={"rules": []}),
         NOTE,
@@ -278,11 +286,11 @@ BROKEN: dict[str, tuple[Change, Level, str]] = {
     "a template": (
         rule(user="{namespace}", allowed_users=["alice"]),
         WARNING,
-        "rule 1 makes users of {namespace}: whoever can create",
+        "rule 1 derives the user from {namespace}: anyone who can create",
     ),
     "a pattern for all": (rule(namespaces="^.*$"), WARNING, "rule 1 matches every namespace of cluster prod"),
-    "nobody's user": (rule(user="eve"), FAULT, "rule 1 names user eve, whom this host does not have"),
-    "a daemon": (rule(user="daemon"), FAULT, "user daemon, whose number 2 is too low"),
+    "an unknown user": (rule(user="eve"), FAULT, "rule 1 names user eve, who does not exist on this host"),
+    "a daemon": (rule(user="daemon"), FAULT, "user daemon, whose uid 2 is below min_uid"),
     "no member": (rule(user="bob"), FAULT, "user bob, who is not in the group redbox-users"),
     "no such group": (
         rule(user="{namespace}", allowed_group="staff"),
@@ -300,7 +308,11 @@ BROKEN: dict[str, tuple[Change, Level, str]] = {
     "old Slurm": (slurm_says("24.11.5", "19.05.8"), FAULT, "older than 20.11"),
     "private jobs": (slurm_says("= none", "= jobs,usage"), WARNING, "PrivateData hides jobs"),
     "private nodes": (slurm_says("= none", "= nodes"), WARNING, "PrivateData hides nodes or partitions"),
-    "stored environment": (slurm_says("job_comment", "job_comment,job_env"), WARNING, "secrets are kept"),
+    "stored environment": (
+        slurm_says("job_comment", "job_comment,job_env"),
+        WARNING,
+        "stores the secrets of jobs",
+    ),
     "no limits": (slurm_says("= ALL", "= NO"), NOTE, "EnforcePartLimits is off"),
     "no accounting": (
         slurm_says("accounting_storage/slurmdbd", "(null)"),
@@ -325,12 +337,12 @@ BROKEN: dict[str, tuple[Change, Level, str]] = {
     "an older sacct": (
         answer("/usr/bin/sacct --helpformat", 0, "JobID JobIDRaw UID State ExitCode Submit Start End"),
         NOTE,
-        "sacct knows no SubmitLine before Slurm 21.08",
+        "sacct has no field SubmitLine before Slurm 21.08",
     ),
     "a useless sacct": (
         answer("/usr/bin/sacct --helpformat", 0, "JobID"),
         FAULT,
-        "sacct knows no End, ExitCode",
+        "sacct has no field End, ExitCode",
     ),
     "a private database": (
         answer("/usr/bin/sacctmgr --readonly show configuration", 0, "PrivateData            = jobs,users\n"),

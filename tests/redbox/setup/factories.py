@@ -9,9 +9,9 @@ from typing import Any
 
 from redbox.callers.unix_accounts import UnixAccount
 from redbox.server.certificates import issue_server, make_authority
-from redbox.setup.checks.machine import Ran
+from redbox.setup.checks.machine import ProcessOutput
 from tests.redbox.callers.factories import ISSUER
-from tests.redbox.setup.hosts import (
+from tests.redbox.setup.fakes import (
     AUDIENCE,
     NOW,
     REDBOX,
@@ -36,7 +36,7 @@ def remove(path: str) -> Change:
 
 
 def answer(command: str, *ran: Any) -> Change:
-    return lambda host: host.commands.update({command: Ran(*ran)})
+    return lambda host: host.commands.update({command: ProcessOutput(*ran)})
 
 
 def configure(**sections: Any) -> Change:
@@ -80,8 +80,8 @@ SSHD = "/usr/sbin/sshd"
 
 def both(*changes: Change) -> Change:
     def change(host: LoginNode) -> None:
-        for one in changes:
-            one(host)
+        for apply in changes:
+            apply(host)
 
     return change
 
@@ -91,7 +91,7 @@ def good_ssh(host: LoginNode) -> None:
     host.files["/etc/redbox/ssh-ca.key"] = File(b"key", 0o600, REDBOX)
     host.files["/etc/redbox/known_hosts"] = File(b"login ssh-ed25519 AAAA")
     host.files[SSHD] = File(mode=0o755)
-    host.commands[f"{SSHD} -T -C user=root"] = Ran(0, "port 22\ntrustedusercakeys none\n")
+    host.commands[f"{SSHD} -T -C user=root"] = ProcessOutput(0, "port 22\ntrustedusercakeys none\n")
 
 
 def certificate(**changes: Any) -> Change:

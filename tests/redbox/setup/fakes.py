@@ -12,7 +12,7 @@ from redbox.callers.errors import ApiServerUnavailable
 from redbox.callers.tokens.kubernetes_api import ApiAccess
 from redbox.callers.unix_accounts import UnixAccount
 from redbox.server.certificates import issue_server, make_authority
-from redbox.setup.checks.machine import FileFacts, Ran
+from redbox.setup.checks.machine import FilePermissions, ProcessOutput
 from redbox.setup.checks.slurm import TOOLS
 from redbox.setup.install.example_settings import render_settings
 from redbox.slurm.commands import sacct
@@ -101,16 +101,16 @@ def good_files() -> dict[str, File]:
     }
 
 
-def good_commands() -> dict[str, Ran]:
+def good_commands() -> dict[str, ProcessOutput]:
     return {
-        "/usr/sbin/visudo -c": Ran(0, "/etc/sudoers: parsed OK\n"),
-        "/usr/bin/sudo -n -l -U redbox": Ran(0, SUDO_LIST),
-        "/usr/bin/ps -e": Ran(0, PROCESSES),
-        "/usr/bin/scontrol show config": Ran(0, SLURM_CONFIG),
-        "/usr/bin/scontrol show federation": Ran(0, ""),
-        "/usr/bin/sacct --helpformat": Ran(0, SACCT_FIELDS),
-        "/usr/bin/sacct --allocations": Ran(0, ""),
-        "/usr/bin/sacctmgr --readonly show configuration": Ran(0, "PrivateData = none\n"),
+        "/usr/sbin/visudo -c": ProcessOutput(0, "/etc/sudoers: parsed OK\n"),
+        "/usr/bin/sudo -n -l -U redbox": ProcessOutput(0, SUDO_LIST),
+        "/usr/bin/ps -e": ProcessOutput(0, PROCESSES),
+        "/usr/bin/scontrol show config": ProcessOutput(0, SLURM_CONFIG),
+        "/usr/bin/scontrol show federation": ProcessOutput(0, ""),
+        "/usr/bin/sacct --helpformat": ProcessOutput(0, SACCT_FIELDS),
+        "/usr/bin/sacct --allocations": ProcessOutput(0, ""),
+        "/usr/bin/sacctmgr --readonly show configuration": ProcessOutput(0, "PrivateData = none\n"),
     }
 
 
@@ -130,7 +130,7 @@ class LoginNode:
     uid: int = 0
     files: dict[str, File] = field(default_factory=good_files)
     links: dict[str, str] = field(default_factory=dict)
-    commands: dict[str, Ran] = field(default_factory=good_commands)
+    commands: dict[str, ProcessOutput] = field(default_factory=good_commands)
     accounts: dict[str, UnixAccount] = field(default_factory=good_accounts)
     groups: dict[str, int] = field(default_factory=lambda: {"redbox-users": MEMBERS, "docker": 42})
     tools: set[str] = field(default_factory=lambda: set(TOOLS))
@@ -146,9 +146,9 @@ class LoginNode:
     def now(self) -> dt.datetime:
         return self.clock
 
-    def facts(self, path: Path) -> FileFacts | None:
+    def permissions(self, path: Path) -> FilePermissions | None:
         file = self.files.get(str(path))
-        return None if file is None else FileFacts(file.uid, file.mode, file.is_directory)
+        return None if file is None else FilePermissions(file.uid, file.mode, file.is_directory)
 
     def resolve(self, path: Path) -> Path:
         return Path(self.links.get(str(path), str(path)))
@@ -166,17 +166,19 @@ class LoginNode:
 
     def run(
         self, argv: Sequence[str], deadline_s: float, environment: Mapping[str, str] | None = None
-    ) -> Ran:
+    ) -> ProcessOutput:
         del deadline_s
         self.environment = environment
         command = " ".join(argv)
-        return next((ran for start, ran in self.commands.items() if command.startswith(start)), Ran(None))
+        return next(
+            (ran for start, ran in self.commands.items() if command.startswith(start)), ProcessOutput(None)
+        )
 
-    def why_not_listen(self, address: str, port: int) -> str | None:
+    def listen_error(self, address: str, port: int) -> str | None:
         del address, port
         return self.listening
 
-    def answers_at(self, unix_socket: Path) -> bool:
+    def accepts_connections(self, unix_socket: Path) -> bool:
         del unix_socket
         return self.running
 
@@ -190,7 +192,7 @@ class LoginNode:
         del url, access
         return self.their_clock
 
-    def agent_flaws(self, path: Path) -> list[str]:
+    def agent_problems(self, path: Path) -> list[str]:
         del path
         return self.agent
 

@@ -1,0 +1,46 @@
+"""`redbox serve`: runs the server, and ends with a status that systemd acts on."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from redbox.agents.errors import AgentError
+from redbox.commands.config_option import ConfigOption
+from redbox.commands.exit_codes import exit_with
+from redbox.core.yaml_document import DocumentError
+from redbox.jobs.errors import JobsError, JournalFull
+from redbox.observability.audit import AuditUnusable
+from redbox.observability.log import configure_log
+from redbox.server.listeners import CannotListen
+from redbox.server.run import BackgroundEnded
+from redbox.server.run import serve as serve_settings
+from redbox.settings import SETTINGS_FILE, load_settings
+
+RESTART = 70  # EX_SOFTWARE: systemd starts it again, for instance when the disk has room
+NO_RESTART = 78  # EX_CONFIG: systemd does not start it again
+
+
+def serve(*, config: ConfigOption = SETTINGS_FILE) -> None:
+    """Run the server until SIGTERM or SIGINT. SIGHUP reloads rules, certificate and audit file."""
+    configure_log(sys.stderr)
+    try:
+        settings = load_settings(config)
+    except DocumentError as error:
+        exit_with(str(error), NO_RESTART)
+    try:
+        asyncio.run(serve_settings(settings, config))
+    except BackgroundEnded as error:
+        exit_with(str(error), RESTART)
+    except (JournalFull, OSError) as error:
+        exit_with(_unwritable(settings.jobs.journal, error), RESTART)
+    except (DocumentError, JobsError, AgentError, AuditUnusable, CannotListen) as error:
+        exit_with(str(error), NO_RESTART)
+
+
+def _unwritable(journal: Path, error: JournalFull | OSError) -> str:
+    cause = error.__cause__ if isinstance(error, JournalFull) and error.__cause__ else error
+    place = cause.filename if isinstance(cause, OSError) and cause.filename else journal
+    why = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(cause)
+    return f"red-box cannot start: {place} cannot be written: {why}. Free space there, or repair the disk."
