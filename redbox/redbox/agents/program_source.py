@@ -17,7 +17,7 @@ HEAD = '''#!/usr/bin/python3 -IS
 """Red Box's agent: acts for red-box as the user that it runs as.
 
 Made from redbox/agents/program by `redbox.agents.program_source`. Python 3.6 or newer, standard library
-only. It takes no arguments and speaks frames on stdin and stdout.
+only. It takes no arguments and exchanges frames on stdin and stdout.
 """
 '''
 

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
-
-@dataclass(frozen=True, slots=True)
-class FileVersion:
-    """Attributes that change when a file is written or replaced."""
-
-    device: int
-    inode: int
-    size: int
-    changed_ns: int
+FileVersion = tuple[int, int, int, int]  # device, inode, size and ctime in ns, which cannot be set back
 
 
 def file_version(path: Path) -> FileVersion | None:
-    """The current version, or None if there is no such file. Has ctime, which cannot be set back."""
+    """Return the current version, which a write or a replacement changes; None if there is no such file."""
     try:
         status = path.stat()
     except OSError:
         return None
-    return FileVersion(status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns)
+    return status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns

@@ -22,7 +22,7 @@ MAX_FIELDS = 16  # of one header; a match has nine
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """An agent's account of itself."""
+    """An agent's first frame: its identity and its host."""
 
     protocol: int
     uid: int

@@ -45,12 +45,6 @@ class TrustedCluster:
 _Candidate = tuple[TrustedCluster, VerifyingKey]
 
 
-@dataclass(frozen=True, slots=True)
-class _Signed:
-    cluster: TrustedCluster
-    payload: bytes
-
-
 class TokenVerifier:
     """Verifies tokens against the keys and requirements of all clusters."""
 
@@ -62,7 +56,7 @@ class TokenVerifier:
         """Return the token's account; raises Unauthenticated, or AuthenticationUnavailable without keys."""
         kid = _key_name(token)
         signed = [
-            _Signed(cluster, payload)
+            (cluster, payload)
             for cluster, key in await self._candidates(kid)
             if (payload := _verified_payload(token, key)) is not None
         ]
@@ -70,17 +64,16 @@ class TokenVerifier:
             raise Unauthenticated(
                 TokenFault.SIGNATURE, f"the token's signature is not by its key {kid[:64]!r}"
             )
-        claims = read_claims(signed[0].payload)
-        matches = [match.cluster for match in signed if is_meant_for(claims, match.cluster.expected)]
+        first, payload = signed[0]
+        claims = read_claims(payload)
+        matches = [cluster for cluster, _ in signed if is_meant_for(claims, cluster.expected)]
         if len(matches) > 1:
             names = ", ".join(cluster.expected.cluster for cluster in matches)
             raise Unauthenticated(
                 TokenFault.AMBIGUOUS,
                 f"clusters {names} share key, issuer and audience: the token's cluster is ambiguous",
             )
-        return verify_claims(
-            claims, (matches or [signed[0].cluster])[0].expected, self._clock.now().timestamp()
-        )
+        return verify_claims(claims, (matches or [first])[0].expected, self._clock.now().timestamp())
 
     async def _candidates(self, kid: str) -> list[_Candidate]:
         """Return clusters that have this key; wait for an unreachable one only if no other has it."""
