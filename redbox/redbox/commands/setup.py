@@ -17,10 +17,10 @@ from redbox.agents.install_texts import render_sshd, render_sudoers
 from redbox.callers.mapping.rules import MappingSettings
 from redbox.core.yaml_document import DocumentError
 from redbox.jobs.errors import JobsError, JournalFull
-from redbox.observability.audit import AuditUnusable
+from redbox.observability.audit import AuditFileError
 from redbox.observability.log import configure_log
-from redbox.server.listeners import CannotListen
-from redbox.server.run import BackgroundEnded
+from redbox.server.listeners import ListenError
+from redbox.server.run import BackgroundTaskFailed
 from redbox.server.run import serve as serve_settings
 from redbox.settings import SETTINGS_FILE, load_settings
 from redbox.setup.install.apply import NotInstalled, find, host_names, install
@@ -100,11 +100,11 @@ def serve(
         _end(str(error), UNUSABLE)
     try:
         asyncio.run(serve_settings(settings, config))
-    except BackgroundEnded as error:
+    except BackgroundTaskFailed as error:
         _end(str(error), BROKEN)
     except (JournalFull, OSError) as error:
         _end(_unwritable(settings.jobs.journal, error), BROKEN)  # started again, it may find room
-    except (DocumentError, JobsError, AgentError, AuditUnusable, CannotListen) as error:
+    except (DocumentError, JobsError, AgentError, AuditFileError, ListenError) as error:
         _end(str(error), UNUSABLE)
 
 

@@ -18,7 +18,7 @@ from redbox.jobs.context import Context
 from redbox.jobs.queue_snapshot import Look, Sighting
 from redbox.jobs.record.record import Record, Stage, lineage
 from redbox.jobs.record.state_machine import phase_of
-from redbox.observability.job_audit import REDBOX, Deed
+from redbox.observability.job_audit import REDBOX, AuditEntry
 from redbox_api.models import FINAL_PHASES, Phase
 
 log = structlog.get_logger(__name__)
@@ -82,7 +82,9 @@ class Acts:
             log.warning("job cancelled by red-box", job_id=handle.job_id, job=str(key), reason=why)
             done = "done" if outcome.done else "refused"
             user = handle.user.name
-            self._context.audit(Deed(REDBOX, user, JobAction.CANCEL, str(key), done, handle.job_id, why))
+            self._context.audit(
+                AuditEntry(REDBOX, user, JobAction.CANCEL, str(key), done, handle.job_id, why)
+            )
         if not outcome.done and not outcome.gone:
             await self._warn(key, f"Slurm did not cancel job {handle.job_id}: {outcome.detail}")
 

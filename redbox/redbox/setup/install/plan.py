@@ -19,7 +19,7 @@ from redbox.agents.install_texts import render_agent_conf
 from redbox.agents.program.guard import DEFAULT_MIN_UID, DEFAULT_PATH
 from redbox.agents.program_source import agent_source
 from redbox.callers.settings import AUDIENCE_PREFIX
-from redbox.server.certificates import Pair, facts_of, is_issued_by, issue_server, make_authority
+from redbox.server.certificates import CertificateAndKey, facts_of, is_issued_by, issue_server, make_authority
 from redbox.settings import Settings
 from redbox.setup.install.example_settings import render_settings
 from redbox.setup.install.layout import Layout, Whose
@@ -50,8 +50,8 @@ class Found:
     """What is there already."""
 
     settings: Settings | None = None
-    authority: Pair | None = None
-    server: Pair | None = None
+    authority: CertificateAndKey | None = None
+    server: CertificateAndKey | None = None
     has_mark_secret: bool = False
     has_agent_settings: bool = False
 
@@ -172,11 +172,11 @@ def _plan_tls(draft: _Draft) -> bytes:
     return authority.certificate
 
 
-def _is_ours(server: Pair, authority: Pair | None) -> bool:
+def _is_ours(server: CertificateAndKey, authority: CertificateAndKey | None) -> bool:
     return authority is not None and is_issued_by(server.certificate, authority.certificate)
 
 
-def _note_age(draft: _Draft, authority: Pair) -> None:
+def _note_age(draft: _Draft, authority: CertificateAndKey) -> None:
     path, ends = draft.layout.authority_certificate, facts_of(authority.certificate).not_after
     draft.keep(path, f"the CA is valid until {ends:%Y-%m-%d}")
     if ends - draft.now < RENEW_AUTHORITY_WITHIN:
@@ -186,7 +186,7 @@ def _note_age(draft: _Draft, authority: Pair) -> None:
         )
 
 
-def _plan_certificate(draft: _Draft, authority: Pair) -> None:
+def _plan_certificate(draft: _Draft, authority: CertificateAndKey) -> None:
     """Plan a new certificate for the names that are wished for, and those that the old one has."""
     before = facts_of(draft.found.server.certificate) if draft.found.server else None
     names = tuple(dict.fromkeys([*draft.wishes.names, *(before.names if before else ())]))

@@ -13,7 +13,14 @@ import pytest
 import yaml
 
 from redbox.jobs.record.marks import read_secret
-from redbox.server.certificates import Pair, facts_of, fits, is_issued_by, issue_server, make_authority
+from redbox.server.certificates import (
+    CertificateAndKey,
+    facts_of,
+    fits,
+    is_issued_by,
+    issue_server,
+    make_authority,
+)
 from redbox.settings import load_settings
 from redbox.setup.install import apply
 from redbox.setup.install.apply import NotInstalled, find, install
@@ -68,7 +75,7 @@ def test_a_fresh_host_gets_all_that_the_server_needs(layout: Layout) -> None:
         ("redbox-operator", "redbox-resourced"),
     ]
     assert len(read_secret(layout.mark_secret)) == 32
-    server = Pair(layout.certificate.read_bytes(), layout.key.read_bytes())
+    server = CertificateAndKey(layout.certificate.read_bytes(), layout.key.read_bytes())
     assert fits(server)
     assert is_issued_by(server.certificate, layout.authority_certificate.read_bytes())
 

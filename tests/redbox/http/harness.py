@@ -1,6 +1,6 @@
 """A whole red-box for tests: real HTTP on a Unix socket and on TLS, real callers, jobs and agents.
 
-Only Slurm is simulated. Whoever calls at the Unix socket is alice; alice's agent runs as the tests' own
+Only Slurm is simulated. The caller at the Unix socket is alice; alice's agent runs as the tests' own
 user, or as nobody where that is root.
 """
 
@@ -33,11 +33,11 @@ from redbox.callers.unix_accounts import Account, AccountDirectory, Patience
 from redbox.core.clock import SystemClock
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import Submission, SubmitOutcome, SubmitRejected
-from redbox.files.service import FilesOfJobs
+from redbox.files.service import JobFileService
 from redbox.http.app import build_app
-from redbox.http.middleware.rejected_callers import Refusals
+from redbox.http.middleware.rejected_callers import RejectionAudit
 from redbox.http.middleware.stream_limits import StreamLimits
-from redbox.http.middleware.stream_reauthorization import Renewals
+from redbox.http.middleware.stream_reauthorization import StreamReauthorization
 from redbox.http.services import Services
 from redbox.jobs.record.marks import Marks
 from redbox.jobs.service import Jobs
@@ -45,11 +45,11 @@ from redbox.jobs.settings import JobsSettings
 from redbox.jobs.store.journal import Journal
 from redbox.jobs.usage import UsageOfJobs
 from redbox.logs.job_logs import JobLogReader
-from redbox.logs.service import Logs, LogSettings
+from redbox.logs.service import LogService, LogSettings
 from redbox.observability.job_audit import no_audit
-from redbox.server.certificates import Pair, issue_server, make_authority
+from redbox.server.certificates import CertificateAndKey, issue_server, make_authority
 from redbox.server.listeners import Listener, bound_path
-from redbox.server.metrics import LiveState, Metrics
+from redbox.server.metrics import ServerMetrics, StateCollector
 from redbox.settings import load_settings, rules_in_force
 from redbox.slurm.commands.batch_script import encode_script
 from redbox.slurm.errors import RequestRefused
@@ -87,7 +87,7 @@ class RunningClock(SimulatedClock):
 
     @elapsed.setter
     def elapsed(self, value: float) -> None:
-        """Nobody moves this one."""
+        """This clock cannot be set."""
 
     def now(self) -> datetime:
         return datetime.now(UTC)
@@ -108,7 +108,7 @@ class StrictSlurm(SimulatedSlurm):
 
 
 class Host(Accounts):
-    """Knows alice and bob, and takes whoever runs the tests for alice."""
+    """Has alice and bob; the account that runs the tests is alice."""
 
     def account_of(self, uid: int) -> Account | None:
         return self.account("alice") if uid == os.geteuid() else super().account_of(uid)
@@ -123,7 +123,7 @@ class Ready:
     def unready(self) -> str | None:
         return self.reason
 
-    def worries(self) -> list[str]:
+    def warnings(self) -> list[str]:
         return ["the keys are old"]
 
 
@@ -234,11 +234,9 @@ async def standing(
         )
         usage = await stack.enter_async_context(UsageOfJobs(jobs, slurm))
         ready = Ready()
-        renewals = await stack.enter_async_context(
-            Renewals(authenticator, SystemClock(), every_s=0.05, tick_s=0.02)
-        )
+        reauthorization = StreamReauthorization(authenticator, SystemClock(), every_s=0.05, tick_s=0.02)
         services = replace(
-            _services(authenticator, jobs, usage, pool, renewals),
+            _services(authenticator, jobs, usage, pool, reauthorization),
             readiness=ready,
             stall_s=stall_s,
             body_limit=body_limit,
@@ -295,21 +293,27 @@ async def _door(path: Path) -> AsyncIterator[Authenticator]:
 
 
 def _services(
-    authenticator: Authenticator, jobs: Jobs, usage: UsageOfJobs, pool: AgentPool, renewals: Renewals
+    authenticator: Authenticator,
+    jobs: Jobs,
+    usage: UsageOfJobs,
+    pool: AgentPool,
+    reauthorization: StreamReauthorization,
 ) -> Services:
-    metrics, streams = Metrics(), StreamLimits(per_user=20, in_all=30)
-    metrics.watch(LiveState(jobs=jobs, stale_s=lambda: 0.0, agents=pool.state, streams=lambda: streams.open))
+    metrics, streams = ServerMetrics(), StreamLimits(per_user=20, in_all=30)
+    metrics.collect_from(
+        StateCollector(jobs=jobs, stale_s=lambda: 0.0, agents=pool.state, streams=lambda: streams.open)
+    )
     return Services(
         authenticator=authenticator,
         jobs=jobs,
-        logs=JobLogReader(jobs, pool, Logs(LogSettings(settle_s=0.02), time.monotonic)),
-        files=FilesOfJobs(jobs, pool),
+        logs=JobLogReader(jobs, pool, LogService(LogSettings(settle_s=0.02), time.monotonic)),
+        files=JobFileService(jobs, pool),
         usage=usage,
         metrics=metrics,
         readiness=Ready(),
         streams=streams,
-        renewals=renewals,
-        refusals=Refusals(no_audit, SystemClock()),
+        reauthorization=reauthorization,
+        rejections=RejectionAudit(no_audit, SystemClock()),
     )
 
 
@@ -326,7 +330,7 @@ class SoundedListener(Listener):
 
 
 @asynccontextmanager
-async def _listening(stand: Stand, pair: Pair) -> AsyncIterator[None]:
+async def _listening(stand: Stand, pair: CertificateAndKey) -> AsyncIterator[None]:
     (stand.directory / "tls.crt").write_bytes(pair.certificate)
     (stand.directory / "tls.key").write_bytes(pair.key)
     common: dict[str, Any] = {
@@ -349,20 +353,36 @@ async def _listening(stand: Stand, pair: Pair) -> AsyncIterator[None]:
     async with asyncio.TaskGroup() as group:
         for server in servers:
             group.create_task(server.listen())
+        checks = group.create_task(stand.services.reauthorization.run())
         for server in servers:
             await server.listens.wait()
         try:
             yield
         finally:
+            checks.cancel()
             for server in servers:
                 server.should_exit = True
 
 
 async def eventually(holds: Callable[[], bool]) -> None:
-    """Wait for what nobody tells of: a file that is gone, a task that has ended."""
+    """Poll for what has no event: a file that is gone, a task that has ended."""
     async with asyncio.timeout(20):
         while not holds():  # noqa: ASYNC110 (there is no event to wait for)
             await asyncio.sleep(0.01)
+
+
+async def until_streams_are(stand: Stand, count: int) -> None:
+    await eventually(lambda: stand.services.streams.open == count)
+
+
+def problem(answer: httpx.Response) -> dict[str, Any]:
+    """The problem document that a refusal must be."""
+    assert answer.headers["content-type"] == "application/problem+json"
+    document: dict[str, Any] = answer.json()
+    assert document["status"] == answer.status_code
+    assert document["type"].startswith("https://redbox.dev/problems/")
+    assert document["requestId"] == answer.headers["x-request-id"]
+    return document
 
 
 @contextmanager
