@@ -19,7 +19,7 @@ from redbox.core.domain import UnixUser
 from redbox.logs.generations import parse_generation
 from redbox.logs.interfaces import LogFileReader, LogFileUnavailable, OutputSource
 from redbox.logs.pacing import PollIntervals, ReadBudget
-from redbox.logs.tail import CHUNK_BYTES, LogBytes, LogEnd, Tail
+from redbox.logs.tail import CHUNK_BYTES, Tail
 
 MAX_TAIL_BYTES = 64 << 20  # searched for the last lines of a file that has hardly any
 BLOCK_BYTES = CHUNK_BYTES  # smaller blocks would make an agent read each chunk many times
@@ -31,9 +31,7 @@ class LogSettings:
     """Section `logs` of the settings."""
 
     settle_s: float = 5.0  # between the two last reads of a file on a network file system
-    silent_s: float = (
-        300.0  # a followed response ends after so long a silence, and its reader sends the next request
-    )
+    silent_s: float = 300.0  # the longest silence in a followed response; its reader sends the next request
     looks_per_second: float = 500.0  # fstat and open calls for all users together
 
 
@@ -160,20 +158,17 @@ class LogService:
     ) -> AsyncIterator[bytes]:
         end = tail.shown if not request.follow else None
         left = request.limit if request.limit is not None else float("inf")
+        read = self._follow_at if request.follow else Tail.read_at
         while generation and left > 0 and (end is None or offset < end):
-            found = await (
-                self._follow_at(tail, generation, offset)
-                if request.follow
-                else tail.read_at(generation, offset)
-            )
-            if isinstance(found, LogEnd):
+            data = await read(tail, generation, offset)
+            if data is None:
                 return
-            data = found.data[: int(min(left, len(found.data)))]
+            data = data[: int(min(left, len(data)))]
             yield data
             offset += len(data)
             left -= len(data)
 
-    async def _follow_at(self, tail: Tail, generation: str, offset: int) -> LogBytes | LogEnd:
+    async def _follow_at(self, tail: Tail, generation: str, offset: int) -> bytes | None:
         """Wait for bytes, also while the file system hangs, up to the limit of silence."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._settings.silent_s):
@@ -182,7 +177,7 @@ class LogService:
                         return await tail.read_at(generation, offset)
                     except LogFileUnavailable:
                         await asyncio.sleep(self._intervals.unavailable)
-        return LogEnd(complete=False)
+        return None
 
 
 async def _start_of_lines(tail: Tail, generation: str, lines: int) -> int:
@@ -208,8 +203,8 @@ async def _start_of_lines(tail: Tail, generation: str, lines: int) -> int:
 async def _block(tail: Tail, generation: str, start: int, end: int) -> bytes:
     block = b""
     while start + len(block) < end:
-        found = await tail.read_at(generation, start + len(block))
-        if not isinstance(found, LogBytes):
+        data = await tail.read_at(generation, start + len(block))
+        if data is None:
             break
-        block += found.data[: end - start - len(block)]
+        block += data[: end - start - len(block)]
     return block

@@ -56,20 +56,6 @@ UNSETTLED_BYTES = 8 << 20  # of a file that another host is writing: its newest 
 POLL_AFTER_RUN_S = 30.0  # how long to read on after a run has stopped and before the next starts
 
 
-@dataclass(frozen=True, slots=True)
-class LogBytes:
-    """Bytes at an offset of a generation."""
-
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class LogEnd:
-    """No more bytes will follow the offset: in this generation (`complete` False), or at all."""
-
-    complete: bool
-
-
 @dataclass
 class Tail:
     """The newest shown end of one file; the states are drawn above."""
@@ -102,17 +88,20 @@ class Tail:
     _refreshing: asyncio.Task[None] | None = None
     _reads: dict[int, asyncio.Task[FileChunk]] = field(default_factory=dict)
 
-    async def read_at(self, generation: str | None, offset: int) -> LogBytes | LogEnd:
-        """Wait for bytes at the offset, and return them; `generation` None is the current one."""
+    async def read_at(self, generation: str | None, offset: int) -> bytes | None:
+        """Wait for bytes at the offset; None: the log is complete, or has another generation now.
+
+        `generation` None is the current one.
+        """
         while True:
             if self.generation is not None and generation is not None and not self.is_current(generation):
-                return LogEnd(complete=False)
+                return None
             if self.generation is not None and offset < self.shown:
                 data = await self._shown_bytes(offset)
                 if data:
-                    return LogBytes(data)
+                    return data
             elif self.complete:
-                return LogEnd(complete=True)
+                return None
             else:
                 await self._refresh()
 

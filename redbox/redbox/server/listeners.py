@@ -89,9 +89,7 @@ class Listener(uvicorn.Server):
     async def _handshake(self, accepted: socket.socket, connection: Connection) -> None:
         """Do the TLS handshake, if any, and pass the connection to the protocol."""
         task = asyncio.current_task()
-        if (
-            task is None or accepted.fileno() < 0
-        ):  # closed in favour of other connections before this task began
+        if task is None or accepted.fileno() < 0:  # closed in favour of other connections meanwhile
             return
         connection.end = task.cancel
         loop = asyncio.get_running_loop()

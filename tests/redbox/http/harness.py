@@ -31,8 +31,6 @@ from redbox.callers.connection_limits import Connections
 from redbox.callers.tokens.opaque_tokens import TokenStore
 from redbox.callers.unix_accounts import Account, AccountDirectory, Patience
 from redbox.core.clock import SystemClock
-from redbox.core.domain import UnixUser
-from redbox.core.workload_manager import Submission, SubmitOutcome, SubmitRejected
 from redbox.files.service import JobFileService
 from redbox.http.app import build_app
 from redbox.http.middleware.rejected_callers import RejectionAudit
@@ -51,16 +49,13 @@ from redbox.server.certificates import CertificateAndKey, issue_server, make_aut
 from redbox.server.listeners import Listener, bound_path
 from redbox.server.metrics import ServerMetrics, StateCollector
 from redbox.settings import load_settings, rules_in_force
-from redbox.slurm.commands.batch_script import encode_script
-from redbox.slurm.errors import RequestRefused
 from redbox_api.client import Deadlines, RedboxClient
 from tests.redbox.agents.processes import LaunchedTransport, tests_user
 from tests.redbox.callers.issuing import AUDIENCE, ISSUER, jwks, rsa_key
-from tests.redbox.callers.mapping.test_mapping import Accounts
-from tests.redbox.jobs.simulated import SimulatedClock, SimulatedSlurm
+from tests.redbox.http.fakes import SCRIPT, Host, Ready, RunningClock, StrictSlurm
+from tests.redbox.jobs.simulated import SimulatedSlurm
 
 Result = TypeVar("Result")
-SCRIPT = "#!/bin/sh\ntrue\n"
 BODY_LIMIT = 100_000
 QUICK = JobsSettings(
     shortest_interval_s=0.02,
@@ -72,59 +67,6 @@ QUICK = JobsSettings(
     sweep_every_s=3600,
 )
 ALICE_UID = tests_user().uid
-
-
-class RunningClock(SimulatedClock):
-    """The simulated Slurm's clock, where time passes by itself."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._began = time.monotonic()
-
-    @property
-    def elapsed(self) -> float:
-        return time.monotonic() - self._began
-
-    @elapsed.setter
-    def elapsed(self, value: float) -> None:
-        """This clock cannot be set."""
-
-    def now(self) -> datetime:
-        return datetime.now(UTC)
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(max(0.0, seconds))
-
-
-class StrictSlurm(SimulatedSlurm):
-    """Refuses what the real one's front refuses before sbatch is asked."""
-
-    async def submit(self, user: UnixUser, submission: Submission) -> SubmitOutcome:
-        try:
-            encode_script(SCRIPT if submission.request.batch is None else submission.request.batch)
-        except RequestRefused as refused:
-            return SubmitRejected(refused.detail)
-        return await super().submit(user, submission)
-
-
-class Host(Accounts):
-    """Has alice and bob; the account that runs the tests is alice."""
-
-    def account_of(self, uid: int) -> Account | None:
-        return self.account("alice") if uid == os.geteuid() else super().account_of(uid)
-
-
-@dataclass
-class Ready:
-    """Says of itself what a test wants."""
-
-    reason: str | None = None
-
-    def unready(self) -> str | None:
-        return self.reason
-
-    def warnings(self) -> list[str]:
-        return ["the keys are old"]
 
 
 @dataclass

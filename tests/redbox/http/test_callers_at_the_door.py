@@ -12,7 +12,8 @@ import httpx
 import pytest
 
 from tests.redbox.callers.issuing import claims, rsa_key, token
-from tests.redbox.http.harness import SCRIPT, Stand, problem
+from tests.redbox.http.fakes import SCRIPT
+from tests.redbox.http.harness import Stand, problem
 
 ALICES = [
     ("GET", "/v1/jobs/k1"),

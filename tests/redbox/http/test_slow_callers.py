@@ -14,7 +14,8 @@ from redbox.callers import peers
 from redbox.http.middleware import request_middleware
 from redbox.http.middleware.body_budget import BodyBudget
 from redbox.server import listeners
-from tests.redbox.http.harness import SCRIPT, Stand, eventually, problem, standing
+from tests.redbox.http.fakes import SCRIPT
+from tests.redbox.http.harness import Stand, eventually, problem, standing
 
 Wire = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 MORE_THAN_BUFFERS_HOLD = 16 << 20

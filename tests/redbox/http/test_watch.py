@@ -11,7 +11,8 @@ from typing import Any
 import httpx
 
 from redbox_api.models import Amounts, Partition
-from tests.redbox.http.harness import SCRIPT, Stand, problem, standing, until_streams_are
+from tests.redbox.http.fakes import SCRIPT
+from tests.redbox.http.harness import Stand, problem, standing, until_streams_are
 
 Event = dict[str, Any]
 NOTHING = Amounts(nodes=0, cpus=0, mem_mb=0)

@@ -8,7 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.redbox.http.harness import BODY_LIMIT, SCRIPT, Stand, problem, standing
+from tests.redbox.http.fakes import SCRIPT
+from tests.redbox.http.harness import BODY_LIMIT, Stand, problem, standing
 from tests.redbox.jobs.simulated import REFUSED, UNAVAILABLE
 
 

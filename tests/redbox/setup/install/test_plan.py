@@ -223,8 +223,8 @@ def test_a_host_without_the_account_redbox_is_told_to_make_it(
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("ca.crt", b"damaged", "no certificate in PEM form"),
-        ("server.key", b"damaged", "no private key in PEM form"),
+        ("ca.crt", b"damaged", "not a certificate in PEM form"),
+        ("server.key", b"damaged", "not a private key in PEM form"),
         ("server.key", make_authority("x", NOW).key, "is not the key of"),
     ],
 )
