@@ -70,7 +70,7 @@ def _handler(to_problem: ToProblem) -> Callable[[Request, Exception], Awaitable[
         problem = to_problem(error)
         request_id = request_id_of(request.scope)
         if isinstance(problem, problems.InternalErrorProblem):
-            log.error("internal error", path=request.url.path, request_id=request_id, exc_info=error)
+            log.error("defect", path=request.url.path, request_id=request_id, exc_info=error)
         return problems.problem_response(problem, request_id)
 
     return respond
