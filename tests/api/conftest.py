@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from redbox_api.client import RedboxClient
-from tests.redbox.http.stand import Stand, standing
+from tests.redbox.http.harness import Stand, standing
 
 
 @pytest.fixture

@@ -24,7 +24,8 @@ from redbox_api.errors import (
 )
 from redbox_api.job_parts import Container, RegistryCredentials
 from redbox_api.models import JobRequest, OwnerRef, Phase, Problem
-from tests.redbox.http.stand import SCRIPT, Stand, standing
+from tests.redbox.http.fakes import SCRIPT
+from tests.redbox.http.harness import Stand, standing
 from tests.redbox.jobs.simulated import REFUSED, UNAVAILABLE
 
 JOB = JobRequest(batch=SCRIPT)

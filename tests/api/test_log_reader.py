@@ -13,7 +13,7 @@ from redbox_api.client import LogQuery, RedboxClient
 from redbox_api.errors import Busy, NoSuchJob, RedboxError, Unreachable
 from redbox_api.log_reader import Patience, follow_log
 from redbox_api.models import Problem
-from tests.redbox.http.stand import Stand
+from tests.redbox.http.harness import Stand
 
 LINES = b"".join(b"line %d\n" % number for number in range(20_000))
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from redbox.server.certificates import Pair, issue_server, make_authority
+from redbox.server.certificates import CertificateAndKey, issue_server, make_authority
 from redbox_api.errors import PROBLEMS
 from redbox_api.models import FINAL_PHASES, Cluster, Job, JobList, PartitionList, Phase, Problem, WatchEvent
 
@@ -34,7 +34,7 @@ class ScriptedRedbox:
         self.slurm_answers.set()
         self.stranger: tuple[int, str] | None = None
         """The status and the text that something else answers in its place."""
-        self._authority: Pair | None = None
+        self._authority: CertificateAndKey | None = None
         self._changes: list[Job] = []
         self._changed = asyncio.Event()
 

@@ -28,7 +28,7 @@ from redbox.agents.program.guard import DEFAULT_MIN_UID, DEFAULT_PATH
 from redbox.agents.program_source import agent_source
 from redbox.agents.transports.ssh_ca import KEY_TYPE
 from redbox.agents.transports.sudo import AGENT_PATH
-from redbox.server.certificates import Pair, issue_server, make_authority
+from redbox.server.certificates import CertificateAndKey, issue_server, make_authority
 from redbox_api.client import Deadlines, RedboxClient
 from redbox_bed import login_node
 from redbox_bed.bed import Bed
@@ -124,7 +124,7 @@ class RedboxServer:
         return f"https://127.0.0.1:{forward.port}"
 
     @functools.cached_property
-    def authority(self) -> Pair:
+    def authority(self) -> CertificateAndKey:
         return make_authority(self.name, datetime.now(UTC))
 
     # ------------------------------------------------------------------------------------------ its life

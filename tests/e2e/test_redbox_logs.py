@@ -218,7 +218,7 @@ async def test_a_log_that_its_user_may_not_read_is_refused_with_the_systems_word
 ) -> None:
     key = await submit(alice, AT_NODE, "chmod 000 /proc/self/fd/1", "echo hidden")
     await ended(alice, key)
-    with pytest.raises(NotAllowed, match="Permission denied, as the user whose job it is"):
+    with pytest.raises(NotAllowed, match="Permission denied, as the user of the job"):
         await log_of(alice, key)
 
 

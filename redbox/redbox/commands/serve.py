@@ -11,10 +11,10 @@ from redbox.commands.config_option import ConfigOption
 from redbox.commands.exit_codes import exit_with
 from redbox.core.yaml_document import DocumentError
 from redbox.jobs.errors import JobsError, JournalFull
-from redbox.observability.audit import AuditUnusable
+from redbox.observability.audit import AuditFileError
 from redbox.observability.log import configure_log
-from redbox.server.listeners import CannotListen
-from redbox.server.run import BackgroundEnded
+from redbox.server.listeners import ListenError
+from redbox.server.run import BackgroundTaskFailed
 from redbox.server.run import serve as serve_settings
 from redbox.settings import SETTINGS_FILE, load_settings
 
@@ -31,11 +31,11 @@ def serve(*, config: ConfigOption = SETTINGS_FILE) -> None:
         exit_with(str(error), NO_RESTART)
     try:
         asyncio.run(serve_settings(settings, config))
-    except BackgroundEnded as error:
+    except BackgroundTaskFailed as error:
         exit_with(str(error), RESTART)
     except (JournalFull, OSError) as error:
         exit_with(_unwritable(settings.jobs.journal, error), RESTART)
-    except (DocumentError, JobsError, AgentError, AuditUnusable, CannotListen) as error:
+    except (DocumentError, JobsError, AgentError, AuditFileError, ListenError) as error:
         exit_with(str(error), NO_RESTART)
 
 

@@ -1,7 +1,7 @@
-"""Listing, downloading and staging files of a job, by the agent of its user.
+"""Listing, downloading and uploading files of a job, by the agent of its user.
 
-A path is taken relative to the job's working directory. Nothing is forbidden here: symbolic links and `..`
-lead where they lead, and the kernel decides what the user may open there.
+Paths are relative to the job's working directory. Symbolic links and `..` are followed: the kernel checks the
+permissions of the user.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from redbox.jobs.service import Jobs
 from redbox.observability.sanitize import printable
 from redbox_api.files import FileEntry, FileList
 
-MOST_FOUND = 10_000
-MOST_PATHS = 4_000
+MAX_FOUND = 10_000
+MAX_ARCHIVED = 4_000
 UPLOAD_S = 3600.0
-MAGIC = re.compile(r"[*?[]")
+WILDCARD = re.compile(r"[*?[]")
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """From `start` up to and without `end`; the whole file instead where it is no longer `of` this tag."""
+class ByteRange:
+    """From `start` up to and without `end`; the whole file instead if its tag is no longer `if_tag`."""
 
     start: int = 0
     end: int | None = None
-    of: str | None = None
+    if_tag: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """A file as it is now, told from what it was and will be by its tag, and the part that is sent."""
+    """A version of a file, identified by its tag, and the range that is sent."""
 
     size: int
     tag: str
@@ -54,46 +54,53 @@ class Download:
 
 
 @dataclass
-class FilesOfJobs:
-    """What lies in jobs' working directories."""
+class JobFileService:
+    """Files in the working directories of jobs."""
 
     jobs: Jobs
     pool: AgentPool
 
-    async def find(self, asked: JobRef, patterns: list[str]) -> FileList:
-        """What the globs find, by name."""
-        async with self._agent(asked) as (agent, directory):
-            matches = await agent.glob(directory, [_relative(one) for one in patterns], limit=MOST_FOUND)
+    async def find(self, ref: JobRef, patterns: list[str]) -> FileList:
+        """Return the files that the globs match, sorted by path."""
+        async with self._agent(ref) as (agent, directory):
+            matches = await agent.glob(
+                directory, [_relative(pattern) for pattern in patterns], limit=MAX_FOUND
+            )
         items = sorted((_entry(match) for match in matches.found), key=lambda entry: entry.path)
         return FileList(items=items, truncated=matches.truncated)
 
-    async def download(self, asked: JobRef, path: str, part: Part) -> Download:
-        """One regular file, as it is now; bytes that are appended meanwhile are not sent."""
-        async with self._agent(asked) as (agent, directory):
+    async def download(self, ref: JobRef, path: str, byte_range: ByteRange) -> Download:
+        """Open one regular file; bytes appended later are not sent."""
+        async with self._agent(ref) as (agent, directory):
             whole = _within(directory, path)
             status = await agent.stat(whole)
             if status.kind not in {"file", "null"}:
-                raise NotAcceptable(f"{path} is a {status.kind}: only files are downloaded, or use archive")
+                raise NotAcceptable(
+                    f"{path} is a {status.kind}: only regular files can be downloaded; use archive"
+                )
             tag = _tag_of(status)
-            start, end = (part.start, part.end) if part.of in {None, tag} else (0, None)
+            is_current = byte_range.if_tag in {None, tag}
+            start, end = (byte_range.start, byte_range.end) if is_current else (0, None)
             end = status.size if end is None else min(end, status.size)
             pieces = _bytes(agent, whole, start, max(0, end - start), status)
             return Download(status.size, tag, start, end, pieces)
 
-    async def archive(self, asked: JobRef, patterns: list[str]) -> AsyncIterator[bytes]:
-        """A tar of what the globs find, with names and modes; symbolic links stay links."""
-        async with self._agent(asked) as (agent, working_directory):
-            directory, globs = _begin(working_directory, patterns)
-            matches = await agent.glob(directory, globs, limit=MOST_PATHS)
+    async def archive(self, ref: JobRef, patterns: list[str]) -> AsyncIterator[bytes]:
+        """Return a tar of the files that the globs match, with names and modes; symbolic links stay links."""
+        async with self._agent(ref) as (agent, working_directory):
+            directory, globs = _archive_root(working_directory, patterns)
+            matches = await agent.glob(directory, globs, limit=MAX_ARCHIVED)
             if matches.truncated:
-                raise NotAcceptable(f"the globs find more than {MOST_PATHS} paths; name a directory instead")
+                raise NotAcceptable(
+                    f"the globs match more than {MAX_ARCHIVED} paths; name a directory instead"
+                )
             if not matches.found:
-                raise NoSuchJob(f"the globs find nothing in {directory}")
+                raise NoSuchJob(f"the globs match nothing in {directory}")
             return _tar(agent, directory, [match.path for match in matches.found])
 
-    async def upload(self, asked: JobRef, path: str, mode: int, pieces: AsyncIterator[bytes]) -> int:
-        """Whole under its name, or not at all."""
-        async with self._agent(asked) as (agent, directory):
+    async def upload(self, ref: JobRef, path: str, mode: int, pieces: AsyncIterator[bytes]) -> int:
+        """Write a file whole under its name, or not at all, and return its size."""
+        async with self._agent(ref) as (agent, directory):
             whole = _within(directory, path)
             if posixpath.dirname(path):
                 await agent.make_directory(posixpath.dirname(whole))
@@ -101,8 +108,8 @@ class FilesOfJobs:
             return facts.size
 
     @asynccontextmanager
-    async def _agent(self, asked: JobRef) -> AsyncIterator[tuple[AgentClient, str]]:
-        record = await self.jobs.locate(asked.caller, asked.key, asked.attempt)
+    async def _agent(self, ref: JobRef) -> AsyncIterator[tuple[AgentClient, str]]:
+        record = await self.jobs.locate(ref.caller, ref.key, ref.attempt)
         directory = _directory_of(record)
         agent = await self.pool.agent(record.user, "files")
         try:
@@ -118,7 +125,7 @@ class FilesOfJobs:
 def _directory_of(record: Record) -> str:
     directory = record.seen.working_directory or record.working_directory
     if not directory:
-        raise NoSuchJob("Slurm has not said yet where the job's working directory is")
+        raise NoSuchJob("Slurm has not reported the job's working directory yet")
     return directory
 
 
@@ -132,27 +139,29 @@ def _within(directory: str, path: str) -> str:
 
 def _without_nul(path: str) -> str:
     if "\0" in path:
-        raise NotAcceptable(f"{path!r}: no file's name holds a NUL")
+        raise NotAcceptable(f"{path!r}: a file's name cannot contain NUL")
     return path
 
 
 def _relative(pattern: str) -> str:
     _without_nul(pattern)
     if pattern.startswith("/") or ".." in pattern.split("/"):
-        raise NotAcceptable(f"{pattern}: a glob begins in the job's working directory and stays there")
+        raise NotAcceptable(
+            f"{pattern}: a glob must be relative to the job's working directory, without `..`"
+        )
     return pattern
 
 
-def _begin(working_directory: str, patterns: list[str]) -> tuple[str, list[str]]:
-    """The folder of a tar, and globs within it: names in a tar are relative, whatever was asked for."""
+def _archive_root(working_directory: str, patterns: list[str]) -> tuple[str, list[str]]:
+    """Return the directory of a tar and the globs in it: names in a tar are always relative."""
     if len(patterns) != 1 or not patterns[0].startswith("/"):
-        return working_directory, [_relative(one) for one in patterns]
+        return working_directory, [_relative(pattern) for pattern in patterns]
     parts = patterns[0].rstrip("/").split("/")
-    fixed = next((count for count, part in enumerate(parts) if MAGIC.search(part)), len(parts) - 1)
-    folder, rest = "/".join(parts[:fixed]), "/".join(parts[fixed:])
+    fixed = next((count for count, part in enumerate(parts) if WILDCARD.search(part)), len(parts) - 1)
+    directory, rest = "/".join(parts[:fixed]), "/".join(parts[fixed:])
     if not rest:
-        raise NotAcceptable(f"{patterns[0]}: a glob names something in a folder")
-    return _without_nul(folder) or "/", [_relative(rest)]
+        raise NotAcceptable(f"{patterns[0]}: a glob must name files in a directory")
+    return _without_nul(directory) or "/", [_relative(rest)]
 
 
 def _entry(match: GlobMatch) -> FileEntry:
@@ -177,7 +186,7 @@ async def _bytes(
             yield piece
             length -= len(piece)
     if length:
-        raise RequestFailed(f"{path} was cut from its {status.size} bytes while it was read")
+        raise RequestFailed(f"{path} was truncated from {status.size} bytes while it was read")
 
 
 async def _tar(agent: AgentClient, directory: str, paths: list[str]) -> AsyncIterator[bytes]:
@@ -193,4 +202,10 @@ async def _tar(agent: AgentClient, directory: str, paths: list[str]) -> AsyncIte
                     yield part
     finally:
         if first is not None:
-            log.warning("left out of a tar", directory=directory, count=count, path=first.path, why=first.why)
+            log.warning(
+                "files left out of an archive",
+                directory=directory,
+                count=count,
+                path=first.path,
+                why=first.why,
+            )

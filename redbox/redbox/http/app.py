@@ -1,4 +1,4 @@
-"""The application: its routes, and how each error of the parts below becomes a problem document."""
+"""The application: its routes, and the problem document for each error of the layers below."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from redbox.agents import errors as agent_errors
 from redbox.callers import errors as caller_errors
 from redbox.core.workload_manager import WorkloadManagerError
 from redbox.http.answers import problems
-from redbox.http.answers.streaming import CallerLeft
-from redbox.http.middleware.request_middleware import Seen, id_of
+from redbox.http.answers.streaming import CallerDisconnected
+from redbox.http.middleware.request_middleware import RequestMiddleware, request_id_of
 from redbox.http.openapi import describe
 from redbox.http.routes import cluster, files, jobs, logs, usage
 from redbox.http.services import Services
@@ -27,22 +27,26 @@ from redbox.logs import interfaces as log_errors
 
 log = structlog.get_logger(__name__)
 RETRY_AFTER_S = 2.0
-CLIENT_CLOSED = 499  # nginx's number for it; nobody reads the answer, the log does
+CLIENT_CLOSED = 499  # nginx's number; the response reaches no caller, only the log and the metrics
 
-Made = Callable[[Any], problems.ProblemError]
+ToProblem = Callable[[Any], problems.HttpProblem]
 
 
 def build_app(services: Services) -> FastAPI:
-    """Join the routes to the services."""
     app = bare_app()
     app.state.services = services
-    app.add_middleware(Seen, counter=services.metrics, body_limit=services.body_limit, budget=services.bodies)
-    _translate_errors(app)
+    app.add_middleware(
+        RequestMiddleware, counter=services.metrics, body_limit=services.body_limit, budget=services.bodies
+    )
+    for error, to_problem in _PROBLEMS.items():
+        app.add_exception_handler(error, _handler(to_problem))
+    for disconnect in (CallerDisconnected, ClientDisconnect):
+        app.add_exception_handler(disconnect, _client_closed)
     return app
 
 
 def bare_app() -> FastAPI:
-    """The routes with nothing behind them, which is enough to describe them."""
+    """Return the routes without services, which is enough to describe them."""
     app = FastAPI(
         title="red-box",
         version=version("red-box"),
@@ -53,84 +57,82 @@ def bare_app() -> FastAPI:
     )
     for module in (jobs, usage, logs, files, cluster):
         app.include_router(module.router)
-    app.include_router(cluster.open_to_all)
+    app.include_router(cluster.public_router)
     describe(app)
     return app
 
 
-def _translate_errors(app: FastAPI) -> None:
-    for error, make in _MADE_FROM.items():
-        app.add_exception_handler(error, _handler(make))
-    for left in (CallerLeft, ClientDisconnect):
-        app.add_exception_handler(left, _left)
+# The handlers are async although nothing in them waits: Starlette runs plain functions in threads.
 
 
-def _handler(make: Made) -> Callable[[Request, Exception], Awaitable[Response]]:
-    async def answer(
-        request: Request, error: Exception
-    ) -> Response:  # async: Starlette runs others in threads
-        problem = make(error)
-        if isinstance(problem, problems.Broken):
-            log.error("defect", path=request.url.path, request_id=id_of(request.scope), exc_info=error)
-        return problems.problem_response(problem, id_of(request.scope))
+def _handler(to_problem: ToProblem) -> Callable[[Request, Exception], Awaitable[Response]]:
+    async def respond(request: Request, error: Exception) -> Response:
+        problem = to_problem(error)
+        request_id = request_id_of(request.scope)
+        if isinstance(problem, problems.InternalErrorProblem):
+            log.error("defect", path=request.url.path, request_id=request_id, exc_info=error)
+        return problems.problem_response(problem, request_id)
 
-    return answer
+    return respond
 
 
-async def _left(_: Request, __: Exception) -> Response:
+async def _client_closed(_: Request, __: Exception) -> Response:
     return Response(status_code=CLIENT_CLOSED)
 
 
-def _plain(kind: type[problems.ProblemError]) -> Made:
-    """The error's own sentence in a problem of this kind."""
+def _permanent(kind: type[problems.HttpProblem]) -> ToProblem:
+    """The error's message in a problem of this kind."""
     return lambda error: kind(str(error))
 
 
-def _later(kind: type[problems.ProblemError]) -> Made:
-    """The same, with whether and when to ask again: the error knows best."""
+def _maybe_temporary(kind: type[problems.HttpProblem]) -> ToProblem:
+    """The same with a retry, where the error does not exclude one; its own pause has precedence."""
 
-    def make(error: Exception) -> problems.ProblemError:
+    def to_problem(error: Exception) -> problems.HttpProblem:
         retry = bool(getattr(error, "retry", kind.retry))
         after = getattr(error, "retry_after", None) or getattr(error, "retry_after_s", None) or RETRY_AFTER_S
         return kind(str(error), retry=retry, retry_after=after if retry else None)
 
-    return make
+    return to_problem
 
 
-def _of_the_system(fault: agent_errors.SystemCallFailed) -> problems.ProblemError:
-    """The kernel's word to the job's user."""
+def _system_problem(fault: agent_errors.SystemCallFailed) -> problems.HttpProblem:
+    """The kernel's error for the job's user."""
     if fault.is_missing:
-        return problems.NotFound(str(fault))
-    return (problems.NotAllowed if fault.is_denied else problems.NotAccepted)(str(fault))
+        return problems.NotFoundProblem(str(fault))
+    return (problems.ForbiddenProblem if fault.is_denied else problems.UnprocessableProblem)(str(fault))
 
 
-def _broken(_: Exception) -> problems.ProblemError:
-    return problems.Broken("its log says more under this request id; ask again, and tell the administrator")
+def _internal_error(_: Exception) -> problems.HttpProblem:
+    return problems.InternalErrorProblem(
+        "internal error; red-box's log has the details under this request id. Retry, and report it to the "
+        "administrator"
+    )
 
 
-_MADE_FROM: dict[type[Exception], Made] = {
+_PROBLEMS: dict[type[Exception], ToProblem] = {
     HTTPException: problems.as_problem,
-    RequestValidationError: problems.unreadable,
-    caller_errors.Unauthenticated: _later(problems.NotAuthenticated),
-    caller_errors.NotMapped: _plain(problems.NotAllowed),
-    caller_errors.AuthenticationUnavailable: _later(problems.Unavailable),
-    job_errors.NoSuchJob: _plain(problems.NotFound),
-    job_errors.Forbidden: _plain(problems.NotAllowed),
-    job_errors.Conflict: _plain(problems.Taken),
-    job_errors.NotAcceptable: _plain(problems.NotAccepted),
-    job_errors.Busy: _later(problems.Unavailable),
-    job_errors.TooMany: _later(problems.TooMany),
-    job_errors.Gone: _plain(problems.TooOld),
-    job_errors.JournalError: _later(problems.Unavailable),
-    log_errors.NotThere: _plain(problems.NotFound),
-    log_errors.Forgotten: _plain(problems.NotFound),
-    log_errors.NotReadable: _plain(problems.NotAllowed),
-    log_errors.OutOfReach: _later(problems.Unavailable),
-    agent_errors.AgentRefused: _plain(problems.NotAllowed),
-    agent_errors.SystemCallFailed: _of_the_system,
-    agent_errors.RequestFailed: _plain(problems.NotAccepted),
-    agent_errors.AgentError: _later(problems.Unavailable),
-    WorkloadManagerError: _later(problems.Unavailable),
-    TimeoutError: _later(problems.Unavailable),
-    Exception: _broken,
+    RequestValidationError: problems.validation_problem,
+    caller_errors.Unauthenticated: _maybe_temporary(problems.UnauthorizedProblem),
+    caller_errors.NotMapped: _permanent(problems.ForbiddenProblem),
+    caller_errors.AuthenticationUnavailable: _maybe_temporary(problems.UnavailableProblem),
+    job_errors.NoSuchJob: _permanent(problems.NotFoundProblem),
+    job_errors.Forbidden: _permanent(problems.ForbiddenProblem),
+    job_errors.Conflict: _permanent(problems.ConflictProblem),
+    job_errors.NotAcceptable: _permanent(problems.UnprocessableProblem),
+    job_errors.Busy: _maybe_temporary(problems.UnavailableProblem),
+    job_errors.TooMany: _maybe_temporary(problems.TooManyRequestsProblem),
+    job_errors.Gone: _permanent(problems.GoneProblem),
+    job_errors.JournalError: _maybe_temporary(problems.UnavailableProblem),
+    log_errors.LogFileMissing: _permanent(problems.NotFoundProblem),
+    log_errors.JobRecordDeleted: _permanent(problems.NotFoundProblem),
+    log_errors.LogFileUnreadable: _permanent(problems.ForbiddenProblem),
+    log_errors.LogFileUnavailable: _maybe_temporary(problems.UnavailableProblem),
+    agent_errors.AgentRefused: _permanent(problems.ForbiddenProblem),
+    agent_errors.SystemCallFailed: _system_problem,
+    agent_errors.RequestFailed: _permanent(problems.UnprocessableProblem),
+    agent_errors.AgentError: _maybe_temporary(problems.UnavailableProblem),
+    WorkloadManagerError: _maybe_temporary(problems.UnavailableProblem),
+    TimeoutError: _maybe_temporary(problems.UnavailableProblem),
+    Exception: _internal_error,
 }

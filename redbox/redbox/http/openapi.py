@@ -1,7 +1,7 @@
-"""The contract as a document: what FastAPI derives from the routes, brought into the form that is served.
+"""The OpenAPI document: FastAPI derives it from the routes, and this module completes it.
 
-FastAPI takes every answer for JSON. Here problems get their media type, lines of a watch their schema, and
-the document says that callers show a token.
+FastAPI describes every response as JSON. Here problems get their media type, lines of a watch their schema,
+and routes the token that callers send.
 """
 
 from __future__ import annotations
@@ -18,50 +18,50 @@ from redbox.http.answers.problems import MEDIA_TYPE
 from redbox_api.models import PartitionEvent, Problem, WatchEvent
 
 REFERENCE = "#/components/schemas/"
-OPEN_TO_ALL = frozenset({"/healthz", "/readyz"})
+PUBLIC_PATHS = frozenset({"/healthz", "/readyz"})
 Document = dict[str, Any]
-WORDS = (
-    "Every request but those for /healthz and /readyz is made by a known caller: with a bearer token (a "
-    "ServiceAccount token for red-box's audience, or one of `redbox token create`), or at the Unix socket, "
-    "where the kernel says who calls. Refusals are problem documents (RFC 9457) whose `retry` says whether "
-    "the same request may succeed later. Unknown fields and query parameters are refused by name."
+DESCRIPTION = (
+    "Every request but those for /healthz and /readyz is authenticated: by a bearer token (a ServiceAccount "
+    "token for red-box's audience, or one of `redbox token create`), or at the Unix socket by the kernel's "
+    "credentials of the peer. Errors are problem documents (RFC 9457) whose `retry` says whether the same "
+    "request may succeed later. Unknown fields and query parameters are rejected by name."
 )
-NO_HTTP: Document = {
-    "description": "What was sent is no HTTP, or its head is longer than 64 KiB: said in plain text.",
+NOT_HTTP: Document = {
+    "description": "The request is not HTTP, or its head is longer than 64 KiB. The message is plain text.",
     "content": {"text/plain": {"schema": {"type": "string"}}},
 }
 
 
 def describe(app: FastAPI) -> None:
-    """Have the application describe itself so."""
+    """Set the application's own `openapi` method."""
     app.openapi = lambda: document_of(app)  # type: ignore[method-assign]  # FastAPI's documented way
 
 
 def document_of(app: FastAPI) -> Document:
-    """Make the document, once."""
+    """Return the document, built at the first call."""
     if app.openapi_schema is None:
-        made = get_openapi(
+        document = get_openapi(
             title=app.title,
             version=app.version,
             summary=app.summary,
-            description=WORDS,
+            description=DESCRIPTION,
             license_info={"name": "Apache 2.0", "identifier": "Apache-2.0"},
             routes=app.routes,
         )
-        app.openapi_schema = _finished(made)
+        app.openapi_schema = _completed(document)
     return app.openapi_schema
 
 
-def _finished(document: Document) -> Document:
+def _completed(document: Document) -> Document:
     schemas = document["components"]["schemas"]
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
     schemas |= _schemas_of_streams()
     document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     for path, operation in _operations(document):
-        if path not in OPEN_TO_ALL:
+        if path not in PUBLIC_PATHS:
             operation["security"] = [{"token": []}]
-        operation["responses"]["400"] = NO_HTTP
+        operation["responses"]["400"] = NOT_HTTP
         for status, response in operation["responses"].items():
             if int(status) > HTTPStatus.BAD_REQUEST:
                 response["content"] = {MEDIA_TYPE: {"schema": {"$ref": REFERENCE + Problem.__name__}}}
@@ -75,11 +75,11 @@ def _operations(document: Document) -> Iterator[tuple[str, Document]]:
 
 
 def _schemas_of_streams() -> Document:
-    """What no route returns as one JSON document."""
-    _, made = models_json_schema(
+    """Schemas of the models that no route returns as one JSON document."""
+    _, definitions = models_json_schema(
         [(model, "serialization") for model in (Problem, WatchEvent, PartitionEvent)],
         by_alias=True,
         ref_template=REFERENCE + "{model}",
     )
-    schemas: Document = made["$defs"]
+    schemas: Document = definitions["$defs"]
     return schemas

@@ -1,9 +1,8 @@
-"""What the routes stand on: made elsewhere and handed in, so that a test may hand in its own."""
+"""Dependencies of the routes: the services, passed in by the server or a test, and parts of a request."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Protocol
 
@@ -12,114 +11,72 @@ from fastapi import Query as QueryParameter
 from starlette.requests import Request
 
 from redbox.core.domain import Caller, JobRef, Owner
-from redbox.files.service import Download, Part
-from redbox.http.answers.problems import NotAccepted
+from redbox.files.service import JobFileService
+from redbox.http.answers.problems import UnprocessableProblem
 from redbox.http.middleware.body_budget import BodyBudget
-from redbox.http.middleware.rejected_callers import Refusals
+from redbox.http.middleware.rejected_callers import RejectionAudit
 from redbox.http.middleware.request_middleware import RequestCounter
 from redbox.http.middleware.stream_limits import StreamLimits
-from redbox.http.middleware.stream_reauthorization import Door, Renewals
+from redbox.http.middleware.stream_reauthorization import CallerAuthenticator, StreamReauthorization
 from redbox.jobs.service import Jobs
-from redbox.logs.service import Answer, Query
-from redbox_api.files import FileList
+from redbox.jobs.usage import UsageOfJobs
+from redbox.logs.job_logs import JobLogReader
 from redbox_api.models import KEY_PATTERN
-from redbox_api.usage import UsageList
 
 NO_CONTROL = r"^[^\x00-\x1f\x7f]*$"
 
 
-class JobLogs(Protocol):
-    """Logs of a caller's jobs."""
+class HttpMetrics(RequestCounter, Protocol):
+    """The metrics that the routes count and serve."""
 
-    def read(
-        self, asked: JobRef, stream: str, task: int | None, query: Query
-    ) -> AbstractAsyncContextManager[Answer]:
-        """Where an answer begins, and its bytes."""
-        ...
-
-
-class JobFiles(Protocol):
-    """Files of a caller's jobs, in their working directories, with their users' rights."""
-
-    async def find(self, asked: JobRef, patterns: list[str]) -> FileList:
-        """What the globs find."""
-        ...
-
-    async def download(self, asked: JobRef, path: str, part: Part) -> Download:
-        """One file, or a part of it."""
-        ...
-
-    async def archive(self, asked: JobRef, patterns: list[str]) -> AsyncIterator[bytes]:
-        """A tar of what the globs find."""
-        ...
-
-    async def upload(self, asked: JobRef, path: str, mode: int, pieces: AsyncIterator[bytes]) -> int:
-        """Put a file there, whole or not at all; how many bytes it has."""
-        ...
-
-
-class JobUsages(Protocol):
-    """What callers' running jobs use."""
-
-    async def of_caller(self, caller: Caller) -> UsageList:
-        """All that were measured."""
-        ...
-
-
-class Exposition(RequestCounter, Protocol):
-    """The metrics, as Prometheus reads them."""
-
-    def bytes_relayed(self, count: int) -> None:
-        """So many bytes of logs were sent."""
-        ...
+    def bytes_relayed(self, count: int) -> None: ...
 
     def exposition(self) -> bytes:
-        """All of them, in text."""
+        """Return all metrics in Prometheus's text format."""
         ...
 
 
 class Readiness(Protocol):
-    """Whether work should be sent here."""
+    """Whether this red-box can take requests."""
 
     def unready(self) -> str | None:
-        """Why not, or None."""
+        """Return the reason, or None if it is ready."""
         ...
 
-    def worries(self) -> Sequence[str]:
-        """What is not as it should be though it is ready, each in a sentence."""
+    def warnings(self) -> Sequence[str]:
+        """Return the problems that do not make it unready, each in a sentence."""
         ...
 
 
 @dataclass(frozen=True)
 class Services:
-    """All that the routes use."""
+    """All services that the routes use."""
 
-    authenticator: Door
+    authenticator: CallerAuthenticator
     jobs: Jobs
-    logs: JobLogs
-    files: JobFiles
-    usage: JobUsages
-    metrics: Exposition
+    logs: JobLogReader
+    files: JobFileService
+    usage: UsageOfJobs
+    metrics: HttpMetrics
     readiness: Readiness
     streams: StreamLimits
-    renewals: Renewals
-    refusals: Refusals
+    reauthorization: StreamReauthorization
+    rejections: RejectionAudit
     bodies: BodyBudget = field(default_factory=BodyBudget)
     body_limit: int = 8 << 20
-    stall_s: float = 60.0  # a reader that takes nothing for so long is cut off
+    stall_s: float = 60.0  # a reader that takes nothing for so long is disconnected
 
 
 # These are async although nothing here waits: FastAPI would run plain functions in threads.
 
 
 async def services_of(request: Request) -> Services:
-    """Where the application keeps them."""
     services: Services = request.app.state.services
     return services
 
 
 async def caller_of(request: Request) -> Caller:
-    """Who asks, as `CallersRoute` has found out."""
+    """Return the caller that `AuthenticatedRoute` authenticated."""
     caller: Caller = request.state.caller
     return caller
 
@@ -144,14 +101,14 @@ Account = Annotated[
 ]
 
 
-async def owner_named(
+async def requested_owner(
     caller: Annotated[Caller, Depends(caller_of)], namespace: Namespace = None, account: Account = None
 ) -> Owner | None:
-    """Whom an operator means; everybody else means oneself, and `jobs` refuses the rest."""
+    """Return the owner that an operator names; `jobs` rejects other callers that name one."""
     if namespace is None and account is None:
         return None
     if namespace is None or account is None:
-        raise NotAccepted("namespace and account name an owner together: give both, or none")
+        raise UnprocessableProblem("namespace and account name an owner together: give both, or neither")
     return Owner(caller.owner.cluster, namespace, account)
 
 
@@ -159,12 +116,11 @@ Key = Annotated[str, Path(pattern=KEY_PATTERN, description="The caller's own nam
 Attempt = Annotated[int, QueryParameter(ge=1, le=1_000_000)]
 
 
-async def asked_of(caller: Annotated[Caller, Depends(caller_of)], key: Key, attempt: Attempt = 1) -> JobRef:
-    """Which job the path and the query mean."""
+async def job_ref(caller: Annotated[Caller, Depends(caller_of)], key: Key, attempt: Attempt = 1) -> JobRef:
     return JobRef(caller, key, attempt)
 
 
-AskedDep = Annotated[JobRef, Depends(asked_of)]
+JobRefDep = Annotated[JobRef, Depends(job_ref)]
 ServicesDep = Annotated[Services, Depends(services_of)]
 CallerDep = Annotated[Caller, Depends(caller_of)]
-OwnerDep = Annotated[Owner | None, Depends(owner_named)]
+OwnerDep = Annotated[Owner | None, Depends(requested_owner)]

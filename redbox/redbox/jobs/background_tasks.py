@@ -7,15 +7,16 @@ by whoever looks next; it never takes the server with it.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import defaultdict
 from collections.abc import Coroutine, Hashable
 from typing import Any
 
+import structlog
+
 from redbox.core.workload_manager import WorkloadManagerError
 from redbox.jobs.errors import JobsError
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class Chores:
@@ -50,8 +51,8 @@ class Chores:
             try:
                 await work
             except (JobsError, WorkloadManagerError, TimeoutError) as fault:
-                log.warning("%s: %s", name, fault)
+                log.warning("background task failed", task=str(name), error=str(fault))
             except (
                 Exception
             ):  # a fault of ours in one job's errand must not end the server for all the others
-                log.exception("%s failed", name)
+                log.exception("background task failed", task=str(name))

@@ -7,9 +7,10 @@ another id, are cancelled while they wait and reported when they no longer do.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import replace
+
+import structlog
 
 from redbox.core.domain import JobKey
 from redbox.core.workload_manager import ActionResult, JobAction, JobHandle, Observation
@@ -17,10 +18,10 @@ from redbox.jobs.context import Context
 from redbox.jobs.queue_snapshot import Look, Sighting
 from redbox.jobs.record.record import Record, Stage, lineage
 from redbox.jobs.record.state_machine import phase_of
-from redbox.observability.job_audit import REDBOX, Deed
+from redbox.observability.job_audit import REDBOX, AuditEntry
 from redbox_api.models import FINAL_PHASES, Phase
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 LONGEST_PAUSE_S = 300.0
 
@@ -78,10 +79,12 @@ class Acts:
         """`why` is told of a cancel that no caller asked for."""
         outcome = await self.act(handle, JobAction.CANCEL)
         if why:
-            log.warning("job %s of %s is cancelled: %s", handle.job_id, key, why)
+            log.warning("job cancelled by red-box", job_id=handle.job_id, job=str(key), reason=why)
             done = "done" if outcome.done else "refused"
             user = handle.user.name
-            self._context.audit(Deed(REDBOX, user, JobAction.CANCEL, str(key), done, handle.job_id, why))
+            self._context.audit(
+                AuditEntry(REDBOX, user, JobAction.CANCEL, str(key), done, handle.job_id, why)
+            )
         if not outcome.done and not outcome.gone:
             await self._warn(key, f"Slurm did not cancel job {handle.job_id}: {outcome.detail}")
 

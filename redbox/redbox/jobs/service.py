@@ -43,7 +43,7 @@ from redbox.jobs.submit import submit_request
 from redbox.jobs.submit.coordinator import Put, Submits
 from redbox.jobs.submit.takeover_fence import fence_from
 from redbox.jobs.submit.unconfirmed import Doubts
-from redbox.observability.job_audit import Audit, deed, no_audit
+from redbox.observability.job_audit import Audit, audit_entry, no_audit
 from redbox_api.models import (
     Check,
     Cluster,
@@ -167,7 +167,7 @@ class Jobs:
         try:
             put = await self._submits.put(order, self._acts, self._poller.ask)
         except JobsError as error:
-            self._tell(deed(caller, "submit", job_key, type(error).__name__, detail=error.detail))
+            self._tell(audit_entry(caller, "submit", job_key, type(error).__name__, detail=error.detail))
             raise
         self._tell_submitted(caller, job_key, put)
         return self._job(put.record, body_changed=put.body_changed), put.created
@@ -186,7 +186,9 @@ class Jobs:
             raise TooMany("Too many submits: slow down.", retry_after=max(1.0, pause))
 
     def _tell_submitted(self, caller: Caller, key: JobKey, put: Put) -> None:
-        self._tell(deed(caller, "submit", key, "done" if put.created else "same", job_id=put.record.job_id))
+        self._tell(
+            audit_entry(caller, "submit", key, "done" if put.created else "same", job_id=put.record.job_id)
+        )
 
     async def check(self, caller: Caller, request: JobRequest) -> Check:
         """Whether Slurm would accept it, and when it would start."""
@@ -333,10 +335,10 @@ class Jobs:
 
     def _send_cancels(self, caller: Caller, key: JobKey, records: Sequence[Record]) -> None:
         for record in records:
-            self._tell(deed(caller, "cancel", record.key, "done", job_id=record.job_id))
+            self._tell(audit_entry(caller, "cancel", record.key, "done", job_id=record.job_id))
             self._acts.cancel_if_due(record)
         if not records:
-            self._tell(deed(caller, "cancel", key, "tombstone"))
+            self._tell(audit_entry(caller, "cancel", key, "tombstone"))
         self._poller.ask()
 
     async def act(
@@ -367,11 +369,11 @@ class Jobs:
         try:
             outcome = await self._acts.act(handle, act, signal=signal)
         except (WorkloadManagerError, TimeoutError) as fault:
-            self._tell(deed(caller, act, record.key, "unknown", job_id=handle.job_id))
+            self._tell(audit_entry(caller, act, record.key, "unknown", job_id=handle.job_id))
             raise Busy(f"Slurm does not answer: {fault}.", retry_after=5) from fault
         self._poller.ask()
         self._tell(
-            deed(
+            audit_entry(
                 caller,
                 act,
                 record.key,

@@ -8,12 +8,13 @@ a job's time only grows.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import defaultdict
 from collections.abc import Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Self
+
+import structlog
 
 from redbox.core.domain import Caller, JobKey, Owner, Role, UnixUser
 from redbox.core.waiting import Clock, SystemClock, finished_within, within
@@ -24,7 +25,7 @@ from redbox.jobs.service import Jobs
 from redbox_api.models import Phase
 from redbox_api.usage import JobUsage, UsageList
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 FRESH_S = 20.0
 PATIENCE_S = 3.0  # of who asks
 MOST_JOBS = 50  # in one call: each is an RPC to the controller, and one to each of its nodes
@@ -137,7 +138,7 @@ class UsageOfJobs:
         except (WorkloadManagerError, TimeoutError) as fault:
             meters.fault = fault
         except Exception as fault:  # what one odd answer does to our code must not end the server
-            log.exception("what jobs use could not be measured")
+            log.exception("the usage of jobs could not be measured")
             meters.fault = fault
         finally:
             meters.measuring = None

@@ -1,11 +1,11 @@
-"""What the logs need to know of a job and of a file system, and the errors in between.
+"""The interfaces of a job's output and of a file system, as `logs` uses them, and its errors.
 
 LogError
-├── NotThere        no file of that name (yet)
-│   └── NotYetShown     its directory lists it, but this host does not open it yet
-├── NotReadable     the user's own rights do not reach it, or it is no regular file
-├── OutOfReach      the file system or the agent does not answer; asking again is right
-└── Forgotten       red-box knows the job no more: what it wrote is neither whole nor lacking
+├── LogFileMissing      there is no such file (yet)
+│   └── LogFileNotVisible   its directory lists it, but this host cannot open it yet
+├── LogFileUnreadable   the job's user has no permission, or it is not a regular file
+├── LogFileUnavailable  the file system or the agent does not answer; a retry may succeed
+└── JobRecordDeleted    the job was deleted while its log was read: whether the log is complete is unknown
 """
 
 from __future__ import annotations
@@ -15,43 +15,43 @@ from typing import Protocol
 
 
 class LogError(Exception):
-    """Base of what can go wrong with a file."""
+    """Base of the errors of reading a log."""
 
 
-class NotThere(LogError):
-    """It does not exist, as far as this host can see."""
+class LogFileMissing(LogError):
+    """The file does not exist, as far as this host can see."""
 
 
-class NotYetShown(NotThere):
-    """It is there: a network file system remembers for a while that it was not."""
+class LogFileNotVisible(LogFileMissing):
+    """The file exists: a network file system caches for a while that it did not."""
 
 
-class NotReadable(LogError):
-    """It cannot be read by the job's own user: the system's words say why."""
+class LogFileUnreadable(LogError):
+    """The job's own user cannot read the file; the message is the system's."""
 
 
-class OutOfReach(LogError):
-    """Nobody knows: a hanging file system, an agent that died."""
+class LogFileUnavailable(LogError):
+    """Whether the file exists is unknown: a file system hangs, or an agent died."""
 
 
-class Forgotten(LogError):
-    """Its submit was refused, or it was deleted from the journal while its log was read."""
+class JobRecordDeleted(LogError):
+    """The submit was rejected, or the journal deleted the job, while its log was read."""
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What fstat and statfs say of the file that was read."""
+class LogFileStat:
+    """The file that was read, by fstat and statfs."""
 
     device: int
     inode: int
     size: int
-    modified_ns: int  # by the clock of whoever wrote, or of the file server
+    modified_ns: int  # by the clock of the writing host, or of the file server
     network: bool  # on a file system that shows other hosts' writes late
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
-    """The file that a reader believes to be in: if it is another one, no byte of it is returned."""
+class ExpectedFile:
+    """The file that the reader has read so far: if it is another one, no byte of it is returned."""
 
     device: int
     inode: int
@@ -59,42 +59,40 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """Bytes from the offset that was asked for, or none because the file is `another` one."""
+class FileChunk:
+    """Bytes from the requested offset, or none because the file was replaced."""
 
-    facts: Facts
+    stat: LogFileStat
     data: bytes
-    another: bool
+    replaced: bool
 
 
-class Files(Protocol):
-    """Reading files as the job's user."""
+class LogFileReader(Protocol):
+    """Reads files as the job's user."""
 
     async def read(
-        self, path: str, offset: int, limit: int, *, expected: Expected | None = None, fresh: bool = False
-    ) -> Piece:
-        """Read; `fresh` opens the file anew through its directory, which a network file system needs."""
+        self, path: str, offset: int, limit: int, *, expected: ExpectedFile | None = None, fresh: bool = False
+    ) -> FileChunk:
+        """Read; `fresh` opens the file again through its directory, which a network file system requires."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """What is known of a job's output at this moment."""
+class OutputState:
+    """The state of a job's output."""
 
-    path: str | None  # None: Slurm has not said
-    run: int  # the newest that may have opened the file; of a job that appends all are one
+    path: str | None  # None: not yet reported by Slurm
+    run: int  # the newest that may have opened the file; all runs of a job that appends count as the first
     writing: bool  # the job may be writing now
-    final: bool  # it never will again
-    began: float | None = None  # when that run did, in seconds since 1970; None: not known, or no matter
+    final: bool  # the job will never write again
+    began: float | None = None  # start of that run, in seconds since 1970; None: unknown, or irrelevant
 
 
-class Source(Protocol):
-    """A job as the logs see it."""
+class OutputSource(Protocol):
+    """The output of one job, or of one of its tasks."""
 
-    def now(self) -> Written:
-        """The latest truth."""
-        ...
+    def current(self) -> OutputState: ...
 
-    async def changed(self, since: Written) -> Written:
-        """Wait until it is no longer as it was."""
+    async def changed(self, since: OutputState) -> OutputState:
+        """Wait until the state differs from `since`, and return it."""
         ...

@@ -1,4 +1,4 @@
-"""The logs of a caller's jobs: which file that is, and where the job is in its life."""
+"""The logs of a caller's jobs: the path of a job's output, and the run and state that it is in."""
 
 from __future__ import annotations
 
@@ -14,110 +14,113 @@ from redbox.jobs.record.record import Record
 from redbox.jobs.record.state_machine import TAKEN_BACK, phase_of
 from redbox.jobs.service import Jobs
 from redbox.logs.agent_files import AgentFiles
-from redbox.logs.interfaces import Forgotten, Written
-from redbox.logs.service import Answer, Logs, Query
+from redbox.logs.interfaces import JobRecordDeleted, OutputState
+from redbox.logs.service import LogReadRequest, LogReadResponse, LogService
 from redbox.slurm.text.states import is_waiting
 from redbox.slurm.views.output_patterns import LogFacts, first_of, resolve
 from redbox_api.models import FINAL_PHASES, Phase
 
-UNDER_WAY = frozenset({Phase.RUNNING, Phase.SUSPENDED})
+STARTED = frozenset({Phase.RUNNING, Phase.SUSPENDED})
 
 
 @dataclass
 class JobLogReader:
-    """Reads logs as the jobs' users."""
+    """Reads the output of jobs as their users."""
 
     jobs: Jobs
     pool: AgentPool
-    logs: Logs
-    appends: Callable[[], bool] = lambda: False  # where a job does not say
+    logs: LogService
+    appends: Callable[[], bool] = lambda: False  # the cluster's default, for jobs that do not set it
     _files: WeakValueDictionary[int, AgentFiles] = field(default_factory=WeakValueDictionary)
 
     @asynccontextmanager
-    async def read(self, asked: JobRef, stream: str, task: int | None, query: Query) -> AsyncIterator[Answer]:
-        """One stream of one job of this caller; of an array, of one task."""
-        record = await self.jobs.locate(asked.caller, asked.key, asked.attempt)
+    async def read(
+        self, ref: JobRef, stream: str, task: int | None, request: LogReadRequest
+    ) -> AsyncIterator[LogReadResponse]:
+        """Read one stream of a caller's job; of an array, of one task."""
+        record = await self.jobs.locate(ref.caller, ref.key, ref.attempt)
         if record.seen.array_size and task is None:
-            raise NotAcceptable("This job is an array: say with ?task=N which task's log you want.")
-        source = RecordSource(self.jobs, record.key, stream, task, self.appends)
-        if source.is_merged():
-            yield nothing_more()
+            raise NotAcceptable("This job is an array: choose a task's log with ?task=N.")
+        output = JobOutputSource(self.jobs, record.key, stream, task, self.appends)
+        if output.is_merged():
+            yield empty_response()
             return
         name = (str(record.key), record.mark, stream, str(task))
         files = self._files.setdefault(record.user.uid, AgentFiles(self.pool, record.user))
-        async with self.logs.read(name, record.user, files, source, query) as answer:
-            yield answer
+        async with self.logs.read(name, record.user, files, output, request) as response:
+            yield response
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """Slurm's state and ours, of a job or of one task."""
+class RunState:
+    """The state of a job, or of one task, and its run."""
 
-    state: str
+    state: str  # Slurm's
     phase: Phase
     run: int
-    began: float | None = None  # when that run did, where it is not the first
+    began: float | None = None  # start of that run, if it is not the first
 
     @property
-    def is_at_work(self) -> bool:
-        """A job that Slurm holds after a requeue is suspended, but its next run has not begun."""
-        return self.phase in UNDER_WAY and not is_waiting(self.state)
+    def is_started(self) -> bool:
+        """A job that Slurm holds after a requeue is suspended, but its next run has not started."""
+        return self.phase in STARTED and not is_waiting(self.state)
 
 
 @dataclass
-class RecordSource:
-    """A job's record as the logs see it."""
+class JobOutputSource:
+    """The output of a job's record, as `tail` follows it."""
 
     jobs: Jobs
     key: JobKey
     stream: str
     task: int | None
-    appends: Callable[[], bool] = lambda: False  # where the job does not say
-    _started_run: int = 0  # the newest one that was seen at work
+    appends: Callable[[], bool] = lambda: False  # the cluster's default, for jobs that do not set it
+    _started_run: int = 0  # the newest run that was observed as started
 
-    def now(self) -> Written:
+    def current(self) -> OutputState:
         record = self.jobs.current(self.key)
         if record is None:
-            raise Forgotten(f"The job {self.key.key} is not known any more.")
-        now = self._standing(record)
-        over = now.phase in FINAL_PHASES and now.state not in TAKEN_BACK  # of a task: the array may go on
-        run = self._run_in_file(now)
+            raise JobRecordDeleted(f"The job {self.key.key} was deleted from the journal.")
+        state = self._run_state(record)
+        # A task may be final before its array is.
+        is_over = state.phase in FINAL_PHASES and state.state not in TAKEN_BACK
+        run = self._run_in_file(state)
         appends = self.appends() if record.appends is None else record.appends
-        return Written(
+        return OutputState(
             path=self._path(record, self.stream),
             run=min(run, 1) if appends else run,
-            writing=now.is_at_work,
-            final=record.final or over,
-            began=None if appends or now.run != run else now.began,
+            writing=state.is_started,
+            final=record.final or is_over,
+            began=None if appends or state.run != run else state.began,
         )
 
-    def _standing(self, record: Record) -> Standing:
-        """Of the task whose log it is, where that is known, else of the whole job."""
-        seen = record.seen
+    def _run_state(self, record: Record) -> RunState:
+        """Return the state of the task, if it is reported, else of the whole job."""
+        reported = record.seen
         if self.task is None:
-            began = seen.started_at.timestamp() if seen.started_at and record.run > 1 else None
-            return Standing(seen.state, record.phase, record.run, began)
-        task = next((one for one in seen.tasks if one.index == self.task), None)
+            began = reported.started_at.timestamp() if reported.started_at and record.run > 1 else None
+            return RunState(reported.state, record.phase, record.run, began)
+        task = next((task for task in reported.tasks if task.index == self.task), None)
         run = task.restarts + 1 if task else 1
         phase = phase_of(task.state) if task and not record.final else None
-        return Standing(task.state if task and phase else seen.state, phase or record.phase, run)
+        return RunState(task.state if task and phase else reported.state, phase or record.phase, run)
 
-    def _run_in_file(self, now: Standing) -> int:
-        """Slurm counts a requeue when it is asked for: the old run ends under the new one's number."""
-        if now.state == "COMPLETING" and self._started_run:
+    def _run_in_file(self, state: RunState) -> int:
+        """Slurm counts a requeue when it is requested: the old run ends under the number of the new one."""
+        if state.state == "COMPLETING" and self._started_run:
             return self._started_run
-        if not now.is_at_work and now.phase not in FINAL_PHASES:
-            return max(now.run - 1, self._started_run)
-        self._started_run = now.run
-        return now.run
+        if not state.is_started and state.phase not in FINAL_PHASES:
+            return max(state.run - 1, self._started_run)
+        self._started_run = state.run
+        return state.run
 
-    async def changed(self, since: Written) -> Written:
-        while (now := self.now()) == since:
+    async def changed(self, since: OutputState) -> OutputState:
+        while (state := self.current()) == since:
             await self.jobs.next_change()
-        return now
+        return state
 
     def is_merged(self) -> bool:
-        """Both streams go to one file: it is read as stdout, and stderr has nothing of its own."""
+        """Whether both streams go to one file, which is read as stdout; stderr is empty then."""
         record = self.jobs.current(self.key)
         if record is None or self.stream != "stderr" or record.seen.stderr is None:
             return False
@@ -139,12 +142,10 @@ class RecordSource:
         return resolve(pattern, facts)
 
 
-def nothing_more() -> Answer:
-    """There is no byte and there will be none."""
-
-    async def nothing() -> AsyncIterator[bytes]:
+def empty_response() -> LogReadResponse:
+    async def no_pieces() -> AsyncIterator[bytes]:
         none: tuple[bytes, ...] = ()
         for piece in none:
             yield piece
 
-    return Answer("", 0, nothing(), nothing_more=True)
+    return LogReadResponse("", 0, no_pieces(), complete=True)

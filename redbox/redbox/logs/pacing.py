@@ -1,9 +1,8 @@
-"""How often to look at a file that is silent: as seldom as its silence is long, and never too often in all.
+"""How often a silent file is read: less often the longer it is silent, and within a budget for all files.
 
-A look costs one round trip to the user's agent and one fstat, which a network file system may ask its server
-for; a local one does not, and counts for less. A thousand silent logs cost some hundred looks
-a second at most, whatever their number: the budget is shared, and nobody's files can use up another user's
-share.
+A read costs one round trip to the user's agent and one fstat, which a network file system may forward to its
+server; a local one does not, and costs less. The budget limits reads a second whatever the number of files,
+and is shared fairly: the files of one user cannot use up the share of another.
 """
 
 from __future__ import annotations
@@ -15,77 +14,75 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class Pace:
-    """Seconds between two looks at one file."""
+class PollIntervals:
+    """Seconds between two reads of one file."""
 
     first: float = 0.1
     longest: float = 5.0
     asleep: float = 10.0  # after `asleep_after` of silence
     asleep_after: float = 600.0
     share: float = 0.2  # of the silence so far
-    out_of_reach: float = 1.0  # when nobody could look
-    reopen_network: float = 3.0  # how often to open anew on a network file system
+    unavailable: float = 1.0  # after a read that failed
+    reopen_network: float = 3.0  # between two opens on a network file system
 
 
-def pause_after(silence: float, pace: Pace) -> float:
-    """Grows with the silence: a fifth of it, within bounds, so that few looks find nothing."""
-    if silence >= pace.asleep_after:
-        return pace.asleep
-    return min(pace.longest, max(pace.first, silence * pace.share))
+def pause_after(silence: float, intervals: PollIntervals) -> float:
+    """Return a share of the silence, within bounds, so that few reads find nothing."""
+    if silence >= intervals.asleep_after:
+        return intervals.asleep
+    return min(intervals.longest, max(intervals.first, silence * intervals.share))
 
 
-BEHIND_S = 0.05  # a timer that fires late is made up for, up to so much
+CATCH_UP_S = 0.05  # the most that a late timer may be made up for
 
 
 @dataclass
-class Budget:
-    """So many looks a second, dealt in turn to the users who want some."""
+class ReadBudget:
+    """A number of reads a second, granted in turn to the users who wait."""
 
     per_second: float
     clock: Callable[[], float]
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-    _waiting: dict[int, deque[Turn]] = field(default_factory=dict)
+    _waiting: dict[int, deque[_Turn]] = field(default_factory=dict)
     _next_at: float = 0.0
-    _dealer: asyncio.Task[None] | None = None
+    _granting: asyncio.Task[None] | None = None
 
     async def take(self, user: int, cost: float = 1.0) -> None:
-        """Wait for this user's turn; `cost` is in looks."""
+        """Wait for this user's turn; `cost` is in reads."""
         if not self._waiting and self.clock() >= self._next_at:
             self._spend(cost)
             return
-        turn = Turn(cost, asyncio.get_running_loop().create_future())
+        turn = _Turn(cost, asyncio.get_running_loop().create_future())
         self._waiting.setdefault(user, deque()).append(turn)
-        if self._dealer is None or self._dealer.done():
-            self._dealer = asyncio.create_task(self._deal())
-        await turn.given
+        if self._granting is None or self._granting.done():
+            self._granting = asyncio.create_task(self._grant_turns())
+        await turn.granted
 
     def _spend(self, cost: float) -> None:
-        self._next_at = max(self._next_at, self.clock() - BEHIND_S) + cost / self.per_second
+        self._next_at = max(self._next_at, self.clock() - CATCH_UP_S) + cost / self.per_second
 
-    async def _deal(self) -> None:
-        """One turn for each waiting user, round and round, at the pace."""
+    async def _grant_turns(self) -> None:
+        """Grant one turn to each waiting user, round and round."""
         while self._waiting:
             for user in list(self._waiting):
                 pause = self._next_at - self.clock()
                 if pause > 0:
                     await self.sleep(pause)
-                self._give_turn(user)
+                self._grant_turn(user)
 
-    def _give_turn(self, user: int) -> None:
+    def _grant_turn(self, user: int) -> None:
         turns = self._waiting.get(user, deque())
         while turns:
             turn = turns.popleft()
-            if not turn.given.done():
+            if not turn.granted.done():
                 self._spend(turn.cost)
-                turn.given.set_result(None)
+                turn.granted.set_result(None)
                 break
         if not turns:
             self._waiting.pop(user, None)
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """What somebody waits for, and what it costs."""
-
+class _Turn:
     cost: float
-    given: asyncio.Future[None]
+    granted: asyncio.Future[None]

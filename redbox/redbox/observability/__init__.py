@@ -1,1 +1,1 @@
-"""The log, the audit, request ids, and how strangers' text is made printable."""
+"""The log, the audit, request ids, and making text printable."""

@@ -1,4 +1,4 @@
-"""What is told to the audit log: every submit, act and refusal. Who writes it down is elsewhere."""
+"""The entries of the audit: every submit, act and refusal. `audit` writes them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Protocol
 from redbox.core.domain import Caller, JobKey
 
 REDBOX = "red-box"
-"""Who cancels what no caller asked for; no caller's identity looks so."""
+"""The caller of cancellations that red-box decides itself; no caller's identity has this form."""
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
-    """One thing that a caller asked to be done, or red-box itself saw need for, and what came of it."""
+class AuditEntry:
+    """One act of a caller, or of red-box itself, and its outcome."""
 
     caller: str  # or REDBOX
     user: str | None
@@ -25,18 +25,18 @@ class Deed:
 
 
 class Audit(Protocol):
-    """Receives deeds; must not block."""
+    """Receives audit entries; must not block."""
 
-    def __call__(self, deed: Deed) -> None: ...
-
-
-def no_audit(deed: Deed) -> None:
-    """For tests and embedded use."""
-    del deed
+    def __call__(self, entry: AuditEntry, /) -> None: ...
 
 
-def deed(
+def no_audit(entry: AuditEntry, /) -> None:
+    """Discard the entry: for tests and embedded use."""
+    del entry
+
+
+def audit_entry(
     caller: Caller, act: str, key: JobKey, outcome: str, *, job_id: str | None = None, detail: str = ""
-) -> Deed:
+) -> AuditEntry:
     user = caller.user.name if caller.user else None
-    return Deed(caller.identity, user, act, str(key), outcome, job_id, detail)
+    return AuditEntry(caller.identity, user, act, str(key), outcome, job_id, detail)

@@ -1,4 +1,4 @@
-"""The server's own log: JSON lines for machines, plain ones on a terminal; each with its request's id."""
+"""The server's log: JSON lines, or plain ones on a terminal, each with its request's id."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Event = MutableMapping[str, Any]
 
 
 def configure_log(target: TextIO) -> None:
-    """Write to this; what libraries log by the standard library goes the same way."""
+    """Write to `target`; log records of libraries, which use `logging`, get the same form."""
     shared: list[structlog.types.Processor] = [
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),

@@ -1,4 +1,4 @@
-"""The id of the request at work: in its answer, in the log, in audit lines."""
+"""The id of the current request: in its response, in the log, in audit lines."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
-"""Text of this host that may be told to others.
+"""Text of this host, made fit to be sent.
 
-A file's name is bytes: those that are no UTF-8 are lone surrogates in text, which cannot be sent.
+A file's name is bytes. Bytes that are not UTF-8 are lone surrogates in Python's text, which JSON in UTF-8
+cannot carry.
 """
 
 from __future__ import annotations
 
 
 def printable(text: str) -> str:
-    """The same, with a mark in the place of each of them."""
+    """Replace lone surrogates by U+FFFD."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -1,6 +1,6 @@
 """Certificates for sites that have no CA: red-box's own CA, and the server's certificate signed by it.
 
-Pure: keys and times come in, PEM goes out. Where the files are, and when they are made anew, is in `setup`.
+Pure: keys and times come in, PEM goes out. `setup` decides where the files are, and when they are renewed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SERVER_LIVES = timedelta(days=397)
 _PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
 
 BACKDATED = timedelta(minutes=5)
-"""So that a client whose clock is a little behind accepts it at once."""
+"""For clients whose clocks are a little behind."""
 
 
 class BadCertificate(Exception):
@@ -36,7 +36,7 @@ class BadCertificate(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class CertificateAndKey:
     """A certificate and its private key, both PEM."""
 
     certificate: bytes
@@ -45,7 +45,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class CertificateFacts:
-    """What a certificate says."""
+    """The contents of a certificate."""
 
     names: tuple[str, ...]
     addresses: tuple[str, ...]
@@ -54,8 +54,8 @@ class CertificateFacts:
     is_authority: bool
 
 
-def make_authority(name: str, now: datetime) -> Pair:
-    """A CA of its own for one red-box."""
+def make_authority(name: str, now: datetime) -> CertificateAndKey:
+    """Create a CA for one red-box."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _name(f"red-box CA of {name}")
     builder = (
@@ -67,11 +67,13 @@ def make_authority(name: str, now: datetime) -> Pair:
     return _pair(builder.sign(key, hashes.SHA256()), key)
 
 
-def issue_server(authority: Pair, names: Sequence[str], addresses: Sequence[str], now: datetime) -> Pair:
-    """A server's certificate for these names and addresses."""
+def issue_server(
+    authority: CertificateAndKey, names: Sequence[str], addresses: Sequence[str], now: datetime
+) -> CertificateAndKey:
+    """Issue a server's certificate for these names and addresses."""
     issuer, issuer_key = _certificate(authority.certificate), _private_key(authority.key)
     if isinstance(issuer_key, ed25519.Ed25519PrivateKey):
-        raise BadCertificate("a CA with an Ed25519 key is none that all clients accept")
+        raise BadCertificate("not all clients accept a CA with an Ed25519 key")
     key = ec.generate_private_key(ec.SECP256R1())
     lives = min(SERVER_LIVES, issuer.not_valid_after_utc - now)
     alternatives = [
@@ -110,7 +112,7 @@ def facts_of(certificate: bytes) -> CertificateFacts:
     )
 
 
-def fits(pair: Pair) -> bool:
+def fits(pair: CertificateAndKey) -> bool:
     """Whether the private key is the certificate's."""
     encoding = Encoding.DER, PublicFormat.SubjectPublicKeyInfo
     theirs = _certificate(pair.certificate).public_key().public_bytes(*encoding)
@@ -130,16 +132,16 @@ def _certificate(pem: bytes) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(pem)
     except ValueError as error:
-        raise BadCertificate(f"it is no certificate in PEM form: {error}") from error
+        raise BadCertificate(f"not a certificate in PEM form: {error}") from error
 
 
 def _private_key(pem: bytes) -> _PrivateKey:
     try:
         key = load_pem_private_key(pem, password=None)
     except (ValueError, TypeError) as error:
-        raise BadCertificate(f"it is no private key in PEM form, without a password: {error}") from error
+        raise BadCertificate(f"not a private key in PEM form without a password: {error}") from error
     if not isinstance(key, _PrivateKey):
-        raise BadCertificate(f"a key of kind {type(key).__name__} is none for TLS")
+        raise BadCertificate(f"a key of kind {type(key).__name__} cannot be used for TLS")
     return key
 
 
@@ -180,8 +182,8 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
     )
 
 
-def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pair:
-    return Pair(
+def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> CertificateAndKey:
+    return CertificateAndKey(
         certificate.public_bytes(Encoding.PEM),
         key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
     )

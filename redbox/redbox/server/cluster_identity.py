@@ -1,7 +1,8 @@
-"""Slurm's name of its cluster, to which marks are bound: as it says, or where it is away, as it said before.
+"""Slurm's name of its cluster, which marks contain: from Slurm, or from the journal while Slurm is away.
 
-A server that starts while Slurm is away must say what it knows, and answer submits with 503. One that never
-heard the name could submit nothing and recognise nothing: it tells callers so until Slurm answers.
+A server that starts while Slurm is away serves the states in its journal, and answers submits with 503. One
+without a cluster name can neither submit nor recognise jobs, and answers every request with 503 until Slurm
+answers.
 """
 
 from __future__ import annotations
@@ -15,67 +16,67 @@ import structlog
 
 from redbox.callers.connection_limits import ConnectionLimiter
 from redbox.core.workload_manager import WorkloadManager, WorkloadManagerError
-from redbox.http.middleware.slurm_not_ready import not_yet
+from redbox.http.middleware.slurm_not_ready import slurm_not_ready
 from redbox.jobs.store.journal import Journal
 from redbox.jobs.store.sqlite import Batch
 from redbox.server.listeners import open_listeners
-from redbox.server.systemd import tell_ready
+from redbox.server.systemd import notify_ready
 from redbox.settings import RedboxSettings
 
 log = structlog.get_logger(__name__)
-PAUSE_S = 2.0
-PATIENCE_S = 5.0  # that a start waits before it answers callers
+RETRY_S = 2.0
+FIRST_WAIT_S = 5.0  # before a start without Slurm begins to answer requests
 FACT = "Slurm's name of the cluster"
-AnswerT = TypeVar("AnswerT")
-Question = Callable[[], Awaitable[AnswerT]]
+T = TypeVar("T")
+Query = Callable[[], Awaitable[T]]
 
 
 async def cluster_name(settings: RedboxSettings, workload: WorkloadManager, journal: Journal) -> str:
-    """The name, kept for the next start; where it was never heard, wait for it."""
-    known = journal.contents.facts.get(FACT) if journal.contents else None
-    if known is None:
-        name = (await answer_of(workload.cluster, settings)).name
+    """Return the name and store it for the next start; if it was never stored, wait for Slurm."""
+    stored = journal.contents.facts.get(FACT) if journal.contents else None
+    if stored is None:
+        name = (await wait_for_slurm(workload.cluster, settings)).name
     else:
-        cluster = await _answer_soon(workload.cluster)
-        name = cluster.name if cluster else known
-    if name != known:
+        cluster = await _try_for_a_while(workload.cluster)
+        name = cluster.name if cluster else stored
+    if name != stored:
         journal.commit(Batch(facts=((FACT, name),)), lambda _: None)
     return name
 
 
-async def answer_of(question: Question[AnswerT], settings: RedboxSettings) -> AnswerT:
-    """What Slurm answers at the start; while it is away or slow, callers are told that it is too early."""
-    answer = await _answer_soon(question)
-    if answer is not None:
-        return answer
-    async with answering_not_yet(settings):
-        return await _answer(question)
+async def wait_for_slurm(query: Query[T], settings: RedboxSettings) -> T:
+    """Return Slurm's answer; while it is away or slow, answer requests with 503."""
+    result = await _try_for_a_while(query)
+    if result is not None:
+        return result
+    async with serving_not_ready(settings):
+        return await _retry(query)
 
 
-async def _answer_soon(question: Question[AnswerT]) -> AnswerT | None:
-    """None where Slurm is away, or slow: who comes meanwhile is to be answered."""
+async def _try_for_a_while(query: Query[T]) -> T | None:
+    """Return None if Slurm is away, or slow: requests must be answered meanwhile."""
     try:
-        async with asyncio.timeout(PATIENCE_S):
-            return await _answer(question)
+        async with asyncio.timeout(FIRST_WAIT_S):
+            return await _retry(query)
     except TimeoutError:
         return None
 
 
-async def _answer(question: Question[AnswerT]) -> AnswerT:
+async def _retry(query: Query[T]) -> T:
     while True:
         try:
-            return await question()
+            return await query()
         except WorkloadManagerError as fault:
             log.warning("Slurm does not answer", detail=fault.detail)
-        await asyncio.sleep(PAUSE_S)
+        await asyncio.sleep(RETRY_S)
 
 
 @asynccontextmanager
-async def answering_not_yet(settings: RedboxSettings) -> AsyncIterator[None]:
-    """Tell whoever comes that it is too early."""
-    listeners = open_listeners(settings.listen, settings.tls, not_yet, ConnectionLimiter())
+async def serving_not_ready(settings: RedboxSettings) -> AsyncIterator[None]:
+    """Answer every request with 503."""
+    listeners = open_listeners(settings.listen, settings.tls, slurm_not_ready, ConnectionLimiter())
     listening = [asyncio.create_task(listener.listen()) for listener in listeners]
-    tell_ready()  # a start that waits for Slurm is none that has failed
+    notify_ready()  # a start that waits for Slurm has not failed
     try:
         yield
     finally:

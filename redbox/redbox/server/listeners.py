@@ -1,6 +1,6 @@
-"""Where callers come in: the sockets and the certificate, opened before anything is served.
+"""The listening sockets and their certificate, opened before anything is served.
 
-What cannot be opened is said in one sentence, with its cure. What is served there is the application's.
+Each error is one sentence, with its remedy.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from pathlib import Path
 
 import structlog
 import uvicorn
+from starlette.types import ASGIApp
 
 from redbox.callers.connection_limits import ClientConnection, ConnectionLimiter
 from redbox.callers.peers import PeerAwareProtocol, peer_of
-from redbox.http.middleware.request_middleware import App
 from redbox.settings import ListenSettings, TlsSettings
 
 log = structlog.get_logger(__name__)
@@ -27,19 +27,19 @@ GRACE_S = 5
 HANDSHAKE_S = 10.0
 NO_DESCRIPTORS_S = 0.5
 BACKLOG = 2048
-IDLE_S = 30  # longer than clients keep a connection: one that we end as they use it costs them a request
-FOR_ALL_USERS = 0o666  # who they are is what the kernel says of each connection
+IDLE_S = 30  # longer than clients keep a connection: closing one that a client just reuses costs it a request
+FOR_ALL_USERS = 0o666  # each connection is authenticated by the kernel's peer credentials
 
 
-class CannotListen(Exception):
-    """A socket or certificate that cannot be used: why, and what to do."""
+class ListenError(Exception):
+    """A socket or certificate cannot be used: the reason and the remedy."""
 
 
 class Listener(uvicorn.Server):
-    """A uvicorn server at a socket of ours, that leaves signals to us: there are two in one process.
+    """A uvicorn server at an open socket, without signal handlers: there are two in one process.
 
-    It takes the connections itself, because asyncio's server knows no bound on those whose handshake is not
-    over: whoever reaches the port could take all descriptors.
+    It accepts connections itself, because asyncio's server has no limit on unfinished handshakes: any host
+    that reaches the port could take all descriptors.
     """
 
     def __init__(self, config: uvicorn.Config, opened: socket.socket, connections: ConnectionLimiter) -> None:
@@ -55,14 +55,14 @@ class Listener(uvicorn.Server):
             await self.serve(sockets=[self._opened])
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Only note that it has begun: `listen` takes the connections."""
+        """Mark the server as started: `listen` accepts connections."""
         del sockets
         await self.lifespan.startup()
         self.servers = []
         self.started = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take no more connections, and end those that are there."""
+        """Accept no more connections, and end those that are open."""
         if self._accepting is not None:
             self._accepting.cancel()
         await super().shutdown(sockets)
@@ -73,48 +73,51 @@ class Listener(uvicorn.Server):
 
     async def _accept(self) -> None:
         loop = asyncio.get_running_loop()
-        self._opened.setblocking(False)  # noqa: FBT003 (the standard library takes no name for it)
+        self._opened.setblocking(False)  # noqa: FBT003 (the standard library has no keyword for it)
         async with asyncio.TaskGroup() as handshakes:
             while True:
                 try:
-                    taken, address = await loop.sock_accept(self._opened)
-                    peer = _peer_name(taken, address)
+                    accepted, address = await loop.sock_accept(self._opened)
+                    peer = _peer_name(accepted, address)
                 except OSError as error:
-                    log.warning("no connection can be taken", error=_words(error))
+                    log.warning("connections cannot be accepted", error=_reason(error))
                     await asyncio.sleep(NO_DESCRIPTORS_S)
                     continue
-                connection = self._connections.open(peer, taken.close)
-                handshakes.create_task(self._begin(taken, connection))
+                connection = self._connections.open(peer, accepted.close)
+                handshakes.create_task(self._handshake(accepted, connection))
 
-    async def _begin(self, taken: socket.socket, connection: ClientConnection) -> None:
-        """Shake hands, where there is TLS, and leave the rest to the protocol."""
+    async def _handshake(self, accepted: socket.socket, connection: ClientConnection) -> None:
+        """Do the TLS handshake, if any, and pass the connection to the protocol."""
         task = asyncio.current_task()
-        if task is None or taken.fileno() < 0:  # it has given way to others before it came here
+        if task is None or accepted.fileno() < 0:  # closed in favour of other connections meanwhile
             return
         connection.end = task.cancel
         loop = asyncio.get_running_loop()
         deadline = HANDSHAKE_S if self.config.ssl else None
         try:
             await loop.connect_accepted_socket(
-                lambda: self._protocol(connection), taken, ssl=self.config.ssl, ssl_handshake_timeout=deadline
+                lambda: self._protocol(connection),
+                accepted,
+                ssl=self.config.ssl,
+                ssl_handshake_timeout=deadline,
             )
-        except OSError:  # no TLS, a certificate that is not trusted there, or too slow: nothing of ours
+        except OSError:  # not TLS, an untrusted certificate, or too slow: the client's fault
             connection.release()
         except asyncio.CancelledError:
             connection.release()
             raise
-        except Exception:  # one connection's odd fault is not the server's end
+        except Exception:  # a fault of one connection must not end the server
             connection.release()
-            log.exception("a connection could not be begun", peer=connection.peer)
+            log.exception("handshake failed", peer=connection.peer)
 
     def _protocol(self, connection: ClientConnection) -> PeerAwareProtocol:
         return PeerAwareProtocol(self.config, self.server_state, self.lifespan.state, connection=connection)
 
 
 def open_listeners(
-    listen: ListenSettings, tls: TlsSettings, app: App, connections: ConnectionLimiter
+    listen: ListenSettings, tls: TlsSettings, app: ASGIApp, connections: ConnectionLimiter
 ) -> list[Listener]:
-    """The port and the Unix socket of the settings, bound; raises CannotListen."""
+    """Bind the port and the Unix socket of the settings; raises ListenError."""
     with ExitStack() as opened:
         listeners = []
         if listen.port:
@@ -130,10 +133,10 @@ def open_listeners(
 
 
 def reload_certificate(config: uvicorn.Config) -> None:
-    """New connections get the new certificate; a bad one is said, and the old one stays.
+    """Use the new certificate for new connections; an invalid one is logged, and the old one stays.
 
-    It is tried in a context of its own: one that fails half way would leave this one with a certificate and
-    another's key.
+    It is loaded into a separate context first: a failure half way would leave the server's context with a
+    certificate and the key of another.
     """
     if config.ssl is None or config.ssl_certfile is None or config.ssl_keyfile is None:
         return
@@ -145,18 +148,18 @@ def reload_certificate(config: uvicorn.Config) -> None:
 
 
 def bound_port(address: str, port: int) -> socket.socket:
-    """A listening socket of this port, whose connections send at once.
+    """Return a listening socket whose connections send without delay.
 
-    asyncio turns Nagle's algorithm off for sockets that it made itself only. With it, an answer's body waits
-    for the caller's delayed acknowledgement of its headers: 40 ms a request.
+    asyncio turns Nagle's algorithm off only for sockets that it created. With it, a response's body waits for
+    the client's delayed acknowledgement of its headers: 40 ms a request.
     """
     both = address == "::" and socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         opened = socket.create_server((address, port), family=family, backlog=BACKLOG, dualstack_ipv6=both)
     except OSError as error:
-        raise CannotListen(
-            f"Port {port} of {address} cannot be listened at: {_words(error)}. End what holds it, "
+        raise ListenError(
+            f"Cannot listen on port {port} of {address}: {_reason(error)}. End the process that uses it, "
             "or choose another listen.port (and name it in the SlurmCluster)."
         ) from error
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it
@@ -164,12 +167,12 @@ def bound_port(address: str, port: int) -> socket.socket:
 
 
 def bound_path(path: Path) -> socket.socket:
-    """A listening Unix socket; what a server that was killed left behind is replaced, nothing else is.
+    """Return a listening Unix socket; it replaces the stale socket of a killed server, but no other file.
 
-    A directory that a reboot took away with its parent's other contents is made anew, for oneself.
+    Its directory is created (0700) if a reboot removed it, as in /run.
     """
     if path.exists() and not path.is_socket():
-        raise CannotListen(f"{path} is there and is no socket: choose another listen.unix_socket.")
+        raise ListenError(f"{path} exists and is not a socket: choose another listen.unix_socket.")
     opened = socket.socket(socket.AF_UNIX)
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -179,14 +182,16 @@ def bound_path(path: Path) -> socket.socket:
         opened.listen(BACKLOG)
     except OSError as error:
         opened.close()
-        raise CannotListen(
-            f"The socket {path} cannot be made: {_words(error)}. Its directory must be there and "
-            "be red-box's own (listen.unix_socket: null goes without one)."
+        raise ListenError(
+            f"The socket {path} cannot be created: {_reason(error)}. Its directory must exist and be owned "
+            "by red-box's account (listen.unix_socket: null disables the socket)."
         ) from error
     return opened
 
 
-def _config(app: App, *, ssl_certfile: str | None = None, ssl_keyfile: str | None = None) -> uvicorn.Config:
+def _config(
+    app: ASGIApp, *, ssl_certfile: str | None = None, ssl_keyfile: str | None = None
+) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         log_config=None,
@@ -194,7 +199,7 @@ def _config(app: App, *, ssl_certfile: str | None = None, ssl_keyfile: str | Non
         lifespan="off",
         loop="none",
         server_header=False,
-        proxy_headers=False,  # else whoever calls from this host says from where, and the audit believes it
+        proxy_headers=False,  # otherwise callers on this host could forge their address in the audit
         ws="none",
         timeout_graceful_shutdown=GRACE_S,
         timeout_keep_alive=IDLE_S,
@@ -207,18 +212,18 @@ def _load(config: uvicorn.Config) -> None:
     try:
         config.load()
     except OSError as error:
-        raise CannotListen(
+        raise ListenError(
             f"The certificate {config.ssl_certfile} with the key {config.ssl_keyfile} cannot be used: "
-            f"{error}. `redbox init` makes new ones."
+            f"{error}. `redbox init` creates new ones."
         ) from error
 
 
-def _peer_name(taken: socket.socket, address: object) -> str:
-    """Whose strangers are counted together: those of one address, or of one user of this host."""
+def _peer_name(accepted: socket.socket, address: object) -> str:
+    """Unauthenticated connections are counted by address, or by user of this host."""
     if isinstance(address, tuple) and address:
         return str(address[0])
-    return str(peer_of(taken) or "nobody")
+    return str(peer_of(accepted) or "unknown")
 
 
-def _words(error: OSError) -> str:
+def _reason(error: OSError) -> str:
     return os.strerror(error.errno) if error.errno else str(error)

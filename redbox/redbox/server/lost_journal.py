@@ -1,7 +1,8 @@
-"""A new journal, though jobs that live in Slurm carry this red-box's mark: the one that knew them was lost.
+"""Detects a lost journal: it is new, though active jobs in Slurm carry this red-box's mark.
 
-A server that went on would submit them a second time when they are PUT again, and let SlurmJobs go whose
-jobs run on. It ends with a sentence instead: `redbox recover` rebuilds the journal from just these marks.
+A server with an empty journal would submit these jobs a second time when they are PUT again, and would let go
+of SlurmJobs whose jobs still run. It ends with an error instead: `redbox recover` rebuilds the journal from
+these marks.
 """
 
 from __future__ import annotations
@@ -15,33 +16,33 @@ from redbox.jobs.record.state_machine import phase_of
 from redbox.jobs.store.journal import Journal
 from redbox.jobs.store.sqlite import Batch
 from redbox.jobs.submit.takeover_fence import TAKEN_OVER_AT
-from redbox.server.cluster_identity import answer_of
+from redbox.server.cluster_identity import wait_for_slurm
 from redbox.settings import RedboxSettings
 from redbox_api.models import FINAL_PHASES
 
-LOOKED_AT = "nothing of an earlier journal was in Slurm"
-NAMED = 3
+CHECKED = "nothing of an earlier journal was in Slurm"
+SHOWN_IDS = 3
 
 
-async def refuse_if_lost(
+async def check_journal_not_lost(
     settings: RedboxSettings, journal: Journal, workload: WorkloadManager, marks: Marks
 ) -> None:
-    """Raise JournalLost; a journal is new only once, so that no later mark of a user's can stop a start."""
+    """Raise JournalLost. A journal is checked only once, so that no later mark can prevent a start."""
     contents = journal.contents
-    if contents is None or contents.records or {TAKEN_OVER_AT, LOOKED_AT} & contents.facts.keys():
+    if contents is None or contents.records or {TAKEN_OVER_AT, CHECKED} & contents.facts.keys():
         return
 
-    def look() -> Awaitable[QueueSnapshot]:
+    def poll() -> Awaitable[QueueSnapshot]:
         return workload.poll(wanted=lambda _, mark: mark.startswith(PREFIX))
 
-    poll = await answer_of(look, settings)
-    living = (job for job in poll.jobs if phase_of(job.state) not in FINAL_PHASES)
-    ours = [job.job_id for job in living if marks.verify(job.mark, job.uid)]
-    if ours:
-        shown = ", ".join(ours[:NAMED]) + (", ..." if ours[NAMED:] else "")
+    snapshot = await wait_for_slurm(poll, settings)
+    active = (job for job in snapshot.jobs if phase_of(job.state) not in FINAL_PHASES)
+    marked = [job.job_id for job in active if marks.verify(job.mark, job.uid)]
+    if marked:
+        shown = ", ".join(marked[:SHOWN_IDS]) + (", ..." if marked[SHOWN_IDS:] else "")
         raise JournalLost(
-            f"The journal in {settings.jobs.journal} is new, but {len(ours)} living jobs in Slurm carry this "
-            f"red-box's mark ({shown}): the journal that knew them was lost. Run `redbox recover` as the "
+            f"The journal in {settings.jobs.journal} is new, but {len(marked)} active jobs in Slurm carry "
+            f"this red-box's mark ({shown}): the previous journal was lost. Run `redbox recover` as the "
             "account of red-box, which rebuilds it from these marks, and start red-box again."
         )
-    journal.commit(Batch(facts=((LOOKED_AT, "yes"),)), lambda _: None)
+    journal.commit(Batch(facts=((CHECKED, "yes"),)), lambda _: None)

@@ -1,7 +1,7 @@
-"""What Prometheus reads: counts and times, by words of the domain; never a user's or a job's name.
+"""The metrics for Prometheus: counts and times, never with the name of a user or a job.
 
-Things that are counted where they happen have a method here; things that are (jobs, agents, streams) are
-asked when somebody reads the metrics.
+Events are counted by the methods of ServerMetrics; the current numbers of jobs, agents and streams are
+collected when the metrics are read.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from prometheus_client.registry import Collector
 
 from redbox.agents.pool import AgentPoolState
 from redbox.jobs.record.packed_records import Outline
-from redbox.observability.job_audit import Deed
+from redbox.observability.job_audit import AuditEntry
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 
 
-class Metrics:
-    """The counters, and the way to the text that Prometheus reads."""
+class ServerMetrics:
+    """The counters, and their text format."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -30,12 +30,12 @@ class Metrics:
         )
         self._request_seconds = Histogram(
             "redbox_request_seconds",
-            "From a request's head to its answer's last byte.",
+            "From a request's head to its response's last byte.",
             ("method", "route"),
             buckets=SECONDS,
             registry=self._registry,
         )
-        self._deeds = Counter(
+        self._acts = Counter(
             "redbox_acts", "Submits and other acts, by outcome.", ("act", "outcome"), registry=self._registry
         )
         self._slurm_seconds = Histogram(
@@ -48,33 +48,28 @@ class Metrics:
         self._relayed = Counter("redbox_log_bytes", "Bytes of logs that were sent.", registry=self._registry)
 
     def request_done(self, method: str, route: str, status: int, took_s: float) -> None:
-        """One more request is answered."""
         self._requests.labels(method, route, status).inc()
         self._request_seconds.labels(method, route).observe(took_s)
 
-    def deed_done(self, deed: Deed) -> None:
-        """One more act was asked for."""
-        self._deeds.labels(deed.act, deed.outcome).inc()
+    def act_done(self, entry: AuditEntry) -> None:
+        self._acts.labels(entry.act, entry.outcome).inc()
 
     def slurm_called(self, command: str, took_s: float, answered: bool) -> None:  # noqa: FBT001 (the caller's form)
-        """One more call of Slurm has ended, with an answer or without."""
         self._slurm_seconds.labels(command, str(answered).lower()).observe(took_s)
 
     def bytes_relayed(self, count: int) -> None:
-        """So many bytes of logs were sent."""
         self._relayed.inc(count)
 
-    def watch(self, state: Collector) -> None:
-        """Ask this, too, whenever somebody reads the metrics."""
-        self._registry.register(state)
+    def collect_from(self, collector: Collector) -> None:
+        """Include the metrics of this collector."""
+        self._registry.register(collector)
 
     def exposition(self) -> bytes:
-        """All of them, in text."""
         return generate_latest(self._registry)
 
 
-class LiveState(Collector):
-    """What there is at this moment."""
+class StateCollector(Collector):
+    """The current numbers of jobs, agents and streams."""
 
     def __init__(
         self,
@@ -90,18 +85,18 @@ class LiveState(Collector):
         self._streams = streams
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing in advance: registering must not count all jobs."""
+        """Return nothing: the registration must not count all jobs."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
         phases = Tally(record.phase.value for record in self._jobs)
-        jobs = GaugeMetricFamily("redbox_jobs", "Jobs that are known, by phase.", labels=["phase"])
+        jobs = GaugeMetricFamily("redbox_jobs", "Jobs in the journal, by phase.", labels=["phase"])
         for phase, count in phases.items():
             jobs.add_metric([phase], count)
         yield jobs
         yield GaugeMetricFamily(
             "redbox_stale_seconds",
-            "How old the last whole look at Slurm's queue is; 0 while it is fresh.",
+            "Age of the last complete poll of Slurm's queue; 0 while it is fresh.",
             self._stale_s(),
         )
         yield from self._of_agents(self._agents())
@@ -109,7 +104,7 @@ class LiveState(Collector):
 
     @staticmethod
     def _of_agents(state: AgentPoolState) -> Iterator[Metric]:
-        agents = GaugeMetricFamily("redbox_agents", "Agents of users, by what they do.", labels=["doing"])
+        agents = GaugeMetricFamily("redbox_agents", "Agents of users, by activity.", labels=["doing"])
         agents.add_metric(["busy"], state.busy)
         agents.add_metric(["idle"], state.agents - state.busy)
         agents.add_metric(["starting"], state.starting)
@@ -118,5 +113,5 @@ class LiveState(Collector):
             "redbox_agent_processes", "Agent processes that are not reaped.", state.processes
         )
         yield GaugeMetricFamily(
-            "redbox_agent_failing_users", "Users for whom none starts.", state.failing_users
+            "redbox_agent_failing_users", "Users whose agent does not start.", state.failing_users
         )

@@ -1,6 +1,7 @@
-"""`redbox serve`: every part made from the settings, joined, started in order and ended in reverse.
+"""`redbox serve`: a server's life.
 
-What each part does is its own affair; here it is only said who stands on whom.
+`serve` is the whole of it: `start` creates every component from the settings, `Server.run` serves, signals
+call `Server.stop` and `Server.reload`, and the components stop in reverse when `start` is left.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,12 +26,12 @@ from redbox.callers.connection_limits import ConnectionLimiter
 from redbox.core.clock import SystemClock
 from redbox.core.fd_limits import take_all
 from redbox.core.workload_manager import WorkloadManager
-from redbox.files.service import FilesOfJobs
+from redbox.files.service import JobFileService
 from redbox.http.app import build_app
 from redbox.http.middleware.body_budget import BodyBudget
-from redbox.http.middleware.rejected_callers import Refusals
+from redbox.http.middleware.rejected_callers import RejectionAudit
 from redbox.http.middleware.stream_limits import StreamLimits
-from redbox.http.middleware.stream_reauthorization import Renewals
+from redbox.http.middleware.stream_reauthorization import StreamReauthorization
 from redbox.http.services import Services
 from redbox.jobs.record.marks import Marks, read_secret
 from redbox.jobs.service import Jobs
@@ -38,14 +39,14 @@ from redbox.jobs.store.journal import Journal
 from redbox.jobs.usage import UsageOfJobs
 from redbox.local.workload import LocalManager
 from redbox.logs.job_logs import JobLogReader
-from redbox.logs.service import Logs
+from redbox.logs.service import LogService
 from redbox.observability.audit import AuditFile
-from redbox.observability.job_audit import Deed
+from redbox.observability.job_audit import AuditEntry
 from redbox.server.cluster_identity import cluster_name
 from redbox.server.listeners import Listener, open_listeners, reload_certificate
-from redbox.server.lost_journal import refuse_if_lost
-from redbox.server.metrics import LiveState, Metrics
-from redbox.server.systemd import tell_ready
+from redbox.server.lost_journal import check_journal_not_lost
+from redbox.server.metrics import ServerMetrics, StateCollector
+from redbox.server.systemd import notify_ready
 from redbox.server.transports import observer_of, transport_of
 from redbox.settings import RedboxSettings, rules_in_force
 from redbox.slurm.slurm_manager import SlurmManager
@@ -53,73 +54,110 @@ from redbox.slurm.slurm_manager import SlurmManager
 log = structlog.get_logger(__name__)
 
 
-@dataclass
-class Parts:
-    """What signals and listeners need of a server that runs."""
+class BackgroundTaskFailed(Exception):
+    """The task that polls Slurm and settles submits has ended: red-box must be restarted."""
+
+
+async def serve(settings: RedboxSettings, path: Path) -> None:
+    """Run red-box until SIGTERM or SIGINT; raises BackgroundTaskFailed when only a restart can help."""
+    take_all()
+    with _signal_handlers({signal.SIGHUP: _ignore_hangup}):
+        async with start(settings, path) as application:
+            listeners = open_listeners(settings.listen, settings.tls, application.app, ConnectionLimiter())
+            server = Server(application, listeners)
+            stop, reload = server.stop, server.reload
+            with _signal_handlers({signal.SIGTERM: stop, signal.SIGINT: stop, signal.SIGHUP: reload}):
+                notify_ready()
+                await server.run()
+            fault = application.jobs.fault
+    if fault is not None:
+        raise BackgroundTaskFailed(
+            "The background task has ended; see the log. Red-box must be restarted."
+        ) from fault
+
+
+@dataclass(frozen=True)
+class Application:
+    """The started components that the server uses itself."""
 
     app: FastAPI
     authenticator: Authenticator
     audit: AuditFile
     jobs: Jobs
+    reauthorization: StreamReauthorization
 
 
-class BackgroundEnded(Exception):
-    """What looks at Slurm, and settles submits, is no more: a restart mends it."""
+@dataclass(frozen=True)
+class Server:
+    """An application at its listeners."""
+
+    application: Application
+    listeners: Sequence[Listener]
+
+    async def run(self) -> None:
+        """Serve until all listeners have stopped."""
+        async with asyncio.TaskGroup() as group:
+            background = [
+                group.create_task(self.application.reauthorization.run()),
+                group.create_task(self._stop_with_background_task()),
+            ]
+            await asyncio.wait([group.create_task(listener.listen()) for listener in self.listeners])
+            for task in background:
+                task.cancel()
+
+    def stop(self) -> None:
+        """Shut down: take no more connections, and end those that are open."""
+        for listener in self.listeners:
+            listener.should_exit = True
+
+    def reload(self) -> None:
+        """Reload rules and certificate, and reopen the audit file."""
+        certificates = (partial(reload_certificate, listener.config) for listener in self.listeners)
+        reload_all(self.application.authenticator.reload_rules, self.application.audit.reopen, *certificates)
+
+    async def _stop_with_background_task(self) -> None:
+        """A server that accepts submits while its states never change again is worse than none."""
+        fault = await self.application.jobs.ended()
+        log.critical("the background task has ended, shutting down", exc_info=fault)
+        self.stop()
 
 
-class Readiness:
-    """Ready is: the background work goes on."""
-
-    def __init__(self, jobs: Jobs, authenticator: Authenticator) -> None:
-        self._jobs = jobs
-        self._authenticator = authenticator
-
-    def unready(self) -> str | None:
-        """Stale states do not make it unready: it still submits, and says what is stale."""
-        return None if self._jobs.alive else "the background work has ended: see the log"
-
-    def worries(self) -> list[str]:
-        """What those who watch over it should know."""
-        health, since = self._authenticator.health(), self._jobs.stale_since
-        return [
-            *([f"Slurm does not answer: states are those of {since:%H:%M:%S} UTC"] if since else ()),
-            *(f"keys of cluster {keys.cluster}: {keys.problem}" for keys in health.key_sets if keys.problem),
-            *(f"the mapping rules have a flaw, the old ones stay: {flaw}" for flaw in health.rule_flaws),
-        ]
+def reload_all(*steps: Callable[[], object]) -> None:
+    """Take each step, even after one before it failed."""
+    for step in steps:
+        try:
+            step()
+        except Exception:
+            log.exception("reload failed, the previous version stays in use")
 
 
-async def serve(settings: RedboxSettings, path: Path) -> None:
-    """Serve until told to end; raises BackgroundEnded where it could only limp on."""
-    take_all()
-    with _hangup_ignored():
-        async with running(settings, path) as parts:
-            listeners = open_listeners(settings.listen, settings.tls, parts.app, ConnectionLimiter())
-            with _signals(listeners, parts):
-                tell_ready()
-                async with asyncio.TaskGroup() as group:
-                    watch = group.create_task(_end_with_background(parts.jobs, listeners))
-                    await asyncio.wait([group.create_task(listener.listen()) for listener in listeners])
-                    watch.cancel()
-            fault = parts.jobs.fault
-    if fault is not None:
-        raise BackgroundEnded(
-            "The background work has ended: see the log. It must be started anew."
-        ) from fault
+def _ignore_hangup() -> None:
+    """By default SIGHUP would end a server that still waits for Slurm."""
+    log.info("SIGHUP ignored: red-box is still starting")
 
 
-async def _end_with_background(jobs: Jobs, listeners: Sequence[Listener]) -> None:
-    """A server whose states never change again, and that takes submits, is worse than none."""
-    fault = await jobs.ended()
-    log.critical("the background work has ended: so does the server", exc_info=fault)
-    for listener in listeners:
-        listener.should_exit = True
+@contextlib.contextmanager
+def _signal_handlers(handlers: Mapping[signal.Signals, Callable[[], None]]) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    for number, handler in handlers.items():
+        loop.add_signal_handler(number, handler)
+    try:
+        yield
+    finally:
+        for number in handlers:
+            loop.remove_signal_handler(number)
 
 
 @asynccontextmanager
-async def running(settings: RedboxSettings, path: Path) -> AsyncIterator[Parts]:
-    """All parts, started; nothing listens yet."""
-    metrics = Metrics()
+async def start(settings: RedboxSettings, path: Path) -> AsyncIterator[Application]:
+    """Start all components, each after those that it uses, and stop them in reverse; nothing listens yet."""
+    metrics = ServerMetrics()
     audit = AuditFile(settings.audit.file, lambda: datetime.now(UTC))
+
+    def record(entry: AuditEntry) -> None:
+        audit(entry)
+        metrics.act_done(entry)
+
     async with AsyncExitStack() as stack:
         stack.callback(audit.close)
         journal = Journal(settings.jobs.journal)
@@ -128,41 +166,58 @@ async def running(settings: RedboxSettings, path: Path) -> AsyncIterator[Parts]:
         workload = _workload_manager(settings, pool, metrics)
         secret = read_secret(settings.jobs.mark_secret)
         marks = Marks(secret, await cluster_name(settings, workload, journal))
-        await refuse_if_lost(settings, journal, workload, marks)
-
-        def tell(deed: Deed) -> None:
-            audit(deed)
-            metrics.deed_done(deed)
-
+        await check_journal_not_lost(settings, journal, workload, marks)
         jobs = await stack.enter_async_context(
-            Jobs(journal, workload, marks, settings=settings.jobs, audit=tell)
+            Jobs(journal, workload, marks, settings=settings.jobs, audit=record)
         )
         authenticator = await stack.enter_async_context(
             Authenticator.from_settings(settings.callers, rules_in_force(settings, path), SystemClock())
         )
-        renewals = await stack.enter_async_context(Renewals(authenticator, SystemClock()))
+        reauthorization = StreamReauthorization(authenticator, SystemClock())
         streams = StreamLimits(settings.limits.streams_per_user, settings.limits.streams)
-        metrics.watch(
-            LiveState(jobs=jobs, stale_s=lambda: _age(jobs), agents=pool.state, streams=lambda: streams.open)
+        metrics.collect_from(
+            StateCollector(
+                jobs=jobs, stale_s=lambda: _age(jobs), agents=pool.state, streams=lambda: streams.open
+            )
         )
         services = Services(
             authenticator=authenticator,
             jobs=jobs,
-            logs=JobLogReader(jobs, pool, Logs(settings.logs, time.monotonic), workload.appends),
-            files=FilesOfJobs(jobs, pool),
+            logs=JobLogReader(jobs, pool, LogService(settings.logs, time.monotonic), workload.appends),
+            files=JobFileService(jobs, pool),
             usage=await stack.enter_async_context(UsageOfJobs(jobs, workload)),
             metrics=metrics,
-            readiness=Readiness(jobs, authenticator),
+            readiness=ServerReadiness(jobs, authenticator),
             streams=streams,
-            renewals=renewals,
-            refusals=Refusals(audit, SystemClock()),
+            reauthorization=reauthorization,
+            rejections=RejectionAudit(audit, SystemClock()),
             bodies=BodyBudget.for_bodies_of(settings.limits.body_bytes),
             body_limit=settings.limits.body_bytes,
         )
-        yield Parts(build_app(services), authenticator, audit, jobs)
+        yield Application(build_app(services), authenticator, audit, jobs, reauthorization)
 
 
-def _workload_manager(settings: RedboxSettings, pool: AgentPool, metrics: Metrics) -> WorkloadManager:
+class ServerReadiness:
+    """Red-box is ready as long as its background task runs."""
+
+    def __init__(self, jobs: Jobs, authenticator: Authenticator) -> None:
+        self._jobs = jobs
+        self._authenticator = authenticator
+
+    def unready(self) -> str | None:
+        """Stale states do not count: submits still work, and each state carries its age."""
+        return None if self._jobs.alive else "the background task has ended: see the log"
+
+    def warnings(self) -> list[str]:
+        health, since = self._authenticator.health(), self._jobs.stale_since
+        return [
+            *([f"Slurm does not answer: states are as of {since:%H:%M:%S} UTC"] if since else ()),
+            *(f"keys of cluster {keys.cluster}: {keys.problem}" for keys in health.key_sets if keys.problem),
+            *(f"the new mapping rules are invalid, the old ones stay: {flaw}" for flaw in health.rule_flaws),
+        ]
+
+
+def _workload_manager(settings: RedboxSettings, pool: AgentPool, metrics: ServerMetrics) -> WorkloadManager:
     if settings.workload_manager == "local":
         return LocalManager(settings.local)
     return SlurmManager(pool, observer_of(settings.agents), settings.slurm, on_call=metrics.slurm_called)
@@ -171,46 +226,3 @@ def _workload_manager(settings: RedboxSettings, pool: AgentPool, metrics: Metric
 def _age(jobs: Jobs) -> float:
     since = jobs.stale_since
     return (datetime.now(UTC) - since).total_seconds() if since else 0.0
-
-
-@contextlib.contextmanager
-def _hangup_ignored() -> Iterator[None]:
-    """SIGHUP would end a server that still waits for Slurm: there is nothing to read again then."""
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGHUP, lambda: log.info("still starting: there is nothing to read again"))
-    try:
-        yield
-    finally:
-        loop.remove_signal_handler(signal.SIGHUP)
-
-
-def read_again(*steps: Callable[[], object]) -> None:
-    """Take each step, whatever becomes of the ones before it."""
-    for step in steps:
-        try:
-            step()
-        except Exception:
-            log.exception("something could not be read again: what was read before stays")
-
-
-@contextlib.contextmanager
-def _signals(listeners: list[Listener], parts: Parts) -> Iterator[None]:
-    """TERM and INT end it; HUP has rules, certificate and audit file read or opened again."""
-
-    def end() -> None:
-        for listener in listeners:
-            listener.should_exit = True
-
-    def reload() -> None:
-        certificates = (partial(reload_certificate, listener.config) for listener in listeners)
-        read_again(parts.authenticator.reload_rules, parts.audit.reopen, *certificates)
-
-    loop = asyncio.get_running_loop()
-    actions = {signal.SIGTERM: end, signal.SIGINT: end, signal.SIGHUP: reload}
-    for number, action in actions.items():
-        loop.add_signal_handler(number, action)
-    try:
-        yield
-    finally:
-        for number in actions:
-            loop.remove_signal_handler(number)

@@ -1,4 +1,4 @@
-"""Agents on another host, by SSH, as the settings have it."""
+"""The SSH transport of the settings: agents on another host."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from redbox.agents.transports.ssh_ca import CertificateAuthority, KeyDirectory, 
 
 
 def ssh_transport(settings: SshSettings) -> SshTransport:
-    """With whichever credentials there are."""
     node = LoginNode(settings.host, settings.known_hosts, settings.port)
     return SshTransport(node, _credentials(settings))
 
@@ -18,5 +17,5 @@ def _credentials(settings: SshSettings) -> CredentialProvider:
     if settings.ca_key_file is not None:
         return CertificateAuthority(read_private_key(settings.ca_key_file), settings.addresses)
     if settings.key_directory is None:
-        raise AgentRefused("agents.ssh names neither ca_key_file nor key_directory: give one of them")
+        raise AgentRefused("agents.ssh has neither ca_key_file nor key_directory: set one of them")
     return KeyDirectory(settings.key_directory)

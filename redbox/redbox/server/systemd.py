@@ -1,6 +1,6 @@
-"""Tells systemd (Type=notify), where it started us, that callers are served from now on.
+"""Notifies systemd (Type=notify) that red-box serves.
 
-So `systemctl start` ends when they are, and fails where the settings are wrong.
+So `systemctl start` returns when it does, and fails if the settings are invalid.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import os
 import socket
 
 
-def tell_ready() -> None:
-    """A word to the socket that it named, as sd_notify(3) says; nothing where there is none."""
-    address = os.environ.pop("NOTIFY_SOCKET", "")  # ours alone: no child is to speak for us
+def notify_ready() -> None:
+    """Send READY=1 as sd_notify(3) does; without a NOTIFY_SOCKET do nothing."""
+    address = os.environ.pop("NOTIFY_SOCKET", "")  # removed, so that no child notifies in red-box's place
     if not address:
         return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as telling, contextlib.suppress(OSError):
-        telling.sendto(b"READY=1", f"\0{address[1:]}" if address[0] == "@" else address)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifier, contextlib.suppress(OSError):
+        notifier.sendto(b"READY=1", f"\0{address[1:]}" if address[0] == "@" else address)

@@ -1,4 +1,4 @@
-"""Which transport the settings ask for, and which account looks at Slurm."""
+"""The agents' transport, and the account that polls Slurm, from the settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from redbox.core.domain import UnixUser
 
 
 def transport_of(settings: AgentsSettings) -> Transport:
-    """How agents are started."""
     if settings.transport == "ssh" and settings.ssh is not None:
         from redbox.server.ssh_agents import ssh_transport  # noqa: PLC0415 - asyncssh takes 7 MiB, for one of three
 
@@ -23,12 +22,12 @@ def transport_of(settings: AgentsSettings) -> Transport:
 
 
 def observer_of(settings: AgentsSettings) -> UnixUser:
-    """Red-box's own account; where it runs away from Slurm's commands, one that it has an agent of."""
+    """Return the account whose agent polls Slurm: red-box's own, or that of `agents.ssh.observer`."""
     if settings.ssh is None or settings.ssh.observer is None:
         return UnixUser(pwd.getpwuid(os.geteuid()).pw_name, os.geteuid())
     try:
         return UnixUser(settings.ssh.observer, pwd.getpwnam(settings.ssh.observer).pw_uid)
     except KeyError:
         raise AgentRefused(
-            f"agents.ssh.observer is {settings.ssh.observer}, and there is no such account here"
+            f"agents.ssh.observer is {settings.ssh.observer}, and there is no such account on this host"
         ) from None

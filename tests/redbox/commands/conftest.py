@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from redbox.cli import app
-from tests.redbox.http.stand import Stand, standing
+from tests.redbox.http.harness import Stand, standing
 
 Run = Callable[..., Coroutine[Any, Any, Result]]
 

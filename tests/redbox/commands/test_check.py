@@ -14,7 +14,7 @@ from redbox.cli import app
 from redbox.commands import check
 from redbox.setup.checks.findings import Finding, fault, note, warning
 from tests.redbox.callers.factories import claims, token
-from tests.redbox.http.stand import standing
+from tests.redbox.http.harness import standing
 
 FOUND = [
     fault("port 8443 is in use", "stop what listens there\nor choose another"),

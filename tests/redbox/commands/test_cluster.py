@@ -9,7 +9,7 @@ import pytest
 
 from redbox_api.models import Amounts, Partition, PartitionLimits
 from tests.redbox.commands.conftest import Run
-from tests.redbox.http.stand import Stand
+from tests.redbox.http.harness import Stand
 
 DEBUG = Partition(
     name="debug",

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from redbox.cli import app
 from tests.redbox.commands.conftest import Run
-from tests.redbox.http.stand import Stand
+from tests.redbox.http.harness import Stand
 
 
 async def test_jobs_are_listed_in_columns(stand: Stand, redbox: Run) -> None:

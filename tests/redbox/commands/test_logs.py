@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tests.redbox.commands.conftest import Run
-from tests.redbox.http.stand import Stand
-from tests.redbox.http.test_watch import until_streams_are
+from tests.redbox.http.harness import Stand, until_streams_are
 
 LINES = b"".join(b"line %d\n" % number for number in range(100))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from redbox.cli import app
-from tests.redbox.http.stand import standing
+from tests.redbox.http.harness import standing
 
 WRITTEN = Path(__file__).parents[3] / "docs/openapi.json"
 

@@ -20,7 +20,8 @@ from redbox.jobs.record.marks import Marks, read_secret
 from redbox.jobs.service import Jobs
 from redbox.jobs.store.journal import Journal
 from redbox_api.models import Phase
-from tests.redbox.http.stand import QUICK, RunningClock
+from tests.redbox.http.fakes import RunningClock
+from tests.redbox.http.harness import QUICK
 from tests.redbox.jobs.simulated import SimulatedSlurm
 from tests.redbox.jobs.world import caller, request
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.redbox.commands.conftest import Run
-from tests.redbox.http.stand import Stand
+from tests.redbox.http.harness import Stand
 
 
 async def made(redbox: Run, **options: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from tests.redbox.http.stand import Stand, standing
+from tests.redbox.http.harness import Stand, standing
 
 
 @pytest.fixture

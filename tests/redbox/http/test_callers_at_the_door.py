@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from tests.redbox.callers.factories import claims, rsa_key, token
-from tests.redbox.http.routes.test_jobs import problem
-from tests.redbox.http.stand import SCRIPT, Stand
+from tests.redbox.http.fakes import SCRIPT
+from tests.redbox.http.harness import Stand, problem
 
 ALICES = [
     ("GET", "/v1/jobs/k1"),

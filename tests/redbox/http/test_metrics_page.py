@@ -7,22 +7,22 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from redbox.observability.job_audit import Deed
-from redbox.server.metrics import Metrics
-from tests.redbox.http.stand import Stand
+from redbox.observability.job_audit import AuditEntry
+from redbox.server.metrics import ServerMetrics
+from tests.redbox.http.harness import Stand
 
 PAGE = Path(__file__).parents[3] / "docs/metrics.md"
 ROW = re.compile(r"\| `(redbox_(?!resourced_)\w+)` \| (\w+) \|(.*?)\|")
-DEED = Deed(caller="uid:2001", user="alice", act="submit", job="k1", outcome="done")
+ENTRY = AuditEntry(caller="uid:2001", user="alice", act="submit", job="k1", outcome="done")
 ADDED = {"le"}  # by histograms themselves
 
 
 async def test_the_page_lists_what_there_is(stand: Stand) -> None:
     await stand.submitted("k1")
     metrics = stand.services.metrics
-    assert isinstance(metrics, Metrics)
+    assert isinstance(metrics, ServerMetrics)
     metrics.slurm_called("squeue", 0.1, answered=True)
-    metrics.deed_done(DEED)
+    metrics.act_done(ENTRY)
     async with stand.at_socket() as http:
         text = (await http.get("/metrics")).text
     there = {}

@@ -14,8 +14,8 @@ from redbox.callers import peers
 from redbox.http.middleware import request_middleware
 from redbox.http.middleware.body_budget import BodyBudget
 from redbox.server import listeners
-from tests.redbox.http.routes.test_jobs import problem
-from tests.redbox.http.stand import SCRIPT, Stand, eventually, standing
+from tests.redbox.http.fakes import SCRIPT
+from tests.redbox.http.harness import Stand, eventually, problem, standing
 
 Wire = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 MORE_THAN_BUFFERS_HOLD = 16 << 20
@@ -43,14 +43,14 @@ async def at_socket(stand: Stand) -> AsyncIterator[Wire]:
 
 async def all_said(reader: asyncio.StreamReader) -> bytes:
     """Up to the end of the connection, which may be a rude one."""
-    said = b""
+    received = b""
     async with asyncio.timeout(20):
         try:
             while piece := await reader.read(65536):
-                said += piece
+                received += piece
         except ConnectionError:
             pass
-    return said
+    return received
 
 
 async def ask(wire: Wire, path: str = "/v1/whoami", token: str = "") -> bytes:
@@ -62,8 +62,8 @@ async def ask(wire: Wire, path: str = "/v1/whoami", token: str = "") -> bytes:
 
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_middleware, "GRACE_S", 0.2)
-    monkeypatch.setattr(peers, "HEAD_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(request_middleware, "BODY_GRACE_S", 0.2)
+    monkeypatch.setattr(peers, "REQUEST_S", 0.2)
     monkeypatch.setattr(listeners, "HANDSHAKE_S", 0.2)
 
 
@@ -77,9 +77,9 @@ async def test_a_head_without_end_is_refused(stand: Stand) -> None:
 async def test_a_body_that_does_not_come_is_waited_for_no_longer(stand: Stand) -> None:
     async with at_socket(stand) as (reader, writer):
         writer.write(PUT + b'Content-Length: 100\r\n\r\n{"batch"')
-        said = await all_said(reader)
-    assert said.startswith(b"HTTP/1.1 408")
-    assert b"send it faster" in said
+        received = await all_said(reader)
+    assert received.startswith(b"HTTP/1.1 408")
+    assert b"send it faster" in received
 
 
 @pytest.mark.usefixtures("hurried")
@@ -196,11 +196,11 @@ async def test_the_stranger_who_came_first_gives_way(stand: Stand, *, tls: bool)
 async def test_a_caller_who_is_known_gives_way_to_no_stranger(stand: Stand) -> None:
     stand.connections.unauthenticated_per_peer = stand.connections.unauthenticated = 2
     async with AsyncExitStack() as stack:
-        known = await stack.enter_async_context(at_port(stand))
-        assert b"200" in await ask(known, "/v1/jobs?watch=true", stand.tokens["bob"])
+        authenticated = await stack.enter_async_context(at_port(stand))
+        assert b"200" in await ask(authenticated, "/v1/jobs?watch=true", stand.tokens["bob"])
         for _ in range(5):
             await stack.enter_async_context(at_port(stand))
-        while b"bookmark" not in await known[0].readline():
+        while b"bookmark" not in await authenticated[0].readline():
             pass
 
 

@@ -1,4 +1,4 @@
-"""What running jobs use, as an HTTP client is told."""
+"""The usage of running jobs, over HTTP."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from redbox.core.workload_manager import StepUsage
-from tests.redbox.http.stand import Stand
+from tests.redbox.http.harness import Stand
 
 
 async def test_the_caller_is_told_what_own_running_jobs_use(stand: Stand, alice: httpx.AsyncClient) -> None:

@@ -1,4 +1,4 @@
-"""Watches: what changed, line by line, resumable, and at nobody's cost."""
+"""Watches: what changed, line by line, resumable, and free for others."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 
 from redbox_api.models import Amounts, Partition
-from tests.redbox.http.routes.test_jobs import problem
-from tests.redbox.http.stand import SCRIPT, Stand, eventually, standing
+from tests.redbox.http.fakes import SCRIPT
+from tests.redbox.http.harness import Stand, problem, standing, until_streams_are
 
 Event = dict[str, Any]
 NOTHING = Amounts(nodes=0, cpus=0, mem_mb=0)
@@ -35,7 +35,7 @@ async def first(events: AsyncIterator[Event], kind: str = "job") -> Event:
     return event
 
 
-async def test_a_change_is_told_as_it_happens(stand: Stand, alice: httpx.AsyncClient) -> None:
+async def test_a_change_is_sent_as_it_happens(stand: Stand, alice: httpx.AsyncClient) -> None:
     job_id = await stand.submitted()
     await stand.until("k1", lambda job: job.get("state"))
     since = (await alice.get("/v1/jobs")).json()["revision"]
@@ -46,15 +46,15 @@ async def test_a_change_is_told_as_it_happens(stand: Stand, alice: httpx.AsyncCl
     assert event["revision"] == event["job"]["revision"]
 
 
-async def test_whoever_comes_back_is_told_what_was_missed_and_nothing_twice(
+async def test_a_resumed_watch_sends_what_was_missed_and_nothing_twice(
     stand: Stand, alice: httpx.AsyncClient
 ) -> None:
     await stand.submitted("k1")
     await stand.until("k1", lambda job: job.get("state"))
     async with watching(alice) as events:
-        seen = await first(events)
+        event = await first(events)
     await stand.submitted("k2")
-    async with watching(alice, since=seen["revision"]) as events:
+    async with watching(alice, since=event["revision"]) as events:
         missed = await first(events)
     assert missed["job"]["key"] == "k2"
 
@@ -134,11 +134,11 @@ class SilentReader:
 
     async def answer(self) -> bytes:
         """All that comes until the answer ends as it should."""
-        told = b""
+        received = b""
         async with asyncio.timeout(20):
-            while not told.endswith(b"\r\n0\r\n\r\n"):
-                told += await self.reader.read(65536)
-        return told
+            while not received.endswith(b"\r\n0\r\n\r\n"):
+                received += await self.reader.read(65536)
+        return received
 
     def leaves(self) -> None:
         self.writer.close()
@@ -152,10 +152,6 @@ async def fill_table(alice: httpx.AsyncClient) -> None:
         assert answer.status_code == 201
 
 
-async def until_streams_are(stand: Stand, count: int) -> None:
-    await eventually(lambda: stand.services.streams.open == count)
-
-
 async def test_a_watcher_who_takes_nothing_is_cut_off_and_holds_up_nobody() -> None:
     async with standing(stall_s=0.2) as stand, stand.at_socket() as alice:
         await fill_table(alice)
@@ -164,20 +160,20 @@ async def test_a_watcher_who_takes_nothing_is_cut_off_and_holds_up_nobody() -> N
         async with watching(alice) as events:
             assert (await first(events, "bookmark"))["type"] == "bookmark"
         await until_streams_are(stand, 0)
-        told = await silent.rest()
-        assert told.startswith(b"HTTP/1.1 200")
-        assert not told.endswith(b"\r\n0\r\n\r\n")  # broken off, not ended
+        received = await silent.rest()
+        assert received.startswith(b"HTTP/1.1 200")
+        assert not received.endswith(b"\r\n0\r\n\r\n")  # broken off, not ended
         silent.leaves()
 
 
-async def test_a_watcher_who_is_slow_is_told_so_and_dropped() -> None:
+async def test_a_slow_watcher_gets_an_error_and_is_dropped() -> None:
     async with standing(slow_watcher_s=0.01) as stand, stand.at_socket() as alice:
         await fill_table(alice)
         slow = await SilentReader.asks(stand)
         await until_streams_are(stand, 1)
         for _ in range(10):
             assert (await alice.get("/v1/jobs")).status_code == 200
-        told = await slow.answer()
-        assert b'"type":"error"' in told
-        assert b"Too slow" in told
+        received = await slow.answer()
+        assert b'"type":"error"' in received
+        assert b"Too slow" in received
         slow.leaves()

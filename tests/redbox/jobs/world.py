@@ -18,7 +18,7 @@ from redbox.jobs.service import Jobs
 from redbox.jobs.settings import JobsSettings
 from redbox.jobs.store.journal import Answer, Journal, Question
 from redbox.jobs.store.sqlite import Batch
-from redbox.observability.job_audit import Deed
+from redbox.observability.job_audit import AuditEntry
 from redbox_api.models import JobRequest
 from tests.redbox.jobs.simulated import SimulatedClock, SimulatedSlurm
 
@@ -90,7 +90,7 @@ class World:
         self.clock = SimulatedClock()
         self.slurm = SimulatedSlurm(self.clock)
         self.marks = Marks(SECRET, "hpc1")
-        self.deeds: list[Deed] = []
+        self.deeds: list[AuditEntry] = []
         self.start()
 
     # ---------------------------------------------------------------------------------------- servers
@@ -109,7 +109,7 @@ class World:
         )
         self.run(self.jobs.__aenter__())
 
-    def hear(self, deed: Deed) -> None:
+    def hear(self, deed: AuditEntry) -> None:
         self.deeds.append(deed)
 
     def crash(self) -> None:

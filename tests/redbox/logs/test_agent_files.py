@@ -13,8 +13,14 @@ from redbox.agents.errors import AgentUnavailable, SystemCallFailed
 from redbox.agents.pool import AgentPool
 from redbox.agents.protocol.answers import FileAttributes, FileStatus, ReadResult
 from redbox.core.domain import UnixUser
-from redbox.logs.agent_files import READS_AT_ONCE, AgentFiles
-from redbox.logs.interfaces import Facts, NotReadable, NotThere, NotYetShown, OutOfReach
+from redbox.logs.agent_files import CONCURRENT_READS, AgentFiles
+from redbox.logs.interfaces import (
+    LogFileMissing,
+    LogFileNotVisible,
+    LogFileStat,
+    LogFileUnavailable,
+    LogFileUnreadable,
+)
 
 ALICE = UnixUser("alice", 2001)
 PATH = "/home/alice/slurm-7.out"
@@ -50,18 +56,18 @@ class ReadingAgent(FailingAgent):
 
 async def test_a_piece_comes_with_what_tells_its_file_from_another() -> None:
     agent = ReadingAgent(AgentUnavailable("never"))
-    piece = await AgentFiles(cast("AgentPool", agent), ALICE).read(PATH, 0, 10)
-    assert piece.facts == Facts(device=7, inode=8, size=5, modified_ns=9, network=False)
-    assert (piece.data, piece.another) == (b"bytes", False)
+    chunk = await AgentFiles(cast("AgentPool", agent), ALICE).read(PATH, 0, 10)
+    assert chunk.stat == LogFileStat(device=7, inode=8, size=5, modified_ns=9, network=False)
+    assert (chunk.data, chunk.replaced) == (b"bytes", False)
 
 
 @pytest.mark.parametrize(
     ("error", "meaning"),
     [
-        (SystemCallFailed(errno.ENOENT, "No such file or directory", PATH), NotThere),
-        (SystemCallFailed(errno.EAGAIN, "its directory lists it", PATH), NotYetShown),
-        (SystemCallFailed(errno.EACCES, "Permission denied", PATH), NotReadable),
-        (AgentUnavailable("busy"), OutOfReach),
+        (SystemCallFailed(errno.ENOENT, "No such file or directory", PATH), LogFileMissing),
+        (SystemCallFailed(errno.EAGAIN, "its directory lists it", PATH), LogFileNotVisible),
+        (SystemCallFailed(errno.EACCES, "Permission denied", PATH), LogFileUnreadable),
+        (AgentUnavailable("busy"), LogFileUnavailable),
     ],
 )
 async def test_an_agents_error_says_whether_to_wait(error: Exception, meaning: type[Exception]) -> None:
@@ -75,10 +81,10 @@ async def test_an_agents_error_says_whether_to_wait(error: Exception, meaning: t
 async def test_readers_of_many_logs_of_one_user_leave_its_agent_free_for_others() -> None:
     agent = FailingAgent(SystemCallFailed(errno.ENOENT, "No such file or directory", PATH))
     files = AgentFiles(cast("AgentPool", agent), ALICE)
-    reads = [asyncio.create_task(files.read(PATH, 0, 10)) for _ in range(3 * READS_AT_ONCE)]
+    reads = [asyncio.create_task(files.read(PATH, 0, 10)) for _ in range(3 * CONCURRENT_READS)]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert agent.under_way == READS_AT_ONCE
+    assert agent.under_way == CONCURRENT_READS
     agent.gate.set()
     outcomes = await asyncio.gather(*reads, return_exceptions=True)
-    assert {type(outcome) for outcome in outcomes} == {NotThere}
+    assert {type(outcome) for outcome in outcomes} == {LogFileMissing}

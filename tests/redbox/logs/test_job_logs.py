@@ -13,8 +13,8 @@ from redbox.core.domain import JobKey, Owner, UnixUser
 from redbox.core.workload_manager import TaskObservation
 from redbox.jobs.record.record import Record, Seen
 from redbox.jobs.service import Jobs
-from redbox.logs.interfaces import Forgotten
-from redbox.logs.job_logs import RecordSource
+from redbox.logs.interfaces import JobRecordDeleted
+from redbox.logs.job_logs import JobOutputSource
 from redbox_api.models import Phase
 
 KEY = JobKey(Owner("prod", "physics", "default"), "k")
@@ -45,45 +45,45 @@ def record(phase: Phase, state: str, run: int) -> Record:
 
 def test_a_requeued_jobs_file_is_the_old_runs_until_the_new_one_works() -> None:
     jobs = SimpleNamespace(current=lambda _: None)
-    source = RecordSource(cast("Jobs", jobs), KEY, "stdout", None)
+    output = JobOutputSource(cast("Jobs", jobs), KEY, "stdout", None)
     for phase, state, run, expected in REQUEUED:
         jobs.current = {KEY: record(phase, state, run)}.get
-        assert source.now().run == expected, (phase, state, run)
+        assert output.current().run == expected, (phase, state, run)
 
 
 @pytest.mark.parametrize("held", ["SPECIAL_EXIT", "REQUEUE_HOLD"])
 def test_a_job_that_slurm_holds_after_a_requeue_has_not_begun_its_next_run(held: str) -> None:
     jobs = SimpleNamespace(current=lambda _: None)
-    source = RecordSource(cast("Jobs", jobs), KEY, "stdout", None)
-    seen = []
+    output = JobOutputSource(cast("Jobs", jobs), KEY, "stdout", None)
+    states = []
     for phase, state, run in [REQUEUED[0][:3], (Phase.SUSPENDED, held, 2), (Phase.RUNNING, "RUNNING", 2)]:
         jobs.current = {KEY: record(phase, state, run)}.get
-        seen.append((source.now().run, source.now().writing))
-    assert seen == [(1, True), (1, False), (2, True)]
+        states.append((output.current().run, output.current().writing))
+    assert states == [(1, True), (1, False), (2, True)]
 
 
 def test_a_job_that_is_paused_is_in_its_run() -> None:
     jobs = SimpleNamespace(current=lambda _: record(Phase.SUSPENDED, "SUSPENDED", 2))
-    written = RecordSource(cast("Jobs", jobs), KEY, "stdout", None).now()
+    written = JobOutputSource(cast("Jobs", jobs), KEY, "stdout", None).current()
     assert (written.run, written.writing) == (2, True)
 
 
 @pytest.mark.parametrize(
-    ("said", "by_default", "runs"),
+    ("own", "by_default", "runs"),
     [(True, False, [1, 1, 1]), (None, True, [1, 1, 1]), (False, True, [1, 1, 2]), (None, False, [1, 1, 2])],
 )
 def test_the_runs_of_a_job_that_appends_are_one_log(
-    said: bool | None,  # noqa: FBT001 (what a job says, or nothing)
+    own: bool | None,  # noqa: FBT001 (what a job says, or nothing)
     by_default: bool,  # noqa: FBT001 (what Slurm does otherwise)
     runs: list[int],
 ) -> None:
     jobs = SimpleNamespace(current=lambda _: None)
-    source = RecordSource(cast("Jobs", jobs), KEY, "stdout", None, lambda: by_default)
-    seen = []
+    output = JobOutputSource(cast("Jobs", jobs), KEY, "stdout", None, lambda: by_default)
+    states = []
     for phase, state, run in [(Phase.RUNNING, "RUNNING", 1), (Phase.PENDING, "PENDING", 2), REQUEUED[3][:3]]:
-        jobs.current = {KEY: replace(record(phase, state, run), appends=said)}.get
-        seen.append(source.now().run)
-    assert seen == runs
+        jobs.current = {KEY: replace(record(phase, state, run), appends=own)}.get
+        states.append(output.current().run)
+    assert states == runs
 
 
 @pytest.mark.parametrize(
@@ -94,40 +94,40 @@ def test_when_a_run_began_is_told_of_those_that_may_find_an_earlier_ones_file(
     state: str, run: int, began: float | None
 ) -> None:
     phase = Phase.RUNNING if state == "RUNNING" else Phase.SUCCEEDED
-    seen = Seen(state=state, stdout="/home/alice/out", started_at=NOW)
-    jobs = SimpleNamespace(current=lambda _: replace(record(phase, state, run), seen=seen))
-    assert RecordSource(cast("Jobs", jobs), KEY, "stdout", None).now().began == began
+    status = Seen(state=state, stdout="/home/alice/out", started_at=NOW)
+    jobs = SimpleNamespace(current=lambda _: replace(record(phase, state, run), seen=status))
+    assert JobOutputSource(cast("Jobs", jobs), KEY, "stdout", None).current().began == began
 
 
 def test_the_end_of_a_run_that_is_requeued_is_not_taken_for_the_next_ones_beginning() -> None:
     jobs = SimpleNamespace(current=lambda _: None)
-    source = RecordSource(cast("Jobs", jobs), KEY, "stdout", None)
+    output = JobOutputSource(cast("Jobs", jobs), KEY, "stdout", None)
     for state, run in [("RUNNING", 1), ("COMPLETING", 2)]:
-        seen = Seen(state=state, stdout="/home/alice/out", started_at=NOW)
-        shown = replace(record(Phase.RUNNING, state, run), seen=seen)
+        status = Seen(state=state, stdout="/home/alice/out", started_at=NOW)
+        shown = replace(record(Phase.RUNNING, state, run), seen=status)
         jobs.current = {KEY: shown}.get
-        assert (source.now().run, source.now().began) == (1, None)
+        assert (output.current().run, output.current().began) == (1, None)
 
 
 def test_the_log_of_a_job_that_is_forgotten_is_not_taken_for_whole() -> None:
     jobs = SimpleNamespace(current=lambda _: None)
-    with pytest.raises(Forgotten):
-        RecordSource(cast("Jobs", jobs), KEY, "stdout", None).now()
+    with pytest.raises(JobRecordDeleted):
+        JobOutputSource(cast("Jobs", jobs), KEY, "stdout", None).current()
 
 
 @pytest.mark.parametrize(("phase", "state"), [(Phase.RUNNING, "COMPLETING"), (Phase.SUCCEEDED, "COMPLETED")])
 def test_who_comes_late_believes_slurms_count(phase: Phase, state: str) -> None:
     jobs = SimpleNamespace(current=lambda _: record(phase, state, 2))
-    assert RecordSource(cast("Jobs", jobs), KEY, "stdout", None).now().run == 2
+    assert JobOutputSource(cast("Jobs", jobs), KEY, "stdout", None).current().run == 2
 
 
 def array(phase: Phase, *states: str) -> Record:
     """An array whose tasks are in these states, from the first on; the rest is not split off."""
     tasks = tuple(TaskObservation(index, str(7 + index), state) for index, state in enumerate(states))
-    seen = Seen(
+    status = Seen(
         state="RUNNING", stdout="/home/alice/%a", tasks=tasks, array_size=9, pending_tasks=9 - len(tasks)
     )
-    return replace(record(phase, "RUNNING", 1), job_id="7", seen=seen)
+    return replace(record(phase, "RUNNING", 1), job_id="7", seen=status)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_tasks_log_goes_by_the_task_and_not_by_the_array(
     phase: Phase, state: str, run: int, *, writing: bool, final: bool
 ) -> None:
     jobs = SimpleNamespace(current=lambda _: array(phase, "RUNNING", state))
-    written = RecordSource(cast("Jobs", jobs), KEY, "stdout", 1).now()
+    written = JobOutputSource(cast("Jobs", jobs), KEY, "stdout", 1).current()
     assert (written.path, written.run) == ("/home/alice/1", run)
     assert (written.writing, written.final) == (writing, final)
 
@@ -156,19 +156,19 @@ def test_a_requeue_of_one_task_is_no_other_tasks(*, final: bool) -> None:
     for run in (1, 2):  # of the row that the array goes by
         shown = replace(over, run=run, seen=replace(over.seen, tasks=tasks))
         jobs = SimpleNamespace(current={KEY: shown}.get)
-        sources = (RecordSource(cast("Jobs", jobs), KEY, "stdout", task) for task in range(2))
-        assert [source.now().run for source in sources] == [1, 2]
+        outputs = (JobOutputSource(cast("Jobs", jobs), KEY, "stdout", task) for task in range(2))
+        assert [output.current().run for output in outputs] == [1, 2]
 
 
 def test_of_a_task_that_nothing_is_known_of_the_array_says() -> None:
     jobs = SimpleNamespace(current=lambda _: array(Phase.RUNNING, "RUNNING"))
-    written = RecordSource(cast("Jobs", jobs), KEY, "stdout", 5).now()
+    written = JobOutputSource(cast("Jobs", jobs), KEY, "stdout", 5).current()
     assert (written.run, written.writing, written.final) == (1, True, False)
 
 
 def test_a_task_that_is_requeued_goes_on_in_its_file_for_who_has_seen_it_run() -> None:
     jobs = SimpleNamespace(current=lambda _: None)
-    source = RecordSource(cast("Jobs", jobs), KEY, "stdout", 0)
+    output = JobOutputSource(cast("Jobs", jobs), KEY, "stdout", 0)
     for state in ("RUNNING", "PENDING", "RUNNING"):
         jobs.current = {KEY: array(Phase.RUNNING, state)}.get
-        assert source.now().run == 1, state
+        assert output.current().run == 1, state

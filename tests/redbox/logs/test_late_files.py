@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from redbox.logs.generations import Generation, doubtful_hole
-from redbox.logs.interfaces import Expected, NotYetShown, OutOfReach, Piece
-from redbox.logs.service import Query
-from tests.redbox.logs.disk import Disk
-from tests.redbox.logs.test_logs import FOLLOW, LINES, Reader
+from redbox.logs.generations import Generation, hole_before_page_end
+from redbox.logs.interfaces import ExpectedFile, FileChunk, LogFileNotVisible, LogFileUnavailable
+from redbox.logs.service import LogReadRequest
+from tests.redbox.logs.fakes import Disk
+from tests.redbox.logs.harness import FOLLOW, LINES, Reader
 
 A_GENERATION = Generation(device=0x10, inode=0x20, run=1, cuts=2)
 
@@ -26,8 +26,8 @@ class LateDisk(Disk):
     short_size: int = 0
 
     async def read(
-        self, path: str, offset: int, limit: int, *, expected: Expected | None = None, fresh: bool = False
-    ) -> Piece:
+        self, path: str, offset: int, limit: int, *, expected: ExpectedFile | None = None, fresh: bool = False
+    ) -> FileChunk:
         if self.faults:
             raise self.faults.pop(0)
         if self.short_for:
@@ -54,7 +54,7 @@ def late_reader(path: Path, **lateness: object) -> Reader:
 
 async def test_a_file_that_its_directory_lists_is_waited_for_beyond_the_jobs_end(path: Path) -> None:
     path.write_bytes(LINES)
-    reader = late_reader(path, faults=[NotYetShown("listed")] * 20)
+    reader = late_reader(path, faults=[LogFileNotVisible("listed")] * 20)
     reader.life.ends()
     assert await reader.follows_to_the_end() == LINES
 
@@ -77,23 +77,23 @@ async def test_a_follower_outlasts_a_file_system_that_hangs(path: Path) -> None:
     async with reader.asks(FOLLOW) as answer:
         assert await anext(answer.pieces) == b"before\n"
         assert isinstance(reader.disk, LateDisk)
-        reader.disk.faults += [OutOfReach("it hangs")] * 3
+        reader.disk.faults += [LogFileUnavailable("it hangs")] * 3
         path.write_bytes(b"before\nafter\n")
         assert await anext(answer.pieces) == b"after\n"
 
 
 async def test_who_does_not_follow_is_told_that_nobody_could_look(path: Path) -> None:
-    reader = late_reader(path, faults=[OutOfReach("it hangs")])
-    with pytest.raises(OutOfReach):
-        await reader.reads(Query())
+    reader = late_reader(path, faults=[LogFileUnavailable("it hangs")])
+    with pytest.raises(LogFileUnavailable):
+        await reader.reads(LogReadRequest())
 
 
 async def test_an_older_size_after_a_restart_is_not_taken_for_a_cut(path: Path) -> None:
     path.write_bytes(LINES)
-    first, _ = await Reader(path).reads(Query())
+    first, _ = await Reader(path).reads(LogReadRequest())
     restarted = late_reader(path, short_for=2, short_size=100)
     restarted.life.ends()
-    stand = Query(generation=first.generation, offset=len(LINES) - 9, follow=True)
+    stand = LogReadRequest(generation=first.generation, offset=len(LINES) - 9, follow=True)
     answer, read = await restarted.reads(stand)
     assert (answer.generation, read) == (first.generation, b"line 999\n")
 
@@ -103,7 +103,7 @@ async def test_an_offset_that_no_reader_can_have_starts_nobody_else_anew(path: P
     reader = Reader(path)
     async with reader.asks(FOLLOW) as answer:
         assert await anext(answer.pieces) == LINES
-        assert (await reader.reads(Query(offset=1 << 40)))[1] == b""
+        assert (await reader.reads(LogReadRequest(offset=1 << 40)))[1] == b""
         with path.open("ab") as file:
             file.write(b"more\n")
         assert await anext(answer.pieces) == b"more\n"
@@ -112,12 +112,12 @@ async def test_an_offset_that_no_reader_can_have_starts_nobody_else_anew(path: P
 async def test_readers_from_before_and_after_a_restart_share_a_file(path: Path) -> None:
     path.write_bytes(LINES)
     reader = Reader(path)
-    answer, _ = await reader.reads(Query())
+    answer, _ = await reader.reads(LogReadRequest())
     cut_before = answer.generation.rpartition("-")[0] + "-3"
     async with reader.asks(FOLLOW) as new:
         assert await anext(new.pieces) == LINES
         reader.life.ends()
-        old, read = await reader.reads(Query(generation=cut_before, offset=10, follow=True))
+        old, read = await reader.reads(LogReadRequest(generation=cut_before, offset=10, follow=True))
         assert (old.generation, read) == (cut_before, LINES[10:])
         assert [piece async for piece in new.pieces] == []
 
@@ -125,9 +125,9 @@ async def test_readers_from_before_and_after_a_restart_share_a_file(path: Path) 
 async def test_a_cut_ends_the_generations_of_all_readers(path: Path) -> None:
     path.write_bytes(LINES)
     reader = Reader(path)
-    answer, _ = await reader.reads(Query())
+    answer, _ = await reader.reads(LogReadRequest())
     cut_before = answer.generation.rpartition("-")[0] + "-3"
-    stand = Query(generation=cut_before, offset=10, follow=True)
+    stand = LogReadRequest(generation=cut_before, offset=10, follow=True)
     async with reader.asks(FOLLOW) as new, reader.asks(stand) as old:
         assert [await anext(new.pieces), await anext(old.pieces)] == [LINES, LINES[10:]]
         path.write_bytes(b"x" * (len(LINES) + 100))
@@ -139,7 +139,7 @@ async def test_a_cut_ends_the_generations_of_all_readers(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("current", "is_now"),
+    ("current", "continues"),
     [
         (Generation(0x10, 0x20, 1, 2), True),
         (Generation(0x10, 0x20, 1, 0), True),
@@ -148,8 +148,8 @@ async def test_a_cut_ends_the_generations_of_all_readers(path: Path) -> None:
         (Generation(0x10, 0x20, 2, 0), False),
     ],
 )
-def test_a_reader_goes_on_where_no_cut_came_after_its_own(current: Generation, *, is_now: bool) -> None:
-    assert A_GENERATION.is_now(current) is is_now
+def test_a_reader_goes_on_where_no_cut_came_after_its_own(current: Generation, *, continues: bool) -> None:
+    assert A_GENERATION.continues_in(current) is continues
 
 
 async def test_a_silent_file_keeps_no_bytes_in_memory(path: Path) -> None:
@@ -158,8 +158,8 @@ async def test_a_silent_file_keeps_no_bytes_in_memory(path: Path) -> None:
     async with reader.asks(FOLLOW) as answer:
         assert await anext(answer.pieces) == LINES
         waiting = asyncio.ensure_future(anext(answer.pieces))
-        looks = reader.disk.reads
-        while reader.disk.reads < looks + 3:  # noqa: ASYNC110 (looks are not told to anybody)
+        reads = reader.disk.reads
+        while reader.disk.reads < reads + 3:  # noqa: ASYNC110 (reads have no event)
             await asyncio.sleep(0)
         ((tail, _),) = reader.logs._tails.values()
         assert tail._newest[1] == b""
@@ -180,7 +180,7 @@ async def test_a_silent_file_keeps_no_bytes_in_memory(path: Path) -> None:
 def test_nuls_to_the_end_of_a_page_are_doubtful_before_other_bytes(
     data: bytes, offset: int, hole: int | None
 ) -> None:
-    assert doubtful_hole(data, offset) == hole
+    assert hole_before_page_end(data, offset) == hole
 
 
 async def test_a_page_that_was_read_too_early_is_read_again(path: Path) -> None:

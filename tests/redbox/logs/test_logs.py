@@ -4,53 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from redbox.core.domain import UnixUser
-from redbox.logs.interfaces import NotReadable
-from redbox.logs.pacing import Pace
-from redbox.logs.service import Answer, Logs, Query
-from redbox.logs.settings import LogSettings
-from tests.redbox.logs.disk import Disk, Life
-
-ALICE = UnixUser("alice", 2001)
-FOLLOW = Query(follow=True)
-LINES = b"".join(b"line %d\n" % number for number in range(1000))
-
-
-class Reader:
-    """One caller who reads one file, as often as it likes."""
-
-    def __init__(self, path: Path, *, network: bool = False, writing: bool = True) -> None:
-        self.path = path
-        self.disk = Disk(network=network)
-        self.life = Life(path, writing=writing)
-        pace = Pace(first=0.001, longest=0.005, out_of_reach=0.001)
-        self.logs = Logs(LogSettings(settle_s=0.02, silent_s=0.3), time.monotonic, pace)
-
-    @asynccontextmanager
-    async def asks(self, query: Query) -> AsyncIterator[Answer]:
-        async with self.logs.read((str(self.path),), ALICE, self.disk, self.life, query) as answer:
-            yield answer
-
-    async def reads(self, query: Query) -> tuple[Answer, bytes]:
-        async with self.asks(query) as answer:
-            return answer, b"".join([piece async for piece in answer.pieces])
-
-    async def follows_to_the_end(self) -> bytes:
-        """As the companion does: ask from where it stands until there is nothing more."""
-        read, generation, offset = b"", None, 0
-        while True:
-            answer, data = await self.reads(Query(generation=generation, offset=offset, follow=True))
-            if answer.nothing_more:
-                return read
-            read += data
-            generation, offset = answer.generation or None, answer.offset + len(data)
+from redbox.logs.interfaces import LogFileUnreadable
+from redbox.logs.service import LogReadRequest
+from tests.redbox.logs.fakes import Life
+from tests.redbox.logs.harness import FOLLOW, LINES, Reader
 
 
 @pytest.fixture
@@ -114,7 +75,9 @@ async def test_a_requeued_run_that_truncates_is_read_from_its_first_byte(path: P
     path.write_bytes(b"second run, longer\n")
     reader.life.starts(run=2)
     reader.life.ends()
-    again, second = await reader.reads(Query(generation=answer.generation, offset=len(first), follow=True))
+    again, second = await reader.reads(
+        LogReadRequest(generation=answer.generation, offset=len(first), follow=True)
+    )
     assert (first, second) == (b"first run\n", b"second run, longer\n")
     assert again.generation != answer.generation
     assert again.offset == 0
@@ -128,7 +91,9 @@ async def test_a_file_cut_and_grown_past_the_reader_is_noticed_by_its_last_bytes
         path.write_bytes(b"x" * (len(LINES) + 100))
         assert [piece async for piece in answer.pieces] == []
         reader.life.ends()
-        again, read = await reader.reads(Query(generation=answer.generation, offset=len(LINES), follow=True))
+        again, read = await reader.reads(
+            LogReadRequest(generation=answer.generation, offset=len(LINES), follow=True)
+        )
     assert again.offset == 0
     assert read == b"x" * (len(LINES) + 100)
 
@@ -141,7 +106,9 @@ async def test_the_only_reader_of_a_file_that_was_cut_and_grew_past_it_begins_an
         path.write_bytes(b"x" * (len(LINES) + 100))
         assert [piece async for piece in answer.pieces] == []
     reader.life.ends()
-    again, read = await reader.reads(Query(generation=answer.generation, offset=len(LINES), follow=True))
+    again, read = await reader.reads(
+        LogReadRequest(generation=answer.generation, offset=len(LINES), follow=True)
+    )
     assert (again.offset, read) == (0, b"x" * (len(LINES) + 100))
 
 
@@ -151,7 +118,9 @@ async def test_a_cut_between_two_answers_is_noticed_by_the_last_bytes(path: Path
     answer, _ = await reader.reads(FOLLOW)
     path.write_bytes(b"x" * (len(LINES) + 100))
     reader.life.ends()
-    again, read = await reader.reads(Query(generation=answer.generation, offset=len(LINES), follow=True))
+    again, read = await reader.reads(
+        LogReadRequest(generation=answer.generation, offset=len(LINES), follow=True)
+    )
     assert (again.offset, read) == (0, b"x" * (len(LINES) + 100))
 
 
@@ -167,33 +136,35 @@ async def test_a_log_that_was_read_to_its_end_and_grew_is_read_on(path: Path) ->
 async def test_so_many_files_are_remembered_and_no_more(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("redbox.logs.service.RESTING", 3)
+    monkeypatch.setattr("redbox.logs.service.MAX_RESTING", 3)
     reader = Reader(path)
     for number in range(10):
         reader.path = tmp_path / str(number)
         reader.path.write_bytes(LINES)
         reader.life = Life(reader.path)
-        await reader.reads(Query())
+        await reader.reads(LogReadRequest())
     assert [name for (name,) in reader.logs._resting] == [str(tmp_path / str(number)) for number in (7, 8, 9)]
     assert not reader.logs._tails
 
 
 async def test_a_shorter_file_of_the_same_name_is_noticed_after_a_restart(path: Path) -> None:
     path.write_bytes(LINES)
-    answer, _ = await Reader(path).reads(Query())
+    answer, _ = await Reader(path).reads(LogReadRequest())
     path.write_bytes(b"short\n")
     restarted = Reader(path)
     restarted.life.ends()
-    again, read = await restarted.reads(Query(generation=answer.generation, offset=len(LINES), follow=True))
+    again, read = await restarted.reads(
+        LogReadRequest(generation=answer.generation, offset=len(LINES), follow=True)
+    )
     assert (again.offset, read) == (0, b"short\n")
 
 
 async def test_a_reader_goes_on_where_it_stood_after_a_restart(path: Path) -> None:
     path.write_bytes(LINES)
-    answer, _ = await Reader(path).reads(Query())
+    answer, _ = await Reader(path).reads(LogReadRequest())
     restarted = Reader(path)
     restarted.life.ends()
-    again, read = await restarted.reads(Query(generation=answer.generation, offset=100, follow=True))
+    again, read = await restarted.reads(LogReadRequest(generation=answer.generation, offset=100, follow=True))
     assert (again.generation, again.offset, read) == (answer.generation, 100, LINES[100:])
 
 
@@ -250,7 +221,7 @@ async def test_bytes_that_show_late_after_the_end_are_read(path: Path) -> None:
 )
 async def test_the_last_lines(path: Path, lines: int, expected: bytes) -> None:
     path.write_bytes(LINES)
-    _, read = await Reader(path).reads(Query(tail_lines=lines))
+    _, read = await Reader(path).reads(LogReadRequest(tail_lines=lines))
     assert read == expected
 
 
@@ -263,7 +234,7 @@ async def test_who_follows_the_last_lines_misses_nothing_that_comes_after(
     if before is not None:
         path.write_bytes(before)
     reader = Reader(path)
-    following = asyncio.create_task(reader.reads(Query(tail_lines=lines, follow=True)))
+    following = asyncio.create_task(reader.reads(LogReadRequest(tail_lines=lines, follow=True)))
     while reader.disk.reads < 3:  # noqa: ASYNC110 (what is waited for sets no event)
         await asyncio.sleep(0.001)
     new = LINES[-9 * 21 :]
@@ -276,14 +247,14 @@ async def test_who_follows_the_last_lines_misses_nothing_that_comes_after(
 
 async def test_the_last_lines_of_a_file_of_many_blocks_without_a_last_newline(path: Path) -> None:
     path.write_bytes(b"a" * 1_100_000 + b"\n" + b"b" * 2_500_000 + b"\n" + b"c" * 10)
-    _, read = await Reader(path).reads(Query(tail_lines=2))
+    _, read = await Reader(path).reads(LogReadRequest(tail_lines=2))
     assert read == b"b" * 2_500_000 + b"\n" + b"c" * 10
 
 
 async def test_looking_for_lines_where_there_are_none_reads_each_piece_once(path: Path) -> None:
     path.write_bytes(b"x" * (16 << 20))
     reader = Reader(path)
-    async with reader.asks(Query(tail_lines=1)) as answer:
+    async with reader.asks(LogReadRequest(tail_lines=1)) as answer:
         assert answer.offset == 0
     assert reader.disk.reads < 2 * 16  # of 1 MiB
 
@@ -294,7 +265,7 @@ async def test_lines_are_looked_for_in_the_last_bytes_only(path: Path) -> None:
     with path.open("ab") as log:
         log.write(b"x")
     reader = Reader(path)
-    async with reader.asks(Query(tail_lines=1)) as answer:
+    async with reader.asks(LogReadRequest(tail_lines=1)) as answer:
         assert answer.offset == path.stat().st_size - (64 << 20)
     assert reader.disk.reads < 2 * 64
 
@@ -302,19 +273,19 @@ async def test_lines_are_looked_for_in_the_last_bytes_only(path: Path) -> None:
 async def test_the_last_bytes_and_a_limit(path: Path) -> None:
     path.write_bytes(LINES)
     reader = Reader(path)
-    assert (await reader.reads(Query(tail_bytes=9)))[1] == b"line 999\n"
-    assert (await reader.reads(Query(offset=7, limit=6)))[1] == b"line 1"
+    assert (await reader.reads(LogReadRequest(tail_bytes=9)))[1] == b"line 999\n"
+    assert (await reader.reads(LogReadRequest(offset=7, limit=6)))[1] == b"line 1"
 
 
 async def test_a_silent_log_is_answered_with_a_clean_end_to_be_asked_again(path: Path) -> None:
     path.write_bytes(b"")
     answer, read = await Reader(path).reads(FOLLOW)
-    assert (answer.nothing_more, read) == (False, b"")
+    assert (answer.complete, read) == (False, b"")
 
 
 async def test_asking_a_waiting_job_for_what_is_there_is_answered_at_once(path: Path) -> None:
-    answer, read = await Reader(path, writing=False).reads(Query())
-    assert (answer.nothing_more, read) == (False, b"")
+    answer, read = await Reader(path, writing=False).reads(LogReadRequest())
+    assert (answer.complete, read) == (False, b"")
 
 
 async def test_a_reader_keeps_its_place_while_the_job_waits_for_its_next_run(path: Path) -> None:
@@ -322,31 +293,31 @@ async def test_a_reader_keeps_its_place_while_the_job_waits_for_its_next_run(pat
     reader = Reader(path)
     answer, _ = await reader.reads(FOLLOW)
     reader.life.waits()
-    again, read = await reader.reads(Query(generation=answer.generation, offset=10, follow=True))
+    again, read = await reader.reads(LogReadRequest(generation=answer.generation, offset=10, follow=True))
     assert (again.generation, again.offset, read) == (answer.generation, 10, b"")
 
 
 async def test_nonsense_for_a_generation_is_not_repeated(path: Path) -> None:
-    answer, _ = await Reader(path, writing=False).reads(Query(generation="\u00b4\r\nX: y", offset=3))
+    answer, _ = await Reader(path, writing=False).reads(LogReadRequest(generation="\u00b4\r\nX: y", offset=3))
     assert (answer.generation, answer.offset) == ("", 0)
 
 
 async def test_a_fifo_is_no_log(path: Path) -> None:
     os.mkfifo(path)
-    with pytest.raises(NotReadable):
-        await Reader(path).reads(Query())
+    with pytest.raises(LogFileUnreadable):
+        await Reader(path).reads(LogReadRequest())
 
 
 async def test_a_hanging_file_system_holds_up_only_its_own_readers(path: Path, tmp_path: Path) -> None:
     path.write_bytes(LINES)
     reader = Reader(path)
     reader.disk.gate.clear()
-    stuck = asyncio.create_task(reader.reads(Query()))
+    stuck = asyncio.create_task(reader.reads(LogReadRequest()))
     other = tmp_path / "other"
     other.write_bytes(b"fine\n")
     fine = Reader(other)
     fine.logs = reader.logs
-    assert (await fine.reads(Query()))[1] == b"fine\n"
+    assert (await fine.reads(LogReadRequest()))[1] == b"fine\n"
     assert not stuck.done()
     reader.disk.gate.set()
     assert (await stuck)[1] == LINES

@@ -1,4 +1,4 @@
-"""How often files are looked at, and how looks are shared out among users; time is told by the test."""
+"""How often files are read, and how reads are shared among users; the test sets the clock."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from redbox.logs.pacing import Budget, Pace, pause_after
+from redbox.logs.pacing import PollIntervals, ReadBudget, pause_after
 
 ALICE, BOB = 2001, 2002
 
@@ -34,39 +34,39 @@ class Time:
     ("silence", "pause"), [(0.0, 0.1), (0.5, 0.1), (5.0, 1.0), (25.0, 5.0), (599.0, 5.0), (600.0, 10.0)]
 )
 def test_the_longer_the_silence_the_longer_the_pause(silence: float, pause: float) -> None:
-    assert pause_after(silence, Pace()) == pytest.approx(pause)
+    assert pause_after(silence, PollIntervals()) == pytest.approx(pause)
 
 
 async def test_a_look_alone_does_not_wait() -> None:
     time = Time()
-    await Budget(10, time, time.sleep).take(ALICE)
+    await ReadBudget(10, time, time.sleep).take(ALICE)
     assert time.slept == []
 
 
 async def test_no_more_looks_a_second_than_the_budget_has() -> None:
     time = Time()
-    budget = Budget(10, time, time.sleep)
+    budget = ReadBudget(10, time, time.sleep)
     await asyncio.gather(*(budget.take(ALICE) for _ in range(51)))
     assert time.now - 100.0 == pytest.approx(5.0, abs=0.11)
 
 
 async def test_timers_that_fire_late_lower_the_pace_for_nobody() -> None:
     time = Time(late=0.02)
-    budget = Budget(100, time, time.sleep)
+    budget = ReadBudget(100, time, time.sleep)
     await asyncio.gather(*(budget.take(ALICE) for _ in range(501)))
     assert time.now - 100.0 == pytest.approx(5.0, abs=0.11)
 
 
 async def test_a_look_that_costs_less_takes_less_of_the_budget() -> None:
     time = Time()
-    budget = Budget(10, time, time.sleep)
+    budget = ReadBudget(10, time, time.sleep)
     await asyncio.gather(*(budget.take(ALICE, 0.25) for _ in range(201)))
     assert time.now - 100.0 == pytest.approx(5.0, abs=0.11)
 
 
 async def test_a_user_with_many_files_does_not_hold_up_one_with_few() -> None:
     time = Time()
-    budget = Budget(10, time, time.sleep)
+    budget = ReadBudget(10, time, time.sleep)
     order: list[int] = []
 
     async def look(user: int) -> None:
@@ -80,7 +80,7 @@ async def test_a_user_with_many_files_does_not_hold_up_one_with_few() -> None:
 
 async def test_a_reader_who_left_takes_no_turn_from_others() -> None:
     time = Time()
-    budget = Budget(10, time, time.sleep)
+    budget = ReadBudget(10, time, time.sleep)
     await budget.take(ALICE)
     gone = [asyncio.create_task(budget.take(ALICE)) for _ in range(50)]
     await asyncio.sleep(0)

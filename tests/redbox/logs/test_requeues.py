@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from redbox.logs.generations import CLOCKS_APART_S, Generation, run_of
-from redbox.logs.interfaces import Facts, Written
-from redbox.logs.service import Query
-from tests.redbox.logs.disk import Life
-from tests.redbox.logs.test_logs import Reader
+from redbox.logs.generations import CLOCK_SKEW_S, Generation, run_of
+from redbox.logs.interfaces import LogFileStat, OutputState
+from redbox.logs.service import LogReadRequest
+from tests.redbox.logs.fakes import Life
+from tests.redbox.logs.harness import Reader
 
 FIRST = 1_800_000_000  # seconds since 1970
 SECOND = FIRST + 300
 
 
 class Follower:
-    """A companion: it asks from where it stands until there is nothing more, whoever serves it."""
+    """A companion: it asks from where it stands until the log is complete, at whichever server."""
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
@@ -31,9 +31,9 @@ class Follower:
 
     async def follows(self) -> None:
         while True:
-            query = Query(generation=self._generation, offset=self._offset, follow=True)
+            query = LogReadRequest(generation=self._generation, offset=self._offset, follow=True)
             async with self.reader.asks(query) as answer:
-                if answer.nothing_more:
+                if answer.complete:
                     return
                 self._generation, self._offset = answer.generation or None, answer.offset
                 async for piece in answer.pieces:
@@ -41,7 +41,7 @@ class Follower:
                     self._offset += len(piece)
 
     async def has(self, expected: bytes) -> None:
-        while self.read != expected:  # noqa: ASYNC110 (nobody is told of pieces)
+        while self.read != expected:  # noqa: ASYNC110 (pieces have no event)
             await asyncio.sleep(0.001)
 
     @asynccontextmanager
@@ -84,8 +84,8 @@ def write(path: Path, data: bytes, at: float) -> None:
 
 
 async def look_again(reader: Reader) -> None:
-    looks = reader.disk.reads
-    while reader.disk.reads < looks + 2:  # noqa: ASYNC110 (looks are not told to anybody)
+    reads = reader.disk.reads
+    while reader.disk.reads < reads + 2:  # noqa: ASYNC110 (reads have no event)
         await asyncio.sleep(0.001)
 
 
@@ -183,19 +183,19 @@ async def test_what_a_run_wrote_last_is_read_while_the_job_waits_for_the_next(
 
 
 KNOWN = Generation(device=1, inode=2, run=1)
-AT_WORK = Written("/home/alice/out", run=2, writing=True, final=False)
+AT_WORK = OutputState("/home/alice/out", run=2, writing=True, final=False)
 
 
-def file_of(modified: float, inode: int = 2) -> Facts:
-    return Facts(device=1, inode=inode, size=10, modified_ns=int(modified * 1e9), network=False)
+def file_of(modified: float, inode: int = 2) -> LogFileStat:
+    return LogFileStat(device=1, inode=inode, size=10, modified_ns=int(modified * 1e9), network=False)
 
 
 @pytest.mark.parametrize(
-    ("began", "modified", "known", "run"),
+    ("began", "modified", "old", "run"),
     [
         (SECOND, FIRST, KNOWN, 1),
         (SECOND, FIRST + 9, KNOWN, 1),  # its last bytes show late
-        (SECOND, SECOND - CLOCKS_APART_S / 2, KNOWN, 2),
+        (SECOND, SECOND - CLOCK_SKEW_S / 2, KNOWN, 2),
         (SECOND, SECOND, KNOWN, 2),
         (SECOND, FIRST, None, 1),
         (SECOND, SECOND, None, 2),
@@ -205,13 +205,13 @@ def file_of(modified: float, inode: int = 2) -> Facts:
     ],
 )
 def test_whose_bytes_are_in_a_file(
-    began: float | None, modified: float, known: Generation | None, run: int
+    began: float | None, modified: float, old: Generation | None, run: int
 ) -> None:
-    written = Written(AT_WORK.path, run=2, writing=True, final=False, began=began)
-    assert run_of(file_of(modified), written, known, file_of(FIRST) if known else None, None) == run
+    written = OutputState(AT_WORK.path, run=2, writing=True, final=False, began=began)
+    assert run_of(file_of(modified), written, old, file_of(FIRST) if old else None, None) == run
 
 
 def test_another_file_is_judged_by_its_own_time() -> None:
-    written = Written(AT_WORK.path, run=2, writing=True, final=False, began=SECOND)
+    written = OutputState(AT_WORK.path, run=2, writing=True, final=False, began=SECOND)
     assert run_of(file_of(SECOND, inode=3), written, KNOWN, file_of(FIRST), None) == 2
     assert run_of(file_of(FIRST, inode=3), written, KNOWN, file_of(FIRST), None) == 1

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from redbox.observability.audit import AuditFile, AuditUnusable
-from redbox.observability.job_audit import Deed
-from redbox.server.run import read_again
+from redbox.observability.audit import AuditFile, AuditFileError
+from redbox.observability.job_audit import AuditEntry
+from redbox.server.run import reload_all
 
-DEED = Deed("uid:2001", "alice", "submit", "kube/physics/default/a", "done")
+DEED = AuditEntry("uid:2001", "alice", "submit", "kube/physics/default/a", "done")
 PAGE = 4096
 
 
@@ -32,7 +32,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_an_audit_file_that_cannot_be_opened_ends_the_start_with_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(AuditUnusable, match=r"audit\.log cannot be opened: No such file"):
+    with pytest.raises(AuditFileError, match=r"audit\.log cannot be opened: No such file"):
         _audit(tmp_path / "none" / "audit.log")
 
 
@@ -43,7 +43,7 @@ def test_a_reopening_that_fails_leaves_the_old_file_open(tmp_path: Path) -> None
     folder.rename(moved)
 
     audit.reopen()
-    audit(Deed("uid:2001", "alice", "submit", "kube/physics/default/a", "done"))
+    audit(AuditEntry("uid:2001", "alice", "submit", "kube/physics/default/a", "done"))
 
     assert '"act": "submit"' in (moved / "audit.log").read_text()
 
@@ -96,7 +96,7 @@ def test_what_cannot_be_read_again_keeps_nothing_else_from_it() -> None:
     def fails() -> None:
         raise OSError(28, "no space left")
 
-    read_again(lambda: taken.append("rules"), fails, lambda: taken.append("certificate"))
+    reload_all(lambda: taken.append("rules"), fails, lambda: taken.append("certificate"))
     assert taken == ["rules", "certificate"]
 
 

@@ -25,15 +25,15 @@ def written() -> Iterator[io.StringIO]:
     root.setLevel(before[1])
 
 
-def test_a_defect_is_told_with_its_traceback_whoever_logs_it(written: io.StringIO) -> None:
+def test_a_defect_is_logged_with_its_traceback_by_either_library(written: io.StringIO) -> None:
     for own in (structlog.get_logger("own"), logging.getLogger("redbox.jobs.background_tasks")):
         try:
             json.loads("no JSON")
         except ValueError:
             own.exception("it failed")
     for line in written.getvalue().splitlines():
-        told = json.loads(line)
-        assert told["event"] == "it failed"
-        assert "Traceback" in told["exception"]
-        assert "JSONDecodeError" in told["exception"]
+        record = json.loads(line)
+        assert record["event"] == "it failed"
+        assert "Traceback" in record["exception"]
+        assert "JSONDecodeError" in record["exception"]
     assert len(written.getvalue().splitlines()) == 2

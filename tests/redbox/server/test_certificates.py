@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from redbox.server.certificates import (
     BadCertificate,
-    Pair,
+    CertificateAndKey,
     facts_of,
     fits,
     is_issued_by,
@@ -25,7 +25,7 @@ from tests.redbox.callers.factories import rsa_key
 NOW = dt.datetime.now(dt.UTC)
 
 
-def shake_hands(server: Pair, authority: bytes, name: str, directory: Path) -> str | None:
+def shake_hands(server: CertificateAndKey, authority: bytes, name: str, directory: Path) -> str | None:
     """Connect as a client that trusts this CA alone; None if it is content, else what it says."""
     (directory / "crt").write_bytes(server.certificate)
     (directory / "key").write_bytes(server.key)
@@ -90,14 +90,14 @@ def test_a_key_fits_its_own_certificate_only() -> None:
     authority = make_authority("hpc1", NOW)
     server = issue_server(authority, ["login.example"], [], NOW)
     assert fits(server)
-    assert not fits(Pair(server.certificate, authority.key))
+    assert not fits(CertificateAndKey(server.certificate, authority.key))
     site_key = rsa_key().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    assert not fits(Pair(server.certificate, site_key))
+    assert not fits(CertificateAndKey(server.certificate, site_key))
 
 
 @pytest.mark.parametrize("content", [b"", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"])
 def test_what_is_no_certificate_says_so(content: bytes) -> None:
-    with pytest.raises(BadCertificate, match="no certificate in PEM form"):
+    with pytest.raises(BadCertificate, match="not a certificate in PEM form"):
         facts_of(content)
-    with pytest.raises(BadCertificate, match="no private key"):
-        fits(Pair(make_authority("hpc1", NOW).certificate, content))
+    with pytest.raises(BadCertificate, match="not a private key"):
+        fits(CertificateAndKey(make_authority("hpc1", NOW).certificate, content))

@@ -1,4 +1,4 @@
-"""A red-box that Slurm has never answered says so to whoever comes, and goes on once Slurm does."""
+"""A red-box that Slurm has never answered responds with 503, and continues once Slurm answers."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def name_of(folder: Path, slurm: Slurm, journal: Journal) -> asyncio.Task[str]:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(naming, "PAUSE_S", 0.05)
-    monkeypatch.setattr(naming, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(naming, "RETRY_S", 0.05)
+    monkeypatch.setattr(naming, "FIRST_WAIT_S", 0.2)
 
 
 async def test_it_answers_that_it_is_too_early_and_goes_on_by_itself(

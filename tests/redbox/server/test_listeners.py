@@ -1,4 +1,4 @@
-"""What cannot be listened at is said in a sentence, and a certificate that cannot be used changes nothing."""
+"""A listener that cannot be opened is an error of one sentence; an invalid certificate changes nothing."""
 
 import socket
 import ssl
@@ -10,14 +10,14 @@ import uvicorn
 from fastapi import FastAPI
 
 from redbox.callers.connection_limits import ConnectionLimiter
-from redbox.server.certificates import Pair, issue_server, make_authority
-from redbox.server.listeners import CannotListen, bound_path, bound_port, open_listeners, reload_certificate
+from redbox.server.certificates import CertificateAndKey, issue_server, make_authority
+from redbox.server.listeners import ListenError, bound_path, bound_port, open_listeners, reload_certificate
 from redbox.settings import ListenSettings, TlsSettings
 from redbox_api.connections import IDLE_S
 
 
 @pytest.fixture(scope="module")
-def pairs() -> tuple[Pair, Pair]:
+def pairs() -> tuple[CertificateAndKey, CertificateAndKey]:
     now = datetime.now(UTC)
     authority = make_authority("tests", now)
     return issue_server(authority, ["one"], [], now), issue_server(authority, ["two"], [], now)
@@ -26,7 +26,7 @@ def pairs() -> tuple[Pair, Pair]:
 def test_a_port_that_is_taken_is_said_and_how_to_mend_it() -> None:
     with (
         bound_port("127.0.0.1", 0) as taken,
-        pytest.raises(CannotListen, match=r"already in use\. .*listen\.port"),
+        pytest.raises(ListenError, match=r"already in use\. .*listen\.port"),
     ):
         bound_port("127.0.0.1", taken.getsockname()[1])
 
@@ -59,13 +59,13 @@ def test_a_socket_that_a_killed_server_left_is_replaced_and_open_to_all_users(tm
 def test_a_file_in_the_sockets_place_is_not_removed(tmp_path: Path) -> None:
     path = tmp_path / "redbox.sock"
     path.write_text("precious")
-    with pytest.raises(CannotListen, match="is no socket"):
+    with pytest.raises(ListenError, match="is not a socket"):
         bound_path(path)
     assert path.read_text() == "precious"
 
 
 def test_a_socket_without_its_directory_is_said(tmp_path: Path) -> None:
-    with pytest.raises(CannotListen, match="Its directory must be there"):
+    with pytest.raises(ListenError, match="Its directory must exist"):
         bound_path(tmp_path / "none" / "none" / "redbox.sock")
 
 
@@ -77,12 +77,12 @@ def test_a_sockets_directory_that_is_gone_is_made_anew_for_its_owner_alone(tmp_p
 def test_a_certificate_that_cannot_be_used_is_said(tmp_path: Path) -> None:
     listen = ListenSettings(address="127.0.0.1", port=1, unix_socket=None)
     tls = TlsSettings(certificate_file=tmp_path / "none.crt", key_file=tmp_path / "none.key")
-    with pytest.raises(CannotListen, match=r"none\.crt .* cannot be used"):
+    with pytest.raises(ListenError, match=r"none\.crt .* cannot be used"):
         open_listeners(listen, tls, FastAPI(), ConnectionLimiter())
 
 
 def test_a_new_certificate_with_anothers_key_leaves_the_old_one(
-    tmp_path: Path, pairs: tuple[Pair, Pair]
+    tmp_path: Path, pairs: tuple[CertificateAndKey, CertificateAndKey]
 ) -> None:
     config = _tls_config(tmp_path, pairs[0])
     (tmp_path / "server.crt").write_bytes(pairs[1].certificate)
@@ -92,7 +92,9 @@ def test_a_new_certificate_with_anothers_key_leaves_the_old_one(
     assert _shown_by(config) == ssl.PEM_cert_to_DER_cert(pairs[0].certificate.decode())
 
 
-def test_a_new_certificate_is_shown(tmp_path: Path, pairs: tuple[Pair, Pair]) -> None:
+def test_a_new_certificate_is_shown(
+    tmp_path: Path, pairs: tuple[CertificateAndKey, CertificateAndKey]
+) -> None:
     config = _tls_config(tmp_path, pairs[0])
     _write(tmp_path, pairs[1])
 
@@ -101,12 +103,12 @@ def test_a_new_certificate_is_shown(tmp_path: Path, pairs: tuple[Pair, Pair]) ->
     assert _shown_by(config) == ssl.PEM_cert_to_DER_cert(pairs[1].certificate.decode())
 
 
-def _write(folder: Path, pair: Pair) -> None:
+def _write(folder: Path, pair: CertificateAndKey) -> None:
     (folder / "server.crt").write_bytes(pair.certificate)
     (folder / "server.key").write_bytes(pair.key)
 
 
-def _tls_config(folder: Path, pair: Pair) -> uvicorn.Config:
+def _tls_config(folder: Path, pair: CertificateAndKey) -> uvicorn.Config:
     _write(folder, pair)
     files = {"ssl_certfile": str(folder / "server.crt"), "ssl_keyfile": str(folder / "server.key")}
     config = uvicorn.Config(FastAPI(), log_config=None, **files)  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ from redbox.jobs.errors import JournalLost
 from redbox.jobs.record.marks import Marks
 from redbox.jobs.store.journal import Journal
 from redbox.server import cluster_identity as naming
-from redbox.server.lost_journal import refuse_if_lost
+from redbox.server.lost_journal import check_journal_not_lost
 from redbox.settings import RedboxSettings
 from tests.redbox.jobs.world import request
 
@@ -60,7 +60,7 @@ async def look(folder: Path, journal: Journal, slurm: Slurm) -> None:
         }
     )
     async with asyncio.timeout(20):
-        await refuse_if_lost(settings, journal, cast("WorkloadManager", slurm), MARKS)
+        await check_journal_not_lost(settings, journal, cast("WorkloadManager", slurm), MARKS)
 
 
 @pytest.mark.parametrize("state", ["PENDING", "RUNNING", "COMPLETING", "SUSPENDED"])
@@ -93,7 +93,7 @@ async def test_a_journal_is_new_only_once(tmp_path: Path, journal: Journal) -> N
 async def test_it_waits_for_slurm_s_answer(
     tmp_path: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(naming, "PAUSE_S", 0.05)
-    monkeypatch.setattr(naming, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(naming, "RETRY_S", 0.05)
+    monkeypatch.setattr(naming, "FIRST_WAIT_S", 0.1)
     with pytest.raises(JournalLost):
         await look(tmp_path, journal, Slurm(job(), faults=4))

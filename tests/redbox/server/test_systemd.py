@@ -1,4 +1,4 @@
-"""What systemd is told, by a socket as it makes one."""
+"""The notification of systemd, by a socket as it makes one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from redbox.server.systemd import tell_ready
+from redbox.server.systemd import notify_ready
 
 
 @pytest.mark.parametrize("kind", ["path", "abstract"])
@@ -21,18 +21,18 @@ def test_the_service_manager_is_told_once_and_no_child_can(
         listening.bind(name.replace("@", "\0"))
         listening.settimeout(5)
         monkeypatch.setenv("NOTIFY_SOCKET", name)
-        tell_ready()
+        notify_ready()
         assert listening.recv(64) == b"READY=1"
     assert "NOTIFY_SOCKET" not in os.environ
 
 
 def test_without_a_service_manager_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
-    tell_ready()
+    notify_ready()
 
 
 def test_a_service_manager_that_went_away_does_not_keep_it_from_serving(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "gone"))
-    tell_ready()
+    notify_ready()

@@ -1,20 +1,21 @@
-"""Every refusal as one RFC 9457 document: what, why in words, and whether trying again can help.
+"""Every refusal as one RFC 9457 document: the kind of problem, the reason, and whether a retry can succeed.
 
-ProblemError
-├── NotAuthenticated   401
-├── NotAllowed         403
-├── NotFound           404
-├── Taken              409
-├── TooSlow            408
-├── TooOld             410
-├── TooLarge           413
-├── NoSuchRange        416
-├── NotAccepted        422
-├── TooMany            429
-├── Broken             500
-└── Unavailable        503
+HttpProblem
+├── UnauthorizedProblem         401
+├── ForbiddenProblem            403
+├── NotFoundProblem             404
+├── RequestTimeoutProblem       408
+├── ConflictProblem             409
+├── GoneProblem                 410
+├── ContentTooLargeProblem      413
+├── RangeNotSatisfiableProblem  416
+├── UnprocessableProblem        422
+├── TooManyRequestsProblem      429
+├── InternalErrorProblem        500
+└── UnavailableProblem          503
 
-The `type` of a problem ends in a slug that never changes its meaning; texts may.
+The classes have the names of the statuses. The `type` of a problem ends in a slug that never changes its
+meaning; `detail` may change.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
-from redbox.http.answers.validation_messages import told
+from redbox.http.answers.validation_messages import validation_message
 from redbox.observability.sanitize import printable
 from redbox_api.errors import PROBLEMS
 from redbox_api.models import Problem
@@ -35,8 +36,8 @@ from redbox_api.models import Problem
 MEDIA_TYPE = "application/problem+json"
 
 
-class ProblemError(HTTPException):
-    """Base: the class says what kind of problem it is, the instance says what happened."""
+class HttpProblem(HTTPException):
+    """Base: the class is the kind of problem, the instance says what happened."""
 
     status: ClassVar[HTTPStatus] = HTTPStatus.INTERNAL_SERVER_ERROR
     slug: ClassVar[str] = "broken"
@@ -56,7 +57,6 @@ class ProblemError(HTTPException):
         self.retry_after = retry_after
 
     def document(self, request_id: str) -> Problem:
-        """What goes over the wire."""
         return Problem(
             type=PROBLEMS + self.slug,
             title=self.title,
@@ -67,50 +67,50 @@ class ProblemError(HTTPException):
         )
 
 
-class NotAuthenticated(ProblemError):
-    """Nobody knows who asks."""
+class UnauthorizedProblem(HttpProblem):
+    """The caller's identity is not proved."""
 
     status, slug, title = HTTPStatus.UNAUTHORIZED, "not-authenticated", "The caller is not known"
 
 
-class NotAllowed(ProblemError):
-    """The caller is known, and may not."""
+class ForbiddenProblem(HttpProblem):
+    """The caller is authenticated, and not authorized."""
 
     status, slug, title = HTTPStatus.FORBIDDEN, "not-allowed", "The caller may not do this"
 
 
-class NotFound(ProblemError):
-    """There is no such thing, or it is somebody else's."""
+class NotFoundProblem(HttpProblem):
+    """The resource does not exist, or belongs to another caller."""
 
     status, slug, title = HTTPStatus.NOT_FOUND, "not-found", "There is no such thing"
 
 
-class Taken(ProblemError):
-    """The key stands for something else, or for nothing any more."""
-
-    status, slug, title = HTTPStatus.CONFLICT, "taken", "The key is taken"
-
-
-class TooSlow(ProblemError):
-    """The rest of the request did not come."""
+class RequestTimeoutProblem(HttpProblem):
+    """The rest of the request's body did not arrive in time."""
 
     status, slug, title, retry = HTTPStatus.REQUEST_TIMEOUT, "too-slow", "The request came too slowly", True
 
 
-class TooOld(ProblemError):
-    """A revision that is no longer, or never was, known here."""
+class ConflictProblem(HttpProblem):
+    """The key belongs to another request, or to a deleted job."""
+
+    status, slug, title = HTTPStatus.CONFLICT, "taken", "The key is taken"
+
+
+class GoneProblem(HttpProblem):
+    """A watch's revision is no longer kept here, or never was."""
 
     status, slug, title = HTTPStatus.GONE, "too-old", "The revision is not known"
 
 
-class TooLarge(ProblemError):
-    """More bytes than the administrator allows."""
+class ContentTooLargeProblem(HttpProblem):
+    """More bytes than the settings allow."""
 
     status, slug, title = HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-large", "The request is too large"
 
 
-class NoSuchRange(ProblemError):
-    """It begins behind the file's last byte."""
+class RangeNotSatisfiableProblem(HttpProblem):
+    """The range begins after the file's last byte."""
 
     status, slug, title = (
         HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,
@@ -119,51 +119,34 @@ class NoSuchRange(ProblemError):
     )
 
 
-class NotAccepted(ProblemError):
-    """It can never work like this."""
+class UnprocessableProblem(HttpProblem):
+    """The request can never succeed as it is."""
 
     status, slug, title = HTTPStatus.UNPROCESSABLE_ENTITY, "not-accepted", "This cannot work"
 
 
-class TooMany(ProblemError):
-    """Slower."""
+class TooManyRequestsProblem(HttpProblem):
+    """A limit of this caller, or of all callers, is reached."""
 
     status, slug, title, retry = HTTPStatus.TOO_MANY_REQUESTS, "too-many", "Too many requests", True
 
 
-class Broken(ProblemError):
+class InternalErrorProblem(HttpProblem):
     """A defect of red-box."""
 
     status, slug, title, retry = HTTPStatus.INTERNAL_SERVER_ERROR, "broken", "Red-box has a defect here", True
 
 
-class Unavailable(ProblemError):
-    """Not now."""
+class UnavailableProblem(HttpProblem):
+    """Red-box, Slurm or an agent cannot handle the request now."""
 
     status, slug, title, retry = HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", "Not now", True
 
 
-BY_STATUS: dict[int, type[ProblemError]] = {
-    kind.status: kind
-    for kind in (
-        NotAuthenticated,
-        NotAllowed,
-        NotFound,
-        Taken,
-        TooSlow,
-        TooOld,
-        TooLarge,
-        NoSuchRange,
-        NotAccepted,
-        TooMany,
-        Broken,
-        Unavailable,
-    )
-}
+BY_STATUS: dict[int, type[HttpProblem]] = {kind.status: kind for kind in HttpProblem.__subclasses__()}
 
 
-def problem_response(problem: ProblemError, request_id: str) -> Response:
-    """The answer that carries a problem."""
+def problem_response(problem: HttpProblem, request_id: str) -> Response:
     headers = dict(problem.headers or {})
     if problem.retry_after is not None:
         headers["Retry-After"] = str(max(1, round(problem.retry_after)))
@@ -173,41 +156,33 @@ def problem_response(problem: ProblemError, request_id: str) -> Response:
     return JSONResponse(body, problem.status, headers, media_type=MEDIA_TYPE)
 
 
-def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """A route's `responses`: the problems that it may answer with (`openapi` gives them their form)."""
+def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Return a route's `responses` for these problems; `openapi` adds their schema."""
     return {status: {"description": BY_STATUS[status].title + "."} for status in statuses}
 
 
-ALWAYS = (401, 403, 422, 429, 500, 503)
-"""What every route may answer that has a caller."""
-
-
-def as_problem(error: HTTPException) -> ProblemError:
-    """What the framework itself refuses (no such route, a method that is not there) in our form."""
-    if isinstance(error, ProblemError):
+def as_problem(error: HTTPException) -> HttpProblem:
+    """Convert a refusal of the framework (no such route, a method that is not allowed)."""
+    if isinstance(error, HttpProblem):
         return error
-    if error.status_code == HTTPStatus.BAD_REQUEST:  # FastAPI's word for bytes that are no text
-        return NotAccepted("the body is not JSON in UTF-8")
-    return _framework_problem(error.status_code)(_framework_words(error), headers=error.headers)
-
-
-def _framework_words(error: HTTPException) -> str:
+    if error.status_code == HTTPStatus.BAD_REQUEST:  # FastAPI's status for a body that is not text
+        return UnprocessableProblem("the body is not JSON in UTF-8")
+    detail = str(error.detail)
     if error.status_code == HTTPStatus.NOT_FOUND:
-        return "there is nothing at this path; /openapi.json tells what there is"
-    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        return f"this path takes only {(error.headers or {}).get('Allow', 'other methods')}"
-    return str(error.detail)
+        detail = "there is nothing at this path; /openapi.json lists all paths"
+    elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        detail = f"this path takes only {(error.headers or {}).get('Allow', 'other methods')}"
+    return _framework_problem(error.status_code)(detail, headers=error.headers)
 
 
-def _framework_problem(status: int) -> type[ProblemError]:
+def _framework_problem(status: int) -> type[HttpProblem]:
     if status in BY_STATUS:
         return BY_STATUS[status]
     phrase = HTTPStatus(status)
     return type(
-        "FrameworkProblem", (ProblemError,), {"status": phrase, "slug": "http", "title": phrase.phrase}
+        "FrameworkProblem", (HttpProblem,), {"status": phrase, "slug": "http", "title": phrase.phrase}
     )
 
 
-def unreadable(error: RequestValidationError) -> NotAccepted:
-    """Which fields were wrong, by name."""
-    return NotAccepted(told(error.errors()))
+def validation_problem(error: RequestValidationError) -> UnprocessableProblem:
+    return UnprocessableProblem(validation_message(error.errors()))

@@ -1,7 +1,7 @@
-"""Answers that come piece by piece and may take days.
+"""Responses that are sent piece by piece and may take days.
 
-The caller's going away is noticed even before the first piece: a reader of a silent log must not stay behind
-as a task that waits for ever.
+A disconnect of the caller is noticed even before the first piece: otherwise the reader of a silent log would
+leave behind a task that waits for ever.
 """
 
 from __future__ import annotations
@@ -26,38 +26,39 @@ T = TypeVar("T")
 Piece = TypeVar("Piece")
 
 
-class CallerLeft(Exception):
-    """Nobody is there to answer."""
+class CallerDisconnected(Exception):
+    """The caller closed the connection before there was a response."""
 
 
-async def unless_caller_leaves(request: Request, work: Awaitable[T]) -> T:
-    """Wait for something, as long as somebody waits for us."""
-    await request.body()  # all of it is in, so the next message can only be that the caller has left
+async def until_caller_disconnects(request: Request, work: Awaitable[T]) -> T:
+    """Return the result of `work`; raise CallerDisconnected if the caller leaves before."""
+    await request.body()  # the body is complete, so the next message can only be the disconnect
     task = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(request.receive())
+    disconnect = asyncio.ensure_future(request.receive())
     try:
-        await asyncio.wait({task, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({task, disconnect}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
-            raise CallerLeft
+            raise CallerDisconnected
         return task.result()
     finally:
-        for one in (task, leaving):
-            one.cancel()
+        for waiting in (task, disconnect):
+            waiting.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
-                await one
+                await waiting
 
 
-class HeldStream(StreamingResponse):
-    """A streamed answer that lets go of what it holds when it is over, however it ends.
+class ManagedStream(StreamingResponse):
+    """A streamed response that owns resources and releases them at its end, however it ends.
 
-    Its status is sent before its first piece, so what fails later can only break it off: the connection is
-    closed in the middle of the body, which no reader takes for its end. So ends also one that `has_end`, when
-    its caller would not be let in any more (`renewals`); the others end cleanly then, which says: ask again.
+    The status is sent before the first piece, so a later failure can only abort the response: the connection
+    is closed in the middle of the body, which no reader takes for its end. When reauthorization ends the
+    stream, a response that `has_end` (a download) is aborted too; the others end cleanly, and their reader
+    sends the next request.
     """
 
     def __init__(
         self,
-        held: AsyncExitStack,
+        resources: AsyncExitStack,
         pieces: AsyncIterator[bytes],
         *,
         media_type: str,
@@ -66,13 +67,13 @@ class HeldStream(StreamingResponse):
         has_end: bool = False,
     ) -> None:
         super().__init__(pieces, status, headers, media_type)
-        held.push_async_callback(_close, pieces)
-        self._held = held
+        resources.push_async_callback(_close, pieces)
+        self._resources = resources
         self._has_end = has_end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._request = Request(scope)
-        async with self._held:
+        async with self._resources:
             await super().__call__(scope, receive, send)
 
     async def stream_response(self, send: Send) -> None:
@@ -89,47 +90,47 @@ class HeldStream(StreamingResponse):
             if await self._send_pieces(send_in_time) or not self._has_end:
                 await send_in_time({"type": "http.response.body", "body": b"", "more_body": False})
         except TimeoutError:
-            log.warning("a reader was cut off", why=f"it took nothing for {stall_s} s")
+            log.warning("stalled reader disconnected", why=f"it took nothing for {stall_s} s")
             connection = connection_in(self._request.scope)
             if connection is not None:
-                connection.end()  # a close would wait for the reader to take what is on its way
-        except Exception as error:  # noqa: BLE001 (whatever it is, there is no answer left to say it in)
-            log.warning("an answer broke off", error=repr(error))
+                connection.end()  # a close would wait for the reader to take what is already sent
+        except Exception as error:  # noqa: BLE001 (the status is sent: no error can be reported any more)
+            log.warning("response aborted", error=repr(error))
 
     async def _send_pieces(self, send: Send) -> bool:
-        """Whether all were sent, as opposed to those until its caller would not be let in any more."""
-        state = self._request.state
-        renewals = self._request.app.state.services.renewals
-        async with renewals.lasting(self._request, state.caller, has_end=self._has_end) as ended:
+        """Return True if all pieces were sent, False if reauthorization ended the stream."""
+        request = self._request
+        reauthorization = request.app.state.services.reauthorization
+        async with reauthorization.guard(request, request.state.caller, has_end=self._has_end) as is_ended:
             async for piece in self.body_iterator:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
-        return not ended()
+        return not is_ended()
 
 
 async def ndjson(events: AsyncIterator[BaseModel]) -> AsyncIterator[bytes]:
-    """Events as they are sent: one JSON document a line."""
-    async with closing(events) as changes:
-        async for event in changes:
+    """Serialize events, one JSON document a line."""
+    async with closing(events) as source:
+        async for event in source:
             yield event.model_dump_json(by_alias=True, exclude_none=True).encode() + b"\n"
 
 
-async def begun(held: AsyncExitStack, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Have the first piece at hand, so that what refuses it is answered with a status of its own."""
-    held.push_async_callback(_close, pieces)
+async def with_first_piece(resources: AsyncExitStack, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Read the first piece before the status is sent, so that its failure still gets a status of its own."""
+    resources.push_async_callback(_close, pieces)
     first = await anext(pieces, None)
-    return _from(first, pieces)
 
+    async def all_pieces() -> AsyncIterator[bytes]:
+        if first is not None:
+            yield first
+            async for piece in pieces:
+                yield piece
 
-async def _from(first: bytes | None, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    if first is not None:
-        yield first
-        async for piece in rest:
-            yield piece
+    return all_pieces()
 
 
 @asynccontextmanager
 async def closing(pieces: AsyncIterator[Piece]) -> AsyncIterator[AsyncIterator[Piece]]:
-    """`contextlib.aclosing` for iterators that may be generators: what they hold is let go now, not later."""
+    """Close an iterator that may be a generator, as `contextlib.aclosing` does: its resources go at once."""
     try:
         yield pieces
     finally:

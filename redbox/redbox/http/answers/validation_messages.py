@@ -1,4 +1,4 @@
-"""What is wrong with a request, in words: pydantic's findings as sentences. Pure.
+"""Messages for invalid requests: pydantic's errors as sentences. Pure.
 
 Values are never repeated: one may be a secret.
 """
@@ -12,61 +12,53 @@ from typing import Any
 from redbox_api.job_parts import ENV_NAME_PATTERN, GPUS_PATTERN, MEMORY_PATTERN, TIME_PATTERN
 from redbox_api.models import KEY_PATTERN
 
-MOST_FLAWS = 10  # told in one answer
-FORMS = {
+MAX_ERRORS = 10  # in one message
+PATTERN_MESSAGES = {
     KEY_PATTERN: "must be 1 to 64 letters, digits and dashes",
-    ENV_NAME_PATTERN: "is no name of a variable: letters, digits and _, and no digit first",
+    ENV_NAME_PATTERN: "must be the name of a variable: letters, digits and _, not beginning with a digit",
     TIME_PATTERN: "must be a time as sbatch takes it: 90 (minutes), 2:00:00, 1-12:00:00 or UNLIMITED",
     MEMORY_PATTERN: "must be a size as sbatch takes it: 4G, 512M (whole numbers; K, M, G or T)",
-    GPUS_PATTERN: "must be a number of GPUs, after their type if need be: 2, a100:2",
+    GPUS_PATTERN: "must be a number of GPUs, optionally with their type: 2, a100:2",
 }
 SHOULD = re.compile(r"^(Input|String|Value|List|Tuple|Set|Dictionary|URL) should ")
-NO_OBJECT = frozenset({"model_attributes_type", "model_type", "dict_type"})
-PLACES = frozenset({"body", "query", "path", "header", "[key]"})
-Flaw = Mapping[str, Any]
+NOT_AN_OBJECT = frozenset({"model_attributes_type", "model_type", "dict_type"})
+LOCATIONS = frozenset({"body", "query", "path", "header", "[key]"})
+ErrorDetails = Mapping[str, Any]
 
 
-def told(flaws: Sequence[Flaw]) -> str:
-    """All of them in one line, or so many that it helps."""
-    said = [sentence(flaw) for flaw in flaws[:MOST_FLAWS]]
-    rest = len(flaws) - len(said)
-    return "; ".join([*said, f"and {rest} more"] if rest > 0 else said)
+def validation_message(errors: Sequence[ErrorDetails]) -> str:
+    """Join the errors in one line, up to MAX_ERRORS of them."""
+    messages = [describe_error(error) for error in errors[:MAX_ERRORS]]
+    rest = len(errors) - len(messages)
+    return "; ".join([*messages, f"and {rest} more"] if rest > 0 else messages)
 
 
-def sentence(flaw: Flaw) -> str:
-    """Which field, and what is wrong with it."""
-    kind, message = str(flaw["type"]), str(flaw["msg"])
-    path = ".".join(str(part) for part in flaw["loc"] if part not in PLACES)
+def describe_error(error: ErrorDetails) -> str:
+    """Name the field, and what is wrong with it."""
+    kind, message = str(error["type"]), str(error["msg"])
+    path = ".".join(str(part) for part in error["loc"] if part not in LOCATIONS)
     if kind == "json_invalid":
         return f"the body is not JSON: {message.removeprefix('JSON decode error')}".rstrip(": ")
     if kind == "extra_forbidden":
-        return f"{path} is not a field that red-box knows"
+        return f"{path} is not a field of this request"
     if kind == "missing":
         return f"{path or 'the body'} is missing"
-    if kind in NO_OBJECT and not path:
+    if kind in NOT_AN_OBJECT and not path:
         return "the body must be one JSON object, sent with content-type: application/json"
-    words = _words(kind, message, flaw.get("ctx") or {})
-    return (
-        f"{path} {words}" if path and words.startswith(("must ", "is ", "holds ")) else _joined(path, words)
-    )
-
-
-def _joined(path: str, words: str) -> str:
-    return f"{path}: {words}" if path else words
-
-
-def _words(kind: str, message: str, context: Mapping[str, Any]) -> str:
     if kind == "string_pattern_mismatch":
-        return _of_pattern(str(context.get("pattern", "")))
-    if kind == "bool_parsing":
-        return "must be true or false"
-    return SHOULD.sub("must ", message.removeprefix("Value error, "))
+        predicate = _pattern_message(str((error.get("ctx") or {}).get("pattern", "")))
+    elif kind == "bool_parsing":
+        predicate = "must be true or false"
+    else:
+        predicate = SHOULD.sub("must ", message.removeprefix("Value error, "))
+    if not path:
+        return predicate
+    return f"{path} {predicate}" if predicate.startswith(("must ", "is ")) else f"{path}: {predicate}"
 
 
-def _of_pattern(pattern: str) -> str:
-    """What a text that does not match is; the pattern itself says it best where there are no words."""
-    if pattern in FORMS:
-        return FORMS[pattern]
+def _pattern_message(pattern: str) -> str:
+    if pattern in PATTERN_MESSAGES:
+        return PATTERN_MESSAGES[pattern]
     if pattern.startswith("^[^\\x00"):
-        return "holds a character that it must not hold (a control character, a line's end)"
+        return "must not contain control characters or line breaks"
     return f"must be of the form {pattern.removeprefix('^').removesuffix('$')}"

@@ -1,7 +1,7 @@
-"""The door before every route but the two that anybody may ask.
+"""Authentication before every route but `/healthz` and `/readyz`.
 
-Nothing is read of a request before its caller is known, and a query parameter that the route does not know is
-refused by name: a misspelt `allAtempts=true` would else cancel one attempt and say that all was well.
+Nothing of a request is read before its caller is authenticated. A query parameter that the route does not
+have is rejected by name: a misspelt `allAtempts=true` would otherwise cancel one attempt and report success.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
+from fastapi import APIRouter
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
@@ -18,44 +19,55 @@ from starlette.responses import Response
 from redbox.callers.errors import NotMapped, Unauthenticated
 from redbox.callers.peers import connection_in
 from redbox.core.domain import Caller
-from redbox.http.answers.problems import NotAccepted, TooMany
+from redbox.http.answers.problems import TooManyRequestsProblem, UnprocessableProblem, problem_responses
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+COMMON_STATUSES = (401, 403, 422, 429, 500, 503)
+"""The problems of every route that authenticates its caller."""
 
 
-class CallersRoute(APIRoute):
-    """A route for those who can say who they are."""
+def authenticated_router(tag: str) -> APIRouter:
+    responses = problem_responses(*COMMON_STATUSES)
+    return APIRouter(tags=[tag], route_class=AuthenticatedRoute, responses=responses)
+
+
+class AuthenticatedRoute(APIRoute):
+    """A route whose handler finds its caller in `request.state.caller`."""
 
     def get_route_handler(self) -> Handler:
         handle = super().get_route_handler()
-        known = frozenset(_query_names(self.dependant))
+        allowed = frozenset(_query_names(self.dependant))
 
-        async def handle_known_caller(request: Request) -> Response:
+        async def authenticate_and_handle(request: Request) -> Response:
             caller = None
             services = request.app.state.services
             try:
                 caller = request.state.caller = await services.authenticator.authenticate(request)
-                _refuse_too_many(request, caller)
-                _refuse_unknown(request, known)
+                _limit_connections(request, caller)
+                _reject_unknown_parameters(request, allowed)
                 return await handle(request)
-            except (Unauthenticated, NotMapped, TooMany) as refusal:
-                services.refusals.refused(request, refusal, caller)
+            except (Unauthenticated, NotMapped, TooManyRequestsProblem) as error:
+                services.rejections.record(request, error, caller)
                 raise
 
-        return handle_known_caller
+        return authenticate_and_handle
 
 
-def _refuse_too_many(request: Request, caller: Caller) -> None:
+def _limit_connections(request: Request, caller: Caller) -> None:
     connection = connection_in(request.scope)
     if connection is not None and not connection.assign(caller.name):
-        raise TooMany(f"{caller.name} has too many connections open; close some", retry_after=5)
+        raise TooManyRequestsProblem(
+            f"{caller.name} has too many connections open; close some", retry_after=5
+        )
 
 
-def _refuse_unknown(request: Request, known: frozenset[str]) -> None:
-    unknown = sorted(set(request.query_params) - known)
+def _reject_unknown_parameters(request: Request, allowed: frozenset[str]) -> None:
+    unknown = sorted(set(request.query_params) - allowed)
     if unknown:
-        taken = ", ".join(sorted(known)) or "none"
-        raise NotAccepted(f"{unknown[0][:64]} is no query parameter of this request (it takes {taken})")
+        names = ", ".join(sorted(allowed)) or "none"
+        raise UnprocessableProblem(
+            f"{unknown[0][:64]} is not a query parameter of this request (allowed: {names})"
+        )
 
 
 def _query_names(dependant: Dependant) -> Iterator[str]:
@@ -65,5 +77,5 @@ def _query_names(dependant: Dependant) -> Iterator[str]:
             yield from (field.alias or name for name, field in annotation.model_fields.items())
         else:
             yield parameter.alias
-    for needed in dependant.dependencies:
-        yield from _query_names(needed)
+    for dependency in dependant.dependencies:
+        yield from _query_names(dependency)

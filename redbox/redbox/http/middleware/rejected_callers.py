@@ -1,7 +1,7 @@
-"""Who was not let in goes into the audit: a line for the first time, and one a minute while it goes on.
+"""Rejected callers in the audit: a line for the first rejection, then one a minute while it goes on.
 
-Strangers decide how often that is, so what they can write is bounded. Every refusal is counted in the metrics
-all the same.
+The number of rejections is decided by strangers, so the lines that they can cause are bounded. The metrics
+count every rejection all the same.
 """
 
 from __future__ import annotations
@@ -12,45 +12,55 @@ from dataclasses import dataclass
 
 from starlette.requests import HTTPConnection
 
+from redbox.callers.errors import NotMapped, Unauthenticated
 from redbox.core.clock import Clock
 from redbox.core.domain import Caller
-from redbox.observability.job_audit import Deed
+from redbox.http.answers.problems import TooManyRequestsProblem
+from redbox.observability.job_audit import AuditEntry
 
-AGAIN_S = 60.0
-MOST_REMEMBERED = 1000
-NOBODY = "unknown"
-_Who = tuple[str, str, str]  # from where, who, what was said to them
+REPEAT_S = 60.0
+MAX_REJECTIONS = 1000
+UNKNOWN = "unknown"
+OUTCOMES: dict[type[Exception], str] = {
+    Unauthenticated: "Unauthenticated",
+    NotMapped: "NotMapped",
+    TooManyRequestsProblem: "TooMany",
+}
+_RejectionKey = tuple[str, str, str]  # address, identity, outcome
 
 
 @dataclass
-class _Repeated:
-    told_at: float
-    untold: int = 0
+class _Rejection:
+    recorded_at: float
+    suppressed: int = 0
 
 
-class Refusals:
-    """Tells of them, and remembers of whom it told lately."""
+class RejectionAudit:
+    """Records rejections, and suppresses those that repeat a recent one."""
 
-    def __init__(self, tell: Callable[[Deed], None], clock: Clock) -> None:
-        self._tell = tell
+    def __init__(self, write: Callable[[AuditEntry], None], clock: Clock) -> None:
+        self._write = write
         self._clock = clock
-        self._lately: OrderedDict[_Who, _Repeated] = OrderedDict()
+        self._recent: OrderedDict[_RejectionKey, _Rejection] = OrderedDict()
 
-    def refused(self, request: HTTPConnection, error: Exception, caller: Caller | None) -> None:
-        """Somebody was refused before it came to a job."""
-        place = request.client.host if request.client else "this host"
-        who = caller.identity if caller else str(getattr(error, "identity", NOBODY))
-        what = type(error).__name__
-        known = self._lately.get((place, who, what))
+    def record(self, request: HTTPConnection, error: Exception, caller: Caller | None) -> None:
+        """Record a request that was rejected before it reached a job."""
+        address = request.client.host if request.client else "this host"
+        identity = caller.identity if caller else str(getattr(error, "identity", UNKNOWN))
+        outcome = OUTCOMES[type(error)]
+        key = address, identity, outcome
+        recent = self._recent.get(key)
         now = self._clock.monotonic()
-        if known is not None and now - known.told_at < AGAIN_S:
-            known.untold += 1
+        if recent is not None and now - recent.recorded_at < REPEAT_S:
+            recent.suppressed += 1
             return
-        again = f" ({known.untold} times more since)" if known is not None and known.untold else ""
-        self._lately[place, who, what] = _Repeated(now)
-        self._lately.move_to_end((place, who, what))
-        while len(self._lately) > MOST_REMEMBERED:
-            self._lately.popitem(last=False)
-        asked = f"{request.scope['method']} {request.url.path[:100]} from {place}"
+        repeats = (
+            f" ({recent.suppressed} times more since)" if recent is not None and recent.suppressed else ""
+        )
+        self._recent[key] = _Rejection(now)
+        self._recent.move_to_end(key)
+        while len(self._recent) > MAX_REJECTIONS:
+            self._recent.popitem(last=False)
+        route = f"{request.scope['method']} {request.url.path[:100]} from {address}"
         user = caller.user.name if caller and caller.user else None
-        self._tell(Deed(who, user, "enter", "", what, detail=f"{asked}: {error}{again}"))
+        self._write(AuditEntry(identity, user, "enter", "", outcome, detail=f"{route}: {error}{repeats}"))

@@ -1,4 +1,4 @@
-"""What happens to every request: an id, bounds on its body, a line in the log, a count.
+"""Every request gets an id, bounds on its body, and a count in the metrics; a 5xx gets a line in the log.
 
 Pure ASGI, because followed logs and watches are streams of days, and a middleware that wraps responses would
 hold them in memory.
@@ -10,43 +10,35 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Protocol
 
 import structlog
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from redbox.http.answers.problems import TooLarge, TooSlow, problem_response
+from redbox.http.answers.problems import ContentTooLargeProblem, RequestTimeoutProblem, problem_response
 from redbox.http.middleware.body_budget import BodyBudget
 from redbox.observability.request_id import request_id
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
-
 log = structlog.get_logger(__name__)
 ID_KEY = "redbox.observability.request_id"
-STAGES_IN = re.compile(r"PUT /v1/jobs/[^/]+/files/").match
-"""Files that are staged in have no limit but their disk's: they are never held in memory."""
-GRACE_S = 30.0
-SLOWEST = 65_536  # bytes a second
-"""A body is waited for so long in all, and a second more for each so many bytes that it already has."""
+is_upload = re.compile(r"PUT /v1/jobs/[^/]+/files/").match
+"""Uploads have no limit of size but their disk's: they are never held in memory."""
+BODY_GRACE_S = 30.0
+MIN_BYTES_PER_S = 65_536
+"""A body may keep red-box waiting for the grace period, and a second more for each so many bytes received."""
 
 
 class RequestCounter(Protocol):
-    """Where finished requests are counted."""
+    """Counts finished requests."""
 
-    def request_done(self, method: str, route: str, status: int, took_s: float) -> None:
-        """One more request is answered."""
-        ...
+    def request_done(self, method: str, route: str, status: int, took_s: float) -> None: ...
 
 
-class Seen:
-    """Gives each request its id, refuses bodies that are too large, and counts the answer."""
+class RequestMiddleware:
+    """Assigns request ids, rejects bodies that are too large or too slow, and counts responses."""
 
-    def __init__(self, app: App, *, counter: RequestCounter, body_limit: int, budget: BodyBudget) -> None:
+    def __init__(self, app: ASGIApp, *, counter: RequestCounter, body_limit: int, budget: BodyBudget) -> None:
         self._app = app
         self._counter = counter
         self._body_limit = body_limit
@@ -58,32 +50,29 @@ class Seen:
             return
         identifier = scope[ID_KEY] = secrets.token_hex(8)
         token = request_id.set(identifier)
-        answer = _Answer(send, identifier)
+        response = _Response(send, identifier)
         started = time.monotonic()
         try:
-            await self._bounded(scope, receive, answer)
+            await self._handle(scope, receive, response)
         finally:
-            self._done(scope, answer.status, time.monotonic() - started)
+            self._record(scope, response.status, time.monotonic() - started)
             request_id.reset(token)
 
-    async def _bounded(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
-        limit = None if STAGES_IN(scope["method"] + " " + scope["path"]) else self._body_limit
-        if limit is not None and _announced(scope) > limit:
-            refusal = problem_response(_too_large(limit), scope[ID_KEY])
-            await refusal(scope, receive, answer)
-            return
-        if limit is None:
-            await self._app(scope, _Body(receive), answer)
-            return
-        body = _HeldBody(receive, limit, self._budget, scope)
-        try:
-            await self._app(scope, body, answer)
-        finally:
-            body.let_go()
+    async def _handle(self, scope: Scope, receive: Receive, response: _Response) -> None:
+        if is_upload(scope["method"] + " " + scope["path"]):
+            await self._app(scope, _TimedBody(receive), response)
+        elif _content_length(scope) > self._body_limit:
+            problem = problem_response(_too_large(self._body_limit), scope[ID_KEY])
+            await problem(scope, receive, response)
+        else:
+            body = _BudgetedBody(receive, self._body_limit, self._budget, scope)
+            try:
+                await self._app(scope, body, response)
+            finally:
+                body.release()
 
-    def _done(self, scope: Scope, status: int, took_s: float) -> None:
-        """Count it; 0 is a request whose defect is answered further out, as 500."""
-        status = status or HTTPStatus.INTERNAL_SERVER_ERROR
+    def _record(self, scope: Scope, status: int, took_s: float) -> None:
+        status = status or HTTPStatus.INTERNAL_SERVER_ERROR  # 0: a defect, answered further out
         route = getattr(scope.get("route"), "path", "unmatched")
         self._counter.request_done(scope["method"], route, status, took_s)
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -92,8 +81,8 @@ class Seen:
             )
 
 
-class _Answer:
-    """Passes an answer on and remembers its status."""
+class _Response:
+    """Forwards a response with the request's id, and records its status."""
 
     def __init__(self, send: Send, identifier: str) -> None:
         self._send = send
@@ -107,57 +96,58 @@ class _Answer:
         await self._send(message)
 
 
-def id_of(scope: Scope) -> str:
-    """The request's id, also where the context in which it was seen is left already."""
+def request_id_of(scope: Scope) -> str:
+    """Return the request's id, also for handlers that run outside the request's context."""
     return str(scope.get(ID_KEY, "-"))
 
 
-def _announced(scope: Scope) -> int:
+def _content_length(scope: Scope) -> int:
     lengths = [value for name, value in scope["headers"] if name == b"content-length"]
     return int(lengths[0]) if lengths and lengths[0].isdigit() else 0
 
 
-def _too_large(limit: int) -> TooLarge:
-    return TooLarge(
+def _too_large(limit: int) -> ContentTooLargeProblem:
+    return ContentTooLargeProblem(
         f"the request is larger than {limit} bytes, which is limits.body_bytes of this red-box: "
         "stage large data as files"
     )
 
 
-class _Body:
-    """Passes a request's body on, as long as it is not too slow.
+class _TimedBody:
+    """A request's body with a minimum rate.
 
-    What counts is the time that its sender is waited for, not what is done meanwhile with what came.
+    Only the time spent waiting for the sender counts, not the time in which the bytes are processed.
     """
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
-        self._taken = 0
+        self._received = 0
         self._waited_s = 0.0
-        self._is_whole = False
+        self._is_complete = False
 
     async def __call__(self) -> Message:
-        if self._is_whole:  # what comes next is that the caller has left, whenever that may be
+        if self._is_complete:  # the next message is the disconnect, whenever that may be
             return await self._receive()
-        began, may_take_s = time.monotonic(), GRACE_S + self._taken / SLOWEST
+        started, allowed_s = time.monotonic(), BODY_GRACE_S + self._received / MIN_BYTES_PER_S
         try:
-            async with asyncio.timeout(may_take_s - self._waited_s):
+            async with asyncio.timeout(allowed_s - self._waited_s):
                 message = await self._receive()
         except TimeoutError:
-            raise TooSlow(
-                f"only {self._taken} bytes of the request's body came in {may_take_s:.0f} s: send it faster"
+            raise RequestTimeoutProblem(
+                f"only {self._received} bytes of the request's body arrived in {allowed_s:.0f} s: "
+                "send it faster"
             ) from None
-        self._waited_s += time.monotonic() - began
-        self._take(len(message.get("body", b"")))
-        self._is_whole = not message.get("more_body", False)
+        self._waited_s += time.monotonic() - started
+        self._add(len(message.get("body", b"")))
+        self._is_complete = not message.get("more_body", False)
         return message
 
-    def _take(self, count: int) -> None:
-        self._taken += count
+    def _add(self, count: int) -> None:
+        self._received += count
 
 
-class _HeldBody(_Body):
-    """One that is held whole by whoever reads it: neither too large, nor one of too many."""
+class _BudgetedBody(_TimedBody):
+    """A body that its handler holds in memory: limited in size, and counted in the budget."""
 
     def __init__(self, receive: Receive, limit: int, budget: BodyBudget, scope: Scope) -> None:
         super().__init__(receive)
@@ -167,18 +157,17 @@ class _HeldBody(_Body):
         self._caller = ""
         self._held = 0
 
-    def _take(self, count: int) -> None:
-        super()._take(count)
-        if self._taken > self._limit:
+    def _add(self, count: int) -> None:
+        super()._add(count)
+        if self._received > self._limit:
             raise _too_large(self._limit)
         if not count:
             return
-        self._caller = self._caller or self._scope["state"]["caller"].name  # who is known before it is read
+        self._caller = self._caller or self._scope["state"]["caller"].name  # authenticated before any read
         self._budget.take(self._caller, count)
         self._held += count
 
-    def let_go(self) -> None:
-        """The request is answered."""
+    def release(self) -> None:
         if self._held:
             self._budget.give_back(self._caller, self._held)
             self._held = 0

@@ -1,6 +1,6 @@
-"""What every caller hears from a red-box that Slurm has never answered: 503, why, and when to ask again.
+"""The application of a red-box that Slurm has never answered: 503, the reason, and when to retry.
 
-It knows nobody yet, so it tells all the same, and takes nothing.
+There is no authenticator yet, so every caller gets the same response, and nothing of a request is read.
 """
 
 from __future__ import annotations
@@ -8,22 +8,20 @@ from __future__ import annotations
 import secrets
 
 from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
 
-from redbox.http.answers.problems import Unavailable, problem_response
-from redbox.http.middleware.request_middleware import Receive, Scope, Send
+from redbox.http.answers.problems import UnavailableProblem, problem_response
 
-AGAIN_S = 5.0
-WHY = (
-    "red-box is not ready: Slurm has never answered it, so it does not know the name of its cluster yet, "
-    "which jobs are marked with. It goes on by itself as soon as Slurm answers; on its host `redbox check` "
-    "says what is amiss."
+RETRY_AFTER_S = 5.0
+DETAIL = (
+    "red-box is not ready: Slurm has never answered it, so it has no cluster name yet to mark jobs with. "
+    "It continues by itself as soon as Slurm answers; on its host `redbox check` shows the cause."
 )
 
 
-async def not_yet(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer as an application does."""
+async def slurm_not_ready(scope: Scope, receive: Receive, send: Send) -> None:
     if scope["path"] == "/healthz":
         await PlainTextResponse("ok\n")(scope, receive, send)
     else:
-        refusal = problem_response(Unavailable(WHY, retry_after=AGAIN_S), secrets.token_hex(8))
-        await refusal(scope, receive, send)
+        problem = UnavailableProblem(DETAIL, retry_after=RETRY_AFTER_S)
+        await problem_response(problem, secrets.token_hex(8))(scope, receive, send)

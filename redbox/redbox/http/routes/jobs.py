@@ -1,4 +1,4 @@
-"""`/v1/jobs`: submit, look, list, watch, cancel, and act."""
+"""`/v1/jobs`: submit, get, list, watch, cancel, and act on jobs."""
 
 from __future__ import annotations
 
@@ -6,91 +6,93 @@ from contextlib import AsyncExitStack
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from pydantic import Field
 
 from redbox.core.workload_manager import JobAction
-from redbox.http.answers.problems import ALWAYS, documented
-from redbox.http.answers.streaming import NDJSON, HeldStream, ndjson
-from redbox.http.middleware.authenticated_route import CallersRoute
+from redbox.http.answers.problems import problem_responses
+from redbox.http.answers.streaming import NDJSON, ManagedStream, ndjson
+from redbox.http.middleware.authenticated_route import authenticated_router
 from redbox.http.openapi import REFERENCE
-from redbox.http.services import AskedDep, CallerDep, OwnerDep, ServicesDep
-from redbox.jobs.record.listing import Filters
-from redbox.jobs.record.listing import Page as PageOfJobs
+from redbox.http.services import CallerDep, JobRefDep, OwnerDep, ServicesDep
+from redbox.jobs.record.listing import Filters, Page
 from redbox_api.job_parts import RequestModel
 from redbox_api.models import Cancelled, Check, Job, JobList, JobRequest, Phase, WatchEvent
 
-router = APIRouter(tags=["jobs"], route_class=CallersRoute, responses=documented(*ALWAYS))
+router = authenticated_router("jobs")
 
 SignalName = Annotated[
-    str,
-    Query(pattern=r"^(SIG)?[A-Z0-9]{1,12}$|^[0-9]{1,2}$", description="its name or number: TERM, USR1, 10"),
+    str, Query(pattern=r"^(SIG)?[A-Z0-9]{1,12}$|^[0-9]{1,2}$", description="name or number: TERM, USR1, 10")
 ]
 
 
 @router.put(
     "/v1/jobs/{key}",
     response_model_exclude_none=True,
-    responses={201: {"model": Job, "description": "Submitted now."}, **documented(408, 409, 413)},
+    responses={
+        201: {"model": Job, "description": "Submitted by this request."},
+        **problem_responses(408, 409, 413),
+    },
 )
-async def submit(asked: AskedDep, body: JobRequest, services: ServicesDep, response: Response) -> Job:
-    """Submit a job, or attach to the one that this key already is. Sending it again is always safe."""
-    job, created = await services.jobs.put(asked.caller, asked.key, asked.attempt, body)
+async def submit(ref: JobRefDep, body: JobRequest, services: ServicesDep, response: Response) -> Job:
+    """Submit a job, or attach to the existing job of this key. Repeating the request is always safe."""
+    job, created = await services.jobs.put(ref.caller, ref.key, ref.attempt, body)
     response.status_code = HTTPStatus.CREATED if created else HTTPStatus.OK
     return job
 
 
-@router.get("/v1/jobs/{key}", response_model_exclude_none=True, responses=documented(404))
-async def look(asked: AskedDep, services: ServicesDep, owner: OwnerDep) -> Job:
-    """Tell all that is known of a job; of an array also each task."""
-    return await services.jobs.get(asked.caller, asked.key, asked.attempt, owner)
+# `name` is part of the operation's id in the OpenAPI document.
+@router.get("/v1/jobs/{key}", name="look", response_model_exclude_none=True, responses=problem_responses(404))
+async def get(ref: JobRefDep, services: ServicesDep, owner: OwnerDep) -> Job:
+    """Return a job with its status; of an array also each task."""
+    return await services.jobs.get(ref.caller, ref.key, ref.attempt, owner)
 
 
-@router.delete("/v1/jobs/{key}", response_model_exclude_none=True, responses=documented(404))
+@router.delete("/v1/jobs/{key}", response_model_exclude_none=True, responses=problem_responses(404))
 async def cancel(
-    asked: AskedDep,
+    ref: JobRefDep,
     services: ServicesDep,
     owner: OwnerDep,
     *,
     all_attempts: Annotated[bool, Query(alias="allAttempts")] = False,
 ) -> Cancelled:
-    """Cancel a job; where there is none (404), a submit that comes later is refused.
+    """Cancel a job. If it does not exist (404), a later submit of this key and attempt is rejected.
 
-    `allAttempts` cancels every attempt and refuses any further one.
+    `allAttempts` cancels every attempt and rejects any further one.
     """
-    attempt = None if all_attempts else asked.attempt
-    return Cancelled(items=list(await services.jobs.delete(asked.caller, asked.key, attempt, owner)))
+    attempt = None if all_attempts else ref.attempt
+    return Cancelled(items=list(await services.jobs.delete(ref.caller, ref.key, attempt, owner)))
 
 
-ACTS = documented(404, 409)
+ACTS = problem_responses(404, 409)
 
 
 @router.post("/v1/jobs/{key}/hold", response_model_exclude_none=True, responses=ACTS)
-async def hold(asked: AskedDep, services: ServicesDep, owner: OwnerDep) -> Job:
-    """Keep a waiting job from starting."""
-    return await services.jobs.act(asked.caller, asked.key, asked.attempt, JobAction.HOLD, owner=owner)
+async def hold(ref: JobRefDep, services: ServicesDep, owner: OwnerDep) -> Job:
+    """Hold a pending job."""
+    return await services.jobs.act(ref.caller, ref.key, ref.attempt, JobAction.HOLD, owner=owner)
 
 
 @router.post("/v1/jobs/{key}/release", response_model_exclude_none=True, responses=ACTS)
-async def release(asked: AskedDep, services: ServicesDep, owner: OwnerDep) -> Job:
-    """Let a held job start."""
-    return await services.jobs.act(asked.caller, asked.key, asked.attempt, JobAction.RELEASE, owner=owner)
+async def release(ref: JobRefDep, services: ServicesDep, owner: OwnerDep) -> Job:
+    """Release a held job."""
+    return await services.jobs.act(ref.caller, ref.key, ref.attempt, JobAction.RELEASE, owner=owner)
 
 
 @router.post("/v1/jobs/{key}/requeue", response_model_exclude_none=True, responses=ACTS)
-async def requeue(asked: AskedDep, services: ServicesDep) -> Job:
-    """Have a job run once more: the same job, and its next run."""
-    return await services.jobs.act(asked.caller, asked.key, asked.attempt, JobAction.REQUEUE)
+async def requeue(ref: JobRefDep, services: ServicesDep) -> Job:
+    """Requeue a job: the same job runs again."""
+    return await services.jobs.act(ref.caller, ref.key, ref.attempt, JobAction.REQUEUE)
 
 
 @router.post("/v1/jobs/{key}/signal", response_model_exclude_none=True, responses=ACTS)
-async def send_signal(asked: AskedDep, services: ServicesDep, signal: SignalName) -> Job:
+async def send_signal(ref: JobRefDep, services: ServicesDep, signal: SignalName) -> Job:
     """Send a signal to a job's processes."""
-    return await services.jobs.act(asked.caller, asked.key, asked.attempt, JobAction.SIGNAL, signal=signal)
+    return await services.jobs.act(ref.caller, ref.key, ref.attempt, JobAction.SIGNAL, signal=signal)
 
 
-class Page(RequestModel):
-    """Which part of the list, or since when to watch."""
+class JobListQuery(RequestModel):
+    """A page of the list, or a watch since a revision."""
 
     watch: bool = False
     since: Annotated[str | None, Field(max_length=64)] = None
@@ -106,26 +108,24 @@ class Page(RequestModel):
     response_model_exclude_none=True,
     responses={
         200: {"content": {NDJSON: {"schema": {"$ref": REFERENCE + WatchEvent.__name__}}}},
-        **documented(410),
+        **problem_responses(410),
     },
 )
 async def list_or_watch(
-    caller: CallerDep,
-    services: ServicesDep,
-    page: Annotated[Page, Query()],
+    caller: CallerDep, services: ServicesDep, query: Annotated[JobListQuery, Query()]
 ) -> Response | JobList:
     """List jobs page by page, or watch them: one JSON document a line, with bookmarks every 10 s."""
-    filters = Filters(phases=frozenset(page.phase) or None, namespace=page.namespace)
-    if not page.watch:
-        return await services.jobs.list(caller, filters, PageOfJobs(page.limit, page.next))
-    async with AsyncExitStack() as held:
-        held.enter_context(services.streams.one_more(caller))
-        events = services.jobs.watch(caller, page.since, filters)
-        return HeldStream(held.pop_all(), ndjson(events), media_type=NDJSON)
+    filters = Filters(phases=frozenset(query.phase) or None, namespace=query.namespace)
+    if not query.watch:
+        return await services.jobs.list(caller, filters, Page(query.limit, query.next))
+    async with AsyncExitStack() as resources:
+        resources.enter_context(services.streams.reserve(caller))
+        events = services.jobs.watch(caller, query.since, filters)
+        return ManagedStream(resources.pop_all(), ndjson(events), media_type=NDJSON)
     raise AssertionError
 
 
-@router.post("/v1/check", response_model_exclude_none=True, responses=documented(408, 413))
+@router.post("/v1/check", response_model_exclude_none=True, responses=problem_responses(408, 413))
 async def check(body: JobRequest, caller: CallerDep, services: ServicesDep) -> Check:
-    """Ask Slurm whether it would take this, and when it would start; nothing is submitted."""
+    """Ask Slurm whether it would accept this job, and when it would start, without submitting it."""
     return await services.jobs.check(caller, body)

@@ -1,7 +1,7 @@
-"""`/v1/jobs/{key}/logs/…`: the bytes that a job wrote, from any offset, while it writes them.
+"""`/v1/jobs/{key}/logs/…`: the bytes of a job's output, from any offset, while the job writes them.
 
-A reader asks again, with the generation and offset where it stands, until the answer is 204: the job is final
-and no byte is left. An answer that ends cleanly only says: ask again.
+A reader repeats its request with the generation and offset that it has reached, until the response is 204:
+the job is final and no byte is left. A clean end of any other response means: send the next request.
 """
 
 from __future__ import annotations
@@ -11,45 +11,44 @@ from contextlib import AsyncExitStack
 from http import HTTPStatus
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from fastapi import Request as HttpRequest
 from pydantic import ConfigDict, Field, model_validator
 
-from redbox.http.answers.problems import ALWAYS, documented
-from redbox.http.answers.streaming import HeldStream, closing, unless_caller_leaves
-from redbox.http.middleware.authenticated_route import CallersRoute
-from redbox.http.services import AskedDep, ServicesDep
-from redbox.logs.service import Query as LogQuery
+from redbox.http.answers.problems import problem_responses
+from redbox.http.answers.streaming import ManagedStream, closing, until_caller_disconnects
+from redbox.http.middleware.authenticated_route import authenticated_router
+from redbox.http.services import JobRefDep, ServicesDep
+from redbox.logs.service import LogReadRequest
 from redbox_api.job_parts import RequestModel
 
 OCTETS = "application/octet-stream"
-router = APIRouter(tags=["logs"], route_class=CallersRoute, responses=documented(*ALWAYS))
+router = authenticated_router("logs")
 Count = Annotated[int | None, Field(ge=0, le=1 << 62)]
 
 
-class Place(RequestModel):
-    """Where the reader stands, and how much it wants."""
+class LogParameters(RequestModel):
+    """The reader's position, and how much it wants."""
 
-    # `attempt` is read with the job; what nobody reads is refused by the route.
+    # `attempt` is a parameter of `job_ref`; the route rejects unknown parameters.
     model_config = ConfigDict(extra="ignore")
 
     task: Count = None
     generation: Annotated[str | None, Field(max_length=128)] = None
     offset: Annotated[int, Field(ge=0, le=1 << 62)] = 0
-    tail: Annotated[int | None, Field(ge=0, le=1 << 62, description="only the last so many bytes")] = None
+    tail: Annotated[int | None, Field(ge=0, le=1 << 62, description="number of bytes from the end")] = None
     tail_lines: Annotated[int | None, Field(ge=0, le=1_000_000)] = None
     limit: Count = None
     follow: bool = False
 
     @model_validator(mode="after")
-    def _one_end(self) -> Place:
+    def _one_end(self) -> LogParameters:
         if self.tail is not None and self.tail_lines is not None:
             raise ValueError("tail and tailLines exclude each other")
         return self
 
-    def query(self) -> LogQuery:
-        """The same for the logs."""
-        return LogQuery(
+    def request(self) -> LogReadRequest:
+        return LogReadRequest(
             generation=self.generation or None,
             offset=self.offset,
             tail_bytes=self.tail,
@@ -63,28 +62,28 @@ class Place(RequestModel):
     "/v1/jobs/{key}/logs/{stream}",
     response_class=Response,
     responses={
-        200: {"content": {OCTETS: {}}, "description": "Bytes; ask again from behind the last one."},
-        204: {"description": "The job is final, and there is no further byte."},
-        **documented(404),
+        200: {"content": {OCTETS: {}}, "description": "Bytes; continue after the last one."},
+        204: {"description": "The job is final, and no byte is left."},
+        **problem_responses(404),
     },
 )
 async def read(
-    asked: AskedDep,
+    ref: JobRefDep,
     stream: Literal["stdout", "stderr"],
     request: HttpRequest,
     services: ServicesDep,
-    place: Annotated[Place, Query()],
+    parameters: Annotated[LogParameters, Query()],
 ) -> Response:
-    """Read a log. The headers say which generation of the file this is, and at which offset it begins."""
-    async with AsyncExitStack() as held:
-        held.enter_context(services.streams.one_more(asked.caller))
-        opening = services.logs.read(asked, stream, place.task, place.query())
-        answer = await unless_caller_leaves(request, held.enter_async_context(opening))
-        headers = {"Redbox-Generation": answer.generation, "Redbox-Offset": str(answer.offset)}
-        if answer.nothing_more:
+    """Read a log. The headers carry the generation of the file, and the offset of the first byte."""
+    async with AsyncExitStack() as resources:
+        resources.enter_context(services.streams.reserve(ref.caller))
+        reading = services.logs.read(ref, stream, parameters.task, parameters.request())
+        log = await until_caller_disconnects(request, resources.enter_async_context(reading))
+        headers = {"Redbox-Generation": log.generation, "Redbox-Offset": str(log.offset)}
+        if log.complete:
             return Response(status_code=HTTPStatus.NO_CONTENT, headers=headers)
-        pieces = _counted(answer.pieces, services.metrics.bytes_relayed)
-        return HeldStream(held.pop_all(), pieces, media_type=OCTETS, headers=headers)
+        pieces = _counted(log.pieces, services.metrics.bytes_relayed)
+        return ManagedStream(resources.pop_all(), pieces, media_type=OCTETS, headers=headers)
     raise AssertionError
 
 

@@ -6,16 +6,17 @@ means, or killed before it came so far, leaves them behind.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import replace
+
+import structlog
 
 from redbox.core.domain import JobKey
 from redbox.jobs.context import Context
 from redbox.jobs.queue_snapshot import Look, Sighting
 from redbox.jobs.record.record import Record
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 AGAIN_S = 60.0
 GIVE_UP_S = 3600.0  # they stay where only their own user can read them
@@ -47,7 +48,7 @@ class Leftovers:
             directory = record.seen.working_directory or record.working_directory
             await self._context.ask(self._context.workload.tidy(record.user, record.mark, directory))
         else:
-            log.warning("%s: its registry credentials could not be removed", record.key)
+            log.warning("registry credentials could not be removed", job=str(record.key))
         await self._context.ledger.change_free([record], _tidied)
 
 

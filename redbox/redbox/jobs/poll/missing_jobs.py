@@ -10,11 +10,12 @@ count as waiting for as long as the array lives: the accounting is asked for it,
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import chain
+
+import structlog
 
 from redbox.core.domain import JobKey, UnixUser
 from redbox.core.workload_manager import (
@@ -31,7 +32,7 @@ from redbox.jobs.record.record import Record
 from redbox.jobs.record.state_machine import ENDS, ended_unseen, lost, observed, phase_of, told_of
 from redbox.jobs.settings import JobsSettings
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 SINCE_SLACK = timedelta(hours=1)  # the clocks of two hosts
 TASKS_UNKNOWN = (
@@ -165,7 +166,7 @@ class Absences:
             missing += unseen.in_part
             history = await self._history(missing) if missing else None
         except (WorkloadManagerError, TimeoutError) as fault:
-            log.warning("absent jobs could not be asked for: %s", fault)
+            log.warning("missing jobs could not be queried", error=str(fault))
             return
         ended = self._clock.monotonic()
         self._tasks_not_before = ended + CALL_SHARE * (ended - began)

@@ -13,11 +13,12 @@ holds up the next look.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
+
+import structlog
 
 from redbox.core.domain import JobKey
 from redbox.core.waiting import finished_within
@@ -32,7 +33,7 @@ from redbox.jobs.record.record import Record, Stage
 from redbox.jobs.record.state_machine import dropped_from_queue, observed, shows_nothing_new, tells_all
 from redbox.jobs.settings import JobsSettings
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 GOOD_LOOK_AT = "last good look at"
 NOTED_EVERY_S = 60.0
@@ -159,9 +160,9 @@ class Poller:
         try:
             good = await (self._look() if self._is_look_due() else self._look_if_it_moved())
         except (WorkloadManagerError, JournalError, TimeoutError) as fault:
-            log.warning("the look at the queue failed: %s", fault)
+            log.warning("polling the queue failed", error=str(fault))
         except Exception:  # what one odd record does to our code must not blind us for all the others
-            log.exception("the look at the queue failed")
+            log.exception("polling the queue failed")
         self._ended = self._clock.monotonic()
         self._took_s = self._ended - started
         self._note(good=good)
@@ -198,7 +199,7 @@ class Poller:
         wanted = wanted_by(self._ledger.table)
         poll = await self._context.ask(self._workload.poll(users=users, wanted=wanted))
         if poll.dropped:
-            log.warning("%d records of the queue could not be read", poll.dropped)
+            log.warning("records of the queue could not be parsed", count=poll.dropped)
         look = look_from(poll, begun_at, self._ledger.table)
         sightings: dict[JobKey, Sighting] = {}
 

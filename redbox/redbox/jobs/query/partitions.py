@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+
+import structlog
 
 from redbox.core.domain import Caller
 from redbox.jobs.context import Context
@@ -22,7 +23,7 @@ from redbox.jobs.query.ttl_cache import Remembered
 from redbox.jobs.query.watch import Watcher
 from redbox_api.models import Partition, PartitionEvent, PartitionList
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 REMOVALS_REMEMBERED = 1000
 
 
@@ -148,7 +149,7 @@ class Partitions:
             try:
                 await self._look()
             except Busy as fault:
-                log.warning("the partitions could not be read: %s", fault)
+                log.warning("the partitions could not be read", error=str(fault))
             except Exception:  # what one odd partition does to our code must not end the server
                 log.exception("the partitions could not be read")
 

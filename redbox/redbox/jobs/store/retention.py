@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from datetime import datetime
 from functools import partial
+
+import structlog
 
 from redbox.core.domain import JobKey
 from redbox.core.waiting import Clock
@@ -14,7 +15,7 @@ from redbox.jobs.record.record import Stage, lineage
 from redbox.jobs.settings import JobsSettings
 from redbox.jobs.store.record_store import Change, Ledger
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 AT_ONCE = 500  # fewer than the deletions that watchers can still be told of
 
@@ -41,9 +42,9 @@ class Retention:
             try:
                 await self.sweep()
             except JournalError as fault:
-                log.warning("nothing could be swept from the journal: %s", fault)
+                log.warning("old records could not be deleted from the journal", error=str(fault))
             except Exception:  # what one odd record does to our code must not end the server
-                log.exception("nothing could be swept from the journal")
+                log.exception("old records could not be deleted from the journal")
 
     async def sweep(self) -> None:
         """Forget what is old, a limited number at a time."""

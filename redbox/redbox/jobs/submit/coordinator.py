@@ -8,10 +8,11 @@ settles. Nothing is ever submitted but for a PUT that is waiting or was waiting 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
+
+import structlog
 
 from redbox.core.domain import JobKey
 from redbox.core.waiting import finished_within, within
@@ -36,7 +37,7 @@ from redbox.jobs.submit.submit_request import Order
 from redbox.jobs.submit.takeover_fence import Fence
 from redbox_api.models import Phase
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 PATIENCE = 0.8  # of a PUT's time, to wait for what became of an earlier submit: the rest is for saying so
 
@@ -106,7 +107,7 @@ class Submits:
         except JobsError as error:
             return error
         except Exception:  # one request's odd fault is not the server's end; the intent is settled later
-            log.exception("the submit of %s failed", order.key)
+            log.exception("submit failed", job=str(order.key))
             return Busy(
                 "red-box itself failed over this submit; its log says how. Ask again.", retry_after=10
             )

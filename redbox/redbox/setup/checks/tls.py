@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
-from redbox.server.certificates import BadCertificate, CertificateFacts, Pair, facts_of, fits
+from redbox.server.certificates import BadCertificate, CertificateAndKey, CertificateFacts, facts_of, fits
 from redbox.settings import RedboxSettings
 from redbox.setup.checks.findings import Finding, fault, warning
 from redbox.setup.checks.machine import Machine
@@ -25,7 +25,7 @@ def check_certificate(machine: Machine, settings: RedboxSettings) -> Iterator[Fi
         return
     try:
         facts = facts_of(certificate)
-        if key is not None and not fits(Pair(certificate, key)):
+        if key is not None and not fits(CertificateAndKey(certificate, key)):
             yield fault(f"{settings.tls.key_file} is not the key of {path}", RENEW)
     except BadCertificate as error:
         yield fault(f"{path} and {settings.tls.key_file} cannot be used: {error}", RENEW)

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from redbox.server.certificates import BadCertificate, Pair, fits
+from redbox.server.certificates import BadCertificate, CertificateAndKey, fits
 from redbox.settings import load_settings
 from redbox.setup.install.layout import SERVICE_ACCOUNT, FileOwner, Layout
 from redbox.setup.install.plan import ExistingFiles, InitPlan, NewFile
@@ -53,11 +53,11 @@ def host_names() -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in (socket.getfqdn(), socket.gethostname()) if name))
 
 
-def _pair(certificate: Path, key: Path) -> Pair | None:
+def _pair(certificate: Path, key: Path) -> CertificateAndKey | None:
     try:
         if not certificate.exists() or not key.exists():
             return None
-        pair = Pair(certificate.read_bytes(), key.read_bytes())
+        pair = CertificateAndKey(certificate.read_bytes(), key.read_bytes())
         if fits(pair):
             return pair
     except OSError as error:

@@ -18,7 +18,7 @@ from redbox.agents.install_texts import render_agent_conf
 from redbox.agents.program.guard import DEFAULT_MIN_UID, DEFAULT_PATH
 from redbox.agents.program_source import agent_source
 from redbox.callers.settings import AUDIENCE_PREFIX
-from redbox.server.certificates import Pair, facts_of, is_issued_by, issue_server, make_authority
+from redbox.server.certificates import CertificateAndKey, facts_of, is_issued_by, issue_server, make_authority
 from redbox.settings import RedboxSettings
 from redbox.setup.install.example_settings import render_settings
 from redbox.setup.install.layout import FileOwner, Layout
@@ -49,8 +49,8 @@ class ExistingFiles:
     """The files of an earlier `redbox init`."""
 
     settings: RedboxSettings | None = None
-    authority: Pair | None = None
-    server: Pair | None = None
+    authority: CertificateAndKey | None = None
+    server: CertificateAndKey | None = None
     has_mark_secret: bool = False
     has_agent_settings: bool = False
 
@@ -172,11 +172,11 @@ def _plan_tls(plan: _PlanBuilder) -> bytes:
     return authority.certificate
 
 
-def _is_issued_by(server: Pair, authority: Pair | None) -> bool:
+def _is_issued_by(server: CertificateAndKey, authority: CertificateAndKey | None) -> bool:
     return authority is not None and is_issued_by(server.certificate, authority.certificate)
 
 
-def _note_expiry(plan: _PlanBuilder, authority: Pair) -> None:
+def _note_expiry(plan: _PlanBuilder, authority: CertificateAndKey) -> None:
     path, ends = plan.layout.authority_certificate, facts_of(authority.certificate).not_after
     plan.keep(path, f"the CA is valid until {ends:%Y-%m-%d}")
     if ends - plan.now < RENEW_AUTHORITY_WITHIN:
@@ -186,7 +186,7 @@ def _note_expiry(plan: _PlanBuilder, authority: Pair) -> None:
         )
 
 
-def _plan_certificate(plan: _PlanBuilder, authority: Pair) -> None:
+def _plan_certificate(plan: _PlanBuilder, authority: CertificateAndKey) -> None:
     """Plan a new certificate for the given names and those of the old one."""
     before = facts_of(plan.existing.server.certificate) if plan.existing.server else None
     names = tuple(dict.fromkeys([*plan.options.names, *(before.names if before else ())]))

@@ -12,9 +12,8 @@ from redbox.agents.errors import AgentDied, AgentRefused, AgentUnavailable, Syst
 from redbox.callers.errors import AuthenticationUnavailable
 from redbox.core.workload_manager import WorkloadManagerError
 from redbox.jobs.errors import Busy, Gone, JournalFull, JournalUnreadable
-from redbox.logs.interfaces import NotReadable, NotThere, OutOfReach
-from tests.redbox.http.routes.test_jobs import problem
-from tests.redbox.http.stand import Stand
+from redbox.logs.interfaces import LogFileMissing, LogFileUnavailable, LogFileUnreadable
+from tests.redbox.http.harness import Stand, problem
 
 ERRORS: list[tuple[Exception, int, bool]] = [
     (AuthenticationUnavailable("the API server does not answer"), 503, True),
@@ -22,9 +21,9 @@ ERRORS: list[tuple[Exception, int, bool]] = [
     (Gone("too old"), 410, False),
     (JournalFull("the disk is full"), 503, True),
     (JournalUnreadable("it is damaged"), 503, False),
-    (NotThere("no file"), 404, False),
-    (NotReadable("Permission denied"), 403, False),
-    (OutOfReach("the file system hangs"), 503, True),
+    (LogFileMissing("no file"), 404, False),
+    (LogFileUnreadable("Permission denied"), 403, False),
+    (LogFileUnavailable("the file system hangs"), 503, True),
     (AgentUnavailable("two agents have not ended"), 503, True),
     (AgentRefused("sudo does not allow it"), 403, False),
     (AgentDied("it ended", retry=False), 503, False),

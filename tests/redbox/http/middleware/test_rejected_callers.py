@@ -1,4 +1,4 @@
-"""Who was not let in is told to the audit, and cannot fill its disk."""
+"""Who was not let in is in the audit, and cannot fill its disk."""
 
 from __future__ import annotations
 
@@ -8,55 +8,61 @@ from dataclasses import dataclass, field
 import httpx
 import pytest
 
-from redbox.http.middleware.rejected_callers import Refusals
-from redbox.observability.job_audit import Deed
+from redbox.http.middleware.rejected_callers import RejectionAudit
+from redbox.observability.job_audit import AuditEntry
 from tests.redbox.callers.factories import StoppedClock, claims, token
-from tests.redbox.http.routes.test_jobs import problem
-from tests.redbox.http.stand import Stand
+from tests.redbox.http.harness import Stand, problem
 
 
 @dataclass
-class Told:
-    deeds: list[Deed] = field(default_factory=list)
+class Recorded:
+    entries: list[AuditEntry] = field(default_factory=list)
     clock: StoppedClock = field(default_factory=StoppedClock)
 
 
 @pytest.fixture
-def told(stand: Stand) -> Told:
-    told = Told()
-    object.__setattr__(stand.services, "refusals", Refusals(told.deeds.append, told.clock))
-    return told
+def recorded(stand: Stand) -> Recorded:
+    recorded = Recorded()
+    object.__setattr__(stand.services, "rejections", RejectionAudit(recorded.entries.append, recorded.clock))
+    return recorded
 
 
-async def test_a_stranger_is_told_with_address_and_reason(stand: Stand, told: Told) -> None:
+async def test_a_stranger_is_recorded_with_address_and_reason(stand: Stand, recorded: Recorded) -> None:
     async with stand.by_token("nonsense") as http:
         await http.get("/v1/whoami?x=secret")
-    (deed,) = told.deeds
-    assert (deed.caller, deed.user, deed.act, deed.outcome) == ("unknown", None, "enter", "Unauthenticated")
-    assert deed.detail.startswith("GET /v1/whoami from 127.0.0.1: the token is not a JWT")
+    (entry,) = recorded.entries
+    assert (entry.caller, entry.user, entry.act, entry.outcome) == (
+        "unknown",
+        None,
+        "enter",
+        "Unauthenticated",
+    )
+    assert entry.detail.startswith("GET /v1/whoami from 127.0.0.1: the token is no JWT")
 
 
-async def test_an_identity_without_a_rule_is_named(stand: Stand, told: Told) -> None:
-    async with stand.by_token(token(payload=claims(now=time.time(), namespace="biology"))) as http:
+async def test_an_identity_without_a_rule_is_named(stand: Stand, recorded: Recorded) -> None:
+    async with stand.by_token(token(said=claims(now=time.time(), namespace="biology"))) as http:
         await http.get("/v1/whoami")
-    assert told.deeds[0].outcome == "NotMapped"
-    assert told.deeds[0].caller == "system:serviceaccount:biology:default of cluster prod"
+    assert recorded.entries[0].outcome == "NotMapped"
+    assert recorded.entries[0].caller == "system:serviceaccount:biology:default of cluster prod"
 
 
-async def test_who_has_too_many_streams_is_named(stand: Stand, told: Told, alice: httpx.AsyncClient) -> None:
+async def test_who_has_too_many_streams_is_named(
+    stand: Stand, recorded: Recorded, alice: httpx.AsyncClient
+) -> None:
     stand.services.streams.per_user = 0
     assert (await alice.get("/v1/jobs?watch=true")).status_code == 429
-    assert (told.deeds[0].user, told.deeds[0].outcome) == ("alice", "TooMany")
+    assert (recorded.entries[0].user, recorded.entries[0].outcome) == ("alice", "TooMany")
 
 
-async def test_many_refusals_are_one_line_a_minute(stand: Stand, told: Told) -> None:
+async def test_many_refusals_are_one_line_a_minute(stand: Stand, recorded: Recorded) -> None:
     async with stand.by_token("nonsense") as http:
         for _ in range(5):
             await http.get("/v1/whoami")
-        told.clock.pass_s(61)
+        recorded.clock.pass_s(61)
         await http.get("/v1/whoami")
-    assert len(told.deeds) == 2
-    assert told.deeds[1].detail.endswith("(4 times more since)")
+    assert len(recorded.entries) == 2
+    assert recorded.entries[1].detail.endswith("(4 times more since)")
 
 
 async def test_what_is_amiss_is_for_callers_to_know(stand: Stand) -> None:

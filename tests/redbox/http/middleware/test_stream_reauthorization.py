@@ -15,9 +15,9 @@ from starlette.requests import HTTPConnection
 from redbox.callers.tokens.opaque_tokens import TokenStore
 from redbox.core.clock import SystemClock
 from redbox.core.domain import Caller, Owner
-from redbox.http.middleware.stream_reauthorization import Renewals
+from redbox.http.middleware.stream_reauthorization import StreamReauthorization
 from tests.redbox.callers.factories import claims, token
-from tests.redbox.http.stand import Stand, eventually
+from tests.redbox.http.harness import Stand, eventually
 
 ENDLESS = ["/v1/jobs/k1/logs/stdout?follow=true", "/v1/jobs?watch=true", "/v1/partitions?watch=true"]
 MORE_THAN_BUFFERS_HOLD = 64 << 20
@@ -30,7 +30,7 @@ async def streaming(http: httpx.AsyncClient, path: str) -> AsyncIterator[AsyncIt
         yield answer.aiter_raw()
 
 
-async def rest(pieces: AsyncIterator[bytes]) -> int:
+async def drain(pieces: AsyncIterator[bytes]) -> int:
     return sum([len(piece) async for piece in pieces])
 
 
@@ -53,7 +53,7 @@ async def test_a_revoked_token_ends_its_streams_cleanly(stand: Stand, path: str)
         async with streaming(http, path) as pieces:
             assert await anext(pieces)
             revoke(stand, "alice")
-            await rest(pieces)
+            await drain(pieces)
         assert (await http.get(path)).status_code == 401
 
 
@@ -61,7 +61,7 @@ async def test_a_revoked_token_ends_its_streams_cleanly(stand: Stand, path: str)
 async def test_a_stream_ends_cleanly_with_its_token(stand: Stand, path: str) -> None:
     async with stand.by_token(token(payload=claims(now=time.time() - 3600 - 25))) as http:
         async with streaming(http, path) as pieces:
-            await rest(pieces)
+            await drain(pieces)
         assert (await http.get(path)).status_code == 401
 
 
@@ -73,7 +73,7 @@ async def test_other_rules_end_the_streams_that_they_change_and_no_others(stand:
         async with streaming(account, "/v1/jobs?watch=true") as changed:
             assert await anext(changed)
             change_rules(stand, "bob")
-            await rest(changed)
+            await drain(changed)
         assert (await account.get("/v1/whoami")).json()["user"] == "bob"
         with written.open("ab") as file:
             file.write(b"another\n")
@@ -90,7 +90,7 @@ async def test_a_download_is_let_come_to_its_end_though_its_token_expires(stand:
             begun = len(await anext(pieces))
             while (await http.get("/v1/whoami")).status_code != 401:
                 pass
-            assert begun + await rest(pieces) == MORE_THAN_BUFFERS_HOLD
+            assert begun + await drain(pieces) == MORE_THAN_BUFFERS_HOLD
 
 
 async def test_a_download_of_a_revoked_token_breaks_off(stand: Stand) -> None:
@@ -101,11 +101,11 @@ async def test_a_download_of_a_revoked_token_breaks_off(stand: Stand) -> None:
         revoke(stand, "alice")
         await eventually(lambda: not stand.services.streams.open)
         with pytest.raises(httpx.RemoteProtocolError):
-            await rest(pieces)
+            await drain(pieces)
 
 
-class BrokenDoor:
-    """Fails as nobody thought of."""
+class BrokenAuthenticator:
+    """Fails with an unexpected exception."""
 
     async def authenticate(self, connection: HTTPConnection) -> Caller:  # noqa: ARG002
         raise RuntimeError("can't start new thread")
@@ -114,13 +114,11 @@ class BrokenDoor:
         return object()
 
 
-async def test_a_judgement_that_fails_as_nobody_thought_ends_neither_the_stream_nor_the_server() -> None:
+async def test_a_check_that_fails_unexpectedly_ends_neither_the_stream_nor_the_server() -> None:
     request = HTTPConnection({"type": "http", "headers": []})
     caller = Caller("uid:2001", Owner("local", "users", "alice"), frozenset())
-    async with (
-        Renewals(BrokenDoor(), SystemClock(), tick_s=3600) as renewals,
-        renewals.lasting(request, caller, has_end=False) as is_over,
-    ):
-        await renewals.review()
+    reauthorization = StreamReauthorization(BrokenAuthenticator(), SystemClock())
+    async with reauthorization.guard(request, caller, has_end=False) as is_over:
+        await reauthorization.check_due()
         await asyncio.sleep(0)
         assert not is_over()

@@ -13,8 +13,7 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from tests.redbox.http.routes.test_jobs import problem
-from tests.redbox.http.stand import ALICE_UID, BODY_LIMIT, Stand, eventually
+from tests.redbox.http.harness import ALICE_UID, BODY_LIMIT, Stand, eventually, problem
 
 FILES = "/v1/jobs/k1/files"
 
@@ -39,7 +38,7 @@ async def home(stand: Stand) -> Path:
 
 async def test_globs_find_files_with_their_sizes_and_modes(home: Path, alice: httpx.AsyncClient) -> None:
     found = (await alice.get(FILES, params={"glob": ["*.dat", "results/**/*.dat"]})).json()["items"]
-    assert [(one["path"], one["size"]) for one in found] == [
+    assert [(entry["path"], entry["size"]) for entry in found] == [
         ("a.dat", 10),
         ("results/b c.dat", 1),
         ("results/deep/ä.dat", 1),
@@ -238,5 +237,5 @@ async def test_what_is_left_out_of_an_archive_is_one_line_in_the_log(
     with capture_logs() as lines:
         answer = await alice.get("/v1/jobs/k1/archive", params={"glob": "fifo*"})
     assert answer.status_code == 200
-    told = [line for line in lines if "left out" in line["event"]]
-    assert [(line["count"], line["path"][:4]) for line in told] == [(20, "fifo")]
+    skipped = [line for line in lines if "left out" in line["event"]]
+    assert [(line["count"], line["path"][:4]) for line in skipped] == [(20, "fifo")]

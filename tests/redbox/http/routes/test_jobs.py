@@ -8,18 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.redbox.http.stand import BODY_LIMIT, SCRIPT, Stand, standing
+from tests.redbox.http.fakes import SCRIPT
+from tests.redbox.http.harness import BODY_LIMIT, Stand, problem, standing
 from tests.redbox.jobs.simulated import REFUSED, UNAVAILABLE
-
-
-def problem(answer: httpx.Response) -> dict[str, Any]:
-    """The problem document that a refusal must be."""
-    assert answer.headers["content-type"] == "application/problem+json"
-    document: dict[str, Any] = answer.json()
-    assert document["status"] == answer.status_code
-    assert document["type"].startswith("https://redbox.dev/problems/")
-    assert document["requestId"] == answer.headers["x-request-id"]
-    return document
 
 
 async def test_a_submit_is_created_once_and_the_same_afterwards(alice: httpx.AsyncClient) -> None:
@@ -37,14 +28,14 @@ async def test_another_body_under_the_same_key_is_a_conflict(alice: httpx.AsyncC
 
 
 UNREADABLE: dict[str, tuple[dict[str, Any], str]] = {
-    "an unknown field": ({"batch": SCRIPT, "bacth": 1}, "bacth is not a field that red-box knows"),
+    "an unknown field": ({"batch": SCRIPT, "bacth": 1}, "bacth is not a field of this request"),
     "one further in": (
         {"batch": SCRIPT, "resources": {"node": 1}},
-        "resources.node is not a field that red-box knows",
+        "resources.node is not a field of this request",
     ),
     "one of a container": (
         {"container": {"image": "a", "options": {"fakeroot": True}}},
-        "container.options.fakeroot is not a field that red-box knows",
+        "container.options.fakeroot is not a field of this request",
     ),
     "no kind": ({}, "exactly one of batch and container"),
     "two kinds": ({"batch": SCRIPT, "container": {"image": "a"}}, "exactly one of batch and container"),
@@ -206,11 +197,11 @@ async def test_a_list_comes_in_pages_that_together_are_all(stand: Stand, alice: 
     for number in range(5):
         await stand.submitted(f"k{number}")
     page = (await alice.get("/v1/jobs?limit=2")).json()
-    seen = [job["key"] for job in page["items"]]
+    keys = [job["key"] for job in page["items"]]
     while "next" in page:
         page = (await alice.get("/v1/jobs", params={"limit": 2, "continue": page["next"]})).json()
-        seen += [job["key"] for job in page["items"]]
-    assert seen == ["k0", "k1", "k2", "k3", "k4"]
+        keys += [job["key"] for job in page["items"]]
+    assert keys == ["k0", "k1", "k2", "k3", "k4"]
 
 
 async def test_a_list_is_limited_to_phases(stand: Stand, alice: httpx.AsyncClient) -> None:

@@ -10,9 +10,7 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from tests.redbox.http.routes.test_jobs import problem
-from tests.redbox.http.stand import Stand, eventually
-from tests.redbox.http.test_watch import until_streams_are
+from tests.redbox.http.harness import Stand, eventually, problem, until_streams_are
 
 LINES = b"".join(b"line %d\n" % number for number in range(100))
 STDOUT = "/v1/jobs/k1/logs/stdout"

@@ -13,7 +13,14 @@ import pytest
 import yaml
 
 from redbox.jobs.record.marks import read_secret
-from redbox.server.certificates import Pair, facts_of, fits, is_issued_by, issue_server, make_authority
+from redbox.server.certificates import (
+    CertificateAndKey,
+    facts_of,
+    fits,
+    is_issued_by,
+    issue_server,
+    make_authority,
+)
 from redbox.settings import load_settings
 from redbox.setup.install import apply
 from redbox.setup.install.apply import InstallError, read_existing, write_plan
@@ -68,7 +75,7 @@ def test_a_fresh_host_gets_all_that_the_server_needs(layout: Layout) -> None:
         ("redbox-operator", "redbox-resourced"),
     ]
     assert len(read_secret(layout.mark_secret)) == 32
-    server = Pair(layout.certificate.read_bytes(), layout.key.read_bytes())
+    server = CertificateAndKey(layout.certificate.read_bytes(), layout.key.read_bytes())
     assert fits(server)
     assert is_issued_by(server.certificate, layout.authority_certificate.read_bytes())
 
@@ -216,8 +223,8 @@ def test_without_the_account_redbox_the_error_names_the_command_that_creates_it(
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("ca.crt", b"damaged", "no certificate in PEM form"),
-        ("server.key", b"damaged", "no private key in PEM form"),
+        ("ca.crt", b"damaged", "not a certificate in PEM form"),
+        ("server.key", b"damaged", "not a private key in PEM form"),
         ("server.key", make_authority("x", NOW).key, "is not the key of"),
     ],
 )

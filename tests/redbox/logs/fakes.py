@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
-import stat
+import stat as status_bits
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from redbox.logs.generations import TAIL_BYTES, tail_hash
-from redbox.logs.interfaces import Expected, Facts, NotReadable, NotThere, Piece, Written
+from redbox.logs.interfaces import (
+    ExpectedFile,
+    FileChunk,
+    LogFileMissing,
+    LogFileStat,
+    LogFileUnreadable,
+    OutputState,
+)
 
 
 @dataclass
@@ -29,51 +36,51 @@ class Disk:
         offset: int,
         limit: int,
         *,
-        expected: Expected | None = None,
-        fresh: bool = False,  # noqa: ARG002 (every read opens anew here)
-    ) -> Piece:
+        expected: ExpectedFile | None = None,
+        fresh: bool = False,  # noqa: ARG002 (every read opens the file)
+    ) -> FileChunk:
         self.reads += 1
         await self.gate.wait()
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         except FileNotFoundError as error:
-            raise NotThere(str(error)) from error
+            raise LogFileMissing(str(error)) from error
         except PermissionError as error:
-            raise NotReadable(str(error)) from error
+            raise LogFileUnreadable(str(error)) from error
         try:
-            return self._piece(descriptor, offset, limit, expected)
+            return self._chunk(descriptor, offset, limit, expected)
         finally:
             os.close(descriptor)
 
-    def _piece(self, descriptor: int, offset: int, limit: int, expected: Expected | None) -> Piece:
+    def _chunk(self, descriptor: int, offset: int, limit: int, expected: ExpectedFile | None) -> FileChunk:
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise NotReadable("it is no regular file")
-        facts = Facts(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, self.network)
+        if not status_bits.S_ISREG(status.st_mode):
+            raise LogFileUnreadable("not a regular file")
+        stat = LogFileStat(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, self.network)
         before = os.pread(descriptor, min(offset, TAIL_BYTES), max(0, offset - TAIL_BYTES))
-        another = expected is not None and (
-            (expected.device, expected.inode) != (facts.device, facts.inode)
+        replaced = expected is not None and (
+            (expected.device, expected.inode) != (stat.device, stat.inode)
             or bool(expected.tail_hash and expected.tail_hash != tail_hash(before))
         )
-        data = b"" if another else os.pread(descriptor, limit, offset)
-        return Piece(facts, data, another)
+        data = b"" if replaced else os.pread(descriptor, limit, offset)
+        return FileChunk(stat, data, replaced)
 
 
 class Life:
     """A job that a test moves through its life."""
 
     def __init__(self, path: Path, *, writing: bool = True) -> None:
-        self._written = Written(str(path), run=int(writing), writing=writing, final=False)
-        self._moved = asyncio.Event()
+        self._state = OutputState(str(path), run=int(writing), writing=writing, final=False)
+        self._changed = asyncio.Event()
 
-    def now(self) -> Written:
-        return self._written
+    def current(self) -> OutputState:
+        return self._state
 
-    async def changed(self, since: Written) -> Written:
-        while self._written == since:
-            self._moved.clear()
-            await self._moved.wait()
-        return self._written
+    async def changed(self, since: OutputState) -> OutputState:
+        while self._state == since:
+            self._changed.clear()
+            await self._changed.wait()
+        return self._state
 
     def starts(self, run: int = 1, began: float | None = None) -> None:
         self._move(writing=True, run=run, began=began)
@@ -85,5 +92,5 @@ class Life:
         self._move(writing=False, final=True)
 
     def _move(self, **changes: bool | float | None) -> None:
-        self._written = replace(self._written, **changes)  # type: ignore[arg-type]
-        self._moved.set()
+        self._state = replace(self._state, **changes)  # type: ignore[arg-type]
+        self._changed.set()

@@ -1,6 +1,6 @@
 """A whole red-box for tests: real HTTP on a Unix socket and on TLS, real callers, jobs and agents.
 
-Only Slurm is simulated. Whoever calls at the Unix socket is alice; alice's agent runs as the tests' own
+Only Slurm is simulated. The caller at the Unix socket is alice; alice's agent runs as the tests' own
 user, or as nobody where that is root.
 """
 
@@ -31,13 +31,11 @@ from redbox.callers.connection_limits import ConnectionLimiter
 from redbox.callers.tokens.opaque_tokens import TokenStore
 from redbox.callers.unix_accounts import AccountResolver, NssPolicy, UnixAccount
 from redbox.core.clock import SystemClock
-from redbox.core.domain import UnixUser
-from redbox.core.workload_manager import Submission, SubmitOutcome, SubmitRejected
-from redbox.files.service import FilesOfJobs
+from redbox.files.service import JobFileService
 from redbox.http.app import build_app
-from redbox.http.middleware.rejected_callers import Refusals
+from redbox.http.middleware.rejected_callers import RejectionAudit
 from redbox.http.middleware.stream_limits import StreamLimits
-from redbox.http.middleware.stream_reauthorization import Renewals
+from redbox.http.middleware.stream_reauthorization import StreamReauthorization
 from redbox.http.services import Services
 from redbox.jobs.record.marks import Marks
 from redbox.jobs.service import Jobs
@@ -45,23 +43,20 @@ from redbox.jobs.settings import JobsSettings
 from redbox.jobs.store.journal import Journal
 from redbox.jobs.usage import UsageOfJobs
 from redbox.logs.job_logs import JobLogReader
-from redbox.logs.service import Logs
+from redbox.logs.service import LogService
 from redbox.logs.settings import LogSettings
 from redbox.observability.job_audit import no_audit
-from redbox.server.certificates import Pair, issue_server, make_authority
+from redbox.server.certificates import CertificateAndKey, issue_server, make_authority
 from redbox.server.listeners import Listener, bound_path
-from redbox.server.metrics import LiveState, Metrics
+from redbox.server.metrics import ServerMetrics, StateCollector
 from redbox.settings import load_settings, rules_in_force
-from redbox.slurm.commands.batch_script import encode_script
-from redbox.slurm.errors import RequestRefused
 from redbox_api.client import Deadlines, RedboxClient
 from tests.redbox.agents.harness import LaunchedTransport, tests_user
 from tests.redbox.callers.factories import AUDIENCE, ISSUER, jwks, rsa_key
-from tests.redbox.callers.fakes import Accounts
-from tests.redbox.jobs.simulated import SimulatedClock, SimulatedSlurm
+from tests.redbox.http.fakes import SCRIPT, Host, Ready, RunningClock, StrictSlurm
+from tests.redbox.jobs.simulated import SimulatedSlurm
 
 Result = TypeVar("Result")
-SCRIPT = "#!/bin/sh\ntrue\n"
 BODY_LIMIT = 100_000
 QUICK = JobsSettings(
     shortest_interval_s=0.02,
@@ -73,59 +68,6 @@ QUICK = JobsSettings(
     sweep_every_s=3600,
 )
 ALICE_UID = tests_user().uid
-
-
-class RunningClock(SimulatedClock):
-    """The simulated Slurm's clock, where time passes by itself."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._began = time.monotonic()
-
-    @property
-    def elapsed(self) -> float:
-        return time.monotonic() - self._began
-
-    @elapsed.setter
-    def elapsed(self, value: float) -> None:
-        """Nobody moves this one."""
-
-    def now(self) -> datetime:
-        return datetime.now(UTC)
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(max(0.0, seconds))
-
-
-class StrictSlurm(SimulatedSlurm):
-    """Refuses what the real one's front refuses before sbatch is asked."""
-
-    async def submit(self, user: UnixUser, submission: Submission) -> SubmitOutcome:
-        try:
-            encode_script(SCRIPT if submission.request.batch is None else submission.request.batch)
-        except RequestRefused as refused:
-            return SubmitRejected(refused.detail)
-        return await super().submit(user, submission)
-
-
-class Host(Accounts):
-    """Knows alice and bob, and takes whoever runs the tests for alice."""
-
-    def account_of(self, uid: int) -> UnixAccount | None:
-        return self.account("alice") if uid == os.geteuid() else super().account_of(uid)
-
-
-@dataclass
-class Ready:
-    """Says of itself what a test wants."""
-
-    reason: str | None = None
-
-    def unready(self) -> str | None:
-        return self.reason
-
-    def worries(self) -> list[str]:
-        return ["the keys are old"]
 
 
 @dataclass
@@ -235,11 +177,9 @@ async def standing(
         )
         usage = await stack.enter_async_context(UsageOfJobs(jobs, slurm))
         ready = Ready()
-        renewals = await stack.enter_async_context(
-            Renewals(authenticator, SystemClock(), every_s=0.05, tick_s=0.02)
-        )
+        reauthorization = StreamReauthorization(authenticator, SystemClock(), every_s=0.05, tick_s=0.02)
         services = replace(
-            _services(authenticator, jobs, usage, pool, renewals),
+            _services(authenticator, jobs, usage, pool, reauthorization),
             readiness=ready,
             stall_s=stall_s,
             body_limit=body_limit,
@@ -296,21 +236,27 @@ async def _door(path: Path) -> AsyncIterator[Authenticator]:
 
 
 def _services(
-    authenticator: Authenticator, jobs: Jobs, usage: UsageOfJobs, pool: AgentPool, renewals: Renewals
+    authenticator: Authenticator,
+    jobs: Jobs,
+    usage: UsageOfJobs,
+    pool: AgentPool,
+    reauthorization: StreamReauthorization,
 ) -> Services:
-    metrics, streams = Metrics(), StreamLimits(per_user=20, in_all=30)
-    metrics.watch(LiveState(jobs=jobs, stale_s=lambda: 0.0, agents=pool.state, streams=lambda: streams.open))
+    metrics, streams = ServerMetrics(), StreamLimits(per_user=20, in_all=30)
+    metrics.collect_from(
+        StateCollector(jobs=jobs, stale_s=lambda: 0.0, agents=pool.state, streams=lambda: streams.open)
+    )
     return Services(
         authenticator=authenticator,
         jobs=jobs,
-        logs=JobLogReader(jobs, pool, Logs(LogSettings(settle_s=0.02), time.monotonic)),
-        files=FilesOfJobs(jobs, pool),
+        logs=JobLogReader(jobs, pool, LogService(LogSettings(settle_s=0.02), time.monotonic)),
+        files=JobFileService(jobs, pool),
         usage=usage,
         metrics=metrics,
         readiness=Ready(),
         streams=streams,
-        renewals=renewals,
-        refusals=Refusals(no_audit, SystemClock()),
+        reauthorization=reauthorization,
+        rejections=RejectionAudit(no_audit, SystemClock()),
     )
 
 
@@ -327,7 +273,7 @@ class SoundedListener(Listener):
 
 
 @asynccontextmanager
-async def _listening(stand: Stand, pair: Pair) -> AsyncIterator[None]:
+async def _listening(stand: Stand, pair: CertificateAndKey) -> AsyncIterator[None]:
     (stand.directory / "tls.crt").write_bytes(pair.certificate)
     (stand.directory / "tls.key").write_bytes(pair.key)
     common: dict[str, Any] = {
@@ -350,20 +296,36 @@ async def _listening(stand: Stand, pair: Pair) -> AsyncIterator[None]:
     async with asyncio.TaskGroup() as group:
         for server in servers:
             group.create_task(server.listen())
+        checks = group.create_task(stand.services.reauthorization.run())
         for server in servers:
             await server.listens.wait()
         try:
             yield
         finally:
+            checks.cancel()
             for server in servers:
                 server.should_exit = True
 
 
 async def eventually(holds: Callable[[], bool]) -> None:
-    """Wait for what nobody tells of: a file that is gone, a task that has ended."""
+    """Poll for what has no event: a file that is gone, a task that has ended."""
     async with asyncio.timeout(20):
         while not holds():  # noqa: ASYNC110 (there is no event to wait for)
             await asyncio.sleep(0.01)
+
+
+async def until_streams_are(stand: Stand, count: int) -> None:
+    await eventually(lambda: stand.services.streams.open == count)
+
+
+def problem(answer: httpx.Response) -> dict[str, Any]:
+    """The problem document that a refusal must be."""
+    assert answer.headers["content-type"] == "application/problem+json"
+    document: dict[str, Any] = answer.json()
+    assert document["status"] == answer.status_code
+    assert document["type"].startswith("https://redbox.dev/problems/")
+    assert document["requestId"] == answer.headers["x-request-id"]
+    return document
 
 
 @contextmanager

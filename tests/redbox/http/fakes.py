@@ -1,0 +1,72 @@
+"""A Slurm, a host and a readiness under the control of a test."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from redbox.callers.unix_accounts import UnixAccount
+from redbox.core.domain import UnixUser
+from redbox.core.workload_manager import Submission, SubmitOutcome, SubmitRejected
+from redbox.slurm.commands.batch_script import encode_script
+from redbox.slurm.errors import RequestRefused
+from tests.redbox.callers.fakes import Accounts
+from tests.redbox.jobs.simulated import SimulatedClock, SimulatedSlurm
+
+SCRIPT = "#!/bin/sh\ntrue\n"
+
+
+class RunningClock(SimulatedClock):
+    """The simulated Slurm's clock, where time passes by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._began = time.monotonic()
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self._began
+
+    @elapsed.setter
+    def elapsed(self, value: float) -> None:
+        """This clock cannot be set."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(max(0.0, seconds))
+
+
+class StrictSlurm(SimulatedSlurm):
+    """Refuses what the real one's front refuses before sbatch is asked."""
+
+    async def submit(self, user: UnixUser, submission: Submission) -> SubmitOutcome:
+        try:
+            encode_script(SCRIPT if submission.request.batch is None else submission.request.batch)
+        except RequestRefused as refused:
+            return SubmitRejected(refused.detail)
+        return await super().submit(user, submission)
+
+
+class Host(Accounts):
+    """Has alice and bob; the account that runs the tests is alice."""
+
+    def account_of(self, uid: int) -> UnixAccount | None:
+        return self.account("alice") if uid == os.geteuid() else super().account_of(uid)
+
+
+@dataclass
+class Ready:
+    """Says of itself what a test wants."""
+
+    reason: str | None = None
+
+    def unready(self) -> str | None:
+        return self.reason
+
+    def warnings(self) -> list[str]:
+        return ["the keys are old"]
