@@ -63,7 +63,7 @@ async def ask(wire: Wire, path: str = "/v1/whoami", token: str = "") -> bytes:
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_middleware, "BODY_GRACE_S", 0.2)
-    monkeypatch.setattr(peers, "REQUEST_S", 0.2)
+    monkeypatch.setattr(peers, "HEAD_TIMEOUT_S", 0.2)
     monkeypatch.setattr(listeners, "HANDSHAKE_S", 0.2)
 
 
