@@ -13,9 +13,9 @@ from redbox.agents.errors import AgentError, AgentSilent, AgentUnavailable
 from redbox.agents.protocol.answers import Completed, FileFacts, Kept
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import WorkloadManagerError
-from redbox.slurm.commands.submit_errors import words_of
 from redbox.slurm.settings import SlurmSettings
-from redbox.slurm.text.framing import decode
+from redbox.slurm.text.error_messages import words_of
+from redbox.slurm.text.record_format import decode
 
 OUTPUT_LIMIT = 256 * 1024 * 1024  # a squeue of some hundred thousand jobs
 USERS_LIMIT = 4 * 1024 * 1024  # an agent is its user's, who decides what it answers
@@ -36,7 +36,7 @@ class Runner(Protocol):
     ) -> Completed: ...
 
 
-class Agent(Protocol):
+class SlurmAgent(Protocol):
     """What is used of a user's agent."""
 
     async def run(
@@ -63,22 +63,22 @@ class Agent(Protocol):
     async def remove(self, path: str, *, recursive: bool = False) -> None: ...
 
 
-class Agents(Protocol):
+class SlurmAgents(Protocol):
     """Who has agents: the pool."""
 
-    async def agent(self, user: UnixUser, role: Literal["commands", "files"] = "commands") -> Agent: ...
+    async def agent(self, user: UnixUser, role: Literal["commands", "files"] = "commands") -> SlurmAgent: ...
 
 
 OnCall = Callable[[str, float, bool], None]
 """Told of each call: the command, how long it took, whether an answer came."""
 
 
-class Calls:
+class CommandRunner:
     """Calls of Slurm's commands, as a user or as the account that red-box itself runs under."""
 
     def __init__(
         self,
-        agents: Agents,
+        agents: SlurmAgents,
         observer: UnixUser,
         settings: SlurmSettings,
         *,

@@ -11,23 +11,26 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from redbox.core.workload_manager import ActionResult, JobAction, JobHandle, WorkloadManagerError
-from redbox.slurm.command_runner import Calls
+from redbox.slurm.command_runner import CommandRunner
 from redbox.slurm.commands import scancel, scontrol
 from redbox.slurm.commands.squeue import QueueRow
-from redbox.slurm.commands.submit_errors import is_unavailable, words_of
 from redbox.slurm.errors import RequestRefused
-from redbox.slurm.queries import Reads
+from redbox.slurm.job_queries import JobQueries
+from redbox.slurm.text.error_messages import is_unavailable, words_of
 from redbox.slurm.text.states import has_ended, is_waiting
 
 PAUSES_S = (0.1, 0.3, 0.6, 1.0)  # between looks at what an act did
 HELD = ("JobHeldUser", "JobHeldAdmin")
 
 
-class Acts:
+class SlurmActions:
     """Acts on single jobs."""
 
     def __init__(
-        self, calls: Calls, reads: Reads, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+        self,
+        calls: CommandRunner,
+        reads: JobQueries,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._calls = calls
         self._reads = reads

@@ -21,7 +21,7 @@ CHUNK = 256 * 1024
 OUTPUT_LIMIT = 32 * 1024 * 1024
 
 
-class OwnCommands:
+class OwnAccountCommands:
     """Runs commands as this process's own account."""
 
     def __init__(self, directories: str = DIRECTORIES) -> None:
@@ -50,11 +50,11 @@ class OwnCommands:
             cwd="/",
             start_new_session=True,
         )
-        outputs = (Output(output_limit), Output(output_limit))
+        outputs = (LimitedOutput(output_limit), LimitedOutput(output_limit))
         timed_out = False
         try:
             async with asyncio.timeout(deadline):
-                await asyncio.gather(*(map(Output.fill, outputs, (process.stdout, process.stderr))))
+                await asyncio.gather(*(map(LimitedOutput.fill, outputs, (process.stdout, process.stderr))))
                 await process.wait()
         except TimeoutError:
             timed_out = True
@@ -66,7 +66,7 @@ class OwnCommands:
         return Completed(code, stdout, stderr, time.monotonic() - started, timed_out, cut)
 
 
-class Output:
+class LimitedOutput:
     """What a command writes to one descriptor, up to a limit."""
 
     def __init__(self, limit: int) -> None:

@@ -17,7 +17,7 @@ Question = Callable[[UnixUser, float | None], Awaitable[T]]
 """Asked of a reader, within these seconds if any are named; raises WorkloadFault."""
 
 
-class Lookouts:
+class PerUserQueries:
     """Who alone did not answer the last time has less time to do so."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:

@@ -20,14 +20,14 @@ from redbox.core.workload_manager import (
     Submission,
     SubmitOutcome,
 )
-from redbox.slurm.cluster_facts import Inventory
-from redbox.slurm.command_runner import Agents, Calls, OnCall
-from redbox.slurm.commands.squeue import Wanted
-from redbox.slurm.job_actions import Acts
-from redbox.slurm.own_account_commands import OwnCommands
-from redbox.slurm.queries import Reads
+from redbox.slurm.cluster_queries import ClusterQueries
+from redbox.slurm.command_runner import CommandRunner, OnCall, SlurmAgents
+from redbox.slurm.commands.squeue import RecordFilter
+from redbox.slurm.job_actions import SlurmActions
+from redbox.slurm.job_queries import JobQueries
+from redbox.slurm.own_account_commands import OwnAccountCommands
 from redbox.slurm.settings import SlurmSettings
-from redbox.slurm.submit.sbatch_runner import Submits
+from redbox.slurm.submit.sbatch_runner import SbatchRunner
 from redbox_api.models import Check, Cluster, Partition
 
 
@@ -42,7 +42,7 @@ class SlurmManager:
 
     def __init__(
         self,
-        agents: Agents,
+        agents: SlurmAgents,
         observer: UnixUser,
         settings: SlurmSettings | None = None,
         *,
@@ -51,14 +51,14 @@ class SlurmManager:
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        own = OwnCommands() if observer.uid == os.geteuid() else None
-        calls = Calls(
+        own = OwnAccountCommands() if observer.uid == os.geteuid() else None
+        calls = CommandRunner(
             agents, observer, settings or SlurmSettings(), own=own, on_call=on_call, clock=monotonic
         )
-        self._inventory = Inventory(calls, monotonic)
-        self._reads = Reads(calls, self._inventory, now=now, monotonic=monotonic)
-        self._acts = Acts(calls, self._reads, sleep)
-        self._submits = Submits(calls, self._inventory)
+        self._inventory = ClusterQueries(calls, monotonic)
+        self._reads = JobQueries(calls, self._inventory, now=now, monotonic=monotonic)
+        self._acts = SlurmActions(calls, self._reads, sleep)
+        self._submits = SbatchRunner(calls, self._inventory)
 
     async def submit(self, user: UnixUser, submission: Submission) -> SubmitOutcome:
         return await self._submits.submit(user, submission)
@@ -73,7 +73,7 @@ class SlurmManager:
         await self._submits.tidy(user, mark, working_directory)
 
     async def poll(
-        self, *, users: Collection[UnixUser] | None = None, wanted: Wanted | None = None
+        self, *, users: Collection[UnixUser] | None = None, wanted: RecordFilter | None = None
     ) -> QueueSnapshot:
         """`wanted` says by id and comment which records can matter: the rest costs no more than its text."""
         return await self._reads.poll(users, wanted)

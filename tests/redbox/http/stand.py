@@ -51,8 +51,8 @@ from redbox.server.certificates import Pair, issue_server, make_authority
 from redbox.server.listeners import Listener, bound_path
 from redbox.server.metrics import LiveState, Metrics
 from redbox.settings import load_settings, rules_in_force
-from redbox.slurm.commands.batch_script import encode_script
 from redbox.slurm.errors import RequestRefused
+from redbox.slurm.text.batch_script import encode_script
 from redbox_api.client import Deadlines, RedboxClient
 from tests.redbox.agents.processes import LaunchedTransport, tests_user
 from tests.redbox.callers.issuing import AUDIENCE, ISSUER, jwks, rsa_key

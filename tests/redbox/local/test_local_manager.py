@@ -23,10 +23,10 @@ from redbox.core.workload_manager import (
     SubmitRejected,
     WorkloadManager,
 )
+from redbox.local.job_store import LocalJobStore
+from redbox.local.local_manager import LocalManager
 from redbox.local.settings import LocalSettings
-from redbox.local.store import JobStore
 from redbox.local.supervisor import process_start
-from redbox.local.workload import LocalManager
 from redbox.slurm.text.states import has_ended
 from redbox_api.models import JobRequest
 
@@ -193,7 +193,7 @@ async def test_a_job_whose_supervisor_was_killed_is_not_said_to_run(
 ) -> None:
     handle = await submit(manager, submission(tmp_path, SLEEP))
     await running(manager, handle)
-    seen = JobStore(settings.directory).get(handle.job_id)
+    seen = LocalJobStore(settings.directory).get(handle.job_id)
     assert seen is not None
     assert seen.supervisor_pid is not None
     assert seen.script_pid is not None

@@ -11,7 +11,7 @@ from redbox.settings import Settings
 from redbox.setup.checks.findings import Finding, fault, note, warning
 from redbox.setup.checks.machine import Machine, Ran
 from redbox.setup.install.layout import Layout
-from redbox.slurm.cluster_facts import HIDES_NODES
+from redbox.slurm.cluster_queries import HIDES_NODES
 from redbox.slurm.commands import sacct, scontrol
 
 TOOLS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "sacct", "sacctmgr", "srun")
@@ -70,7 +70,7 @@ def _directories(machine: Machine, layout: Layout) -> str:
     return found[1] if found else DEFAULT_PATH
 
 
-def judge_configuration(configuration: scontrol.Configuration) -> Iterator[Finding]:
+def judge_configuration(configuration: scontrol.SlurmConfiguration) -> Iterator[Finding]:
     """What slurm.conf says that changes what red-box can promise."""
     release = tuple(int(part) for part in re.findall(r"[0-9]+", configuration.version)[:2])
     if release and release < OLDEST:
@@ -99,7 +99,7 @@ def judge_configuration(configuration: scontrol.Configuration) -> Iterator[Findi
         yield from _judge_memory(configuration)
 
 
-def _judge_memory(configuration: scontrol.Configuration) -> Iterator[Finding]:
+def _judge_memory(configuration: scontrol.SlurmConfiguration) -> Iterator[Finding]:
     yield warning(
         "Slurm keeps no accounting: what became of a job is known only while squeue still shows it",
         "AccountingStorageType=accounting_storage/slurmdbd",

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from redbox.slurm.text import array_expressions
-from redbox.slurm.text.framing import Tally, split_counted
+from redbox.slurm.text.record_format import ParseReport, split_counted
 from redbox.slurm.text.states import Exit, end_of, read_exit, read_state
 from redbox.slurm.text.values import TIME_FORMAT, read_number, read_time, text_or_none
 
@@ -102,7 +102,7 @@ def _rows(fields: Collection[str], token: str) -> list[str]:
     ]
 
 
-def read_rows(text: str, fields: Collection[str], token: str, tally: Tally) -> Iterator[AccountingRow]:
+def read_rows(text: str, fields: Collection[str], token: str, tally: ParseReport) -> Iterator[AccountingRow]:
     for values in split_counted(text, len(fields), token, tally):
         row = read_row(dict(zip(fields, values, strict=True)))
         if row is None:

@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 
 from redbox.core.domain import Limits
 from redbox.core.workload_manager import Submission, SubmitAccepted, SubmitOutcome, SubmitUnknown
-from redbox.slurm.commands.batch_script import check_directives, encode_script, with_default_outputs
-from redbox.slurm.commands.sbatch_options import Directive, read_directives, read_options
-from redbox.slurm.commands.submit_errors import SPEAKER, classify, with_cure, words_of
 from redbox.slurm.errors import RequestRefused
+from redbox.slurm.text.batch_script import check_directives, encode_script, with_default_outputs
+from redbox.slurm.text.error_messages import SPEAKER, classify, with_cure, words_of
+from redbox.slurm.text.sbatch_options import Directive, read_directives, read_options
 from redbox.slurm.text.values import TIME_FORMAT
 from redbox_api.job_parts import Resources
 from redbox_api.models import Check, JobRequest

@@ -12,7 +12,7 @@ SETTING = re.compile(r"^(\w+)\s*=\s?(.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Configuration:
+class SlurmConfiguration:
     """What slurm.conf says, as far as it changes what red-box does."""
 
     cluster_name: str = ""
@@ -31,12 +31,12 @@ def show_configuration() -> list[str]:
     return ["scontrol", "show", "config"]
 
 
-def read_configuration(text: str) -> Configuration:
+def read_configuration(text: str) -> SlurmConfiguration:
     settings = {found[1].lower(): found[2].strip() for found in SETTING.finditer(text)}
     flags = set(settings.get("accountingstoreflags", "").lower().split(","))
     storage = settings.get("accountingstoragetype", "")
     private = {word.strip().lower() for word in settings.get("privatedata", "").split(",")}
-    return Configuration(
+    return SlurmConfiguration(
         cluster_name=settings.get("clustername", ""),
         version=settings.get("slurm_version", ""),
         accounting=text_or_none(storage) is not None and not storage.endswith("/none"),
@@ -61,7 +61,7 @@ def read_federation(text: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionFacts:
+class PartitionRow:
     """A partition as configured; None is UNLIMITED."""
 
     name: str
@@ -78,7 +78,7 @@ def show_partitions() -> list[str]:
     return ["scontrol", "--oneliner", "--all", "show", "partition"]
 
 
-def read_partitions(text: str) -> tuple[PartitionFacts, ...]:
+def read_partitions(text: str) -> tuple[PartitionRow, ...]:
     """One line a partition; its words are the administrator's, and hold no blanks."""
     return tuple(
         read_partition(dict(word.partition("=")[::2] for word in line.split()))
@@ -87,8 +87,8 @@ def read_partitions(text: str) -> tuple[PartitionFacts, ...]:
     )
 
 
-def read_partition(words: dict[str, str]) -> PartitionFacts:
-    return PartitionFacts(
+def read_partition(words: dict[str, str]) -> PartitionRow:
+    return PartitionRow(
         name=words["PartitionName"],
         is_default=words.get("Default") == "YES",
         state=words.get("State", "UNKNOWN"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from redbox.slurm.text.framing import Frame, Tally, split_fields, split_records
+from redbox.slurm.text.record_format import ParseReport, RecordFormat, split_fields, split_records
 from redbox.slurm.text.values import read_number, text_or_none
 
 FIELDS = (
@@ -44,12 +44,12 @@ class NodeRow:
         return not self.states & AWAY
 
 
-def all_nodes(frame: Frame) -> list[str]:
+def all_nodes(frame: RecordFormat) -> list[str]:
     """Every node of every partition, hidden ones too, of this cluster only."""
     return ["sinfo", "--noheader", "--all", "--local", "--Node", f"--Format={frame.format()}"]
 
 
-def read_rows(text: str, frame: Frame, tally: Tally) -> tuple[NodeRow, ...]:
+def read_rows(text: str, frame: RecordFormat, tally: ParseReport) -> tuple[NodeRow, ...]:
     rows = []
     for record in split_records(text, frame, tally):
         fields = split_fields(record, frame, tally)

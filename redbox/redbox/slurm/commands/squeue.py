@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from sys import intern
 
-from redbox.slurm.text.framing import Frame, Tally, split_fields, split_records
+from redbox.slurm.text.record_format import ParseReport, RecordFormat, split_fields, split_records
 from redbox.slurm.text.states import Exit, end_of, has_ended, is_waiting, read_exit, read_state
 from redbox.slurm.text.values import TIME_FORMAT, read_number, read_time, text_or_none
 
@@ -28,7 +28,7 @@ JOB_ID, COMMENT = FIELDS.index("JobID"), FIELDS.index("Comment")
 SEPARATOR = "\x1f"
 ARRAY_ID, HET_ID = FIELDS.index("ArrayJobID"), FIELDS.index("HetJobID")
 
-Wanted = Callable[[str, str], bool]
+RecordFilter = Callable[[str, str], bool]
 """Whether a record with this job id and this comment can matter: the rest is never made into objects."""
 
 
@@ -67,7 +67,7 @@ class QueueRow:
         return self.het_job_id or self.array_job_id
 
 
-def all_jobs(frame: Frame, users: Collection[str] = ()) -> list[str]:
+def all_jobs(frame: RecordFormat, users: Collection[str] = ()) -> list[str]:
     """Jobs in every state and every partition, hidden ones too, of this cluster only."""
     argv = ["squeue", "--noheader", "--all", "--local", "--states=all", f"--Format={frame.format()}"]
     return [*argv, f"--user={','.join(users)}"] if users else argv
@@ -87,12 +87,12 @@ def fingerprint(text: str, job_ids: Collection[str]) -> int:
     return hash(frozenset(line for line in text.splitlines() if line.partition(" ")[0] in job_ids))
 
 
-def single_jobs(frame: Frame, job_ids: Collection[str]) -> list[str]:
+def single_jobs(frame: RecordFormat, job_ids: Collection[str]) -> list[str]:
     """These jobs, an array or het job with all its parts."""
     return [*all_jobs(frame), f"--jobs={','.join(job_ids)}"]
 
 
-def read_rows(text: str, frame: Frame, tally: Tally) -> Iterator[QueueRow]:
+def read_rows(text: str, frame: RecordFormat, tally: ParseReport) -> Iterator[QueueRow]:
     """All rows; a record whose fields are not what they must be is dropped and counted."""
     return RowReader().read(text, frame, tally)
 
@@ -111,7 +111,9 @@ class RowReader:
         """A new look: what it does not show is forgotten after it."""
         self._last, self._now = self._now, {}
 
-    def read(self, text: str, frame: Frame, tally: Tally, wanted: Wanted | None = None) -> Iterator[QueueRow]:
+    def read(
+        self, text: str, frame: RecordFormat, tally: ParseReport, wanted: RecordFilter | None = None
+    ) -> Iterator[QueueRow]:
         for record in split_records(text, frame, tally):
             plain = record.replace(frame.field_end, SEPARATOR)
             row = self._last.get(plain) or self._read(record, frame, tally, wanted)
@@ -120,7 +122,9 @@ class RowReader:
                     self._now[plain] = row
                 yield row
 
-    def _read(self, record: str, frame: Frame, tally: Tally, wanted: Wanted | None) -> QueueRow | None:
+    def _read(
+        self, record: str, frame: RecordFormat, tally: ParseReport, wanted: RecordFilter | None
+    ) -> QueueRow | None:
         fields = split_fields(record, frame, tally)
         if fields is None or not (wanted is None or _matters(fields, wanted)):
             return None
@@ -130,7 +134,7 @@ class RowReader:
         return row
 
 
-def _matters(fields: list[str], wanted: Wanted) -> bool:
+def _matters(fields: list[str], wanted: RecordFilter) -> bool:
     ids = {fields[JOB_ID], fields[ARRAY_ID], fields[HET_ID]}
     return any(wanted(job_id, fields[COMMENT]) for job_id in ids)
 

@@ -40,7 +40,7 @@ NO_RUNTIME, NO_IMAGE = 127, 125
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class ContainerPaths:
     """Where a container job's script finds what it needs; all absolute."""
 
     image_cache: str
@@ -49,7 +49,7 @@ class Places:
     keep_days: int = 0  # images unused for longer are removed; 0: none is
 
 
-def plan_container(request: JobRequest, places: Places) -> str:
+def build_container_script(request: JobRequest, places: ContainerPaths) -> str:
     """The batch script of a container request; raises RequestRefused for what cannot work."""
     container = request.container
     if container is None:
@@ -134,7 +134,7 @@ def _find_runtime() -> list[str]:
     ]
 
 
-def _pull(container: Container, places: Places) -> list[str]:
+def _pull(container: Container, places: ContainerPaths) -> list[str]:
     key = hashlib.sha256(container.image.encode()).hexdigest()
     credentials = places.credentials
     lines = [

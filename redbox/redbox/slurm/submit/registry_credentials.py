@@ -12,7 +12,7 @@ import posixpath
 
 from redbox.agents.errors import SystemFault
 from redbox.core.domain import UnixUser
-from redbox.slurm.command_runner import Agents
+from redbox.slurm.command_runner import SlurmAgents
 
 FILE = "registry.sh"
 REMOVE_S = 5.0
@@ -24,7 +24,7 @@ def credentials_path(working_directory: str, mark: str) -> str:
     return posixpath.join(working_directory, f".redbox-{key}", FILE)
 
 
-async def remove_credentials(agents: Agents, user: UnixUser, path: str) -> None:
+async def remove_credentials(agents: SlurmAgents, user: UnixUser, path: str) -> None:
     """Remove them if they are there."""
     async with asyncio.timeout(REMOVE_S):
         agent = await agents.agent(user, "files")

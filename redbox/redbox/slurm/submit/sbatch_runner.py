@@ -26,8 +26,8 @@ from redbox.core.workload_manager import (
     SubmitUnknown,
     WorkloadManagerError,
 )
-from redbox.slurm.cluster_facts import Inventory
-from redbox.slurm.command_runner import Agent, Calls
+from redbox.slurm.cluster_queries import ClusterQueries
+from redbox.slurm.command_runner import CommandRunner, SlurmAgent
 from redbox.slurm.commands import sbatch
 from redbox.slurm.commands.sbatch import SbatchCall
 from redbox.slurm.commands.srun import check_mpi_kind
@@ -50,10 +50,10 @@ class Ready:
     credentials: str | None = None
 
 
-class Submits:
+class SbatchRunner:
     """All submits, through each user's own agent."""
 
-    def __init__(self, calls: Calls, inventory: Inventory) -> None:
+    def __init__(self, calls: CommandRunner, inventory: ClusterQueries) -> None:
         self._calls = calls
         self._inventory = inventory
         self._account_env: dict[UnixUser, dict[str, str]] = {}
@@ -133,13 +133,13 @@ class Submits:
         asked = container is not None and container.registry is not None
         credentials = credentials_path(submission.working_directory, submission.mark) if asked else None
         cache = self._calls.settings.image_cache.replace("{home}", account_env.get("HOME", "/"))
-        places = container_script.Places(
+        places = container_script.ContainerPaths(
             image_cache=cache.replace("{user}", user.name),
             credentials=credentials,
             setup=self._calls.settings.container_setup,
             keep_days=self._calls.settings.images_days,
         )
-        script = container_script.plan_container(request, places)
+        script = container_script.build_container_script(request, places)
         handed_on = request.model_copy(update={"env": container_script.container_environment(request.env)})
         call = self._plan(replace(submission, request=handed_on), script, account_env)
         return Ready(submission, call, credentials)
@@ -177,7 +177,7 @@ class Submits:
             raise RequestRefused(words) from fault
 
     # ------------------------------------------------------------------------------------------ sbatch
-    async def _run(self, agent: Agent, ready: Ready) -> SubmitOutcome:
+    async def _run(self, agent: SlurmAgent, ready: Ready) -> SubmitOutcome:
         """Call sbatch, unless an earlier submit of this mark made a job, or may have."""
         mark = ready.submission.mark
         outcome = await self._run_as(agent, ready, kept_name(mark, 1))
@@ -193,7 +193,7 @@ class Submits:
                 return outcome
         return await self._run_after(agent, ready, earlier)
 
-    async def _run_after(self, agent: Agent, ready: Ready, earlier: Sequence[Kept]) -> SubmitOutcome:
+    async def _run_after(self, agent: SlurmAgent, ready: Ready, earlier: Sequence[Kept]) -> SubmitOutcome:
         """Call sbatch in place of the last submit if that surely made no job, else under the next name.
 
         Only the last may give way: whoever looks for a submit that is under way looks from the first name to
@@ -210,7 +210,7 @@ class Submits:
         return outcome or SubmitUnknown("another submit of this job was begun at the same moment")
 
     async def _run_as(
-        self, agent: Agent, ready: Ready, keep: str, replaces: str | None = None
+        self, agent: SlurmAgent, ready: Ready, keep: str, replaces: str | None = None
     ) -> SubmitOutcome | None:
         """Its outcome, or None where another submit has this name."""
         try:
@@ -227,7 +227,7 @@ class Submits:
             return SubmitUnknown(lost.detail)
         return outcome_of(completed)
 
-    async def _earlier(self, agent: Agent, mark: str) -> list[Kept]:
+    async def _earlier(self, agent: SlurmAgent, mark: str) -> list[Kept]:
         """All submits of this mark that the user's host knows, the last one last."""
         known: list[Kept] = []
         while len(known) < MOST_TRIES:
@@ -239,7 +239,7 @@ class Submits:
 
     async def _call(
         self,
-        agent: Agent,
+        agent: SlurmAgent,
         call: SbatchCall,
         env: Mapping[str, str],
         deadline: float,
@@ -274,7 +274,7 @@ class Submits:
         except AgentError as error:
             raise WorkloadManagerError(error.detail) from error
 
-    async def _is_listed(self, agent: Agent, user: UnixUser, mark: str) -> bool:
+    async def _is_listed(self, agent: SlurmAgent, user: UnixUser, mark: str) -> bool:
         """By the list of processes: an agent that could keep no record may have died over its sbatch."""
         argv = ["ps", "-ww", "-u", str(user.uid), "-o", "args="]
         completed = await agent.run(argv, env={}, deadline=self._calls.settings.read_s)

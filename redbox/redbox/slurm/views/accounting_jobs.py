@@ -9,11 +9,12 @@ from redbox.core.workload_manager import Observation, TaskObservation
 from redbox.slurm.commands.sacct import AccountingRow
 from redbox.slurm.text import array_expressions
 from redbox.slurm.text.states import Exit, has_ended, is_waiting, severity
-from redbox.slurm.views.output_patterns import LogFacts, first_of, resolve
+from redbox.slurm.views.output_patterns import PatternValues, resolve_pattern
 from redbox.slurm.views.queue_jobs import earliest, latest_if_all, names_in, together
+from redbox_api.hostlists import first_host
 
 
-def remember(rows: Iterable[AccountingRow]) -> tuple[Observation, ...]:
+def build_accounting_jobs(rows: Iterable[AccountingRow]) -> tuple[Observation, ...]:
     """The jobs, run by run; tasks of an array that ran again count with their latest run.
 
     An id that was given out twice is two jobs: they differ in uid or mark.
@@ -101,7 +102,9 @@ def _with_tasks(whole: Observation, parts: Sequence[AccountingRow]) -> Observati
 def _path(row: AccountingRow, pattern: str | None) -> str | None:
     if pattern is None or row.array_task is not None:
         return pattern
-    return resolve(
+    return resolve_pattern(
         pattern,
-        LogFacts(row.raw_id, row.user, row.name, row.working_directory, first_node=first_of(row.nodes)),
+        PatternValues(
+            row.raw_id, row.user, row.name, row.working_directory, first_node=first_host(row.nodes)
+        ),
     )

@@ -19,7 +19,7 @@ NO_TASK = 0xFFFFFFFE  # what %a is for a job that is no array
 
 
 @dataclass(frozen=True, slots=True)
-class LogFacts:
+class PatternValues:
     """What patterns stand for."""
 
     job_id: str  # the task's own, of an array
@@ -31,7 +31,7 @@ class LogFacts:
     first_node: str | None = None
 
 
-def resolve(pattern: str, facts: LogFacts) -> str | None:
+def resolve_pattern(pattern: str, facts: PatternValues) -> str | None:
     """The path, or None while it depends on what is not known yet."""
     if "\\" in pattern:
         return posixpath.join(facts.working_directory, ESCAPED.sub(r"\1", pattern))
@@ -47,7 +47,7 @@ def depends_on_task(pattern: str) -> bool:
     return any(found[2] in ("a", "j", "J") for found in PATTERN.finditer(pattern) if found[2])
 
 
-def _values(facts: LogFacts) -> dict[str, str | None]:
+def _values(facts: PatternValues) -> dict[str, str | None]:
     task = facts.array_task
     return {
         "A": facts.array_job_id or facts.job_id,
@@ -71,11 +71,3 @@ def _value(found: re.Match[str], values: dict[str, str | None]) -> str:
     if found[1] and found[2] in PADDED:
         return value.rjust(min(int(found[1]), WIDEST), "0")
     return value
-
-
-def first_of(hostlist: str) -> str | None:
-    """The first host of `n[1-3,7],m2`; None for an empty list."""
-    found = re.match(r"([^,\[]*)(?:\[([0-9]+)[^\]]*\])?([^,]*)", hostlist)
-    if found is None or not found[0]:
-        return None
-    return found[1] + (found[2] or "") + found[3]

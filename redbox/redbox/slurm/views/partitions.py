@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from redbox.slurm.commands.scontrol import PartitionFacts
+from redbox.slurm.commands.scontrol import PartitionRow
 from redbox.slurm.commands.sinfo import NodeRow
 from redbox_api.models import Amounts, Partition, PartitionLimits
 
 REASONS_SHOWN = 3
 
 
-def describe(facts: Iterable[PartitionFacts], nodes: Sequence[NodeRow]) -> tuple[Partition, ...]:
+def build_partitions(facts: Iterable[PartitionRow], nodes: Sequence[NodeRow]) -> tuple[Partition, ...]:
     """Every partition, also those without nodes."""
     members: dict[str, dict[str, NodeRow]] = {}
     for node in nodes:
@@ -37,7 +37,7 @@ def shown_state(node: NodeRow) -> str:
     return node.base
 
 
-def _describe(facts: PartitionFacts, nodes: Sequence[NodeRow]) -> Partition:
+def _describe(facts: PartitionRow, nodes: Sequence[NodeRow]) -> Partition:
     usable = [node for node in nodes if node.usable]
     largest = _largest(nodes) if nodes else None
     free = [

@@ -14,21 +14,22 @@ from redbox.core.workload_manager import Observation, TaskObservation
 from redbox.slurm.commands.squeue import QueueRow
 from redbox.slurm.text import array_expressions
 from redbox.slurm.text.states import has_ended, is_waiting, severity
-from redbox.slurm.views.output_patterns import LogFacts, first_of, resolve
+from redbox.slurm.views.output_patterns import PatternValues, resolve_pattern
+from redbox_api.hostlists import first_host
 
 
-def fold(rows: Iterable[QueueRow]) -> tuple[tuple[Observation, ...], frozenset[str]]:
+def build_queue_jobs(rows: Iterable[QueueRow]) -> tuple[tuple[Observation, ...], frozenset[str]]:
     """The jobs, and the ids of those whose rows contradict each other."""
-    return Folder().fold(rows)
+    return QueueJobBuilder().build(rows)
 
 
-class Folder:
+class QueueJobBuilder:
     """Folds look after look; a plain job whose row is the same object keeps its observation."""
 
     def __init__(self) -> None:
         self._plain: dict[str, tuple[QueueRow, Observation]] = {}
 
-    def fold(self, rows: Iterable[QueueRow]) -> tuple[tuple[Observation, ...], frozenset[str]]:
+    def build(self, rows: Iterable[QueueRow]) -> tuple[tuple[Observation, ...], frozenset[str]]:
         groups, doubtful = _group(rows)
         plain: dict[str, tuple[QueueRow, Observation]] = {}
         jobs = []
@@ -154,8 +155,10 @@ def _tasks(leader: str, row: QueueRow) -> Iterable[TaskObservation]:
 def log_path(row: QueueRow, pattern: str | None) -> str | None:
     if pattern is None:
         return None
-    facts = LogFacts(row.job_id, row.user, row.name, row.working_directory, first_node=first_of(row.nodes))
-    return resolve(pattern, facts)
+    facts = PatternValues(
+        row.job_id, row.user, row.name, row.working_directory, first_node=first_host(row.nodes)
+    )
+    return resolve_pattern(pattern, facts)
 
 
 def together(words: Iterable[str]) -> str:

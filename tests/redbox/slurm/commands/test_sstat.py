@@ -7,7 +7,7 @@ import pytest
 from redbox.core.workload_manager import StepUsage, WorkloadManagerError
 from redbox.slurm.commands import sstat
 from redbox.slurm.slurm_manager import SlurmManager
-from tests.redbox.slurm.scripted import ALICE, REDBOX, ScriptedAgents, done
+from tests.redbox.slurm.fakes import ALICE, REDBOX, ScriptedAgents, done
 
 SHOWN = """\
 7.batch|cpu=00:00:01,energy=0,fs/disk=80590437825,mem=5013504,pages=0,vmem=5013504

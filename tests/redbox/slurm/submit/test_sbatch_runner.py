@@ -33,7 +33,7 @@ from redbox.slurm.slurm_manager import SlurmManager
 from redbox.slurm.submit.registry_credentials import credentials_path
 from redbox_api.models import JobRequest
 from tests.redbox.slurm.captured import output
-from tests.redbox.slurm.scripted import ALICE, CONFIG, REDBOX, ScriptedAgents, done, late
+from tests.redbox.slurm.fakes import ALICE, CONFIG, REDBOX, ScriptedAgents, done, late
 
 MARK = "rb1.mark"
 

@@ -17,25 +17,25 @@ from redbox.core.workload_manager import (
     StepUsage,
     WorkloadManagerError,
 )
-from redbox.slurm.cluster_facts import Inventory
-from redbox.slurm.command_runner import Calls
+from redbox.slurm.cluster_queries import ClusterQueries
+from redbox.slurm.command_runner import CommandRunner
 from redbox.slurm.commands import sacct, squeue, sstat
-from redbox.slurm.commands.submit_errors import words_of
-from redbox.slurm.per_user_queries import Lookouts
-from redbox.slurm.text.framing import Frame, Tally, decode, new_token
-from redbox.slurm.views.accounting_jobs import remember, with_whole_exits
-from redbox.slurm.views.queue_jobs import Folder, fold
+from redbox.slurm.per_user_queries import PerUserQueries
+from redbox.slurm.text.error_messages import words_of
+from redbox.slurm.text.record_format import ParseReport, RecordFormat, decode, new_token
+from redbox.slurm.views.accounting_jobs import build_accounting_jobs, with_whole_exits
+from redbox.slurm.views.queue_jobs import QueueJobBuilder, build_queue_jobs
 
 JSON_CHUNK = 200  # ids in one call for whole exit codes: some 5 kB each
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class QueueAnswer:
     """What one who looked out showed of the queue."""
 
     jobs: tuple[Observation, ...]
     doubtful: frozenset[str]
-    tally: Tally
+    tally: ParseReport
 
     @property
     def whole(self) -> bool:
@@ -43,14 +43,14 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class AccountingAnswer:
     """What one sees in the accounting."""
 
     rows: tuple[sacct.AccountingRow, ...]
     whole: bool
 
 
-class Reads:
+class JobQueries:
     """Reads through the observer's agent; through the users' own where Slurm hides jobs from the observer.
 
     A user's agent shows what its user wants: it is asked for, and believed of, that user's own jobs alone.
@@ -58,8 +58,8 @@ class Reads:
 
     def __init__(
         self,
-        calls: Calls,
-        inventory: Inventory,
+        calls: CommandRunner,
+        inventory: ClusterQueries,
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         monotonic: Callable[[], float] = time.monotonic,
@@ -69,14 +69,16 @@ class Reads:
         self._now = now
         self._monotonic = monotonic
         self._users: frozenset[UnixUser] = frozenset()
-        self._lookouts, self._finders, self._accountants = (Lookouts(monotonic) for _ in range(3))
+        self._lookouts, self._finders, self._accountants = (PerUserQueries(monotonic) for _ in range(3))
         self._rows = squeue.RowReader()
-        self._folders: dict[UnixUser, Folder] = {}
+        self._folders: dict[UnixUser, QueueJobBuilder] = {}
         self._can_glance = True  # until squeue says that it cannot
         self._history_fields: tuple[str, ...] | None = None
 
     # ------------------------------------------------------------------------------------------ the queue
-    async def poll(self, users: Collection[UnixUser] | None, wanted: squeue.Wanted | None) -> QueueSnapshot:
+    async def poll(
+        self, users: Collection[UnixUser] | None, wanted: squeue.RecordFilter | None
+    ) -> QueueSnapshot:
         at, started = self._now(), self._monotonic()
         self._rows.begin()
         private = await self._are_jobs_private()
@@ -84,15 +86,15 @@ class Reads:
             self._users = frozenset(users)
         own = private and users is not None
         readers = in_order(self._users) if own else [self._calls.observer]
-        self._folders = {reader: self._folders.get(reader) or Folder() for reader in readers}
+        self._folders = {reader: self._folders.get(reader) or QueueJobBuilder() for reader in readers}
 
-        async def look(reader: UnixUser, deadline: float | None) -> View:
-            frame = Frame.new(squeue.FIELDS)
+        async def look(reader: UnixUser, deadline: float | None) -> QueueAnswer:
+            frame = RecordFormat.new(squeue.FIELDS)
             text = await self._queue_of(reader, frame, self._asked_of(reader, users, own=own), deadline)
             return self._view(reader, text, frame, wanted, own=own)
 
         answers = await self._lookouts.ask(readers, look)
-        views = {reader: view for reader, view in answers.items() if isinstance(view, View)}
+        views = {reader: view for reader, view in answers.items() if isinstance(view, QueueAnswer)}
         took_s = self._monotonic() - started
         if own:
             return merged(views, at, took_s, complete=len(views) == len(readers))
@@ -101,15 +103,21 @@ class Reads:
         return QueueSnapshot(at, took_s, view.jobs, complete, view.tally.dropped, view.doubtful)
 
     def _view(
-        self, reader: UnixUser, text: str, frame: Frame, wanted: squeue.Wanted | None, *, own: bool
-    ) -> View:
-        tally = Tally()
+        self,
+        reader: UnixUser,
+        text: str,
+        frame: RecordFormat,
+        wanted: squeue.RecordFilter | None,
+        *,
+        own: bool,
+    ) -> QueueAnswer:
+        tally = ParseReport()
         rows = self._rows.read(text, frame, tally, wanted)
-        jobs, doubtful = self._folders[reader].fold(row for row in rows if not own or row.uid == reader.uid)
-        return View(jobs, doubtful, tally)
+        jobs, doubtful = self._folders[reader].build(row for row in rows if not own or row.uid == reader.uid)
+        return QueueAnswer(jobs, doubtful, tally)
 
     async def _queue_of(
-        self, reader: UnixUser, frame: Frame, asked: tuple[str, ...], deadline: float | None
+        self, reader: UnixUser, frame: RecordFormat, asked: tuple[str, ...], deadline: float | None
     ) -> str:
         """The queue's text; of all users where squeue does not know one of those asked for."""
         argv = squeue.all_jobs(frame, asked)
@@ -150,11 +158,11 @@ class Reads:
         """Single jobs; those that Slurm does not know are not among them."""
         if not await self._are_jobs_private():
             rows = await self.rows_of(self._calls.observer, job_ids)
-            return FoundJobs(fold(rows)[0], complete=True)
+            return FoundJobs(build_queue_jobs(rows)[0], complete=True)
 
         async def find(reader: UnixUser, deadline: float | None) -> tuple[Observation, ...]:
             rows = await self.rows_of(reader, job_ids, deadline)
-            return fold(row for row in rows if row.uid == reader.uid)[0]
+            return build_queue_jobs(row for row in rows if row.uid == reader.uid)[0]
 
         readers = in_order(self._users if users is None else users)
         answers = await self._finders.ask(readers, find)
@@ -171,7 +179,7 @@ class Reads:
         self, reader: UnixUser, job_ids: Collection[str], deadline: float | None = None
     ) -> list[squeue.QueueRow]:
         """The rows of these jobs, as this user may see them."""
-        frame, tally = Frame.new(squeue.FIELDS), Tally()
+        frame, tally = RecordFormat.new(squeue.FIELDS), ParseReport()
         argv = squeue.single_jobs(frame, sorted(job_ids))
         completed = await self._calls.complete(reader, argv, env=squeue.ENVIRONMENT, deadline=deadline)
         if completed.code != 0:
@@ -214,8 +222,8 @@ class Reads:
             return AccountingSnapshot((), complete=True, available=False)
         fields = await self._fields()
 
-        async def look_up(reader: UnixUser, deadline: float | None) -> Remembered:
-            tally = Tally()
+        async def look_up(reader: UnixUser, deadline: float | None) -> AccountingAnswer:
+            tally = ParseReport()
             rows: list[sacct.AccountingRow] = []
             for question in questions:
                 token = new_token()
@@ -223,13 +231,13 @@ class Reads:
                 rows += sacct.read_rows(text, fields, token, tally)
             seen = [row for row in dict.fromkeys(rows) if not own or row.uid == reader.uid]
             codes = await self._whole_exits(seen, reader, deadline)
-            return Remembered(with_whole_exits(seen, codes), tally.complete)
+            return AccountingAnswer(with_whole_exits(seen, codes), tally.complete)
 
         answers = await self._accountants.ask(readers, look_up)
-        told = {reader: answer for reader, answer in answers.items() if isinstance(answer, Remembered)}
+        told = {reader: answer for reader, answer in answers.items() if isinstance(answer, AccountingAnswer)}
         whole = [reader for reader, answer in told.items() if answer.whole]
         return AccountingSnapshot(
-            remember(row for answer in told.values() for row in answer.rows),
+            build_accounting_jobs(row for answer in told.values() for row in answer.rows),
             complete=len(whole) == len(readers) > 0,
             whole=frozenset(reader.uid for reader in whole if own),
         )
@@ -269,7 +277,9 @@ def in_order(users: Collection[UnixUser]) -> list[UnixUser]:
     return sorted(users, key=lambda user: (user.uid, user.name))
 
 
-def merged(views: Mapping[UnixUser, View], at: datetime, took_s: float, *, complete: bool) -> QueueSnapshot:
+def merged(
+    views: Mapping[UnixUser, QueueAnswer], at: datetime, took_s: float, *, complete: bool
+) -> QueueSnapshot:
     """One look from what each user's agent shows of that user's own jobs.
 
     Two records for one id are doubtful to that user alone, who could also make them up for anybody's id.

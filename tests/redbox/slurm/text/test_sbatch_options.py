@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbox.slurm.commands.sbatch_options import (
+from redbox.slurm.errors import RequestRefused
+from redbox.slurm.text.sbatch_options import (
     ALLOWED,
     FIELDS,
     OURS,
     Directive,
-    Value,
+    OptionValue,
     full_name,
     read_directives,
     read_options,
 )
-from redbox.slurm.errors import RequestRefused
 
 
 def refusal(*options: str) -> str:
@@ -95,7 +95,7 @@ def test_whatever_is_given_is_passed_unchanged_or_refused(option: str) -> None:
     except RequestRefused:
         return
     name, _, value = option.removeprefix("--").partition("=")
-    assert ALLOWED[name] is not Value.NEEDED or value
+    assert ALLOWED[name] is not OptionValue.NEEDED or value
 
 
 def directives(script: str) -> list[tuple[str, str | None]]:

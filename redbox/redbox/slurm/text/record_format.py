@@ -20,7 +20,7 @@ def new_token() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class RecordFormat:
     """How the records of one call are parted: `field_end` after each field, `record_end` after the last."""
 
     fields: tuple[str, ...]
@@ -28,7 +28,7 @@ class Frame:
     record_end: str
 
     @classmethod
-    def new(cls, fields: Sequence[str], make_token: Callable[[], str] = new_token) -> Frame:
+    def new(cls, fields: Sequence[str], make_token: Callable[[], str] = new_token) -> RecordFormat:
         return cls(tuple(fields), make_token(), make_token())
 
     def format(self) -> str:
@@ -38,7 +38,7 @@ class Frame:
 
 
 @dataclass(slots=True)
-class Tally:
+class ParseReport:
     """What could not be read of an answer: records dropped, and whether its end is missing."""
 
     dropped: int = 0
@@ -49,7 +49,7 @@ class Tally:
         return not self.dropped and not self.cut
 
 
-def split_records(text: str, frame: Frame, tally: Tally) -> Iterator[str]:
+def split_records(text: str, frame: RecordFormat, tally: ParseReport) -> Iterator[str]:
     """One record after the other: a hundred thousand of them, taken apart, need not be in memory at once."""
     start = 0
     while (end := text.find(frame.record_end, start)) >= 0:
@@ -58,7 +58,7 @@ def split_records(text: str, frame: Frame, tally: Tally) -> Iterator[str]:
     tally.cut = tally.cut or text[start:].strip() != ""
 
 
-def split_fields(record: str, frame: Frame, tally: Tally) -> list[str] | None:
+def split_fields(record: str, frame: RecordFormat, tally: ParseReport) -> list[str] | None:
     """The fields of a record; one that has not the right count of them is dropped and counted."""
     fields = record.split(frame.field_end)
     if len(fields) == len(frame.fields):
@@ -67,7 +67,7 @@ def split_fields(record: str, frame: Frame, tally: Tally) -> list[str] | None:
     return None
 
 
-def split_counted(text: str, width: int, token: str, tally: Tally) -> Iterator[list[str]]:
+def split_counted(text: str, width: int, token: str, tally: ParseReport) -> Iterator[list[str]]:
     """The fields of each record where every field ends with one token (sacct --parsable --delimiter)."""
     pieces = text.split(token)
     tally.cut = tally.cut or pieces[-1].strip() != "" or (len(pieces) - 1) % width != 0

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from redbox.core.workload_manager import SubmitAccepted, SubmitRejected, SubmitUnavailable, SubmitUnknown
 from redbox.slurm.commands.sbatch import read_submit
-from redbox.slurm.commands.submit_errors import classify, is_unavailable, with_cure, words_of
+from redbox.slurm.text.error_messages import classify, is_unavailable, with_cure, words_of
 
 CAPTURED: list[dict[str, Any]] = json.loads(
     (Path(__file__).parents[1] / "outputs" / "submits.json").read_text()

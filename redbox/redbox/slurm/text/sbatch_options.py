@@ -15,7 +15,7 @@ from enum import Enum
 from redbox.slurm.errors import RequestRefused
 
 
-class Value(Enum):
+class OptionValue(Enum):
     """Whether an option takes a value."""
 
     NEEDED = "needed"
@@ -42,9 +42,9 @@ _NONE = (
     "spread-job", "stepmgr", "use-min-nodes",
 )  # fmt: skip
 ALLOWED = {
-    **dict.fromkeys(_NEEDED, Value.NEEDED),
-    **dict.fromkeys(_OPTIONAL, Value.OPTIONAL),
-    **dict.fromkeys(_NONE, Value.NONE),
+    **dict.fromkeys(_NEEDED, OptionValue.NEEDED),
+    **dict.fromkeys(_OPTIONAL, OptionValue.OPTIONAL),
+    **dict.fromkeys(_NONE, OptionValue.NONE),
 }
 FIELDS = {
     "account": "account",
@@ -87,7 +87,9 @@ _SHORT = {
 }  # fmt: skip
 _SHORT_FLAGS = frozenset("HhkOQsVvW")
 _SWITCHES = ("hold", "help", "parsable", "quiet", "test-only", "usage", "verbose", "version", "wait")
-_LONG_FLAGS = frozenset(_SWITCHES) | {name for name, value in ALLOWED.items() if value is not Value.NEEDED}
+_LONG_FLAGS = frozenset(_SWITCHES) | {
+    name for name, value in ALLOWED.items() if value is not OptionValue.NEEDED
+}
 _NAMES = ALLOWED.keys() | FIELDS.keys() | OURS
 OPTION = re.compile(r"--([a-z][a-z0-9-]*)(?:=(.*))?", re.DOTALL)
 
@@ -112,9 +114,9 @@ def _read_option(option: str) -> str:
     kind = ALLOWED.get(name)
     if kind is None:
         raise RequestRefused(f"options: sbatch's --{name} is not known to red-box (full names only).")
-    if kind is Value.NEEDED and not value:
+    if kind is OptionValue.NEEDED and not value:
         raise RequestRefused(f"options: --{name} needs a value: --{name}=value.")
-    if kind is Value.NONE and value is not None:
+    if kind is OptionValue.NONE and value is not None:
         raise RequestRefused(f"options: --{name} takes no value.")
     return option
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from redbox.slurm.commands.sbatch_options import NEVER_IN_SCRIPT, Directive
 from redbox.slurm.errors import RequestRefused
+from redbox.slurm.text.sbatch_options import NEVER_IN_SCRIPT, Directive
 from redbox_api.models import MAX_SCRIPT_BYTES
 
 DEFAULT_OUTPUT = "slurm-%j"

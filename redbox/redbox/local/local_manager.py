@@ -30,12 +30,12 @@ from redbox.core.workload_manager import (
     SubmitOutcome,
     SubmitRejected,
 )
+from redbox.local.job_store import LocalJob, LocalJobStatus, LocalJobStore
 from redbox.local.settings import LocalSettings
-from redbox.local.store import JobStore, LocalJob, Standing
-from redbox.slurm.commands.batch_script import encode_script
 from redbox.slurm.commands.scancel import read_signal
 from redbox.slurm.errors import RequestRefused
-from redbox.slurm.submit.container_script import Places, container_environment, plan_container
+from redbox.slurm.submit.container_script import ContainerPaths, build_container_script, container_environment
+from redbox.slurm.text.batch_script import encode_script
 from redbox.slurm.text.states import Exit, end_of, has_ended
 from redbox.slurm.text.values import read_duration
 from redbox_api.models import Amounts, Check, Cluster, JobRequest, Partition
@@ -52,7 +52,7 @@ class LocalManager:
     def __init__(self, settings: LocalSettings | None = None) -> None:
         self._settings = settings or LocalSettings()
         self._slots = self._settings.slots or os.cpu_count() or 1
-        self._store = JobStore(self._settings.directory)
+        self._store = LocalJobStore(self._settings.directory)
         self._account = pwd.getpwuid(os.geteuid())
 
     # ------------------------------------------------------------------------------------------ submitting
@@ -91,8 +91,8 @@ class LocalManager:
         refuse_what_is_not_done(request)
         directory = submission.working_directory.replace("{home}", home)
         if request.container is not None:
-            cache = Places(posixpath.join(home, ".cache", "redbox", "images"))
-            script, env = plan_container(request, cache), container_environment(request.env)
+            cache = ContainerPaths(posixpath.join(home, ".cache", "redbox", "images"))
+            script, env = build_container_script(request, cache), container_environment(request.env)
         else:
             script, env = request.batch or "", dict(request.env)
         stdout = posixpath.join(directory, request.output or "local-%j.out")
@@ -146,7 +146,7 @@ class LocalManager:
         self._start_waiting()
         return outcome
 
-    def _act(self, seen: Standing, act: JobAction, signal_name: str) -> ActionResult:
+    def _act(self, seen: LocalJobStatus, act: JobAction, signal_name: str) -> ActionResult:
         job_id, pending = seen.job.job_id, seen.state == "PENDING"
         match act:
             case JobAction.CANCEL if pending:
@@ -183,7 +183,7 @@ class LocalManager:
     async def glance(self, job_ids: Collection[str]) -> int | None:
         """A poll costs no call of anybody."""
 
-    def _remembered(self) -> list[Standing]:
+    def _remembered(self) -> list[LocalJobStatus]:
         """All jobs but those that ended too long ago, which are forgotten now."""
         standings, oldest = self._store.all(), time.time() - self._settings.kept_s
         for seen in standings:
@@ -191,7 +191,7 @@ class LocalManager:
                 self._store.forget(seen.job.job_id)
         return [seen for seen in standings if seen.ended_at is None or seen.ended_at >= oldest]
 
-    def _is_shown(self, seen: Standing) -> bool:
+    def _is_shown(self, seen: LocalJobStatus) -> bool:
         return seen.ended_at is None or time.time() - seen.ended_at < self._settings.shown_s
 
     async def find_live(
@@ -217,7 +217,7 @@ class LocalManager:
             tuple(job for job in jobs if job.submitted_at and job.submitted_at >= since), complete=True
         )
 
-    def _observe(self, seen: Standing, *, live: bool) -> Observation:
+    def _observe(self, seen: LocalJobStatus, *, live: bool) -> Observation:
         job, account = seen.job, self._account
         code = (
             Exit(seen.code or 0, seen.signal or 0)
@@ -321,7 +321,7 @@ def _send(pid: int | None, number: int) -> ActionResult:
     return ActionResult(done=False, detail="It is just starting or ending: try again.")
 
 
-def _signal(seen: Standing, name: str) -> ActionResult:
+def _signal(seen: LocalJobStatus, name: str) -> ActionResult:
     try:
         text = read_signal(name)
     except RequestRefused as refused:

@@ -14,7 +14,7 @@ from redbox.core.workload_manager import FoundJobs, WorkloadManagerError, shows_
 from redbox.slurm.settings import SlurmSettings
 from redbox.slurm.slurm_manager import SlurmManager
 from tests.redbox.slurm.captured import output
-from tests.redbox.slurm.scripted import (
+from tests.redbox.slurm.fakes import (
     ALICE,
     BOB,
     REDBOX,

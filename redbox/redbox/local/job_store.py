@@ -42,7 +42,7 @@ class LocalJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class LocalJobStatus:
     """How a job stands, by what its files say."""
 
     job: LocalJob
@@ -56,7 +56,7 @@ class Standing:
     supervisor_pid: int | None = None
 
 
-class JobStore:
+class LocalJobStore:
     """The jobs of one directory."""
 
     def __init__(self, directory: Path) -> None:
@@ -81,16 +81,16 @@ class JobStore:
     def _paths(self) -> Iterator[Path]:
         return (path for path in self._directory.iterdir() if path.name.isdigit())
 
-    def all(self) -> list[Standing]:
+    def all(self) -> list[LocalJobStatus]:
         """Every job, the oldest first."""
         paths = sorted(self._paths(), key=lambda path: int(path.name))
         return [self._standing(path) for path in paths]
 
-    def get(self, job_id: str) -> Standing | None:
+    def get(self, job_id: str) -> LocalJobStatus | None:
         path = self._directory / job_id
         return self._standing(path) if job_id.isdigit() and path.is_dir() else None
 
-    def _standing(self, path: Path) -> Standing:
+    def _standing(self, path: Path) -> LocalJobStatus:
         job = LocalJob(**json.loads((path / JOB).read_text()))
         started, ended = _read(path / STARTED), _read(path / ENDED)
         if ended is not None:
@@ -99,22 +99,22 @@ class JobStore:
             pids = {"script_pid": started["script"][0], "supervisor_pid": started["supervisor"][0]}
             pid, start = started["supervisor"]
             if process_start(pid) == start:
-                return Standing(job, "RUNNING", started_at=started["at"], **pids)
+                return LocalJobStatus(job, "RUNNING", started_at=started["at"], **pids)
             ended = _read(path / ENDED)  # it may have ended between the two looks
             return _ended(
                 job, started, ended or {"state": "NODE_FAIL", "reason": "SupervisorDied", "at": started["at"]}
             )
         if (path / HELD).exists():
-            return Standing(job, "PENDING", reason="JobHeldUser")
+            return LocalJobStatus(job, "PENDING", reason="JobHeldUser")
         if (path / BEGUN).exists():
             return self._begun(path, job)
-        return Standing(job, "PENDING", reason="Resources")
+        return LocalJobStatus(job, "PENDING", reason="Resources")
 
-    def _begun(self, path: Path, job: LocalJob) -> Standing:
+    def _begun(self, path: Path, job: LocalJob) -> LocalJobStatus:
         """Its supervisor was started and has not said so yet."""
         if time.time() - (path / BEGUN).stat().st_mtime < START_S:
-            return Standing(job, "CONFIGURING")
-        return Standing(job, "NODE_FAIL", reason="SupervisorDied", ended_at=job.submitted_at)
+            return LocalJobStatus(job, "CONFIGURING")
+        return LocalJobStatus(job, "NODE_FAIL", reason="SupervisorDied", ended_at=job.submitted_at)
 
     def start(self, job_id: str) -> None:
         """Start its supervisor, which outlives this process."""
@@ -156,9 +156,9 @@ def _read(path: Path) -> dict[str, Any] | None:
     return value
 
 
-def _ended(job: LocalJob, started: dict[str, Any] | None, ended: dict[str, Any]) -> Standing:
+def _ended(job: LocalJob, started: dict[str, Any] | None, ended: dict[str, Any]) -> LocalJobStatus:
     code = ended.get("code")
-    return Standing(
+    return LocalJobStatus(
         job,
         ended["state"],
         reason=ended.get("reason", ""),

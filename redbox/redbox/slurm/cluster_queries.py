@@ -10,10 +10,10 @@ from typing import Generic, TypeVar
 
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import WorkloadManagerError
-from redbox.slurm.command_runner import Calls
+from redbox.slurm.command_runner import CommandRunner
 from redbox.slurm.commands import sacctmgr, scontrol, sinfo, srun
-from redbox.slurm.text.framing import Frame, Tally
-from redbox.slurm.views.partitions import count_states, describe
+from redbox.slurm.text.record_format import ParseReport, RecordFormat
+from redbox.slurm.views.partitions import build_partitions, count_states
 from redbox_api.models import Cluster, Partition
 
 T = TypeVar("T")
@@ -24,7 +24,7 @@ NODES_HIDDEN = (
 )
 
 
-class Remembered(Generic[T]):
+class CachedAnswer(Generic[T]):
     """A value that is asked for again after a while; a failure leaves it to the next who asks."""
 
     def __init__(self, ask: Callable[[], Awaitable[T]], keep_s: float, clock: Callable[[], float]) -> None:
@@ -46,24 +46,24 @@ class Remembered(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ClusterFacts:
     """What decides how this cluster is asked, as slurmctld says it: what runs must not depend on slurmdbd."""
 
-    configuration: scontrol.Configuration
+    configuration: scontrol.SlurmConfiguration
     federation: str | None = None
 
 
-class Inventory:
+class ClusterQueries:
     """Asks for what seldom changes, and remembers it for a while."""
 
-    def __init__(self, calls: Calls, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, calls: CommandRunner, clock: Callable[[], float] = time.monotonic) -> None:
         self._calls = calls
         keep_s = calls.settings.facts_s
-        self._facts = Remembered(self._ask_facts, keep_s, clock)
-        self._is_history_private = Remembered(self._ask_is_history_private, keep_s, clock)
-        self._mpi_kinds = Remembered(self._ask_mpi_kinds, keep_s, clock)
+        self._facts = CachedAnswer(self._ask_facts, keep_s, clock)
+        self._is_history_private = CachedAnswer(self._ask_is_history_private, keep_s, clock)
+        self._mpi_kinds = CachedAnswer(self._ask_mpi_kinds, keep_s, clock)
 
-    async def facts(self) -> Facts:
+    async def facts(self) -> ClusterFacts:
         return await self._facts.get()
 
     def appends(self) -> bool:
@@ -78,12 +78,12 @@ class Inventory:
     async def mpi_kinds(self) -> frozenset[str]:
         return await self._mpi_kinds.get()
 
-    async def _ask_facts(self) -> Facts:
+    async def _ask_facts(self) -> ClusterFacts:
         configuration = scontrol.read_configuration(await self._calls.read(scontrol.show_configuration()))
         if not configuration.accounting:  # a federation is made in the accounting database
-            return Facts(configuration)
+            return ClusterFacts(configuration)
         federation = scontrol.read_federation(await self._calls.read(scontrol.show_federation()))
-        return Facts(configuration, federation)
+        return ClusterFacts(configuration, federation)
 
     async def _ask_is_history_private(self) -> bool:
         """Slurmdbd has a PrivateData of its own; while it is down nothing is read there anyway."""
@@ -120,9 +120,11 @@ class Inventory:
         nodes = await self._seen_nodes(facts)
         if nodes is None:
             raise WorkloadManagerError(NODES_HIDDEN)
-        return describe(scontrol.read_partitions(await self._calls.read(scontrol.show_partitions())), nodes)
+        return build_partitions(
+            scontrol.read_partitions(await self._calls.read(scontrol.show_partitions())), nodes
+        )
 
-    async def _seen_nodes(self, facts: Facts) -> tuple[sinfo.NodeRow, ...] | None:
+    async def _seen_nodes(self, facts: ClusterFacts) -> tuple[sinfo.NodeRow, ...] | None:
         """None where they are hidden from red-box; its account may be an operator's, so it asks."""
         try:
             return await self._nodes()
@@ -132,7 +134,7 @@ class Inventory:
             return None
 
     async def _nodes(self) -> tuple[sinfo.NodeRow, ...]:
-        frame, tally = Frame.new(sinfo.FIELDS), Tally()
+        frame, tally = RecordFormat.new(sinfo.FIELDS), ParseReport()
         nodes = sinfo.read_rows(await self._calls.read(sinfo.all_nodes(frame)), frame, tally)
         if not tally.complete:
             raise WorkloadManagerError(
@@ -150,7 +152,7 @@ class Inventory:
         )
 
 
-def warnings_of(facts: Facts, *, allow_federation: bool) -> list[str]:
+def warnings_of(facts: ClusterFacts, *, allow_federation: bool) -> list[str]:
     """What an administrator should know of this configuration."""
     configuration = facts.configuration
     found = []
