@@ -1,4 +1,4 @@
-"""What the cluster is: its configuration, nodes, partitions, MPI kinds, and who may charge which account."""
+"""Queries for the cluster: its configuration, nodes, partitions, kinds of MPI, and a user's accounts."""
 
 from __future__ import annotations
 
@@ -17,48 +17,48 @@ from redbox.slurm.views.partitions import build_partitions, count_states
 from redbox_api.models import Cluster, Partition
 
 T = TypeVar("T")
-HIDES_NODES = frozenset({"nodes", "partitions"})  # of PrivateData: sinfo is refused to all but operators
+HIDES_NODES = frozenset({"nodes", "partitions"})  # in PrivateData: Slurm rejects sinfo of all but operators
 NODES_HIDDEN = (
-    "PrivateData hides nodes and partitions from the account of red-box: jobs run, and no partition can be "
-    "shown. `sacctmgr modify user NAME set AdminLevel=Operator` for that account shows them."
+    "PrivateData hides nodes and partitions from red-box's account: jobs run, but no partition can be shown. "
+    "Run `sacctmgr modify user NAME set AdminLevel=Operator` for that account."
 )
 
 
 class CachedAnswer(Generic[T]):
-    """A value that is asked for again after a while; a failure leaves it to the next who asks."""
+    """An answer that is kept for a while; after a failure the next `get` asks again."""
 
     def __init__(self, ask: Callable[[], Awaitable[T]], keep_s: float, clock: Callable[[], float]) -> None:
         self._ask = ask
         self._keep_s = keep_s
         self._clock = clock
-        self._known: tuple[float, T] | None = None
+        self._answer: tuple[float, T] | None = None
 
     @property
     def last(self) -> T | None:
-        """As it was when it was last asked for."""
-        return self._known[1] if self._known else None
+        """The last answer, however old."""
+        return self._answer[1] if self._answer else None
 
     async def get(self) -> T:
         now = self._clock()
-        if self._known is None or now - self._known[0] >= self._keep_s:
-            self._known = (now, await self._ask())
-        return self._known[1]
+        if self._answer is None or now - self._answer[0] >= self._keep_s:
+            self._answer = (now, await self._ask())
+        return self._answer[1]
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """What decides how this cluster is asked, as slurmctld says it: what runs must not depend on slurmdbd."""
+    """The settings of the cluster that red-box depends on, from slurmctld alone: slurmdbd may be down."""
 
     configuration: scontrol.SlurmConfiguration
     federation: str | None = None
 
 
 class ClusterQueries:
-    """Asks for what seldom changes, and remembers it for a while."""
+    """Queries whose answers seldom change are kept for `facts_s`."""
 
-    def __init__(self, calls: CommandRunner, clock: Callable[[], float] = time.monotonic) -> None:
-        self._calls = calls
-        keep_s = calls.settings.facts_s
+    def __init__(self, commands: CommandRunner, clock: Callable[[], float] = time.monotonic) -> None:
+        self._commands = commands
+        keep_s = commands.settings.facts_s
         self._facts = CachedAnswer(self._ask_facts, keep_s, clock)
         self._is_history_private = CachedAnswer(self._ask_is_history_private, keep_s, clock)
         self._mpi_kinds = CachedAnswer(self._ask_mpi_kinds, keep_s, clock)
@@ -67,35 +67,35 @@ class ClusterQueries:
         return await self._facts.get()
 
     def appends(self) -> bool:
-        """Whether a run writes behind what is in its output file, where a job does not say."""
+        """Whether a run appends to its output file where the job does not say."""
         facts = self._facts.last
         return facts is not None and facts.configuration.appends
 
     async def is_history_private(self) -> bool:
-        """Whether slurmdbd shows each user only the own jobs."""
+        """Whether slurmdbd shows each user only the user's own jobs."""
         return await self._is_history_private.get()
 
     async def mpi_kinds(self) -> frozenset[str]:
         return await self._mpi_kinds.get()
 
     async def _ask_facts(self) -> ClusterFacts:
-        configuration = scontrol.read_configuration(await self._calls.read(scontrol.show_configuration()))
+        configuration = scontrol.read_configuration(await self._commands.read(scontrol.show_configuration()))
         if not configuration.accounting:  # a federation is made in the accounting database
             return ClusterFacts(configuration)
-        federation = scontrol.read_federation(await self._calls.read(scontrol.show_federation()))
+        federation = scontrol.read_federation(await self._commands.read(scontrol.show_federation()))
         return ClusterFacts(configuration, federation)
 
     async def _ask_is_history_private(self) -> bool:
-        """Slurmdbd has a PrivateData of its own; while it is down nothing is read there anyway."""
+        """By the PrivateData of slurmdbd, not of slurm.conf; raises while slurmdbd is down."""
         if not (await self.facts()).configuration.accounting:
             return False
-        deadline = self._calls.settings.accounting_s
+        deadline = self._commands.settings.accounting_s
         argv = sacctmgr.show_configuration()
-        completed = await self._calls.complete(self._calls.observer, argv, deadline=deadline)
+        completed = await self._commands.complete(self._commands.observer, argv, deadline=deadline)
         return sacctmgr.hides_jobs(completed.stdout.decode("utf-8", "replace"))
 
     async def _ask_mpi_kinds(self) -> frozenset[str]:
-        completed = await self._calls.complete(self._calls.observer, srun.mpi_kinds())
+        completed = await self._commands.complete(self._commands.observer, srun.mpi_kinds())
         text = (completed.stdout + b"\n" + completed.stderr).decode(
             "utf-8", "replace"
         )  # older ones list on stderr
@@ -103,7 +103,7 @@ class ClusterQueries:
 
     async def cluster(self) -> Cluster:
         facts = await self.facts()
-        nodes = await self._seen_nodes(facts)
+        nodes = await self._visible_nodes(facts)
         hidden = [] if nodes is not None else [NODES_HIDDEN]
         return Cluster(
             name=facts.configuration.cluster_name,
@@ -112,20 +112,20 @@ class ClusterQueries:
             redbox_version=version("red-box"),
             accounting=facts.configuration.accounting,
             nodes=count_states(nodes or ()),
-            warnings=hidden + warnings_of(facts, allow_federation=self._calls.settings.allow_federation),
+            warnings=hidden + warnings_of(facts, allow_federation=self._commands.settings.allow_federation),
         )
 
     async def partitions(self) -> tuple[Partition, ...]:
         facts = await self.facts()
-        nodes = await self._seen_nodes(facts)
+        nodes = await self._visible_nodes(facts)
         if nodes is None:
             raise WorkloadManagerError(NODES_HIDDEN)
         return build_partitions(
-            scontrol.read_partitions(await self._calls.read(scontrol.show_partitions())), nodes
+            scontrol.read_partitions(await self._commands.read(scontrol.show_partitions())), nodes
         )
 
-    async def _seen_nodes(self, facts: ClusterFacts) -> tuple[sinfo.NodeRow, ...] | None:
-        """None where they are hidden from red-box; its account may be an operator's, so it asks."""
+    async def _visible_nodes(self, facts: ClusterFacts) -> tuple[sinfo.NodeRow, ...] | None:
+        """None where PrivateData hides them, unless red-box's account is an operator's: so sinfo decides."""
         try:
             return await self._nodes()
         except WorkloadManagerError as fault:
@@ -134,40 +134,42 @@ class ClusterQueries:
             return None
 
     async def _nodes(self) -> tuple[sinfo.NodeRow, ...]:
-        frame, tally = RecordFormat.new(sinfo.FIELDS), ParseReport()
-        nodes = sinfo.read_rows(await self._calls.read(sinfo.all_nodes(frame)), frame, tally)
-        if not tally.complete:
+        record_format, report = RecordFormat.new(sinfo.FIELDS), ParseReport()
+        nodes = sinfo.read_rows(
+            await self._commands.read(sinfo.all_nodes(record_format)), record_format, report
+        )
+        if not report.complete:
             raise WorkloadManagerError(
-                f"sinfo's answer could not be read whole: {tally.dropped} records dropped"
+                f"sinfo's output could not be parsed completely: {report.dropped} records dropped"
             )
         return nodes
 
     async def associations(self, user: UnixUser) -> dict[str, tuple[str, ...]]:
-        """Empty where there is no accounting: then no account is needed either."""
+        """QOS by account; empty without accounting, where jobs need no account."""
         if not (await self.facts()).configuration.accounting:
             return {}
-        deadline = self._calls.settings.accounting_s
+        deadline = self._commands.settings.accounting_s
         return sacctmgr.read_associations(
-            await self._calls.read(sacctmgr.associations(user.name), user=user, deadline=deadline)
+            await self._commands.read(sacctmgr.associations(user.name), user=user, deadline=deadline)
         )
 
 
 def warnings_of(facts: ClusterFacts, *, allow_federation: bool) -> list[str]:
-    """What an administrator should know of this configuration."""
+    """The warnings that the cluster is shown with."""
     configuration = facts.configuration
     found = []
     if facts.federation is not None and not allow_federation:
         found.append(
-            f"The cluster is in federation {facts.federation}: its jobs may run elsewhere, so none is "
-            "submitted. Set slurm.allow_federation to submit all the same."
+            f"The cluster is in federation {facts.federation}: its jobs may run on other clusters, so "
+            "no job is submitted. Set slurm.allow_federation to submit anyway."
         )
     if "jobs" in configuration.private_data:
-        found.append("PrivateData hides jobs: they are looked for through each user's own agent.")
+        found.append("PrivateData hides jobs: they are read through each user's own agent.")
     if configuration.stores_environment:
         found.append(
-            "AccountingStoreFlags holds job_env or job_script: what callers pass as env is kept in the "
+            "AccountingStoreFlags holds job_env or job_script: what callers pass as env is stored in the "
             "accounting database."
         )
     if not configuration.accounting:
-        found.append("There is no accounting: the outcome of a job that slurmctld has forgotten is unknown.")
+        found.append("There is no accounting: the outcome of a job that slurmctld has purged is unknown.")
     return found

@@ -1,4 +1,4 @@
-"""What is read of jobs: the queue as a whole, single jobs, and what the accounting remembers."""
+"""Queries for jobs: the whole queue, single jobs, and jobs in the accounting."""
 
 from __future__ import annotations
 
@@ -23,154 +23,142 @@ from redbox.slurm.commands import sacct, squeue, sstat
 from redbox.slurm.per_user_queries import PerUserQueries
 from redbox.slurm.text.error_messages import words_of
 from redbox.slurm.text.record_format import ParseReport, RecordFormat, decode, new_token
-from redbox.slurm.views.accounting_jobs import build_accounting_jobs, with_whole_exits
+from redbox.slurm.views.accounting_jobs import build_accounting_jobs, with_complete_exits
 from redbox.slurm.views.queue_jobs import QueueJobBuilder, build_queue_jobs
 
-JSON_CHUNK = 200  # ids in one call for whole exit codes: some 5 kB each
+JSON_CHUNK = 200  # ids in one call for complete exit codes: some 5 kB each
 
 
 @dataclass(frozen=True, slots=True)
 class QueueAnswer:
-    """What one who looked out showed of the queue."""
+    """The queue as one user's squeue showed it."""
 
     jobs: tuple[Observation, ...]
-    doubtful: frozenset[str]
-    tally: ParseReport
+    contradictory: frozenset[str]  # ids with two different records
+    report: ParseReport
 
     @property
-    def whole(self) -> bool:
-        return self.tally.complete and not self.doubtful
+    def complete(self) -> bool:
+        return self.report.complete and not self.contradictory
 
 
 @dataclass(frozen=True, slots=True)
 class AccountingAnswer:
-    """What one sees in the accounting."""
+    """The rows that one user's sacct showed."""
 
     rows: tuple[sacct.AccountingRow, ...]
-    whole: bool
+    complete: bool
 
 
 class JobQueries:
-    """Reads through the observer's agent; through the users' own where Slurm hides jobs from the observer.
+    """Runs queries as the observer, and as each user where Slurm hides jobs from the observer.
 
-    A user's agent shows what its user wants: it is asked for, and believed of, that user's own jobs alone.
+    A user controls what the user's agent answers: only that user's own jobs are accepted from it.
     """
 
     def __init__(
         self,
-        calls: CommandRunner,
-        inventory: ClusterQueries,
+        commands: CommandRunner,
+        cluster: ClusterQueries,
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._calls = calls
-        self._inventory = inventory
+        self._commands = commands
+        self._cluster = cluster
         self._now = now
         self._monotonic = monotonic
         self._users: frozenset[UnixUser] = frozenset()
-        self._lookouts, self._finders, self._accountants = (PerUserQueries(monotonic) for _ in range(3))
+        self._polls, self._lookups, self._accounting = (PerUserQueries(monotonic) for _ in range(3))
         self._rows = squeue.RowReader()
-        self._folders: dict[UnixUser, QueueJobBuilder] = {}
-        self._can_glance = True  # until squeue says that it cannot
-        self._history_fields: tuple[str, ...] | None = None
+        self._builders: dict[UnixUser, QueueJobBuilder] = {}
+        self._has_job_states_only = True  # until squeue rejects the option
+        self._sacct_fields: tuple[str, ...] | None = None
 
     # ------------------------------------------------------------------------------------------ the queue
     async def poll(
         self, users: Collection[UnixUser] | None, wanted: squeue.RecordFilter | None
     ) -> QueueSnapshot:
         at, started = self._now(), self._monotonic()
-        self._rows.begin()
+        self._rows.start_poll()
         private = await self._are_jobs_private()
         if users is not None:
             self._users = frozenset(users)
         own = private and users is not None
-        readers = in_order(self._users) if own else [self._calls.observer]
-        self._folders = {reader: self._folders.get(reader) or QueueJobBuilder() for reader in readers}
+        readers = in_order(self._users) if own else [self._commands.observer]
+        self._builders = {reader: self._builders.get(reader) or QueueJobBuilder() for reader in readers}
 
-        async def look(reader: UnixUser, deadline: float | None) -> QueueAnswer:
-            frame = RecordFormat.new(squeue.FIELDS)
-            text = await self._queue_of(reader, frame, self._asked_of(reader, users, own=own), deadline)
-            return self._view(reader, text, frame, wanted, own=own)
+        async def query(reader: UnixUser, deadline: float | None) -> QueueAnswer:
+            record_format, report = RecordFormat.new(squeue.FIELDS), ParseReport()
+            uids = (str(reader.uid),) if own else self._uids_to_list(users)
+            text = await self._queue_text(reader, record_format, uids, deadline)
+            rows = self._rows.read(text, record_format, report, wanted)
+            shown = (row for row in rows if not own or row.uid == reader.uid)
+            jobs, contradictory = self._builders[reader].build(shown)
+            return QueueAnswer(jobs, contradictory, report)
 
-        answers = await self._lookouts.ask(readers, look)
-        views = {reader: view for reader, view in answers.items() if isinstance(view, QueueAnswer)}
+        results = await self._polls.run(readers, query)
+        answers = {reader: answer for reader, answer in results.items() if isinstance(answer, QueueAnswer)}
         took_s = self._monotonic() - started
         if own:
-            return merged(views, at, took_s, complete=len(views) == len(readers))
-        view = views[self._calls.observer]
-        complete = view.tally.complete and not private
-        return QueueSnapshot(at, took_s, view.jobs, complete, view.tally.dropped, view.doubtful)
+            return merge_answers(answers, at, took_s, complete=len(answers) == len(readers))
+        answer = answers[self._commands.observer]
+        complete = answer.report.complete and not private
+        return QueueSnapshot(at, took_s, answer.jobs, complete, answer.report.dropped, answer.contradictory)
 
-    def _view(
-        self,
-        reader: UnixUser,
-        text: str,
-        frame: RecordFormat,
-        wanted: squeue.RecordFilter | None,
-        *,
-        own: bool,
-    ) -> QueueAnswer:
-        tally = ParseReport()
-        rows = self._rows.read(text, frame, tally, wanted)
-        jobs, doubtful = self._folders[reader].build(row for row in rows if not own or row.uid == reader.uid)
-        return QueueAnswer(jobs, doubtful, tally)
-
-    async def _queue_of(
-        self, reader: UnixUser, frame: RecordFormat, asked: tuple[str, ...], deadline: float | None
+    async def _queue_text(
+        self, reader: UnixUser, record_format: RecordFormat, uids: tuple[str, ...], deadline: float | None
     ) -> str:
-        """The queue's text; of all users where squeue does not know one of those asked for."""
-        argv = squeue.all_jobs(frame, asked)
-        completed = await self._calls.complete(reader, argv, env=squeue.ENVIRONMENT, deadline=deadline)
+        """The output of squeue; of all users where squeue does not know one of these uids."""
+        argv = squeue.all_jobs(record_format, uids)
+        completed = await self._commands.complete(reader, argv, env=squeue.ENVIRONMENT, deadline=deadline)
         if completed.code == 0 and not completed.stderr:
             return decode(completed.stdout)
-        return await self._calls.read(squeue.all_jobs(frame), user=reader, env=squeue.ENVIRONMENT)
+        argv = squeue.all_jobs(record_format)
+        return await self._commands.read(argv, user=reader, env=squeue.ENVIRONMENT)
 
-    def _asked_of(
-        self, reader: UnixUser, users: Collection[UnixUser] | None, *, own: bool
-    ) -> tuple[str, ...]:
-        """The uids of those whose jobs this one is asked for; none is all."""
-        if own:
-            return (str(reader.uid),)
-        if users is None or not 0 < len(users) <= self._calls.settings.users_at_most:
+    def _uids_to_list(self, users: Collection[UnixUser] | None) -> tuple[str, ...]:
+        """The uids whose jobs squeue lists; empty for all users."""
+        if users is None or not 0 < len(users) <= self._commands.settings.users_at_most:
             return ()
         return tuple(sorted(str(user.uid) for user in users))
 
     async def _are_jobs_private(self) -> bool:
-        return "jobs" in (await self._inventory.facts()).configuration.private_data
+        return "jobs" in (await self._cluster.facts()).configuration.private_data
 
     async def glance(self, job_ids: Collection[str]) -> int | None:
-        """None where squeue cannot (before 23.11), or where Slurm hides jobs from the observer."""
-        if not self._can_glance or await self._are_jobs_private():
+        """None where squeue lacks the option (before 23.11), or where Slurm hides jobs from the observer."""
+        if not self._has_job_states_only or await self._are_jobs_private():
             return None
-        completed = await self._calls.complete(self._calls.observer, squeue.states(), env=squeue.ENVIRONMENT)
+        argv = squeue.states()
+        completed = await self._commands.complete(self._commands.observer, argv, env=squeue.ENVIRONMENT)
         if completed.code == 0:
             return squeue.fingerprint(decode(completed.stdout), job_ids)
         words = words_of(completed.stderr)
         if squeue.UNKNOWN_OPTION in words:
-            self._can_glance = False
+            self._has_job_states_only = False
             return None
         raise WorkloadManagerError(f"squeue failed: {words}")
 
     async def find_live(
         self, job_ids: Collection[str], users: Collection[UnixUser] | None = None
     ) -> FoundJobs:
-        """Single jobs; those that Slurm does not know are not among them."""
+        """Single jobs; ids that Slurm does not know are left out."""
         if not await self._are_jobs_private():
-            rows = await self.rows_of(self._calls.observer, job_ids)
+            rows = await self.rows_of(self._commands.observer, job_ids)
             return FoundJobs(build_queue_jobs(rows)[0], complete=True)
 
-        async def find(reader: UnixUser, deadline: float | None) -> tuple[Observation, ...]:
+        async def query(reader: UnixUser, deadline: float | None) -> tuple[Observation, ...]:
             rows = await self.rows_of(reader, job_ids, deadline)
             return build_queue_jobs(row for row in rows if row.uid == reader.uid)[0]
 
         readers = in_order(self._users if users is None else users)
-        answers = await self._finders.ask(readers, find)
+        results = await self._lookups.run(readers, query)
         found = {
-            reader: jobs for reader, jobs in answers.items() if not isinstance(jobs, WorkloadManagerError)
+            reader: jobs for reader, jobs in results.items() if not isinstance(jobs, WorkloadManagerError)
         }
         return FoundJobs(
-            each_once(job for jobs in found.values() for job in jobs),
+            unique(job for jobs in found.values() for job in jobs),
             complete=len(found) == len(readers) > 0,
             whole=frozenset(reader.uid for reader in found),
         )
@@ -179,22 +167,22 @@ class JobQueries:
         self, reader: UnixUser, job_ids: Collection[str], deadline: float | None = None
     ) -> list[squeue.QueueRow]:
         """The rows of these jobs, as this user may see them."""
-        frame, tally = RecordFormat.new(squeue.FIELDS), ParseReport()
-        argv = squeue.single_jobs(frame, sorted(job_ids))
-        completed = await self._calls.complete(reader, argv, env=squeue.ENVIRONMENT, deadline=deadline)
+        record_format, report = RecordFormat.new(squeue.FIELDS), ParseReport()
+        argv = squeue.single_jobs(record_format, sorted(job_ids))
+        completed = await self._commands.complete(reader, argv, env=squeue.ENVIRONMENT, deadline=deadline)
         if completed.code != 0:
             words = words_of(completed.stderr)
             if squeue.UNKNOWN_JOB in words:
                 return []
             raise WorkloadManagerError(f"squeue failed: {words}")
-        rows = list(squeue.read_rows(decode(completed.stdout), frame, tally))
-        if not tally.complete:
-            raise WorkloadManagerError("squeue's answer could not be read whole")
+        rows = list(squeue.read_rows(decode(completed.stdout), record_format, report))
+        if not report.complete:
+            raise WorkloadManagerError("squeue's output could not be parsed completely")
         return rows
 
     async def usage(self, user: UnixUser, job_ids: Collection[str]) -> tuple[StepUsage, ...]:
-        """As measured by the slurmds: they tell only the jobs' own user."""
-        return tuple(sstat.read_rows(await self._calls.read(sstat.of_jobs(sorted(job_ids)), user=user)))
+        """As measured by the slurmds, which answer only the jobs' own user."""
+        return tuple(sstat.read_rows(await self._commands.read(sstat.of_jobs(sorted(job_ids)), user=user)))
 
     # ------------------------------------------------------------------------------------- the accounting
     async def history(
@@ -202,74 +190,72 @@ class JobQueries:
     ) -> AccountingSnapshot:
         ordered = sorted(job_ids)
         chunks = [ordered[start : start + sacct.CHUNK] for start in range(0, len(ordered), sacct.CHUNK)]
-        questions = [partial(sacct.of_jobs, job_ids=chunk) for chunk in chunks]
-        if not await self._inventory.is_history_private():
-            return await self._history(questions, [self._calls.observer], own=False)
-        return await self._history(questions, in_order(self._users if users is None else users), own=True)
+        calls = [partial(sacct.of_jobs, job_ids=chunk) for chunk in chunks]
+        if not await self._cluster.is_history_private():
+            return await self._history(calls, [self._commands.observer], own=False)
+        return await self._history(calls, in_order(self._users if users is None else users), own=True)
 
     async def history_of(self, user: UnixUser, since: datetime) -> AccountingSnapshot:
         return await self._history([partial(sacct.of_user, user=user.name, since=since)], [user], own=True)
 
     async def _history(
         self,
-        questions: Sequence[Callable[[Collection[str], str], list[str]]],
+        calls: Sequence[Callable[[Collection[str], str], list[str]]],
         readers: Collection[UnixUser],
         *,
         own: bool,
     ) -> AccountingSnapshot:
-        """All rows that they see; `own`: each of them the own ones only."""
-        if not (await self._inventory.facts()).configuration.accounting:
+        """All rows that the readers see; `own`: only each reader's own."""
+        if not (await self._cluster.facts()).configuration.accounting:
             return AccountingSnapshot((), complete=True, available=False)
-        fields = await self._fields()
+        fields = await self._known_fields()
 
-        async def look_up(reader: UnixUser, deadline: float | None) -> AccountingAnswer:
-            tally = ParseReport()
+        async def query(reader: UnixUser, deadline: float | None) -> AccountingAnswer:
+            deadline = deadline or self._commands.settings.accounting_s
+            report = ParseReport()
             rows: list[sacct.AccountingRow] = []
-            for question in questions:
+            for call in calls:
                 token = new_token()
-                text = await self._ask(question(fields, token), reader, deadline)
-                rows += sacct.read_rows(text, fields, token, tally)
-            seen = [row for row in dict.fromkeys(rows) if not own or row.uid == reader.uid]
-            codes = await self._whole_exits(seen, reader, deadline)
-            return AccountingAnswer(with_whole_exits(seen, codes), tally.complete)
+                text = await self._commands.read(
+                    call(fields, token), user=reader, env=sacct.ENVIRONMENT, deadline=deadline
+                )
+                rows += sacct.read_rows(text, fields, token, report)
+            shown = [row for row in dict.fromkeys(rows) if not own or row.uid == reader.uid]
+            codes = await self._complete_exit_codes(shown, reader, deadline)
+            return AccountingAnswer(with_complete_exits(shown, codes), report.complete)
 
-        answers = await self._accountants.ask(readers, look_up)
-        told = {reader: answer for reader, answer in answers.items() if isinstance(answer, AccountingAnswer)}
-        whole = [reader for reader, answer in told.items() if answer.whole]
+        results = await self._accounting.run(readers, query)
+        answers = {
+            reader: answer for reader, answer in results.items() if isinstance(answer, AccountingAnswer)
+        }
+        complete = [reader for reader, answer in answers.items() if answer.complete]
         return AccountingSnapshot(
-            build_accounting_jobs(row for answer in told.values() for row in answer.rows),
-            complete=len(whole) == len(readers) > 0,
-            whole=frozenset(reader.uid for reader in whole if own),
+            build_accounting_jobs(row for answer in answers.values() for row in answer.rows),
+            complete=len(complete) == len(readers) > 0,
+            whole=frozenset(reader.uid for reader in complete if own),
         )
 
-    async def _ask(self, argv: list[str], user: UnixUser, deadline: float | None) -> str:
-        deadline = deadline or self._calls.settings.accounting_s
-        return await self._calls.read(argv, user=user, env=sacct.ENVIRONMENT, deadline=deadline)
+    async def _known_fields(self) -> tuple[str, ...]:
+        """Those of our fields that this release of sacct has; read once."""
+        if self._sacct_fields is None:
+            fields = sacct.read_field_names(await self._commands.read(sacct.field_names()))
+            missing = sacct.NEEDED - set(fields)
+            if missing:
+                raise WorkloadManagerError(f"sacct lacks the fields {', '.join(sorted(missing))}")
+            self._sacct_fields = fields
+        return self._sacct_fields
 
-    async def _fields(self) -> tuple[str, ...]:
-        """Asked once: what this release of sacct knows."""
-        if self._history_fields is None:
-            fields = sacct.read_field_names(await self._calls.read(sacct.field_names()))
-            if not set(fields) >= sacct.NEEDED:
-                raise WorkloadManagerError(
-                    f"sacct lacks the fields {', '.join(sorted(sacct.NEEDED - set(fields)))}"
-                )
-            self._history_fields = fields
-        return self._history_fields
-
-    async def _whole_exits(
-        self, rows: Iterable[sacct.AccountingRow], reader: UnixUser, deadline: float | None
+    async def _complete_exit_codes(
+        self, rows: Iterable[sacct.AccountingRow], reader: UnixUser, deadline: float
     ) -> dict[tuple[str, int], int]:
-        """The exit codes of those whose text form may lack 128; none where this release's JSON has none."""
+        """The exit codes whose text form may lack 128; empty where this release's JSON has none."""
         ids = sorted({row.raw_id for row in rows if sacct.may_have_lost_128(row)})
         codes: dict[tuple[str, int], int] = {}
         for start in range(0, len(ids), JSON_CHUNK):
-            argv = sacct.whole_exits(ids[start : start + JSON_CHUNK])
-            completed = await self._calls.complete(
-                reader, argv, env=sacct.ENVIRONMENT, deadline=deadline or self._calls.settings.accounting_s
-            )
+            argv = sacct.exit_codes(ids[start : start + JSON_CHUNK])
+            completed = await self._commands.complete(reader, argv, env=sacct.ENVIRONMENT, deadline=deadline)
             if completed.code == 0:
-                codes.update(sacct.read_whole_exits(completed.stdout))
+                codes.update(sacct.read_exit_codes(completed.stdout))
         return codes
 
 
@@ -277,23 +263,24 @@ def in_order(users: Collection[UnixUser]) -> list[UnixUser]:
     return sorted(users, key=lambda user: (user.uid, user.name))
 
 
-def merged(
-    views: Mapping[UnixUser, QueueAnswer], at: datetime, took_s: float, *, complete: bool
+def merge_answers(
+    answers: Mapping[UnixUser, QueueAnswer], at: datetime, took_s: float, *, complete: bool
 ) -> QueueSnapshot:
-    """One look from what each user's agent shows of that user's own jobs.
+    """One snapshot of each user's own jobs.
 
-    Two records for one id are doubtful to that user alone, who could also make them up for anybody's id.
+    Two different records for one id do not make that id doubtful in the snapshot: a user could make them up
+    for anybody's id.
     """
     return QueueSnapshot(
         at,
         took_s,
-        jobs=each_once(job for view in views.values() for job in view.jobs),
-        complete=complete and all(view.whole for view in views.values()),
-        dropped=sum(view.tally.dropped for view in views.values()),
-        whole=frozenset(reader.uid for reader, view in views.items() if view.whole),
+        jobs=unique(job for answer in answers.values() for job in answer.jobs),
+        complete=complete and all(answer.complete for answer in answers.values()),
+        dropped=sum(answer.report.dropped for answer in answers.values()),
+        whole=frozenset(reader.uid for reader, answer in answers.items() if answer.complete),
     )
 
 
-def each_once(jobs: Iterable[Observation]) -> tuple[Observation, ...]:
-    """A user whose account was renamed is asked by both names."""
+def unique(jobs: Iterable[Observation]) -> tuple[Observation, ...]:
+    """A user whose account was renamed is read under both names."""
     return tuple({(job.uid, job.job_id): job for job in jobs}.values())

@@ -1,6 +1,6 @@
-"""Slurm's reading commands as red-box's own account, where it runs on a login node.
+"""Slurm's read-only commands as red-box's own account, where it runs on a login node.
 
-No agent is needed for that, nor would one run: it refuses accounts below min_uid, and red-box's is one.
+No agent could run them: agents refuse accounts below min_uid, as red-box's is.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class OwnAccountCommands:
         env: Mapping[str, str] | None = None,
         output_limit: int = OUTPUT_LIMIT,
     ) -> Completed:
-        """Run a command without stdin to its end; killed with all its children on the deadline."""
+        """Run a command without stdin; on the deadline it is killed with all its children."""
         started = time.monotonic()
         program = shutil.which(argv[0], path=self._directories)
         if program is None:
@@ -67,7 +67,7 @@ class OwnAccountCommands:
 
 
 class LimitedOutput:
-    """What a command writes to one descriptor, up to a limit."""
+    """The output of a command on one descriptor, up to a limit."""
 
     def __init__(self, limit: int) -> None:
         self.data = bytearray()
@@ -75,7 +75,7 @@ class LimitedOutput:
         self._limit = limit
 
     async def fill(self, stream: asyncio.StreamReader | None) -> None:
-        """Read to the end; what is beyond the limit is read too, and let go."""
+        """Read to the end; bytes beyond the limit are dropped."""
         while stream is not None and (data := await stream.read(CHUNK)):
             room = self._limit - len(self.data)
             self.cut = self.cut or len(data) > room
@@ -83,7 +83,7 @@ class LimitedOutput:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill its session and reap it, however it was left."""
+    """Kill its session, if it still runs, and reap it."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

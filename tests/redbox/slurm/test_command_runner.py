@@ -7,7 +7,7 @@ import pytest
 from redbox.agents.protocol.answers import Completed
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import WorkloadManagerError
-from redbox.slurm.command_runner import LISTS, OUTPUT_LIMIT, USERS_LIMIT, CommandRunner
+from redbox.slurm.command_runner import OUTPUT_LIMIT, USER_LIMIT, USER_LIST_LIMITS, CommandRunner
 from redbox.slurm.settings import SlurmSettings
 from tests.redbox.slurm.fakes import ScriptedAgents
 
@@ -18,10 +18,10 @@ OBSERVER, ALICE = UnixUser("redbox", 900), UnixUser("alice", 2001)
     ("user", "command", "limit"),
     [
         (OBSERVER, "squeue", OUTPUT_LIMIT),
-        (ALICE, "squeue", LISTS["squeue"]),
-        (ALICE, "sacct", LISTS["sacct"]),
-        (ALICE, "scancel", USERS_LIMIT),
-        (ALICE, "sstat", USERS_LIMIT),
+        (ALICE, "squeue", USER_LIST_LIMITS["squeue"]),
+        (ALICE, "sacct", USER_LIST_LIMITS["sacct"]),
+        (ALICE, "scancel", USER_LIMIT),
+        (ALICE, "sstat", USER_LIMIT),
     ],
 )
 async def test_a_users_agent_may_answer_little_and_the_observers_much(

@@ -154,7 +154,7 @@ def mark_in(submit_line: str) -> str:
     return found[-1] if found else ""
 
 
-def whole_exits(raw_ids: Collection[str]) -> list[str]:
+def exit_codes(raw_ids: Collection[str]) -> list[str]:
     """The same jobs as JSON, for their exit codes."""
     return ["sacct", "--json", "--allocations", "--duplicates", "--local", f"--jobs={','.join(raw_ids)}"]
 
@@ -163,7 +163,7 @@ def may_have_lost_128(row: AccountingRow) -> bool:
     return row.state == "FAILED" and row.exit.code is not None and row.exit.code < HIGHEST_KEPT
 
 
-def read_whole_exits(output: bytes) -> dict[tuple[str, int], int]:
+def read_exit_codes(output: bytes) -> dict[tuple[str, int], int]:
     """The exit code by raw id and end; of a release whose JSON has none (22.05), nothing."""
     try:
         jobs = json.loads(output)["jobs"]

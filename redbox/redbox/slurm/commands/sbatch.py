@@ -49,7 +49,7 @@ class SbatchCall:
     placeholder: str
 
 
-def plan_submit(
+def build_call(
     submission: Submission, script: str, account_env: Mapping[str, str], placeholder: str
 ) -> SbatchCall:
     """The call that submits this; raises RequestRefused where the request cannot become a job."""
@@ -74,7 +74,7 @@ def plan_submit(
     return SbatchCall(tuple(argv), data, encode_environment(env), placeholder)
 
 
-def plan_check(call: SbatchCall) -> SbatchCall:
+def build_check_call(call: SbatchCall) -> SbatchCall:
     """The same call, asking only whether it would be taken.
 
     Without the job's environment: with it sbatch forgets its own, and so how it should write times.

@@ -107,7 +107,7 @@ class RowReader:
         self._last: dict[str, QueueRow] = {}
         self._now: dict[str, QueueRow] = {}
 
-    def begin(self) -> None:
+    def start_poll(self) -> None:
         """A new look: what it does not show is forgotten after it."""
         self._last, self._now = self._now, {}
 

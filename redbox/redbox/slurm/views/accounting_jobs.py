@@ -29,7 +29,7 @@ def build_accounting_jobs(rows: Iterable[AccountingRow]) -> tuple[Observation, .
     return tuple(_observe(parts) for parts in groups.values())
 
 
-def with_whole_exits(
+def with_complete_exits(
     rows: Sequence[AccountingRow], codes: dict[tuple[str, int], int]
 ) -> tuple[AccountingRow, ...]:
     """The rows with the exit codes that the text form had cut."""

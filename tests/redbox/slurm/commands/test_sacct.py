@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from redbox.core.workload_manager import Observation
 from redbox.slurm.commands import sacct
 from redbox.slurm.text.record_format import ParseReport
-from redbox.slurm.views.accounting_jobs import build_accounting_jobs, with_whole_exits
+from redbox.slurm.views.accounting_jobs import build_accounting_jobs, with_complete_exits
 from tests.redbox.slurm.captured import RELEASES, accounting_rows, job_ids, output
 
 FULL = dict.fromkeys(sacct.FIELDS, "") | {
@@ -29,7 +29,7 @@ FULL = dict.fromkeys(sacct.FIELDS, "") | {
 def remembered(release: str) -> dict[str, Observation]:
     """The jobs of the set by what became of them, with whole exit codes where the release has them."""
     rows, _ = accounting_rows(release)
-    whole = with_whole_exits(rows, sacct.read_whole_exits(output(release, "sacct.json").encode()))
+    whole = with_complete_exits(rows, sacct.read_exit_codes(output(release, "sacct.json").encode()))
     by_id = {job.job_id: job for job in build_accounting_jobs(whole)}
     return {name: by_id[job_id] for name, job_id in job_ids(release).items() if job_id in by_id}
 
@@ -114,7 +114,7 @@ def test_exit_codes_of_128_and_more_are_whole_where_the_json_has_them() -> None:
 
 @pytest.mark.parametrize("text", ["", "null", "{}", '{"jobs": [{}]}', '{"jobs": 3}', "[]"])
 def test_json_that_is_not_as_expected_has_no_exit_codes(text: str) -> None:
-    assert sacct.read_whole_exits(text.encode()) == {}
+    assert sacct.read_exit_codes(text.encode()) == {}
 
 
 def test_fields_that_an_old_release_lacks_are_not_asked_for() -> None:

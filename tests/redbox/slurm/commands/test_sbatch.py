@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 from redbox.core.domain import Limits
 from redbox.core.workload_manager import Submission
-from redbox.slurm.commands.sbatch import SbatchCall, encode_environment, plan_check, plan_submit, read_check
+from redbox.slurm.commands.sbatch import (
+    SbatchCall,
+    build_call,
+    build_check_call,
+    encode_environment,
+    read_check,
+)
 from redbox.slurm.errors import RequestRefused
 from redbox_api.models import MAX_SCRIPT_BYTES, JobRequest
 
@@ -38,7 +44,7 @@ def plan(
         dependencies=dependencies,
         held=held,
     )
-    return plan_submit(submission, script, ACCOUNT, "{export}")
+    return build_call(submission, script, ACCOUNT, "{export}")
 
 
 def refusal(script: str = SCRIPT, **fields: object) -> str:
@@ -219,7 +225,7 @@ def test_beyond_the_limits_nothing_is_submitted() -> None:
 
 def test_a_check_is_the_same_call_without_the_jobs_environment() -> None:
     call = plan(env={"A": "1"}, partition="debug")
-    check = plan_check(call)
+    check = build_check_call(call)
     assert check.argv[-1] == "--test-only"
     assert set(call.argv) - set(check.argv) == {"--export-file=/proc/self/fd/{export}"}
     assert check.export == b""

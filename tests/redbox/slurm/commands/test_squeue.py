@@ -140,7 +140,7 @@ def test_an_unchanged_record_is_the_same_row_in_the_next_look() -> None:
 
     def look(*records: dict[str, str]) -> list[squeue.QueueRow]:
         frame = RecordFormat.new(squeue.FIELDS)
-        reader.begin()
+        reader.start_poll()
         return list(reader.read(render(frame, *records), frame, ParseReport()))
 
     other = PLAIN | {"JobID": "8", "ArrayJobID": "8"}
@@ -160,7 +160,7 @@ def test_a_record_that_holds_the_separator_of_remembered_records_is_read_anew() 
     names = []
     for record in shifted:
         frame = RecordFormat.new(squeue.FIELDS)
-        reader.begin()
+        reader.start_poll()
         names += [row.name for row in reader.read(render(frame, record), frame, ParseReport())]
     assert names == ["a\x1fb", "a"]
 
