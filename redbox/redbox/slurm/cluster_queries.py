@@ -79,10 +79,10 @@ class ClusterQueries:
         return await self._mpi_kinds.get()
 
     async def _ask_facts(self) -> ClusterFacts:
-        configuration = scontrol.read_configuration(await self._commands.read(scontrol.show_configuration()))
+        configuration = scontrol.read_configuration(await self._commands.read(scontrol.configuration_argv()))
         if not configuration.accounting:  # a federation is made in the accounting database
             return ClusterFacts(configuration)
-        federation = scontrol.read_federation(await self._commands.read(scontrol.show_federation()))
+        federation = scontrol.read_federation(await self._commands.read(scontrol.federation_argv()))
         return ClusterFacts(configuration, federation)
 
     async def _ask_is_history_private(self) -> bool:
@@ -90,12 +90,12 @@ class ClusterQueries:
         if not (await self.facts()).configuration.accounting:
             return False
         deadline = self._commands.settings.accounting_s
-        argv = sacctmgr.show_configuration()
+        argv = sacctmgr.configuration_argv()
         completed = await self._commands.complete(self._commands.observer, argv, deadline=deadline)
         return sacctmgr.hides_jobs(completed.stdout.decode("utf-8", "replace"))
 
     async def _ask_mpi_kinds(self) -> frozenset[str]:
-        completed = await self._commands.complete(self._commands.observer, srun.mpi_kinds())
+        completed = await self._commands.complete(self._commands.observer, srun.mpi_kinds_argv())
         text = (completed.stdout + b"\n" + completed.stderr).decode(
             "utf-8", "replace"
         )  # older ones list on stderr
@@ -121,7 +121,7 @@ class ClusterQueries:
         if nodes is None:
             raise WorkloadManagerError(NODES_HIDDEN)
         return build_partitions(
-            scontrol.read_partitions(await self._commands.read(scontrol.show_partitions())), nodes
+            scontrol.read_partitions(await self._commands.read(scontrol.partitions_argv())), nodes
         )
 
     async def _visible_nodes(self, facts: ClusterFacts) -> tuple[sinfo.NodeRow, ...] | None:
@@ -136,7 +136,7 @@ class ClusterQueries:
     async def _nodes(self) -> tuple[sinfo.NodeRow, ...]:
         record_format, report = RecordFormat.new(sinfo.FIELDS), ParseReport()
         nodes = sinfo.read_rows(
-            await self._commands.read(sinfo.all_nodes(record_format)), record_format, report
+            await self._commands.read(sinfo.nodes_argv(record_format)), record_format, report
         )
         if not report.complete:
             raise WorkloadManagerError(
@@ -150,7 +150,7 @@ class ClusterQueries:
             return {}
         deadline = self._commands.settings.accounting_s
         return sacctmgr.read_associations(
-            await self._commands.read(sacctmgr.associations(user.name), user=user, deadline=deadline)
+            await self._commands.read(sacctmgr.associations_argv(user.name), user=user, deadline=deadline)
         )
 
 

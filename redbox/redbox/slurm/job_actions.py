@@ -89,11 +89,11 @@ def is_same_job(job: JobHandle, rows: Sequence[QueueRow]) -> bool:
 def command_for(job: JobHandle, action: JobAction, signal: str | None) -> list[str]:
     match action:
         case JobAction.CANCEL:
-            return scancel.cancel(job.job_id, job.user.name, job.job_name)
+            return scancel.cancel_argv(job.job_id, job.user.name, job.job_name)
         case JobAction.SIGNAL:
-            return scancel.signal(job.job_id, job.user.name, job.job_name, signal or "")
+            return scancel.signal_argv(job.job_id, job.user.name, job.job_name, signal or "")
         case _:
-            return scontrol.act_on(action.value, job.job_id)
+            return scontrol.action_argv(action.value, job.job_id)
 
 
 def shows(action: JobAction, rows: Sequence[QueueRow], before: Sequence[QueueRow]) -> bool:

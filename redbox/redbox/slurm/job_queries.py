@@ -110,11 +110,11 @@ class JobQueries:
         self, reader: UnixUser, record_format: RecordFormat, uids: tuple[str, ...], deadline: float | None
     ) -> str:
         """The output of squeue; of all users where squeue does not know one of these uids."""
-        argv = squeue.all_jobs(record_format, uids)
+        argv = squeue.all_jobs_argv(record_format, uids)
         completed = await self._commands.complete(reader, argv, env=squeue.ENVIRONMENT, deadline=deadline)
         if completed.code == 0 and not completed.stderr:
             return decode(completed.stdout)
-        argv = squeue.all_jobs(record_format)
+        argv = squeue.all_jobs_argv(record_format)
         return await self._commands.read(argv, user=reader, env=squeue.ENVIRONMENT)
 
     def _uids_to_list(self, users: Collection[UnixUser] | None) -> tuple[str, ...]:
@@ -130,7 +130,7 @@ class JobQueries:
         """None where squeue lacks the option (before 23.11), or where Slurm hides jobs from the observer."""
         if not self._has_job_states_only or await self._are_jobs_private():
             return None
-        argv = squeue.states()
+        argv = squeue.states_argv()
         completed = await self._commands.complete(self._commands.observer, argv, env=squeue.ENVIRONMENT)
         if completed.code == 0:
             return squeue.fingerprint(decode(completed.stdout), job_ids)
@@ -168,7 +168,7 @@ class JobQueries:
     ) -> list[squeue.QueueRow]:
         """The rows of these jobs, as this user may see them."""
         record_format, report = RecordFormat.new(squeue.FIELDS), ParseReport()
-        argv = squeue.single_jobs(record_format, sorted(job_ids))
+        argv = squeue.single_jobs_argv(record_format, sorted(job_ids))
         completed = await self._commands.complete(reader, argv, env=squeue.ENVIRONMENT, deadline=deadline)
         if completed.code != 0:
             words = words_of(completed.stderr)
@@ -182,7 +182,9 @@ class JobQueries:
 
     async def usage(self, user: UnixUser, job_ids: Collection[str]) -> tuple[StepUsage, ...]:
         """As measured by the slurmds, which answer only the jobs' own user."""
-        return tuple(sstat.read_rows(await self._commands.read(sstat.of_jobs(sorted(job_ids)), user=user)))
+        return tuple(
+            sstat.read_usage(await self._commands.read(sstat.usage_argv(sorted(job_ids)), user=user))
+        )
 
     # ------------------------------------------------------------------------------------- the accounting
     async def history(
@@ -190,13 +192,13 @@ class JobQueries:
     ) -> AccountingSnapshot:
         ordered = sorted(job_ids)
         chunks = [ordered[start : start + sacct.CHUNK] for start in range(0, len(ordered), sacct.CHUNK)]
-        calls = [partial(sacct.of_jobs, job_ids=chunk) for chunk in chunks]
+        calls = [partial(sacct.jobs_argv, job_ids=chunk) for chunk in chunks]
         if not await self._cluster.is_history_private():
             return await self._history(calls, [self._commands.observer], own=False)
         return await self._history(calls, in_order(self._users if users is None else users), own=True)
 
     async def history_of(self, user: UnixUser, since: datetime) -> AccountingSnapshot:
-        return await self._history([partial(sacct.of_user, user=user.name, since=since)], [user], own=True)
+        return await self._history([partial(sacct.user_argv, user=user.name, since=since)], [user], own=True)
 
     async def _history(
         self,
@@ -238,7 +240,7 @@ class JobQueries:
     async def _known_fields(self) -> tuple[str, ...]:
         """Those of our fields that this release of sacct has; read once."""
         if self._sacct_fields is None:
-            fields = sacct.read_field_names(await self._commands.read(sacct.field_names()))
+            fields = sacct.read_field_names(await self._commands.read(sacct.field_names_argv()))
             missing = sacct.NEEDED - set(fields)
             if missing:
                 raise WorkloadManagerError(f"sacct lacks the fields {', '.join(sorted(missing))}")
@@ -252,7 +254,7 @@ class JobQueries:
         ids = sorted({row.raw_id for row in rows if sacct.may_have_lost_128(row)})
         codes: dict[tuple[str, int], int] = {}
         for start in range(0, len(ids), JSON_CHUNK):
-            argv = sacct.exit_codes(ids[start : start + JSON_CHUNK])
+            argv = sacct.exit_codes_argv(ids[start : start + JSON_CHUNK])
             completed = await self._commands.complete(reader, argv, env=sacct.ENVIRONMENT, deadline=deadline)
             if completed.code == 0:
                 codes.update(sacct.read_exit_codes(completed.stdout))

@@ -35,7 +35,7 @@ def check_slurm(machine: Machine, settings: Settings, layout: Layout) -> Iterato
     asking = Asking(machine, settings.slurm.environment, tools)
     if tools["scontrol"] is None:
         return
-    shown = asking.ask(scontrol.show_configuration())
+    shown = asking.ask(scontrol.configuration_argv())
     if shown.code != 0:
         yield fault(f"slurmctld does not answer: {shown.words}", "scontrol ping; systemctl status munge")
         return
@@ -113,7 +113,7 @@ def _judge_memory(configuration: scontrol.SlurmConfiguration) -> Iterator[Findin
 
 
 def _check_accounting(asking: Asking) -> Iterator[Finding]:
-    listed = asking.ask(sacct.field_names())
+    listed = asking.ask(sacct.field_names_argv())
     known = set(sacct.read_field_names(listed.stdout))
     if listed.code != 0 or not known:
         yield fault(f"sacct does not answer: {listed.words}", "is slurmdbd up? see sacctmgr show cluster")
@@ -139,7 +139,7 @@ def _check_database(asking: Asking) -> Iterator[Finding]:
 
 
 def _check_federation(asking: Asking) -> Iterator[Finding]:
-    shown = asking.ask(scontrol.show_federation())
+    shown = asking.ask(scontrol.federation_argv())
     name = scontrol.read_federation(shown.stdout) if shown.code == 0 else None
     if name is not None:
         yield fault(

@@ -1,8 +1,8 @@
-"""Records and fields in the text of Slurm's commands, parted by a token that nobody could have foreseen.
+"""Records and fields in the text of Slurm's commands, separated by a random token.
 
-Names, comments, directories and submit lines are any user's free text and may hold newlines, delimiters and
-whole forged records. So every call makes a new token, fields and records are split by it and never by
-newline, and what does not have the right count of fields is dropped and counted.
+Names, comments, directories and submit lines are free text of any user, and may contain newlines, delimiters
+and whole forged records. So every call makes a new token, fields and records are split at it and never at a
+newline, and a record with a wrong count of fields is dropped and counted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def new_token() -> str:
 
 @dataclass(frozen=True, slots=True)
 class RecordFormat:
-    """How the records of one call are parted: `field_end` after each field, `record_end` after the last."""
+    """The separators of one call: `field_end` after each field, `record_end` after the last."""
 
     fields: tuple[str, ...]
     field_end: str
@@ -32,14 +32,14 @@ class RecordFormat:
         return cls(tuple(fields), make_token(), make_token())
 
     def format(self) -> str:
-        """The argument of squeue's and sinfo's -O: no widths, so nothing is cut; the ends as suffixes."""
+        """The argument of squeue -O and sinfo -O: without widths, so no field is cut; the ends are suffixes."""
         ends = [self.field_end] * (len(self.fields) - 1) + [self.record_end]
         return ",".join(f"{name}:{end}" for name, end in zip(self.fields, ends, strict=True))
 
 
 @dataclass(slots=True)
 class ParseReport:
-    """What could not be read of an answer: records dropped, and whether its end is missing."""
+    """What could not be parsed of an output: records dropped, and whether its end is missing."""
 
     dropped: int = 0
     cut: bool = False
@@ -49,28 +49,28 @@ class ParseReport:
         return not self.dropped and not self.cut
 
 
-def split_records(text: str, frame: RecordFormat, tally: ParseReport) -> Iterator[str]:
-    """One record after the other: a hundred thousand of them, taken apart, need not be in memory at once."""
+def split_records(text: str, record_format: RecordFormat, report: ParseReport) -> Iterator[str]:
+    """A generator, so that a hundred thousand parsed records are not in memory at once."""
     start = 0
-    while (end := text.find(frame.record_end, start)) >= 0:
+    while (end := text.find(record_format.record_end, start)) >= 0:
         yield text[start:end].removeprefix("\n")
-        start = end + len(frame.record_end)
-    tally.cut = tally.cut or text[start:].strip() != ""
+        start = end + len(record_format.record_end)
+    report.cut = report.cut or text[start:].strip() != ""
 
 
-def split_fields(record: str, frame: RecordFormat, tally: ParseReport) -> list[str] | None:
-    """The fields of a record; one that has not the right count of them is dropped and counted."""
-    fields = record.split(frame.field_end)
-    if len(fields) == len(frame.fields):
+def split_fields(record: str, record_format: RecordFormat, report: ParseReport) -> list[str] | None:
+    """The fields of a record; a record with a wrong count of fields is dropped and counted."""
+    fields = record.split(record_format.field_end)
+    if len(fields) == len(record_format.fields):
         return fields
-    tally.dropped += 1
+    report.dropped += 1
     return None
 
 
-def split_counted(text: str, width: int, token: str, tally: ParseReport) -> Iterator[list[str]]:
+def split_counted(text: str, width: int, token: str, report: ParseReport) -> Iterator[list[str]]:
     """The fields of each record where every field ends with one token (sacct --parsable --delimiter)."""
     pieces = text.split(token)
-    tally.cut = tally.cut or pieces[-1].strip() != "" or (len(pieces) - 1) % width != 0
+    report.cut = report.cut or pieces[-1].strip() != "" or (len(pieces) - 1) % width != 0
     for start in range(0, len(pieces) - width, width):
         fields = pieces[start : start + width]
         fields[0] = fields[0].removeprefix("\n")
@@ -78,5 +78,5 @@ def split_counted(text: str, width: int, token: str, tally: ParseReport) -> Iter
 
 
 def decode(output: bytes) -> str:
-    """Slurm's text; what is no UTF-8 becomes a mark of it rather than a fault."""
+    """Slurm's text; bytes that are not UTF-8 become U+FFFD."""
     return output.decode("utf-8", "replace")

@@ -121,11 +121,11 @@ def test_fields_that_an_old_release_lacks_are_not_asked_for() -> None:
     old, new = (sacct.read_field_names(output(release, "sacct-fields.txt")) for release in RELEASES)
     assert set(new) - set(old) == {"Restarts", "StdOut", "StdErr"}
     assert set(old) >= sacct.NEEDED
-    assert sacct.of_jobs(old, "~t~", ["1", "2"])[-2:] == ["--format=" + ",".join(old), "--jobs=1,2"]
+    assert sacct.jobs_argv(old, "~t~", ["1", "2"])[-2:] == ["--format=" + ",".join(old), "--jobs=1,2"]
 
 
 def test_a_users_jobs_are_asked_for_since_a_moment_in_utc() -> None:
-    argv = sacct.of_user(sacct.FIELDS, "~t~", "alice", datetime(2026, 11, 21, 9, 30, tzinfo=UTC))
+    argv = sacct.user_argv(sacct.FIELDS, "~t~", "alice", datetime(2026, 11, 21, 9, 30, tzinfo=UTC))
     assert "--starttime=2026-11-21T09:30:00" in argv
     assert sacct.ENVIRONMENT["TZ"] == "UTC"
     assert "--duplicates" in argv

@@ -178,7 +178,7 @@ def test_records_that_cannot_matter_are_left_out_by_id_and_comment() -> None:
 
 
 def test_the_whole_queue_is_asked_for_without_loops_clusters_or_hidden_parts() -> None:
-    argv = squeue.all_jobs(RecordFormat(squeue.FIELDS, "~f~", "~r~"), ["2001", "2002"])
+    argv = squeue.all_jobs_argv(RecordFormat(squeue.FIELDS, "~f~", "~r~"), ["2001", "2002"])
     assert argv[:5] == ["squeue", "--noheader", "--all", "--local", "--states=all"]
     assert argv[-1] == "--user=2001,2002"
     assert "--array" not in argv

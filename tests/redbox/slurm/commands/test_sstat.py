@@ -17,7 +17,7 @@ SHOWN = """\
 
 
 def test_each_step_has_its_time_and_memory() -> None:
-    assert list(sstat.read_rows(SHOWN)) == [
+    assert list(sstat.read_usage(SHOWN)) == [
         StepUsage("7", "batch", 1.0, 5013504),
         StepUsage("7", "0", 86402.0, 954368),
         StepUsage("8", "extern", 0.0, 0),
@@ -28,7 +28,7 @@ def test_each_step_has_its_time_and_memory() -> None:
     "line", ["7.batch|", "7.batch", "", "7.batch|cpu=,mem=", "x.batch|cpu=00:00:01,mem=1"]
 )
 def test_what_was_not_measured_is_left_out(line: str) -> None:
-    assert list(sstat.read_rows(f"{line}\n")) == []
+    assert list(sstat.read_usage(f"{line}\n")) == []
 
 
 async def test_the_user_asks_once_for_all_jobs() -> None:

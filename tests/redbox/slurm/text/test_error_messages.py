@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from redbox.core.workload_manager import SubmitAccepted, SubmitRejected, SubmitUnavailable, SubmitUnknown
 from redbox.slurm.commands.sbatch import read_submit
-from redbox.slurm.text.error_messages import classify, is_unavailable, with_cure, words_of
+from redbox.slurm.text.error_messages import classify, is_unavailable, with_remedy, words_of
 
 CAPTURED: list[dict[str, Any]] = json.loads(
     (Path(__file__).parents[1] / "outputs" / "submits.json").read_text()
@@ -48,13 +48,13 @@ def test_slurms_words_are_kept_without_the_names_of_its_programs_and_a_cure_is_a
     ],
 )
 def test_what_slurm_refuses_is_told_with_its_cure(words: str, cure: str) -> None:
-    told = with_cure(words)
+    told = with_remedy(words)
     assert told.startswith(f"{words}. ")
     assert cure in told
 
 
 def test_where_no_cure_is_known_slurms_words_stand_alone() -> None:
-    assert with_cure("Access/permission denied") == "Access/permission denied"
+    assert with_remedy("Access/permission denied") == "Access/permission denied"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from redbox.slurm.errors import RequestRefused
 from redbox.slurm.text.sbatch_options import (
     ALLOWED,
     FIELDS,
-    OURS,
+    RESERVED,
     Directive,
     OptionValue,
     full_name,
@@ -36,7 +36,7 @@ def test_options_of_the_list_are_passed_as_they_are() -> None:
     assert read_options(options) == options
 
 
-@pytest.mark.parametrize("name", sorted(OURS))
+@pytest.mark.parametrize("name", sorted(RESERVED))
 @pytest.mark.parametrize("form", ["--{}", "--{}=x"])
 def test_what_is_red_boxs_own_is_never_passed(name: str, form: str) -> None:
     assert "red-box sets it" in refusal(form.format(name))
@@ -83,9 +83,9 @@ def test_a_switch_takes_no_value() -> None:
 
 
 def test_options_of_24_11_are_all_known_as_allowed_or_refused() -> None:
-    known = ALLOWED.keys() | FIELDS.keys() | OURS
+    known = ALLOWED.keys() | FIELDS.keys() | RESERVED
     assert {"gpus-per-task", "tres-per-task", "segment", "prefer", "stepmgr"} <= known
-    assert not ALLOWED.keys() & (FIELDS.keys() | OURS)
+    assert not ALLOWED.keys() & (FIELDS.keys() | RESERVED)
 
 
 @given(st.text())
