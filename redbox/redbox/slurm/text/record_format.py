@@ -32,7 +32,7 @@ class RecordFormat:
         return cls(tuple(fields), make_token(), make_token())
 
     def format(self) -> str:
-        """The argument of squeue -O and sinfo -O: without widths, so no field is cut; the ends are suffixes."""
+        """The argument of -O in squeue and sinfo: without widths, so no field is cut."""
         ends = [self.field_end] * (len(self.fields) - 1) + [self.record_end]
         return ",".join(f"{name}:{end}" for name, end in zip(self.fields, ends, strict=True))
 

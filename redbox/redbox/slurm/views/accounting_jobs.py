@@ -1,4 +1,4 @@
-"""From accounting rows to jobs: each run of an array, a het job or a plain job is one observation. Pure."""
+"""From sacct's rows to jobs: each run of an array, a het job or a plain job is one observation."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from redbox.slurm.commands.sacct import AccountingRow
 from redbox.slurm.text import array_expressions
 from redbox.slurm.text.states import Exit, has_ended, is_waiting, severity
 from redbox.slurm.views.output_patterns import PatternValues, resolve_pattern
-from redbox.slurm.views.queue_jobs import earliest, latest_if_all, names_in, together
+from redbox.slurm.views.queue_jobs import earliest, join_unique, latest_if_all, names_in
 from redbox_api.hostlists import first_host
 
 
 def build_accounting_jobs(rows: Iterable[AccountingRow]) -> tuple[Observation, ...]:
     """The jobs, run by run; tasks of an array that ran again count with their latest run.
 
-    An id that was given out twice is two jobs: they differ in uid or mark.
+    An id that slurmctld has reused is two jobs: they differ in uid or mark.
     """
     groups: dict[tuple[str, int, str, int], list[AccountingRow]] = {}
     runs: dict[tuple[str, int, str], int] = {}
@@ -32,14 +32,13 @@ def build_accounting_jobs(rows: Iterable[AccountingRow]) -> tuple[Observation, .
 def with_complete_exits(
     rows: Sequence[AccountingRow], codes: dict[tuple[str, int], int]
 ) -> tuple[AccountingRow, ...]:
-    """The rows with the exit codes that the text form had cut."""
-    return tuple(_with_exit(row, codes) for row in rows)
+    """The rows with exit codes that the text form had cut; `codes` by raw id and end time."""
 
+    def with_code(row: AccountingRow) -> AccountingRow:
+        code = codes.get((row.raw_id, int(row.ended_at.timestamp()) if row.ended_at else 0))
+        return row if code is None or row.exit.code is None else replace(row, exit=Exit(code))
 
-def _with_exit(row: AccountingRow, codes: dict[tuple[str, int], int]) -> AccountingRow:
-    ended = int(row.ended_at.timestamp()) if row.ended_at else 0
-    code = codes.get((row.raw_id, ended))
-    return row if code is None or row.exit.code is None else replace(row, exit=Exit(code))
+    return tuple(map(with_code, rows))
 
 
 def order_of_runs(row: AccountingRow) -> tuple[float, float]:
@@ -49,7 +48,7 @@ def order_of_runs(row: AccountingRow) -> tuple[float, float]:
 
 def _observe(rows: Sequence[AccountingRow]) -> Observation:
     parts = sorted(rows, key=lambda row: (row.het_offset, int(row.raw_id)))
-    decisive, identity = _worst_of(parts), parts[0]
+    decisive, identity = _decisive_row(parts), parts[0]
     whole = Observation(
         job_id=identity.job_id,
         uid=identity.uid,
@@ -65,7 +64,7 @@ def _observe(rows: Sequence[AccountingRow]) -> Observation:
         partition=names_in(row.partition for row in parts),
         account=names_in(row.account for row in parts),
         qos=identity.qos,
-        nodes=together(row.nodes for row in parts),
+        nodes=join_unique(row.nodes for row in parts),
         submitted_at=earliest(row.submitted_at for row in parts),
         started_at=earliest(row.started_at for row in parts),
         ended_at=latest_if_all(row.ended_at for row in parts),
@@ -78,7 +77,7 @@ def _observe(rows: Sequence[AccountingRow]) -> Observation:
     return whole if identity.array_task is None else _with_tasks(whole, parts)
 
 
-def _worst_of(parts: Sequence[AccountingRow]) -> AccountingRow:
+def _decisive_row(parts: Sequence[AccountingRow]) -> AccountingRow:
     alive = [row for row in parts if not has_ended(row.state)]
     return alive[0] if alive else max(parts, key=lambda row: severity(row.state))
 

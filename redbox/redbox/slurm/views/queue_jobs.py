@@ -1,7 +1,7 @@
-"""From rows to jobs: an array with all its tasks, a het job with all its parts, is one observation. Pure.
+"""From squeue's rows to jobs: an array with all its tasks, a het job with all its components, is one job.
 
-While a part lives the whole lives; when all have ended the worst end counts. Two different rows for one id
-make that job doubtful: it is left out and named.
+A job is alive while one of its parts is; when all have ended the worst end counts. A job with two different
+rows for one id is left out, and its id is returned as contradictory.
 """
 
 from __future__ import annotations
@@ -19,50 +19,47 @@ from redbox_api.hostlists import first_host
 
 
 def build_queue_jobs(rows: Iterable[QueueRow]) -> tuple[tuple[Observation, ...], frozenset[str]]:
-    """The jobs, and the ids of those whose rows contradict each other."""
+    """The jobs, and the ids whose rows contradict each other."""
     return QueueJobBuilder().build(rows)
 
 
 class QueueJobBuilder:
-    """Folds look after look; a plain job whose row is the same object keeps its observation."""
+    """Builds jobs poll after poll; a plain job whose row is the same object keeps its observation."""
 
     def __init__(self) -> None:
         self._plain: dict[str, tuple[QueueRow, Observation]] = {}
 
     def build(self, rows: Iterable[QueueRow]) -> tuple[tuple[Observation, ...], frozenset[str]]:
-        groups, doubtful = _group(rows)
+        groups, contradictory = _group(rows)
         plain: dict[str, tuple[QueueRow, Observation]] = {}
         jobs = []
         for leader, parts in groups.items():
-            if leader in doubtful or len({row.uid for row in parts}) > 1:
-                doubtful.add(leader)
+            if leader in contradictory or len({row.uid for row in parts}) > 1:
+                contradictory.add(leader)
             elif len(parts) == 1 and parts[0].array_task is None:
-                plain[leader] = self._observe_plain(leader, parts[0])
-                jobs.append(plain[leader][1])
+                row, last = parts[0], self._plain.get(leader)
+                if last is None or last[0] is not row:
+                    last = (row, observation(row, leader, row, parts))
+                plain[leader] = last
+                jobs.append(last[1])
             else:
                 jobs.append(_observe(leader, parts))
         self._plain = plain
-        return tuple(jobs), frozenset(doubtful)
-
-    def _observe_plain(self, leader: str, row: QueueRow) -> tuple[QueueRow, Observation]:
-        known = self._plain.get(leader)
-        if known is not None and known[0] is row:
-            return known
-        return row, observation(row, leader, row, [row])
+        return tuple(jobs), frozenset(contradictory)
 
 
 def _group(rows: Iterable[QueueRow]) -> tuple[dict[str, list[QueueRow]], set[str]]:
-    """Rows by the id that their whole job goes by, and the ids that have two different rows."""
-    seen: dict[str, QueueRow] = {}
+    """Rows by the id of their whole job, and the ids that have two different rows."""
+    by_id: dict[str, QueueRow] = {}
     groups: dict[str, list[QueueRow]] = {}
-    doubtful: set[str] = set()
+    contradictory: set[str] = set()
     for row in rows:
-        earlier = seen.setdefault(row.job_id, row)
+        earlier = by_id.setdefault(row.job_id, row)
         if earlier is row:
             groups.setdefault(row.leader, []).append(row)
         elif earlier != row:
-            doubtful.update((row.job_id, row.leader, earlier.leader))
-    return groups, doubtful
+            contradictory.update((row.job_id, row.leader, earlier.leader))
+    return groups, contradictory
 
 
 def _observe(leader: str, parts: Sequence[QueueRow]) -> Observation:
@@ -75,7 +72,7 @@ def _observe(leader: str, parts: Sequence[QueueRow]) -> Observation:
 def observation(
     identity: QueueRow, leader: str, decisive: QueueRow, parts: Sequence[QueueRow]
 ) -> Observation:
-    """One job: who it is from one row, how it stands from another, its places and times from all."""
+    """One job: its identity from one row, its state from another, its nodes and times from all."""
     return Observation(
         job_id=leader,
         uid=identity.uid,
@@ -91,7 +88,7 @@ def observation(
         partition=names_in(row.partition for row in parts),
         account=names_in(row.account for row in parts),
         qos=identity.qos,
-        nodes=together(row.nodes for row in parts),
+        nodes=join_unique(row.nodes for row in parts),
         submitted_at=earliest(row.submitted_at for row in parts),
         started_at=earliest(row.started_at for row in parts),
         ended_at=latest_if_all(row.ended_at for row in parts),
@@ -104,9 +101,9 @@ def observation(
 
 
 def worst_of(parts: Sequence[QueueRow]) -> QueueRow:
-    """What decides for all: a part that is active, else waits, else is just ending, else the worst end.
+    """The part whose state is the job's: an active one, else waiting, else completing, else the worst end.
 
-    What only ends is left alone by a cancel: so it must not stand for others that go on.
+    A cancel leaves a completing job alone, so a completing part must not decide while others go on.
     """
     living = [row for row in parts if not has_ended(row.state)]
     if living:
@@ -126,7 +123,7 @@ def _array(leader: str, parts: Sequence[QueueRow]) -> Observation:
 def _with_tasks(
     whole: Observation, tasks: tuple[TaskObservation, ...], unsplit: Sequence[str], row: QueueRow
 ) -> Observation:
-    """A task that waits again after it had begun is shown by squeue among those that never began."""
+    """Squeue shows a task that waits again after a start among those that never started."""
     waiting = sum(array_expressions.count(expression) or 1 for expression in unsplit)
     return replace(
         whole,
@@ -144,7 +141,7 @@ def _is_unsplit(row: QueueRow) -> bool:
 
 
 def _tasks(leader: str, row: QueueRow) -> Iterable[TaskObservation]:
-    """Its task; or, where the tasks that were never split off were cancelled together, all of them."""
+    """Its task; or all tasks that were never split off, where they were cancelled together."""
     if row.array_task is None or (_is_unsplit(row) and is_waiting(row.state)):
         return
     for index in array_expressions.expand(row.array_task):
@@ -161,14 +158,14 @@ def log_path(row: QueueRow, pattern: str | None) -> str | None:
     return resolve_pattern(pattern, facts)
 
 
-def together(words: Iterable[str]) -> str:
-    """Each once, as Slurm lists them."""
+def join_unique(words: Iterable[str]) -> str:
+    """Each word once, separated as Slurm separates names."""
     return ",".join(dict.fromkeys(filter(None, words)))
 
 
 def names_in(lists: Iterable[str]) -> str:
-    """Each name of lists as Slurm writes them, once."""
-    return together(name for one in lists for name in one.split(","))
+    """Each name of Slurm's comma-separated lists, once."""
+    return join_unique(name for names in lists for name in names.split(","))
 
 
 def earliest(times: Iterable[datetime | None]) -> datetime | None:
@@ -176,5 +173,5 @@ def earliest(times: Iterable[datetime | None]) -> datetime | None:
 
 
 def latest_if_all(times: Iterable[datetime | None]) -> datetime | None:
-    known = list(times)
-    return max((time for time in known if time is not None), default=None) if all(known) else None
+    all_times = list(times)
+    return max((time for time in all_times if time is not None), default=None) if all(all_times) else None

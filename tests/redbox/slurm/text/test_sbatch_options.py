@@ -43,8 +43,8 @@ def test_what_is_red_boxs_own_is_never_passed(name: str, form: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(FIELDS))
-def test_what_has_a_field_is_said_by_the_field(name: str) -> None:
-    assert f"say {FIELDS[name]}" in refusal(f"--{name}=x")
+def test_an_option_that_is_a_field_is_refused_with_the_fields_name(name: str) -> None:
+    assert f"use {FIELDS[name]}" in refusal(f"--{name}=x")
 
 
 @pytest.mark.parametrize(("name", "field"), [("job-name", "metadata.name"), ("dependency", "dependsOn")])
