@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from redbox.slurm.text import array_expressions
+from redbox.slurm.text.job_row import JobRow
 from redbox.slurm.text.record_format import ParseReport, split_counted
-from redbox.slurm.text.states import Exit, end_of, read_exit, read_state
+from redbox.slurm.text.states import end_of, read_exit, read_state
 from redbox.slurm.text.values import TIME_FORMAT, read_number, read_time, text_or_none
 
 ENVIRONMENT = {**TIME_FORMAT, "TZ": "UTC"}
@@ -34,31 +35,12 @@ HET_ID = re.compile(r"([0-9]+)\+([0-9]+)")
 
 
 @dataclass(frozen=True, slots=True)
-class AccountingRow:
+class AccountingRow(JobRow):
     """One run of a job, of one task, or of the tasks that were never split off."""
 
     job_id: str  # of the whole array or het job
     raw_id: str
-    array_task: str | None
-    het_offset: int
-    uid: int
-    state: str
     cancelled_by: int | None
-    exit: Exit
-    restarts: int
-    submitted_at: datetime | None
-    started_at: datetime | None
-    ended_at: datetime | None
-    partition: str
-    account: str
-    qos: str
-    nodes: str
-    reason: str
-    user: str
-    name: str
-    working_directory: str
-    stdout: str | None
-    stderr: str | None
     mark: str
 
 

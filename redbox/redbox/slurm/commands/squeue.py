@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from sys import intern
 
+from redbox.slurm.text.job_row import JobRow
 from redbox.slurm.text.record_format import ParseReport, RecordFormat, split_fields, split_records
-from redbox.slurm.text.states import Exit, end_of, has_ended, is_waiting, read_exit, read_state
+from redbox.slurm.text.states import end_of, has_ended, is_waiting, read_exit, read_state
 from redbox.slurm.text.values import TIME_FORMAT, read_number, read_time, text_or_none
 
 ENVIRONMENT = {**TIME_FORMAT, "SLURM_BITSTR_LEN": "0"}
@@ -33,33 +33,14 @@ RecordFilter = Callable[[str, str], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class QueueRow:
+class QueueRow(JobRow):
     """One record of squeue."""
 
     job_id: str
     array_job_id: str
-    array_task: str | None  # "7", or for what is not split off yet "8-20:2%3"
     het_job_id: str | None
-    het_offset: int
-    uid: int
-    state: str
-    exit: Exit
-    restarts: int
     requeue: bool
-    submitted_at: datetime | None
-    started_at: datetime | None
-    ended_at: datetime | None
-    reason: str
-    partition: str
-    account: str
-    qos: str
-    nodes: str
-    user: str
-    name: str
     comment: str
-    stdout: str | None
-    stderr: str | None
-    working_directory: str
 
     @property
     def leader(self) -> str:

@@ -9,9 +9,7 @@ from redbox.core.workload_manager import Observation, TaskObservation
 from redbox.slurm.commands.sacct import AccountingRow
 from redbox.slurm.text import array_expressions
 from redbox.slurm.text.states import Exit, has_ended, is_waiting, severity
-from redbox.slurm.views.output_patterns import PatternValues, resolve_pattern
-from redbox.slurm.views.queue_jobs import earliest, join_unique, latest_if_all, names_in
-from redbox_api.hostlists import first_host
+from redbox.slurm.views.observations import observe, observe_tasks, output_path
 
 
 def build_accounting_jobs(rows: Iterable[AccountingRow]) -> tuple[Observation, ...]:
@@ -49,30 +47,20 @@ def order_of_runs(row: AccountingRow) -> tuple[float, float]:
 def _observe(rows: Sequence[AccountingRow]) -> Observation:
     parts = sorted(rows, key=lambda row: (row.het_offset, int(row.raw_id)))
     decisive, identity = _decisive_row(parts), parts[0]
-    whole = Observation(
+    stdout, stderr = identity.stdout, identity.stderr
+    if identity.array_task is None:
+        stdout, stderr = (output_path(pattern, identity, identity.raw_id) for pattern in (stdout, stderr))
+    whole = observe(
+        identity,
+        decisive,
+        parts,
         job_id=identity.job_id,
-        uid=identity.uid,
         mark=identity.mark,
-        comment=identity.mark,
-        state=decisive.state,
         live=False,
-        name=identity.name,
-        user=identity.user,
-        reason=decisive.reason,
-        exit_code=decisive.exit.code,
-        signal=decisive.exit.signal,
-        partition=names_in(row.partition for row in parts),
-        account=names_in(row.account for row in parts),
-        qos=identity.qos,
-        nodes=join_unique(row.nodes for row in parts),
-        submitted_at=earliest(row.submitted_at for row in parts),
-        started_at=earliest(row.started_at for row in parts),
-        ended_at=latest_if_all(row.ended_at for row in parts),
         restarts=max(row.restarts for row in parts),
         cancelled_by=decisive.cancelled_by,
-        stdout=_path(identity, identity.stdout),
-        stderr=_path(identity, identity.stderr),
-        working_directory=identity.working_directory,
+        stdout=stdout,
+        stderr=stderr,
     )
     return whole if identity.array_task is None else _with_tasks(whole, parts)
 
@@ -89,21 +77,6 @@ def _with_tasks(whole: Observation, parts: Sequence[AccountingRow]) -> Observati
         if is_waiting(row.state) and not (row.array_task or "").isdigit():
             waiting += array_expressions.count(row.array_task or "") or 1
             continue
-        for index in array_expressions.expand(row.array_task or ""):
-            job_id = f"{whole.job_id}_{index}"
-            tasks[index] = TaskObservation(
-                index, job_id, row.state, row.exit.code, row.exit.signal, row.restarts
-            )
+        tasks.update((task.index, task) for task in observe_tasks(row, whole.job_id))
     ordered = tuple(tasks[index] for index in sorted(tasks))
     return replace(whole, tasks=ordered, pending_tasks=waiting, array_size=len(ordered) + waiting)
-
-
-def _path(row: AccountingRow, pattern: str | None) -> str | None:
-    if pattern is None or row.array_task is not None:
-        return pattern
-    return resolve_pattern(
-        pattern,
-        PatternValues(
-            row.raw_id, row.user, row.name, row.working_directory, first_node=first_host(row.nodes)
-        ),
-    )
