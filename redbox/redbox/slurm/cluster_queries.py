@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Generic, TypeVar
 
@@ -45,31 +45,24 @@ class CachedAnswer(Generic[T]):
         return self._answer[1]
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterFacts:
-    """The settings of the cluster that red-box depends on, from slurmctld alone: slurmdbd may be down."""
-
-    configuration: scontrol.SlurmConfiguration
-    federation: str | None = None
-
-
 class ClusterQueries:
     """Queries whose answers seldom change are kept for `facts_s`."""
 
     def __init__(self, commands: CommandRunner, clock: Callable[[], float] = time.monotonic) -> None:
         self._commands = commands
         keep_s = commands.settings.facts_s
-        self._facts = CachedAnswer(self._ask_facts, keep_s, clock)
+        self._configuration = CachedAnswer(self._ask_configuration, keep_s, clock)
         self._is_history_private = CachedAnswer(self._ask_is_history_private, keep_s, clock)
         self._mpi_kinds = CachedAnswer(self._ask_mpi_kinds, keep_s, clock)
 
-    async def facts(self) -> ClusterFacts:
-        return await self._facts.get()
+    async def configuration(self) -> scontrol.SlurmConfiguration:
+        """From slurmctld alone: submits and polls must not depend on slurmdbd."""
+        return await self._configuration.get()
 
     def appends(self) -> bool:
         """Whether a run appends to its output file where the job does not say."""
-        facts = self._facts.last
-        return facts is not None and facts.configuration.appends
+        configuration = self._configuration.last
+        return configuration is not None and configuration.appends
 
     async def is_history_private(self) -> bool:
         """Whether slurmdbd shows each user only the user's own jobs."""
@@ -78,16 +71,16 @@ class ClusterQueries:
     async def mpi_kinds(self) -> frozenset[str]:
         return await self._mpi_kinds.get()
 
-    async def _ask_facts(self) -> ClusterFacts:
+    async def _ask_configuration(self) -> scontrol.SlurmConfiguration:
         configuration = scontrol.read_configuration(await self._commands.read(scontrol.configuration_argv()))
         if not configuration.accounting:  # a federation is made in the accounting database
-            return ClusterFacts(configuration)
+            return configuration
         federation = scontrol.read_federation(await self._commands.read(scontrol.federation_argv()))
-        return ClusterFacts(configuration, federation)
+        return replace(configuration, federation=federation)
 
     async def _ask_is_history_private(self) -> bool:
         """By the PrivateData of slurmdbd, not of slurm.conf; raises while slurmdbd is down."""
-        if not (await self.facts()).configuration.accounting:
+        if not (await self.configuration()).accounting:
             return False
         deadline = self._commands.settings.accounting_s
         argv = sacctmgr.configuration_argv()
@@ -102,42 +95,39 @@ class ClusterQueries:
         return srun.read_mpi_kinds(text)
 
     async def cluster(self) -> Cluster:
-        facts = await self.facts()
-        nodes = await self._visible_nodes(facts)
-        hidden = [] if nodes is not None else [NODES_HIDDEN]
+        configuration, nodes = await self.configuration(), await self._visible_nodes()
+        warnings = warnings_of(configuration, allow_federation=self._commands.settings.allow_federation)
         return Cluster(
-            name=facts.configuration.cluster_name,
+            name=configuration.cluster_name,
             workload_manager="slurm",
-            version=facts.configuration.version,
+            version=configuration.version,
             redbox_version=version("red-box"),
-            accounting=facts.configuration.accounting,
+            accounting=configuration.accounting,
             nodes=count_states(nodes or ()),
-            warnings=hidden + warnings_of(facts, allow_federation=self._commands.settings.allow_federation),
+            warnings=warnings if nodes is not None else [NODES_HIDDEN, *warnings],
         )
 
     async def partitions(self) -> tuple[Partition, ...]:
-        facts = await self.facts()
-        nodes = await self._visible_nodes(facts)
+        nodes = await self._visible_nodes()
         if nodes is None:
             raise WorkloadManagerError(NODES_HIDDEN)
-        return build_partitions(
-            scontrol.read_partitions(await self._commands.read(scontrol.partitions_argv())), nodes
-        )
+        rows = scontrol.read_partitions(await self._commands.read(scontrol.partitions_argv()))
+        return build_partitions(rows, nodes)
 
-    async def _visible_nodes(self, facts: ClusterFacts) -> tuple[sinfo.NodeRow, ...] | None:
+    async def _visible_nodes(self) -> tuple[sinfo.NodeRow, ...] | None:
         """None where PrivateData hides them, unless red-box's account is an operator's: so sinfo decides."""
+        private = (await self.configuration()).private_data & HIDES_NODES
         try:
             return await self._nodes()
-        except WorkloadManagerError as fault:
-            if fault.timed_out or not facts.configuration.private_data & HIDES_NODES:
+        except WorkloadManagerError as error:
+            if error.timed_out or not private:
                 raise
             return None
 
     async def _nodes(self) -> tuple[sinfo.NodeRow, ...]:
         record_format, report = RecordFormat.new(sinfo.FIELDS), ParseReport()
-        nodes = sinfo.read_rows(
-            await self._commands.read(sinfo.nodes_argv(record_format)), record_format, report
-        )
+        text = await self._commands.read(sinfo.nodes_argv(record_format))
+        nodes = sinfo.read_rows(text, record_format, report)
         if not report.complete:
             raise WorkloadManagerError(
                 f"sinfo's output could not be parsed completely: {report.dropped} records dropped"
@@ -146,7 +136,7 @@ class ClusterQueries:
 
     async def associations(self, user: UnixUser) -> dict[str, tuple[str, ...]]:
         """QOS by account; empty without accounting, where jobs need no account."""
-        if not (await self.facts()).configuration.accounting:
+        if not (await self.configuration()).accounting:
             return {}
         deadline = self._commands.settings.accounting_s
         return sacctmgr.read_associations(
@@ -154,14 +144,13 @@ class ClusterQueries:
         )
 
 
-def warnings_of(facts: ClusterFacts, *, allow_federation: bool) -> list[str]:
+def warnings_of(configuration: scontrol.SlurmConfiguration, *, allow_federation: bool) -> list[str]:
     """The warnings that the cluster is shown with."""
-    configuration = facts.configuration
     found = []
-    if facts.federation is not None and not allow_federation:
+    if configuration.federation is not None and not allow_federation:
         found.append(
-            f"The cluster is in federation {facts.federation}: its jobs may run on other clusters, so "
-            "no job is submitted. Set slurm.allow_federation to submit anyway."
+            f"The cluster is in federation {configuration.federation}: its jobs may run on other clusters, "
+            "so no job is submitted. Set slurm.allow_federation to submit anyway."
         )
     if "jobs" in configuration.private_data:
         found.append("PrivateData hides jobs: they are read through each user's own agent.")

@@ -124,7 +124,7 @@ class JobQueries:
         return tuple(sorted(str(user.uid) for user in users))
 
     async def _are_jobs_private(self) -> bool:
-        return "jobs" in (await self._cluster.facts()).configuration.private_data
+        return "jobs" in (await self._cluster.configuration()).private_data
 
     async def glance(self, job_ids: Collection[str]) -> int | None:
         """None where squeue lacks the option (before 23.11), or where Slurm hides jobs from the observer."""
@@ -208,7 +208,7 @@ class JobQueries:
         own: bool,
     ) -> AccountingSnapshot:
         """All rows that the readers see; `own`: only each reader's own."""
-        if not (await self._cluster.facts()).configuration.accounting:
+        if not (await self._cluster.configuration()).accounting:
             return AccountingSnapshot((), complete=True, available=False)
         fields = await self._known_fields()
 

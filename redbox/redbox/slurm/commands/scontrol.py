@@ -25,6 +25,7 @@ class SlurmConfiguration:
     requeues: bool = True
     appends: bool = False
     enforces_partition_limits: bool = False
+    federation: str | None = None  # by `read_federation`
 
 
 def configuration_argv() -> list[str]:

@@ -106,7 +106,7 @@ class SlurmSubmitter:
 
     async def _resolve_directory(self, user: UnixUser, submission: Submission) -> Submission:
         """The submission with an absolute working directory; refused where jobs may run elsewhere."""
-        federation = (await self._cluster.facts()).federation
+        federation = (await self._cluster.configuration()).federation
         if federation is not None and not self._commands.settings.allow_federation:
             raise RequestRefused(
                 f"This cluster is in federation {federation}, whose jobs may run on clusters that red-box "

@@ -101,9 +101,7 @@ def _observe_array(leader: str, parts: Sequence[QueueRow]) -> Observation:
     ordered = sorted(parts, key=lambda row: int(row.job_id))
     identity = next((row for row in ordered if row.job_id == leader), ordered[0])
     tasks: list[TaskObservation] = []
-    waiting: list[
-        str
-    ] = []  # expressions of tasks that are not split off; those cancelled together have ended
+    waiting: list[str] = []  # expressions; tasks that were cancelled before they were split off have ended
     for row in ordered:
         expression = row.array_task or "0"
         if is_waiting(row.state) and not expression.isdigit():
@@ -114,11 +112,9 @@ def _observe_array(leader: str, parts: Sequence[QueueRow]) -> Observation:
     return replace(
         _observe_row(leader, identity, _decisive_row(ordered), ordered),
         tasks=tuple(sorted(tasks, key=lambda task: task.index)),
-        pending_tasks=waiting,
-        waiting=tuple(
-            part for expression in expressions for part in array_expressions.ranges(expression) or ()
-        ),
-        array_size=len(tasks) + waiting,
+        pending_tasks=pending,
+        waiting=tuple(part for expression in waiting for part in array_expressions.ranges(expression) or ()),
+        array_size=len(tasks) + pending,
         stdout=identity.stdout,
         stderr=identity.stderr or identity.stdout,
     )
