@@ -193,14 +193,14 @@ async def test_a_job_whose_supervisor_was_killed_is_not_said_to_run(
 ) -> None:
     handle = await submit(manager, submission(tmp_path, SLEEP))
     await running(manager, handle)
-    seen = LocalJobStore(settings.directory).get(handle.job_id)
-    assert seen is not None
-    assert seen.supervisor_pid is not None
-    assert seen.script_pid is not None
-    os.kill(seen.supervisor_pid, signal.SIGKILL)
+    status = LocalJobStore(settings.directory).get(handle.job_id)
+    assert status is not None
+    assert status.supervisor_pid is not None
+    assert status.script_pid is not None
+    os.kill(status.supervisor_pid, signal.SIGKILL)
     end = await ended(manager, handle)
     assert (end.state, end.reason) == ("NODE_FAIL", "SupervisorDied")
-    os.killpg(seen.script_pid, signal.SIGKILL)
+    os.killpg(status.script_pid, signal.SIGKILL)
 
 
 async def test_what_the_queue_no_longer_shows_is_in_the_history(tmp_path: Path) -> None:

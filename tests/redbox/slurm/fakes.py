@@ -11,7 +11,6 @@ from redbox.agents.protocol.answers import Completed, FileFacts, Kept, KeptState
 from redbox.core.domain import UnixUser
 from redbox.slurm.commands import squeue
 from tests.redbox.slurm.captured import output
-from tests.redbox.slurm.commands.test_squeue import PLAIN
 
 ALICE, BOB, REDBOX = UnixUser("alice", 2001), UnixUser("bob", 2002), UnixUser("redbox", 999)
 FACTS = FileFacts("directory", 0, 1, 1, 0, 0o755, 2001, 2001)
@@ -41,10 +40,6 @@ def queue(*records: dict[str, str]) -> Callable[[list[str]], Completed]:
 
 def argv_option(argv: Sequence[str], name: str) -> str:
     return next(word.partition("=")[2] for word in argv if word.startswith(f"{name}="))
-
-
-def job(job_id: str, **fields: str) -> dict[str, str]:
-    return PLAIN | {"JobID": job_id, "ArrayJobID": job_id, "Comment": "rb1.mark"} | fields
 
 
 CONFIG = done(output("24.11", "config.txt"))
@@ -84,7 +79,7 @@ class ScriptedAgents:
         for begin, answer in sorted({**DEFAULTS, **self.answers}.items(), key=lambda item: -len(item[0])):
             if line.startswith(begin):
                 return answer.pop(0) if isinstance(answer, list) else answer
-        raise AssertionError(f"nobody said what {line} answers")
+        raise AssertionError(f"no answer for {line}")
 
     def called(self, begin: str) -> list[list[str]]:
         return [argv for _, argv, _, _ in self.calls if " ".join(argv).startswith(begin)]
@@ -110,8 +105,8 @@ class ScriptedAgent:
         replaces: str | None = None,
         output_limit: int = 0,
     ) -> Completed:
-        known = None if keep is None else self.agents.kept.get(keep)
-        if keep is not None and known is not None and (replaces is None or known.outcome_id != replaces):
+        earlier = None if keep is None else self.agents.kept.get(keep)
+        if keep is not None and earlier is not None and (replaces is None or earlier.outcome_id != replaces):
             raise SystemFault(17, "this kept command was begun before", keep)
         self.agents.deadlines.append(deadline)
         self.agents.limits.append(output_limit)

@@ -195,7 +195,7 @@ def test_a_script_that_is_only_a_shebang_keeps_it_on_a_line_of_its_own() -> None
 def test_a_script_that_cannot_run_is_refused_in_words_before_slurm_is_asked(script: str, words: str) -> None:
     try:
         assert words in refusal(script)
-    except ValueError:  # the contract itself refuses what is no text
+    except ValueError:  # the contract itself refuses such a value
         assert "\ud800" in script
 
 
@@ -232,19 +232,19 @@ def test_a_check_is_the_same_call_without_the_jobs_environment() -> None:
 
 
 def test_a_check_tells_when_the_job_would_start() -> None:
-    said = b"sbatch: Job 40 to start at 1795258376 using 1 processors on nodes n1 in partition debug\n"
-    check = read_check(0, said)
+    stderr = b"sbatch: Job 40 to start at 1795258376 using 1 processors on nodes n1 in partition debug\n"
+    check = read_check(0, stderr)
     assert check.valid
     assert check.would_start_at == datetime(2026, 11, 21, 10, 52, 56, tzinfo=UTC)
     assert check.detail == "It would use 1 processors on nodes n1 in partition debug."
 
 
 def test_a_check_tells_why_not() -> None:
-    said = (
+    stderr = (
         b"sbatch: error: invalid partition specified: nope\n"
         b"allocation failure: Invalid partition name specified\n"
     )
-    check = read_check(1, said)
+    check = read_check(1, stderr)
     assert not check.valid
     assert check.detail == (
         "invalid partition specified: nope; Invalid partition name specified. "

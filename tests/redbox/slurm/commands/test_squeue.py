@@ -12,33 +12,7 @@ from redbox.slurm.commands import squeue
 from redbox.slurm.text.record_format import ParseReport, RecordFormat
 from redbox.slurm.text.states import Exit
 from tests.redbox.slurm.captured import RELEASES, job_ids, output, queue_rows
-
-PLAIN = {
-    "JobID": "7",
-    "ArrayJobID": "7",
-    "ArrayTaskID": "N/A",
-    "HetJobID": "N/A",
-    "HetJobOffset": "N/A",
-    "UserID": "2001",
-    "State": "PENDING",
-    "exit_code": "0:0",
-    "RestartCnt": "0",
-    "Requeue": "1",
-    "SubmitTime": "1795254165",
-    "StartTime": "N/A",
-    "EndTime": "N/A",
-    "Reason": "Priority",
-    "Partition": "debug",
-    "Account": "physics",
-    "QOS": "normal",
-    "NodeList": "",
-    "UserName": "alice",
-    "Name": "job",
-    "Comment": "(null)",
-    "STDOUT": "/home/alice/slurm-%j.out",
-    "STDERR": "(null)",
-    "WorkDir": "/home/alice",
-}
+from tests.redbox.slurm.factories import PLAIN
 
 
 def render(frame: RecordFormat, *records: dict[str, str]) -> str:

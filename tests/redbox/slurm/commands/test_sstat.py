@@ -34,7 +34,7 @@ def test_what_was_not_measured_is_left_out(line: str) -> None:
 async def test_the_user_asks_once_for_all_jobs() -> None:
     agents = ScriptedAgents({"sstat": done(SHOWN, "sstat: error: No steps running for job 9")})
     used = await SlurmManager(agents, REDBOX).usage(ALICE, ["9", "7", "8"])
-    assert {one.job_id for one in used} == {"7", "8"}
+    assert {step.job_id for step in used} == {"7", "8"}
     assert [(user, argv[-1]) for user, argv, _, _ in agents.calls] == [("alice", "--jobs=7,8,9")]
 
 

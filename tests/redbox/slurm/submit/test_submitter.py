@@ -211,13 +211,13 @@ async def test_not_even_a_held_retry_is_begun_beside_one_that_is_under_way() -> 
     ("number", "outcome"),
     [(errno.EACCES, SubmitRejected), (errno.ENOENT, SubmitRejected), (errno.ENOSPC, SubmitUnavailable)],
 )
-async def test_a_directory_that_cannot_be_made_is_told_before_slurm_is_asked(
+async def test_a_directory_that_cannot_be_made_is_reported_before_sbatch_runs(
     number: int, outcome: type
 ) -> None:
     agents = ScriptedAgents(no_directory=SystemFault(number, "no", "/home/alice/work"))
-    told = await submit(agents)
-    assert isinstance(told, outcome)
-    assert "/home/alice/work" in told.detail  # type: ignore[union-attr]
+    result = await submit(agents)
+    assert isinstance(result, outcome)
+    assert "/home/alice/work" in result.detail  # type: ignore[union-attr]
     assert agents.called("sbatch") == []
 
 

@@ -35,7 +35,7 @@ def read(frame: RecordFormat, text: str) -> tuple[list[list[str] | None], ParseR
 
 
 def without_newline_first(texts: list[str]) -> list[str]:
-    """An id never begins with a newline, and so the line end before a record is no part of it."""
+    """An id never begins with a newline, and so the line end before a record does not belong to it."""
     return [texts[0].lstrip("\n"), *texts[1:]]
 
 

@@ -83,8 +83,8 @@ def test_a_switch_takes_no_value() -> None:
 
 
 def test_options_of_24_11_are_all_known_as_allowed_or_refused() -> None:
-    known = ALLOWED.keys() | FIELDS.keys() | RESERVED
-    assert {"gpus-per-task", "tres-per-task", "segment", "prefer", "stepmgr"} <= known
+    names = ALLOWED.keys() | FIELDS.keys() | RESERVED
+    assert {"gpus-per-task", "tres-per-task", "segment", "prefer", "stepmgr"} <= names
     assert not ALLOWED.keys() & (FIELDS.keys() | RESERVED)
 
 

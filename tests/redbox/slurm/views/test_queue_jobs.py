@@ -11,7 +11,7 @@ from redbox.slurm.commands.squeue import QueueRow, read_row
 from redbox.slurm.text.states import Exit
 from redbox.slurm.views.queue_jobs import QueueJobBuilder, build_queue_jobs
 from tests.redbox.slurm.captured import RELEASES, job_ids, queue_rows
-from tests.redbox.slurm.commands.test_squeue import PLAIN
+from tests.redbox.slurm.factories import PLAIN
 
 
 def row(job_id: str = "7", **changes: object) -> QueueRow:
