@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class LocalSettings:
-    """The directory of the jobs' records, and how many jobs run at once."""
+    """Where the jobs' records are, and how many jobs run at once."""
 
     directory: Path = Path("~/.local/state/redbox/local")
     slots: int = 0  # 0: as many as this host has processors
