@@ -35,8 +35,6 @@ class SlurmAgent(Protocol):
         deadline: float,
         stdin: bytes = b"",
         env: Mapping[str, str] | None = None,
-        account_env: bool = False,
-        cwd: str | None = None,
         inherit: Mapping[str, bytes] | None = None,
         keep: str | None = None,
         replaces: str | None = None,

@@ -98,8 +98,6 @@ class ScriptedAgent:
         deadline: float,
         stdin: bytes = b"",
         env: Mapping[str, str] | None = None,
-        account_env: bool = False,  # noqa: ARG002
-        cwd: str | None = None,  # noqa: ARG002
         inherit: Mapping[str, bytes] | None = None,  # noqa: ARG002
         keep: str | None = None,
         replaces: str | None = None,
