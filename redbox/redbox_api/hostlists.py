@@ -1,33 +1,31 @@
-"""Slurm's node lists: `n[1-3,7],gpu01` as names. Pure.
+"""Slurm's host lists: `n[1-3,7],gpu01` to names, and names to a host list. Pure.
 
-Anything that does not read as a host list is kept as it is: a name in an answer is never a reason to fail.
+Text that does not read as a host list is kept as it is: a name in an answer is never a reason to fail.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice, product
 
 LONGEST = 20_000  # names; a job on more of them shows the first
 BRACKET = re.compile(r"\[([0-9,-]*)\]")
+NUMBERED = re.compile(r"(.*?)([0-9]+)")
+FIRST = re.compile(r"([^,\[]*)(?:\[([0-9]+)[^\]]*\])?([^,]*)")
 
 
-def expand(text: str) -> list[str]:
+def expand(hostlist: str) -> list[str]:
     """The names in a host list, in its order."""
-    return list(islice((name for part in _split(text) for name in _names(part)), LONGEST))
+    parts = re.split(r",(?![^\[]*\])", hostlist)  # at commas outside of brackets
+    return list(islice((name for part in parts if part for name in _expand_part(part)), LONGEST))
 
 
-def _split(text: str) -> list[str]:
-    """At commas outside of brackets."""
-    return [part for part in re.split(r",(?![^\[]*\])", text) if part]
-
-
-def _names(part: str) -> Iterator[str]:
+def _expand_part(part: str) -> Iterator[str]:
     pieces = BRACKET.split(part)
     literals, ranges = pieces[::2], pieces[1::2]
     try:
-        choices = [list(_numbers(text)) for text in ranges]
+        choices = [list(_expand_ranges(text)) for text in ranges]
     except ValueError:
         yield part
         return
@@ -37,9 +35,45 @@ def _names(part: str) -> Iterator[str]:
         )
 
 
-def _numbers(text: str) -> Iterator[str]:
+def _expand_ranges(text: str) -> Iterator[str]:
     for item in text.split(","):
         first, dash, last = item.partition("-")
         if int(last or first) - int(first) > LONGEST:
             raise ValueError(item)
         yield from (str(n).zfill(len(first)) for n in range(int(first), int(last if dash else first) + 1))
+
+
+def first_host(hostlist: str) -> str | None:
+    """The first name of `n[1-3,7],m2`, without expanding the rest; None for an empty list."""
+    found = FIRST.match(hostlist)
+    if found is None or not found[0]:
+        return None
+    return found[1] + (found[2] or "") + found[3]
+
+
+def fold(names: Iterable[str]) -> str:
+    """All names in one word, which scontrol and `--nodelist` take."""
+    numbers: dict[str, list[str]] = {}
+    for name in names:
+        numbered = NUMBERED.fullmatch(name)
+        prefix, number = numbered.groups() if numbered else (name, "")
+        numbers.setdefault(prefix, []).append(number)
+    return ",".join(_fold_prefix(prefix, found) for prefix, found in numbers.items())
+
+
+def _fold_prefix(prefix: str, numbers: list[str]) -> str:
+    if len(numbers) == 1:
+        return prefix + numbers[0]
+    ranges = ",".join(_fold_ranges(sorted(numbers, key=lambda number: (int(number or 0), number))))
+    return f"{prefix}[{ranges}]"
+
+
+def _fold_ranges(numbers: list[str]) -> Iterator[str]:
+    """`1-3` of 1, 2, 3; `08-10` of 08, 09, 10: the zeros of the first are those of all."""
+    first = last = numbers[0]
+    for number in numbers[1:]:
+        if number != str(int(last or 0) + 1).zfill(len(first)):
+            yield first if first == last else f"{first}-{last}"
+            first = number
+        last = number
+    yield first if first == last else f"{first}-{last}"

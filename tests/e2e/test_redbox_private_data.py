@@ -46,6 +46,6 @@ async def test_it_sees_the_jobs_of_all_its_users_and_their_ends_though_slurm_hid
     assert cluster.nodes == {}
     for words in (
         "hides nodes and partitions",
-        "hides jobs: they are looked for through each user's own agent",
+        "hides jobs: they are read through each user's own agent",
     ):
         assert any(words in warning for warning in cluster.warnings)

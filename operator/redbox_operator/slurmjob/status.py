@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from redbox_api.hostlists import fold
 from redbox_api.models import FINAL_PHASES, Job, Phase
-from redbox_api.node_lists import folded
 from redbox_operator.api.conditions import RESULTS_FAILED, WAITING, Said, conditions_of
 from redbox_operator.api.problems import Problem
 from redbox_operator.api.slurmjob import SlurmJob
@@ -199,7 +199,7 @@ def _of_row(row: Job) -> dict[str, object]:
         "partition": row.partition,
         "user": row.user,
         "nodes": row.nodes,
-        "node_list": folded(row.nodes) or None,
+        "node_list": fold(row.nodes) or None,
         "exit_code": row.exit_code,
         "signal": row.signal,
         "submitted_at": _to_the_second(row.submitted_at),

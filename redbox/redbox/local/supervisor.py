@@ -1,8 +1,8 @@
 """The process that runs one local job: python -m redbox.local.supervisor DIRECTORY.
 
-It is in a session of its own and needs no server: it starts the job's script in another session, waits for
-its end or its time limit, and writes down how it ended, complete or not at all. SIGTERM to it is a cancel:
-the script and its children get SIGTERM, then SIGKILL.
+It runs in a session of its own, independent of the server: it starts the job's script in another session,
+waits for its end or its time limit, and writes ended.json. SIGTERM to the supervisor cancels the job: the
+script and its children get SIGTERM, then SIGKILL.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ GRACE_S = 5.0
 STARTED, ENDED, JOB, SCRIPT = "started.json", "ended.json", "job.json", "script"
 
 
-def write_whole(path: Path, value: dict[str, Any]) -> None:
-    """Write a file complete or not at all."""
+def write_atomically(path: Path, value: dict[str, Any]) -> None:
+    """Write a file atomically."""
     part = path.with_suffix(".part")
     part.write_text(json.dumps(value))
     part.replace(path)
 
 
 def process_start(pid: int) -> str | None:
-    """When a process started, which with its pid tells it from all others; None when it is gone."""
+    """The start time of a process, which with its pid identifies it; None when it has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -38,8 +38,8 @@ def process_start(pid: int) -> str | None:
     return None if fields[0] in "ZX" else fields[19]
 
 
-class Supervised:
-    """The running script."""
+class RunningScript:
+    """The script of the job, in a session of its own."""
 
     def __init__(self, directory: Path, job: dict[str, Any]) -> None:
         self.cancelled = False
@@ -62,7 +62,7 @@ class Supervised:
         self.cancelled = True
 
     def wait(self) -> int:
-        """Its exit code, negative for a signal."""
+        """The exit code, negative for a signal."""
         while True:
             try:
                 return self._process.wait(timeout=0.1)
@@ -75,7 +75,7 @@ class Supervised:
         self.send(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=GRACE_S)
-        self.send(signal.SIGKILL)  # what the script left behind too
+        self.send(signal.SIGKILL)  # also to children that the script left behind
         return self._process.wait()
 
     def send(self, number: int) -> None:
@@ -93,25 +93,19 @@ def supervise(directory: Path) -> None:
     """Run the job of this directory to its end."""
     job = json.loads((directory / JOB).read_text())
     try:
-        script = Supervised(directory, job)
-    except OSError as error:  # no such interpreter, no place for the output
-        write_whole(directory / ENDED, {"state": "FAILED", "reason": str(error), "at": time.time()})
+        script = RunningScript(directory, job)
+    except OSError as error:  # the interpreter is missing, or the output cannot be opened
+        write_atomically(directory / ENDED, {"state": "FAILED", "reason": str(error), "at": time.time()})
         return
     signal.signal(signal.SIGTERM, script.cancel)
-    me, it = os.getpid(), script.pid
-    started = {"supervisor": [me, process_start(me)], "script": [it, process_start(it)], "at": time.time()}
-    write_whole(directory / STARTED, started)
+    supervisor, child = ([pid, process_start(pid)] for pid in (os.getpid(), script.pid))
+    started = {"supervisor": supervisor, "script": child, "at": time.time()}
+    write_atomically(directory / STARTED, started)
     code = script.wait()
-    state = (
-        "CANCELLED"
-        if script.cancelled
-        else "TIMEOUT"
-        if script.timed_out
-        else "FAILED"
-        if code
-        else "COMPLETED"
-    )
-    write_whole(directory / ENDED, {"state": state, "code": code, "at": time.time()})
+    state = "FAILED" if code else "COMPLETED"
+    if script.cancelled or script.timed_out:
+        state = "CANCELLED" if script.cancelled else "TIMEOUT"
+    write_atomically(directory / ENDED, {"state": state, "code": code, "at": time.time()})
 
 
 if __name__ == "__main__":

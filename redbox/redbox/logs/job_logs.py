@@ -17,7 +17,8 @@ from redbox.logs.agent_files import AgentFiles
 from redbox.logs.interfaces import JobRecordDeleted, OutputState
 from redbox.logs.service import LogReadRequest, LogReadResponse, LogService
 from redbox.slurm.text.states import is_waiting
-from redbox.slurm.views.output_patterns import LogFacts, first_of, resolve
+from redbox.slurm.views.output_patterns import PatternValues, resolve_pattern
+from redbox_api.hostlists import first_host
 from redbox_api.models import FINAL_PHASES, Phase
 
 STARTED = frozenset({Phase.RUNNING, Phase.SUSPENDED})
@@ -130,16 +131,16 @@ class JobOutputSource:
         pattern = record.seen.stderr if stream == "stderr" else record.seen.stdout
         if pattern is None or self.task is None or record.job_id is None:
             return pattern
-        facts = LogFacts(
+        facts = PatternValues(
             job_id=record.job_id,
             user=record.user.name,
             name=record.seen.name or record.job_name,
             working_directory=record.seen.working_directory or record.working_directory,
             array_job_id=record.job_id,
             array_task=self.task,
-            first_node=first_of(record.seen.nodes),
+            first_node=first_host(record.seen.nodes),
         )
-        return resolve(pattern, facts)
+        return resolve_pattern(pattern, facts)
 
 
 def empty_response() -> LogReadResponse:

@@ -37,7 +37,7 @@ from redbox.jobs.record.marks import Marks, read_secret
 from redbox.jobs.service import Jobs
 from redbox.jobs.store.journal import Journal
 from redbox.jobs.usage import UsageOfJobs
-from redbox.local.workload import LocalManager
+from redbox.local.local_manager import LocalManager
 from redbox.logs.job_logs import JobLogReader
 from redbox.logs.service import LogService
 from redbox.observability.audit import AuditFile

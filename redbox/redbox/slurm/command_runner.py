@@ -1,6 +1,7 @@
-"""Runs Slurm's commands as somebody, and says in one way what went wrong when no answer came.
+"""Runs Slurm's commands as a user, within a deadline and a limit of output.
 
-Which commands, and what their answers mean, is the matter of the modules that ask.
+Every failure to get an answer is a WorkloadManagerError. The argument lists and the meaning of the answers
+are in `commands`.
 """
 
 from __future__ import annotations
@@ -13,31 +14,19 @@ from redbox.agents.errors import AgentError, AgentTimeout, AgentUnavailable
 from redbox.agents.protocol.answers import CommandResult, FileAttributes, RecordedCommand
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import WorkloadManagerError
-from redbox.slurm.commands.submit_errors import words_of
+from redbox.slurm.own_account_commands import OwnAccountCommands
 from redbox.slurm.settings import SlurmSettings
-from redbox.slurm.text.framing import decode
+from redbox.slurm.text.error_messages import words_of
+from redbox.slurm.text.record_format import decode
 
 OUTPUT_LIMIT = 256 * 1024 * 1024  # a squeue of some hundred thousand jobs
-USERS_LIMIT = 4 * 1024 * 1024  # an agent is its user's, who decides what it answers
-LISTS = {"squeue": 32 * 1024 * 1024, "sacct": 32 * 1024 * 1024}
-"""What one user's own jobs are told by, where PrivateData hides them from others."""
+USER_LIMIT = 4 * 1024 * 1024  # of an agent, whose user decides what it answers
+USER_LIST_LIMITS = {"squeue": 32 * 1024 * 1024, "sacct": 32 * 1024 * 1024}
+"""The limits for lists of one user's own jobs, which are read as that user where PrivateData hides them."""
 
 
-class Runner(Protocol):
-    """Runs commands as one account."""
-
-    async def run(
-        self,
-        argv: Sequence[str],
-        *,
-        deadline: float,
-        env: Mapping[str, str] | None = None,
-        output_limit: int = ...,
-    ) -> CommandResult: ...
-
-
-class Agent(Protocol):
-    """What is used of a user's agent."""
+class SlurmAgent(Protocol):
+    """The part of a user's agent that is used here."""
 
     async def run(
         self,
@@ -46,8 +35,6 @@ class Agent(Protocol):
         deadline: float,
         stdin: bytes = b"",
         env: Mapping[str, str] | None = None,
-        account_env: bool = False,
-        cwd: str | None = None,
         inherit: Mapping[str, bytes] | None = None,
         keep: str | None = None,
         replaces: str | None = None,
@@ -63,26 +50,29 @@ class Agent(Protocol):
     async def remove(self, path: str, *, recursive: bool = False) -> None: ...
 
 
-class Agents(Protocol):
-    """Who has agents: the pool."""
+class SlurmAgents(Protocol):
+    """The pool of the users' agents."""
 
-    async def agent(self, user: UnixUser, role: Literal["commands", "files"] = "commands") -> Agent: ...
+    async def agent(self, user: UnixUser, role: Literal["commands", "files"] = "commands") -> SlurmAgent: ...
 
 
 OnCall = Callable[[str, float, bool], None]
-"""Told of each call: the command, how long it took, whether an answer came."""
+"""Called after each command with its name, how long it took, and whether an answer came."""
 
 
-class Calls:
-    """Calls of Slurm's commands, as a user or as the account that red-box itself runs under."""
+class CommandRunner:
+    """Runs Slurm's commands, as a user or as the observer.
+
+    `own` runs those of the observer where that is the account of this process; else its agent does.
+    """
 
     def __init__(
         self,
-        agents: Agents,
+        agents: SlurmAgents,
         observer: UnixUser,
         settings: SlurmSettings,
         *,
-        own: Runner | None = None,
+        own: OwnAccountCommands | None = None,
         on_call: OnCall | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -101,7 +91,7 @@ class Calls:
         env: Mapping[str, str] | None = None,
         deadline: float | None = None,
     ) -> CommandResult:
-        """Run a command that may be sent twice to its end; WorkloadFault where none came."""
+        """Run a command that may safely run twice, to its end, whatever its exit code."""
         started, limit = self._clock(), self._limit(user, argv[0])
         completed = None
         try:
@@ -112,10 +102,10 @@ class Calls:
                 output_limit=limit,
             )
         except AgentError as error:
-            raise fault_of(error, argv[0]) from error
+            raise no_answer(error, argv[0]) from error
         finally:
             answered = completed is not None and not completed.timed_out
-            self.note(argv[0], self._clock() - started, answered=answered)
+            self.report_call(argv[0], self._clock() - started, answered=answered)
         if completed.timed_out:
             raise WorkloadManagerError(
                 f"{argv[0]} gave no answer within {completed.took_s:.0f} s", timed_out=True
@@ -125,10 +115,9 @@ class Calls:
         return completed
 
     def _limit(self, user: UnixUser, command: str) -> int:
-        return OUTPUT_LIMIT if user == self.observer else LISTS.get(command, USERS_LIMIT)
+        return OUTPUT_LIMIT if user == self.observer else USER_LIST_LIMITS.get(command, USER_LIMIT)
 
-    async def _runner(self, user: UnixUser) -> Runner:
-        """The user's agent; for red-box's own account, where it is this host's, the server itself."""
+    async def _runner(self, user: UnixUser) -> OwnAccountCommands | SlurmAgent:
         if self._own is not None and user == self.observer:
             return self._own
         return await self.agents.agent(user)
@@ -141,20 +130,19 @@ class Calls:
         env: Mapping[str, str] | None = None,
         deadline: float | None = None,
     ) -> str:
-        """What a command prints; WorkloadFault with Slurm's words where it fails."""
+        """What a command prints; WorkloadManagerError with Slurm's words where it fails."""
         completed = await self.complete(user or self.observer, argv, env=env, deadline=deadline)
         if completed.code != 0:
             words = words_of(completed.stderr) or f"exit code {completed.code}"
             raise WorkloadManagerError(f"{argv[0]} failed: {words}")
         return decode(completed.stdout)
 
-    def note(self, command: str, took_s: float, *, answered: bool) -> None:
+    def report_call(self, command: str, took_s: float, *, answered: bool) -> None:
         if self._on_call is not None:
             self._on_call(command, took_s, answered)
 
 
-def fault_of(error: AgentError, command: str) -> WorkloadManagerError:
-    """No answer, for want of an agent or because it was lost on the way."""
+def no_answer(error: AgentError, command: str) -> WorkloadManagerError:
     slow = isinstance(error, AgentTimeout)
     why = "" if isinstance(error, AgentUnavailable) else f"{command}: "
     return WorkloadManagerError(f"{why}{error.detail}", timed_out=slow)

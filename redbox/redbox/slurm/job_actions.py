@@ -1,8 +1,8 @@
 """Cancel, hold, release, requeue, signal: as the job's user, bound to id and mark, and read back.
 
-An id alone is not enough: slurmctld gives ids out twice. The job is looked up first; if its id is unknown,
-or carries another mark or another user, nothing is sent. Slurm's tools then say little, so the job is looked
-up again.
+An id alone is not enough, because slurmctld reuses ids. The job is looked up first; if its id is unknown, or
+carries another mark or another user, no command runs. Slurm's tools report little of what they did, so the
+job is looked up again afterwards.
 """
 
 from __future__ import annotations
@@ -11,96 +11,95 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from redbox.core.workload_manager import ActionResult, JobAction, JobHandle, WorkloadManagerError
-from redbox.slurm.command_runner import Calls
+from redbox.slurm.command_runner import CommandRunner
 from redbox.slurm.commands import scancel, scontrol
 from redbox.slurm.commands.squeue import QueueRow
-from redbox.slurm.commands.submit_errors import is_unavailable, words_of
 from redbox.slurm.errors import RequestRefused
-from redbox.slurm.queries import Reads
+from redbox.slurm.job_queries import JobQueries
+from redbox.slurm.text.error_messages import is_unavailable, words_of
 from redbox.slurm.text.states import has_ended, is_waiting
 
-PAUSES_S = (0.1, 0.3, 0.6, 1.0)  # between looks at what an act did
+PAUSES_S = (0.1, 0.3, 0.6, 1.0)  # between the lookups after an action
 HELD = ("JobHeldUser", "JobHeldAdmin")
 
 
-class Acts:
-    """Acts on single jobs."""
+class SlurmActions:
+    """Actions on single jobs."""
 
     def __init__(
-        self, calls: Calls, reads: Reads, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+        self,
+        commands: CommandRunner,
+        queries: JobQueries,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._calls = calls
-        self._reads = reads
+        self._commands = commands
+        self._queries = queries
         self._sleep = sleep
 
-    async def act(self, handle: JobHandle, act: JobAction, signal: str | None) -> ActionResult:
-        rows = await self._reads.rows_of(handle.user, [handle.job_id])
-        refusal = why_not(handle, rows, act)
+    async def act(self, job: JobHandle, action: JobAction, signal: str | None) -> ActionResult:
+        rows = await self._queries.rows_of(job.user, [job.job_id])
+        refusal = reason_not_to_act(job, rows, action)
         if refusal is not None:
             return refusal
         try:
-            argv = command(handle, act, signal)
+            argv = command_for(job, action, signal)
         except RequestRefused as refused:
             return ActionResult(done=False, detail=refused.detail)
-        completed = await self._calls.complete(handle.user, argv)
+        completed = await self._commands.complete(job.user, argv)
         words = words_of(completed.stderr)
         if completed.code != 0 and is_unavailable(words):
             raise WorkloadManagerError(f"{argv[0]} failed: {words}")
         if completed.code != 0:
-            return ActionResult(
-                done=False, detail=words or f"{argv[0]} ended with exit code {completed.code}"
-            )
-        return await self._read_back(handle, act, rows)
+            detail = words or f"{argv[0]} ended with exit code {completed.code}"
+            return ActionResult(done=False, detail=detail)
+        return await self._read_back(job, action, rows)
 
-    async def _read_back(self, handle: JobHandle, act: JobAction, before: Sequence[QueueRow]) -> ActionResult:
-        """Look until it shows, a few times."""
+    async def _read_back(self, job: JobHandle, action: JobAction, before: Sequence[QueueRow]) -> ActionResult:
+        """Look the job up until it shows the action, a few times."""
         rows: Sequence[QueueRow] = before
         for pause in (*PAUSES_S, None):
-            rows = await self._reads.rows_of(handle.user, [handle.job_id])
-            if shows(act, rows, before):
+            rows = await self._queries.rows_of(job.user, [job.job_id])
+            if shows(action, rows, before):
                 return ActionResult(done=True)
             if pause is not None:
                 await self._sleep(pause)
         states = ", ".join(sorted({row.state for row in rows}))
-        return ActionResult(
-            done=False, detail=f"Slurm took the {act}, but job {handle.job_id} is still {states}."
-        )
+        detail = f"Slurm accepted the {action}, but job {job.job_id} is still {states}."
+        return ActionResult(done=False, detail=detail)
 
 
-def why_not(handle: JobHandle, rows: Sequence[QueueRow], act: JobAction) -> ActionResult | None:
-    """Why nothing may be sent, if so."""
+def reason_not_to_act(job: JobHandle, rows: Sequence[QueueRow], action: JobAction) -> ActionResult | None:
+    """The result where no command may run; None where it may."""
     if not rows:
-        return ActionResult(
-            done=False, gone=True, detail=f"Slurm does not know job {handle.job_id} any more."
-        )
-    if not is_same_job(handle, rows):
-        detail = f"Job {handle.job_id} is another job by now; it was not touched."
+        return ActionResult(done=False, gone=True, detail=f"Slurm no longer has a job {job.job_id}.")
+    if not is_same_job(job, rows):
+        detail = f"Slurm has reused the id {job.job_id} for another job, which was not touched."
         return ActionResult(done=False, gone=True, detail=detail)
-    if all(has_ended(row.state) for row in rows) and act is not JobAction.REQUEUE:
-        return ActionResult(done=act is JobAction.CANCEL, detail=f"Job {handle.job_id} had already ended.")
+    if all(has_ended(row.state) for row in rows) and action is not JobAction.REQUEUE:
+        return ActionResult(done=action is JobAction.CANCEL, detail=f"Job {job.job_id} had already ended.")
     return None
 
 
-def is_same_job(handle: JobHandle, rows: Sequence[QueueRow]) -> bool:
-    """Every part is the user's, and the one that the job goes by carries the mark."""
-    identity = next((row for row in rows if row.job_id == handle.job_id), rows[0])
-    return identity.comment == handle.mark and all(row.uid == handle.user.uid for row in rows)
+def is_same_job(job: JobHandle, rows: Sequence[QueueRow]) -> bool:
+    """Every part is the user's, and the row of the job's own id carries the mark."""
+    identity = next((row for row in rows if row.job_id == job.job_id), rows[0])
+    return identity.comment == job.mark and all(row.uid == job.user.uid for row in rows)
 
 
-def command(handle: JobHandle, act: JobAction, signal: str | None) -> list[str]:
-    match act:
+def command_for(job: JobHandle, action: JobAction, signal: str | None) -> list[str]:
+    match action:
         case JobAction.CANCEL:
-            return scancel.cancel(handle.job_id, handle.user.name, handle.job_name)
+            return scancel.cancel_argv(job.job_id, job.user.name, job.job_name)
         case JobAction.SIGNAL:
-            return scancel.signal(handle.job_id, handle.user.name, handle.job_name, signal or "")
+            return scancel.signal_argv(job.job_id, job.user.name, job.job_name, signal or "")
         case _:
-            return scontrol.act_on(act.value, handle.job_id)
+            return scontrol.action_argv(action.value, job.job_id)
 
 
-def shows(act: JobAction, rows: Sequence[QueueRow], before: Sequence[QueueRow]) -> bool:
-    """Whether the job is as the act should have left it; one that is gone from the queue has ended."""
+def shows(action: JobAction, rows: Sequence[QueueRow], before: Sequence[QueueRow]) -> bool:
+    """Whether the job is as the action should have left it; one that is gone from the queue has ended."""
     waiting = [row for row in rows if is_waiting(row.state)]
-    match act:
+    match action:
         case JobAction.CANCEL:
             return all(has_ended(row.state) or row.state == "COMPLETING" for row in rows)
         case JobAction.HOLD:

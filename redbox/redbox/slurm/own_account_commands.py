@@ -1,6 +1,6 @@
-"""Slurm's reading commands as red-box's own account, where it runs on a login node.
+"""Slurm's read-only commands as red-box's own account, where it runs on a login node.
 
-No agent is needed for that, nor would one run: it refuses accounts below min_uid, and red-box's is one.
+No agent could run them: agents refuse accounts below min_uid, as red-box's is.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CHUNK = 256 * 1024
 OUTPUT_LIMIT = 32 * 1024 * 1024
 
 
-class OwnCommands:
+class OwnAccountCommands:
     """Runs commands as this process's own account."""
 
     def __init__(self, directories: str = DIRECTORIES) -> None:
@@ -35,7 +35,7 @@ class OwnCommands:
         env: Mapping[str, str] | None = None,
         output_limit: int = OUTPUT_LIMIT,
     ) -> CommandResult:
-        """Run a command without stdin to its end; killed with all its children on the deadline."""
+        """Run a command without stdin; on the deadline it is killed with all its children."""
         started = time.monotonic()
         program = shutil.which(argv[0], path=self._directories)
         if program is None:
@@ -50,11 +50,11 @@ class OwnCommands:
             cwd="/",
             start_new_session=True,
         )
-        outputs = (Output(output_limit), Output(output_limit))
+        outputs = (LimitedOutput(output_limit), LimitedOutput(output_limit))
         timed_out = False
         try:
             async with asyncio.timeout(deadline):
-                await asyncio.gather(*(map(Output.fill, outputs, (process.stdout, process.stderr))))
+                await asyncio.gather(*(map(LimitedOutput.fill, outputs, (process.stdout, process.stderr))))
                 await process.wait()
         except TimeoutError:
             timed_out = True
@@ -66,8 +66,8 @@ class OwnCommands:
         return CommandResult(code, stdout, stderr, time.monotonic() - started, timed_out, cut)
 
 
-class Output:
-    """What a command writes to one descriptor, up to a limit."""
+class LimitedOutput:
+    """The output of a command on one descriptor, up to a limit."""
 
     def __init__(self, limit: int) -> None:
         self.data = bytearray()
@@ -75,7 +75,7 @@ class Output:
         self._limit = limit
 
     async def fill(self, stream: asyncio.StreamReader | None) -> None:
-        """Read to the end; what is beyond the limit is read too, and let go."""
+        """Read to the end; bytes beyond the limit are dropped."""
         while stream is not None and (data := await stream.read(CHUNK)):
             room = self._limit - len(self.data)
             self.cut = self.cut or len(data) > room
@@ -83,7 +83,7 @@ class Output:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill its session and reap it, however it was left."""
+    """Kill its session, if it still runs, and reap it."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Asks many users' agents side by side: one that does not answer is its user's loss, and holds up nobody."""
+"""Runs a query through many users' agents at a time: a silent agent delays only its own user's jobs."""
 
 from __future__ import annotations
 
@@ -11,53 +11,48 @@ from redbox.core.workload_manager import WorkloadManagerError
 
 T = TypeVar("T")
 AT_ONCE = 8
-SILENT_S, SLOWER = 2.0, 4  # how long, and how much longer than others, one may take who was silent before
+SHORTEST_S, SLOWER = 2.0, 4  # the deadline after silence, and how much longer than the slowest other it is
 
-Question = Callable[[UnixUser, float | None], Awaitable[T]]
-"""Asked of a reader, within these seconds if any are named; raises WorkloadFault."""
+UserQuery = Callable[[UnixUser, float | None], Awaitable[T]]
+"""Run as a user, within a deadline in seconds if one is given; raises WorkloadManagerError."""
 
 
-class Lookouts:
-    """Who alone did not answer the last time has less time to do so."""
+class PerUserQueries:
+    """A user who alone did not answer the last time gets a shorter deadline."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._patience_s: dict[UnixUser, float] = {}  # with those who did not answer when others did
+        self._deadlines_s: dict[UnixUser, float] = {}  # of users who did not answer when others did
 
-    async def ask(
-        self, readers: Collection[UnixUser], question: Question[T]
+    async def run(
+        self, users: Collection[UnixUser], query: UserQuery[T]
     ) -> dict[UnixUser, T | WorkloadManagerError]:
-        """What each of them answers, in their order; raises what the first met where none answers."""
+        """The answer or error of each, in their order; raises the first error where none answers."""
         answers: dict[UnixUser, T] = {}
-        faults: dict[UnixUser, WorkloadManagerError] = {}
+        errors: dict[UnixUser, WorkloadManagerError] = {}
         slots = asyncio.Semaphore(AT_ONCE)
         slowest_s: float | None = None
 
-        async def ask_one(reader: UnixUser) -> None:
+        async def run_as(user: UnixUser) -> None:
             nonlocal slowest_s
             async with slots:
                 started = self._monotonic()
                 try:
-                    answers[reader] = await question(reader, self._patience_s.get(reader))
-                except WorkloadManagerError as fault:
-                    faults[reader] = fault
+                    answers[user] = await query(user, self._deadlines_s.get(user))
+                except WorkloadManagerError as error:
+                    errors[user] = error
                 else:
                     slowest_s = max(slowest_s or 0.0, self._monotonic() - started)
 
         try:
             async with asyncio.TaskGroup() as group:
-                for reader in readers:
-                    group.create_task(ask_one(reader))
-        finally:  # also where all of it was given up: those who caused that are known the next time
-            self._remember(readers, answers, slowest_s)
-        if faults and not answers:
-            raise next(faults[reader] for reader in readers)
-        return {reader: answers[reader] if reader in answers else faults[reader] for reader in readers}
-
-    def _remember(
-        self, readers: Collection[UnixUser], answered: Collection[UnixUser], slowest_s: float | None
-    ) -> None:
-        for reader in readers:
-            self._patience_s.pop(reader, None)
-            if reader not in answered and slowest_s is not None:
-                self._patience_s[reader] = max(SILENT_S, SLOWER * slowest_s)
+                for user in users:
+                    group.create_task(run_as(user))
+        finally:  # also on cancellation: the users who caused it get shorter deadlines
+            for user in users:
+                self._deadlines_s.pop(user, None)
+                if user not in answers and slowest_s is not None:
+                    self._deadlines_s[user] = max(SHORTEST_S, SLOWER * slowest_s)
+        if errors and not answers:
+            raise next(errors[user] for user in users)
+        return {user: answers[user] if user in answers else errors[user] for user in users}

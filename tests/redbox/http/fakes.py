@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from redbox.callers.unix_accounts import UnixAccount
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import Submission, SubmitOutcome, SubmitRejected
-from redbox.slurm.commands.batch_script import encode_script
 from redbox.slurm.errors import RequestRefused
+from redbox.slurm.text.batch_script import encode_script
 from tests.redbox.callers.fakes import Accounts
 from tests.redbox.jobs.simulated import SimulatedClock, SimulatedSlurm
 

@@ -23,10 +23,10 @@ from redbox.core.workload_manager import (
     SubmitRejected,
     WorkloadManager,
 )
+from redbox.local.job_store import LocalJobStore
+from redbox.local.local_manager import LocalManager
 from redbox.local.settings import LocalSettings
-from redbox.local.store import JobStore
 from redbox.local.supervisor import process_start
-from redbox.local.workload import LocalManager
 from redbox.slurm.text.states import has_ended
 from redbox_api.models import JobRequest
 
@@ -95,7 +95,7 @@ async def test_a_script_runs_with_its_env_in_its_directory_with_its_outputs_apar
 
 
 @pytest.mark.parametrize(
-    ("script", "told"),
+    ("script", "expected"),
     [
         ("exit 0", ("COMPLETED", 0, None)),
         ("exit 200", ("FAILED", 200, None)),
@@ -103,10 +103,10 @@ async def test_a_script_runs_with_its_env_in_its_directory_with_its_outputs_apar
     ],
 )
 async def test_each_end_is_told(
-    manager: LocalManager, tmp_path: Path, script: str, told: tuple[str, int | None, int | None]
+    manager: LocalManager, tmp_path: Path, script: str, expected: tuple[str, int | None, int | None]
 ) -> None:
     end = await ended(manager, await submit(manager, submission(tmp_path, f"#!/bin/sh\n{script}\n")))
-    assert (end.state, end.exit_code, end.signal) == told
+    assert (end.state, end.exit_code, end.signal) == expected
 
 
 async def test_a_missing_interpreter_is_a_failure_with_a_reason(
@@ -193,14 +193,14 @@ async def test_a_job_whose_supervisor_was_killed_is_not_said_to_run(
 ) -> None:
     handle = await submit(manager, submission(tmp_path, SLEEP))
     await running(manager, handle)
-    seen = JobStore(settings.directory).get(handle.job_id)
-    assert seen is not None
-    assert seen.supervisor_pid is not None
-    assert seen.script_pid is not None
-    os.kill(seen.supervisor_pid, signal.SIGKILL)
+    status = LocalJobStore(settings.directory).get(handle.job_id)
+    assert status is not None
+    assert status.supervisor_pid is not None
+    assert status.script_pid is not None
+    os.kill(status.supervisor_pid, signal.SIGKILL)
     end = await ended(manager, handle)
     assert (end.state, end.reason) == ("NODE_FAIL", "SupervisorDied")
-    os.killpg(seen.script_pid, signal.SIGKILL)
+    os.killpg(status.script_pid, signal.SIGKILL)
 
 
 async def test_what_the_queue_no_longer_shows_is_in_the_history(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ async def test_what_the_queue_no_longer_shows_is_in_the_history(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"array": "0-3"}, "no arrays"),
+        ({"array": "0-3"}, "does not support array"),
         ({"begin": "now+1hour"}, "begin"),
         ({"options": ["--exclusive"]}, "options"),
         ({"resources": {"nodes": 2}}, "one node"),

@@ -10,10 +10,10 @@ import json
 from pathlib import Path
 
 from redbox.slurm.commands import sacct, squeue
-from redbox.slurm.text.framing import Frame, Tally
+from redbox.slurm.text.record_format import ParseReport, RecordFormat
 
 RELEASES = ("22.05", "24.11")
-FRAME = Frame(squeue.FIELDS, "~F~", "~R~")
+FRAME = RecordFormat(squeue.FIELDS, "~F~", "~R~")
 
 
 def output(release: str, name: str) -> str:
@@ -26,12 +26,12 @@ def job_ids(release: str) -> dict[str, str]:
     return ids
 
 
-def queue_rows(release: str, name: str = "squeue.txt") -> tuple[list[squeue.QueueRow], Tally]:
-    tally = Tally()
+def queue_rows(release: str, name: str = "squeue.txt") -> tuple[list[squeue.QueueRow], ParseReport]:
+    tally = ParseReport()
     return list(squeue.read_rows(output(release, name), FRAME, tally)), tally
 
 
-def accounting_rows(release: str) -> tuple[list[sacct.AccountingRow], Tally]:
-    tally = Tally()
+def accounting_rows(release: str) -> tuple[list[sacct.AccountingRow], ParseReport]:
+    tally = ParseReport()
     fields = sacct.read_field_names(output(release, "sacct-fields.txt"))
     return list(sacct.read_rows(output(release, "sacct.txt"), fields, "~S~", tally)), tally

@@ -7,9 +7,9 @@ import pytest
 from redbox.agents.protocol.answers import CommandResult
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import WorkloadManagerError
-from redbox.slurm.command_runner import LISTS, OUTPUT_LIMIT, USERS_LIMIT, Calls
+from redbox.slurm.command_runner import OUTPUT_LIMIT, USER_LIMIT, USER_LIST_LIMITS, CommandRunner
 from redbox.slurm.settings import SlurmSettings
-from tests.redbox.slurm.scripted import ScriptedAgents
+from tests.redbox.slurm.fakes import ScriptedAgents
 
 OBSERVER, ALICE = UnixUser("redbox", 900), UnixUser("alice", 2001)
 
@@ -18,10 +18,10 @@ OBSERVER, ALICE = UnixUser("redbox", 900), UnixUser("alice", 2001)
     ("user", "command", "limit"),
     [
         (OBSERVER, "squeue", OUTPUT_LIMIT),
-        (ALICE, "squeue", LISTS["squeue"]),
-        (ALICE, "sacct", LISTS["sacct"]),
-        (ALICE, "scancel", USERS_LIMIT),
-        (ALICE, "sstat", USERS_LIMIT),
+        (ALICE, "squeue", USER_LIST_LIMITS["squeue"]),
+        (ALICE, "sacct", USER_LIST_LIMITS["sacct"]),
+        (ALICE, "scancel", USER_LIMIT),
+        (ALICE, "sstat", USER_LIMIT),
     ],
 )
 async def test_a_users_agent_may_answer_little_and_the_observers_much(
@@ -29,5 +29,5 @@ async def test_a_users_agent_may_answer_little_and_the_observers_much(
 ) -> None:
     agents = ScriptedAgents({command: CommandResult(0, b"", b"", 0.1, truncated=True)})
     with pytest.raises(WorkloadManagerError, match=f"{command} wrote more than {limit} bytes"):
-        await Calls(agents, OBSERVER, SlurmSettings()).complete(user, [command])
+        await CommandRunner(agents, OBSERVER, SlurmSettings()).complete(user, [command])
     assert agents.limits == [limit]

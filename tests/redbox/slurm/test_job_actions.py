@@ -7,7 +7,8 @@ import pytest
 from redbox.agents.errors import AgentUnavailable
 from redbox.core.workload_manager import ActionResult, JobAction, JobHandle, WorkloadManagerError
 from redbox.slurm.slurm_manager import SlurmManager
-from tests.redbox.slurm.scripted import ALICE, REDBOX, ScriptedAgents, done, job, late, queue
+from tests.redbox.slurm.factories import job
+from tests.redbox.slurm.fakes import ALICE, REDBOX, ScriptedAgents, done, late, queue
 
 HANDLE = JobHandle("7", "rb1.mark", "name", ALICE)
 GONE = done("", "slurm_load_jobs error: Invalid job id specified\n", 1)

@@ -11,21 +11,23 @@ import pytest
 
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import WorkloadManagerError
-from redbox.slurm.own_account_commands import OwnCommands
+from redbox.slurm.own_account_commands import OwnAccountCommands
 from redbox.slurm.slurm_manager import SlurmManager
-from tests.redbox.slurm.scripted import ScriptedAgents
+from tests.redbox.slurm.fakes import ScriptedAgents
 
 
 async def test_output_exit_code_and_environment_are_the_commands_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET", "of the server")
-    done = await OwnCommands().run(["sh", "-c", "env; echo err >&2; exit 3"], env={"A": "1"}, deadline=10)
+    done = await OwnAccountCommands().run(
+        ["sh", "-c", "env; echo err >&2; exit 3"], env={"A": "1"}, deadline=10
+    )
     assert (done.code, done.stderr, done.timed_out) == (3, b"err\n", False)
     assert b"A=1\n" in done.stdout
     assert b"SECRET" not in done.stdout
 
 
 async def test_a_command_that_is_not_there_says_so() -> None:
-    done = await OwnCommands("/nowhere").run(["squeue"], deadline=10)
+    done = await OwnAccountCommands("/nowhere").run(["squeue"], deadline=10)
     assert done.code == 127
     assert b"squeue: not found in /nowhere" in done.stderr
 
@@ -33,7 +35,7 @@ async def test_a_command_that_is_not_there_says_so() -> None:
 async def test_on_the_deadline_all_its_processes_end(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     script = f"sleep 600 & echo $! >{pid_file}; wait"
-    done = await OwnCommands().run(["sh", "-c", script], deadline=0.5)
+    done = await OwnAccountCommands().run(["sh", "-c", script], deadline=0.5)
     assert done.timed_out
     child = int(pid_file.read_text())
     await until(lambda: not is_running(child))
@@ -55,7 +57,7 @@ def is_running(pid: int) -> bool:
 async def test_when_its_caller_gives_up_it_ends(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     running = asyncio.create_task(
-        OwnCommands().run(["sh", "-c", f"echo $$ >{pid_file}; exec sleep 600"], deadline=600)
+        OwnAccountCommands().run(["sh", "-c", f"echo $$ >{pid_file}; exec sleep 600"], deadline=600)
     )
     await until(lambda: pid_file.exists() and pid_file.read_text().strip() != "")
     running.cancel()
@@ -65,7 +67,9 @@ async def test_when_its_caller_gives_up_it_ends(tmp_path: Path) -> None:
 
 
 async def test_more_than_the_limit_is_cut_and_said_to_be() -> None:
-    done = await OwnCommands().run(["head", "-c", "1000000", "/dev/zero"], deadline=10, output_limit=1000)
+    done = await OwnAccountCommands().run(
+        ["head", "-c", "1000000", "/dev/zero"], deadline=10, output_limit=1000
+    )
     assert (len(done.stdout), done.truncated, done.code) == (1000, True, 0)
 
 

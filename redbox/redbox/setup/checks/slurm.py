@@ -11,7 +11,7 @@ from redbox.settings import RedboxSettings
 from redbox.setup.checks.findings import Finding, fault, note, warning
 from redbox.setup.checks.machine import Machine, ProcessOutput
 from redbox.setup.install.layout import Layout
-from redbox.slurm.cluster_facts import HIDES_NODES
+from redbox.slurm.cluster_queries import HIDES_NODES
 from redbox.slurm.commands import sacct, scontrol
 
 TOOLS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "sacct", "sacctmgr", "srun")
@@ -38,7 +38,7 @@ def check_slurm(machine: Machine, settings: RedboxSettings, layout: Layout) -> I
     tools = SlurmTools(machine, settings.slurm.environment, paths)
     if paths["scontrol"] is None:
         return
-    shown = tools.run(scontrol.show_configuration())
+    shown = tools.run(scontrol.configuration_argv())
     if shown.code != 0:
         yield fault(
             f"slurmctld does not answer: {shown.summary}", "see scontrol ping and systemctl status munge"
@@ -75,7 +75,7 @@ def _directories(machine: Machine, layout: Layout) -> str:
     return match[1] if match else DEFAULT_PATH
 
 
-def check_configuration(configuration: scontrol.Configuration) -> Iterator[Finding]:
+def check_configuration(configuration: scontrol.SlurmConfiguration) -> Iterator[Finding]:
     """Report settings of slurm.conf that limit red-box."""
     release = tuple(int(part) for part in re.findall(r"[0-9]+", configuration.version)[:2])
     if release and release < OLDEST_RELEASE:
@@ -104,7 +104,7 @@ def check_configuration(configuration: scontrol.Configuration) -> Iterator[Findi
         yield from _check_job_age(configuration)
 
 
-def _check_job_age(configuration: scontrol.Configuration) -> Iterator[Finding]:
+def _check_job_age(configuration: scontrol.SlurmConfiguration) -> Iterator[Finding]:
     yield warning(
         "Slurm keeps no accounting: the result of a job can be read only while squeue still shows it",
         "set AccountingStorageType=accounting_storage/slurmdbd in slurm.conf",
@@ -118,7 +118,7 @@ def _check_job_age(configuration: scontrol.Configuration) -> Iterator[Finding]:
 
 
 def _check_accounting(tools: SlurmTools) -> Iterator[Finding]:
-    listed = tools.run(sacct.field_names())
+    listed = tools.run(sacct.field_names_argv())
     fields = set(sacct.read_field_names(listed.stdout))
     if listed.code != 0 or not fields:
         yield fault(f"sacct does not answer: {listed.summary}", CHECK_SLURMDBD)
@@ -145,7 +145,7 @@ def _check_database(tools: SlurmTools) -> Iterator[Finding]:
 
 
 def _check_federation(tools: SlurmTools) -> Iterator[Finding]:
-    shown = tools.run(scontrol.show_federation())
+    shown = tools.run(scontrol.federation_argv())
     name = scontrol.read_federation(shown.stdout) if shown.code == 0 else None
     if name is not None:
         yield fault(

@@ -1,1 +1,1 @@
-"""One module a Slurm command: its argument list, and the parser of its output."""
+"""One module a Slurm command: `…_argv` makes an argument list, `read_…` parses the output of it. Pure."""

@@ -1,27 +1,19 @@
-"""sacctmgr: accounts that a user may charge, the QOS of each, and whether slurmdbd hides jobs."""
+"""sacctmgr: the accounts of a user, the QOS of each, and whether slurmdbd hides jobs."""
 
 from __future__ import annotations
 
 import re
 
-DELIMITER = "|"  # Slurm's own names of accounts and QOS hold none, and only administrators give them
+DELIMITER = "|"  # not in names of accounts and QOS, which only administrators choose
 
 
-def associations(user: str) -> list[str]:
-    return [
-        "sacctmgr",
-        "--noheader",
-        "--parsable2",
-        "--readonly",
-        "show",
-        "associations",
-        f"user={user}",
-        "format=Account,QOS",
-    ]
+def associations_argv(user: str) -> list[str]:
+    show = ["show", "associations", f"user={user}", "format=Account,QOS"]
+    return ["sacctmgr", "--noheader", "--parsable2", "--readonly", *show]
 
 
 def read_associations(text: str) -> dict[str, tuple[str, ...]]:
-    """QOS by account; an account with one association a partition is one account."""
+    """QOS by account; the associations of one account with several partitions are merged."""
     accounts: dict[str, set[str]] = {}
     for line in text.splitlines():
         account, _, qos = line.partition(DELIMITER)
@@ -30,12 +22,12 @@ def read_associations(text: str) -> dict[str, tuple[str, ...]]:
     return {account: tuple(sorted(qos)) for account, qos in sorted(accounts.items())}
 
 
-def show_configuration() -> list[str]:
+def configuration_argv() -> list[str]:
     return ["sacctmgr", "--noheader", "--readonly", "show", "configuration"]
 
 
 def hides_jobs(text: str) -> bool:
-    """Whether slurmdbd's own PrivateData, in the second part of the answer, names jobs."""
+    """Whether PrivateData of slurmdbd, in the second part of the output, names jobs."""
     _, _, database = text.partition("SlurmDBD configuration:")
     found = re.search(r"^PrivateData\s*=\s*(.*)$", database, re.MULTILINE)
     return found is not None and "jobs" in found[1].lower().split(",")

@@ -1,6 +1,6 @@
-"""scancel: ends or signals one job, and only if it is still this user's job of this name.
+"""scancel: cancels or signals one job, if it is still this user's job of this name.
 
-It is silent, with exit code 0, about ids that are unknown or filtered out: what it did is read back.
+For ids that are unknown or filtered out it prints nothing and exits with 0, so the caller reads the job back.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ NAMES = frozenset(name.removeprefix("SIG") for name in signals.Signals.__members
 NUMBER = re.compile(r"[1-9]|[1-5][0-9]|6[0-4]")
 
 
-def cancel(job_id: str, user: str, name: str) -> list[str]:
-    """An array's base id and a het job's leader stand for all of it."""
-    return ["scancel", *_only(user, name), job_id]
+def cancel_argv(job_id: str, user: str, name: str) -> list[str]:
+    """The id of an array or of a het job's leader cancels all parts."""
+    return ["scancel", *_filters(user, name), job_id]
 
 
-def signal(job_id: str, user: str, name: str, signal_name: str) -> list[str]:
-    """--full: the batch script, its steps and all their children, whichever of them waits for the signal."""
-    return ["scancel", f"--signal={read_signal(signal_name)}", "--full", *_only(user, name), job_id]
+def signal_argv(job_id: str, user: str, name: str, signal_name: str) -> list[str]:
+    """With --full the batch script, its steps and all their children get the signal."""
+    return ["scancel", f"--signal={read_signal(signal_name)}", "--full", *_filters(user, name), job_id]
 
 
-def _only(user: str, name: str) -> list[str]:
+def _filters(user: str, name: str) -> list[str]:
     return [f"--user={user}", *([f"--name={name}"] if name else [])]
 
 
@@ -32,5 +32,5 @@ def read_signal(text: str) -> str:
     """A signal's name without SIG, or its number, as scancel takes it."""
     name = text.upper().removeprefix("SIG")
     if name not in NAMES and NUMBER.fullmatch(name) is None:
-        raise RequestRefused(f"signal: {text!r} is no signal: give a name (USR1, TERM) or a number.")
+        raise RequestRefused(f"signal: {text!r} is not a signal: give a name (USR1, TERM) or a number.")
     return name

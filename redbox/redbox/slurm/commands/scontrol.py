@@ -1,4 +1,4 @@
-"""scontrol: the cluster's configuration, its partitions, and acts on single jobs."""
+"""scontrol: the cluster's configuration and partitions; hold, release and requeue of single jobs."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from redbox.slurm.text.values import read_duration, read_number, text_or_none
 
-ACTS = frozenset({"hold", "release", "requeue"})
+ACTIONS = frozenset({"hold", "release", "requeue"})
 SETTING = re.compile(r"^(\w+)\s*=\s?(.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Configuration:
-    """What slurm.conf says, as far as it changes what red-box does."""
+class SlurmConfiguration:
+    """The settings of slurm.conf that red-box depends on."""
 
     cluster_name: str = ""
     version: str = ""
@@ -25,18 +25,19 @@ class Configuration:
     requeues: bool = True
     appends: bool = False
     enforces_partition_limits: bool = False
+    federation: str | None = None  # by `read_federation`
 
 
-def show_configuration() -> list[str]:
+def configuration_argv() -> list[str]:
     return ["scontrol", "show", "config"]
 
 
-def read_configuration(text: str) -> Configuration:
+def read_configuration(text: str) -> SlurmConfiguration:
     settings = {found[1].lower(): found[2].strip() for found in SETTING.finditer(text)}
     flags = set(settings.get("accountingstoreflags", "").lower().split(","))
     storage = settings.get("accountingstoragetype", "")
     private = {word.strip().lower() for word in settings.get("privatedata", "").split(",")}
-    return Configuration(
+    return SlurmConfiguration(
         cluster_name=settings.get("clustername", ""),
         version=settings.get("slurm_version", ""),
         accounting=text_or_none(storage) is not None and not storage.endswith("/none"),
@@ -50,18 +51,18 @@ def read_configuration(text: str) -> Configuration:
     )
 
 
-def show_federation() -> list[str]:
+def federation_argv() -> list[str]:
     return ["scontrol", "show", "federation"]
 
 
 def read_federation(text: str) -> str | None:
-    """The federation that the cluster is in; scontrol says little or nothing where there is none."""
+    """The name of the cluster's federation; None where the output names none or is empty."""
     found = re.search(r"^Federation:\s*(\S+)", text, re.MULTILINE)
     return found[1] if found else None
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionFacts:
+class PartitionRow:
     """A partition as configured; None is UNLIMITED."""
 
     name: str
@@ -74,12 +75,12 @@ class PartitionFacts:
     max_mem_mb_per_node: int | None
 
 
-def show_partitions() -> list[str]:
+def partitions_argv() -> list[str]:
     return ["scontrol", "--oneliner", "--all", "show", "partition"]
 
 
-def read_partitions(text: str) -> tuple[PartitionFacts, ...]:
-    """One line a partition; its words are the administrator's, and hold no blanks."""
+def read_partitions(text: str) -> tuple[PartitionRow, ...]:
+    """One line a partition; the administrator's names contain no blanks."""
     return tuple(
         read_partition(dict(word.partition("=")[::2] for word in line.split()))
         for line in text.splitlines()
@@ -87,8 +88,8 @@ def read_partitions(text: str) -> tuple[PartitionFacts, ...]:
     )
 
 
-def read_partition(words: dict[str, str]) -> PartitionFacts:
-    return PartitionFacts(
+def read_partition(words: dict[str, str]) -> PartitionRow:
+    return PartitionRow(
         name=words["PartitionName"],
         is_default=words.get("Default") == "YES",
         state=words.get("State", "UNKNOWN"),
@@ -100,8 +101,8 @@ def read_partition(words: dict[str, str]) -> PartitionFacts:
     )
 
 
-def act_on(act: str, job_id: str) -> list[str]:
-    """Hold, release or requeue; by id alone, for scontrol filters by nothing else."""
-    if act not in ACTS:
-        raise ValueError(f"{act} is no act of scontrol's")
-    return ["scontrol", act, job_id]
+def action_argv(action: str, job_id: str) -> list[str]:
+    """By id alone: scontrol has no other filter."""
+    if action not in ACTIONS:
+        raise ValueError(f"scontrol has no action {action}")
+    return ["scontrol", action, job_id]

@@ -1,11 +1,11 @@
-"""sinfo: the nodes, once for each partition that they are in, with what each has and what of it is taken."""
+"""sinfo: the nodes, a row for each partition of each node, with resources in total and in use."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-from redbox.slurm.text.framing import Frame, Tally, split_fields, split_records
+from redbox.slurm.text.record_format import ParseReport, RecordFormat, split_fields, split_records
 from redbox.slurm.text.values import read_number, text_or_none
 
 FIELDS = (
@@ -23,7 +23,7 @@ AWAY = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """One node as a member of one partition."""
+    """One node in one partition."""
 
     name: str
     partition: str
@@ -40,48 +40,46 @@ class NodeRow:
 
     @property
     def usable(self) -> bool:
-        """Whether a job could be started on it now, if it had room."""
+        """Whether Slurm starts jobs on it, if its resources suffice."""
         return not self.states & AWAY
 
 
-def all_nodes(frame: Frame) -> list[str]:
+def nodes_argv(record_format: RecordFormat) -> list[str]:
     """Every node of every partition, hidden ones too, of this cluster only."""
-    return ["sinfo", "--noheader", "--all", "--local", "--Node", f"--Format={frame.format()}"]
+    return ["sinfo", "--noheader", "--all", "--local", "--Node", f"--Format={record_format.format()}"]
 
 
-def read_rows(text: str, frame: Frame, tally: Tally) -> tuple[NodeRow, ...]:
+def read_rows(text: str, record_format: RecordFormat, report: ParseReport) -> tuple[NodeRow, ...]:
     rows = []
-    for record in split_records(text, frame, tally):
-        fields = split_fields(record, frame, tally)
+    for record in split_records(text, record_format, report):
+        fields = split_fields(record, record_format, report)
         row = read_row(dict(zip(FIELDS, fields, strict=True))) if fields else None
         if row is not None:
             rows.append(row)
         elif fields:
-            tally.dropped += 1
+            report.dropped += 1
     return tuple(rows)
 
 
-def read_row(seen: dict[str, str]) -> NodeRow | None:
-    """One record; None where its counts are none."""
-    cpus, memory = CPUS.fullmatch(seen["CPUsState"]), read_number(seen["Memory"])
-    if cpus is None or memory is None or not seen["NodeList"]:
+def read_row(fields: dict[str, str]) -> NodeRow | None:
+    """None where the name, the CPUs or the memory cannot be parsed."""
+    cpus, memory = CPUS.fullmatch(fields["CPUsState"]), read_number(fields["Memory"])
+    if cpus is None or memory is None or not fields["NodeList"]:
         return None
-    states = seen["StateComplete"].lower().split("+")
+    states = fields["StateComplete"].lower().split("+")
     return NodeRow(
-        name=seen["NodeList"],
-        partition=seen["PartitionName"].rstrip("*"),
+        name=fields["NodeList"],
+        partition=fields["PartitionName"].rstrip("*"),
         states=frozenset(states),
         base=states[0],
         cpus=int(cpus[4]),
         cpus_free=int(cpus[2]),
         mem_mb=memory,
-        mem_mb_taken=read_number(seen["AllocMem"]) or 0,
-        gres=read_gres(seen["Gres"]),
-        gres_taken=read_gres(seen["GresUsed"]),
-        features=tuple(
-            text_or_none(word) or "" for word in seen["Features"].split(",") if text_or_none(word)
-        ),
-        reason=text_or_none(seen["Reason"]),
+        mem_mb_taken=read_number(fields["AllocMem"]) or 0,
+        gres=read_gres(fields["Gres"]),
+        gres_taken=read_gres(fields["GresUsed"]),
+        features=tuple(feature for word in fields["Features"].split(",") if (feature := text_or_none(word))),
+        reason=text_or_none(fields["Reason"]),
     )
 
 

@@ -7,12 +7,12 @@ import re
 from redbox.slurm.errors import RequestRefused
 
 SINGLETONS = frozenset({"none", "pmi2", "cray_shasta", "openmpi"})
-"""Kinds with which today's MPI libraries start every rank as "0 of 1", silently and with exit code 0."""
+"""Kinds with which current MPI libraries start every rank as "0 of 1", silently and with exit code 0."""
 KIND = re.compile(r"^\t\s*(\S+)$", re.MULTILINE)
 VERSIONED = re.compile(r"^specific \S+ plugin versions available: (.*)$", re.MULTILINE)
 
 
-def mpi_kinds() -> list[str]:
+def mpi_kinds_argv() -> list[str]:
     return ["srun", "--mpi=list"]
 
 
@@ -24,11 +24,11 @@ def read_mpi_kinds(text: str) -> frozenset[str]:
 
 
 def check_mpi_kind(kind: str, available: frozenset[str]) -> None:
-    """Refuse a kind that would start N times one rank, or that this Slurm does not have."""
+    """Refuse a kind that starts every rank alone, or that this Slurm does not have."""
     if kind in SINGLETONS:
         raise RequestRefused(
-            f"container.options.mpi: --mpi={kind} starts every rank by itself, as rank 0 of 1, "
-            f"and says nothing. Use one of: {', '.join(sorted(available - SINGLETONS)) or 'none works here'}."
+            f"container.options.mpi: --mpi={kind} starts every rank alone, as rank 0 of 1, without an error. "
+            f"Use one of: {', '.join(sorted(available - SINGLETONS)) or 'none works here'}."
         )
     if available and kind not in available:
         raise RequestRefused(

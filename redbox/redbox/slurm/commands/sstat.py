@@ -1,7 +1,7 @@
-"""sstat: what the steps of running jobs use, as the slurmds measured it last. Only the jobs' user may ask.
+"""sstat: the usage of the steps of running jobs, as the slurmds measured it last, for the jobs' user alone.
 
-What has ended, or never began, is not shown, and is no error. Where Slurm gathers nothing
-(JobAcctGatherType=jobacct_gather/none) the steps are shown without numbers, and are left out here.
+Jobs that have ended or not started are left out without an error. With JobAcctGatherType=jobacct_gather/none
+sstat shows steps without numbers; they are left out here.
 """
 
 from __future__ import annotations
@@ -12,23 +12,16 @@ from redbox.core.workload_manager import StepUsage
 from redbox.slurm.text.values import read_duration, read_number
 
 FIELDS = ("JobID", "TRESUsageInTot")
-SEPARATOR = "|"  # sstat takes no other; neither field has anybody's free text
+SEPARATOR = "|"  # sstat has no other; neither field contains free text
 
 
-def of_jobs(job_ids: Collection[str]) -> list[str]:
-    """All steps of these jobs, an array's or het job's by its leader; memory in plain bytes."""
-    return [
-        "sstat",
-        "--noheader",
-        "--allsteps",
-        "--parsable2",
-        "--noconvert",
-        f"--format={','.join(FIELDS)}",
-        f"--jobs={','.join(job_ids)}",
-    ]
+def usage_argv(job_ids: Collection[str]) -> list[str]:
+    """All steps of these jobs, of an array or het job by its leader's id; memory in bytes."""
+    options = ["--noheader", "--allsteps", "--parsable2", "--noconvert", f"--format={','.join(FIELDS)}"]
+    return ["sstat", *options, f"--jobs={','.join(job_ids)}"]
 
 
-def read_rows(text: str) -> Iterator[StepUsage]:
+def read_usage(text: str) -> Iterator[StepUsage]:
     """`7.batch|cpu=00:00:01,energy=0,mem=5013504,…` for each step."""
     for line in text.splitlines():
         step, _, amounts = line.partition(SEPARATOR)

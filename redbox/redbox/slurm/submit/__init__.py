@@ -1,1 +1,1 @@
-"""From a job's request to sbatch's answer: script, container, credentials."""
+"""From a job's request to sbatch's answer: `submitter` prepares the call, `sbatch_runner` runs it once."""

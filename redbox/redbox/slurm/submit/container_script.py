@@ -1,10 +1,9 @@
-"""A container as a batch script: Apptainer's or Singularity's command line, whichever the node has. Pure.
+"""A container as a batch script: the command line of Apptainer or Singularity, whichever the node has. Pure.
 
-Words of the request are quoted, never interpreted: what was asked for arrives as argv in the container. Its
-env does not pass through the script at all: it is in the job's environment under the names that the runtime
-hands on (APPTAINERENV_X), so that a PATH for the container is not the node's. Images are pulled once a user
-into a cache, under a lock; credentials are read from a file that only the job's user can read, and which is
-removed after the pull.
+Words of the request are quoted, so that the container's argv is exactly the request's. The request's env is
+not in the script but in the job's environment, under the names that the runtime passes on (APPTAINERENV_X),
+so that a PATH for the container is not the node's. Images are pulled once for each user into a cache, under a
+lock; credentials are read from a file that only the job's user can read, and which is removed after the pull.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ PULLED = ("docker://", "library://", "oras://", "http://", "https://")
 WITH_CREDENTIALS = ("docker://", "oras://")
 WITH_TAGS = ("docker://", "oras://", "library://")
 RUNTIME_SETTING = re.compile(r"(?:APPTAINER|SINGULARITY)_")
-HANDED_ON = ("APPTAINERENV_", "SINGULARITYENV_")
+PASSED_ON = ("APPTAINERENV_", "SINGULARITYENV_")
 CREDENTIAL_NAMES = ("APPTAINER_DOCKER", "SINGULARITY_DOCKER")
 FLAGS = {
     "clean_env": "--cleanenv",
@@ -35,22 +34,25 @@ FLAGS = {
     "writable": "--writable",
 }
 GPUS = {"nvidia": "--nv", "rocm": "--rocm"}
-GPUS_GIVEN = {"nvidia": "CUDA_VISIBLE_DEVICES", "rocm": "ROCR_VISIBLE_DEVICES"}  # by Slurm, to each task
+GPU_VARIABLES = {
+    "nvidia": "CUDA_VISIBLE_DEVICES",
+    "rocm": "ROCR_VISIBLE_DEVICES",
+}  # Slurm sets it in each task
 NO_RUNTIME, NO_IMAGE = 127, 125
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """Where a container job's script finds what it needs; all absolute."""
+class ContainerPaths:
+    """Absolute paths, and the administrator's settings for container jobs."""
 
     image_cache: str
-    credentials: str | None = None  # the file that `credentials_file` is written to
-    setup: str = ""  # the administrator's own lines: module load apptainer
-    keep_days: int = 0  # images unused for longer are removed; 0: none is
+    credentials: str | None = None  # the file with the content of `credentials_file`
+    setup: str = ""  # lines of sh that run first: module load apptainer
+    keep_days: int = 0  # images unused for longer are removed; 0: never
 
 
-def plan_container(request: JobRequest, places: Places) -> str:
-    """The batch script of a container request; raises RequestRefused for what cannot work."""
+def build_container_script(request: JobRequest, paths: ContainerPaths) -> str:
+    """The batch script of a container request; RequestRefused for what cannot work."""
     container = request.container
     if container is None:
         raise ValueError("this request has no container")
@@ -58,27 +60,27 @@ def plan_container(request: JobRequest, places: Places) -> str:
     parts = [
         "#!/bin/sh",
         "# Made by red-box from a container request.",
-        *([places.setup.rstrip("\n")] if places.setup else []),
+        *([paths.setup.rstrip("\n")] if paths.setup else []),
         *_find_runtime(),
-        *(_pull(container, places) if is_pulled(container.image) else [f"image={quote(container.image)}"]),
+        *(_pull(container, paths) if is_pulled(container.image) else [f"image={quote(container.image)}"]),
         *_run(container, request.resources),
     ]
     return "\n".join(parts) + "\n"
 
 
 def container_environment(env: Mapping[str, str]) -> dict[str, str]:
-    """The request's env under the names that the runtime hands on; its own settings as they are."""
+    """The request's env under the names that the runtime passes on; its own settings keep their names."""
     names: dict[str, str] = {"APPTAINER_NO_EVAL": "1", "SINGULARITY_NO_EVAL": "1"}
     for name, value in env.items():
         if RUNTIME_SETTING.match(name):
             names[name] = value
         else:
-            names.update({prefix + name: value for prefix in HANDED_ON})
+            names.update({prefix + name: value for prefix in PASSED_ON})
     return names
 
 
 def credentials_file(registry: RegistryCredentials) -> bytes:
-    """What the script reads: assignments, so that any character of a password arrives."""
+    """Assignments in sh, in which a password may contain any character."""
     values = {"USERNAME": registry.username, "PASSWORD": registry.password.get_secret_value()}
     lines = [
         f"{prefix}_{name}={shlex.quote(value)}; export {prefix}_{name}\n"
@@ -93,12 +95,12 @@ def is_pulled(image: str) -> bool:
 
 
 def quote(word: str) -> str:
-    """One word of sh; a carriage return stands outside, lest sbatch take the script for a DOS file."""
+    """One word of sh, with a carriage return as a variable: sbatch rejects scripts with DOS line ends."""
     return shlex.quote(word).replace("\r", "'\"$cr\"'")
 
 
 def pulls_always(image: str) -> bool:
-    """As Kubernetes: an image without tag, or with the tag latest, is asked for again by each job."""
+    """As in Kubernetes: each job pulls an image that has no tag, or the tag latest."""
     if "@sha256:" in image or not image.startswith(WITH_TAGS):
         return False
     tag = image.rpartition("/")[2].partition(":")[2]
@@ -119,8 +121,8 @@ def _check(container: Container) -> None:
         )
     if options.clean_env and options.mpi is not None:
         raise RequestRefused(
-            "container.options: cleanEnv takes away what MPI's ranks find each other by: each would be "
-            "rank 0 of 1. Leave one of cleanEnv and mpi out."
+            "container.options: cleanEnv removes the variables by which MPI's ranks find each other: each "
+            "would be rank 0 of 1. Leave out cleanEnv or mpi."
         )
 
 
@@ -134,12 +136,12 @@ def _find_runtime() -> list[str]:
     ]
 
 
-def _pull(container: Container, places: Places) -> list[str]:
+def _pull(container: Container, paths: ContainerPaths) -> list[str]:
     key = hashlib.sha256(container.image.encode()).hexdigest()
-    credentials = places.credentials
+    credentials = paths.credentials
     lines = [
         f"source={quote(container.image)}",
-        f"cache={quote(places.image_cache)}",
+        f"cache={quote(paths.image_cache)}",
         f'image="$cache/{key}.sif"',
     ]
     if credentials is not None:
@@ -153,7 +155,7 @@ def _pull(container: Container, places: Places) -> list[str]:
         "pull() {",
         *_pull_function(container, with_credentials=credentials is not None),
         "}",
-        *_forget_unused(places.keep_days),
+        *_remove_unused(paths.keep_days),
         '( umask 077 && mkdir -p -- "$cache" && pull && forget_unused ) || {',
         '    echo "red-box: the image $source could not be pulled" >&2',
         f"    exit {NO_IMAGE}",
@@ -165,9 +167,9 @@ def _pull(container: Container, places: Places) -> list[str]:
 
 
 def _pull_function(container: Container, *, with_credentials: bool) -> list[str]:
-    """One at a time for an image and user; written beside its place and renamed when it is whole.
+    """One pull at a time for an image and user; the image is renamed to its path when it is complete.
 
-    It runs in a subshell, whose traps are its own: a job that is cancelled while it pulls leaves no part.
+    The subshell has traps of its own: a job that is cancelled during the pull leaves no partial image.
     """
     lines = [
         '    exec 9>"$image.lock"',
@@ -178,10 +180,10 @@ def _pull_function(container: Container, *, with_credentials: bool) -> list[str]
     if with_credentials:
         lines += [
             '    if [ -r "$credentials" ]; then . "$credentials"',
-            "    # Without them another task of this array, or an earlier run, has pulled it.",
+            "    # They are gone if another task of this array, or an earlier run, has pulled it.",
             '    elif [ -e "$image" ]; then return 0; fi',
         ]
-    if container.options.allow_unsigned:  # Apptainer has no such option: there it is the rule
+    if container.options.allow_unsigned:  # Apptainer has no such option: it allows them always
         lines.append(
             '    case $("$runtime" pull --help 2>&1) in *--allow-unsigned*) set -- --allow-unsigned ;; esac'
         )
@@ -194,8 +196,8 @@ def _pull_function(container: Container, *, with_credentials: bool) -> list[str]
     return lines
 
 
-def _forget_unused(days: int) -> list[str]:
-    """Images by when they were last used; what killed pulls left after a day. Locks stay: one may be held."""
+def _remove_unused(days: int) -> list[str]:
+    """Images unused for so many days, and parts of killed pulls after one. Locks stay: one may be held."""
     unused = f"-o -name '*.sif' -mtime +{days}" if days > 0 else ""
     return [
         "forget_unused() {",
@@ -212,7 +214,7 @@ def _run(container: Container, resources: Resources) -> list[str]:
     argv = [
         "exec",
         *_launcher(container.options, resources),
-        *_hand_on_gpus(container.options),
+        *_pass_on_gpus(container.options),
         '"$runtime"',
         "-q",
         verb,
@@ -233,26 +235,26 @@ def runtime_flags(options: ContainerOptions) -> list[str]:
 
 
 def _launcher(options: ContainerOptions, resources: Resources) -> Iterable[str]:
-    """`srun` where there is more than one task, as one rank each with MPI; else none."""
+    """`srun` for more than one task, or for MPI; else nothing."""
     many = any((count or 1) > 1 for count in (resources.nodes, resources.tasks, resources.tasks_per_node))
     if options.mpi is None and not many:
         return
     yield "srun"
     if options.mpi is not None:
         yield f"--mpi={options.mpi}"
-    if resources.cpus_per_task is not None:  # since 22.05 srun does not take it from sbatch
+    if resources.cpus_per_task is not None:  # since 22.05 srun does not inherit it from sbatch
         yield f"--cpus-per-task={resources.cpus_per_task}"
 
 
-def _hand_on_gpus(options: ContainerOptions) -> Iterable[str]:
-    """Which GPUs Slurm gave: a clean environment would leave a task to take those of others.
+def _pass_on_gpus(options: ContainerOptions) -> Iterable[str]:
+    """Pass on which GPUs Slurm allocated: in a clean environment a task would use those of other tasks.
 
-    In each task, for srun tells them apart. What the request's own env says stands.
+    It runs in each task, as srun allocates for each. Values in the request's env have precedence.
     """
     if options.gpus is None or not options.clean_env:
         return
-    given = GPUS_GIVEN[options.gpus]
-    names = [f"{prefix}{given}" for prefix in HANDED_ON]
+    given = GPU_VARIABLES[options.gpus]
+    names = [f"{prefix}{given}" for prefix in PASSED_ON]
     defaults = " ".join(f': "${{{name}=${given}}}";' for name in names)
-    hand_on = f'if [ "${{{given}+set}}" ]; then {defaults} export {" ".join(names)}; fi; exec "$@"'
-    yield from ("sh", "-c", quote(hand_on), "sh")
+    pass_on = f'if [ "${{{given}+set}}" ]; then {defaults} export {" ".join(names)}; fi; exec "$@"'
+    yield from ("sh", "-c", quote(pass_on), "sh")

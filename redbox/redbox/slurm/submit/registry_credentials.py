@@ -1,7 +1,7 @@
-"""Where a job's registry credentials lie, and taking them away from a job that will not read them.
+"""The file with a job's registry credentials: its path, and its removal when the job will not read it.
 
-A file of mode 0600 in a directory of the job's own, of mode 0700, both the user's. The job removes it once
-the image is there; what a job has left that ended before is removed here.
+It has mode 0600, in a directory of the job's own of mode 0700; both are the user's. The job removes it once
+the image is pulled; what remains of a job that ended before that is removed here.
 """
 
 from __future__ import annotations
@@ -12,20 +12,29 @@ import posixpath
 
 from redbox.agents.errors import SystemCallFailed
 from redbox.core.domain import UnixUser
-from redbox.slurm.command_runner import Agents
+from redbox.core.workload_manager import Submission
+from redbox.slurm.command_runner import SlurmAgents
 
 FILE = "registry.sh"
 REMOVE_S = 5.0
 
 
 def credentials_path(working_directory: str, mark: str) -> str:
-    """Known from the job's mark alone, so that it is found again when the job has ended."""
+    """A function of the job's mark, so that the file is found again when the job has ended."""
     key = hashlib.sha256(mark.encode()).hexdigest()[:12]
     return posixpath.join(working_directory, f".redbox-{key}", FILE)
 
 
-async def remove_credentials(agents: Agents, user: UnixUser, path: str) -> None:
-    """Remove them if they are there."""
+def credentials_path_of(submission: Submission) -> str | None:
+    """None where the request has no credentials."""
+    container = submission.request.container
+    if container is None or container.registry is None:
+        return None
+    return credentials_path(submission.working_directory, submission.mark)
+
+
+async def remove_credentials(agents: SlurmAgents, user: UnixUser, path: str) -> None:
+    """Remove the file and its directory if they exist."""
     async with asyncio.timeout(REMOVE_S):
         agent = await agents.agent(user, "files")
         try:

@@ -1,1 +1,1 @@
-"""The vocabulary of Slurm's output: states, times, sizes, arrays."""
+"""The formats of Slurm's text: records, states, times, sizes, arrays, messages, options, scripts. Pure."""

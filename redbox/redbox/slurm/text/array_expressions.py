@@ -12,11 +12,10 @@ SINGLE = re.compile(r"([0-9]+)_([0-9]+)")
 
 
 def ranges(expression: str) -> list[range] | None:
-    """The tasks of `0-6:2,9%4` as ranges; None where it is no such expression (or was cut: `0-6,...`)."""
+    """The tasks of `0-6:2,9%4` as ranges; None for other text, or where Slurm cut it: `0-6,...`."""
     listed, _, _limit = expression.partition("%")
-    found = [RANGE.fullmatch(part) for part in listed.split(",")]
     parts = []
-    for part in found:
+    for part in (RANGE.fullmatch(word) for word in listed.split(",")):
         if part is None:
             return None
         first, last = int(part[1]), int(part[2] or part[1])

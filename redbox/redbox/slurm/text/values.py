@@ -1,24 +1,24 @@
-"""The small values in Slurm's fields: times, durations, numbers, and its many words for nothing. Pure."""
+"""Values in Slurm's fields: times, durations, numbers, and its words for an empty value. Pure."""
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
 
-NOTHING = frozenset(
+EMPTY = frozenset(
     {"", "(null)", "N/A", "n/a", "None", "none", "Unknown", "NONE", "UNLIMITED", "INVALID", "None assigned"}
 )
 DURATION = re.compile(r"(?:(?P<days>[0-9]+)-)?(?P<rest>[0-9]+(?::[0-9]+){0,2})(?:\.[0-9]+)?")
 TIME_FORMAT = {"SLURM_TIME_FORMAT": "%s"}
-"""Seconds since 1970: the only form of Slurm's times that does not depend on anybody's time zone."""
+"""Seconds since 1970: the only form of Slurm's times that does not depend on a time zone."""
 
 
 def text_or_none(text: str) -> str | None:
-    return None if text in NOTHING else text
+    return None if text in EMPTY else text
 
 
 def read_time(text: str) -> datetime | None:
-    """Seconds since 1970; None for each of Slurm's words for "not yet"."""
+    """Seconds since 1970; None for each of Slurm's words for an empty time."""
     if not text.isascii() or not text.isdigit() or int(text) <= 0:
         return None
     try:
@@ -28,7 +28,7 @@ def read_time(text: str) -> datetime | None:
 
 
 def read_number(text: str) -> int | None:
-    """A plain number; None for UNLIMITED and whatever else stands there."""
+    """A plain number; None for UNLIMITED and every other text."""
     return int(text) if text.isascii() and text.isdigit() else None
 
 

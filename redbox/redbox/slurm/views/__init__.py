@@ -1,1 +1,1 @@
-"""From rows of Slurm's output to jobs and partitions."""
+"""From rows of Slurm's output to jobs and partitions. Pure."""

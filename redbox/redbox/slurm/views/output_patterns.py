@@ -1,8 +1,8 @@
-r"""Where a job's output goes: sbatch's file name patterns, resolved as slurmstepd does on the first node.
+r"""The paths of a job's output: sbatch's file name patterns, resolved as slurmstepd does on the first node.
 
-squeue and sacct show them unresolved, and scontrol resolves some (22.05: not %6j, and %%j wrongly). What is
-only known later (the node) leaves the path open: None. A pattern for an array is resolved for each task. A
-backslash anywhere switches patterns off.
+squeue and sacct show patterns unresolved, and scontrol resolves some (22.05: not %6j, and %%j wrongly). A
+path that depends on the node of a job without a node is None. A pattern of an array is resolved for each
+task. A backslash anywhere disables patterns.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ PATTERN = re.compile(r"%(?:([0-9]*)([AaJjNnstuxb])|([0-9]+)|%)")
 ESCAPED = re.compile(r"\\(.?)")
 PADDED = frozenset("AaJjnstb")
 WIDEST = 10  # sbatch's own bound for %10j
-NO_TASK = 0xFFFFFFFE  # what %a is for a job that is no array
+NO_TASK = 0xFFFFFFFE  # the value of %a for a job that is not an array
 
 
 @dataclass(frozen=True, slots=True)
-class LogFacts:
-    """What patterns stand for."""
+class PatternValues:
+    """The values of the symbols in a pattern."""
 
     job_id: str  # the task's own, of an array
     user: str
@@ -30,52 +30,41 @@ class LogFacts:
     array_task: int | None = None
     first_node: str | None = None
 
+    def symbols(self) -> dict[str, str | None]:
+        task = NO_TASK if self.array_task is None else self.array_task
+        return {
+            "A": self.array_job_id or self.job_id,
+            "a": str(task),
+            "J": self.job_id,
+            "j": self.job_id,
+            "N": self.first_node,
+            "n": "0",
+            "s": "batch",
+            "t": "0",
+            "u": self.user,
+            "x": self.name,
+            "b": str(task % 10),
+        }
 
-def resolve(pattern: str, facts: LogFacts) -> str | None:
-    """The path, or None while it depends on what is not known yet."""
+
+def resolve_pattern(pattern: str, values: PatternValues) -> str | None:
+    """The path, or None while it depends on a value that is missing."""
     if "\\" in pattern:
-        return posixpath.join(facts.working_directory, ESCAPED.sub(r"\1", pattern))
-    values = _values(facts)
-    if any(values[found[2]] is None for found in PATTERN.finditer(pattern) if found[2]):
+        return posixpath.join(values.working_directory, ESCAPED.sub(r"\1", pattern))
+    symbols = values.symbols()
+    if any(symbols[found[2]] is None for found in PATTERN.finditer(pattern) if found[2]):
         return None
-    resolved = PATTERN.sub(lambda found: _value(found, values), pattern)
-    return posixpath.join(facts.working_directory, resolved)
+
+    def replacement(found: re.Match[str]) -> str:
+        if not found[2]:
+            return found[3] or "%"  # a number that belongs to no symbol loses its percent sign
+        value = symbols[found[2]] or ""
+        padded = found[1] and found[2] in PADDED
+        return value.rjust(min(int(found[1]), WIDEST), "0") if padded else value
+
+    return posixpath.join(values.working_directory, PATTERN.sub(replacement, pattern))
 
 
 def depends_on_task(pattern: str) -> bool:
     """Whether each task of an array writes a file of its own."""
     return any(found[2] in ("a", "j", "J") for found in PATTERN.finditer(pattern) if found[2])
-
-
-def _values(facts: LogFacts) -> dict[str, str | None]:
-    task = facts.array_task
-    return {
-        "A": facts.array_job_id or facts.job_id,
-        "a": str(NO_TASK if task is None else task),
-        "J": facts.job_id,
-        "j": facts.job_id,
-        "N": facts.first_node,
-        "n": "0",
-        "s": "batch",
-        "t": "0",
-        "u": facts.user,
-        "x": facts.name,
-        "b": str((NO_TASK if task is None else task) % 10),
-    }
-
-
-def _value(found: re.Match[str], values: dict[str, str | None]) -> str:
-    if not found[2]:
-        return found[3] or "%"  # a number that belongs to no symbol loses its percent sign
-    value = values[found[2]] or ""
-    if found[1] and found[2] in PADDED:
-        return value.rjust(min(int(found[1]), WIDEST), "0")
-    return value
-
-
-def first_of(hostlist: str) -> str | None:
-    """The first host of `n[1-3,7],m2`; None for an empty list."""
-    found = re.match(r"([^,\[]*)(?:\[([0-9]+)[^\]]*\])?([^,]*)", hostlist)
-    if found is None or not found[0]:
-        return None
-    return found[1] + (found[2] or "") + found[3]

@@ -1,6 +1,6 @@
-"""From nodes and configuration to partitions with totals, free, limits, features and states. Pure.
+"""From sinfo's and scontrol's rows to partitions with amounts, limits, features and states.
 
-A node in several partitions counts fully in each of them: that is what a user of each could get.
+A node in several partitions counts fully in each of them, as each of their users can get all of it.
 """
 
 from __future__ import annotations
@@ -8,19 +8,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from redbox.slurm.commands.scontrol import PartitionFacts
+from redbox.slurm.commands.scontrol import PartitionRow
 from redbox.slurm.commands.sinfo import NodeRow
 from redbox_api.models import Amounts, Partition, PartitionLimits
 
 REASONS_SHOWN = 3
 
 
-def describe(facts: Iterable[PartitionFacts], nodes: Sequence[NodeRow]) -> tuple[Partition, ...]:
-    """Every partition, also those without nodes."""
+def build_partitions(rows: Iterable[PartitionRow], nodes: Sequence[NodeRow]) -> tuple[Partition, ...]:
+    """Every partition, also without nodes."""
     members: dict[str, dict[str, NodeRow]] = {}
     for node in nodes:
         members.setdefault(node.partition, {})[node.name] = node
-    return tuple(_describe(partition, list(members.get(partition.name, {}).values())) for partition in facts)
+    return tuple(
+        _build_partition(partition, list(members.get(partition.name, {}).values())) for partition in rows
+    )
 
 
 def count_states(nodes: Iterable[NodeRow]) -> dict[str, int]:
@@ -29,7 +31,7 @@ def count_states(nodes: Iterable[NodeRow]) -> dict[str, int]:
 
 
 def shown_state(node: NodeRow) -> str:
-    """One word for a node: what keeps jobs away from it, else its base state."""
+    """The flag that keeps jobs away from the node, else its base state."""
     if "maint" in node.states:
         return "maint"
     if "drain" in node.states and node.base != "down":
@@ -37,25 +39,25 @@ def shown_state(node: NodeRow) -> str:
     return node.base
 
 
-def _describe(facts: PartitionFacts, nodes: Sequence[NodeRow]) -> Partition:
+def _build_partition(row: PartitionRow, nodes: Sequence[NodeRow]) -> Partition:
     usable = [node for node in nodes if node.usable]
     largest = _largest(nodes) if nodes else None
     free = [
         node for node in usable if node.base == "idle" and node.states <= {"idle", "cloud", "powered_down"}
     ]
     return Partition(
-        name=facts.name,
-        is_default=facts.is_default,
-        state=facts.state,
+        name=row.name,
+        is_default=row.is_default,
+        state=row.state,
         total=_sum(nodes, len(nodes)),
         free=_sum(usable, len(free), free=True),
         largest_node=largest,
         limits=PartitionLimits(
-            max_time_s=facts.max_time_s,
-            default_time_s=facts.default_time_s,
-            max_nodes=facts.max_nodes,
-            max_cpus_per_node=facts.max_cpus_per_node,
-            max_mem_mb_per_node=facts.max_mem_mb_per_node,
+            max_time_s=row.max_time_s,
+            default_time_s=row.default_time_s,
+            max_nodes=row.max_nodes,
+            max_cpus_per_node=row.max_cpus_per_node,
+            max_mem_mb_per_node=row.max_mem_mb_per_node,
             max_gpus_per_node=largest.gpus if largest else None,
         ),
         features=sorted({feature for node in nodes for feature in node.features}),
@@ -80,7 +82,7 @@ def _sum(nodes: Sequence[NodeRow], count: int, *, free: bool = False) -> Amounts
 
 
 def _largest(nodes: Sequence[NodeRow]) -> Amounts:
-    """Thing by thing: the node with the most CPUs need not be the one with the GPUs."""
+    """The largest amount of each resource: the node with most CPUs may not be the one with GPUs."""
     each = [_sum([node], 1) for node in nodes]
     names = sorted({name for amounts in each for name in amounts.gres})
     return Amounts(
@@ -93,10 +95,10 @@ def _largest(nodes: Sequence[NodeRow]) -> Amounts:
 
 
 def _reason(nodes: Sequence[NodeRow]) -> str | None:
-    """Why nodes are away, the commonest reasons first."""
+    """The most common reasons of unusable nodes."""
     away = Counter(node.reason for node in nodes if node.reason is not None and not node.usable)
-    said = [
+    reasons = [
         f"{reason} ({count} {'node' if count == 1 else 'nodes'})"
         for reason, count in away.most_common(REASONS_SHOWN)
     ]
-    return "; ".join(said) or None
+    return "; ".join(reasons) or None

@@ -37,11 +37,11 @@ async def test_a_stranger_is_recorded_with_address_and_reason(stand: Stand, reco
         "enter",
         "Unauthenticated",
     )
-    assert entry.detail.startswith("GET /v1/whoami from 127.0.0.1: the token is no JWT")
+    assert entry.detail.startswith("GET /v1/whoami from 127.0.0.1: the token is not a JWT")
 
 
 async def test_an_identity_without_a_rule_is_named(stand: Stand, recorded: Recorded) -> None:
-    async with stand.by_token(token(said=claims(now=time.time(), namespace="biology"))) as http:
+    async with stand.by_token(token(payload=claims(now=time.time(), namespace="biology"))) as http:
         await http.get("/v1/whoami")
     assert recorded.entries[0].outcome == "NotMapped"
     assert recorded.entries[0].caller == "system:serviceaccount:biology:default of cluster prod"

@@ -18,7 +18,6 @@ from redbox.jobs.record.record import Record, Stage
 from redbox.jobs.record.state_machine import count_tasks, observed, phase_of
 from redbox.jobs.settings import JobsSettings
 from redbox.jobs.submit.duplicates import with_mark
-from redbox_api.hostlists import expand
 from redbox_api.models import Phase
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -225,29 +224,6 @@ def test_whatever_is_seen_a_record_is_consistent_and_survives_the_journal(
         assert record.final == (record.final_at is not None)
         assert record.in_queue == live
         assert from_text(record.key, number, to_text(record)) == replace(record, revision=number)
-
-
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("", []),
-        ("n1", ["n1"]),
-        ("n[1-3,7],gpu01", ["n1", "n2", "n3", "n7", "gpu01"]),
-        ("n[08-11]", ["n08", "n09", "n10", "n11"]),
-        ("r[1-2]n[1-2]x", ["r1n1x", "r1n2x", "r2n1x", "r2n2x"]),
-        ("n[1-", ["n[1-"]),
-        ("n[a-b]", ["n[a-b]"]),
-        ("n[1-99999999]", ["n[1-99999999]"]),
-        ("(null)", ["(null)"]),
-    ],
-)
-def test_a_host_list_is_names_and_what_is_none_is_kept(text: str, names: list[str]) -> None:
-    assert expand(text) == names
-
-
-@given(st.text(alphabet="n[]-,0123456789x", max_size=40))
-def test_no_text_makes_a_host_list_fail_or_grow_without_bound(text: str) -> None:
-    assert len(expand(text)) <= 20_000
 
 
 def test_a_row_of_another_user_under_the_same_id_with_the_same_mark_is_not_the_jobs() -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from redbox.core.workload_manager import Observation
 from redbox.slurm.commands import sacct
-from redbox.slurm.text.framing import Tally
-from redbox.slurm.views.accounting_jobs import remember, with_whole_exits
+from redbox.slurm.text.record_format import ParseReport
+from redbox.slurm.views.accounting_jobs import build_accounting_jobs, with_complete_exits
 from tests.redbox.slurm.captured import RELEASES, accounting_rows, job_ids, output
 
 FULL = dict.fromkeys(sacct.FIELDS, "") | {
@@ -29,8 +29,8 @@ FULL = dict.fromkeys(sacct.FIELDS, "") | {
 def remembered(release: str) -> dict[str, Observation]:
     """The jobs of the set by what became of them, with whole exit codes where the release has them."""
     rows, _ = accounting_rows(release)
-    whole = with_whole_exits(rows, sacct.read_whole_exits(output(release, "sacct.json").encode()))
-    by_id = {job.job_id: job for job in remember(whole)}
+    whole = with_complete_exits(rows, sacct.read_exit_codes(output(release, "sacct.json").encode()))
+    by_id = {job.job_id: job for job in build_accounting_jobs(whole)}
     return {name: by_id[job_id] for name, job_id in job_ids(release).items() if job_id in by_id}
 
 
@@ -62,18 +62,22 @@ def test_a_job_that_ran_into_its_limit_has_no_exit_code_of_its_own() -> None:
 
 @pytest.mark.parametrize("text", ["CANCELLED by 2001", "CANCELLED by 0"])
 def test_who_cancelled_is_told(text: str) -> None:
-    assert remember([row(State=text, ExitCode="0:0")])[0].cancelled_by == int(text.rpartition(" ")[2])
+    assert build_accounting_jobs([row(State=text, ExitCode="0:0")])[0].cancelled_by == int(
+        text.rpartition(" ")[2]
+    )
 
 
 def test_what_an_array_still_waits_for_is_counted() -> None:
-    array = remember([row(JobID="7_[5-9%2]", State="PENDING"), row(JobID="7_1", JobIDRaw="8")])[0]
+    array = build_accounting_jobs([row(JobID="7_[5-9%2]", State="PENDING"), row(JobID="7_1", JobIDRaw="8")])[
+        0
+    ]
     assert (array.state, array.pending_tasks, array.array_size) == ("PENDING", 5, 6)
 
 
 def test_runs_of_one_task_are_not_counted_for_the_others() -> None:
     once = row(JobID="7_1", JobIDRaw="8", State="NODE_FAIL")
     again = row(JobID="7_1", JobIDRaw="8", Start="1795255170")
-    (array,) = remember([row(JobID="7_0"), once, again])
+    (array,) = build_accounting_jobs([row(JobID="7_0"), once, again])
     assert [(task.state, task.restarts) for task in array.tasks] == [("FAILED", 0), ("FAILED", 1)]
 
 
@@ -110,18 +114,18 @@ def test_exit_codes_of_128_and_more_are_whole_where_the_json_has_them() -> None:
 
 @pytest.mark.parametrize("text", ["", "null", "{}", '{"jobs": [{}]}', '{"jobs": 3}', "[]"])
 def test_json_that_is_not_as_expected_has_no_exit_codes(text: str) -> None:
-    assert sacct.read_whole_exits(text.encode()) == {}
+    assert sacct.read_exit_codes(text.encode()) == {}
 
 
 def test_fields_that_an_old_release_lacks_are_not_asked_for() -> None:
     old, new = (sacct.read_field_names(output(release, "sacct-fields.txt")) for release in RELEASES)
     assert set(new) - set(old) == {"Restarts", "StdOut", "StdErr"}
     assert set(old) >= sacct.NEEDED
-    assert sacct.of_jobs(old, "~t~", ["1", "2"])[-2:] == ["--format=" + ",".join(old), "--jobs=1,2"]
+    assert sacct.jobs_argv(old, "~t~", ["1", "2"])[-2:] == ["--format=" + ",".join(old), "--jobs=1,2"]
 
 
 def test_a_users_jobs_are_asked_for_since_a_moment_in_utc() -> None:
-    argv = sacct.of_user(sacct.FIELDS, "~t~", "alice", datetime(2026, 11, 21, 9, 30, tzinfo=UTC))
+    argv = sacct.user_argv(sacct.FIELDS, "~t~", "alice", datetime(2026, 11, 21, 9, 30, tzinfo=UTC))
     assert "--starttime=2026-11-21T09:30:00" in argv
     assert sacct.ENVIRONMENT["TZ"] == "UTC"
     assert "--duplicates" in argv
@@ -142,7 +146,7 @@ def test_the_last_comment_of_a_submit_line_is_the_one_that_counted(line: str, ma
 
 @given(st.text(), st.text(), st.text())
 def test_free_text_arrives_as_it_was_written(name: str, comment: str, line: str) -> None:
-    token, tally = "~an-unforeseen-token~", Tally()
+    token, tally = "~an-unforeseen-token~", ParseReport()
     record = FULL | {"JobName": name, "Comment": comment, "SubmitLine": line}
     text = "".join(record[field] + token for field in sacct.FIELDS) + "\n"
     rows = list(sacct.read_rows(text * 2, sacct.FIELDS, token, tally))
@@ -158,7 +162,7 @@ def row(**changes: str) -> sacct.AccountingRow:
 
 
 def test_each_run_of_a_requeued_job_is_one_observation_in_the_order_of_time() -> None:
-    runs = remember(
+    runs = build_accounting_jobs(
         [
             row(State="COMPLETED", ExitCode="0:0", Submit="1795254300", Start="1795254400", End="1795254500"),
             row(State="NODE_FAIL"),
@@ -168,12 +172,14 @@ def test_each_run_of_a_requeued_job_is_one_observation_in_the_order_of_time() ->
 
 
 def test_an_id_that_was_given_out_twice_is_two_jobs() -> None:
-    jobs = remember([row(Comment="rb1.mine"), row(Comment="other", UID="2002", Submit="1795255000")])
+    jobs = build_accounting_jobs(
+        [row(Comment="rb1.mine"), row(Comment="other", UID="2002", Submit="1795255000")]
+    )
     assert [(job.uid, job.mark, job.restarts) for job in jobs] == [(2001, "rb1.mine", 0), (2002, "other", 0)]
 
 
 def test_a_het_job_is_remembered_as_its_leader_with_the_worst_end() -> None:
-    jobs = remember(
+    jobs = build_accounting_jobs(
         [
             row(
                 JobID="5+1",

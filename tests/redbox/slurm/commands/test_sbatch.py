@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 from redbox.core.domain import Limits
 from redbox.core.workload_manager import Submission
-from redbox.slurm.commands.sbatch import SbatchCall, encode_environment, plan_check, plan_submit, read_check
+from redbox.slurm.commands.sbatch import (
+    SbatchCall,
+    build_call,
+    build_check_call,
+    encode_environment,
+    read_check,
+)
 from redbox.slurm.errors import RequestRefused
 from redbox_api.models import MAX_SCRIPT_BYTES, JobRequest
 
@@ -38,7 +44,7 @@ def plan(
         dependencies=dependencies,
         held=held,
     )
-    return plan_submit(submission, script, ACCOUNT, "{export}")
+    return build_call(submission, script, ACCOUNT, "{export}")
 
 
 def refusal(script: str = SCRIPT, **fields: object) -> str:
@@ -178,9 +184,9 @@ def test_a_script_that_is_only_a_shebang_keeps_it_on_a_line_of_its_own() -> None
         ("\n#!/bin/sh\n", "must name its interpreter"),
         ("#!/bin/sh\r\necho\r\n", "DOS line ends"),
         ("#!/bin/sh\n\0\x7fELF", "binary"),
-        ("#!/bin/sh\n\ud800", "a character that is none"),
+        ("#!/bin/sh\n\ud800", "a character that cannot be encoded"),
         ("#!/bin/sh\n" + "#" * MAX_SCRIPT_BYTES, "more than"),
-        ("#!/bin/sh\n#SBATCH --wait\n", "line 2 gives --wait"),
+        ("#!/bin/sh\n#SBATCH --wait\n", "line 2 has --wait"),
         ("#!/bin/sh\n#SBATCH -M other\n", "does not watch"),
         ("#!/bin/sh\n#SBATCH --test-o\n", "nothing would be submitted"),
         ("#!/bin/sh\n#SBATCH --uid=0\n", "only root"),
@@ -189,7 +195,7 @@ def test_a_script_that_is_only_a_shebang_keeps_it_on_a_line_of_its_own() -> None
 def test_a_script_that_cannot_run_is_refused_in_words_before_slurm_is_asked(script: str, words: str) -> None:
     try:
         assert words in refusal(script)
-    except ValueError:  # the contract itself refuses what is no text
+    except ValueError:  # the contract itself refuses such a value
         assert "\ud800" in script
 
 
@@ -219,26 +225,26 @@ def test_beyond_the_limits_nothing_is_submitted() -> None:
 
 def test_a_check_is_the_same_call_without_the_jobs_environment() -> None:
     call = plan(env={"A": "1"}, partition="debug")
-    check = plan_check(call)
+    check = build_check_call(call)
     assert check.argv[-1] == "--test-only"
     assert set(call.argv) - set(check.argv) == {"--export-file=/proc/self/fd/{export}"}
     assert check.export == b""
 
 
 def test_a_check_tells_when_the_job_would_start() -> None:
-    said = b"sbatch: Job 40 to start at 1795258376 using 1 processors on nodes n1 in partition debug\n"
-    check = read_check(0, said)
+    stderr = b"sbatch: Job 40 to start at 1795258376 using 1 processors on nodes n1 in partition debug\n"
+    check = read_check(0, stderr)
     assert check.valid
     assert check.would_start_at == datetime(2026, 11, 21, 10, 52, 56, tzinfo=UTC)
     assert check.detail == "It would use 1 processors on nodes n1 in partition debug."
 
 
 def test_a_check_tells_why_not() -> None:
-    said = (
+    stderr = (
         b"sbatch: error: invalid partition specified: nope\n"
         b"allocation failure: Invalid partition name specified\n"
     )
-    check = read_check(1, said)
+    check = read_check(1, stderr)
     assert not check.valid
     assert check.detail == (
         "invalid partition specified: nope; Invalid partition name specified. "

@@ -9,45 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redbox.slurm.commands import squeue
-from redbox.slurm.text.framing import Frame, Tally
+from redbox.slurm.text.record_format import ParseReport, RecordFormat
 from redbox.slurm.text.states import Exit
 from tests.redbox.slurm.captured import RELEASES, job_ids, output, queue_rows
-
-PLAIN = {
-    "JobID": "7",
-    "ArrayJobID": "7",
-    "ArrayTaskID": "N/A",
-    "HetJobID": "N/A",
-    "HetJobOffset": "N/A",
-    "UserID": "2001",
-    "State": "PENDING",
-    "exit_code": "0:0",
-    "RestartCnt": "0",
-    "Requeue": "1",
-    "SubmitTime": "1795254165",
-    "StartTime": "N/A",
-    "EndTime": "N/A",
-    "Reason": "Priority",
-    "Partition": "debug",
-    "Account": "physics",
-    "QOS": "normal",
-    "NodeList": "",
-    "UserName": "alice",
-    "Name": "job",
-    "Comment": "(null)",
-    "STDOUT": "/home/alice/slurm-%j.out",
-    "STDERR": "(null)",
-    "WorkDir": "/home/alice",
-}
+from tests.redbox.slurm.factories import PLAIN
 
 
-def render(frame: Frame, *records: dict[str, str]) -> str:
+def render(frame: RecordFormat, *records: dict[str, str]) -> str:
     lines = (frame.field_end.join(record[name] for name in squeue.FIELDS) for record in records)
     return "".join(line + frame.record_end + "\n" for line in lines)
 
 
-def read(text: str, frame: Frame) -> tuple[list[squeue.QueueRow], Tally]:
-    tally = Tally()
+def read(text: str, frame: RecordFormat) -> tuple[list[squeue.QueueRow], ParseReport]:
+    tally = ParseReport()
     return list(squeue.read_rows(text, frame, tally)), tally
 
 
@@ -97,7 +71,7 @@ def test_times_that_are_only_expected_are_not_told(release: str) -> None:
 
 
 def test_a_whole_record_is_read() -> None:
-    frame = Frame.new(squeue.FIELDS)
+    frame = RecordFormat.new(squeue.FIELDS)
     ended = PLAIN | {
         "State": "FAILED",
         "exit_code": "3:0",
@@ -119,7 +93,7 @@ def test_a_whole_record_is_read() -> None:
 
 @pytest.mark.parametrize("broken", [{"JobID": "x"}, {"UserID": ""}, {"State": ""}, {"ArrayJobID": "7_1"}])
 def test_a_record_without_id_uid_or_state_is_dropped_and_counted(broken: dict[str, str]) -> None:
-    frame = Frame.new(squeue.FIELDS)
+    frame = RecordFormat.new(squeue.FIELDS)
     rows, tally = read(render(frame, PLAIN | broken, PLAIN), frame)
     assert [row.job_id for row in rows] == ["7"]
     assert tally.dropped == 1
@@ -127,7 +101,7 @@ def test_a_record_without_id_uid_or_state_is_dropped_and_counted(broken: dict[st
 
 @given(st.text(), st.text(), st.text())
 def test_free_text_arrives_as_it_was_written(name: str, comment: str, directory: str) -> None:
-    frame = Frame.new(squeue.FIELDS)
+    frame = RecordFormat.new(squeue.FIELDS)
     record = PLAIN | {"Name": name, "Comment": comment, "WorkDir": directory}
     rows, tally = read(render(frame, record), frame)
     assert tally.complete
@@ -139,9 +113,9 @@ def test_an_unchanged_record_is_the_same_row_in_the_next_look() -> None:
     reader = squeue.RowReader()
 
     def look(*records: dict[str, str]) -> list[squeue.QueueRow]:
-        frame = Frame.new(squeue.FIELDS)
-        reader.begin()
-        return list(reader.read(render(frame, *records), frame, Tally()))
+        frame = RecordFormat.new(squeue.FIELDS)
+        reader.start_poll()
+        return list(reader.read(render(frame, *records), frame, ParseReport()))
 
     other = PLAIN | {"JobID": "8", "ArrayJobID": "8"}
     first, second = look(PLAIN, other), look(PLAIN, other | {"State": "RUNNING"})
@@ -159,26 +133,26 @@ def test_a_record_that_holds_the_separator_of_remembered_records_is_read_anew() 
     ]
     names = []
     for record in shifted:
-        frame = Frame.new(squeue.FIELDS)
-        reader.begin()
-        names += [row.name for row in reader.read(render(frame, record), frame, Tally())]
+        frame = RecordFormat.new(squeue.FIELDS)
+        reader.start_poll()
+        names += [row.name for row in reader.read(render(frame, record), frame, ParseReport())]
     assert names == ["a\x1fb", "a"]
 
 
 def test_records_that_cannot_matter_are_left_out_by_id_and_comment() -> None:
-    frame = Frame.new(squeue.FIELDS)
+    frame = RecordFormat.new(squeue.FIELDS)
     task = PLAIN | {"JobID": "9", "ArrayJobID": "5", "ArrayTaskID": "1"}
     marked = PLAIN | {"JobID": "10", "ArrayJobID": "10", "Comment": "rb1.x"}
     part = PLAIN | {"JobID": "6", "ArrayJobID": "6", "HetJobID": "5", "HetJobOffset": "1"}
     text = render(frame, PLAIN, task, marked, part)
     rows = squeue.RowReader().read(
-        text, frame, Tally(), lambda job_id, mark: job_id == "5" or mark == "rb1.x"
+        text, frame, ParseReport(), lambda job_id, mark: job_id == "5" or mark == "rb1.x"
     )
     assert [row.job_id for row in rows] == ["9", "10", "6"]
 
 
 def test_the_whole_queue_is_asked_for_without_loops_clusters_or_hidden_parts() -> None:
-    argv = squeue.all_jobs(Frame(squeue.FIELDS, "~f~", "~r~"), ["2001", "2002"])
+    argv = squeue.all_jobs_argv(RecordFormat(squeue.FIELDS, "~f~", "~r~"), ["2001", "2002"])
     assert argv[:5] == ["squeue", "--noheader", "--all", "--local", "--states=all"]
     assert argv[-1] == "--user=2001,2002"
     assert "--array" not in argv

@@ -7,7 +7,7 @@ import pytest
 from redbox.core.workload_manager import StepUsage, WorkloadManagerError
 from redbox.slurm.commands import sstat
 from redbox.slurm.slurm_manager import SlurmManager
-from tests.redbox.slurm.scripted import ALICE, REDBOX, ScriptedAgents, done
+from tests.redbox.slurm.fakes import ALICE, REDBOX, ScriptedAgents, done
 
 SHOWN = """\
 7.batch|cpu=00:00:01,energy=0,fs/disk=80590437825,mem=5013504,pages=0,vmem=5013504
@@ -17,7 +17,7 @@ SHOWN = """\
 
 
 def test_each_step_has_its_time_and_memory() -> None:
-    assert list(sstat.read_rows(SHOWN)) == [
+    assert list(sstat.read_usage(SHOWN)) == [
         StepUsage("7", "batch", 1.0, 5013504),
         StepUsage("7", "0", 86402.0, 954368),
         StepUsage("8", "extern", 0.0, 0),
@@ -28,13 +28,13 @@ def test_each_step_has_its_time_and_memory() -> None:
     "line", ["7.batch|", "7.batch", "", "7.batch|cpu=,mem=", "x.batch|cpu=00:00:01,mem=1"]
 )
 def test_what_was_not_measured_is_left_out(line: str) -> None:
-    assert list(sstat.read_rows(f"{line}\n")) == []
+    assert list(sstat.read_usage(f"{line}\n")) == []
 
 
 async def test_the_user_asks_once_for_all_jobs() -> None:
     agents = ScriptedAgents({"sstat": done(SHOWN, "sstat: error: No steps running for job 9")})
     used = await SlurmManager(agents, REDBOX).usage(ALICE, ["9", "7", "8"])
-    assert {one.job_id for one in used} == {"7", "8"}
+    assert {step.job_id for step in used} == {"7", "8"}
     assert [(user, argv[-1]) for user, argv, _, _ in agents.calls] == [("alice", "--jobs=7,8,9")]
 
 

@@ -20,10 +20,10 @@ from redbox.slurm.errors import RequestRefused
 from redbox.slurm.submit.container_script import (
     NO_IMAGE,
     NO_RUNTIME,
-    Places,
+    ContainerPaths,
+    build_container_script,
     container_environment,
     credentials_file,
-    plan_container,
     pulls_always,
 )
 from redbox_api.job_parts import RegistryCredentials
@@ -80,8 +80,8 @@ class Node:
         return [json.loads(line) for line in lines]
 
     @property
-    def places(self) -> Places:
-        return Places(str(self.folder / "cache dir"))
+    def places(self) -> ContainerPaths:
+        return ContainerPaths(str(self.folder / "cache dir"))
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ words = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
 def test_what_was_asked_for_arrives_as_argv_in_the_container(
     node: Node, command: list[str], args: list[str]
 ) -> None:
-    script = plan_container(request(command=command, args=args), node.places)
+    script = build_container_script(request(command=command, args=args), node.places)
     assert "\r\n" not in script
     done = node.run(script)
     assert (done.returncode, done.stderr) == (0, "")
@@ -138,14 +138,14 @@ HOSTILE = [
 
 
 def test_hostile_words_are_words(node: Node) -> None:
-    script = plan_container(request(command=["run me"], args=HOSTILE), node.places)
+    script = build_container_script(request(command=["run me"], args=HOSTILE), node.places)
     assert "\r" not in script  # with CR LF anywhere sbatch takes it for a DOS file
     node.run(script)
     assert last_argv(node)[3:] == ["run me", *HOSTILE]
 
 
 def test_without_a_command_the_image_runs_what_it_is_made_for(node: Node) -> None:
-    node.run(plan_container(request(args=["x"]), node.places))
+    node.run(build_container_script(request(args=["x"]), node.places))
     assert last_argv(node) == ["-q", "run", "/images/a.sif", "x"]
 
 
@@ -163,44 +163,44 @@ def test_every_option_becomes_its_switch(node: Node) -> None:
         "binds": ["/data:/mnt:ro", "/a b,/c"],
         "gpus": "nvidia",
     }
-    node.run(plan_container(request(options=options), node.places))
+    node.run(build_container_script(request(options=options), node.places))
     assert last_argv(node) == [
         *("-q", "run", "--cleanenv", "--contain", "--fakeroot", "--ipc", "--pid", "--no-privs", "--writable"),
         *("--nv", "--app=foo", "--hostname=box", "--bind=/data:/mnt:ro", "--bind=/a b,/c", "/images/a.sif"),
     ]
-    node.run(plan_container(request(options={"gpus": "rocm"}), node.places))
+    node.run(build_container_script(request(options={"gpus": "rocm"}), node.places))
     assert "--rocm" in last_argv(node)
 
 
 def test_the_exit_code_is_the_containers(node: Node) -> None:
-    assert node.run(plan_container(request(), node.places), EXIT="42").returncode == 42
+    assert node.run(build_container_script(request(), node.places), EXIT="42").returncode == 42
 
 
 def test_a_node_without_a_runtime_says_so(node: Node) -> None:
     (node.folder / "bin" / "apptainer").unlink()
-    done = node.run(plan_container(request(), node.places))
+    done = node.run(build_container_script(request(), node.places))
     assert done.returncode == NO_RUNTIME
     assert "neither apptainer nor singularity is in PATH" in done.stderr
 
 
 def test_singularity_does_where_there_is_no_apptainer(node: Node) -> None:
     (node.folder / "bin" / "apptainer").rename(node.folder / "bin" / "singularity")
-    assert node.run(plan_container(request(), node.places)).returncode == 0
+    assert node.run(build_container_script(request(), node.places)).returncode == 0
     assert last_argv(node)[:2] == ["-q", "run"]
 
 
 def test_the_administrators_lines_come_first(node: Node) -> None:
     (node.folder / "bin").rename(node.folder / "elsewhere")
-    places = Places("/c", setup=f"PATH={node.folder}/elsewhere:$PATH\n")
-    assert node.run(plan_container(request(), places)).returncode == 0
+    places = ContainerPaths("/c", setup=f"PATH={node.folder}/elsewhere:$PATH\n")
+    assert node.run(build_container_script(request(), places)).returncode == 0
 
 
 def test_more_than_one_task_is_started_by_srun_and_mpi_by_its_kind(node: Node) -> None:
-    node.run(plan_container(request(resources={"tasks": 4, "cpusPerTask": 2}), node.places))
+    node.run(build_container_script(request(resources={"tasks": 4, "cpusPerTask": 2}), node.places))
     assert node.calls()[0]["srun"] == ["--cpus-per-task=2", f"{node.folder}/bin/apptainer"]
-    node.run(plan_container(request(options={"mpi": "pmix"}), node.places))
+    node.run(build_container_script(request(options={"mpi": "pmix"}), node.places))
     assert node.calls()[0]["srun"] == ["--mpi=pmix", f"{node.folder}/bin/apptainer"]
-    assert "srun" not in plan_container(request(resources={"tasks": 1, "nodes": 1}), node.places)
+    assert "srun" not in build_container_script(request(resources={"tasks": 1, "nodes": 1}), node.places)
 
 
 def pulls(node: Node) -> list[list[str]]:
@@ -209,7 +209,7 @@ def pulls(node: Node) -> list[list[str]]:
 
 
 def test_an_image_is_pulled_once_into_the_cache_and_run_from_there(node: Node) -> None:
-    script = plan_container(request("docker://registry/app:1.2"), node.places)
+    script = build_container_script(request("docker://registry/app:1.2"), node.places)
     for expected in (1, 0):
         assert node.run(script).returncode == 0
         assert len(pulls(node)) == expected
@@ -219,7 +219,7 @@ def test_an_image_is_pulled_once_into_the_cache_and_run_from_there(node: Node) -
 
 
 def test_many_tasks_that_start_at_once_pull_one_image(node: Node) -> None:
-    script = plan_container(request("docker://registry/app:1.2"), node.places)
+    script = build_container_script(request("docker://registry/app:1.2"), node.places)
     env = {"PATH": f"{node.folder}/bin:/usr/bin:/bin", "CALLS": str(node.folder / "calls")}
     tasks = [
         subprocess.Popen(["/bin/sh", "-c", script], env=env, stdout=subprocess.DEVNULL) for _ in range(6)
@@ -237,7 +237,7 @@ def test_a_pull_takes_away_what_was_unused_for_a_month(node: Node) -> None:
         if name != "new.sif":
             os.utime(cache / name, (month_ago, month_ago))
     places = replace(node.places, keep_days=30)
-    script = plan_container(request(image="docker://app:1"), places)
+    script = build_container_script(request(image="docker://app:1"), places)
     assert node.run(script).returncode == 0
     image = next(path for path in cache.glob("*.sif") if path.name != "new.sif")
     os.utime(image, (month_ago, month_ago))
@@ -248,7 +248,7 @@ def test_a_pull_takes_away_what_was_unused_for_a_month(node: Node) -> None:
 
 
 def test_a_pull_that_fails_says_so_and_leaves_nothing(node: Node) -> None:
-    script = plan_container(request("docker://registry/app:1.2"), node.places)
+    script = build_container_script(request("docker://registry/app:1.2"), node.places)
     done = node.run(script, PULL_FAILS="1")
     assert done.returncode == NO_IMAGE
     assert "docker://registry/app:1.2 could not be pulled" in done.stderr
@@ -266,13 +266,13 @@ def test_what_a_killed_pull_has_left_is_gone_a_day_later(node: Node, keep_days: 
         if name != "image.sif.18.5":  # another job may be at it
             os.utime(cache / name, (two_days_ago, two_days_ago))
     places = replace(node.places, keep_days=keep_days)
-    assert node.run(plan_container(request(image="docker://app:1"), places)).returncode == 0
+    assert node.run(build_container_script(request(image="docker://app:1"), places)).returncode == 0
     left = {path.name for path in cache.glob("image.*")}
     assert left == {"image.sif", "image.sif.18.5"}
 
 
 def test_a_job_that_is_cancelled_while_it_pulls_leaves_no_half_image(node: Node) -> None:
-    script = plan_container(request("docker://registry/app:1.2"), node.places)
+    script = build_container_script(request("docker://registry/app:1.2"), node.places)
     cache = node.folder / "cache dir"
     path = f"{node.folder}/bin:/usr/bin:/bin"
     env = {"PATH": path, "CALLS": str(node.folder / "calls"), "PULL_HANGS": "60"}
@@ -305,7 +305,9 @@ def test_images_without_a_lasting_tag_are_asked_for_again_as_kubernetes_does(
 
 
 def test_unsigned_images_are_allowed_where_the_runtime_has_the_option(node: Node) -> None:
-    node.run(plan_container(request("library://a/b/c:1", options={"allowUnsigned": True}), node.places))
+    node.run(
+        build_container_script(request("library://a/b/c:1", options={"allowUnsigned": True}), node.places)
+    )
     assert "--allow-unsigned" in pulls(node)[0]
 
 
@@ -321,7 +323,7 @@ def with_credentials(node: Node) -> tuple[str, Path]:
     assert asked.container is not None
     assert asked.container.registry is not None
     file.write_bytes(credentials_file(asked.container.registry))
-    return plan_container(asked, Places(str(node.folder / "cache"), str(file))), file
+    return build_container_script(asked, ContainerPaths(str(node.folder / "cache"), str(file))), file
 
 
 def test_credentials_reach_the_pull_alone_and_are_gone_when_the_container_runs(node: Node) -> None:
@@ -363,7 +365,7 @@ def test_a_later_task_of_the_array_runs_the_image_that_the_first_has_pulled(node
 )
 def test_what_cannot_work_is_refused_in_words(fields: dict[str, object], words: str) -> None:
     with pytest.raises(RequestRefused, match="container") as caught:
-        plan_container(request(**fields), Places("/cache"))  # type: ignore[arg-type]
+        build_container_script(request(**fields), ContainerPaths("/cache"))  # type: ignore[arg-type]
     assert words in caught.value.detail
 
 

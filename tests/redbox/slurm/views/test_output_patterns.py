@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from redbox.slurm.views.output_patterns import LogFacts, depends_on_task, first_of, resolve
+from redbox.slurm.views.output_patterns import PatternValues, depends_on_task, resolve_pattern
 
-JOB = LogFacts("57", "alice", "nm", "/home/alice/pat", first_node="n1")
-TASK = LogFacts("58", "alice", "nm", "/home/alice/pat", array_job_id="57", array_task=3, first_node="n1")
+JOB = PatternValues("57", "alice", "nm", "/home/alice/pat", first_node="n1")
+TASK = PatternValues("58", "alice", "nm", "/home/alice/pat", array_job_id="57", array_task=3, first_node="n1")
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ TASK = LogFacts("58", "alice", "nm", "/home/alice/pat", array_job_id="57", array
     ],
 )
 def test_a_jobs_pattern_becomes_the_file_that_slurm_makes(pattern: str, made: str) -> None:
-    assert resolve(pattern, JOB) == f"/home/alice/pat/{made}"
+    assert resolve_pattern(pattern, JOB) == f"/home/alice/pat/{made}"
 
 
 @pytest.mark.parametrize(
@@ -51,31 +51,16 @@ def test_a_jobs_pattern_becomes_the_file_that_slurm_makes(pattern: str, made: st
     [("%A_%a", "57_3"), ("%j", "58"), ("4a=%4a", "4a=0003"), ("b=%b", "b=3"), ("4A=%4A", "4A=0057")],
 )
 def test_a_tasks_pattern_becomes_the_file_that_slurm_makes(pattern: str, made: str) -> None:
-    assert resolve(pattern, TASK) == f"/home/alice/pat/{made}"
+    assert resolve_pattern(pattern, TASK) == f"/home/alice/pat/{made}"
 
 
 def test_a_path_that_depends_on_the_node_is_unknown_before_there_is_one() -> None:
-    assert resolve("out.%N", LogFacts("57", "alice", "nm", "/w")) is None
-    assert resolve("out.%j", LogFacts("57", "alice", "nm", "/w")) == "/w/out.57"
+    assert resolve_pattern("out.%N", PatternValues("57", "alice", "nm", "/w")) is None
+    assert resolve_pattern("out.%j", PatternValues("57", "alice", "nm", "/w")) == "/w/out.57"
 
 
 def test_an_absolute_pattern_stays_where_it_is() -> None:
-    assert resolve("/scratch/%u/%x.log", JOB) == "/scratch/alice/nm.log"
-
-
-@pytest.mark.parametrize(
-    ("hostlist", "first"),
-    [
-        ("n1", "n1"),
-        ("n[1-3,7]", "n1"),
-        ("gpu[01-12],m2", "gpu01"),
-        ("a,b", "a"),
-        ("n[3]-ib", "n3-ib"),
-        ("", None),
-    ],
-)
-def test_the_first_host_of_a_list(hostlist: str, first: str | None) -> None:
-    assert first_of(hostlist) == first
+    assert resolve_pattern("/scratch/%u/%x.log", JOB) == "/scratch/alice/nm.log"
 
 
 def test_whether_each_task_has_a_file_of_its_own() -> None:

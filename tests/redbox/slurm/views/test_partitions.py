@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from redbox.slurm.commands import sacctmgr, scontrol, sinfo, srun
-from redbox.slurm.commands.scontrol import PartitionFacts
+from redbox.slurm.commands.scontrol import PartitionRow
 from redbox.slurm.errors import RequestRefused
-from redbox.slurm.text.framing import Frame, Tally
-from redbox.slurm.views.partitions import count_states, describe, shown_state
+from redbox.slurm.text.record_format import ParseReport, RecordFormat
+from redbox.slurm.views.partitions import build_partitions, count_states, shown_state
 from tests.redbox.slurm.captured import RELEASES, output
 
-FRAME = Frame(sinfo.FIELDS, "~F~", "~R~")
+FRAME = RecordFormat(sinfo.FIELDS, "~F~", "~R~")
 
 
-def facts(name: str, **changes: object) -> PartitionFacts:
-    plain: dict[str, object] = dict.fromkeys(PartitionFacts.__dataclass_fields__)
-    return PartitionFacts(**{**plain, "name": name, "is_default": False, "state": "UP", **changes})  # type: ignore[arg-type]
+def facts(name: str, **changes: object) -> PartitionRow:
+    plain: dict[str, object] = dict.fromkeys(PartitionRow.__dataclass_fields__)
+    return PartitionRow(**{**plain, "name": name, "is_default": False, "state": "UP", **changes})  # type: ignore[arg-type]
 
 
 def node(name: str, partition: str = "p", **changes: str) -> sinfo.NodeRow:
@@ -54,11 +54,12 @@ def test_partitions_are_read_with_their_limits(release: str) -> None:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_nodes_are_described_partition_by_partition_also_where_there_are_none(release: str) -> None:
-    tally = Tally()
+    tally = ParseReport()
     nodes = sinfo.read_rows(output(release, "sinfo.txt"), FRAME, tally)
     assert tally.complete
     described = {
-        p.name: p for p in describe(scontrol.read_partitions(output(release, "partitions.txt")), nodes)
+        p.name: p
+        for p in build_partitions(scontrol.read_partitions(output(release, "partitions.txt")), nodes)
     }
     debug, empty = described["debug"], described["empty"]
     assert (debug.total.nodes, debug.total.cpus, debug.total.mem_mb) == (1, 8, 4000)
@@ -70,7 +71,7 @@ def test_nodes_are_described_partition_by_partition_also_where_there_are_none(re
 
 def test_overlapping_partitions_each_count_their_nodes_and_the_cluster_counts_each_once() -> None:
     nodes = [node("n1", "a"), node("n1", "b"), node("n2", "b")]
-    a, b = describe([facts("a"), facts("b")], nodes)
+    a, b = build_partitions([facts("a"), facts("b")], nodes)
     assert (a.total.cpus, b.total.cpus) == (4, 8)
     assert count_states(nodes) == {"idle": 2}
 
@@ -83,7 +84,7 @@ def test_what_is_free_leaves_out_nodes_that_nobody_can_use() -> None:
         node("n4", StateComplete="down+not_responding", CPUsState="0/0/4/4", Reason="disk"),
         node("n5", StateComplete="idle+maint"),
     ]
-    partition = describe([facts("p")], nodes)[0]
+    partition = build_partitions([facts("p")], nodes)[0]
     assert (partition.total.nodes, partition.total.cpus) == (5, 20)
     assert (partition.free.nodes, partition.free.cpus, partition.free.mem_mb) == (1, 5, 7000)
     assert partition.node_states == {"mixed": 1, "idle": 1, "drained": 1, "down": 1, "maint": 1}
@@ -95,7 +96,7 @@ def test_gpus_are_counted_with_their_types_and_what_is_taken_is_not_free() -> No
         node("n1", Gres="gpu:tesla:2(S:0-1),shm:1K", GresUsed="gpu:tesla:1(IDX:0),shm:0"),
         node("n2", Gres="gpu:a100:4", GresUsed="gpu:a100:0(IDX:N/A)"),
     ]
-    partition = describe([facts("p")], nodes)[0]
+    partition = build_partitions([facts("p")], nodes)[0]
     assert partition.total.gpus == 6
     assert partition.free.gpus == 5
     assert partition.total.gres == {"gpu:a100": 4, "gpu:tesla": 2, "shm": 1024}
@@ -109,13 +110,13 @@ def test_what_a_node_has_at_most_is_said_thing_by_thing() -> None:
         node("n2", CPUsState="0/4/0/4", Memory="9000", Gres="gpu:a100:4,gpu:tesla:1"),
         node("n3", StateComplete="down+not_responding", Gres="gpu:a100:8", Memory="10"),
     ]
-    partition = describe([facts("p")], nodes)[0]
+    partition = build_partitions([facts("p")], nodes)[0]
     largest = partition.largest_node
     assert largest is not None
     assert (largest.nodes, largest.cpus, largest.mem_mb, largest.gpus) == (1, 64, 9000, 8)
     assert largest.gres == {"gpu:a100": 8, "gpu:tesla": 1}
     assert partition.limits.max_gpus_per_node == 8
-    assert describe([facts("empty")], [])[0].limits.max_gpus_per_node is None
+    assert build_partitions([facts("empty")], [])[0].limits.max_gpus_per_node is None
 
 
 @pytest.mark.parametrize(
@@ -135,14 +136,17 @@ def test_a_node_is_shown_by_what_keeps_jobs_away_from_it(state: str, shown: str)
 
 
 def test_a_powered_down_cloud_node_is_free_for_slurm_would_start_it() -> None:
-    assert describe([facts("p")], [node("n1", StateComplete="idle+cloud+powered_down")])[0].free.nodes == 1
+    assert (
+        build_partitions([facts("p")], [node("n1", StateComplete="idle+cloud+powered_down")])[0].free.nodes
+        == 1
+    )
 
 
 @pytest.mark.parametrize("broken", [{"CPUsState": "x"}, {"Memory": ""}, {"NodeList": ""}])
 def test_a_node_that_cannot_be_read_is_dropped_and_counted(broken: dict[str, str]) -> None:
     fields = dict.fromkeys(sinfo.FIELDS, "1") | {"CPUsState": "0/4/0/4"} | broken
     text = FRAME.field_end.join(fields[name] for name in sinfo.FIELDS) + FRAME.record_end
-    tally = Tally()
+    tally = ParseReport()
     assert sinfo.read_rows(text, FRAME, tally) == ()
     assert tally.dropped == 1
 

@@ -9,9 +9,9 @@ import pytest
 from redbox.core.workload_manager import Observation
 from redbox.slurm.commands.squeue import QueueRow, read_row
 from redbox.slurm.text.states import Exit
-from redbox.slurm.views.queue_jobs import Folder, fold
+from redbox.slurm.views.queue_jobs import QueueJobBuilder, build_queue_jobs
 from tests.redbox.slurm.captured import RELEASES, job_ids, queue_rows
-from tests.redbox.slurm.commands.test_squeue import PLAIN
+from tests.redbox.slurm.factories import PLAIN
 
 
 def row(job_id: str = "7", **changes: object) -> QueueRow:
@@ -21,7 +21,7 @@ def row(job_id: str = "7", **changes: object) -> QueueRow:
 
 
 def job(release: str, name: str, look: str = "squeue.txt") -> Observation:
-    jobs, doubtful = fold(queue_rows(release, look)[0])
+    jobs, doubtful = build_queue_jobs(queue_rows(release, look)[0])
     assert not doubtful
     return next(job for job in jobs if job.job_id == job_ids(release)[name])
 
@@ -44,7 +44,7 @@ def test_an_array_is_one_job_with_its_tasks_and_the_count_of_those_that_wait(rel
 
 def test_each_task_of_an_array_has_restarts_of_its_own() -> None:
     parts = [row("7", array_task="0", restarts=2), row("8", array_job_id="7", array_task="1")]
-    (array,), _ = fold(parts)
+    (array,), _ = build_queue_jobs(parts)
     assert [(task.index, task.restarts) for task in array.tasks] == [(0, 2), (1, 0)]
 
 
@@ -58,7 +58,7 @@ def test_an_array_of_which_no_task_is_split_off_is_counted_by_its_expression(rel
 
 def test_a_task_that_waits_again_is_told_where_squeue_puts_it_among_those_that_never_began() -> None:
     rows = [row("7", array_task="0,5-9%2"), row("9", array_job_id="7", array_task="1", state="RUNNING")]
-    array = fold(rows)[0][0]
+    array = build_queue_jobs(rows)[0][0]
     assert [task.index for task in array.tasks] == [1]
     assert (array.pending_tasks, array.waiting) == (6, (range(1), range(5, 10)))
 
@@ -88,7 +88,7 @@ def test_an_array_is_completing_only_once_nothing_else_of_it_lives(
     states: tuple[str, str, str], folded: str
 ) -> None:
     first, second, rest = states
-    array, *others = fold(
+    array, *others = build_queue_jobs(
         [
             row("7", array_task="2-9", state=rest),
             row("8", array_job_id="7", array_task="0", state=first),
@@ -100,7 +100,7 @@ def test_an_array_is_completing_only_once_nothing_else_of_it_lives(
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_a_het_job_is_its_leader(release: str) -> None:
-    jobs, _ = fold(queue_rows(release)[0])
+    jobs, _ = build_queue_jobs(queue_rows(release)[0])
     leader = job_ids(release)["het"]
     assert [job.job_id for job in jobs if job.job_id in (leader, str(int(leader) + 1))] == [leader]
 
@@ -126,7 +126,7 @@ def test_of_a_het_job_the_worst_end_counts_once_all_parts_have_ended(
         row("5", het_job_id="5", het_offset=0, state=states[0], nodes="n1", exit=Exit(code=0)),
         row("6", het_job_id="5", het_offset=1, state=states[1], nodes="n2", exit=Exit(code=4)),
     ]
-    jobs, _ = fold(reversed(parts))
+    jobs, _ = build_queue_jobs(reversed(parts))
     assert (jobs[0].job_id, jobs[0].state, jobs[0].nodes) == ("5", folded, "n1,n2")
 
 
@@ -136,45 +136,45 @@ def test_places_and_payers_of_a_het_job_are_those_of_all_its_parts() -> None:
         row("6", het_job_id="5", het_offset=1, partition="gpu", account="physics"),
         row("7", het_job_id="5", het_offset=2, partition="long", account="biology"),
     ]
-    jobs, _ = fold(parts)
+    jobs, _ = build_queue_jobs(parts)
     assert (jobs[0].partition, jobs[0].account) == ("debug,long,gpu", "physics,biology")
 
 
 def test_two_different_records_for_one_id_make_it_doubtful_and_nothing_else() -> None:
-    jobs, doubtful = fold([row("7"), row("8"), row("7", uid=0, comment="rb1.forged")])
+    jobs, doubtful = build_queue_jobs([row("7"), row("8"), row("7", uid=0, comment="rb1.forged")])
     assert [job.job_id for job in jobs] == ["8"]
     assert doubtful == {"7"}
 
 
 def test_the_same_record_twice_is_one() -> None:
-    jobs, doubtful = fold([row("7"), row("7")])
+    jobs, doubtful = build_queue_jobs([row("7"), row("7")])
     assert [job.job_id for job in jobs] == ["7"]
     assert not doubtful
 
 
 def test_an_array_with_tasks_of_two_users_is_doubtful() -> None:
     tasks = [row("7", array_task="0"), row("9", array_job_id="7", array_task="1", uid=2002)]
-    jobs, doubtful = fold(tasks)
+    jobs, doubtful = build_queue_jobs(tasks)
     assert len(jobs) == 0
     assert doubtful == {"7"}
 
 
 def test_output_paths_are_resolved_but_for_arrays() -> None:
-    plain, array = fold([row("7", name="nm"), row("8", array_task="1-3")])[0]
+    plain, array = build_queue_jobs([row("7", name="nm"), row("8", array_task="1-3")])[0]
     assert (plain.stdout, plain.stderr) == ("/home/alice/slurm-7.out", "/home/alice/slurm-7.out")
     assert array.stdout == "/home/alice/slurm-%j.out"
 
 
 def test_an_unchanged_row_keeps_its_observation_from_look_to_look() -> None:
-    folder, rows = Folder(), [row("7"), row("8")]
-    first, _ = folder.fold(rows)
-    second, _ = folder.fold([rows[0], replace(rows[1], state="RUNNING")])
+    folder, rows = QueueJobBuilder(), [row("7"), row("8")]
+    first, _ = folder.build(rows)
+    second, _ = folder.build([rows[0], replace(rows[1], state="RUNNING")])
     assert second[0] is first[0]
     assert second[1].state == "RUNNING"
 
 
 def test_tasks_that_were_cancelled_while_they_waited_may_have_lost_their_expression() -> None:
-    array = fold(
+    array = build_queue_jobs(
         [row("7", state="CANCELLED"), row("8", array_job_id="7", array_task="0", state="CANCELLED")]
     )[0][0]
     assert (array.job_id, array.state, array.pending_tasks) == ("7", "CANCELLED", 0)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbox.slurm.text.framing import (
-    Frame,
-    Tally,
+from redbox.slurm.text.record_format import (
+    ParseReport,
+    RecordFormat,
     decode,
     new_token,
     split_counted,
@@ -24,18 +24,18 @@ hostile = st.one_of(
 )
 
 
-def render(frame: Frame, records: list[list[str]]) -> str:
+def render(frame: RecordFormat, records: list[list[str]]) -> str:
     """As squeue prints them: each field with its suffix, each record on a line of its own."""
     return "".join(frame.field_end.join(fields) + frame.record_end + "\n" for fields in records)
 
 
-def read(frame: Frame, text: str) -> tuple[list[list[str] | None], Tally]:
-    tally = Tally()
+def read(frame: RecordFormat, text: str) -> tuple[list[list[str] | None], ParseReport]:
+    tally = ParseReport()
     return [split_fields(record, frame, tally) for record in split_records(text, frame, tally)], tally
 
 
 def without_newline_first(texts: list[str]) -> list[str]:
-    """An id never begins with a newline, and so the line end before a record is no part of it."""
+    """An id never begins with a newline, and so the line end before a record does not belong to it."""
     return [texts[0].lstrip("\n"), *texts[1:]]
 
 
@@ -44,7 +44,7 @@ records = st.lists(st.lists(hostile, min_size=3, max_size=3).map(without_newline
 
 @given(records)
 def test_whatever_users_write_comes_back_as_they_wrote_it(written: list[list[str]]) -> None:
-    frame = Frame.new(FIELDS)
+    frame = RecordFormat.new(FIELDS)
     found, tally = read(frame, render(frame, written))
     assert found == written
     assert tally.complete
@@ -52,7 +52,7 @@ def test_whatever_users_write_comes_back_as_they_wrote_it(written: list[list[str
 
 @given(records, st.data())
 def test_an_answer_that_was_cut_is_known_to_be_cut(written: list[list[str]], data: st.DataObject) -> None:
-    frame = Frame.new(FIELDS)
+    frame = RecordFormat.new(FIELDS)
     text = render(frame, [*written, ["9", "name", "comment"]])
     end = data.draw(st.integers(0, len(text) - len(frame.record_end) - 1))
     found, tally = read(frame, text[:end])
@@ -62,15 +62,15 @@ def test_an_answer_that_was_cut_is_known_to_be_cut(written: list[list[str]], dat
 
 @given(st.text(), st.text())
 def test_one_who_does_not_know_the_token_cannot_forge_a_record(name: str, comment: str) -> None:
-    guessed = Frame.new(FIELDS)
-    frame = Frame.new(FIELDS)
+    guessed = RecordFormat.new(FIELDS)
+    frame = RecordFormat.new(FIELDS)
     forged = render(guessed, [["1", "root", "rb1.mark"]])
     found, _ = read(frame, render(frame, [["7", name + forged, comment + "\n1|root|rb1.mark\n" + forged]]))
     assert [fields[0] for fields in found if fields] == ["7"]
 
 
 def test_a_record_with_too_many_fields_is_dropped_and_counted() -> None:
-    frame = Frame.new(FIELDS)
+    frame = RecordFormat.new(FIELDS)
     text = render(frame, [["1", "a", "b", "c"], ["2", "a", "b"]])
     found, tally = read(frame, text)
     assert found == [None, ["2", "a", "b"]]
@@ -82,13 +82,13 @@ def test_a_record_with_too_many_fields_is_dropped_and_counted() -> None:
 def test_fields_that_all_end_with_one_token_are_counted_into_records(written: list[list[str]]) -> None:
     token = new_token()
     text = "".join("".join(field + token for field in fields) + "\n" for fields in written)
-    tally = Tally()
+    tally = ParseReport()
     assert list(split_counted(text, 3, token, tally)) == written
     assert tally.complete
 
 
 def test_a_counted_answer_without_its_end_is_known_to_be_cut() -> None:
-    tally = Tally()
+    tally = ParseReport()
     assert list(split_counted("1~t~a~t~b~t~\n2~t~a", 3, "~t~", tally)) == [["1", "a", "b"]]
     assert tally.cut
 
@@ -100,7 +100,7 @@ def test_tokens_are_new_each_time_and_taken_literally_by_slurms_formats() -> Non
 
 
 def test_the_format_asks_for_fields_without_width_so_that_none_is_cut() -> None:
-    frame = Frame(("JobID", "Name"), "~f~", "~r~")
+    frame = RecordFormat(("JobID", "Name"), "~f~", "~r~")
     assert frame.format() == "JobID:~f~,Name:~r~"
 
 

@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbox.slurm.commands.sbatch_options import (
+from redbox.slurm.errors import RequestRefused
+from redbox.slurm.text.sbatch_options import (
     ALLOWED,
     FIELDS,
-    OURS,
+    RESERVED,
     Directive,
-    Value,
+    OptionValue,
     full_name,
     read_directives,
     read_options,
 )
-from redbox.slurm.errors import RequestRefused
 
 
 def refusal(*options: str) -> str:
@@ -36,15 +36,15 @@ def test_options_of_the_list_are_passed_as_they_are() -> None:
     assert read_options(options) == options
 
 
-@pytest.mark.parametrize("name", sorted(OURS))
+@pytest.mark.parametrize("name", sorted(RESERVED))
 @pytest.mark.parametrize("form", ["--{}", "--{}=x"])
 def test_what_is_red_boxs_own_is_never_passed(name: str, form: str) -> None:
     assert "red-box sets it" in refusal(form.format(name))
 
 
 @pytest.mark.parametrize("name", sorted(FIELDS))
-def test_what_has_a_field_is_said_by_the_field(name: str) -> None:
-    assert f"say {FIELDS[name]}" in refusal(f"--{name}=x")
+def test_an_option_that_is_a_field_is_refused_with_the_fields_name(name: str) -> None:
+    assert f"use {FIELDS[name]}" in refusal(f"--{name}=x")
 
 
 @pytest.mark.parametrize(("name", "field"), [("job-name", "metadata.name"), ("dependency", "dependsOn")])
@@ -83,9 +83,9 @@ def test_a_switch_takes_no_value() -> None:
 
 
 def test_options_of_24_11_are_all_known_as_allowed_or_refused() -> None:
-    known = ALLOWED.keys() | FIELDS.keys() | OURS
-    assert {"gpus-per-task", "tres-per-task", "segment", "prefer", "stepmgr"} <= known
-    assert not ALLOWED.keys() & (FIELDS.keys() | OURS)
+    names = ALLOWED.keys() | FIELDS.keys() | RESERVED
+    assert {"gpus-per-task", "tres-per-task", "segment", "prefer", "stepmgr"} <= names
+    assert not ALLOWED.keys() & (FIELDS.keys() | RESERVED)
 
 
 @given(st.text())
@@ -95,7 +95,7 @@ def test_whatever_is_given_is_passed_unchanged_or_refused(option: str) -> None:
     except RequestRefused:
         return
     name, _, value = option.removeprefix("--").partition("=")
-    assert ALLOWED[name] is not Value.NEEDED or value
+    assert ALLOWED[name] is not OptionValue.NEEDED or value
 
 
 def directives(script: str) -> list[tuple[str, str | None]]:

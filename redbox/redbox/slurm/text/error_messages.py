@@ -1,8 +1,7 @@
-"""What Slurm's words mean when a submit fails: no for ever, not now, or nobody knows. Pure.
+"""Slurm's error messages, and which outcome they mean for a submit: rejected, unavailable or unknown. Pure.
 
-A failure before the request was sent, or an answer that says that nothing was taken, is "not now"; a
-connection that broke in between is unknown: the job may be there. Any other word of sbatch's is a refusal,
-for the caller to read.
+Unavailable: sbatch failed before it sent the request, or slurmctld answered that it accepted no job.
+Unknown: the connection broke in between, so the job may exist. Every other message is a rejection.
 """
 
 from __future__ import annotations
@@ -11,13 +10,13 @@ import re
 
 from redbox.core.workload_manager import SubmitOutcome, SubmitRejected, SubmitUnavailable, SubmitUnknown
 
-LOST_ON_THE_WAY = re.compile(
+CONNECTION_LOST = re.compile(
     "Socket timed out on send/recv operation|Zero Bytes were transmitted or received|"
     "Message (?:send|receive) failure|Unexpected message received|Header lengths are longer|"
     "Connection reset by peer|Broken pipe",
     re.IGNORECASE,
 )
-NOT_NOW = re.compile(
+UNAVAILABLE = re.compile(
     "Unable to contact slurm controller|Slurm controller not responding|backup controller|Connection refused|"
     "Communication connection failure|No route to host|Network is unreachable|"
     "Temporary failure in name resolution|"
@@ -27,7 +26,7 @@ NOT_NOW = re.compile(
     "I/O error writing script|Required partition not available",
     re.IGNORECASE,
 )
-CURES = (
+REMEDIES = (
     ("invalid partition", "`sinfo --summarize` lists the partitions."),
     (
         "invalid account|invalid qos",
@@ -49,42 +48,45 @@ CURES = (
         "A limit of your account or QOS is reached: ask for less, or again once others of your jobs end.",
     ),
 )
-"""What one who reads these words does next; the commands are for a login node."""
-WENT_WRONG_TO_START = 127
-SPEAKER = re.compile(
+"""What a user can do about a message; the commands are for a login node."""
+COULD_NOT_START = 127
+PROGRAM = re.compile(
     r"^(?:\S*/)?(?:sbatch|scancel|scontrol|squeue|sacct|sinfo|sacctmgr|srun|sstat): (?:error: |fatal: )?"
 )
 
 
 def words_of(output: bytes) -> str:
-    """Slurm's words on one line, without the names of its programs."""
-    lines = (SPEAKER.sub("", line).strip() for line in output.decode("utf-8", "replace").splitlines())
-    said = [line for line in lines if line and not line.startswith('Try "')]
-    return "; ".join(said)
+    """Slurm's messages on one line, without the names of its programs."""
+    return "; ".join(line for line in lines_of(output) if not line.startswith('Try "'))
 
 
-def with_cure(words: str) -> str:
-    """Slurm's words, and after them what to do about it, where that is known."""
-    cure = next((cure for said, cure in CURES if re.search(said, words, re.IGNORECASE)), "")
-    return f"{words.rstrip('.')}. {cure}" if cure else words
+def lines_of(output: bytes) -> list[str]:
+    lines = (PROGRAM.sub("", line).strip() for line in output.decode("utf-8", "replace").splitlines())
+    return [line for line in lines if line]
+
+
+def with_remedy(words: str) -> str:
+    """Slurm's words, followed by a remedy where there is one."""
+    remedy = next((remedy for pattern, remedy in REMEDIES if re.search(pattern, words, re.IGNORECASE)), "")
+    return f"{words.rstrip('.')}. {remedy}" if remedy else words
 
 
 def classify(code: int, stderr: bytes) -> SubmitOutcome:
-    """A submit that printed no id and did not end well."""
+    """The outcome of an sbatch that printed no id and failed."""
     words = words_of(stderr)
     if code < 0:
         return SubmitUnknown(f"sbatch was ended by signal {-code}. {words}".strip())
-    if LOST_ON_THE_WAY.search(words):
+    if CONNECTION_LOST.search(words):
         return SubmitUnknown(words)
-    if NOT_NOW.search(words):
+    if UNAVAILABLE.search(words):
         return SubmitUnavailable(words)
-    if code == WENT_WRONG_TO_START:
+    if code == COULD_NOT_START:
         return SubmitUnavailable(f"sbatch could not be run: {words}")
     if not words:
-        return SubmitUnknown(f"sbatch ended with exit code {code} and said nothing.")
-    return SubmitRejected(with_cure(words))
+        return SubmitUnknown(f"sbatch ended with exit code {code} and printed nothing.")
+    return SubmitRejected(with_remedy(words))
 
 
 def is_unavailable(words: str) -> bool:
-    """Whether a call that changes nothing failed because Slurm could not be reached."""
-    return bool(NOT_NOW.search(words) or LOST_ON_THE_WAY.search(words))
+    """Whether a call that submits nothing failed because Slurm could not be reached."""
+    return bool(UNAVAILABLE.search(words) or CONNECTION_LOST.search(words))

@@ -1,4 +1,4 @@
-"""What a failed submit means, by what both releases really said."""
+"""What a failed submit means, by what both releases really stderr."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from hypothesis import strategies as st
 
 from redbox.core.workload_manager import SubmitAccepted, SubmitRejected, SubmitUnavailable, SubmitUnknown
 from redbox.slurm.commands.sbatch import read_submit
-from redbox.slurm.commands.submit_errors import classify, is_unavailable, with_cure, words_of
+from redbox.slurm.text.error_messages import classify, is_unavailable, with_remedy, words_of
 
 CAPTURED: list[dict[str, Any]] = json.loads(
     (Path(__file__).parents[1] / "outputs" / "submits.json").read_text()
 )
 
 
-@pytest.mark.parametrize("seen", CAPTURED, ids=lambda seen: f"{seen['release']} {seen['what']}")
-def test_what_slurm_said_is_understood(seen: dict[str, Any]) -> None:
-    outcome = read_submit(seen["code"], seen["stdout"].encode(), seen["stderr"].encode())
-    assert type(outcome).__name__ == seen["expect"]
+@pytest.mark.parametrize("submit", CAPTURED, ids=lambda submit: f"{submit['release']} {submit['what']}")
+def test_what_slurm_said_is_understood(submit: dict[str, Any]) -> None:
+    outcome = read_submit(submit["code"], submit["stdout"].encode(), submit["stderr"].encode())
+    assert type(outcome).__name__ == submit["expect"]
 
 
 def test_slurms_words_are_kept_without_the_names_of_its_programs_and_a_cure_is_added() -> None:
-    said = (
+    stderr = (
         b"sbatch: error: invalid partition specified: nope\n"
         b"sbatch: error: Batch job submission failed: Invalid partition name specified\n"
     )
-    assert classify(1, said) == SubmitRejected(
+    assert classify(1, stderr) == SubmitRejected(
         "invalid partition specified: nope; Batch job submission failed: Invalid partition name specified. "
         "`sinfo --summarize` lists the partitions."
     )
@@ -48,13 +48,13 @@ def test_slurms_words_are_kept_without_the_names_of_its_programs_and_a_cure_is_a
     ],
 )
 def test_what_slurm_refuses_is_told_with_its_cure(words: str, cure: str) -> None:
-    told = with_cure(words)
-    assert told.startswith(f"{words}. ")
-    assert cure in told
+    message = with_remedy(words)
+    assert message.startswith(f"{words}. ")
+    assert cure in message
 
 
 def test_where_no_cure_is_known_slurms_words_stand_alone() -> None:
-    assert with_cure("Access/permission denied") == "Access/permission denied"
+    assert with_remedy("Access/permission denied") == "Access/permission denied"
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
-"""The batch script: what is wrong with it before Slurm is asked, and where its output goes by default."""
+"""The batch script: checks before sbatch runs, and where its output goes by default. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from redbox.slurm.commands.sbatch_options import NEVER_IN_SCRIPT, Directive
 from redbox.slurm.errors import RequestRefused
+from redbox.slurm.text.sbatch_options import NEVER_IN_SCRIPT, Directive
 from redbox_api.models import MAX_SCRIPT_BYTES
 
 DEFAULT_OUTPUT = "slurm-%j"
@@ -13,22 +13,22 @@ DEFAULT_ARRAY_OUTPUT = "slurm-%A_%a"
 
 
 def encode_script(script: str) -> bytes:
-    """The script's bytes, if sbatch and the node's kernel would run them."""
+    """The script's bytes; RequestRefused where sbatch or the node's kernel would not run them."""
     try:
         data = script.encode()
     except UnicodeEncodeError as error:
         raise RequestRefused(
-            f"batch: the script holds a character that is none (at {error.start})."
+            f"batch: the script contains a character that cannot be encoded as UTF-8 (at {error.start})."
         ) from error
     if not script.strip():
         raise RequestRefused("batch: the script is empty.")
     if len(data) > MAX_SCRIPT_BYTES:
         raise RequestRefused(
-            f"batch: the script has {len(data)} bytes, more than the {MAX_SCRIPT_BYTES} that are taken: "
+            f"batch: the script has {len(data)} bytes, more than the limit of {MAX_SCRIPT_BYTES}: "
             "stage large data as files."
         )
     if b"\0" in data:
-        raise RequestRefused("batch: this is a binary, not a script: let a script run it.")
+        raise RequestRefused("batch: this is a binary, not a script. Submit a script that runs it.")
     if b"\r\n" in data:
         raise RequestRefused(
             "batch: the script has DOS line ends (CR LF), which Slurm does not run: "
@@ -37,21 +37,21 @@ def encode_script(script: str) -> bytes:
     if not data.startswith(b"#!"):
         raise RequestRefused(
             "batch: the script's first line must name its interpreter, for example #!/bin/sh, "
-            "and nothing may stand before it."
+            "with nothing before it."
         )
     return data
 
 
 def check_directives(directives: Iterable[Directive]) -> None:
-    """Refuse what would make the submit something else than one job that red-box can know."""
+    """Refuse options with which sbatch would not submit one job that red-box can watch."""
     for directive in directives:
-        why = NEVER_IN_SCRIPT.get(directive.name)
-        if why is not None:
-            raise RequestRefused(f"batch: line {directive.line} gives --{directive.name}: {why}. Remove it.")
+        reason = NEVER_IN_SCRIPT.get(directive.name)
+        if reason is not None:
+            raise RequestRefused(f"batch: line {directive.line} has --{directive.name}: {reason}. Remove it.")
 
 
 def with_default_outputs(script: bytes, *, array: bool) -> bytes:
-    """The script with stdout and stderr apart, as its first #SBATCH lines: any later line of its own wins."""
+    """The script with separate stdout and stderr in its first #SBATCH lines: later lines override them."""
     stem = DEFAULT_ARRAY_OUTPUT if array else DEFAULT_OUTPUT
     lines = f"#SBATCH --output={stem}.out\n#SBATCH --error={stem}.err\n".encode()
     shebang, newline, rest = script.partition(b"\n")

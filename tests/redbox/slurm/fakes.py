@@ -16,7 +16,6 @@ from redbox.agents.protocol.answers import (
 from redbox.core.domain import UnixUser
 from redbox.slurm.commands import squeue
 from tests.redbox.slurm.captured import output
-from tests.redbox.slurm.commands.test_squeue import PLAIN
 
 ALICE, BOB, REDBOX = UnixUser("alice", 2001), UnixUser("bob", 2002), UnixUser("redbox", 999)
 FACTS = FileAttributes("directory", 0, 1, 1, 0, 0o755, 2001, 2001)
@@ -46,10 +45,6 @@ def queue(*records: dict[str, str]) -> Callable[[list[str]], CommandResult]:
 
 def argv_option(argv: Sequence[str], name: str) -> str:
     return next(word.partition("=")[2] for word in argv if word.startswith(f"{name}="))
-
-
-def job(job_id: str, **fields: str) -> dict[str, str]:
-    return PLAIN | {"JobID": job_id, "ArrayJobID": job_id, "Comment": "rb1.mark"} | fields
 
 
 CONFIG = done(output("24.11", "config.txt"))
@@ -89,7 +84,7 @@ class ScriptedAgents:
         for begin, answer in sorted({**DEFAULTS, **self.answers}.items(), key=lambda item: -len(item[0])):
             if line.startswith(begin):
                 return answer.pop(0) if isinstance(answer, list) else answer
-        raise AssertionError(f"nobody said what {line} answers")
+        raise AssertionError(f"no answer for {line}")
 
     def called(self, begin: str) -> list[list[str]]:
         return [argv for _, argv, _, _ in self.calls if " ".join(argv).startswith(begin)]
@@ -108,15 +103,13 @@ class ScriptedAgent:
         deadline: float,
         stdin: bytes = b"",
         env: Mapping[str, str] | None = None,
-        account_env: bool = False,  # noqa: ARG002
-        cwd: str | None = None,  # noqa: ARG002
         inherit: Mapping[str, bytes] | None = None,  # noqa: ARG002
         keep: str | None = None,
         replaces: str | None = None,
         output_limit: int = 0,
     ) -> CommandResult:
-        known = None if keep is None else self.agents.kept.get(keep)
-        if keep is not None and known is not None and (replaces is None or known.outcome_id != replaces):
+        earlier = None if keep is None else self.agents.kept.get(keep)
+        if keep is not None and earlier is not None and (replaces is None or earlier.outcome_id != replaces):
             raise SystemCallFailed(17, "this kept command was begun before", keep)
         self.agents.deadlines.append(deadline)
         self.agents.limits.append(output_limit)

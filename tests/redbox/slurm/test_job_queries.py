@@ -14,7 +14,8 @@ from redbox.core.workload_manager import FoundJobs, WorkloadManagerError, shows_
 from redbox.slurm.settings import SlurmSettings
 from redbox.slurm.slurm_manager import SlurmManager
 from tests.redbox.slurm.captured import output
-from tests.redbox.slurm.scripted import (
+from tests.redbox.slurm.factories import job
+from tests.redbox.slurm.fakes import (
     ALICE,
     BOB,
     REDBOX,
@@ -22,7 +23,6 @@ from tests.redbox.slurm.scripted import (
     ScriptedAgents,
     argv_option,
     done,
-    job,
     late,
     queue,
 )
@@ -47,7 +47,7 @@ def askers(agents: ScriptedAgents, begin: str) -> list[str]:
 async def test_a_poll_is_one_squeue_of_red_boxs_own_account() -> None:
     agents = ScriptedAgents({"squeue": queue(job("7"), job("8"))})
     poll = await manager(agents).poll(users=[BOB, ALICE])
-    assert [seen.job_id for seen in poll.jobs] == ["7", "8"]
+    assert [observed.job_id for observed in poll.jobs] == ["7", "8"]
     assert (poll.complete, poll.at) == (True, NOW)
     assert agents.called("squeue")[0][-1] == "--user=2001,2002"
     assert askers(agents, "squeue") == ["redbox"]
@@ -79,7 +79,7 @@ async def test_a_user_whom_squeue_does_not_know_does_not_hide_the_others() -> No
     unknown = done("", "squeue: error: Invalid user: 54321\n")
     agents = ScriptedAgents({"squeue": [unknown, queue(job("7"))]})
     poll = await manager(agents).poll(users=[ALICE])
-    assert [seen.job_id for seen in poll.jobs] == ["7"]
+    assert [observed.job_id for observed in poll.jobs] == ["7"]
 
 
 async def test_a_record_that_cannot_be_read_makes_the_answer_incomplete() -> None:
@@ -200,7 +200,9 @@ async def test_where_slurmdbd_hides_jobs_nobodys_agent_is_believed_about_others(
     )
     asked = manager(agents)
     history = await asked.history(["7"], since=NOW, users=[ALICE, BOB])
-    assert [(seen.job_id, seen.uid, seen.exit_code) for seen in history.jobs] == [("7", 2001, 127)]
+    assert [(observed.job_id, observed.uid, observed.exit_code) for observed in history.jobs] == [
+        ("7", 2001, 127)
+    ]
     assert (await asked.history_of(BOB, since=NOW)).jobs == ()
 
 
@@ -209,7 +211,7 @@ async def test_an_exit_code_that_sacct_cuts_is_whole_also_where_slurmdbd_hides_j
         {"sacctmgr": HIDDEN, "sacct --noheader": remembered(ROW), "sacct --json": whole_exit(255)}
     )
     history = await manager(agents).history(["7"], since=NOW, users=[ALICE])
-    assert [seen.exit_code for seen in history.jobs] == [255]
+    assert [observed.exit_code for observed in history.jobs] == [255]
     assert askers(agents, "sacct") == ["redbox", "alice", "alice"]  # the first asks for the fields' names
 
 
@@ -220,15 +222,15 @@ async def test_a_slurmdbd_that_is_down_is_a_fault_and_not_an_empty_history() -> 
 
 
 async def test_calls_are_told_with_their_duration_and_whether_they_were_answered() -> None:
-    told: list[tuple[str, bool]] = []
+    reported: list[tuple[str, bool]] = []
     agents = ScriptedAgents({"squeue": [late()]})
     manages = SlurmManager(
-        agents, REDBOX, on_call=lambda command, _, answered: told.append((command, answered))
+        agents, REDBOX, on_call=lambda command, _, answered: reported.append((command, answered))
     )
     with pytest.raises(WorkloadManagerError) as caught:
         await manages.poll()
     assert caught.value.timed_out
-    assert told[-1] == ("squeue", False)
+    assert reported[-1] == ("squeue", False)
 
 
 async def test_what_slurm_conf_says_is_asked_once_in_a_while() -> None:
@@ -265,7 +267,7 @@ async def test_any_other_fault_over_nodes_is_a_fault(config: CommandResult, sinf
 async def test_where_jobs_are_private_one_users_silent_agent_hides_nobody_elses() -> None:
     agents = ScriptedAgents({"scontrol show config": PRIVATE, "squeue": [late(), queue(bobs("8"))]})
     poll = await manager(agents).poll(users=[ALICE, BOB])
-    assert ([seen.job_id for seen in poll.jobs], poll.complete) == (["8"], False)
+    assert ([observed.job_id for observed in poll.jobs], poll.complete) == (["8"], False)
     silent = ScriptedAgents({"scontrol show config": PRIVATE, "squeue": [late(), late()]})
     with pytest.raises(WorkloadManagerError):
         await manager(silent).poll(users=[ALICE, BOB])
@@ -277,7 +279,7 @@ async def test_where_jobs_are_private_the_look_at_the_others_jobs_is_whole_witho
     assert (shows_all_jobs_of(ALICE.uid, poll), shows_all_jobs_of(BOB.uid, poll)) == (False, True)
     agents = ScriptedAgents({"scontrol show config": PRIVATE, "squeue": [late(), queue(bobs("8"))]})
     found = await manager(agents).find_live(["8"], users=[ALICE, BOB])
-    assert [seen.job_id for seen in found.jobs] == ["8"]
+    assert [observed.job_id for observed in found.jobs] == ["8"]
     assert (shows_all_jobs_of(ALICE.uid, found), shows_all_jobs_of(BOB.uid, found)) == (False, True)
 
 
@@ -293,7 +295,9 @@ async def test_where_jobs_are_private_nobodys_agent_is_believed_about_others() -
         shown = await (
             asked.poll(users=[ALICE, BOB]) if look == "poll" else asked.find_live(["7"], users=[ALICE, BOB])
         )
-        assert [(seen.job_id, seen.uid, seen.state) for seen in shown.jobs] == [("7", 2001, "PENDING")]
+        assert [(observed.job_id, observed.uid, observed.state) for observed in shown.jobs] == [
+            ("7", 2001, "PENDING")
+        ]
         assert shown.complete
 
 
@@ -301,7 +305,7 @@ async def test_where_jobs_are_private_nobodys_agent_makes_anothers_job_doubtful(
     twice = queue(bobs("7"), bobs("7", State="FAILED"), bobs("12", ArrayJobID="8", ArrayTaskID="3"))
     agents = ScriptedAgents({"scontrol show config": PRIVATE, "squeue": [queue(job("7"), job("8")), twice]})
     poll = await manager(agents).poll(users=[ALICE, BOB])
-    assert [seen.job_id for seen in poll.jobs if seen.uid == ALICE.uid] == ["7", "8"]
+    assert [observed.job_id for observed in poll.jobs if observed.uid == ALICE.uid] == ["7", "8"]
     assert poll.doubtful == frozenset()
     assert (shows_all_jobs_of(ALICE.uid, poll), shows_all_jobs_of(BOB.uid, poll)) == (True, False)
 
@@ -313,8 +317,8 @@ def deadlines_of_looks(agents: ScriptedAgents) -> list[float]:
 
 
 async def test_nobody_waits_long_for_an_agent_that_was_silent_the_last_time() -> None:
-    seen = queue(job("8"))
-    answers: list[Answer] = [late(), seen, late(), seen, queue(), seen, queue(), queue()]
+    observed = queue(job("8"))
+    answers: list[Answer] = [late(), observed, late(), observed, queue(), observed, queue(), queue()]
     agents = ScriptedAgents({"scontrol show config": PRIVATE, "squeue": answers})
     manages = manager(agents)
     for _ in range(4):

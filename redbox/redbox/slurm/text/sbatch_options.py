@@ -1,7 +1,7 @@
-"""sbatch's options: which of them a request may give as they are, and what a script's #SBATCH lines say.
+"""sbatch's options: those that a request may give unchanged, and those in a script's #SBATCH lines. Pure.
 
-Only full names of this list reach sbatch: an abbreviation or an option without its value could swallow the
-mark that follows it. What a field of the request says has no second way here.
+Only full names of this list reach sbatch: an abbreviation or an option without its value could consume the
+mark that follows it. Options that are fields of the request are refused.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from enum import Enum
 from redbox.slurm.errors import RequestRefused
 
 
-class Value(Enum):
+class OptionValue(Enum):
     """Whether an option takes a value."""
 
     NEEDED = "needed"
@@ -23,7 +23,7 @@ class Value(Enum):
     NONE = "none"
 
 
-_NEEDED = (
+_WITH_VALUE = (
     "acctg-freq", "batch", "bb", "bbf", "cluster-constraint", "constraint", "container", "container-id",
     "core-spec", "cores-per-socket", "cpu-freq", "cpus-per-gpu", "cpus-per-task", "deadline", "delay-boot",
     "distribution", "exclude", "extra", "extra-node-info", "gpu-bind", "gpu-freq", "gpus", "gpus-per-node",
@@ -34,17 +34,17 @@ _NEEDED = (
     "segment", "signal", "sockets-per-node", "switches", "thread-spec", "threads-per-core", "time",
     "time-min", "tmp", "tres-bind", "tres-per-task", "wait-all-nodes", "wckey",
 )  # fmt: skip
-_OPTIONAL = (
+_WITH_OPTIONAL_VALUE = (
     "exclusive", "nice", "no-kill", "oom-kill-step", "propagate", "resv-ports",
 )  # fmt: skip
-_NONE = (
+_WITHOUT_VALUE = (
     "contiguous", "ignore-pbs", "no-requeue", "overcommit", "oversubscribe", "reboot", "requeue",
     "spread-job", "stepmgr", "use-min-nodes",
 )  # fmt: skip
 ALLOWED = {
-    **dict.fromkeys(_NEEDED, Value.NEEDED),
-    **dict.fromkeys(_OPTIONAL, Value.OPTIONAL),
-    **dict.fromkeys(_NONE, Value.NONE),
+    **dict.fromkeys(_WITH_VALUE, OptionValue.NEEDED),
+    **dict.fromkeys(_WITH_OPTIONAL_VALUE, OptionValue.OPTIONAL),
+    **dict.fromkeys(_WITHOUT_VALUE, OptionValue.NONE),
 }
 FIELDS = {
     "account": "account",
@@ -60,13 +60,13 @@ FIELDS = {
     "qos": "qos",
 }
 IN_SLURMJOBS = {"dependency": "dependsOn", "job-name": "metadata.name"}
-"""Where a SlurmJob calls a field by another name than the request that is made of it."""
-OURS = frozenset({
+"""Fields that have another name in a SlurmJob than in red-box's API."""
+RESERVED = frozenset({
     "cluster", "clusters", "comment", "export", "export-file", "get-user-env", "gid", "help", "parsable",
     "quiet", "test-only", "uid", "usage", "verbose", "version", "wait", "wrap",
 })  # fmt: skip
 NEVER_IN_SCRIPT = {
-    "wait": "sbatch would wait for the job's end before it answers",
+    "wait": "sbatch would wait for the job's end",
     "test-only": "nothing would be submitted",
     "cluster": "the job would go to a cluster that this red-box does not watch",
     "clusters": "the job would go to a cluster that this red-box does not watch",
@@ -87,13 +87,15 @@ _SHORT = {
 }  # fmt: skip
 _SHORT_FLAGS = frozenset("HhkOQsVvW")
 _SWITCHES = ("hold", "help", "parsable", "quiet", "test-only", "usage", "verbose", "version", "wait")
-_LONG_FLAGS = frozenset(_SWITCHES) | {name for name, value in ALLOWED.items() if value is not Value.NEEDED}
-_NAMES = ALLOWED.keys() | FIELDS.keys() | OURS
+_LONG_FLAGS = frozenset(_SWITCHES) | {
+    name for name, value in ALLOWED.items() if value is not OptionValue.NEEDED
+}
+_NAMES = ALLOWED.keys() | FIELDS.keys() | RESERVED
 OPTION = re.compile(r"--([a-z][a-z0-9-]*)(?:=(.*))?", re.DOTALL)
 
 
 def read_options(options: list[str]) -> list[str]:
-    """The request's further options, each one checked; refused by name otherwise."""
+    """The request's options, each one checked."""
     return [_read_option(option) for option in options]
 
 
@@ -106,15 +108,15 @@ def _read_option(option: str) -> str:
     name, value = found[1], found[2]
     if name in FIELDS:
         other = f" (of a SlurmJob: {IN_SLURMJOBS[name]})" if name in IN_SLURMJOBS else ""
-        raise RequestRefused(f"options: --{name} has a field of its own: say {FIELDS[name]}{other}.")
-    if name in OURS:
-        raise RequestRefused(f"options: --{name} cannot be given: red-box sets it or cannot work with it.")
+        raise RequestRefused(f"options: --{name} has a field of its own: use {FIELDS[name]}{other}.")
+    if name in RESERVED:
+        raise RequestRefused(f"options: --{name} cannot be given: red-box sets it or does not support it.")
     kind = ALLOWED.get(name)
     if kind is None:
-        raise RequestRefused(f"options: sbatch's --{name} is not known to red-box (full names only).")
-    if kind is Value.NEEDED and not value:
+        raise RequestRefused(f"options: red-box does not know sbatch's --{name} (full names only).")
+    if kind is OptionValue.NEEDED and not value:
         raise RequestRefused(f"options: --{name} needs a value: --{name}=value.")
-    if kind is Value.NONE and value is not None:
+    if kind is OptionValue.NONE and value is not None:
         raise RequestRefused(f"options: --{name} takes no value.")
     return option
 
@@ -129,7 +131,7 @@ class Directive:
 
 
 def read_directives(script: str) -> Iterator[Directive]:
-    """What the lines before the script's first command say, as sbatch reads them."""
+    """The options in the lines before the script's first command, as sbatch reads them."""
     for number, line in enumerate(script.split("\n"), 1):
         text = line.strip()
         if line.startswith("#SBATCH"):
@@ -144,12 +146,12 @@ def read_directives(script: str) -> Iterator[Directive]:
 def _split(text: str) -> list[str]:
     try:
         return shlex.split(text, comments=True)
-    except ValueError:  # a quote that is never closed: sbatch will say so
+    except ValueError:  # an unclosed quote: sbatch rejects the script
         return text.split()
 
 
 def _read_pbs(number: int, words: list[str]) -> Iterator[Directive]:
-    """Sbatch understands some of PBS: of these only where output goes matters here."""
+    """Of the PBS options that sbatch supports only the paths of output matter here."""
     for word, value in zip(words, [*words[1:], None], strict=True):
         if word[:2] in ("-o", "-e"):
             yield Directive(number, "output" if word[1] == "o" else "error", word[2:] or value)
@@ -177,6 +179,6 @@ def _read_short(letters: str, rest: Iterator[str]) -> Iterator[tuple[str, str | 
 
 
 def full_name(name: str) -> str:
-    """Getopt takes abbreviations: the one name that begins so, or the word itself."""
-    longer = [known for known in _NAMES if known.startswith(name)]
+    """Getopt accepts an abbreviation that only one name begins with."""
+    longer = [full for full in _NAMES if full.startswith(name)]
     return longer[0] if name not in _NAMES and len(longer) == 1 else name

@@ -33,7 +33,7 @@ from redbox.slurm.slurm_manager import SlurmManager
 from redbox.slurm.submit.registry_credentials import credentials_path
 from redbox_api.models import JobRequest
 from tests.redbox.slurm.captured import output
-from tests.redbox.slurm.scripted import ALICE, CONFIG, REDBOX, ScriptedAgents, done, late
+from tests.redbox.slurm.fakes import ALICE, CONFIG, REDBOX, ScriptedAgents, done, late
 
 MARK = "rb1.mark"
 
@@ -227,13 +227,13 @@ async def test_not_even_a_held_retry_is_begun_beside_one_that_is_under_way() -> 
     ("number", "outcome"),
     [(errno.EACCES, SubmitRejected), (errno.ENOENT, SubmitRejected), (errno.ENOSPC, SubmitUnavailable)],
 )
-async def test_a_directory_that_cannot_be_made_is_told_before_slurm_is_asked(
+async def test_a_directory_that_cannot_be_made_is_reported_before_sbatch_runs(
     number: int, outcome: type
 ) -> None:
     agents = ScriptedAgents(no_directory=SystemCallFailed(number, "no", "/home/alice/work"))
-    told = await submit(agents)
-    assert isinstance(told, outcome)
-    assert "/home/alice/work" in told.detail  # type: ignore[union-attr]
+    result = await submit(agents)
+    assert isinstance(result, outcome)
+    assert "/home/alice/work" in result.detail  # type: ignore[union-attr]
     assert agents.called("sbatch") == []
 
 

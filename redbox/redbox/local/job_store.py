@@ -1,7 +1,8 @@
-"""Local jobs as files: a directory for each, made whole and renamed: a job is there or it is not.
+"""Local jobs as files: a directory for each, which is renamed to its id when it is complete.
 
-job.json       what was asked for              held      there while the job is held
-script         what runs                       started.json, ended.json      the supervisor's
+job.json       the submission                  held                          exists while the job is held
+script         the script                      started.json, ended.json      written by the supervisor
+begun          exists once a supervisor was started
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from redbox.local.supervisor import ENDED, JOB, SCRIPT, STARTED, process_start, write_whole
+from redbox.local.supervisor import ENDED, JOB, SCRIPT, STARTED, process_start, write_atomically
 
 HELD = "held"
 BEGUN = "begun"
-START_S = 5.0  # what a supervisor has to say that it runs
+START_S = 5.0  # for a supervisor to write started.json
 
 
 @dataclass(frozen=True, slots=True)
 class LocalJob:
-    """What was asked for."""
+    """A submitted job; its fields are the keys of job.json."""
 
     job_id: str
     mark: str
@@ -42,8 +43,8 @@ class LocalJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """How a job stands, by what its files say."""
+class LocalJobStatus:
+    """The state of a job, by its files."""
 
     job: LocalJob
     state: str
@@ -56,7 +57,7 @@ class Standing:
     supervisor_pid: int | None = None
 
 
-class JobStore:
+class LocalJobStore:
     """The jobs of one directory."""
 
     def __init__(self, directory: Path) -> None:
@@ -64,7 +65,7 @@ class JobStore:
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def add(self, job: LocalJob, script: bytes, *, held: bool) -> LocalJob:
-        """Keep a new job under the next free id."""
+        """Store a new job under the next free id."""
         part = Path(tempfile.mkdtemp(prefix=".new-", dir=self._directory))
         (part / SCRIPT).write_bytes(script)
         (part / SCRIPT).chmod(0o700)
@@ -81,16 +82,16 @@ class JobStore:
     def _paths(self) -> Iterator[Path]:
         return (path for path in self._directory.iterdir() if path.name.isdigit())
 
-    def all(self) -> list[Standing]:
+    def all(self) -> list[LocalJobStatus]:
         """Every job, the oldest first."""
         paths = sorted(self._paths(), key=lambda path: int(path.name))
-        return [self._standing(path) for path in paths]
+        return [self._status(path) for path in paths]
 
-    def get(self, job_id: str) -> Standing | None:
+    def get(self, job_id: str) -> LocalJobStatus | None:
         path = self._directory / job_id
-        return self._standing(path) if job_id.isdigit() and path.is_dir() else None
+        return self._status(path) if job_id.isdigit() and path.is_dir() else None
 
-    def _standing(self, path: Path) -> Standing:
+    def _status(self, path: Path) -> LocalJobStatus:
         job = LocalJob(**json.loads((path / JOB).read_text()))
         started, ended = _read(path / STARTED), _read(path / ENDED)
         if ended is not None:
@@ -99,22 +100,22 @@ class JobStore:
             pids = {"script_pid": started["script"][0], "supervisor_pid": started["supervisor"][0]}
             pid, start = started["supervisor"]
             if process_start(pid) == start:
-                return Standing(job, "RUNNING", started_at=started["at"], **pids)
-            ended = _read(path / ENDED)  # it may have ended between the two looks
+                return LocalJobStatus(job, "RUNNING", started_at=started["at"], **pids)
+            ended = _read(path / ENDED)  # it may have ended after the first read
             return _ended(
                 job, started, ended or {"state": "NODE_FAIL", "reason": "SupervisorDied", "at": started["at"]}
             )
         if (path / HELD).exists():
-            return Standing(job, "PENDING", reason="JobHeldUser")
+            return LocalJobStatus(job, "PENDING", reason="JobHeldUser")
         if (path / BEGUN).exists():
             return self._begun(path, job)
-        return Standing(job, "PENDING", reason="Resources")
+        return LocalJobStatus(job, "PENDING", reason="Resources")
 
-    def _begun(self, path: Path, job: LocalJob) -> Standing:
-        """Its supervisor was started and has not said so yet."""
+    def _begun(self, path: Path, job: LocalJob) -> LocalJobStatus:
+        """The state of a job whose supervisor was started and has not written started.json."""
         if time.time() - (path / BEGUN).stat().st_mtime < START_S:
-            return Standing(job, "CONFIGURING")
-        return Standing(job, "NODE_FAIL", reason="SupervisorDied", ended_at=job.submitted_at)
+            return LocalJobStatus(job, "CONFIGURING")
+        return LocalJobStatus(job, "NODE_FAIL", reason="SupervisorDied", ended_at=job.submitted_at)
 
     def start(self, job_id: str) -> None:
         """Start its supervisor, which outlives this process."""
@@ -138,9 +139,9 @@ class JobStore:
 
     def cancel_pending(self, job_id: str) -> None:
         ended = {"state": "CANCELLED", "at": time.time()}
-        write_whole(self._directory / job_id / ENDED, ended)
+        write_atomically(self._directory / job_id / ENDED, ended)
 
-    def forget(self, job_id: str) -> None:
+    def delete(self, job_id: str) -> None:
         shutil.rmtree(self._directory / job_id, ignore_errors=True)
 
 
@@ -156,9 +157,9 @@ def _read(path: Path) -> dict[str, Any] | None:
     return value
 
 
-def _ended(job: LocalJob, started: dict[str, Any] | None, ended: dict[str, Any]) -> Standing:
+def _ended(job: LocalJob, started: dict[str, Any] | None, ended: dict[str, Any]) -> LocalJobStatus:
     code = ended.get("code")
-    return Standing(
+    return LocalJobStatus(
         job,
         ended["state"],
         reason=ended.get("reason", ""),

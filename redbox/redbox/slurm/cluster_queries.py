@@ -1,0 +1,164 @@
+"""Queries for the cluster: its configuration, nodes, partitions, kinds of MPI, and a user's accounts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from importlib.metadata import version
+from typing import Generic, TypeVar
+
+from redbox.core.domain import UnixUser
+from redbox.core.workload_manager import WorkloadManagerError
+from redbox.slurm.command_runner import CommandRunner
+from redbox.slurm.commands import sacctmgr, scontrol, sinfo, srun
+from redbox.slurm.text.record_format import ParseReport, RecordFormat
+from redbox.slurm.views.partitions import build_partitions, count_states
+from redbox_api.models import Cluster, Partition
+
+T = TypeVar("T")
+HIDES_NODES = frozenset({"nodes", "partitions"})  # in PrivateData: Slurm rejects sinfo of all but operators
+NODES_HIDDEN = (
+    "PrivateData hides nodes and partitions from red-box's account: jobs run, but no partition can be shown. "
+    "Run `sacctmgr modify user NAME set AdminLevel=Operator` for that account."
+)
+
+
+class CachedAnswer(Generic[T]):
+    """An answer that is kept for a while; after a failure the next `get` asks again."""
+
+    def __init__(self, ask: Callable[[], Awaitable[T]], keep_s: float, clock: Callable[[], float]) -> None:
+        self._ask = ask
+        self._keep_s = keep_s
+        self._clock = clock
+        self._answer: tuple[float, T] | None = None
+
+    @property
+    def last(self) -> T | None:
+        """The last answer, however old."""
+        return self._answer[1] if self._answer else None
+
+    async def get(self) -> T:
+        now = self._clock()
+        if self._answer is None or now - self._answer[0] >= self._keep_s:
+            self._answer = (now, await self._ask())
+        return self._answer[1]
+
+
+class ClusterQueries:
+    """Queries whose answers seldom change are kept for `facts_s`."""
+
+    def __init__(self, commands: CommandRunner, clock: Callable[[], float] = time.monotonic) -> None:
+        self._commands = commands
+        keep_s = commands.settings.facts_s
+        self._configuration = CachedAnswer(self._ask_configuration, keep_s, clock)
+        self._is_history_private = CachedAnswer(self._ask_is_history_private, keep_s, clock)
+        self._mpi_kinds = CachedAnswer(self._ask_mpi_kinds, keep_s, clock)
+
+    async def configuration(self) -> scontrol.SlurmConfiguration:
+        """From slurmctld alone: submits and polls must not depend on slurmdbd."""
+        return await self._configuration.get()
+
+    def appends(self) -> bool:
+        """Whether a run appends to its output file where the job does not say."""
+        configuration = self._configuration.last
+        return configuration is not None and configuration.appends
+
+    async def is_history_private(self) -> bool:
+        """Whether slurmdbd shows each user only the user's own jobs."""
+        return await self._is_history_private.get()
+
+    async def mpi_kinds(self) -> frozenset[str]:
+        return await self._mpi_kinds.get()
+
+    async def _ask_configuration(self) -> scontrol.SlurmConfiguration:
+        configuration = scontrol.read_configuration(await self._commands.read(scontrol.configuration_argv()))
+        if not configuration.accounting:  # a federation is made in the accounting database
+            return configuration
+        federation = scontrol.read_federation(await self._commands.read(scontrol.federation_argv()))
+        return replace(configuration, federation=federation)
+
+    async def _ask_is_history_private(self) -> bool:
+        """By the PrivateData of slurmdbd, not of slurm.conf; raises while slurmdbd is down."""
+        if not (await self.configuration()).accounting:
+            return False
+        deadline = self._commands.settings.accounting_s
+        argv = sacctmgr.configuration_argv()
+        completed = await self._commands.complete(self._commands.observer, argv, deadline=deadline)
+        return sacctmgr.hides_jobs(completed.stdout.decode("utf-8", "replace"))
+
+    async def _ask_mpi_kinds(self) -> frozenset[str]:
+        completed = await self._commands.complete(self._commands.observer, srun.mpi_kinds_argv())
+        text = (completed.stdout + b"\n" + completed.stderr).decode(
+            "utf-8", "replace"
+        )  # older ones list on stderr
+        return srun.read_mpi_kinds(text)
+
+    async def cluster(self) -> Cluster:
+        configuration, nodes = await self.configuration(), await self._visible_nodes()
+        warnings = warnings_of(configuration, allow_federation=self._commands.settings.allow_federation)
+        return Cluster(
+            name=configuration.cluster_name,
+            workload_manager="slurm",
+            version=configuration.version,
+            redbox_version=version("red-box"),
+            accounting=configuration.accounting,
+            nodes=count_states(nodes or ()),
+            warnings=warnings if nodes is not None else [NODES_HIDDEN, *warnings],
+        )
+
+    async def partitions(self) -> tuple[Partition, ...]:
+        nodes = await self._visible_nodes()
+        if nodes is None:
+            raise WorkloadManagerError(NODES_HIDDEN)
+        rows = scontrol.read_partitions(await self._commands.read(scontrol.partitions_argv()))
+        return build_partitions(rows, nodes)
+
+    async def _visible_nodes(self) -> tuple[sinfo.NodeRow, ...] | None:
+        """None where PrivateData hides them, unless red-box's account is an operator's: so sinfo decides."""
+        private = (await self.configuration()).private_data & HIDES_NODES
+        try:
+            return await self._nodes()
+        except WorkloadManagerError as error:
+            if error.timed_out or not private:
+                raise
+            return None
+
+    async def _nodes(self) -> tuple[sinfo.NodeRow, ...]:
+        record_format, report = RecordFormat.new(sinfo.FIELDS), ParseReport()
+        text = await self._commands.read(sinfo.nodes_argv(record_format))
+        nodes = sinfo.read_rows(text, record_format, report)
+        if not report.complete:
+            raise WorkloadManagerError(
+                f"sinfo's output could not be parsed completely: {report.dropped} records dropped"
+            )
+        return nodes
+
+    async def associations(self, user: UnixUser) -> dict[str, tuple[str, ...]]:
+        """QOS by account; empty without accounting, where jobs need no account."""
+        if not (await self.configuration()).accounting:
+            return {}
+        deadline = self._commands.settings.accounting_s
+        return sacctmgr.read_associations(
+            await self._commands.read(sacctmgr.associations_argv(user.name), user=user, deadline=deadline)
+        )
+
+
+def warnings_of(configuration: scontrol.SlurmConfiguration, *, allow_federation: bool) -> list[str]:
+    """The warnings that the cluster is shown with."""
+    found = []
+    if configuration.federation is not None and not allow_federation:
+        found.append(
+            f"The cluster is in federation {configuration.federation}: its jobs may run on other clusters, "
+            "so no job is submitted. Set slurm.allow_federation to submit anyway."
+        )
+    if "jobs" in configuration.private_data:
+        found.append("PrivateData hides jobs: they are read through each user's own agent.")
+    if configuration.stores_environment:
+        found.append(
+            "AccountingStoreFlags holds job_env or job_script: what callers pass as env is stored in the "
+            "accounting database."
+        )
+    if not configuration.accounting:
+        found.append("There is no accounting: the outcome of a job that slurmctld has purged is unknown.")
+    return found

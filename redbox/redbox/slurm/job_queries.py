@@ -1,0 +1,288 @@
+"""Queries for jobs: the whole queue, single jobs, and jobs in the accounting."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+
+from redbox.core.domain import UnixUser
+from redbox.core.workload_manager import (
+    AccountingSnapshot,
+    FoundJobs,
+    Observation,
+    QueueSnapshot,
+    StepUsage,
+    WorkloadManagerError,
+)
+from redbox.slurm.cluster_queries import ClusterQueries
+from redbox.slurm.command_runner import CommandRunner
+from redbox.slurm.commands import sacct, squeue, sstat
+from redbox.slurm.per_user_queries import PerUserQueries
+from redbox.slurm.text.error_messages import words_of
+from redbox.slurm.text.record_format import ParseReport, RecordFormat, decode, new_token
+from redbox.slurm.views.accounting_jobs import build_accounting_jobs, with_complete_exits
+from redbox.slurm.views.queue_jobs import QueueJobBuilder, build_queue_jobs
+
+JSON_CHUNK = 200  # ids in one call for complete exit codes: some 5 kB each
+
+
+@dataclass(frozen=True, slots=True)
+class QueueAnswer:
+    """The queue as one user's squeue showed it."""
+
+    jobs: tuple[Observation, ...]
+    contradictory: frozenset[str]  # ids with two different records
+    report: ParseReport
+
+    @property
+    def complete(self) -> bool:
+        return self.report.complete and not self.contradictory
+
+
+@dataclass(frozen=True, slots=True)
+class AccountingAnswer:
+    """The rows that one user's sacct showed."""
+
+    rows: tuple[sacct.AccountingRow, ...]
+    complete: bool
+
+
+class JobQueries:
+    """Runs queries as the observer, and as each user where Slurm hides jobs from the observer.
+
+    A user controls what the user's agent answers: only that user's own jobs are accepted from it.
+    """
+
+    def __init__(
+        self,
+        commands: CommandRunner,
+        cluster: ClusterQueries,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._commands = commands
+        self._cluster = cluster
+        self._now = now
+        self._monotonic = monotonic
+        self._users: frozenset[UnixUser] = frozenset()
+        self._polls, self._lookups, self._accounting = (PerUserQueries(monotonic) for _ in range(3))
+        self._rows = squeue.RowReader()
+        self._builders: dict[UnixUser, QueueJobBuilder] = {}
+        self._has_job_states_only = True  # until squeue rejects the option
+        self._sacct_fields: tuple[str, ...] | None = None
+
+    # ------------------------------------------------------------------------------------------ the queue
+    async def poll(
+        self, users: Collection[UnixUser] | None, wanted: squeue.RecordFilter | None
+    ) -> QueueSnapshot:
+        at, started = self._now(), self._monotonic()
+        self._rows.start_poll()
+        private = await self._are_jobs_private()
+        if users is not None:
+            self._users = frozenset(users)
+        own = private and users is not None
+        readers = in_order(self._users) if own else [self._commands.observer]
+        self._builders = {reader: self._builders.get(reader) or QueueJobBuilder() for reader in readers}
+
+        async def query(reader: UnixUser, deadline: float | None) -> QueueAnswer:
+            record_format, report = RecordFormat.new(squeue.FIELDS), ParseReport()
+            uids = (str(reader.uid),) if own else self._uids_to_list(users)
+            text = await self._queue_text(reader, record_format, uids, deadline)
+            rows = self._rows.read(text, record_format, report, wanted)
+            shown = (row for row in rows if not own or row.uid == reader.uid)
+            jobs, contradictory = self._builders[reader].build(shown)
+            return QueueAnswer(jobs, contradictory, report)
+
+        results = await self._polls.run(readers, query)
+        answers = {reader: answer for reader, answer in results.items() if isinstance(answer, QueueAnswer)}
+        took_s = self._monotonic() - started
+        if own:
+            return merge_answers(answers, at, took_s, complete=len(answers) == len(readers))
+        answer = answers[self._commands.observer]
+        complete = answer.report.complete and not private
+        return QueueSnapshot(at, took_s, answer.jobs, complete, answer.report.dropped, answer.contradictory)
+
+    async def _queue_text(
+        self, reader: UnixUser, record_format: RecordFormat, uids: tuple[str, ...], deadline: float | None
+    ) -> str:
+        """The output of squeue; of all users where squeue does not know one of these uids."""
+        argv = squeue.all_jobs_argv(record_format, uids)
+        completed = await self._commands.complete(reader, argv, env=squeue.ENVIRONMENT, deadline=deadline)
+        if completed.code == 0 and not completed.stderr:
+            return decode(completed.stdout)
+        argv = squeue.all_jobs_argv(record_format)
+        return await self._commands.read(argv, user=reader, env=squeue.ENVIRONMENT)
+
+    def _uids_to_list(self, users: Collection[UnixUser] | None) -> tuple[str, ...]:
+        """The uids whose jobs squeue lists; empty for all users."""
+        if users is None or not 0 < len(users) <= self._commands.settings.users_at_most:
+            return ()
+        return tuple(sorted(str(user.uid) for user in users))
+
+    async def _are_jobs_private(self) -> bool:
+        return "jobs" in (await self._cluster.configuration()).private_data
+
+    async def glance(self, job_ids: Collection[str]) -> int | None:
+        """None where squeue lacks the option (before 23.11), or where Slurm hides jobs from the observer."""
+        if not self._has_job_states_only or await self._are_jobs_private():
+            return None
+        argv = squeue.states_argv()
+        completed = await self._commands.complete(self._commands.observer, argv, env=squeue.ENVIRONMENT)
+        if completed.code == 0:
+            return squeue.fingerprint(decode(completed.stdout), job_ids)
+        words = words_of(completed.stderr)
+        if squeue.UNKNOWN_OPTION in words:
+            self._has_job_states_only = False
+            return None
+        raise WorkloadManagerError(f"squeue failed: {words}")
+
+    async def find_live(
+        self, job_ids: Collection[str], users: Collection[UnixUser] | None = None
+    ) -> FoundJobs:
+        """Single jobs; ids that Slurm does not know are left out."""
+        if not await self._are_jobs_private():
+            rows = await self.rows_of(self._commands.observer, job_ids)
+            return FoundJobs(build_queue_jobs(rows)[0], complete=True)
+
+        async def query(reader: UnixUser, deadline: float | None) -> tuple[Observation, ...]:
+            rows = await self.rows_of(reader, job_ids, deadline)
+            return build_queue_jobs(row for row in rows if row.uid == reader.uid)[0]
+
+        readers = in_order(self._users if users is None else users)
+        results = await self._lookups.run(readers, query)
+        found = {
+            reader: jobs for reader, jobs in results.items() if not isinstance(jobs, WorkloadManagerError)
+        }
+        return FoundJobs(
+            unique(job for jobs in found.values() for job in jobs),
+            complete=len(found) == len(readers) > 0,
+            whole=frozenset(reader.uid for reader in found),
+        )
+
+    async def rows_of(
+        self, reader: UnixUser, job_ids: Collection[str], deadline: float | None = None
+    ) -> list[squeue.QueueRow]:
+        """The rows of these jobs, as this user may see them."""
+        record_format, report = RecordFormat.new(squeue.FIELDS), ParseReport()
+        argv = squeue.single_jobs_argv(record_format, sorted(job_ids))
+        completed = await self._commands.complete(reader, argv, env=squeue.ENVIRONMENT, deadline=deadline)
+        if completed.code != 0:
+            words = words_of(completed.stderr)
+            if squeue.UNKNOWN_JOB in words:
+                return []
+            raise WorkloadManagerError(f"squeue failed: {words}")
+        rows = list(squeue.read_rows(decode(completed.stdout), record_format, report))
+        if not report.complete:
+            raise WorkloadManagerError("squeue's output could not be parsed completely")
+        return rows
+
+    async def usage(self, user: UnixUser, job_ids: Collection[str]) -> tuple[StepUsage, ...]:
+        """As measured by the slurmds, which answer only the jobs' own user."""
+        return tuple(
+            sstat.read_usage(await self._commands.read(sstat.usage_argv(sorted(job_ids)), user=user))
+        )
+
+    # ------------------------------------------------------------------------------------- the accounting
+    async def history(
+        self, job_ids: Collection[str], users: Collection[UnixUser] | None = None
+    ) -> AccountingSnapshot:
+        ordered = sorted(job_ids)
+        chunks = [ordered[start : start + sacct.CHUNK] for start in range(0, len(ordered), sacct.CHUNK)]
+        calls = [partial(sacct.jobs_argv, job_ids=chunk) for chunk in chunks]
+        if not await self._cluster.is_history_private():
+            return await self._history(calls, [self._commands.observer], own=False)
+        return await self._history(calls, in_order(self._users if users is None else users), own=True)
+
+    async def history_of(self, user: UnixUser, since: datetime) -> AccountingSnapshot:
+        return await self._history([partial(sacct.user_argv, user=user.name, since=since)], [user], own=True)
+
+    async def _history(
+        self,
+        calls: Sequence[Callable[[Collection[str], str], list[str]]],
+        readers: Collection[UnixUser],
+        *,
+        own: bool,
+    ) -> AccountingSnapshot:
+        """All rows that the readers see; `own`: only each reader's own."""
+        if not (await self._cluster.configuration()).accounting:
+            return AccountingSnapshot((), complete=True, available=False)
+        fields = await self._known_fields()
+
+        async def query(reader: UnixUser, deadline: float | None) -> AccountingAnswer:
+            deadline = deadline or self._commands.settings.accounting_s
+            report = ParseReport()
+            rows: list[sacct.AccountingRow] = []
+            for call in calls:
+                token = new_token()
+                text = await self._commands.read(
+                    call(fields, token), user=reader, env=sacct.ENVIRONMENT, deadline=deadline
+                )
+                rows += sacct.read_rows(text, fields, token, report)
+            shown = [row for row in dict.fromkeys(rows) if not own or row.uid == reader.uid]
+            codes = await self._complete_exit_codes(shown, reader, deadline)
+            return AccountingAnswer(with_complete_exits(shown, codes), report.complete)
+
+        results = await self._accounting.run(readers, query)
+        answers = {
+            reader: answer for reader, answer in results.items() if isinstance(answer, AccountingAnswer)
+        }
+        complete = [reader for reader, answer in answers.items() if answer.complete]
+        return AccountingSnapshot(
+            build_accounting_jobs(row for answer in answers.values() for row in answer.rows),
+            complete=len(complete) == len(readers) > 0,
+            whole=frozenset(reader.uid for reader in complete if own),
+        )
+
+    async def _known_fields(self) -> tuple[str, ...]:
+        """Those of our fields that this release of sacct has; read once."""
+        if self._sacct_fields is None:
+            fields = sacct.read_field_names(await self._commands.read(sacct.field_names_argv()))
+            missing = sacct.NEEDED - set(fields)
+            if missing:
+                raise WorkloadManagerError(f"sacct lacks the fields {', '.join(sorted(missing))}")
+            self._sacct_fields = fields
+        return self._sacct_fields
+
+    async def _complete_exit_codes(
+        self, rows: Iterable[sacct.AccountingRow], reader: UnixUser, deadline: float
+    ) -> dict[tuple[str, int], int]:
+        """The exit codes whose text form may lack 128; empty where this release's JSON has none."""
+        ids = sorted({row.raw_id for row in rows if sacct.may_have_lost_128(row)})
+        codes: dict[tuple[str, int], int] = {}
+        for start in range(0, len(ids), JSON_CHUNK):
+            argv = sacct.exit_codes_argv(ids[start : start + JSON_CHUNK])
+            completed = await self._commands.complete(reader, argv, env=sacct.ENVIRONMENT, deadline=deadline)
+            if completed.code == 0:
+                codes.update(sacct.read_exit_codes(completed.stdout))
+        return codes
+
+
+def in_order(users: Collection[UnixUser]) -> list[UnixUser]:
+    return sorted(users, key=lambda user: (user.uid, user.name))
+
+
+def merge_answers(
+    answers: Mapping[UnixUser, QueueAnswer], at: datetime, took_s: float, *, complete: bool
+) -> QueueSnapshot:
+    """One snapshot of each user's own jobs.
+
+    Two different records for one id do not make that id doubtful in the snapshot: a user could make them up
+    for anybody's id.
+    """
+    return QueueSnapshot(
+        at,
+        took_s,
+        jobs=unique(job for answer in answers.values() for job in answer.jobs),
+        complete=complete and all(answer.complete for answer in answers.values()),
+        dropped=sum(answer.report.dropped for answer in answers.values()),
+        whole=frozenset(reader.uid for reader, answer in answers.items() if answer.complete),
+    )
+
+
+def unique(jobs: Iterable[Observation]) -> tuple[Observation, ...]:
+    """A user whose account was renamed is read under both names."""
+    return tuple({(job.uid, job.job_id): job for job in jobs}.values())

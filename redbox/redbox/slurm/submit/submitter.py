@@ -1,0 +1,166 @@
+"""From a submission to sbatch's answer.
+
+1. The working directory becomes absolute.
+2. The call is built: script, environment and argument list (`container_script`, `commands.sbatch`).
+3. The working directory and the registry credentials are created.
+4. sbatch runs as the user, at most once for the submission's mark (`sbatch_runner`).
+5. Its answer is accepted, rejected, unavailable or unknown (`commands.sbatch`, `text.error_messages`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import posixpath
+import secrets
+from dataclasses import replace
+
+from redbox.agents.errors import AgentError, AgentRefused, SystemCallFailed
+from redbox.core.domain import UnixUser
+from redbox.core.workload_manager import (
+    Submission,
+    SubmitAccepted,
+    SubmitOutcome,
+    SubmitRejected,
+    SubmitUnavailable,
+    SubmitUnknown,
+    WorkloadManagerError,
+)
+from redbox.slurm.cluster_queries import ClusterQueries
+from redbox.slurm.command_runner import CommandRunner
+from redbox.slurm.commands import sbatch
+from redbox.slurm.commands.srun import check_mpi_kind
+from redbox.slurm.errors import RequestRefused
+from redbox.slurm.submit import container_script
+from redbox.slurm.submit.registry_credentials import (
+    credentials_path,
+    credentials_path_of,
+    remove_credentials,
+)
+from redbox.slurm.submit.sbatch_runner import SbatchRunner
+from redbox_api.models import Check
+
+PRINT_ENVIRONMENT = ("/usr/bin/env", "-0")
+TEMPORARY = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT})
+
+
+class SlurmSubmitter:
+    """Submits and checks jobs, each through its user's own agent."""
+
+    def __init__(self, commands: CommandRunner, cluster: ClusterQueries) -> None:
+        self._commands = commands
+        self._cluster = cluster
+        self._sbatch = SbatchRunner(commands)
+        self._account_env: dict[UnixUser, dict[str, str]] = {}
+
+    async def submit(self, user: UnixUser, submission: Submission) -> SubmitOutcome:
+        """Rejected and Unavailable: certainly no job was made. Every other failure is Unknown."""
+        try:
+            submission = await self._resolve_directory(user, submission)
+            call = await self._build_call(user, submission)
+            await self._create_files(user, submission)
+            agent = await self._commands.agents.agent(user)
+        except (RequestRefused, AgentRefused) as refused:
+            return SubmitRejected(refused.detail)
+        except (AgentError, WorkloadManagerError) as fault:
+            return SubmitUnavailable(fault.detail)
+        outcome = await self._sbatch.submit(agent, call, submission.mark, held_retry=submission.held)
+        if isinstance(outcome, SubmitAccepted):
+            return replace(outcome, working_directory=submission.working_directory)
+        credentials = credentials_path_of(submission)
+        if credentials is not None and not isinstance(outcome, SubmitUnknown):
+            with contextlib.suppress(AgentError, TimeoutError):  # they stay where only the user reads them
+                await remove_credentials(self._commands.agents, user, credentials)
+        return outcome
+
+    async def check(self, user: UnixUser, submission: Submission) -> Check:
+        try:
+            submission = await self._resolve_directory(user, submission)
+            call = sbatch.build_check_call(await self._build_call(user, submission))
+            agent = await self._commands.agents.agent(user)
+            completed = await self._sbatch.check(agent, call)
+        except RequestRefused as refused:
+            return Check(valid=False, detail=refused.detail)
+        except AgentError as error:
+            raise WorkloadManagerError(error.detail) from error
+        if completed.timed_out:
+            raise WorkloadManagerError("sbatch gave no answer", timed_out=True)
+        return sbatch.read_check(completed.code, completed.stderr)
+
+    async def tidy(self, user: UnixUser, mark: str, working_directory: str) -> None:
+        """Remove the credentials of a job that has ended."""
+        try:
+            home = (await self._account_environment(user)).get("HOME", "/")
+            path = credentials_path(working_directory.replace("{home}", home), mark)
+            await remove_credentials(self._commands.agents, user, path)
+        except (AgentError, TimeoutError) as error:
+            raise WorkloadManagerError(f"registry credentials could not be removed: {error}") from error
+
+    async def is_submitting(self, user: UnixUser, mark: str) -> bool:
+        """Whether an sbatch with this mark runs on the user's host, whichever agent started it."""
+        try:
+            agent = await self._commands.agents.agent(user)
+            return await self._sbatch.is_running(agent, user, mark)
+        except AgentError as error:
+            raise WorkloadManagerError(error.detail) from error
+
+    async def _resolve_directory(self, user: UnixUser, submission: Submission) -> Submission:
+        """The submission with an absolute working directory; refused where jobs may run elsewhere."""
+        federation = (await self._cluster.configuration()).federation
+        if federation is not None and not self._commands.settings.allow_federation:
+            raise RequestRefused(
+                f"This cluster is in federation {federation}, whose jobs may run on clusters that red-box "
+                "does not watch. Its administrator can set slurm.allow_federation."
+            )
+        home = (await self._account_environment(user)).get("HOME", "/")
+        directory = submission.working_directory.replace("{home}", home)
+        if not directory.startswith("/"):
+            raise RequestRefused(f"workingDirectory: {directory!r} is not an absolute path.")
+        return replace(submission, working_directory=directory)
+
+    async def _build_call(self, user: UnixUser, submission: Submission) -> sbatch.SbatchCall:
+        """Changes nothing; RequestRefused where the request cannot become a job."""
+        account_env = await self._account_environment(user)
+        request, script = submission.request, submission.request.batch or ""
+        if request.container is not None:
+            if request.container.options.mpi is not None:
+                check_mpi_kind(request.container.options.mpi, await self._cluster.mpi_kinds())
+            settings = self._commands.settings
+            cache = settings.image_cache.replace("{home}", account_env.get("HOME", "/"))
+            paths = container_script.ContainerPaths(
+                image_cache=cache.replace("{user}", user.name),
+                credentials=credentials_path_of(submission),
+                setup=settings.container_setup,
+                keep_days=settings.images_days,
+            )
+            script = container_script.build_container_script(request, paths)
+            env = container_script.container_environment(request.env)
+            submission = replace(submission, request=request.model_copy(update={"env": env}))
+        return sbatch.build_call(submission, script, account_env, f"{{export-{secrets.token_hex(8)}}}")
+
+    async def _account_environment(self, user: UnixUser) -> dict[str, str]:
+        """HOME, USER, LOGNAME, SHELL, PATH and LANG of the account, and what Slurm's tools need here."""
+        if user not in self._account_env:
+            agent = await self._commands.agents.agent(user)
+            completed = await agent.run(PRINT_ENVIRONMENT, deadline=self._commands.settings.read_s)
+            entries = completed.stdout.decode("utf-8", "replace").split("\0")
+            pairs = (entry.partition("=") for entry in entries)
+            self._account_env[user] = {name: value for name, equals, value in pairs if equals}
+        return {**self._account_env[user], **self._commands.settings.environment}
+
+    async def _create_files(self, user: UnixUser, submission: Submission) -> None:
+        """Make the working directory, and write the credentials where only the user can read them."""
+        agent = await self._commands.agents.agent(user, "files")
+        directory, container = submission.working_directory, submission.request.container
+        try:
+            await agent.make_directory(directory)
+            credentials = credentials_path_of(submission)
+            if credentials is not None and container is not None and container.registry is not None:
+                await agent.make_directory(posixpath.dirname(credentials), mode=0o700)
+                content = container_script.credentials_file(container.registry)
+                await agent.write(credentials, content, mode=0o600)
+        except SystemCallFailed as fault:
+            detail = f"workingDirectory: {directory} cannot be made or written: {fault.detail}."
+            if fault.errno in TEMPORARY:
+                raise WorkloadManagerError(detail) from fault
+            raise RequestRefused(detail) from fault

@@ -1,0 +1,33 @@
+"""The fields that the rows of squeue and of sacct have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from redbox.slurm.text.states import Exit
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """One job, one task or component of it, or the tasks of an array that were never split off."""
+
+    array_task: str | None  # "7", or for what is not split off yet "8-20:2%3"
+    het_offset: int
+    uid: int
+    state: str
+    exit: Exit
+    restarts: int
+    submitted_at: datetime | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    reason: str
+    partition: str
+    account: str
+    qos: str
+    nodes: str
+    user: str
+    name: str
+    stdout: str | None
+    stderr: str | None
+    working_directory: str
