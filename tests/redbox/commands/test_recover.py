@@ -21,8 +21,8 @@ from redbox.jobs.service import Jobs
 from redbox.jobs.store.journal import Journal
 from redbox_api.models import Phase
 from tests.redbox.http.stand import QUICK, RunningClock
-from tests.redbox.jobs.simulated import SimulatedSlurm
-from tests.redbox.jobs.world import caller, request
+from tests.redbox.jobs.fakes import SimulatedSlurm
+from tests.redbox.jobs.harness import caller, request
 
 SECRET = "ab" * 32
 

@@ -57,7 +57,7 @@ from redbox_api.client import Deadlines, RedboxClient
 from tests.redbox.agents.processes import LaunchedTransport, tests_user
 from tests.redbox.callers.issuing import AUDIENCE, ISSUER, jwks, rsa_key
 from tests.redbox.callers.mapping.test_mapping import Accounts
-from tests.redbox.jobs.simulated import SimulatedClock, SimulatedSlurm
+from tests.redbox.jobs.fakes import SimulatedClock, SimulatedSlurm
 
 Result = TypeVar("Result")
 SCRIPT = "#!/bin/sh\ntrue\n"

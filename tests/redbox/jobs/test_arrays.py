@@ -20,8 +20,8 @@ from redbox.jobs.record.record import Record, Seen, Stage
 from redbox.jobs.record.state_machine import observed
 from redbox.jobs.settings import JobsSettings
 from redbox_api.models import FINAL_PHASES, ArrayCounts, Job, Phase
+from tests.redbox.jobs.harness import World, caller, request
 from tests.redbox.jobs.test_recovery import lose_and_recover
-from tests.redbox.jobs.world import World, caller, request
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 RECORD = Record(

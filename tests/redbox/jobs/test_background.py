@@ -14,8 +14,8 @@ from redbox.jobs.record.marks import Marks
 from redbox.jobs.service import Jobs
 from redbox.jobs.store.journal import Journal
 from redbox.jobs.store.retention import Retention
-from tests.redbox.jobs.simulated import SimulatedClock, SimulatedSlurm
-from tests.redbox.jobs.world import SECRET
+from tests.redbox.jobs.fakes import SimulatedClock, SimulatedSlurm
+from tests.redbox.jobs.harness import SECRET
 
 
 @pytest.fixture

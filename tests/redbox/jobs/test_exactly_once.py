@@ -17,8 +17,8 @@ from redbox.core.workload_manager import Observation
 from redbox.jobs.errors import Busy, Conflict, JobsError, Later, NoSuchJob, RefusedBySlurm
 from redbox.jobs.record.packed_records import unpack
 from redbox_api.models import FINAL_PHASES, Job, Phase
-from tests.redbox.jobs.simulated import ENDED, HANGS, NEVER_ARRIVES, PROMPT, REFUSED, UNAVAILABLE, late
-from tests.redbox.jobs.world import World, caller, request
+from tests.redbox.jobs.fakes import ENDED, HANGS, NEVER_ARRIVES, PROMPT, REFUSED, UNAVAILABLE, late
+from tests.redbox.jobs.harness import World, caller, request
 
 KEYS = ["one", "two", "three"]
 MANNERS = [

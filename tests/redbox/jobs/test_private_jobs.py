@@ -9,8 +9,8 @@ import pytest
 from redbox.jobs.errors import Busy
 from redbox.jobs.queue_snapshot import Look, find
 from redbox_api.models import Job, Phase
-from tests.redbox.jobs.simulated import NEVER_ARRIVES
-from tests.redbox.jobs.world import BOB, World, caller, request
+from tests.redbox.jobs.fakes import NEVER_ARRIVES
+from tests.redbox.jobs.harness import BOB, World, caller, request
 
 HIS = caller(BOB, "chemistry")
 

@@ -12,7 +12,7 @@ from redbox.jobs.errors import Busy, Conflict, Gone, JournalError, NoSuchJob
 from redbox.jobs.recovery import Recovered, recover, write
 from redbox.jobs.store.journal import FILE_NAME, Journal
 from redbox_api.models import Phase
-from tests.redbox.jobs.world import ALICE, BOB, World, caller, operator, request
+from tests.redbox.jobs.harness import ALICE, BOB, World, caller, operator, request
 
 HERS = Owner("kube", "physics", "default")
 

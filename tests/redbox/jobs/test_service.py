@@ -19,8 +19,8 @@ from redbox.jobs.errors import (
     TooMany,
 )
 from redbox_api.models import Dependency, Phase
-from tests.redbox.jobs.simulated import HANGS, NEVER_ARRIVES
-from tests.redbox.jobs.world import ALICE, BOB, World, caller, operator, request
+from tests.redbox.jobs.fakes import HANGS, NEVER_ARRIVES
+from tests.redbox.jobs.harness import ALICE, BOB, World, caller, operator, request
 
 KEY = "3f2b7c1e-0000-4000-8000-000000000001"
 HERS = Owner("kube", "physics", "default")

@@ -12,7 +12,7 @@ from redbox.core.workload_manager import StepUsage, TaskObservation
 from redbox.jobs import usage
 from redbox.jobs.errors import Busy, Forbidden
 from redbox.jobs.usage import UsageOfJobs
-from tests.redbox.jobs.world import BOB, World, caller, operator, request
+from tests.redbox.jobs.harness import BOB, World, caller, operator, request
 
 
 def running(world: World, key: str, who: Caller | None = None) -> str:

@@ -18,7 +18,7 @@ from redbox.jobs.store.journal import Journal
 from redbox.server import cluster_identity as naming
 from redbox.server.lost_journal import refuse_if_lost
 from redbox.settings import Settings
-from tests.redbox.jobs.world import request
+from tests.redbox.jobs.harness import request
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 ALICE = 2001

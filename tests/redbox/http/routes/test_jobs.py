@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.redbox.http.stand import BODY_LIMIT, SCRIPT, Stand, standing
-from tests.redbox.jobs.simulated import REFUSED, UNAVAILABLE
+from tests.redbox.jobs.fakes import REFUSED, UNAVAILABLE
 
 
 def problem(answer: httpx.Response) -> dict[str, Any]:

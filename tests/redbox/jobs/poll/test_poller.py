@@ -9,7 +9,7 @@ from redbox.jobs.poll.schedule import Bucket, interval, soon
 from redbox.jobs.record.record import lineage
 from redbox.jobs.settings import JobsSettings
 from redbox_api.models import Job, Phase
-from tests.redbox.jobs.world import World, caller, request
+from tests.redbox.jobs.harness import World, caller, request
 
 KEY = "3f2b7c1e-0000-4000-8000-000000000001"
 

@@ -11,7 +11,7 @@ from redbox.core.domain import Caller, Limits
 from redbox.jobs.errors import Busy, Gone
 from redbox.jobs.query import partitions
 from redbox_api.models import Amounts, Partition, PartitionEvent
-from tests.redbox.jobs.world import World, caller
+from tests.redbox.jobs.harness import World, caller
 
 EMPTY = Amounts(nodes=0, cpus=0, mem_mb=0)
 DEBUG_ONLY = caller(limits=Limits(partitions=frozenset({"debug"})))

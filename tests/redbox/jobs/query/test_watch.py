@@ -12,8 +12,8 @@ from redbox.jobs.record.marks import Marks
 from redbox.jobs.service import Jobs
 from redbox.jobs.store.journal import Journal
 from redbox_api.models import Phase, WatchEvent
-from tests.redbox.jobs.simulated import SimulatedClock, SimulatedSlurm
-from tests.redbox.jobs.world import BOB, SECRET, World, caller, operator, request
+from tests.redbox.jobs.fakes import SimulatedClock, SimulatedSlurm
+from tests.redbox.jobs.harness import BOB, SECRET, World, caller, operator, request
 
 
 class Reader:
@@ -76,7 +76,9 @@ def test_bookmarks_come_every_ten_seconds_and_say_when_the_truth_is_stale(world:
     assert (reader.events[-1].message or "").startswith("stale since 2026-01-01")
 
 
-@pytest.mark.parametrize("since", ["other.1", "nonsense", "", "{epoch}.99", "{epoch}.x", "{epoch}.-1"])
+@pytest.mark.parametrize(
+    "since", ["other.1", "nonsense", "", "{epoch}.99", "{epoch}.x", "{epoch}.-1", "{epoch}.²"]
+)
 def test_a_revision_that_means_nothing_here_is_gone(world: World, since: str) -> None:
     epoch = world.journal.epoch
     with pytest.raises(Gone):

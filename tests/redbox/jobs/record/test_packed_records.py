@@ -13,7 +13,7 @@ from redbox.core.workload_manager import TaskObservation
 from redbox.jobs.record.packed_records import Packed, pack, unpack
 from redbox.jobs.record.record import Record, Seen, Stage
 from redbox_api.models import Phase
-from tests.redbox.jobs.world import World, caller, request
+from tests.redbox.jobs.harness import World, caller, request
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 ENDED = Record(

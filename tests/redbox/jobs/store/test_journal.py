@@ -24,7 +24,7 @@ from redbox.jobs.store.journal import FILE_NAME, Journal
 from redbox.jobs.store.journal_lock import file_system_type, is_network
 from redbox.jobs.store.sqlite import SCHEMA, Batch, Database
 from redbox_api.models import Phase
-from tests.redbox.jobs.world import World, caller, request
+from tests.redbox.jobs.harness import World, caller, request
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
 OWNER = Owner("kube", "physics", "default", "uid-1")

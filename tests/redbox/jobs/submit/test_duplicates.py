@@ -14,8 +14,8 @@ from redbox.jobs.errors import Busy
 from redbox.jobs.record.record import Record, Stage
 from redbox.jobs.submit.duplicates import Verdict, judge
 from redbox_api.models import Phase
-from tests.redbox.jobs.simulated import ENDED, HANGS, NEVER_ARRIVES, Manner, late
-from tests.redbox.jobs.world import World, caller, request
+from tests.redbox.jobs.fakes import ENDED, HANGS, NEVER_ARRIVES, Manner, late
+from tests.redbox.jobs.harness import World, caller, request
 
 KEY = "3f2b7c1e-0000-4000-8000-000000000001"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +20,7 @@ from redbox.jobs.store.journal import Answer, Journal, Question
 from redbox.jobs.store.sqlite import Batch
 from redbox.observability.job_audit import Deed
 from redbox_api.models import JobRequest
-from tests.redbox.jobs.simulated import SimulatedClock, SimulatedSlurm
+from tests.redbox.jobs.fakes import SimulatedClock, SimulatedSlurm
 
 T = TypeVar("T")
 SECRET = bytes(range(32))
@@ -84,11 +84,14 @@ class WatchedJournal(Journal):
 class World:
     """Everything, and the hand that moves it."""
 
-    def __init__(self, directory: Path, **settings: Any) -> None:
+    def __init__(
+        self, directory: Path, prepare: Callable[[SimulatedSlurm], None] = lambda _: None, **settings: Any
+    ) -> None:
         self.directory = directory
         self.settings = JobsSettings(**settings)
         self.clock = SimulatedClock()
         self.slurm = SimulatedSlurm(self.clock)
+        prepare(self.slurm)  # before the first poll
         self.marks = Marks(SECRET, "hpc1")
         self.deeds: list[Deed] = []
         self.start()
