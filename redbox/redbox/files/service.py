@@ -20,9 +20,9 @@ from redbox.agents.errors import RequestFailed, SystemFault
 from redbox.agents.pool import AgentPool
 from redbox.agents.protocol.answers import FileStatus, LeftOut, Match
 from redbox.core.domain import JobRef
-from redbox.jobs.errors import Forbidden, NoSuchJob, NotAcceptable
-from redbox.jobs.record.record import Record
-from redbox.jobs.service import Jobs
+from redbox.jobs.errors import Forbidden, JobNotFound, NotAcceptable
+from redbox.jobs.record.record import JobRecord
+from redbox.jobs.service import JobService
 from redbox.observability.sanitize import printable
 from redbox_api.files import FileEntry, FileList
 
@@ -57,7 +57,7 @@ class Download:
 class FilesOfJobs:
     """What lies in jobs' working directories."""
 
-    jobs: Jobs
+    jobs: JobService
     pool: AgentPool
 
     async def find(self, asked: JobRef, patterns: list[str]) -> FileList:
@@ -88,7 +88,7 @@ class FilesOfJobs:
             if matches.truncated:
                 raise NotAcceptable(f"the globs find more than {MOST_PATHS} paths; name a directory instead")
             if not matches.found:
-                raise NoSuchJob(f"the globs find nothing in {directory}")
+                raise JobNotFound(f"the globs find nothing in {directory}")
             return _tar(agent, directory, [match.path for match in matches.found])
 
     async def upload(self, asked: JobRef, path: str, mode: int, pieces: AsyncIterator[bytes]) -> int:
@@ -109,16 +109,16 @@ class FilesOfJobs:
             yield agent, directory
         except SystemFault as fault:
             if fault.is_missing:
-                raise NoSuchJob(f"{fault.path}: {fault.words}") from fault
+                raise JobNotFound(f"{fault.path}: {fault.words}") from fault
             raise Forbidden(f"{fault.path}: {fault.words}, as user {record.user.name}") from fault
         except RequestFailed as error:
             raise NotAcceptable(str(error)) from error
 
 
-def _directory_of(record: Record) -> str:
-    directory = record.seen.working_directory or record.working_directory
+def _directory_of(record: JobRecord) -> str:
+    directory = record.status.working_directory or record.working_directory
     if not directory:
-        raise NoSuchJob("Slurm has not said yet where the job's working directory is")
+        raise JobNotFound("Slurm has not said yet where the job's working directory is")
     return directory
 
 

@@ -19,7 +19,7 @@ from redbox.http.middleware.rejected_callers import Refusals
 from redbox.http.middleware.request_middleware import RequestCounter
 from redbox.http.middleware.stream_limits import StreamLimits
 from redbox.http.middleware.stream_reauthorization import Door, Renewals
-from redbox.jobs.service import Jobs
+from redbox.jobs.service import JobService
 from redbox.logs.service import Answer, Query
 from redbox_api.files import FileList
 from redbox_api.models import KEY_PATTERN
@@ -95,7 +95,7 @@ class Services:
     """All that the routes use."""
 
     authenticator: Door
-    jobs: Jobs
+    jobs: JobService
     logs: JobLogs
     files: JobFiles
     usage: JobUsages

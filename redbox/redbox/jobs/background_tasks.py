@@ -18,7 +18,7 @@ from redbox.jobs.errors import JobsError
 log = logging.getLogger(__name__)
 
 
-class Chores:
+class BackgroundTasks:
     """Named tasks of a group; at most so many at a time ask the workload manager, and few for one user.
 
     A user may stop the own agent: what waits for it must leave places for everybody else.

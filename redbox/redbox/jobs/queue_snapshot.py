@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from redbox.core.workload_manager import Observation, QueueSnapshot
-from redbox.jobs.record.record import Record, Stage
-from redbox.jobs.store.record_index import Table
+from redbox.jobs.record.record import JobRecord, Stage
+from redbox.jobs.store.record_index import RecordIndex
 
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class SnapshotIndex:
     """What a poll showed, of those jobs that can matter here."""
 
     begun_at: datetime
@@ -31,20 +31,20 @@ class Look:
     whole: frozenset[int] = frozenset()  # uids of users whose own jobs it shows all, if it is not complete
 
 
-def look_from(poll: QueueSnapshot, begun_at: datetime, table: Table) -> Look:
+def index_snapshot(poll: QueueSnapshot, begun_at: datetime, table: RecordIndex) -> SnapshotIndex:
     """Keep the jobs that carry a known mark, or a watched record's id; others, however many, are let go."""
     by_mark, by_id = sort_observations(poll.jobs, table, {r.job_id for r in table.watched()})
-    return Look(begun_at, poll.complete, poll.doubtful, by_mark, by_id, poll.whole)
+    return SnapshotIndex(begun_at, poll.complete, poll.doubtful, by_mark, by_id, poll.whole)
 
 
-def wanted_by(table: Table) -> Callable[[str, str], bool]:
+def wanted_filter(table: RecordIndex) -> Callable[[str, str], bool]:
     """Whether a job with this id and this mark can matter to any record."""
     ids = {record.job_id for record in table.watched()}
     return lambda job_id, mark: job_id in ids or table.marked(mark) is not None
 
 
 def sort_observations(
-    jobs: Iterable[Observation], table: Table, ids: set[str | None]
+    jobs: Iterable[Observation], table: RecordIndex, ids: set[str | None]
 ) -> tuple[dict[str, list[Observation]], dict[str, list[Observation]]]:
     """By mark where mark and uid are a record's, by id where a record has that id."""
     by_mark: dict[str, list[Observation]] = {}
@@ -59,7 +59,7 @@ def sort_observations(
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class SnapshotMatch:
     """What a look says of one record."""
 
     job: Observation | None = None  # its job
@@ -75,41 +75,41 @@ def was_refused(job: Observation) -> bool:
     return job.state == "FAILED" and not job.nodes and no_exit
 
 
-def order_of_birth(job: Observation) -> tuple[datetime, int]:
+def submit_order(job: Observation) -> tuple[datetime, int]:
     """The earliest wins; ids decide within a second."""
     digits = "".join(c for c in job.job_id if c.isdigit())
     return (job.submitted_at or LONG_AGO, int(digits or 0))
 
 
-def find(record: Record, look: Look) -> Sighting:
+def match(record: JobRecord, look: SnapshotIndex) -> SnapshotMatch:
     """Which job is the record's in this look."""
-    marked = sorted(look.by_mark.get(record.mark, ()), key=order_of_birth)
+    marked = sorted(look.by_mark.get(record.mark, ()), key=submit_order)
     ours = [job for job in marked if job.job_id == record.job_id or not was_refused(job)]
     if record.job_id is None:
-        return Sighting(ours[0], tuple(ours[1:])) if ours else Sighting()
+        return SnapshotMatch(ours[0], tuple(ours[1:])) if ours else SnapshotMatch()
     mine = next((job for job in ours if job.job_id == record.job_id), None)
     others = tuple(job for job in ours if job is not mine)
     if mine is not None:
-        return Sighting(mine, others)
+        return SnapshotMatch(mine, others)
     if record.job_id in look.doubtful:
-        return Sighting(duplicates=others, unclear=True)
+        return SnapshotMatch(duplicates=others, unclear=True)
     if ours and not record.confirmed:  # the id came from the user's agent, which is not believed
-        return Sighting(ours[0], tuple(ours[1:]))
+        return SnapshotMatch(ours[0], tuple(ours[1:]))
     there = look.by_id.get(record.job_id, ())
     for job in there:
         if is_same_without_mark(record, job):
-            return Sighting(job, others, mark_changed=True)
-    return Sighting(duplicates=others, stranger=next(iter(there), None))
+            return SnapshotMatch(job, others, mark_changed=True)
+    return SnapshotMatch(duplicates=others, stranger=next(iter(there), None))
 
 
-def is_same_without_mark(record: Record, job: Observation) -> bool:
+def is_same_without_mark(record: JobRecord, job: Observation) -> bool:
     """The user changed the job's comment: id, uid and the moment of its submit are still the same."""
-    known = record.seen.submitted_at
+    known = record.status.submitted_at
     same_moment = known is not None and known == job.submitted_at
     return record.confirmed and same_moment and job.uid == record.user.uid
 
 
-def bound(record: Record, job_id: str, now: datetime) -> Record:
+def bind(record: JobRecord, job_id: str, now: datetime) -> JobRecord:
     """The record with this id; its view begins anew where it had another."""
     if record.job_id == job_id and record.stage is Stage.BOUND:
         return record

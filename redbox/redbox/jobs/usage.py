@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Self
 
+from redbox.core.clock import Clock, SystemClock, finishes_within, with_deadline
 from redbox.core.domain import Caller, JobKey, Owner, Role, UnixUser
-from redbox.core.waiting import Clock, SystemClock, finished_within, within
 from redbox.core.workload_manager import StepUsage, WorkloadManager, WorkloadManagerError
-from redbox.jobs.errors import Busy, Forbidden
-from redbox.jobs.record.record import Record
-from redbox.jobs.service import Jobs
+from redbox.jobs.errors import Forbidden, JobsBusy
+from redbox.jobs.record.record import JobRecord
+from redbox.jobs.service import JobService
 from redbox_api.models import Phase
 from redbox_api.usage import JobUsage, UsageList
 
@@ -35,7 +35,7 @@ LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass
-class Meter:
+class JobMeter:
     """One job's last measure."""
 
     run: int
@@ -67,10 +67,10 @@ class Meter:
 
 
 @dataclass(eq=False)
-class Meters:
+class OwnerMeters:
     """Those of one owner's jobs."""
 
-    jobs: dict[JobKey, Meter] = field(default_factory=dict)
+    jobs: dict[JobKey, JobMeter] = field(default_factory=dict)
     due: float = float("-inf")
     measuring: asyncio.Task[None] | None = None
     answered_at: datetime | None = None
@@ -80,12 +80,12 @@ class Meters:
 class UsageOfJobs:
     """Measures the jobs of whoever asks. An async context manager, which owns what is measured meanwhile."""
 
-    def __init__(self, jobs: Jobs, workload: WorkloadManager, clock: Clock | None = None) -> None:
+    def __init__(self, jobs: JobService, workload: WorkloadManager, clock: Clock | None = None) -> None:
         self._jobs = jobs
         self._workload = workload
         self._clock = clock or SystemClock()
         self._calls = asyncio.Semaphore(CALLS_AT_ONCE)
-        self._known: dict[tuple[Owner, UnixUser], Meters] = {}
+        self._known: dict[tuple[Owner, UnixUser], OwnerMeters] = {}
         self._group = asyncio.TaskGroup()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -109,16 +109,16 @@ class UsageOfJobs:
         if meters.measuring is None and self._clock.monotonic() >= meters.due:
             meters.measuring = self._begin(self._measure(caller.owner, caller.user, meters))
         if meters.measuring is not None:
-            await finished_within(self._clock, PATIENCE_S, meters.measuring)
+            await finishes_within(self._clock, PATIENCE_S, meters.measuring)
         if meters.fault is not None and meters.answered_at is None:
-            raise Busy(f"Slurm does not answer: {meters.fault}.", retry_after=5)
+            raise JobsBusy(f"Slurm does not answer: {meters.fault}.", retry_after=5)
         items = [meter.shown(key) for key, meter in meters.jobs.items() if meter.cpu_s]
         return UsageList(items=items, stale_since=meters.answered_at if meters.fault else None)
 
-    def _meters(self, owner: Owner, user: UnixUser) -> Meters:
+    def _meters(self, owner: Owner, user: UnixUser) -> OwnerMeters:
         if len(self._known) > MOST_OWNERS:
             self._known.clear()  # each is asked anew, and its jobs' times begin anew
-        return self._known.setdefault((owner, user), Meters())
+        return self._known.setdefault((owner, user), OwnerMeters())
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._group.create_task(work)
@@ -126,7 +126,7 @@ class UsageOfJobs:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _measure(self, owner: Owner, user: UnixUser, meters: Meters) -> None:
+    async def _measure(self, owner: Owner, user: UnixUser, meters: OwnerMeters) -> None:
         meters.fault = None
         try:
             due = self._take_stock(owner, user, meters)
@@ -143,21 +143,21 @@ class UsageOfJobs:
             meters.measuring = None
             meters.due = self._clock.monotonic() + FRESH_S
 
-    def _take_stock(self, owner: Owner, user: UnixUser, meters: Meters) -> dict[JobKey, Record]:
+    def _take_stock(self, owner: Owner, user: UnixUser, meters: OwnerMeters) -> dict[JobKey, JobRecord]:
         """A meter for each job that runs; which of them are due."""
         running = {record.key: record for record in self._running(owner, user)}
         for key in set(meters.jobs) - set(running):
             del meters.jobs[key]
         for key, record in running.items():
             if key not in meters.jobs or meters.jobs[key].run != record.run:
-                meters.jobs[key] = Meter(record.run)
+                meters.jobs[key] = JobMeter(record.run)
         due = sorted(running, key=lambda key: meters.jobs[key].asked_at)[:MOST_JOBS]
         return {key: running[key] for key in due}
 
-    async def _take(self, records: Mapping[JobKey, Record], user: UnixUser, meters: Meters) -> None:
+    async def _take(self, records: Mapping[JobKey, JobRecord], user: UnixUser, meters: OwnerMeters) -> None:
         ids = {job_id: key for key, record in records.items() for job_id in _ids_of(record)}
         leaders = [record.job_id for record in records.values() if record.job_id]
-        steps = await within(self._clock, CALL_S, self._workload.usage(user, leaders))
+        steps = await with_deadline(self._clock, CALL_S, self._workload.usage(user, leaders))
         of_jobs: defaultdict[JobKey, list[StepUsage]] = defaultdict(list)
         for step in steps:
             if step.job_id in ids:
@@ -166,7 +166,7 @@ class UsageOfJobs:
         for key in records:
             meters.jobs[key].take(of_jobs[key], at)
 
-    def _running(self, owner: Owner, user: UnixUser) -> Iterable[Record]:
+    def _running(self, owner: Owner, user: UnixUser) -> Iterable[JobRecord]:
         for outline in self._jobs:
             if outline.phase is Phase.RUNNING and outline.user.uid == user.uid and outline.key.owner == owner:
                 record = self._jobs.current(outline.key)
@@ -174,6 +174,6 @@ class UsageOfJobs:
                     yield record
 
 
-def _ids_of(record: Record) -> Collection[str]:
+def _ids_of(record: JobRecord) -> Collection[str]:
     """As steps name it: by the task's own id where it is an array."""
-    return {record.job_id or "", *(task.job_id for task in record.seen.tasks)}
+    return {record.job_id or "", *(task.job_id for task in record.status.tasks)}

@@ -10,9 +10,9 @@ from weakref import WeakValueDictionary
 from redbox.agents.pool import AgentPool
 from redbox.core.domain import JobKey, JobRef
 from redbox.jobs.errors import NotAcceptable
-from redbox.jobs.record.record import Record
+from redbox.jobs.record.record import JobRecord
 from redbox.jobs.record.state_machine import TAKEN_BACK, phase_of
-from redbox.jobs.service import Jobs
+from redbox.jobs.service import JobService
 from redbox.logs.agent_files import AgentFiles
 from redbox.logs.interfaces import Forgotten, Written
 from redbox.logs.service import Answer, Logs, Query
@@ -27,7 +27,7 @@ UNDER_WAY = frozenset({Phase.RUNNING, Phase.SUSPENDED})
 class JobLogReader:
     """Reads logs as the jobs' users."""
 
-    jobs: Jobs
+    jobs: JobService
     pool: AgentPool
     logs: Logs
     appends: Callable[[], bool] = lambda: False  # where a job does not say
@@ -37,7 +37,7 @@ class JobLogReader:
     async def read(self, asked: JobRef, stream: str, task: int | None, query: Query) -> AsyncIterator[Answer]:
         """One stream of one job of this caller; of an array, of one task."""
         record = await self.jobs.locate(asked.caller, asked.key, asked.attempt)
-        if record.seen.array_size and task is None:
+        if record.status.array_size and task is None:
             raise NotAcceptable("This job is an array: say with ?task=N which task's log you want.")
         source = RecordSource(self.jobs, record.key, stream, task, self.appends)
         if source.is_merged():
@@ -68,7 +68,7 @@ class Standing:
 class RecordSource:
     """A job's record as the logs see it."""
 
-    jobs: Jobs
+    jobs: JobService
     key: JobKey
     stream: str
     task: int | None
@@ -91,16 +91,16 @@ class RecordSource:
             began=None if appends or now.run != run else now.began,
         )
 
-    def _standing(self, record: Record) -> Standing:
+    def _standing(self, record: JobRecord) -> Standing:
         """Of the task whose log it is, where that is known, else of the whole job."""
-        seen = record.seen
+        status = record.status
         if self.task is None:
-            began = seen.started_at.timestamp() if seen.started_at and record.run > 1 else None
-            return Standing(seen.state, record.phase, record.run, began)
-        task = next((one for one in seen.tasks if one.index == self.task), None)
+            began = status.started_at.timestamp() if status.started_at and record.run > 1 else None
+            return Standing(status.state, record.phase, record.run, began)
+        task = next((one for one in status.tasks if one.index == self.task), None)
         run = task.restarts + 1 if task else 1
         phase = phase_of(task.state) if task and not record.final else None
-        return Standing(task.state if task and phase else seen.state, phase or record.phase, run)
+        return Standing(task.state if task and phase else status.state, phase or record.phase, run)
 
     def _run_in_file(self, now: Standing) -> int:
         """Slurm counts a requeue when it is asked for: the old run ends under the new one's number."""
@@ -119,22 +119,22 @@ class RecordSource:
     def is_merged(self) -> bool:
         """Both streams go to one file: it is read as stdout, and stderr has nothing of its own."""
         record = self.jobs.current(self.key)
-        if record is None or self.stream != "stderr" or record.seen.stderr is None:
+        if record is None or self.stream != "stderr" or record.status.stderr is None:
             return False
         return self._path(record, "stderr") == self._path(record, "stdout")
 
-    def _path(self, record: Record, stream: str) -> str | None:
-        pattern = record.seen.stderr if stream == "stderr" else record.seen.stdout
+    def _path(self, record: JobRecord, stream: str) -> str | None:
+        pattern = record.status.stderr if stream == "stderr" else record.status.stdout
         if pattern is None or self.task is None or record.job_id is None:
             return pattern
         facts = LogFacts(
             job_id=record.job_id,
             user=record.user.name,
-            name=record.seen.name or record.job_name,
-            working_directory=record.seen.working_directory or record.working_directory,
+            name=record.status.name or record.job_name,
+            working_directory=record.status.working_directory or record.working_directory,
             array_job_id=record.job_id,
             array_task=self.task,
-            first_node=first_of(record.seen.nodes),
+            first_node=first_of(record.status.nodes),
         )
         return resolve(pattern, facts)
 

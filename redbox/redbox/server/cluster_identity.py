@@ -17,7 +17,7 @@ from redbox.callers.connection_limits import Connections
 from redbox.core.workload_manager import WorkloadManager, WorkloadManagerError
 from redbox.http.middleware.slurm_not_ready import not_yet
 from redbox.jobs.store.journal import Journal
-from redbox.jobs.store.sqlite import Batch
+from redbox.jobs.store.sqlite import JournalBatch
 from redbox.server.listeners import open_listeners
 from redbox.server.systemd import tell_ready
 from redbox.settings import Settings
@@ -39,7 +39,7 @@ async def cluster_name(settings: Settings, workload: WorkloadManager, journal: J
         cluster = await _answer_soon(workload.cluster)
         name = cluster.name if cluster else known
     if name != known:
-        journal.commit(Batch(facts=((FACT, name),)), lambda _: None)
+        journal.commit(JournalBatch(facts=((FACT, name),)), lambda _: None)
     return name
 
 

@@ -13,7 +13,7 @@ from redbox.jobs.errors import JournalLost
 from redbox.jobs.record.marks import PREFIX, Marks
 from redbox.jobs.record.state_machine import phase_of
 from redbox.jobs.store.journal import Journal
-from redbox.jobs.store.sqlite import Batch
+from redbox.jobs.store.sqlite import JournalBatch
 from redbox.jobs.submit.takeover_fence import TAKEN_OVER_AT
 from redbox.server.cluster_identity import answer_of
 from redbox.settings import Settings
@@ -44,4 +44,4 @@ async def refuse_if_lost(
             f"red-box's mark ({shown}): the journal that knew them was lost. Run `redbox recover` as the "
             "account of red-box, which rebuilds it from these marks, and start red-box again."
         )
-    journal.commit(Batch(facts=((LOOKED_AT, "yes"),)), lambda _: None)
+    journal.commit(JournalBatch(facts=((LOOKED_AT, "yes"),)), lambda _: None)

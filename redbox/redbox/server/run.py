@@ -33,7 +33,7 @@ from redbox.http.middleware.stream_limits import StreamLimits
 from redbox.http.middleware.stream_reauthorization import Renewals
 from redbox.http.services import Services
 from redbox.jobs.record.marks import Marks, read_secret
-from redbox.jobs.service import Jobs
+from redbox.jobs.service import JobService
 from redbox.jobs.store.journal import Journal
 from redbox.jobs.usage import UsageOfJobs
 from redbox.local.workload import LocalManager
@@ -60,7 +60,7 @@ class Parts:
     app: FastAPI
     authenticator: Authenticator
     audit: AuditFile
-    jobs: Jobs
+    jobs: JobService
 
 
 class BackgroundEnded(Exception):
@@ -70,7 +70,7 @@ class BackgroundEnded(Exception):
 class Readiness:
     """Ready is: the background work goes on."""
 
-    def __init__(self, jobs: Jobs, authenticator: Authenticator) -> None:
+    def __init__(self, jobs: JobService, authenticator: Authenticator) -> None:
         self._jobs = jobs
         self._authenticator = authenticator
 
@@ -107,7 +107,7 @@ async def serve(settings: Settings, path: Path) -> None:
         ) from fault
 
 
-async def _end_with_background(jobs: Jobs, listeners: Sequence[Listener]) -> None:
+async def _end_with_background(jobs: JobService, listeners: Sequence[Listener]) -> None:
     """A server whose states never change again, and that takes submits, is worse than none."""
     fault = await jobs.ended()
     log.critical("the background work has ended: so does the server", exc_info=fault)
@@ -135,7 +135,7 @@ async def running(settings: Settings, path: Path) -> AsyncIterator[Parts]:
             metrics.deed_done(deed)
 
         jobs = await stack.enter_async_context(
-            Jobs(journal, workload, marks, settings=settings.jobs, audit=tell)
+            JobService(journal, workload, marks, settings=settings.jobs, audit=tell)
         )
         authenticator = await stack.enter_async_context(
             Authenticator.from_settings(settings.callers, rules_in_force(settings, path), SystemClock())
@@ -168,7 +168,7 @@ def _workload_manager(settings: Settings, pool: AgentPool, metrics: Metrics) -> 
     return SlurmManager(pool, observer_of(settings.agents), settings.slurm, on_call=metrics.slurm_called)
 
 
-def _age(jobs: Jobs) -> float:
+def _age(jobs: JobService) -> float:
     since = jobs.stale_since
     return (datetime.now(UTC) - since).total_seconds() if since else 0.0
 

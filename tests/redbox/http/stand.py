@@ -40,7 +40,7 @@ from redbox.http.middleware.stream_limits import StreamLimits
 from redbox.http.middleware.stream_reauthorization import Renewals
 from redbox.http.services import Services
 from redbox.jobs.record.marks import Marks
-from redbox.jobs.service import Jobs
+from redbox.jobs.service import JobService
 from redbox.jobs.settings import JobsSettings
 from redbox.jobs.store.journal import Journal
 from redbox.jobs.usage import UsageOfJobs
@@ -135,7 +135,7 @@ class Stand:
     home: Path  # of alice: where the jobs of tests work
     tokens: dict[str, str]  # by who holds them
     slurm: SimulatedSlurm
-    jobs: Jobs
+    jobs: JobService
     services: Services
     ready: Ready
     authority: str
@@ -224,7 +224,7 @@ async def standing(
         stack.callback(transport.end_all)
         pool = await stack.enter_async_context(AgentPool(transport))
         jobs = await stack.enter_async_context(
-            Jobs(
+            JobService(
                 journal,
                 slurm,
                 Marks(bytes(range(32)), "hpc1"),
@@ -295,7 +295,7 @@ async def _door(path: Path) -> AsyncIterator[Authenticator]:
 
 
 def _services(
-    authenticator: Authenticator, jobs: Jobs, usage: UsageOfJobs, pool: AgentPool, renewals: Renewals
+    authenticator: Authenticator, jobs: JobService, usage: UsageOfJobs, pool: AgentPool, renewals: Renewals
 ) -> Services:
     metrics, streams = Metrics(), StreamLimits(per_user=20, in_all=30)
     metrics.watch(LiveState(jobs=jobs, stale_s=lambda: 0.0, agents=pool.state, streams=lambda: streams.open))

@@ -1,7 +1,7 @@
 """A red-box, its journal and a simulated Slurm that tests drive step by step, and may kill at any step.
 
 The event loop is run one iteration at a time. A crash abandons it where it stands: nothing is cancelled, no
-`finally` runs, as after a kill -9; the next server is a new `Jobs` on the same journal.
+`finally` runs, as after a kill -9; the next server is a new `JobService` on the same journal.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 
 from redbox.core.domain import Caller, Limits, Owner, Role, UnixUser
 from redbox.jobs.record.marks import Marks
-from redbox.jobs.service import Jobs
+from redbox.jobs.service import JobService
 from redbox.jobs.settings import JobsSettings
-from redbox.jobs.store.journal import Answer, Journal, Question
-from redbox.jobs.store.sqlite import Batch
+from redbox.jobs.store.journal import CommitRequest, Journal, OnCommitted
+from redbox.jobs.store.sqlite import JournalBatch
 from redbox.observability.job_audit import Deed
 from redbox_api.models import JobRequest
 from tests.redbox.jobs.fakes import SimulatedClock, SimulatedSlurm
@@ -65,7 +65,7 @@ class WatchedJournal(Journal):
         while self.written < self.asked and not self.losing:
             time.sleep(0.0001)
 
-    def commit(self, batch: Batch, answer: Answer) -> None:
+    def commit(self, batch: JournalBatch, answer: OnCommitted) -> None:
         if self.losing:
             return
         self.asked += 1
@@ -76,7 +76,7 @@ class WatchedJournal(Journal):
 
         super().commit(batch, answered)
 
-    def _commit(self, asked: list[Question]) -> None:
+    def _commit(self, asked: list[CommitRequest]) -> None:
         super()._commit(asked)
         self.written += len(asked)
 
@@ -102,7 +102,7 @@ class World:
         """A new server on the same journal."""
         self.loop = asyncio.new_event_loop()
         self.journal = WatchedJournal(self.directory)
-        self.jobs = Jobs(
+        self.jobs = JobService(
             self.journal,
             self.slurm,
             self.marks,

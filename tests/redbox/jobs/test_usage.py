@@ -10,7 +10,7 @@ import pytest
 from redbox.core.domain import Caller, UnixUser
 from redbox.core.workload_manager import StepUsage, TaskObservation
 from redbox.jobs import usage
-from redbox.jobs.errors import Busy, Forbidden
+from redbox.jobs.errors import Forbidden, JobsBusy
 from redbox.jobs.usage import UsageOfJobs
 from tests.redbox.jobs.harness import BOB, World, caller, operator, request
 
@@ -129,7 +129,7 @@ def test_a_measure_that_takes_long_is_there_for_who_asks_again(
 def test_a_slurm_that_is_away_is_said(world: World, used: UsageOfJobs) -> None:
     running(world, "k1")
     world.slurm.down = True
-    with pytest.raises(Busy):
+    with pytest.raises(JobsBusy):
         told(world, used)
 
 

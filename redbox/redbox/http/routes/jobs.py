@@ -16,7 +16,7 @@ from redbox.http.middleware.authenticated_route import CallersRoute
 from redbox.http.openapi import REFERENCE
 from redbox.http.services import AskedDep, CallerDep, OwnerDep, ServicesDep
 from redbox.jobs.record.listing import Filters
-from redbox.jobs.record.listing import Page as PageOfJobs
+from redbox.jobs.record.listing import PageRequest as PageOfJobs
 from redbox_api.job_parts import RequestModel
 from redbox_api.models import Cancelled, Check, Job, JobList, JobRequest, Phase, WatchEvent
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from redbox.core.domain import JobKey
 from redbox.jobs.context import Context
-from redbox.jobs.queue_snapshot import Look, Sighting
-from redbox.jobs.record.record import Record
+from redbox.jobs.queue_snapshot import SnapshotIndex, SnapshotMatch
+from redbox.jobs.record.record import JobRecord
 
 log = logging.getLogger(__name__)
 
@@ -21,35 +21,35 @@ AGAIN_S = 60.0
 GIVE_UP_S = 3600.0  # they stay where only their own user can read them
 
 
-class Leftovers:
+class CredentialCleanup:
     """Has the workload manager tidy up, and notes that it has."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._tried: dict[JobKey, float] = {}
 
-    def after(self, look: Look, sightings: Mapping[JobKey, Sighting]) -> None:
+    def after(self, look: SnapshotIndex, sightings: Mapping[JobKey, SnapshotMatch]) -> None:
         """After each look: jobs that have ended and may have left something."""
         del look
         now = self._context.clock.monotonic()
         for key in sightings:
-            record = self._context.ledger.table.get(key)
+            record = self._context.store.index.get(key)
             if record is None or not record.credentials or not record.final:
                 self._tried.pop(key, None)
             elif now - self._tried.get(key, float("-inf")) >= AGAIN_S:
                 self._tried[key] = now
                 work = self._tidy(record)
-                self._context.chores.start(("tidy", key), work, of=record.user.uid)
+                self._context.background.start(("tidy", key), work, of=record.user.uid)
 
-    async def _tidy(self, record: Record) -> None:
+    async def _tidy(self, record: JobRecord) -> None:
         age_s = (self._context.clock.now() - record.settled_at).total_seconds()
         if age_s < GIVE_UP_S:
-            directory = record.seen.working_directory or record.working_directory
-            await self._context.ask(self._context.workload.tidy(record.user, record.mark, directory))
+            directory = record.status.working_directory or record.working_directory
+            await self._context.call(self._context.workload.tidy(record.user, record.mark, directory))
         else:
             log.warning("%s: its registry credentials could not be removed", record.key)
-        await self._context.ledger.change_free([record], _tidied)
+        await self._context.store.change_free([record], _tidied)
 
 
-def _tidied(record: Record) -> Record:
+def _tidied(record: JobRecord) -> JobRecord:
     return replace(record, credentials=False) if record.final else record

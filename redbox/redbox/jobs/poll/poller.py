@@ -19,16 +19,23 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
+from redbox.core.clock import finishes_within
 from redbox.core.domain import JobKey
-from redbox.core.waiting import finished_within
 from redbox.core.workload_manager import Observation, WorkloadManagerError, shows_all_jobs_of
 from redbox.jobs.context import Context
 from redbox.jobs.errors import JournalError
-from redbox.jobs.job_actions import warned
+from redbox.jobs.job_actions import with_warning
 from redbox.jobs.poll import schedule
-from redbox.jobs.poll.missing_jobs import Absences, Unseen
-from redbox.jobs.queue_snapshot import Look, Sighting, bound, find, look_from, wanted_by
-from redbox.jobs.record.record import Record, Stage
+from redbox.jobs.poll.missing_jobs import MissingJobs, MissingRecords
+from redbox.jobs.queue_snapshot import (
+    SnapshotIndex,
+    SnapshotMatch,
+    bind,
+    index_snapshot,
+    match,
+    wanted_filter,
+)
+from redbox.jobs.record.record import JobRecord, Stage
 from redbox.jobs.record.state_machine import dropped_from_queue, observed, shows_nothing_new, tells_all
 from redbox.jobs.settings import JobsSettings
 
@@ -43,26 +50,26 @@ MARK_CHANGED = (
 )
 
 
-class Errand(Protocol):
+class PollFollower(Protocol):
     """What a look may call for."""
 
-    def after(self, look: Look, sightings: Mapping[JobKey, Sighting]) -> None: ...
+    def after(self, look: SnapshotIndex, sightings: Mapping[JobKey, SnapshotMatch]) -> None: ...
 
 
-def after_look(
-    record: Record, sighting: Sighting, look: Look, now: datetime, settings: JobsSettings
-) -> Record:
+def after_poll(
+    record: JobRecord, sighting: SnapshotMatch, look: SnapshotIndex, now: datetime, settings: JobsSettings
+) -> JobRecord:
     """The record after this look. Pure; what absence means for a living job is decided in `absences`."""
-    for other in () if record.unproven else sighting.duplicates:
-        record = warned(record, DUPLICATE.format(other.job_id))
+    for other in () if record.held_retry else sighting.duplicates:
+        record = with_warning(record, DUPLICATE.format(other.job_id))
     job = sighting.job
     if job is not None and not sighting.mark_changed and shows_nothing_new(record, job):
         return record
     if job is not None:
         if is_first_seen_late(record, job, look, settings):
             record = replace(record, first_seen_late=True)
-        record = observed(bound(record, job.job_id, now), job, now, final_after_s=settings.final_after_s)
-        return warned(record, MARK_CHANGED) if sighting.mark_changed else record
+        record = observed(bind(record, job.job_id, now), job, now, final_after_s=settings.final_after_s)
+        return with_warning(record, MARK_CHANGED) if sighting.mark_changed else record
     if record.final and record.in_queue and shows_all_jobs_of(record.user.uid, look) and not sighting.unclear:
         in_doubt = record.unanswered_at is not None or record.stage is Stage.NEVER
         arrives = in_doubt and _may_arrive(record, now, settings)
@@ -70,18 +77,20 @@ def after_look(
     return record
 
 
-def _may_arrive(record: Record, now: datetime, settings: JobsSettings) -> bool:
-    return now - record.doubt_since < timedelta(seconds=settings.watch_doubts_s)
+def _may_arrive(record: JobRecord, now: datetime, settings: JobsSettings) -> bool:
+    return now - record.last_submit_at < timedelta(seconds=settings.watch_doubts_s)
 
 
-def is_first_seen_late(record: Record, job: Observation, look: Look, settings: JobsSettings) -> bool:
+def is_first_seen_late(
+    record: JobRecord, job: Observation, look: SnapshotIndex, settings: JobsSettings
+) -> bool:
     """Whether the queue may have forgotten tasks of this array before any look."""
-    is_new = bool(job.array_size) and not record.seen.array_size
+    is_new = bool(job.array_size) and not record.status.array_size
     age = look.begun_at - (job.submitted_at or record.created_at)
     return is_new and age.total_seconds() > settings.min_job_age_s
 
 
-def is_absent(record: Record, sighting: Sighting, look: Look) -> bool:
+def is_absent(record: JobRecord, sighting: SnapshotMatch, look: SnapshotIndex) -> bool:
     """Whether a look that began after the job was bound, and shows all of its user's, did not show it."""
     if record.final or record.bound_at is None or record.stage is not Stage.BOUND:
         return False
@@ -90,21 +99,21 @@ def is_absent(record: Record, sighting: Sighting, look: Look) -> bool:
     return shows_all_jobs_of(record.user.uid, look) and look.begun_at > record.bound_at
 
 
-def is_seen_in_part(record: Record, sighting: Sighting, look: Look) -> bool:
+def has_missing_tasks(record: JobRecord, sighting: SnapshotMatch, look: SnapshotIndex) -> bool:
     """Whether a look that shows all of its user's showed an array without tasks that nobody has seen end."""
-    if record.final or sighting.job is None or not record.seen.array_size:
+    if record.final or sighting.job is None or not record.status.array_size:
         return False
     in_part = record.first_seen_late or not tells_all(record, sighting.job)
     return in_part and shows_all_jobs_of(record.user.uid, look)
 
 
-def pressing(records: Iterable[Record], now: datetime, settings: JobsSettings) -> bool | None:
+def pressing(records: Iterable[JobRecord], now: datetime, settings: JobsSettings) -> bool | None:
     """True: something lives; False: only looked after; None: nothing to look for."""
     looked_after = False
     for record in records:
-        if not record.final and record.stage is not Stage.DOUBTFUL:
+        if not record.final and record.stage is not Stage.UNCONFIRMED:
             return True
-        looked_after |= record.stage is not Stage.DOUBTFUL or _may_arrive(record, now, settings)
+        looked_after |= record.stage is not Stage.UNCONFIRMED or _may_arrive(record, now, settings)
     return False if looked_after else None
 
 
@@ -115,13 +124,13 @@ def _time_of(noted: str | None) -> datetime | None:
 class Poller:
     """Looks, writes down what it saw, and starts the errands."""
 
-    def __init__(self, context: Context, absences: Absences, errands: Sequence[Errand]) -> None:
+    def __init__(self, context: Context, absences: MissingJobs, errands: Sequence[PollFollower]) -> None:
         self._context = context
-        self._ledger = context.ledger
+        self._store = context.store
         self._clock = context.clock
         self._settings = context.settings
         self._workload = context.workload
-        self._chores = context.chores
+        self._background = context.background
         self._absences = absences
         self._errands = errands
         self._asked = asyncio.Event()
@@ -132,7 +141,7 @@ class Poller:
         self._looked = float("-inf")
         self._glanced: int | None = None
         self._calm = 0  # looks in a row that showed nothing new and left nothing open
-        self._last_good = _time_of(context.ledger.facts.get(GOOD_LOOK_AT))
+        self._last_good = _time_of(context.store.facts.get(GOOD_LOOK_AT))
         self._noted = self._last_good
         self.bucket = schedule.Bucket(context.settings.reads_per_minute / 60, context.settings.read_burst)
         self.stale_since: datetime | None = None
@@ -173,7 +182,7 @@ class Poller:
         self.stale_since = None if good else (self.stale_since or self._last_good or now)
         if good and (self._noted is None or (now - self._noted).total_seconds() >= NOTED_EVERY_S):
             self._noted = now
-            self._chores.start(GOOD_LOOK_AT, self._ledger.note(GOOD_LOOK_AT, str(now.timestamp())))
+            self._background.start(GOOD_LOOK_AT, self._store.note(GOOD_LOOK_AT, str(now.timestamp())))
 
     def _is_look_due(self) -> bool:
         longest = schedule.longest(self._settings, accounting=self._absences.accounting)
@@ -181,9 +190,9 @@ class Poller:
 
     async def _look_if_it_moved(self) -> bool:
         """A glance is compared with the last one, never with what looks have shown: they may be older."""
-        job_ids = {record.job_id for record in self._ledger.table.watched() if record.job_id is not None}
+        job_ids = {record.job_id for record in self._store.index.watched() if record.job_id is not None}
         before = self._glanced
-        self._glanced = await self._context.ask(self._workload.glance(job_ids))
+        self._glanced = await self._context.call(self._workload.glance(job_ids))
         if self._glanced is None:
             return await self._look()
         if self._glanced == before:
@@ -194,20 +203,20 @@ class Poller:
     async def _look(self) -> bool:
         begun_at, self._looked = self._clock.now(), self._clock.monotonic()
         self._wanted, calm_before, self._calm = False, self._calm, 0
-        users = {record.user for record in self._ledger.table.watched()}
-        wanted = wanted_by(self._ledger.table)
-        poll = await self._context.ask(self._workload.poll(users=users, wanted=wanted))
+        users = {record.user for record in self._store.index.watched()}
+        wanted = wanted_filter(self._store.index)
+        poll = await self._context.call(self._workload.poll(users=users, wanted=wanted))
         if poll.dropped:
             log.warning("%d records of the queue could not be read", poll.dropped)
-        look = look_from(poll, begun_at, self._ledger.table)
-        sightings: dict[JobKey, Sighting] = {}
+        look = index_snapshot(poll, begun_at, self._store.index)
+        sightings: dict[JobKey, SnapshotMatch] = {}
 
-        def decide(record: Record) -> Record:
-            sighting = sightings[record.key] = find(record, look)
-            return after_look(record, sighting, look, self._clock.now(), self._settings)
+        def decide(record: JobRecord) -> JobRecord:
+            sighting = sightings[record.key] = match(record, look)
+            return after_poll(record, sighting, look, self._clock.now(), self._settings)
 
         concerned = self._concerned(look)
-        changed = await self._ledger.change_free(concerned, decide)
+        changed = await self._store.change_free(concerned, decide)
         unseen = self._unseen(look, sightings)
         all_seen = look.complete and not unseen.whole and len(sightings) == len(concerned)
         if all_seen and not changed and all(record.at_rest for record in concerned):
@@ -216,38 +225,40 @@ class Poller:
         self._note_unseen({user.uid for user in users}, look)
         return look.complete or bool(look.whole)
 
-    def _note_unseen(self, uids: Iterable[int], look: Look) -> None:
+    def _note_unseen(self, uids: Iterable[int], look: SnapshotIndex) -> None:
         """Where each user's agent looks, one that does not answer makes its own user's jobs stale."""
         unseen = [uid for uid in uids if not shows_all_jobs_of(uid, look)]
         since = self._last_good or look.begun_at
         self._unseen_since = {uid: self._unseen_since.get(uid, since) for uid in unseen}
 
-    def _concerned(self, look: Look) -> list[Record]:
-        marked = [record for mark in look.by_mark if (record := self._ledger.table.marked(mark)) is not None]
-        return self._ledger.table.watched() + [record for record in marked if not record.watched]
+    def _concerned(self, look: SnapshotIndex) -> list[JobRecord]:
+        marked = [record for mark in look.by_mark if (record := self._store.index.marked(mark)) is not None]
+        return self._store.index.watched() + [record for record in marked if not record.watched]
 
-    def _unseen(self, look: Look, sightings: Mapping[JobKey, Sighting]) -> Unseen:
-        records = [record for key in sightings if (record := self._ledger.table.get(key)) is not None]
-        return Unseen(
+    def _unseen(self, look: SnapshotIndex, sightings: Mapping[JobKey, SnapshotMatch]) -> MissingRecords:
+        records = [record for key in sightings if (record := self._store.index.get(key)) is not None]
+        return MissingRecords(
             [record for record in records if is_absent(record, sightings[record.key], look)],
-            [record for record in records if is_seen_in_part(record, sightings[record.key], look)],
+            [record for record in records if has_missing_tasks(record, sightings[record.key], look)],
         )
 
-    def _start_errands(self, look: Look, sightings: Mapping[JobKey, Sighting], unseen: Unseen) -> None:
+    def _start_errands(
+        self, look: SnapshotIndex, sightings: Mapping[JobKey, SnapshotMatch], unseen: MissingRecords
+    ) -> None:
         due = self._absences.due(unseen)
         if any(due):
-            self._chores.start("absent jobs", self._investigate(due))
+            self._background.start("absent jobs", self._investigate(due))
         for errand in self._errands:
             errand.after(look, sightings)
 
-    async def _investigate(self, unseen: Unseen) -> None:
+    async def _investigate(self, unseen: MissingRecords) -> None:
         await self.take_turn()
         await self._absences.investigate(unseen)
 
     # ------------------------------------------------------------------------------------------ the pace
 
     async def _pause(self) -> None:
-        urgency = pressing(self._ledger.table.watched(), self._clock.now(), self._settings)
+        urgency = pressing(self._store.index.watched(), self._clock.now(), self._settings)
         if urgency is None:
             await self._asked.wait()
         else:
@@ -268,7 +279,7 @@ class Poller:
     async def _until_wanted(self, seconds: float) -> None:
         wanted = asyncio.ensure_future(self._asked.wait())
         try:
-            await finished_within(self._clock, self._ended + seconds - self._clock.monotonic(), wanted)
+            await finishes_within(self._clock, self._ended + seconds - self._clock.monotonic(), wanted)
         finally:
             wanted.cancel()
 

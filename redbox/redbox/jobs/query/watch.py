@@ -12,30 +12,30 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from redbox.core.waiting import Clock, finished_within
+from redbox.core.clock import Clock, finishes_within
 from redbox.jobs.errors import Gone
-from redbox.jobs.record.packed_records import Outline
-from redbox.jobs.record.record import Record
+from redbox.jobs.record.packed_records import RecordSummary
+from redbox.jobs.record.record import JobRecord
 from redbox.jobs.settings import JobsSettings
-from redbox.jobs.store.record_index import Difference
+from redbox.jobs.store.record_index import RecordChange
 from redbox_api.models import Job, WatchEvent
 
 
-class Numbered(Protocol):
+class Revisioned(Protocol):
     """A change, and its place among all changes."""
 
     @property
     def revision(self) -> int: ...
 
 
-ChangeT = TypeVar("ChangeT", bound=Numbered)
+ChangeT = TypeVar("ChangeT", bound=Revisioned)
 EventT = TypeVar("EventT")
-ChangeT_co = TypeVar("ChangeT_co", bound=Numbered, covariant=True)
+ChangeT_co = TypeVar("ChangeT_co", bound=Revisioned, covariant=True)
 ChangeT_contra = TypeVar("ChangeT_contra", contravariant=True)
 EventT_co = TypeVar("EventT_co", covariant=True)
 
 
-class Changing(Protocol[ChangeT_co]):
+class ChangeSource(Protocol[ChangeT_co]):
     """What can be watched: it says what is different since a number, and when it moved."""
 
     epoch: str
@@ -45,7 +45,7 @@ class Changing(Protocol[ChangeT_co]):
     def since(self, number: int) -> Sequence[ChangeT_co]: ...
 
 
-class View(Protocol[ChangeT_contra, EventT_co]):
+class WatchView(Protocol[ChangeT_contra, EventT_co]):
     """What one watcher may and wants to see, and in which words it is told."""
 
     def concerns(self, difference: ChangeT_contra) -> bool: ...
@@ -61,19 +61,17 @@ class View(Protocol[ChangeT_contra, EventT_co]):
 class JobView:
     """Jobs, for one watcher."""
 
-    wanted: Callable[[Outline], bool]
-    shown: Callable[[Outline], bool]  # False: to this watcher it is gone
-    answer: Callable[[Record], Job]
+    wanted: Callable[[RecordSummary], bool]
+    shown: Callable[[RecordSummary], bool]  # False: to this watcher it is gone
+    view: Callable[[JobRecord], Job]
     remark: Callable[[], str | None]  # what a bookmark should say: that the truth is stale
 
-    def concerns(self, difference: Difference) -> bool:
+    def concerns(self, difference: RecordChange) -> bool:
         return self.wanted(difference.outline)
 
-    def event(self, difference: Difference, revision: str) -> WatchEvent:
+    def event(self, difference: RecordChange, revision: str) -> WatchEvent:
         gone = difference.dropped or not self.shown(difference.outline)
-        return WatchEvent(
-            type="gone" if gone else "job", revision=revision, job=self.answer(difference.record)
-        )
+        return WatchEvent(type="gone" if gone else "job", revision=revision, job=self.view(difference.record))
 
     def bookmark(self, revision: str) -> WatchEvent:
         return WatchEvent(type="bookmark", revision=revision, message=self.remark())
@@ -86,8 +84,8 @@ class JobView:
 class Watcher(Generic[ChangeT, EventT]):
     """One who watches."""
 
-    source: Changing[ChangeT]
-    view: View[ChangeT, EventT]
+    source: ChangeSource[ChangeT]
+    view: WatchView[ChangeT, EventT]
     clock: Clock
     settings: JobsSettings
 
@@ -119,7 +117,7 @@ class Watcher(Generic[ChangeT, EventT]):
     async def _moved(self, moved: asyncio.Event, until: float) -> None:
         waiting = asyncio.ensure_future(moved.wait())
         try:
-            await finished_within(self.clock, until - self.clock.monotonic(), waiting)
+            await finishes_within(self.clock, until - self.clock.monotonic(), waiting)
         finally:
             waiting.cancel()
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 
 from redbox.core.domain import Limits
 from redbox.core.workload_manager import Observation
-from redbox.jobs.record.record import Record
+from redbox.jobs.record.record import JobRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
+class LimitViolation:
     """What is not among a rule's limits."""
 
     what: str  # account or partition
@@ -25,16 +25,16 @@ class Outside:
     allowed: str  # in words
 
 
-def outside(limits: Limits, *, account: str, partition: str) -> Outside | None:
+def violation_of(limits: Limits, *, account: str, partition: str) -> LimitViolation | None:
     """The first of the two that is outside the limits, or None; what is not named is outside of none.
 
     A job that waits may have several partitions, a het job several accounts as well: all must be allowed.
     """
     accounts = limits.accounts and {name.lower() for name in limits.accounts}  # which is how Slurm keeps them
     if not _are_among(account.lower(), accounts):
-        return Outside("account", account, _in_words(limits.accounts))
+        return LimitViolation("account", account, _in_words(limits.accounts))
     if not _are_among(partition, limits.partitions):
-        return Outside("partition", partition, _in_words(limits.partitions))
+        return LimitViolation("partition", partition, _in_words(limits.partitions))
     return None
 
 
@@ -46,13 +46,13 @@ def _in_words(allowed: Collection[str] | None) -> str:
     return ", ".join(sorted(allowed or ())) or "none"
 
 
-def held_to_limits(record: Record, job: Observation) -> Record:
+def enforce_limits(record: JobRecord, job: Observation) -> JobRecord:
     """The record as it is; or, where the job is outside its rule, to be cancelled, and why."""
-    found = outside(record.limits, account=job.account, partition=job.partition)
+    found = violation_of(record.limits, account=job.account, partition=job.partition)
     if record.confirmed or found is None:
         return record
     why = (
         f"Slurm gave the job {found.what} {found.named}, which the mapping does not allow "
         f"(allowed: {found.allowed}): red-box cancels it."
     )
-    return replace(record, beyond=why, cancel_requested=True, warnings=(*record.warnings[-7:], why))
+    return replace(record, limits_exceeded=why, cancel_requested=True, warnings=(*record.warnings[-7:], why))

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from redbox.core.domain import JobKey, UnixUser
 from redbox.jobs.record.codec import from_text, to_text
-from redbox.jobs.record.record import Record, Stage, shared
+from redbox.jobs.record.record import JobRecord, Stage, shared
 from redbox_api.models import Phase
 
 # Words that records share: a text alone is too short to have found them. Changing them is safe, for packed
@@ -30,7 +30,7 @@ SHARED = (
 WINDOW = -12  # 4 KiB, raw: no header and no checksum for what never leaves this process
 
 
-class Outline(Protocol):
+class RecordSummary(Protocol):
     """What is at hand of every job, packed or not."""
 
     @property
@@ -52,7 +52,7 @@ class Outline(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class PackedRecord:
     """A job that has ended and that no poll looks for."""
 
     key: JobKey
@@ -69,33 +69,33 @@ class Packed:
         return False
 
 
-def pack(record: Record) -> Outline:
+def pack(record: JobRecord) -> RecordSummary:
     """The record, small if it has ended."""
     if record.watched:
         return record
     return _packed(record, to_text(record))
 
 
-def unpack(outline: Outline) -> Record:
+def unpack(outline: RecordSummary) -> JobRecord:
     """The record whole."""
-    if isinstance(outline, Record):
+    if isinstance(outline, JobRecord):
         return outline
-    if not isinstance(outline, Packed):
+    if not isinstance(outline, PackedRecord):
         raise TypeError(f"{type(outline).__name__} is no outline of a job")
     words = zlib.decompressobj(WINDOW, SHARED)
     text = (words.decompress(outline.text) + words.flush()).decode()
     return from_text(outline.key, outline.revision, text)
 
 
-def outline_from_text(key: JobKey, revision: int, text: str) -> Outline:
+def summary_from_text(key: JobKey, revision: int, text: str) -> RecordSummary:
     """As the journal has it."""
     record = from_text(key, revision, text)
     return record if record.watched else _packed(record, text)
 
 
-def _packed(record: Record, text: str) -> Packed:
+def _packed(record: JobRecord, text: str) -> PackedRecord:
     words = zlib.compressobj(wbits=WINDOW, zdict=SHARED)
-    return Packed(
+    return PackedRecord(
         key=record.key,
         user=shared(record.user),
         mark=record.mark,

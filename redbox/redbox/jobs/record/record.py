@@ -1,6 +1,6 @@
 """What red-box holds of a job, in memory and in the journal.
 
-A `Record` is a frozen value; the pure modules make a new one from an old one, the ledger commits and
+A `JobRecord` is a frozen value; the pure modules make a new one from an old one, the ledger commits and
 publishes it. What callers see of it is made in `answers`.
 """
 
@@ -39,13 +39,13 @@ class Stage(StrEnum):
     """How far the submit is, as far as the journal knows."""
 
     INTENT = "intent"  # sbatch may run, may have run, or may be about to
-    DOUBTFUL = "doubtful"  # not found anywhere: a retry must be held, for the first may still arrive
+    UNCONFIRMED = "doubtful"  # not found anywhere: a retry must be held, for the first may still arrive
     BOUND = "bound"  # it has an id
     NEVER = "never"  # cancelled without ever having had an id
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ObservedStatus:
     """What the workload manager showed of a job, the last time that it did."""
 
     state: str = ""
@@ -72,7 +72,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class JobRecord:
     """One job, from its intent to its end."""
 
     key: JobKey
@@ -90,16 +90,18 @@ class Record:
     appends: bool | None = None  # whether its next run writes behind its output; None: it does not say
     credentials: bool = False  # a registry's may lie in its directory: they are taken away once it has ended
     created_at: datetime
-    doubt_since: datetime  # when a submit of it was last known to be under way
+    last_submit_at: datetime  # when a submit of it was last known to be under way
 
     stage: Stage = Stage.INTENT
     job_id: str | None = None
     bound_at: datetime | None = None
     confirmed: bool = False  # red-box's own look has shown uid and mark under this id
-    unproven: bool = False  # submitted held, and not yet known to be the only one
+    held_retry: bool = False  # submitted held, and not yet known to be the only one
     unanswered_at: datetime | None = None  # when a submit before this one, never answered, was last under way
     cancel_requested: bool = False
-    beyond: str = ""  # how Slurm made it another job than its limits allow: why red-box itself cancels it
+    limits_exceeded: str = (
+        ""  # how it breaks its limits: why red-box itself cancels it
+    )
     in_queue: bool = False  # Slurm's queue still shows it, ended or not: it may live again
     first_seen_late: bool = False  # an array of which the queue may have forgotten tasks by then: who knows?
 
@@ -107,7 +109,7 @@ class Record:
     message: str | None = None
     warnings: tuple[str, ...] = ()
     run: int = 1
-    seen: Seen = field(default_factory=Seen)
+    status: ObservedStatus = field(default_factory=ObservedStatus)
     ending_since: datetime | None = None  # in a final state that Slurm may take back
     absent_since: datetime | None = None  # not in the queue, and not known to history either
     final_at: datetime | None = None
@@ -125,24 +127,24 @@ class Record:
     @property
     def at_rest(self) -> bool:
         """Whether its next news can only be another state of its job: nothing is open that looks decide."""
-        if self.final or self.stage is Stage.DOUBTFUL:
+        if self.final or self.stage is Stage.UNCONFIRMED:
             return True
-        asked = self.cancel_requested or bool(self.beyond)
-        in_doubt = self.unproven or self.unanswered_at is not None or not self.confirmed
+        asked = self.cancel_requested or bool(self.limits_exceeded)
+        in_doubt = self.held_retry or self.unanswered_at is not None or not self.confirmed
         between = self.ending_since is not None or self.absent_since is not None
         return self.stage is Stage.BOUND and not (asked or in_doubt or between)
 
     @property
     def settled_at(self) -> datetime:
         """Since when it has been as it is, of one that has ended or never began."""
-        return self.final_at or self.doubt_since
+        return self.final_at or self.last_submit_at
 
     @property
     def handle(self) -> JobHandle | None:
         """To act on it; None while it has no id."""
         if self.job_id is None:
             return None
-        return JobHandle(self.job_id, self.mark, self.seen.name or self.job_name, self.user)
+        return JobHandle(self.job_id, self.mark, self.status.name or self.job_name, self.user)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +162,9 @@ class Tombstone:
         return same_uid and self.attempt in (ALL_ATTEMPTS, key.attempt)
 
 
-def seen_in(observation: Observation) -> Seen:
+def status_from(observation: Observation) -> ObservedStatus:
     """The parts of an observation that are kept; words that many jobs share are kept once."""
-    return Seen(
+    return ObservedStatus(
         state=sys.intern(observation.state),
         reason=sys.intern(observation.reason),
         exit_code=observation.exit_code,

@@ -15,9 +15,9 @@ from datetime import datetime, timedelta
 from operator import attrgetter
 
 from redbox.core.workload_manager import Observation, TaskObservation
-from redbox.jobs.record.limits import held_to_limits
+from redbox.jobs.record.limits import enforce_limits
 from redbox.jobs.record.messages import explain
-from redbox.jobs.record.record import Record, Seen, Stage, seen_in
+from redbox.jobs.record.record import JobRecord, ObservedStatus, Stage, status_from
 from redbox_api.models import Phase
 
 WAITING = frozenset(
@@ -47,7 +47,7 @@ ENDS = {
     "PREEMPTED": Phase.FAILED,
     "BOOT_FAIL": Phase.FAILED,
 }
-FACTS = attrgetter(*(field.name for field in fields(Seen)))
+FACTS = attrgetter(*(field.name for field in fields(ObservedStatus)))
 STATE = attrgetter("state")
 LIVING = frozenset({Phase.PENDING, Phase.RUNNING, Phase.SUSPENDED})
 TAKEN_BACK = frozenset({"NODE_FAIL", "PREEMPTED", "BOOT_FAIL"})  # Slurm requeues these, a moment later
@@ -65,7 +65,7 @@ def phase_of(state: str) -> Phase | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class TaskCounts:
     """How many tasks of an array are where; what is counted nowhere else waits."""
 
     total: int
@@ -76,13 +76,13 @@ class Counts:
     cancelled: int
 
 
-def count_tasks(seen: Seen) -> Counts:
+def count_tasks(status: ObservedStatus) -> TaskCounts:
     """Tasks that are not split off yet are pending, as are those that nothing is known of."""
-    phases = _phases_of(seen.tasks)
-    total = max(seen.array_size, len(seen.tasks) + seen.pending_tasks)
+    phases = _phases_of(status.tasks)
+    total = max(status.array_size, len(status.tasks) + status.pending_tasks)
     running = phases[Phase.RUNNING] + phases[Phase.SUSPENDED]
     ended = [phases[phase] for phase in (Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED)]
-    return Counts(total, total - running - sum(ended), running, *ended)
+    return TaskCounts(total, total - running - sum(ended), running, *ended)
 
 
 def _phases_of(tasks: Iterable[TaskObservation]) -> Counter[Phase | None]:
@@ -110,11 +110,11 @@ def has_ended(task: TaskObservation) -> bool:
     return phase_of(task.state) in ENDS.values()
 
 
-def tells_all(record: Record, job: Observation) -> bool:
+def tells_all(record: JobRecord, job: Observation) -> bool:
     """Whether this look at an array shows each task, but for those that an earlier one saw end."""
-    seen = record.seen
-    unseen = _alive_of(seen.tasks) - _alive_of(job.tasks)  # last seen alive, and no longer shown
-    return len(seen.tasks) - unseen + seen.pending_tasks >= seen.array_size
+    status = record.status
+    unseen = _alive_of(status.tasks) - _alive_of(job.tasks)  # last seen alive, and no longer shown
+    return len(status.tasks) - unseen + status.pending_tasks >= status.array_size
 
 
 def _alive_of(tasks: Sequence[TaskObservation]) -> int:
@@ -140,9 +140,9 @@ def with_ended_unseen(job: Observation, rows: Iterable[Observation]) -> Observat
     return replace(job, tasks=tasks, array_size=len(tasks) + job.pending_tasks)
 
 
-def array_phase(seen: Seen) -> Phase:
+def array_phase(status: ObservedStatus) -> Phase:
     """An array runs while a task runs, and has failed when all have ended and one failed."""
-    counts = count_tasks(seen)
+    counts = count_tasks(status)
     if counts.running:
         return Phase.RUNNING
     if counts.pending:
@@ -152,16 +152,16 @@ def array_phase(seen: Seen) -> Phase:
     return Phase.CANCELLED if counts.cancelled else Phase.SUCCEEDED
 
 
-def shown_phase(seen: Seen) -> Phase | None:
+def shown_phase(status: ObservedStatus) -> Phase | None:
     """The phase that this shows, before it is asked whether an end is an end."""
-    if seen.array_size and seen.tasks:
-        return array_phase(seen)
-    return phase_of(seen.state)
+    if status.array_size and status.tasks:
+        return array_phase(status)
+    return phase_of(status.state)
 
 
-def merged(record: Record, observation: Observation) -> Seen:
+def merged(record: JobRecord, observation: Observation) -> ObservedStatus:
     """What is known now: what was seen, without losing what only earlier looks or the queue could tell."""
-    old, new = record.seen, seen_in(observation)
+    old, new = record.status, status_from(observation)
     directory = new.working_directory or old.working_directory
     same_run = new.restarts == old.restarts
     return replace(
@@ -178,14 +178,14 @@ def merged(record: Record, observation: Observation) -> Seen:
     )
 
 
-def with_worst_end(seen: Seen, phase: Phase) -> Seen:
+def with_worst_end(status: ObservedStatus, phase: Phase) -> ObservedStatus:
     """An array's end as that of a task which made it so, where the queue no longer shows that task."""
-    if phase_of(seen.state) is phase:
-        return seen
-    worst = next((task for task in seen.tasks if phase_of(task.state) is phase), None)
+    if phase_of(status.state) is phase:
+        return status
+    worst = next((task for task in status.tasks if phase_of(task.state) is phase), None)
     if worst is None:
-        return seen
-    return replace(seen, state=worst.state, exit_code=worst.exit_code, signal=worst.signal)
+        return status
+    return replace(status, state=worst.state, exit_code=worst.exit_code, signal=worst.signal)
 
 
 def shared(text: str, known: str) -> str:
@@ -193,7 +193,7 @@ def shared(text: str, known: str) -> str:
     return known if text == known else text
 
 
-def shows_nothing_new(record: Record, observation: Observation) -> bool:
+def shows_nothing_new(record: JobRecord, observation: Observation) -> bool:
     """Whether a look found all as it was: most looks at most jobs do, so this is quick."""
     settled = record.final or (record.ending_since is None and record.absent_since is None)
     return (
@@ -202,83 +202,85 @@ def shows_nothing_new(record: Record, observation: Observation) -> bool:
         and record.confirmed
         and record.job_id == observation.job_id
         and observation.live
-        and FACTS(observation) == FACTS(record.seen)
+        and FACTS(observation) == FACTS(record.status)
     )
 
 
-def may_be_taken_back(seen: Seen) -> bool:
-    return seen.state in TAKEN_BACK and seen.requeue
+def may_be_taken_back(status: ObservedStatus) -> bool:
+    return status.state in TAKEN_BACK and status.requeue
 
 
-def observed(record: Record, observation: Observation, now: datetime, *, final_after_s: float) -> Record:
+def observed(
+    record: JobRecord, observation: Observation, now: datetime, *, final_after_s: float
+) -> JobRecord:
     """The record after its job was seen so; the observation's uid and mark were checked before."""
-    record = held_to_limits(record, observation)
-    seen = merged(record, observation)
-    phase = shown_phase(seen) or (Phase.PENDING if record.phase is Phase.SUBMITTING else record.phase)
+    record = enforce_limits(record, observation)
+    status = merged(record, observation)
+    phase = shown_phase(status) or (Phase.PENDING if record.phase is Phase.SUBMITTING else record.phase)
     had_ended = record.final and record.stage is Stage.BOUND and record.phase is not Phase.LOST
     lives_again = had_ended and phase not in ENDS.values()
     known = replace(
         record,
         stage=Stage.BOUND,
-        seen=seen,
+        status=status,
         in_queue=observation.live,
         confirmed=True,
         absent_since=None,
-        run=max(record.run + 1 if lives_again else record.run, seen.restarts + 1),
+        run=max(record.run + 1 if lives_again else record.run, status.restarts + 1),
     )
     return _standing(known, phase, now, final_after_s)
 
 
 def told_of(
-    record: Record, ended: Iterable[TaskObservation], now: datetime, *, final_after_s: float
-) -> Record:
+    record: JobRecord, ended: Iterable[TaskObservation], now: datetime, *, final_after_s: float
+) -> JobRecord:
     """The record of an array after it was heard how these tasks ended, which no look has shown."""
     if record.final:
         return record
-    seen = record.seen
-    known = {task.index for task in seen.tasks if has_ended(task)}
-    tasks = merge_tasks(seen.tasks, [task for task in ended if task.index not in known])
-    size = len(tasks) + seen.pending_tasks if record.first_seen_late else 0
-    seen = replace(seen, tasks=tasks, array_size=max(seen.array_size, size))
-    told = replace(record, seen=seen, first_seen_late=False)
-    return _standing(told, shown_phase(seen) or record.phase, now, final_after_s)
+    status = record.status
+    known = {task.index for task in status.tasks if has_ended(task)}
+    tasks = merge_tasks(status.tasks, [task for task in ended if task.index not in known])
+    size = len(tasks) + status.pending_tasks if record.first_seen_late else 0
+    status = replace(status, tasks=tasks, array_size=max(status.array_size, size))
+    told = replace(record, status=status, first_seen_late=False)
+    return _standing(told, shown_phase(status) or record.phase, now, final_after_s)
 
 
-def _standing(record: Record, phase: Phase, now: datetime, final_after_s: float) -> Record:
+def _standing(record: JobRecord, phase: Phase, now: datetime, final_after_s: float) -> JobRecord:
     if phase not in ENDS.values():
         return _alive(record, phase)
     if record.first_seen_late and record.in_queue:  # its other tasks may have failed
         return _alive(record, record.phase if record.phase in LIVING else Phase.RUNNING)
-    seen = with_worst_end(record.seen, phase)
-    return _ended(replace(record, seen=seen), phase, now, final_after_s)
+    status = with_worst_end(record.status, phase)
+    return _ended(replace(record, status=status), phase, now, final_after_s)
 
 
-def _alive(record: Record, phase: Phase) -> Record:
+def _alive(record: JobRecord, phase: Phase) -> JobRecord:
     record = replace(record, phase=phase, ending_since=None, final_at=None)
     return replace(record, message=explain(record))
 
 
-def _ended(record: Record, phase: Phase, now: datetime, final_after_s: float) -> Record:
+def _ended(record: JobRecord, phase: Phase, now: datetime, final_after_s: float) -> JobRecord:
     since = record.ending_since or now
     waits = now - since < timedelta(seconds=final_after_s)
-    if record.in_queue and may_be_taken_back(record.seen) and waits and not record.final:
+    if record.in_queue and may_be_taken_back(record.status) and waits and not record.final:
         shown = record.phase if record.phase is not Phase.SUBMITTING else Phase.RUNNING
         return replace(record, phase=shown, ending_since=since, message=explain(record))
     record = replace(record, phase=phase, ending_since=since, final_at=record.final_at or now)
     return replace(record, message=explain(record))
 
 
-def dropped_from_queue(record: Record) -> Record:
+def dropped_from_queue(record: JobRecord) -> JobRecord:
     """A final job that the queue no longer shows cannot live again."""
     return replace(record, in_queue=False)
 
 
-def lost(record: Record, now: datetime, why: str) -> Record:
+def lost(record: JobRecord, now: datetime, why: str) -> JobRecord:
     """The end of a job whose outcome nobody can tell."""
     return replace(record, phase=Phase.LOST, in_queue=False, final_at=now, absent_since=None, message=why)
 
 
-def never_submitted(record: Record, now: datetime, *, may_still_arrive: bool = False) -> Record:
+def never_submitted(record: JobRecord, now: datetime, *, may_still_arrive: bool = False) -> JobRecord:
     """The end of an intent that was cancelled before it became a job, as far as anybody knows."""
     return replace(
         record,

@@ -15,14 +15,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from redbox.jobs.errors import JournalError, JournalMisplaced
-from redbox.jobs.store.journal_lock import Lock, refuse_network
-from redbox.jobs.store.sqlite import Batch, Contents, Database
+from redbox.jobs.store.journal_lock import JournalLock, refuse_network
+from redbox.jobs.store.sqlite import Database, JournalBatch, JournalContents
 
 FILE_NAME = "journal.db"
 LOCK_NAME = "journal.lock"
 
-Answer = Callable[[JournalError | None], None]
-Question = tuple[asyncio.AbstractEventLoop, Batch, Answer]
+OnCommitted = Callable[[JournalError | None], None]
+CommitRequest = tuple[asyncio.AbstractEventLoop, JournalBatch, OnCommitted]
 
 
 class Journal:
@@ -34,26 +34,26 @@ class Journal:
                 f"The journal's directory {directory} does not exist: make it, 0700, for red-box's account."
             )
         refuse_network(directory)
-        self._lock = Lock(directory / LOCK_NAME)
+        self._lock = JournalLock(directory / LOCK_NAME)
         try:
             self._database = Database(directory / FILE_NAME)
-            self.contents: Contents | None = self._database.load()
+            self.contents: JournalContents | None = self._database.load()
         except JournalError:
             self._lock.release()
             raise
         self.epoch = self.contents.facts["epoch"]
-        self._asked: queue.SimpleQueue[Question | None] = queue.SimpleQueue()
+        self._asked: queue.SimpleQueue[CommitRequest | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="journal", daemon=True)
         self._thread.start()
 
-    def take_contents(self) -> Contents:
+    def take_contents(self) -> JournalContents:
         """What was in it when it was opened; once, for whoever keeps it in memory."""
         contents, self.contents = self.contents, None
         if contents is None:
             raise JournalError("The journal was read before: open it anew.")
         return contents
 
-    def commit(self, batch: Batch, answer: Answer) -> None:
+    def commit(self, batch: JournalBatch, answer: OnCommitted) -> None:
         """Write this; `answer` is called in the running event loop, in the order of the commits."""
         self._asked.put((asyncio.get_running_loop(), batch, answer))
 
@@ -74,7 +74,7 @@ class Journal:
             closing = None in asked
             self._commit([one for one in asked if one is not None])
 
-    def _commit(self, asked: list[Question]) -> None:
+    def _commit(self, asked: list[CommitRequest]) -> None:
         fault = self._written([batch for _, batch, _ in asked]) if asked else None
         alone = (
             fault is not None and len(asked) > 1
@@ -84,7 +84,7 @@ class Journal:
             with contextlib.suppress(RuntimeError):  # its loop has ended: nobody is left to hear of it
                 loop.call_soon_threadsafe(answer, answered)
 
-    def _written(self, batches: list[Batch]) -> JournalError | None:
+    def _written(self, batches: list[JournalBatch]) -> JournalError | None:
         try:
             self._database.commit(batches)
         except JournalError as error:

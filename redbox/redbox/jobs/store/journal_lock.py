@@ -75,7 +75,7 @@ def refuse_network(directory: Path) -> None:
         )
 
 
-class Lock:
+class JournalLock:
     """The right to write a journal; the kernel gives it back when the process ends, however it ends."""
 
     def __init__(self, path: Path) -> None:

@@ -6,22 +6,22 @@ import logging
 from datetime import datetime
 from functools import partial
 
+from redbox.core.clock import Clock
 from redbox.core.domain import JobKey
-from redbox.core.waiting import Clock
 from redbox.jobs.errors import JournalError
-from redbox.jobs.record.packed_records import Outline
+from redbox.jobs.record.packed_records import RecordSummary
 from redbox.jobs.record.record import Stage, lineage
 from redbox.jobs.settings import JobsSettings
-from redbox.jobs.store.record_store import Change, Ledger
+from redbox.jobs.store.record_store import Change, RecordStore
 
 log = logging.getLogger(__name__)
 
 AT_ONCE = 500  # fewer than the deletions that watchers can still be told of
 
 
-def is_expired(record: Outline, now: datetime, keep_s: float) -> bool:
+def is_expired(record: RecordSummary, now: datetime, keep_s: float) -> bool:
     """Final for so long, or an intent that never became anything."""
-    if record.watched and record.stage is not Stage.DOUBTFUL:
+    if record.watched and record.stage is not Stage.UNCONFIRMED:
         return False
     return (now - record.settled_at).total_seconds() > keep_s
 
@@ -29,8 +29,8 @@ def is_expired(record: Outline, now: datetime, keep_s: float) -> bool:
 class Retention:
     """Sweeps the ledger now and then."""
 
-    def __init__(self, ledger: Ledger, clock: Clock, settings: JobsSettings) -> None:
-        self._ledger = ledger
+    def __init__(self, store: RecordStore, clock: Clock, settings: JobsSettings) -> None:
+        self._store = store
         self._clock = clock
         self._settings = settings
 
@@ -48,19 +48,19 @@ class Retention:
     async def sweep(self) -> None:
         """Forget what is old, a limited number at a time."""
         now, keep_s = self._clock.now(), self._settings.keep_final_s
-        expired = [record.key for record in self._ledger.table if is_expired(record, now, keep_s)]
+        expired = [record.key for record in self._store.index if is_expired(record, now, keep_s)]
         for key in expired[:AT_ONCE]:
             await self._forget(key)
-        old = self._ledger.tombstones.older_than(now, self._settings.keep_tombstones_s)
+        old = self._store.tombstones.older_than(now, self._settings.keep_tombstones_s)
         for stone in old[:AT_ONCE]:
-            await self._ledger.change([lineage(stone.owner, stone.key)], partial(Change, unbury=(stone,)))
+            await self._store.change([lineage(stone.owner, stone.key)], partial(Change, unbury=(stone,)))
 
     async def _forget(self, key: JobKey) -> None:
         def decide() -> Change:
-            record = self._ledger.table.get(key)
+            record = self._store.index.get(key)
             expired = record is not None and is_expired(
                 record, self._clock.now(), self._settings.keep_final_s
             )
             return Change(forget=(key,)) if expired else Change()
 
-        await self._ledger.change([lineage(key.owner, key.key)], decide)
+        await self._store.change([lineage(key.owner, key.key)], decide)

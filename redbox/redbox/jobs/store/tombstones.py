@@ -32,7 +32,7 @@ class Tombstones:
         stones = self._by_lineage.get(lineage(key.owner, key.key), ())
         return next((stone for stone in stones if stone.covers(key)), None)
 
-    def beyond(self, limit: int, newest: Tombstone) -> tuple[Tombstone, ...]:
+    def surplus(self, limit: int, newest: Tombstone) -> tuple[Tombstone, ...]:
         """The oldest that are too many, of those that count together with this one, once it is added."""
         if not self._counts(newest):
             return ()

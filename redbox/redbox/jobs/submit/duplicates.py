@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 from enum import IntEnum
 
 from redbox.core.workload_manager import Observation
-from redbox.jobs.queue_snapshot import order_of_birth, was_refused
-from redbox.jobs.record.record import Record
+from redbox.jobs.queue_snapshot import submit_order, was_refused
+from redbox.jobs.record.record import JobRecord
 from redbox.jobs.record.state_machine import phase_of
 from redbox_api.models import Phase
 
@@ -22,7 +22,7 @@ CLOCKS_DIFFER = timedelta(minutes=5)  # munge refuses to work beyond that
 HELD_REASONS = frozenset({"JobHeldUser", "JobHeldAdmin"})
 
 
-class Standing(IntEnum):
+class ClaimRank(IntEnum):
     """How good a job's claim is; the smaller, the better."""
 
     STARTED = 0
@@ -31,7 +31,9 @@ class Standing(IntEnum):
     UNSEEN = 3
 
 
-def with_mark(record: Record, jobs: Iterable[Observation], *, but: str | None = None) -> list[Observation]:
+def jobs_with_mark(
+    record: JobRecord, jobs: Iterable[Observation], *, but: str | None = None
+) -> list[Observation]:
     """The jobs with the record's mark and uid, other than this id, the earliest first.
 
     Rows of refused submits are none, of this PUT or of an earlier one of this key; nor is anything from well
@@ -43,20 +45,20 @@ def with_mark(record: Record, jobs: Iterable[Observation], *, but: str | None = 
         is_ours = job.mark == record.mark and job.uid == record.user.uid and not was_refused(job)
         if is_ours and recent and job.job_id != but:
             ours.setdefault(job.job_id, job)
-    return sorted(ours.values(), key=order_of_birth)
+    return sorted(ours.values(), key=submit_order)
 
 
-def standing(job: Observation | None) -> Standing:
+def rank_of(job: Observation | None) -> ClaimRank:
     """The claim of a job as a look or the accounting shows it."""
     if job is None:
-        return Standing.UNSEEN
+        return ClaimRank.UNSEEN
     if phase_of(job.state) is not Phase.PENDING:
-        return Standing.STARTED
-    return Standing.HELD if job.reason in HELD_REASONS else Standing.WAITS
+        return ClaimRank.STARTED
+    return ClaimRank.HELD if job.reason in HELD_REASONS else ClaimRank.WAITS
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class DuplicateVerdict:
     """`winner`: the other job that is the one; else the record's own is, once `losers` are cancelled."""
 
     winner: Observation | None = None
@@ -64,19 +66,21 @@ class Verdict:
     unclear: bool = False  # the next look tells more
 
 
-def judge(
-    record: Record, own: Observation | None, others: Iterable[Observation], looked_at: datetime
-) -> Verdict:
+def resolve_duplicates(
+    record: JobRecord, own: Observation | None, others: Iterable[Observation], looked_at: datetime
+) -> DuplicateVerdict:
     """Which is the job, of the record's own and `others`: those that a look shows before those of history."""
-    rivals = with_mark(record, others, but=record.job_id)
+    rivals = jobs_with_mark(record, others, but=record.job_id)
     unseen = [job for job in rivals if not job.live and phase_of(job.state) is Phase.PENDING]
     if any(_may_be_new(job, looked_at) for job in unseen):
-        return Verdict(unclear=True)
+        return DuplicateVerdict(unclear=True)
     real = [job for job in rivals if job not in unseen and not _never_started(job)]
-    best = min(real, key=standing, default=None)
-    if best is not None and standing(best) < standing(own):
-        return Verdict(winner=best)
-    return Verdict(losers=tuple(job for job in real if job.live and phase_of(job.state) is Phase.PENDING))
+    best = min(real, key=rank_of, default=None)
+    if best is not None and rank_of(best) < rank_of(own):
+        return DuplicateVerdict(winner=best)
+    return DuplicateVerdict(
+        losers=tuple(job for job in real if job.live and phase_of(job.state) is Phase.PENDING)
+    )
 
 
 def _may_be_new(job: Observation, looked_at: datetime) -> bool:

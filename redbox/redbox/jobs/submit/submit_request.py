@@ -15,10 +15,10 @@ from itertools import takewhile
 
 from redbox.core.domain import Caller, JobKey, UnixUser
 from redbox.core.workload_manager import Submission
-from redbox.jobs.errors import Conflict, Forbidden, Tombstoned
-from redbox.jobs.record.limits import outside
+from redbox.jobs.errors import Forbidden, JobConflict, Tombstoned
+from redbox.jobs.record.limits import violation_of
 from redbox.jobs.record.marks import Marks, key8
-from redbox.jobs.record.record import Record, Stage, shared
+from redbox.jobs.record.record import JobRecord, Stage, shared
 from redbox.jobs.settings import JobsSettings
 from redbox_api.models import JobRequest
 
@@ -31,7 +31,7 @@ HET_SEPARATOR = re.compile(r"#SBATCH\s+(hetjob|packjob)\b")
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class PutRequest:
     """A PUT of a caller who may submit."""
 
     key: JobKey
@@ -46,12 +46,12 @@ class Order:
 
 def order_for(
     caller: Caller, user: UnixUser, key: JobKey, request: JobRequest, *, marks: Marks, settings: JobsSettings
-) -> Order:
+) -> PutRequest:
     """A PUT with all that its record will need."""
     body_id = marks.body_id(request)
     directory = request.working_directory or default_directory(settings.directory, key, request)
     mark = marks.make(key, body_id, user.uid)
-    return Order(key, user, caller, request, mark, body_id, marks.body_digest(request), directory)
+    return PutRequest(key, user, caller, request, mark, body_id, marks.body_digest(request), directory)
 
 
 UNSAFE = re.compile(r"[/{%\\]")  # path separators, our own placeholders, sbatch's file name patterns
@@ -89,20 +89,22 @@ def _directives(script: str) -> Iterator[str]:
     return takewhile(lambda line: HET_SEPARATOR.match(line) is None, comments)
 
 
-def refuse_beyond_limits(order: Order) -> None:
+def refuse_beyond_limits(order: PutRequest) -> None:
     """A rule's accounts and partitions; what the request does not name is passed on with the submission."""
     request = order.request
-    found = outside(order.caller.limits, account=request.account or "", partition=request.partition or "")
+    found = violation_of(
+        order.caller.limits, account=request.account or "", partition=request.partition or ""
+    )
     if found is not None:
         raise Forbidden(
             f"The {found.what} {found.named} is not among those that the mapping allows you: {found.allowed}."
         )
 
 
-def new_record(order: Order, now: datetime) -> Record:
+def new_record(order: PutRequest, now: datetime) -> JobRecord:
     """The intent, before anybody has heard of it."""
     container = order.request.container
-    return Record(
+    return JobRecord(
         key=replace(order.key, owner=shared(order.key.owner)),
         user=shared(order.user),
         mark=order.mark,
@@ -116,18 +118,18 @@ def new_record(order: Order, now: datetime) -> Record:
         appends=appends(order.request),
         credentials=container is not None and container.registry is not None,
         created_at=now,
-        doubt_since=now,
+        last_submit_at=now,
     )
 
 
-def tried_again(record: Record, order: Order, now: datetime) -> Record:
+def tried_again(record: JobRecord, order: PutRequest, now: datetime) -> JobRecord:
     """A doubtful intent that a live PUT submits once more."""
     return replace(
         record,
         stage=Stage.INTENT,
-        doubt_since=now,
-        unproven=True,
-        unanswered_at=record.doubt_since,
+        last_submit_at=now,
+        held_retry=True,
+        unanswered_at=record.last_submit_at,
         body_digest=order.body_digest,
         job_name=job_name(order.request),
         limits=shared(order.caller.limits),
@@ -136,10 +138,10 @@ def tried_again(record: Record, order: Order, now: datetime) -> Record:
     )
 
 
-def refuse_unless_same(record: Record, order: Order) -> None:
+def refuse_unless_same(record: JobRecord, order: PutRequest) -> None:
     """Raise unless the PUT asks for this very job."""
     if record.user.uid != order.user.uid:
-        raise Conflict(
+        raise JobConflict(
             f"The key {record.key.key} belongs to a job of another Unix user ({record.user.name}) from "
             "before your mapping changed. Use another key."
         )
@@ -149,8 +151,8 @@ def refuse_unless_same(record: Record, order: Order) -> None:
         raise conflict(record.key)
 
 
-def conflict(key: JobKey) -> Conflict:
-    return Conflict(
+def conflict(key: JobKey) -> JobConflict:
+    return JobConflict(
         f"The key {key.key} (attempt {key.attempt}) already stands for another request. A job is not "
         "changed by submitting it again: use another key, or delete this job."
     )
@@ -162,12 +164,12 @@ def tombstoned(key: JobKey) -> Tombstoned:
     )
 
 
-def body_changed(record: Record, order: Order) -> bool:
+def body_changed(record: JobRecord, order: PutRequest) -> bool:
     """Equal by its digest, and yet another body: a secret was rotated, say."""
     return record.body_digest is not None and record.body_digest != order.body_digest
 
 
-def submission(order: Order, dependencies: tuple[str, ...], *, held: bool) -> Submission:
+def submission(order: PutRequest, dependencies: tuple[str, ...], *, held: bool) -> Submission:
     """For the workload manager."""
     return Submission(
         request=order.request,

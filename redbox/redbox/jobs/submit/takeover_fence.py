@@ -11,14 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from redbox.jobs.errors import Busy
+from redbox.jobs.errors import JobsBusy
 from redbox.jobs.settings import JobsSettings
 
 TAKEN_OVER_AT = "taken over at"
 
 
 @dataclass(frozen=True, slots=True)
-class Fence:
+class TakeoverFence:
     """Around a journal that was taken over, or around nothing."""
 
     since: datetime | None
@@ -29,7 +29,7 @@ class Fence:
         """Raise Busy while nothing may be submitted."""
         left = self.refuses_s - self._age_s(now)
         if left > 0:
-            raise Busy(
+            raise JobsBusy(
                 "This red-box has just taken over: it submits nothing until what the one before it may "
                 f"have sent has reached Slurm ({left:.0f} s).",
                 retry_after=left,
@@ -43,8 +43,8 @@ class Fence:
         return float("inf") if self.since is None else (now - self.since).total_seconds()
 
 
-def fence_from(facts: dict[str, str], settings: JobsSettings) -> Fence:
+def fence_from(facts: dict[str, str], settings: JobsSettings) -> TakeoverFence:
     """As the journal has noted it."""
     noted = facts.get(TAKEN_OVER_AT)
     since = datetime.fromtimestamp(float(noted), UTC) if noted else None
-    return Fence(since, settings.fence_refuses_s, settings.fence_holds_s)
+    return TakeoverFence(since, settings.fence_refuses_s, settings.fence_holds_s)

@@ -22,13 +22,13 @@ from redbox.core.workload_manager import (
     shows_all_jobs_of,
 )
 from redbox.jobs.context import Context
-from redbox.jobs.job_actions import Acts, line_of
-from redbox.jobs.queue_snapshot import Look, Sighting, bound
-from redbox.jobs.record.record import Record, Seen, Stage
+from redbox.jobs.job_actions import JobActions, line_of
+from redbox.jobs.queue_snapshot import SnapshotIndex, SnapshotMatch, bind
+from redbox.jobs.record.record import JobRecord, ObservedStatus, Stage
 from redbox.jobs.record.state_machine import lost, never_submitted, observed
 from redbox.jobs.settings import JobsSettings
 from redbox.jobs.store.record_store import Change
-from redbox.jobs.submit.duplicates import Standing, judge, standing, with_mark
+from redbox.jobs.submit.duplicates import ClaimRank, jobs_with_mark, rank_of, resolve_duplicates
 from redbox_api.models import Phase
 
 SINCE_SLACK = timedelta(hours=1)
@@ -39,7 +39,7 @@ UNSEEN = (
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class MissedPolls:
     """The looks that did not show it, of which no two were too far apart."""
 
     first_look: datetime
@@ -47,32 +47,32 @@ class Missing:
 
 
 @dataclass(frozen=True, slots=True)
-class Absent:
+class Absence:
     """Since when no look has shown it, and since when no sbatch with its mark has run."""
 
     first_look: datetime
     quiet_since: datetime
 
 
-def settled(
-    record: Record, history: AccountingSnapshot, absent: Absent, now: datetime, settings: JobsSettings
-) -> Record:
+def settle_intent(
+    record: JobRecord, history: AccountingSnapshot, absent: Absence, now: datetime, settings: JobsSettings
+) -> JobRecord:
     """An intent that no complete look has shown, with what history says of it. Pure."""
     if record.stage is not Stage.INTENT:
         return record
-    row = next(iter(with_mark(record, history.jobs)), None)
+    row = next(iter(jobs_with_mark(record, history.jobs)), None)
     if row is not None:
-        return observed(bound(record, row.job_id, now), row, now, final_after_s=settings.final_after_s)
+        return observed(bind(record, row.job_id, now), row, now, final_after_s=settings.final_after_s)
     if history.available and not history.complete:
         return record
     return _not_found(record, history, absent, now, settings)
 
 
 def _not_found(
-    record: Record, history: AccountingSnapshot, absent: Absent, now: datetime, settings: JobsSettings
-) -> Record:
+    record: JobRecord, history: AccountingSnapshot, absent: Absence, now: datetime, settings: JobsSettings
+) -> JobRecord:
     # It could have run and left the queue before anybody looked.
-    forgotten = (absent.first_look - record.doubt_since).total_seconds() > settings.min_job_age_s
+    forgotten = (absent.first_look - record.last_submit_at).total_seconds() > settings.min_job_age_s
     if forgotten and not history.available:
         return lost(record, now, UNSEEN)
     if forgotten and (now - absent.first_look).total_seconds() < settings.rows_late_s:
@@ -80,41 +80,41 @@ def _not_found(
     if record.cancel_requested:
         return never_submitted(record, now, may_still_arrive=True)
     longest = timedelta(seconds=settings.submit_limit_s)
-    ended_by = min(absent.quiet_since, record.doubt_since + longest)
-    return replace(record, stage=Stage.DOUBTFUL, doubt_since=max(record.doubt_since, ended_by))
+    ended_by = min(absent.quiet_since, record.last_submit_at + longest)
+    return replace(record, stage=Stage.UNCONFIRMED, last_submit_at=max(record.last_submit_at, ended_by))
 
 
-class Doubts:
+class UnconfirmedSubmits:
     """Settles intents that nobody submits any more, and proves that held jobs are alone."""
 
-    def __init__(self, context: Context, acts: Acts, under_way: Callable[[JobKey], bool]) -> None:
+    def __init__(self, context: Context, acts: JobActions, under_way: Callable[[JobKey], bool]) -> None:
         self._context = context
-        self._ledger = context.ledger
+        self._store = context.store
         self._clock = context.clock
         self._settings = context.settings
         self._workload = context.workload
-        self._chores = context.chores
+        self._background = context.background
         self._acts = acts
         self._under_way = under_way
         self._quiet_since: dict[JobKey, datetime] = {}  # no sbatch with its mark has run here since then
-        self._missing: dict[JobKey, Missing] = {}
+        self._missing: dict[JobKey, MissedPolls] = {}
 
-    def after(self, look: Look, sightings: Mapping[JobKey, Sighting]) -> None:
+    def after(self, look: SnapshotIndex, sightings: Mapping[JobKey, SnapshotMatch]) -> None:
         """After each look: what it lets us settle."""
         for key, sighting in sightings.items():
-            record = self._ledger.table.get(key)
+            record = self._store.index.get(key)
             if record is not None and shows_all_jobs_of(record.user.uid, look):
                 self._consider(record, sighting, look)
 
-    def _miss(self, key: JobKey, look: Look) -> None:
+    def _miss(self, key: JobKey, look: SnapshotIndex) -> None:
         """A gap in which a job could have come and gone makes all earlier looks worthless."""
         known = self._missing.get(key)
         gap = look.begun_at - (known.last_look if known else look.begun_at)
         if known is None or gap.total_seconds() > self._settings.min_job_age_s:
-            known = Missing(look.begun_at, look.begun_at)
+            known = MissedPolls(look.begun_at, look.begun_at)
         self._missing[key] = replace(known, last_look=look.begun_at)
 
-    def _consider(self, record: Record, sighting: Sighting, look: Look) -> None:
+    def _consider(self, record: JobRecord, sighting: SnapshotMatch, look: SnapshotIndex) -> None:
         key = record.key
         if record.final or self._under_way(key):
             return
@@ -122,51 +122,53 @@ class Doubts:
             self._missing.pop(key, None)
         if record.stage is Stage.INTENT and sighting.job is None:
             self._miss(key, look)
-            if self._clock.now() - record.doubt_since >= timedelta(seconds=self._settings.settle_s):
+            if self._clock.now() - record.last_submit_at >= timedelta(seconds=self._settings.settle_s):
                 work = self._settle(record, look.begun_at)
-                self._chores.start(("settle", key), work, of=record.user.uid)
-        elif record.unproven and record.stage is Stage.BOUND and _began_after(look, record):
-            late = look.begun_at - (record.unanswered_at or record.doubt_since)
+                self._background.start(("settle", key), work, of=record.user.uid)
+        elif record.held_retry and record.stage is Stage.BOUND and _began_after(look, record):
+            late = look.begun_at - (record.unanswered_at or record.last_submit_at)
             certain = late.total_seconds() >= self._settings.arrives_within_s  # no other arrives any more
             if not certain and not sighting.duplicates:
                 return
             work = self._prove(record, sighting, look.begun_at, certain=certain)
-            self._chores.start(("prove", key), work, of=record.user.uid)
+            self._background.start(("prove", key), work, of=record.user.uid)
 
-    async def _settle(self, record: Record, looked_at: datetime) -> None:
-        if await self._context.ask(self._workload.submitting(record.user, record.mark)):
+    async def _settle(self, record: JobRecord, looked_at: datetime) -> None:
+        if await self._context.call(self._workload.submitting(record.user, record.mark)):
             self._quiet_since.pop(record.key, None)
-            await self._change(record.key, lambda now, current: replace(current, doubt_since=now))
+            await self._change(record.key, lambda now, current: replace(current, last_submit_at=now))
             return
         quiet_since = self._quiet_since.setdefault(record.key, self._clock.now())
         if looked_at <= quiet_since:
             return  # an sbatch may have ended after the look began: the next look tells
         history = await self._history(record)
         known = self._missing.get(record.key)
-        absent = Absent(known.first_look if known else looked_at, quiet_since)
+        absent = Absence(known.first_look if known else looked_at, quiet_since)
         await self._change(
-            record.key, lambda now, current: settled(current, history, absent, now, self._settings)
+            record.key, lambda now, current: settle_intent(current, history, absent, now, self._settings)
         )
         self._quiet_since.pop(record.key, None)
 
-    async def _prove(self, record: Record, sighting: Sighting, looked_at: datetime, *, certain: bool) -> None:
+    async def _prove(
+        self, record: JobRecord, sighting: SnapshotMatch, looked_at: datetime, *, certain: bool
+    ) -> None:
         """One of a submit and its retry: it is the job, and is released, or gives way to the other one."""
         history = await self._history(record)
         if history.available and not history.complete:
             return
-        verdict = judge(record, sighting.job, [*sighting.duplicates, *history.jobs], looked_at)
+        verdict = resolve_duplicates(record, sighting.job, [*sighting.duplicates, *history.jobs], looked_at)
         if verdict.winner is not None:
             await self._give_way(record, verdict.winner)
         elif not verdict.unclear and await self._end_all(record, verdict.losers) and certain:
             await self._set_free(record)
 
-    async def _end_all(self, record: Record, losers: Iterable[Observation]) -> bool:
+    async def _end_all(self, record: JobRecord, losers: Iterable[Observation]) -> bool:
         for job in losers:
             if not await self._ended(JobHandle(job.job_id, record.mark, job.name, record.user)):
                 return False
         return True
 
-    async def _set_free(self, record: Record) -> None:
+    async def _set_free(self, record: JobRecord) -> None:
         """It is the only one: it need not be held any more."""
         waits = record.phase in (Phase.SUBMITTING, Phase.PENDING)
         if waits and not record.hold and record.handle is not None and not record.cancel_requested:
@@ -179,41 +181,41 @@ class Doubts:
         outcome = await self._acts.act(handle, JobAction.CANCEL)
         return outcome.done or outcome.gone
 
-    async def _give_way(self, record: Record, other: Observation) -> None:
+    async def _give_way(self, record: JobRecord, other: Observation) -> None:
         """The other one is the job: this one is cancelled. One that is still held is to be proved in turn."""
         if record.handle is not None and not await self._ended(record.handle):
             return
-        held = standing(other) is Standing.HELD
+        held = rank_of(other) is ClaimRank.HELD
 
-        def adopt(now: datetime, current: Record) -> Record:
+        def adopt(now: datetime, current: JobRecord) -> JobRecord:
             if current.job_id != record.job_id:
                 return current
-            adopted = replace(bound(current, other.job_id, now), unproven=held, seen=Seen())
+            adopted = replace(bind(current, other.job_id, now), held_retry=held, status=ObservedStatus())
             return observed(adopted, other, now, final_after_s=self._settings.final_after_s)
 
         await self._change(record.key, adopt)
 
-    async def _history(self, record: Record) -> AccountingSnapshot:
-        return await self._context.ask(
+    async def _history(self, record: JobRecord) -> AccountingSnapshot:
+        return await self._context.call(
             self._workload.history_of(record.user, since=record.created_at - SINCE_SLACK)
         )
 
-    async def _change(self, key: JobKey, decide: Callable[[datetime, Record], Record]) -> None:
+    async def _change(self, key: JobKey, decide: Callable[[datetime, JobRecord], JobRecord]) -> None:
         def now_decide() -> Change:
-            record = self._ledger.table.get(key)
+            record = self._store.index.get(key)
             if record is None or record.final or self._under_way(key):
                 return Change()
             decided = decide(self._clock.now(), record)
             return Change() if decided == record else Change(save=(decided,))
 
-        known = self._ledger.table.get(key)
+        known = self._store.index.get(key)
         if known is not None:
-            await self._ledger.change([line_of(known)], now_decide)
+            await self._store.change([line_of(known)], now_decide)
 
 
-def _began_after(look: Look, record: Record) -> bool:
+def _began_after(look: SnapshotIndex, record: JobRecord) -> bool:
     return record.bound_at is not None and look.begun_at > record.bound_at
 
 
-def _proved(current: Record, proved: Record) -> Record:
-    return replace(current, unproven=False) if current.job_id == proved.job_id else current
+def _proved(current: JobRecord, proved: JobRecord) -> JobRecord:
+    return replace(current, held_retry=False) if current.job_id == proved.job_id else current

@@ -115,14 +115,14 @@ def test_a_record_that_was_busy_during_a_look_is_looked_at_again(world: World) -
     """Its state has changed, and no further glance will say so."""
     submitted(world)
     world.advance(60)
-    ledger = world.jobs._ledger
-    (record,) = ledger.table.watched()
+    store = world.jobs._store
+    (record,) = store.index.watched()
     line = lineage(record.key.owner, record.key.key)
-    assert ledger._turns.take_free(line)
+    assert store._turns.take_free(line)
     world.slurm.start("1")
     world.advance(4)
     assert current(world).phase is Phase.PENDING
-    ledger._give_back({line})
+    store._give_back({line})
     world.advance(2)
     assert current(world).phase is Phase.RUNNING
 

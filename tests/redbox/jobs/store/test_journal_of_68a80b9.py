@@ -17,11 +17,11 @@ import pytest
 
 from redbox.core.domain import JobKey, Limits
 from redbox.core.workload_manager import JobAction, Observation, TaskObservation
-from redbox.jobs.errors import Conflict, NoSuchJob, Tombstoned
+from redbox.jobs.errors import JobConflict, JobNotFound, Tombstoned
 from redbox.jobs.record import codec
 from redbox.jobs.record.marks import Marks
 from redbox.jobs.record.packed_records import unpack
-from redbox.jobs.record.record import Record, Stage
+from redbox.jobs.record.record import JobRecord, Stage
 from redbox.jobs.store.journal import FILE_NAME
 from redbox.jobs.store.sqlite import Database
 from redbox_api.models import Phase
@@ -48,7 +48,7 @@ def rows(directory: Path) -> dict[str, str]:
     return texts
 
 
-def records(directory: Path) -> dict[str, Record]:
+def records(directory: Path) -> dict[str, JobRecord]:
     return {outline.key.key: unpack(outline) for outline in Database(directory / FILE_NAME).load().records}
 
 
@@ -57,7 +57,7 @@ STAGES = {
     "intent-arrived": (Stage.INTENT, Phase.SUBMITTING),
     "intent-cancelled": (Stage.INTENT, Phase.SUBMITTING),
     "intent-retried": (Stage.INTENT, Phase.SUBMITTING),
-    "doubtful": (Stage.DOUBTFUL, Phase.SUBMITTING),
+    "doubtful": (Stage.UNCONFIRMED, Phase.SUBMITTING),
     "submitted": (Stage.BOUND, Phase.PENDING),
     "held-retry": (Stage.BOUND, Phase.PENDING),
     "pending": (Stage.BOUND, Phase.PENDING),
@@ -93,37 +93,37 @@ def test_every_row_is_written_as_it_was_read(directory: Path) -> None:
     assert {key: codec.to_text(record) for key, record in records(directory).items()} == texts
     stored = [json.loads(text) for text in texts.values()]
     in_rows = set().union(*stored), set().union(*(row["seen"] for row in stored))
-    assert in_rows[0] == {*codec.RECORD_DEFAULTS, "user", "seen"}
-    assert in_rows[1] == {*codec.SEEN_DEFAULTS, "tasks", "task_groups"}
+    assert in_rows[0] == {*codec.RECORD_FIELDS, "user", "seen"}
+    assert in_rows[1] == {*codec.STATUS_FIELDS, "tasks", "task_groups"}
 
 
 def test_every_field_has_the_value_that_was_stored(directory: Path) -> None:
     kept = records(directory)
     retry = kept["held-retry"]
-    assert (retry.unproven, retry.job_id) == (True, "2")
+    assert (retry.held_retry, retry.job_id) == (True, "2")
     midnight = retry.created_at + timedelta(seconds=120)
     assert retry.unanswered_at == midnight - timedelta(seconds=400)
-    assert retry.doubt_since == midnight - timedelta(seconds=120)
+    assert retry.last_submit_at == midnight - timedelta(seconds=120)
     assert kept["node-failed"].ending_since == midnight - timedelta(seconds=5)
     assert kept["absent"].absent_since == midnight - timedelta(seconds=20)
     assert kept["running"].appends
     assert (kept["running"].run, kept["running"].key.attempt) == (2, 2)
-    running = kept["running"].seen
+    running = kept["running"].status
     assert (running.nodes, running.restarts, running.requeue) == ("n[1-2]", 1, False)
     outside = kept["outside-limits"]
     assert outside.limits == Limits(frozenset({"physics"}), frozenset({"debug"}))
     assert outside.cancel_requested
-    assert "partition gpu" in outside.beyond
+    assert "partition gpu" in outside.limits_exceeded
     assert kept["array"].first_seen_late
-    assert kept["array"].seen.tasks == (
+    assert kept["array"].status.tasks == (
         *(TaskObservation(index, f"12_{index}", "COMPLETED", 0) for index in range(3)),
         TaskObservation(3, "12_3", "FAILED", 3),
         TaskObservation(4, "99", "RUNNING", None, None, 1),
     )
-    assert (kept["array"].seen.array_size, kept["array"].seen.pending_tasks) == (8, 3)
-    assert kept["cancelled"].seen.cancelled_by == ALICE.uid
-    assert kept["failed"].seen.exit_code == 3
-    assert kept["failed-in-queue"].seen.signal == 9
+    assert (kept["array"].status.array_size, kept["array"].status.pending_tasks) == (8, 3)
+    assert kept["cancelled"].status.cancelled_by == ALICE.uid
+    assert kept["failed"].status.exit_code == 3
+    assert kept["failed-in-queue"].status.signal == 9
     assert kept["failed-in-queue"].in_queue
     assert kept["credentials"].credentials
     assert kept["held"].hold
@@ -201,7 +201,7 @@ def test_a_submit_without_an_answer_is_looked_for_and_found_or_submitted_once_mo
     assert world.run(world.jobs.get(caller(), "intent-arrived")).job_id == "1"
     assert phase(world, "intent-cancelled") is Phase.CANCELLED
     for key in ("intent", "doubtful"):
-        with pytest.raises(NoSuchJob):
+        with pytest.raises(JobNotFound):
             world.run(world.jobs.get(caller(), key))
         job, created = world.run(world.jobs.put(caller(), key, 1, request()))
         assert created
@@ -245,7 +245,7 @@ def test_a_put_of_a_journaled_job_is_the_same_job(world: World) -> None:
     rotated = request(env={"TOKEN": "new"}, spec_digest="d1")
     job, created = world.run(world.jobs.put(caller(), "env-changed", 1, rotated))
     assert (job.job_id, created, job.env_changed) == ("14", False, True)
-    with pytest.raises(Conflict):
+    with pytest.raises(JobConflict):
         world.run(world.jobs.put(caller(), "succeeded", 1, request("#!/bin/sh\nfalse\n")))
 
 
