@@ -21,9 +21,11 @@ from redbox.jobs.queue_snapshot import index_snapshot, match
 from redbox.jobs.record.marks import Marks
 from redbox.jobs.record.packed_records import unpack
 from redbox.jobs.record.record import JobRecord, Stage, lineage
+from redbox.jobs.record.state_machine import StateMachine
 from redbox.jobs.settings import JobsSettings
 from redbox.jobs.store.journal import Journal
 from redbox.jobs.store.record_store import Change, RecordStore
+from redbox.slurm.text.states import JOB_STATES
 from redbox_api.models import Phase
 
 NOW = datetime.now(UTC)
@@ -94,13 +96,13 @@ async def _submit(store: RecordStore, one: JobRecord) -> None:
 
 async def look(store: RecordStore) -> float:
     """One poll that shows them all; seconds that it took to sort out and commit."""
-    settings = JobsSettings()
+    machine = StateMachine(JOB_STATES, JobsSettings())
     jobs = tuple(shown(unpack(one), int(one.key.key[:8], 16)) for one in store.index)
     began = time.perf_counter()
     poll = QueueSnapshot(at=NOW, took_s=0.1, jobs=jobs, complete=True)
     seen = index_snapshot(poll, NOW + timedelta(seconds=1), store.index)
     await store.change_free(
-        store.index.watched(), lambda one: after_poll(one, match(one, seen), seen, NOW, settings)
+        store.index.watched(), lambda one: after_poll(one, match(one, seen), seen, NOW, machine)
     )
     return time.perf_counter() - began
 

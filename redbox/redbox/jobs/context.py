@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from redbox.core.clock import Clock, with_deadline
@@ -11,6 +12,7 @@ from redbox.core.ttl_cache import CachedValue, TtlCache
 from redbox.core.workload_manager import WorkloadManager, WorkloadManagerError
 from redbox.jobs.background_tasks import BackgroundTasks
 from redbox.jobs.errors import JobsBusy
+from redbox.jobs.record.state_machine import StateMachine
 from redbox.jobs.settings import JobsSettings
 from redbox.jobs.store.record_store import RecordStore
 from redbox.observability.job_audit import Audit
@@ -27,8 +29,14 @@ class Context:
     workload: WorkloadManager
     clock: Clock
     settings: JobsSettings
+    machine: StateMachine
     background: BackgroundTasks
     audit: Audit
+    poll_requested: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def request_poll(self) -> None:
+        """Poll soon; many requests are one poll."""
+        self.poll_requested.set()
 
     async def call(self, request: Coroutine[Any, Any, T]) -> T:
         """A call of the workload manager; TimeoutError past the deadline that all such calls have."""

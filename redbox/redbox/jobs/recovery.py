@@ -1,8 +1,8 @@
-"""`redbox recover`: a journal that was lost, rebuilt from the marks on Slurm's own records.
+"""`redbox recover`: a lost journal, rebuilt from the marks on Slurm's own records.
 
-Keys, attempts, states and owners' digests come back; owners' names come back when the owners do (`claims`).
-What was never accepted by Slurm is gone with the journal: such keys are submitted when they are PUT again,
-behind the fence. A mark that does not verify, or verifies twice, is printed and never guessed about.
+Keys, attempts, states and owners' digests are restored; owners' names follow with the owners' next request
+(`store.ownership`). Submits that Slurm never accepted are gone with the journal: such keys are submitted when
+they are PUT again, behind the fence. A mark that does not verify, or verifies twice, is printed and skipped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from redbox.jobs.errors import JournalError
 from redbox.jobs.queue_snapshot import submit_order, was_refused
 from redbox.jobs.record.marks import PREFIX, Mark, Marks
 from redbox.jobs.record.record import JobRecord, Stage
-from redbox.jobs.record.state_machine import observed, with_ended_unseen
+from redbox.jobs.record.state_machine import StateMachine
 from redbox.jobs.settings import JobsSettings
 from redbox.jobs.store.journal import Journal
 from redbox.jobs.store.ownership import unclaimed_owner
@@ -31,7 +31,7 @@ CALL_LIMIT_S = 300.0  # a month of accounting
 
 @dataclass(frozen=True, slots=True)
 class RejectedJob:
-    """A job with a mark that was not believed, and why."""
+    """A job whose mark was not accepted, and why."""
 
     job: Observation
     why: str
@@ -39,7 +39,7 @@ class RejectedJob:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryResult:
-    """What Slurm's records give."""
+    """The records that Slurm's own records yield."""
 
     records: tuple[JobRecord, ...]
     rejected: tuple[RejectedJob, ...]
@@ -47,37 +47,37 @@ class RecoveryResult:
 
 
 def rebuild(
-    jobs: Iterable[Observation], marks: Marks, now: datetime, *, final_after_s: float
+    jobs: Iterable[Observation], marks: Marks, now: datetime, machine: StateMachine
 ) -> RecoveryResult:
     """Records from jobs: of each mark the earliest job, as the queue rather than history shows it. Pure.
 
-    The rows that Slurm keeps of submits that it refused are no jobs: a key that has no other is not known.
+    Rows that Slurm keeps of refused submits do not count: a key with no other row is not restored.
     """
-    believed: dict[str, tuple[Mark, list[Observation]]] = {}
+    verified: dict[str, tuple[Mark, list[Observation]]] = {}
     rejected = []
     for job in jobs:
         mark = marks.verify(job.mark, job.uid)
         if mark is not None and was_refused(job):
             continue
         if mark is not None:
-            believed.setdefault(job.mark, (mark, []))[1].append(job)
+            verified.setdefault(job.mark, (mark, []))[1].append(job)
         elif job.mark.startswith(PREFIX):
             rejected.append(RejectedJob(job, "its mark was not made by this red-box for a job of this user"))
     records = []
-    for mark, several in believed.values():
-        first = min(several, key=submit_order).job_id
+    for mark, jobs_of_mark in verified.values():
+        first = min(jobs_of_mark, key=submit_order).job_id
         rejected += [
             RejectedJob(job, f"job {first} carries the same mark and is older")
-            for job in several
+            for job in jobs_of_mark
             if job.job_id != first
         ]
-        same = [job for job in several if job.job_id == first]
+        same = [job for job in jobs_of_mark if job.job_id == first]
         shown = max(same, key=lambda job: (job.live, job.restarts, job.started_at or now))
-        records.append(_record(mark, with_ended_unseen(shown, same), now, final_after_s))
+        records.append(_record(mark, machine.with_ended_tasks(shown, same), now, machine))
     return RecoveryResult(tuple(records), tuple(rejected), complete=True)
 
 
-def _record(mark: Mark, job: Observation, now: datetime, final_after_s: float) -> JobRecord:
+def _record(mark: Mark, job: Observation, now: datetime, machine: StateMachine) -> JobRecord:
     submitted_at = job.submitted_at or now
     record = JobRecord(
         key=JobKey(unclaimed_owner(mark), mark.key, mark.attempt),
@@ -92,7 +92,7 @@ def _record(mark: Mark, job: Observation, now: datetime, final_after_s: float) -
         job_id=job.job_id,
         bound_at=submitted_at,
     )
-    return observed(record, job, now, final_after_s=final_after_s)
+    return machine.observe(record, job, now)
 
 
 async def recover(
@@ -110,7 +110,7 @@ async def recover(
         history = await with_deadline(clock, CALL_LIMIT_S, workload.history_of(user, since=since))
         jobs += history.jobs
         complete = complete and history.complete
-    recovered = rebuild(jobs, marks, now, final_after_s=settings.final_after_s)
+    recovered = rebuild(jobs, marks, now, StateMachine(workload.states, settings))
     return RecoveryResult(recovered.records, recovered.rejected, complete)
 
 

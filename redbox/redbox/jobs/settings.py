@@ -30,7 +30,7 @@ class JobsSettings:
     read_burst: float = 5.0
     shortest_interval_s: float = 1.2
     longest_interval_s: float = 10.0
-    partitions_every_s: float = 10.0  # how old what is told of partitions and nodes may be
+    partitions_every_s: float = 10.0  # the age after which partitions and nodes are queried again
     call_limit_s: float = 60.0  # for one read of the workload manager, whose own deadlines are shorter
     min_job_age_s: float = 300.0  # Slurm's: how long squeue still shows a job that ended
 

@@ -1,8 +1,8 @@
-"""What a caller's running jobs use, asked when somebody asks, as their user.
+"""The usage of a caller's running jobs, measured on request, as their user.
 
-One call shows many jobs, and no owner's are asked for more than thrice a minute: of more jobs than one call
-shows, those measured longest ago come next. What a step used that has ended since stays counted, so that
-a job's time only grows.
+One call measures many jobs, and an owner's jobs are measured at most thrice a minute: if there are more jobs
+than one call takes, those measured longest ago come next. The time of steps that have ended since stays
+counted, so that a job's time only grows.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from redbox_api.usage import JobUsage, UsageList
 
 log = logging.getLogger(__name__)
 FRESH_S = 20.0
-PATIENCE_S = 3.0  # of who asks
+WAIT_S = 3.0  # of the caller
 MOST_JOBS = 50  # in one call: each is an RPC to the controller, and one to each of its nodes
-CALLS_AT_ONCE = 4  # of all owners, so that one user's agent that hangs holds up nobody
+CALLS_AT_ONCE = 4  # of all owners, so that one user's agent that hangs delays no other
 CALL_S = 20.0
 MOST_OWNERS = 10_000
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
@@ -36,7 +36,7 @@ LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 @dataclass
 class JobMeter:
-    """One job's last measure."""
+    """One job's last measurement."""
 
     run: int
     asked_at: datetime = LONG_AGO
@@ -46,7 +46,7 @@ class JobMeter:
     """By step, those that have ended too."""
 
     def take(self, steps: Collection[StepUsage], at: datetime) -> None:
-        """These steps run now; where none is told of, the last measure stands, with its time."""
+        """Add these running steps; without any, the last measurement stays, with its time."""
         self.asked_at = at
         if not steps:
             return
@@ -68,7 +68,7 @@ class JobMeter:
 
 @dataclass(eq=False)
 class OwnerMeters:
-    """Those of one owner's jobs."""
+    """The meters of one owner's jobs."""
 
     jobs: dict[JobKey, JobMeter] = field(default_factory=dict)
     due: float = float("-inf")
@@ -78,14 +78,14 @@ class OwnerMeters:
 
 
 class UsageOfJobs:
-    """Measures the jobs of whoever asks. An async context manager, which owns what is measured meanwhile."""
+    """Measures the jobs of callers. An async context manager, which owns the measurements under way."""
 
     def __init__(self, jobs: JobService, workload: WorkloadManager, clock: Clock | None = None) -> None:
         self._jobs = jobs
         self._workload = workload
         self._clock = clock or SystemClock()
         self._calls = asyncio.Semaphore(CALLS_AT_ONCE)
-        self._known: dict[tuple[Owner, UnixUser], OwnerMeters] = {}
+        self._owners: dict[tuple[Owner, UnixUser], OwnerMeters] = {}
         self._group = asyncio.TaskGroup()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -99,9 +99,9 @@ class UsageOfJobs:
         await self._group.__aexit__(None, None, None)
 
     async def of_caller(self, caller: Caller) -> UsageList:
-        """What is known soon: a measure that takes longer goes on, and is there for who asks again.
+        """The last measurement; one that takes longer goes on for the next request.
 
-        Busy where nothing was ever measured because Slurm does not answer.
+        JobsBusy if nothing was ever measured because Slurm does not answer.
         """
         if caller.user is None or not caller.may(Role.SUBMIT):
             raise Forbidden(f"{caller.identity} has no jobs here: its mapping gives it no such role.")
@@ -109,16 +109,16 @@ class UsageOfJobs:
         if meters.measuring is None and self._clock.monotonic() >= meters.due:
             meters.measuring = self._begin(self._measure(caller.owner, caller.user, meters))
         if meters.measuring is not None:
-            await finishes_within(self._clock, PATIENCE_S, meters.measuring)
+            await finishes_within(self._clock, WAIT_S, meters.measuring)
         if meters.fault is not None and meters.answered_at is None:
             raise JobsBusy(f"Slurm does not answer: {meters.fault}.", retry_after=5)
         items = [meter.shown(key) for key, meter in meters.jobs.items() if meter.cpu_s]
         return UsageList(items=items, stale_since=meters.answered_at if meters.fault else None)
 
     def _meters(self, owner: Owner, user: UnixUser) -> OwnerMeters:
-        if len(self._known) > MOST_OWNERS:
-            self._known.clear()  # each is asked anew, and its jobs' times begin anew
-        return self._known.setdefault((owner, user), OwnerMeters())
+        if len(self._owners) > MOST_OWNERS:
+            self._owners.clear()  # all are measured again, and their jobs' times begin at zero
+        return self._owners.setdefault((owner, user), OwnerMeters())
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._group.create_task(work)
@@ -136,8 +136,8 @@ class UsageOfJobs:
             meters.answered_at = self._clock.now()
         except (WorkloadManagerError, TimeoutError) as fault:
             meters.fault = fault
-        except Exception as fault:  # what one odd answer does to our code must not end the server
-            log.exception("what jobs use could not be measured")
+        except Exception as fault:  # a fault of ours over one odd answer must not end the server
+            log.exception("measuring the usage of jobs failed")
             meters.fault = fault
         finally:
             meters.measuring = None

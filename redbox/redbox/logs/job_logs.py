@@ -11,12 +11,11 @@ from redbox.agents.pool import AgentPool
 from redbox.core.domain import JobKey, JobRef
 from redbox.jobs.errors import NotAcceptable
 from redbox.jobs.record.record import JobRecord
-from redbox.jobs.record.state_machine import TAKEN_BACK, phase_of
 from redbox.jobs.service import JobService
 from redbox.logs.agent_files import AgentFiles
 from redbox.logs.interfaces import Forgotten, Written
 from redbox.logs.service import Answer, Logs, Query
-from redbox.slurm.text.states import is_waiting
+from redbox.slurm.text.states import JOB_STATES, has_not_begun
 from redbox.slurm.views.output_patterns import LogFacts, first_of, resolve
 from redbox_api.models import FINAL_PHASES, Phase
 
@@ -61,7 +60,7 @@ class Standing:
     @property
     def is_at_work(self) -> bool:
         """A job that Slurm holds after a requeue is suspended, but its next run has not begun."""
-        return self.phase in UNDER_WAY and not is_waiting(self.state)
+        return self.phase in UNDER_WAY and not has_not_begun(self.state)
 
 
 @dataclass
@@ -80,7 +79,9 @@ class RecordSource:
         if record is None:
             raise Forgotten(f"The job {self.key.key} is not known any more.")
         now = self._standing(record)
-        over = now.phase in FINAL_PHASES and now.state not in TAKEN_BACK  # of a task: the array may go on
+        over = (
+            now.phase in FINAL_PHASES and now.state not in JOB_STATES.requeued
+        )  # of a task: the array may go on
         run = self._run_in_file(now)
         appends = self.appends() if record.appends is None else record.appends
         return Written(
@@ -99,7 +100,7 @@ class RecordSource:
             return Standing(status.state, record.phase, record.run, began)
         task = next((one for one in status.tasks if one.index == self.task), None)
         run = task.restarts + 1 if task else 1
-        phase = phase_of(task.state) if task and not record.final else None
+        phase = JOB_STATES.phase_of(task.state) if task and not record.final else None
         return Standing(task.state if task and phase else status.state, phase or record.phase, run)
 
     def _run_in_file(self, now: Standing) -> int:

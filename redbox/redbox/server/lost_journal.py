@@ -11,7 +11,6 @@ from collections.abc import Awaitable
 from redbox.core.workload_manager import QueueSnapshot, WorkloadManager
 from redbox.jobs.errors import JournalLost
 from redbox.jobs.record.marks import PREFIX, Marks
-from redbox.jobs.record.state_machine import phase_of
 from redbox.jobs.store.journal import Journal
 from redbox.jobs.store.sqlite import JournalBatch
 from redbox.jobs.submit.takeover_fence import TAKEN_OVER_AT
@@ -35,7 +34,7 @@ async def refuse_if_lost(
         return workload.poll(wanted=lambda _, mark: mark.startswith(PREFIX))
 
     poll = await answer_of(look, settings)
-    living = (job for job in poll.jobs if phase_of(job.state) not in FINAL_PHASES)
+    living = (job for job in poll.jobs if workload.states.phase_of(job.state) not in FINAL_PHASES)
     ours = [job.job_id for job in living if marks.verify(job.mark, job.uid)]
     if ours:
         shown = ", ".join(ours[:NAMED]) + (", ..." if ours[NAMED:] else "")

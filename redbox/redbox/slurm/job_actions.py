@@ -17,10 +17,9 @@ from redbox.slurm.commands.squeue import QueueRow
 from redbox.slurm.commands.submit_errors import is_unavailable, words_of
 from redbox.slurm.errors import RequestRefused
 from redbox.slurm.queries import Reads
-from redbox.slurm.text.states import has_ended, is_waiting
+from redbox.slurm.text.states import JOB_STATES, has_ended, has_not_begun
 
 PAUSES_S = (0.1, 0.3, 0.6, 1.0)  # between looks at what an act did
-HELD = ("JobHeldUser", "JobHeldAdmin")
 
 
 class Acts:
@@ -99,18 +98,19 @@ def command(handle: JobHandle, act: JobAction, signal: str | None) -> list[str]:
 
 def shows(act: JobAction, rows: Sequence[QueueRow], before: Sequence[QueueRow]) -> bool:
     """Whether the job is as the act should have left it; one that is gone from the queue has ended."""
-    waiting = [row for row in rows if is_waiting(row.state)]
+    waiting = [row for row in rows if has_not_begun(row.state)]
     match act:
         case JobAction.CANCEL:
             return all(has_ended(row.state) or row.state == "COMPLETING" for row in rows)
         case JobAction.HOLD:
-            return any(row.reason in HELD for row in waiting)
+            return any(row.reason in JOB_STATES.held_reasons for row in waiting)
         case JobAction.RELEASE:
-            return not any(row.reason in HELD for row in waiting)
+            return not any(row.reason in JOB_STATES.held_reasons for row in waiting)
         case JobAction.REQUEUE:
             restarts = max(row.restarts for row in before)
             return any(
-                is_waiting(row.state) or row.state == "COMPLETING" or row.restarts > restarts for row in rows
+                has_not_begun(row.state) or row.state == "COMPLETING" or row.restarts > restarts
+                for row in rows
             )
         case JobAction.SIGNAL:
             return True

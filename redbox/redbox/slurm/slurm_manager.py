@@ -28,6 +28,7 @@ from redbox.slurm.own_account_commands import OwnCommands
 from redbox.slurm.queries import Reads
 from redbox.slurm.settings import SlurmSettings
 from redbox.slurm.submit.sbatch_runner import Submits
+from redbox.slurm.text.states import JOB_STATES
 from redbox_api.models import Check, Cluster, Partition
 
 
@@ -39,6 +40,7 @@ class SlurmManager:
     """
 
     name = "slurm"
+    states = JOB_STATES
 
     def __init__(
         self,

@@ -17,8 +17,9 @@ from redbox.core.workload_manager import Observation, TaskObservation
 from redbox.jobs.poll.missing_jobs import AbsenceEvidence, after_absence
 from redbox.jobs.record.codec import from_text, to_text
 from redbox.jobs.record.record import JobRecord, ObservedStatus, Stage
-from redbox.jobs.record.state_machine import observed
+from redbox.jobs.record.state_machine import StateMachine
 from redbox.jobs.settings import JobsSettings
+from redbox.slurm.text.states import JOB_STATES
 from redbox_api.models import FINAL_PHASES, ArrayCounts, Job, Phase
 from tests.redbox.jobs.harness import World, caller, request
 from tests.redbox.jobs.test_recovery import lose_and_recover
@@ -37,6 +38,8 @@ RECORD = JobRecord(
     phase=Phase.PENDING,
 )
 NONE = range(0)
+
+MACHINE = StateMachine(JOB_STATES, JobsSettings())
 
 
 def task(index: int, state: str, leader: str = "1") -> TaskObservation:
@@ -246,20 +249,20 @@ def test_an_array_of_which_the_accounting_lacks_tasks_is_lost_after_ten_minutes(
     world.advance(400)
     job = current(world)
     assert job.phase is Phase.LOST
-    assert "never saw all its tasks end" in (job.message or "")
+    assert "does not show the end of all its tasks" in (job.message or "")
 
 
 def test_late_rows_of_an_arrays_tasks_are_waited_for() -> None:
-    first = observed(RECORD, array(seen("RUNNING"), {0: "RUNNING", 1: "RUNNING"}), NOW, final_after_s=30.0)
+    first = MACHINE.observe(RECORD, array(seen("RUNNING"), {0: "RUNNING", 1: "RUNNING"}), NOW)
     half = AbsenceEvidence(
         replace(array(seen("COMPLETED"), {0: "COMPLETED"}), live=False), accounting=True, stranger=False
     )
     later = NOW + timedelta(seconds=300)
-    record = after_absence(after_absence(first, half, NOW, JobsSettings()), half, later, JobsSettings())
+    record = after_absence(after_absence(first, half, NOW, MACHINE), half, later, MACHINE)
     assert (record.final, record.absent_since) == (False, NOW)
     row = replace(array(seen("COMPLETED"), {0: "COMPLETED", 1: "COMPLETED"}), live=False)
     whole = AbsenceEvidence(row, accounting=True, stranger=False)
-    assert after_absence(record, whole, later, JobsSettings()).phase is Phase.SUCCEEDED
+    assert after_absence(record, whole, later, MACHINE).phase is Phase.SUCCEEDED
 
 
 def seen(state: str) -> Observation:

@@ -3,12 +3,12 @@
 import asyncio
 import base64
 from pathlib import Path
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
 
-from redbox.jobs import service
 from redbox.jobs.errors import NotAcceptable
+from redbox.jobs.poll.poller import Poller
 from redbox.jobs.record.listing import PageRequest, page_of
 from redbox.jobs.record.marks import Marks
 from redbox.jobs.service import JobService
@@ -36,7 +36,7 @@ async def test_background_work_that_ends_by_a_fault_says_so(jobs: JobService) ->
 
 async def test_background_work_that_cannot_begin_raises_instead_of_waiting(jobs: JobService) -> None:
     with (
-        patch.object(service, "fence_from", side_effect=RuntimeError("a defect")),
+        patch.object(Poller, "run", Mock(side_effect=RuntimeError("a defect"))),
         pytest.raises(ExceptionGroup),
     ):
         async with asyncio.timeout(5), jobs:

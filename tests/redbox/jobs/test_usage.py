@@ -114,12 +114,12 @@ def test_a_measure_that_takes_long_is_there_for_who_asks_again(
     answer = world.slurm.usage
 
     async def slowly(user: UnixUser, job_ids: Collection[str]) -> tuple[StepUsage, ...]:
-        await world.clock.sleep(usage.PATIENCE_S + 1)
+        await world.clock.sleep(usage.WAIT_S + 1)
         return await answer(user, job_ids)
 
     monkeypatch.setattr(world.slurm, "usage", slowly)
     asked = world.begin(used.of_caller(caller()))
-    world.advance(usage.PATIENCE_S)
+    world.advance(usage.WAIT_S)
     assert asked.result().items == []
     world.advance(2)
     assert told(world, used) == {"k1": (3.0, 100)}

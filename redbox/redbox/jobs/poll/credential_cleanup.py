@@ -1,7 +1,7 @@
-"""What was laid ready for a job, taken away once the job has ended, however it ended.
+"""Registry credentials of a job, removed once the job has ended, however it ended.
 
-A job's script removes its registry credentials itself; one that was cancelled before it started, by whatever
-means, or killed before it came so far, leaves them behind.
+A job's script removes them itself; a job that was cancelled before it started, or killed too early, leaves
+them behind.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ GIVE_UP_S = 3600.0  # they stay where only their own user can read them
 
 
 class CredentialCleanup:
-    """Has the workload manager tidy up, and notes that it has."""
+    """Removes them through the workload manager, and records that."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._tried: dict[JobKey, float] = {}
 
-    def after(self, look: SnapshotIndex, sightings: Mapping[JobKey, SnapshotMatch]) -> None:
-        """After each look: jobs that have ended and may have left something."""
-        del look
+    def after(self, snapshot: SnapshotIndex, matches: Mapping[JobKey, SnapshotMatch]) -> None:
+        """After each poll: the jobs that have ended and may have left credentials."""
+        del snapshot
         now = self._context.clock.monotonic()
-        for key in sightings:
+        for key in matches:
             record = self._context.store.index.get(key)
             if record is None or not record.credentials or not record.final:
                 self._tried.pop(key, None)

@@ -1,8 +1,8 @@
-"""Watches: what changed, as it changes, to whoever resumes from a revision.
+"""Watches: the changes since a revision, then each change as it happens.
 
-A watcher keeps nothing but its place in the table, so that one who is slow sees fewer, newer states and
-costs nobody anything. One who takes a single line for a minute is told so and dropped: its connection is
-dead, or its program is.
+A watcher keeps only its position, so that a slow one receives fewer, newer states and costs nothing. One
+that takes a minute to read a single line gets an error event and is dropped: its connection is dead, or its
+program is.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from redbox_api.models import Job, WatchEvent
 
 
 class Revisioned(Protocol):
-    """A change, and its place among all changes."""
+    """A change with its number."""
 
     @property
     def revision(self) -> int: ...
@@ -36,7 +36,7 @@ EventT_co = TypeVar("EventT_co", covariant=True)
 
 
 class ChangeSource(Protocol[ChangeT_co]):
-    """What can be watched: it says what is different since a number, and when it moved."""
+    """A source of numbered changes; `moved` is set at the next one."""
 
     epoch: str
     number: int
@@ -46,7 +46,7 @@ class ChangeSource(Protocol[ChangeT_co]):
 
 
 class WatchView(Protocol[ChangeT_contra, EventT_co]):
-    """What one watcher may and wants to see, and in which words it is told."""
+    """The changes that one watcher may and wants to see, as events."""
 
     def concerns(self, difference: ChangeT_contra) -> bool: ...
 
@@ -62,9 +62,9 @@ class JobView:
     """Jobs, for one watcher."""
 
     wanted: Callable[[RecordSummary], bool]
-    shown: Callable[[RecordSummary], bool]  # False: to this watcher it is gone
+    shown: Callable[[RecordSummary], bool]  # False: for this watcher it is gone
     view: Callable[[JobRecord], Job]
-    remark: Callable[[], str | None]  # what a bookmark should say: that the truth is stale
+    remark: Callable[[], str | None]  # a bookmark's message: that the states are stale
 
     def concerns(self, difference: RecordChange) -> bool:
         return self.wanted(difference.outline)
@@ -82,7 +82,7 @@ class JobView:
 
 @dataclass(frozen=True, slots=True)
 class Watcher(Generic[ChangeT, EventT]):
-    """One who watches."""
+    """One open watch."""
 
     source: ChangeSource[ChangeT]
     view: WatchView[ChangeT, EventT]
@@ -90,7 +90,7 @@ class Watcher(Generic[ChangeT, EventT]):
     settings: JobsSettings
 
     async def events(self, number: int) -> AsyncGenerator[EventT, None]:
-        """All that changed since `number`, then all that changes, with a bookmark every ten seconds."""
+        """The changes since `number`, then each change, with a bookmark every ten seconds."""
         bookmark_at = self.clock.monotonic() + self.settings.bookmark_every_s
         while True:
             moved = self.source.moved
@@ -101,10 +101,10 @@ class Watcher(Generic[ChangeT, EventT]):
                 return
             reached = self.source.number
             for difference in filter(self.view.concerns, differences):
-                given = self.clock.monotonic()
+                sent_at = self.clock.monotonic()
                 revision = self._revision(difference.revision)
                 yield self.view.event(difference, revision)
-                if self.clock.monotonic() - given > self.settings.slow_watcher_s:
+                if self.clock.monotonic() - sent_at > self.settings.slow_watcher_s:
                     yield self.view.dropped(revision, "Too slow: a single line took a minute to be read.")
                     return
             number = reached

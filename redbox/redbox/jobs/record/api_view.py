@@ -1,27 +1,28 @@
-"""Records as callers see them. Pure."""
+"""Records as jobs of the API. Pure."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
-from redbox.core.workload_manager import TaskObservation
+from redbox.core.workload_manager import JobStates, TaskObservation
 from redbox.jobs.record.packed_records import RecordSummary
-from redbox.jobs.record.record import UNCLAIMED, JobRecord, ObservedStatus, Stage
-from redbox.jobs.record.state_machine import count_tasks, phase_of
+from redbox.jobs.record.record import UNCLAIMED, JobRecord, Stage
+from redbox.jobs.record.state_machine import StateMachine, TaskCounts
 from redbox_api.hostlists import expand
 from redbox_api.models import ArrayCounts, ArrayTask, Job, LogPath, OwnerRef, Phase
 
 
 def visible(record: RecordSummary) -> bool:
-    """A doubtful intent is nothing yet: a companion that asks for it hears 404, and sends its PUT again.
+    """An unconfirmed intent is not shown: a companion that asks for it gets 404, and sends its PUT again.
 
-    A job whose owner's names were lost with the journal is shown when that owner comes.
+    A job whose owner's names were lost with the journal is shown once that owner sends a request.
     """
     return record.stage is not Stage.UNCONFIRMED and record.key.owner.cluster != UNCLAIMED
 
 
 def job_view(
     record: JobRecord,
+    machine: StateMachine,
     *,
     epoch: str,
     slurm_cluster: str | None,
@@ -29,7 +30,7 @@ def job_view(
     with_tasks: bool = False,
     body_changed: bool = False,
 ) -> Job:
-    """The record as a job; what is not known is None, and what may be old says since when."""
+    """The record as a job: unknown values are None, and `stale_since` marks a state that may be old."""
     status = record.status
     owner = record.key.owner
     return Job(
@@ -56,8 +57,10 @@ def job_view(
         ended_at=status.ended_at if record.final else None,
         working_directory=status.working_directory or record.working_directory or None,
         logs=LogPath(stdout=status.stdout, stderr=status.stderr),
-        array=_counts(status),
-        tasks=[_task(task) for task in status.tasks] if with_tasks and status.array_size else None,
+        array=_counts(machine.count_tasks(status)) if status.array_size else None,
+        tasks=[_task(task, machine.states) for task in status.tasks]
+        if with_tasks and status.array_size
+        else None,
         cancel_requested=record.cancel_requested,
         env_changed=body_changed,
         spec_digest=record.spec_digest,
@@ -73,10 +76,7 @@ def _exit_code(record: JobRecord) -> int | None:
     return record.status.exit_code if record.phase in (Phase.FAILED, Phase.CANCELLED) else None
 
 
-def _counts(status: ObservedStatus) -> ArrayCounts | None:
-    if not status.array_size:
-        return None
-    counts = count_tasks(status)
+def _counts(counts: TaskCounts) -> ArrayCounts:
     return ArrayCounts(
         total=counts.total,
         pending=counts.pending,
@@ -87,11 +87,11 @@ def _counts(status: ObservedStatus) -> ArrayCounts | None:
     )
 
 
-def _task(task: TaskObservation) -> ArrayTask:
+def _task(task: TaskObservation, states: JobStates) -> ArrayTask:
     return ArrayTask(
         index=task.index,
         job_id=task.job_id,
-        phase=phase_of(task.state) or Phase.PENDING,
+        phase=states.phase_of(task.state) or Phase.PENDING,
         state=task.state,
         exit_code=task.exit_code,
         signal=task.signal,

@@ -21,7 +21,7 @@ Place = tuple[str, str, str, str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What a list or a watch is limited to; None is no limit."""
+    """The filters of a list or a watch; None is unlimited."""
 
     phases: frozenset[Phase] | None = None
     namespace: str | None = None
@@ -33,7 +33,7 @@ class Filters:
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """Where a page begins and how long it is."""
+    """The requested page: its size, and where it begins."""
 
     size: int | None = None
     token: str | None = None

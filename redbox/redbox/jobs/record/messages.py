@@ -1,4 +1,4 @@
-"""What a person needs to hear: why a job failed, waits, or ended as it did. Pure."""
+"""Sentences for people: why a job failed, waits, or ended as it did. Pure."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ PREFIXES = (
 
 
 def explain(record: JobRecord) -> str | None:
-    """One sentence about the record as it is now, or None where its state says it all."""
+    """One sentence about the record as it is now, or None if its state needs no explanation."""
     if record.phase is Phase.SUCCEEDED:
         return None
     if record.phase is Phase.CANCELLED:
@@ -106,8 +106,8 @@ def _exit(status: ObservedStatus) -> str:
         return f"It exited with code {status.exit_code}."
     if not status.nodes:
         why = NEVER_RAN.get(status.reason, "it says {reason}" if status.reason else "it does not say why")
-        told = why.format(account=status.account, qos=status.qos, reason=status.reason)
-        return f"Slurm failed it before it could start: {told}."
+        cause = why.format(account=status.account, qos=status.qos, reason=status.reason)
+        return f"Slurm failed it before it could start: {cause}."
     return f"It failed ({status.state}{', ' + status.reason if status.reason else ''})."
 
 

@@ -1,6 +1,7 @@
-"""Jobs that have ended, kept small: thirty days of them are in memory, and hardly one is asked for.
+"""Jobs that have ended, kept small: thirty days of them are in memory, and few are requested.
 
-What lists, watches, sweeps and counts go by stays at hand; the rest is the journal's text, compressed.
+The fields that lists, watches, sweeps and counts need stay as they are; the rest is the journal's text,
+compressed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ WINDOW = -12  # 4 KiB, raw: no header and no checksum for what never leaves this
 
 
 class RecordSummary(Protocol):
-    """What is at hand of every job, packed or not."""
+    """The fields that every job has at hand, packed or not."""
 
     @property
     def key(self) -> JobKey: ...
@@ -81,14 +82,14 @@ def unpack(outline: RecordSummary) -> JobRecord:
     if isinstance(outline, JobRecord):
         return outline
     if not isinstance(outline, PackedRecord):
-        raise TypeError(f"{type(outline).__name__} is no outline of a job")
+        raise TypeError(f"{type(outline).__name__} is not the summary of a job")
     words = zlib.decompressobj(WINDOW, SHARED)
     text = (words.decompress(outline.text) + words.flush()).decode()
     return from_text(outline.key, outline.revision, text)
 
 
 def summary_from_text(key: JobKey, revision: int, text: str) -> RecordSummary:
-    """As the journal has it."""
+    """From the journal's text."""
     record = from_text(key, revision, text)
     return record if record.watched else _packed(record, text)
 

@@ -1,7 +1,7 @@
-"""What red-box holds of a job, in memory and in the journal.
+"""The record of a job, in memory and in the journal.
 
-A `JobRecord` is a frozen value; the pure modules make a new one from an old one, the ledger commits and
-publishes it. What callers see of it is made in `answers`.
+A `JobRecord` is a frozen value; the pure modules make a new one from an old one, the record store commits and
+publishes it, `api_view` shows it to callers. The journal stores its fields under the keys that `codec` lists.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ Lineage = tuple[str, str, str, str]
 
 
 def lineage(owner: Owner, key: str) -> Lineage:
-    """What an operator can name: all attempts of a key, whatever uid the account had."""
+    """All attempts of a key, whatever uid the account had: operators cannot know that uid."""
     return (owner.cluster, owner.namespace, owner.account, key)
 
 
 @lru_cache(maxsize=10_000)
 def shared(value: T) -> T:
-    """An equal value that others hold already: ten thousand jobs have a handful of owners and users."""
+    """An equal value that is in use already: ten thousand jobs have a handful of owners and users."""
     return value
 
 
 class Stage(StrEnum):
-    """How far the submit is, as far as the journal knows."""
+    """How far the submit is, according to the journal."""
 
     INTENT = "intent"  # sbatch may run, may have run, or may be about to
     UNCONFIRMED = "doubtful"  # not found anywhere: a retry must be held, for the first may still arrive
@@ -46,7 +46,7 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ObservedStatus:
-    """What the workload manager showed of a job, the last time that it did."""
+    """A job as the workload manager last showed it."""
 
     state: str = ""
     reason: str = ""
@@ -95,13 +95,11 @@ class JobRecord:
     stage: Stage = Stage.INTENT
     job_id: str | None = None
     bound_at: datetime | None = None
-    confirmed: bool = False  # red-box's own look has shown uid and mark under this id
-    held_retry: bool = False  # submitted held, and not yet known to be the only one
+    confirmed: bool = False  # a poll has shown uid and mark under this id
+    held_retry: bool = False  # submitted held, and not yet proven to be the only one
     unanswered_at: datetime | None = None  # when a submit before this one, never answered, was last under way
     cancel_requested: bool = False
-    limits_exceeded: str = (
-        ""  # how it breaks its limits: why red-box itself cancels it
-    )
+    limits_exceeded: str = ""  # how it breaks its limits: why red-box itself cancels it
     in_queue: bool = False  # Slurm's queue still shows it, ended or not: it may live again
     first_seen_late: bool = False  # an array of which the queue may have forgotten tasks by then: who knows?
 
@@ -126,17 +124,17 @@ class JobRecord:
 
     @property
     def at_rest(self) -> bool:
-        """Whether its next news can only be another state of its job: nothing is open that looks decide."""
+        """Whether only another state of its job can change it: polls have nothing else to decide."""
         if self.final or self.stage is Stage.UNCONFIRMED:
             return True
-        asked = self.cancel_requested or bool(self.limits_exceeded)
-        in_doubt = self.held_retry or self.unanswered_at is not None or not self.confirmed
+        to_be_cancelled = self.cancel_requested or bool(self.limits_exceeded)
+        unproven = self.held_retry or self.unanswered_at is not None or not self.confirmed
         between = self.ending_since is not None or self.absent_since is not None
-        return self.stage is Stage.BOUND and not (asked or in_doubt or between)
+        return self.stage is Stage.BOUND and not (to_be_cancelled or unproven or between)
 
     @property
     def settled_at(self) -> datetime:
-        """Since when it has been as it is, of one that has ended or never began."""
+        """Since when a record that has ended or never began is unchanged."""
         return self.final_at or self.last_submit_at
 
     @property
@@ -163,7 +161,7 @@ class Tombstone:
 
 
 def status_from(observation: Observation) -> ObservedStatus:
-    """The parts of an observation that are kept; words that many jobs share are kept once."""
+    """The fields of an observation that are kept; strings that many jobs share are kept once."""
     return ObservedStatus(
         state=sys.intern(observation.state),
         reason=sys.intern(observation.reason),

@@ -1,4 +1,4 @@
-"""What kind of file system a path is on, and the lock that keeps a second server away.
+"""The file system of the journal's directory, and the lock that excludes a second server.
 
 SQLite's promises rest on locks and syncs that network file systems do not keep; the decision is the mount
 table's, since a magic number of `statfs` does not tell a local FUSE file system from sshfs.
@@ -61,7 +61,7 @@ def file_system_type(path: str, mountinfo: str) -> str:
 
 
 def is_network(kind: str) -> bool:
-    """Whether a file system of this type is, or may be, somebody else's disk."""
+    """Whether a file system of this type is, or may be, on another host."""
     return kind in NETWORK or (kind.startswith("fuse") and kind not in LOCAL_FUSE)
 
 

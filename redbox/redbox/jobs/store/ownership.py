@@ -1,8 +1,8 @@
-"""Who may see which record, and how owners come back to jobs whose names a lost journal took with it.
+"""Access to records, and how owners claim jobs whose names were lost with a journal.
 
 Callers address only their own jobs; an operator names the owner, within its own cluster, and cannot know
-the uid of the owner's account. A record that was rebuilt from its mark knows its owner only as keyed
-hashes: it is claimed by the first who comes with names that hash to them.
+the uid of the owner's account. A record that was rebuilt from its mark has its owner only as keyed hashes:
+the first caller whose names have these hashes claims it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def unclaimed_owner(mark: Mark) -> Owner:
 
 
 def addressed_owner(caller: Caller, owner: Owner | None) -> Owner:
-    """Whose jobs this caller asks for. Another's is answered as if there were none."""
+    """The owner whose jobs this caller addresses; JobNotFound if they belong to another."""
     if owner is None or _same_names(owner, caller.owner):
         if caller.may(Role.SUBMIT):
             return caller.owner
@@ -50,12 +50,12 @@ def may_see(caller: Caller, record: RecordSummary) -> bool:
     return caller.may(Role.SUBMIT) and same_user and record.key.owner == caller.owner
 
 
-def _same_names(one: Owner, other: Owner) -> bool:
-    return (one.cluster, one.namespace, one.account) == (other.cluster, other.namespace, other.account)
+def _same_names(first: Owner, second: Owner) -> bool:
+    return replace(first, account_uid="") == replace(second, account_uid="")
 
 
 class OwnershipClaims:
-    """Finds records for owners, giving back the names that were lost."""
+    """Gives rebuilt records the names of their owners."""
 
     def __init__(self, store: RecordStore, marks: Marks) -> None:
         self._store = store
@@ -63,7 +63,7 @@ class OwnershipClaims:
         self._unclaimed = sum(self._is_partial(record) for record in store.index)
 
     async def claim(self, owner: Owner, key: str, *, by_name_only: bool) -> None:
-        """Give this key's records their owner's names; an operator knows no uid, which stays hashed."""
+        """Give this key's records their owner's names; from an operator the uid stays hashed."""
         if self._unclaimed:
             hashed = HASHED + self._marks.account_uid_id(owner.account_uid)
             nameless = Owner(UNCLAIMED, self._marks.names_id(owner), "", "" if by_name_only else hashed)
@@ -83,9 +83,9 @@ class OwnershipClaims:
             }:
                 await self.claim(owner, key, by_name_only=False)
 
-    async def _rename(self, known: Owner, owner: Owner, key: str, *, by_name_only: bool) -> None:
+    async def _rename(self, former: Owner, owner: Owner, key: str, *, by_name_only: bool) -> None:
         def partial() -> list[JobRecord]:
-            return [record for record in self._store.index.line(known, key) if self._is_partial(record)]
+            return [record for record in self._store.index.line(former, key) if self._is_partial(record)]
 
         def decide() -> Change:
             save, forget = [], []
@@ -98,7 +98,7 @@ class OwnershipClaims:
             return Change(save=tuple(save), forget=tuple(forget))
 
         if partial():
-            await self._store.change([lineage(known, key), lineage(owner, key)], decide)
+            await self._store.change([lineage(former, key), lineage(owner, key)], decide)
             self._unclaimed = sum(self._is_partial(record) for record in self._store.index)
 
     @staticmethod
@@ -107,5 +107,5 @@ class OwnershipClaims:
 
 
 def names_of(owner: Owner, marks: Marks) -> str:
-    """The hash of an owner's names, which is all that is known of some."""
+    """The hash of an owner's names, which is all that an unclaimed owner has."""
     return owner.namespace if owner.cluster == UNCLAIMED else marks.names_id(owner)

@@ -1,9 +1,8 @@
 """All committed records, in the order of their last change, and what changed since a revision.
 
-A revision is `<epoch>.<n>`; the epoch belongs to the journal, n grows with each change. The table keeps no
-history of changes: a dict in the order of revisions is enough to say what is different now, so that a
-watcher who was away for an hour, or is slow, costs nothing. Only deletions are remembered, a limited number
-of them.
+A revision is `<epoch>.<n>`; the epoch belongs to the journal, n grows with each change. The index keeps no
+history of changes: a dict in the order of revisions is enough to find what differs now, so that a watcher
+that was away for an hour, or is slow, costs nothing. Only deletions are remembered, a limited number of them.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class RecordChange:
 
 
 class RecordIndex:
-    """Records by key, by mark and by lineage. Only the ledger writes here, after the journal has.
+    """Records by key, by mark and by lineage. Only the record store writes here, after the journal.
 
     Those that have ended are kept packed: going through all of them is done by their outlines.
     """

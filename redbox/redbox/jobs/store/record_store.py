@@ -1,9 +1,9 @@
 """The one way to change a record: decide, commit, publish, in that order, one change of a key at a time.
 
 A change takes its key's turn, decides from the committed state without awaiting anything, and keeps the
-turn until the journal has answered. A caller that gives up in between changes nothing of that. Revisions
-are handed out when a change is put to the journal, which answers in order, so that nobody ever sees a later
-revision before an earlier one.
+turn until the journal has answered, even if its caller is cancelled meanwhile. Revisions are assigned when a
+change is passed to the journal, which answers in order, so that a later revision is never published before an
+earlier one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FLOOR = "deletions forgotten up to"
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is to be different; empty means that nothing is."""
+    """Changes to commit together; empty: none."""
 
     save: tuple[JobRecord, ...] = ()
     forget: tuple[JobKey, ...] = ()
@@ -39,13 +39,13 @@ class Change:
 
 
 class KeyLocks:
-    """Whose turn it is, key by key."""
+    """One change of a key at a time."""
 
     def __init__(self) -> None:
         self._waiting: dict[Lineage, deque[asyncio.Future[None]]] = {}
 
     def take_free(self, line: Lineage) -> bool:
-        """Take it if nobody has it."""
+        """Take it if it is free."""
         if line in self._waiting:
             return False
         self._waiting[line] = deque()
@@ -109,14 +109,14 @@ class RecordStore:
         self, records: Iterable[JobRecord], decide: Callable[[JobRecord], JobRecord], taken: set[Lineage]
     ) -> list[tuple[JobRecord, JobRecord]]:
         pairs: list[tuple[JobRecord, JobRecord]] = []
-        for number, known in enumerate(records, 1):
+        for number, candidate in enumerate(records, 1):
             if number % AT_A_STRETCH == 0:
-                await asyncio.sleep(0)  # ten thousand jobs must not hold up a log line
-            line = lineage(known.key.owner, known.key.key)
+                await asyncio.sleep(0)  # ten thousand jobs must not delay a log line
+            line = lineage(candidate.key.owner, candidate.key.key)
             if line not in taken and not self._turns.take_free(line):
                 continue
             taken.add(line)
-            record = self.index.get(known.key)
+            record = self.index.get(candidate.key)
             decided = record if record is None else decide(record)
             if record is not None and decided is not None and decided != record:
                 pairs.append((record, decided))

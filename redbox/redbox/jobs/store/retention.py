@@ -1,4 +1,4 @@
-"""What is forgotten, and when: final jobs after thirty days, tombstones after the longest token's life."""
+"""Retention: final jobs are deleted after thirty days, tombstones after the longest token's life."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from redbox.jobs.store.record_store import Change, RecordStore
 
 log = logging.getLogger(__name__)
 
-AT_ONCE = 500  # fewer than the deletions that watchers can still be told of
+AT_ONCE = 500  # fewer than the deletions that watches remember
 
 
 def is_expired(record: RecordSummary, now: datetime, keep_s: float) -> bool:
@@ -27,7 +27,7 @@ def is_expired(record: RecordSummary, now: datetime, keep_s: float) -> bool:
 
 
 class Retention:
-    """Sweeps the ledger now and then."""
+    """Sweeps the record store now and then."""
 
     def __init__(self, store: RecordStore, clock: Clock, settings: JobsSettings) -> None:
         self._store = store
@@ -41,9 +41,9 @@ class Retention:
             try:
                 await self.sweep()
             except JournalError as fault:
-                log.warning("nothing could be swept from the journal: %s", fault)
-            except Exception:  # what one odd record does to our code must not end the server
-                log.exception("nothing could be swept from the journal")
+                log.warning("sweeping the journal failed: %s", fault)
+            except Exception:  # a fault of ours over one odd record must not end the server
+                log.exception("sweeping the journal failed")
 
     async def sweep(self) -> None:
         """Forget what is old, a limited number at a time."""

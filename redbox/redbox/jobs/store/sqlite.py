@@ -1,7 +1,6 @@
 """The journal's file: its schema, and the statements that read and write it.
 
-Blocking and for one thread; `journal` puts it behind a thread of its own. Nothing here knows what a record
-means.
+Blocking and for one thread; `journal` runs it in a thread of its own.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ class Database:
     """An open journal file. Every write is on the disk when `commit` returns."""
 
     def __init__(self, path: Path) -> None:
-        # Made here and not by SQLite, so that nobody else can ever have opened it.
+        # Created here and not by SQLite, so that no other user can ever have opened it.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         self._path = path
         try:
@@ -96,7 +95,7 @@ class Database:
             )
         for number, statements in enumerate(SCHEMA[version:], version + 1):
             self._db.executescript(f"BEGIN;{statements}PRAGMA user_version = {number};COMMIT;")
-        epoch = ("epoch", secrets.token_hex(6))  # an unknown epoch tells a watcher to begin anew
+        epoch = ("epoch", secrets.token_hex(6))  # an unknown epoch makes a watcher list again
         self._db.execute("INSERT OR IGNORE INTO facts VALUES (?, ?)", epoch)
 
     def load(self) -> JournalContents:

@@ -1,7 +1,6 @@
 """Dependencies on other jobs of the same owner, named by key, as Slurm wants them: by job id. Pure.
 
-Slurm forgets jobs and then refuses to depend on them; what a forgotten job's end means is known here and
-decided here.
+Slurm forgets jobs and then refuses to depend on them; what a forgotten job's end means is decided here.
 """
 
 from __future__ import annotations

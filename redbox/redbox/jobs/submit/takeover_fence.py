@@ -1,9 +1,9 @@
-"""Take-over is fenced by hand: what a journal that began after another one may submit, and when.
+"""The fence of a take-over: what a journal that began after another one may submit, and when.
 
 The old server's last submits may still be on their way to Slurm when the new one has rebuilt its journal
 from Slurm's records. So the new one refuses submits for three minutes, and for ten minutes submits only
-held, each looked up by its mark before it is released. The moment of the take-over is kept in the journal:
-a restart does not forget it.
+held, each looked up by its mark before it is released. The time of the take-over is kept in the
+journal, and so survives a restart.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TAKEN_OVER_AT = "taken over at"
 
 @dataclass(frozen=True, slots=True)
 class TakeoverFence:
-    """Around a journal that was taken over, or around nothing."""
+    """The time of the take-over, if there was one, and how long it restricts submits."""
 
     since: datetime | None
     refuses_s: float
@@ -30,13 +30,13 @@ class TakeoverFence:
         left = self.refuses_s - self._age_s(now)
         if left > 0:
             raise JobsBusy(
-                "This red-box has just taken over: it submits nothing until what the one before it may "
-                f"have sent has reached Slurm ({left:.0f} s).",
+                "This red-box has just taken over: submits wait until those of the one before it "
+                f"have reached Slurm ({left:.0f} s).",
                 retry_after=left,
             )
 
     def holds_since(self, now: datetime) -> datetime | None:
-        """Since when another server may have sent a submit that is late; None: a new key need not be held."""
+        """When another server may have sent a submit that arrives late; None: new keys are not held."""
         return self.since if self._age_s(now) < self.refuses_s + self.holds_s else None
 
     def _age_s(self, now: datetime) -> float:

@@ -12,7 +12,7 @@ from datetime import datetime
 from sys import intern
 
 from redbox.slurm.text.framing import Frame, Tally, split_fields, split_records
-from redbox.slurm.text.states import Exit, end_of, has_ended, is_waiting, read_exit, read_state
+from redbox.slurm.text.states import Exit, end_of, has_ended, has_not_begun, read_exit, read_state
 from redbox.slurm.text.values import TIME_FORMAT, read_number, read_time, text_or_none
 
 ENVIRONMENT = {**TIME_FORMAT, "SLURM_BITSTR_LEN": "0"}
@@ -157,7 +157,7 @@ def read_row(seen: dict[str, str]) -> QueueRow | None:
         requeue=seen["Requeue"] != "0",
         submitted_at=read_time(seen["SubmitTime"]),
         # Of a waiting job Slurm shows when it expects to start it, of a running one when its time is over.
-        started_at=None if is_waiting(state) else read_time(seen["StartTime"]),
+        started_at=None if has_not_begun(state) else read_time(seen["StartTime"]),
         ended_at=read_time(seen["EndTime"]) if has_ended(state) else None,
         reason=intern(text_or_none(seen["Reason"]) or ""),
         partition=intern(seen["Partition"]),

@@ -13,7 +13,7 @@ from datetime import datetime
 from redbox.core.workload_manager import Observation, TaskObservation
 from redbox.slurm.commands.squeue import QueueRow
 from redbox.slurm.text import array_expressions
-from redbox.slurm.text.states import has_ended, is_waiting, severity
+from redbox.slurm.text.states import has_ended, has_not_begun, is_waiting, severity
 from redbox.slurm.views.output_patterns import LogFacts, first_of, resolve
 
 
@@ -109,15 +109,20 @@ def worst_of(parts: Sequence[QueueRow]) -> QueueRow:
     """
     living = [row for row in parts if not has_ended(row.state)]
     if living:
-        return min(living, key=lambda row: (row.state == "COMPLETING", is_waiting(row.state)))
+        return min(living, key=_liveliness)
     return max(parts, key=lambda row: severity(row.state))
+
+
+def _liveliness(row: QueueRow) -> tuple[bool, bool, bool]:
+    """A part that runs first, then one that is held between two runs, then one that waits."""
+    return (row.state == "COMPLETING", has_not_begun(row.state), is_waiting(row.state))
 
 
 def _array(leader: str, parts: Sequence[QueueRow]) -> Observation:
     ordered = sorted(parts, key=lambda row: int(row.job_id))
     identity = next((row for row in ordered if row.job_id == leader), ordered[0])
     tasks = sorted((task for row in ordered for task in _tasks(leader, row)), key=lambda task: task.index)
-    unsplit = [row.array_task or "" for row in ordered if _is_unsplit(row) and is_waiting(row.state)]
+    unsplit = [row.array_task or "" for row in ordered if _is_unsplit(row) and has_not_begun(row.state)]
     whole = observation(identity, leader, worst_of(ordered), ordered)
     return _with_tasks(whole, tuple(tasks), unsplit, identity)
 
@@ -144,7 +149,7 @@ def _is_unsplit(row: QueueRow) -> bool:
 
 def _tasks(leader: str, row: QueueRow) -> Iterable[TaskObservation]:
     """Its task; or, where the tasks that were never split off were cancelled together, all of them."""
-    if row.array_task is None or (_is_unsplit(row) and is_waiting(row.state)):
+    if row.array_task is None or (_is_unsplit(row) and has_not_begun(row.state)):
         return
     for index in array_expressions.expand(row.array_task):
         job_id = f"{leader}_{index}"

@@ -15,9 +15,10 @@ from redbox.jobs.poll.poller import is_absent
 from redbox.jobs.queue_snapshot import SnapshotIndex, SnapshotMatch
 from redbox.jobs.record.codec import from_text, to_text
 from redbox.jobs.record.record import JobRecord, Stage
-from redbox.jobs.record.state_machine import count_tasks, observed, phase_of
+from redbox.jobs.record.state_machine import StateMachine
 from redbox.jobs.settings import JobsSettings
 from redbox.jobs.submit.duplicates import jobs_with_mark
+from redbox.slurm.text.states import JOB_STATES
 from redbox_api.hostlists import expand
 from redbox_api.models import Phase
 
@@ -36,6 +37,9 @@ RECORD = JobRecord(
 )
 
 
+MACHINE = StateMachine(JOB_STATES, JobsSettings())
+
+
 def seen(state: str, *, live: bool = True, **facts: Any) -> Observation:
     return Observation(job_id="7", uid=2001, mark="rb1.x", state=state, live=live, **facts)
 
@@ -43,7 +47,7 @@ def seen(state: str, *, live: bool = True, **facts: Any) -> Observation:
 def after(*observations: Observation, seconds: float = 0.0, record: JobRecord = RECORD) -> JobRecord:
     for number, observation in enumerate(observations):
         now = NOW + timedelta(seconds=seconds * number)
-        record = observed(record, observation, now, final_after_s=30.0)
+        record = MACHINE.observe(record, observation, now)
     return record
 
 
@@ -83,7 +87,7 @@ def test_a_state_that_slurm_may_take_back_is_final_only_when_it_can_not(state: s
 def test_a_state_that_nobody_knows_changes_nothing() -> None:
     record = after(seen("RUNNING"), seen("DANCING"))
     assert (record.phase, record.status.state) == (Phase.RUNNING, "DANCING")
-    assert phase_of("DANCING") is None
+    assert JOB_STATES.phase_of("DANCING") is None
 
 
 def test_a_job_that_lives_again_is_the_next_run_and_says_nothing_of_its_last_end() -> None:
@@ -156,14 +160,14 @@ def test_tasks_that_ended_unseen_are_not_taken_for_an_arrays_success() -> None:
     assert not record.final
     failed = (*(replace(task, state="FAILED", exit_code=1) for task in done[:8]), *done[8:])
     record = after(seen("FAILED", live=False, array_size=10, tasks=failed), record=record)
-    assert (record.phase, count_tasks(record.status).failed) == (Phase.FAILED, 8)
+    assert (record.phase, MACHINE.count_tasks(record.status).failed) == (Phase.FAILED, 8)
 
 
 def test_an_array_is_counted_by_its_tasks_and_what_is_not_split_off_waits() -> None:
     record = after(
         seen("RUNNING", array_size=10, pending_tasks=7, tasks=tasks("RUNNING", "COMPLETED", "FAILED"))
     )
-    counts = count_tasks(record.status)
+    counts = MACHINE.count_tasks(record.status)
     assert (counts.total, counts.pending, counts.running, counts.succeeded, counts.failed) == (10, 7, 1, 1, 1)
     assert record.phase is Phase.RUNNING
 
@@ -182,7 +186,7 @@ def test_a_task_that_waits_again_among_those_that_never_began_is_counted_once() 
     )
     again = (range(1), range(2, 4))
     second = replace(first, pending_tasks=3, waiting=again, tasks=first.tasks[1:])
-    counts = count_tasks(after(first, second).status)
+    counts = MACHINE.count_tasks(after(first, second).status)
     assert (counts.total, counts.pending, counts.running, counts.failed) == (4, 3, 1, 0)
 
 
@@ -205,7 +209,7 @@ def test_absence_becomes_loss_only_slowly(
 ) -> None:
     record = replace(RECORD, absent_since=NOW)
     evidence = AbsenceEvidence(row, accounting, stranger=False)
-    assert after_absence(record, evidence, NOW + timedelta(seconds=waited), JobsSettings()).phase is phase
+    assert after_absence(record, evidence, NOW + timedelta(seconds=waited), MACHINE).phase is phase
 
 
 STATES = st.sampled_from(

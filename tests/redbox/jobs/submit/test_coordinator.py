@@ -115,7 +115,7 @@ def test_a_slurm_that_cannot_be_asked_is_a_reason_to_come_again_and_nothing_is_l
 def test_a_deadline_only_detaches_the_caller(world: World) -> None:
     world.slurm.manners.append(late(40.0, ends_s=41.0))
     began = world.clock.elapsed
-    with pytest.raises(JobsBusy, match="It goes on"):
+    with pytest.raises(JobsBusy, match="takes long and goes on"):
         put(world)
     assert world.clock.elapsed - began == world.settings.answer_within_s
     world.advance(60)

@@ -13,6 +13,7 @@ from redbox.core.workload_manager import Observation
 from redbox.jobs.errors import JobsBusy
 from redbox.jobs.record.record import JobRecord, Stage
 from redbox.jobs.submit.duplicates import DuplicateVerdict, resolve_duplicates
+from redbox.slurm.text.states import JOB_STATES
 from redbox_api.models import Phase
 from tests.redbox.jobs.fakes import ENDED, HANGS, NEVER_ARRIVES, Manner, late
 from tests.redbox.jobs.harness import World, caller, request
@@ -71,7 +72,7 @@ NEW_ROW = job("8", live=False, submitted_at=NOW + timedelta(minutes=9))
 def test_what_runs_or_ran_is_the_job_and_of_those_that_wait_the_held_one_steps_back(
     own: Observation | None, others: list[Observation], verdict: DuplicateVerdict
 ) -> None:
-    assert resolve_duplicates(RECORD, own, others, NOW + timedelta(minutes=10)) == verdict
+    assert resolve_duplicates(RECORD, own, others, NOW + timedelta(minutes=10), JOB_STATES) == verdict
 
 
 def retried(world: World, first: Manner, retry: Manner) -> None:
