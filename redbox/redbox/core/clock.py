@@ -52,6 +52,15 @@ async def finishes_within(clock: Clock, seconds: float, task: asyncio.Future[Any
     return task.done()
 
 
+async def is_set_within(clock: Clock, seconds: float, event: asyncio.Event) -> bool:
+    """Wait for an event until the deadline."""
+    waiting = asyncio.ensure_future(event.wait())
+    try:
+        return await finishes_within(clock, seconds, waiting)
+    finally:
+        waiting.cancel()
+
+
 async def with_deadline(clock: Clock, seconds: float, work: Coroutine[Any, Any, T]) -> T:
     """The result of `work`; past the deadline it is cancelled and TimeoutError raised."""
     task = asyncio.ensure_future(work)

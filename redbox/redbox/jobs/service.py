@@ -213,10 +213,8 @@ class JobService:
     async def locate(self, caller: Caller, key: str, attempt: int = 1) -> JobRecord:
         """For logs and files: only the owner's, never an operator's."""
         self._submitter(caller)
-        if any(
-            record.stage is Stage.UNCONFIRMED and record.key.attempt == attempt
-            for record in self._line(caller, caller.owner, key)
-        ):
+        line = self._line(caller, caller.owner, key)
+        if any(r.stage is Stage.UNCONFIRMED and r.key.attempt == attempt for r in line):
             raise JobsBusy(
                 "It is unknown whether Slurm has this job: a PUT of it settles that.", retry_after=10
             )
@@ -312,7 +310,13 @@ class JobService:
 
         await self._store.change([lineage(of, key)], decide)
         records = [record for job_key in found if (record := self._store.index.get(job_key)) is not None]
-        self._send_cancels(caller, JobKey(of, key, attempt or ALL_ATTEMPTS), records)
+        for record in records:
+            self._context.audit(deed(caller, "cancel", record.key, "done", job_id=record.job_id))
+            self._actions.cancel_if_due(record)
+        if not records:
+            job_key = JobKey(of, key, attempt or ALL_ATTEMPTS)
+            self._context.audit(deed(caller, "cancel", job_key, "tombstone"))
+        self._context.request_poll()
         if not any(visible(record) for record in records):
             raise JobNotFound(
                 "There is no such job, or it is not yours. Should it be submitted later, it is refused."
@@ -336,14 +340,6 @@ class JobService:
                 "Too many keys of yours were deleted before they were submitted.", retry_after=600
             )
         return Change(bury=(stone,), unbury=surplus)
-
-    def _send_cancels(self, caller: Caller, key: JobKey, records: Sequence[JobRecord]) -> None:
-        for record in records:
-            self._context.audit(deed(caller, "cancel", record.key, "done", job_id=record.job_id))
-            self._actions.cancel_if_due(record)
-        if not records:
-            self._context.audit(deed(caller, "cancel", key, "tombstone"))
-        self._context.request_poll()
 
     async def act(
         self,
@@ -376,16 +372,8 @@ class JobService:
             self._context.audit(deed(caller, act, record.key, "unknown", job_id=handle.job_id))
             raise JobsBusy(f"Slurm does not answer: {fault}.", retry_after=5) from fault
         self._context.request_poll()
-        self._context.audit(
-            deed(
-                caller,
-                act,
-                record.key,
-                "done" if outcome.done else "refused",
-                job_id=handle.job_id,
-                detail=outcome.detail,
-            )
-        )
+        done = "done" if outcome.done else "refused"
+        self._context.audit(deed(caller, act, record.key, done, job_id=handle.job_id, detail=outcome.detail))
         if outcome.gone:
             raise JobConflict(
                 f"Slurm no longer has job {handle.job_id} as it was submitted; nothing was touched."

@@ -20,14 +20,13 @@ not delay the next poll.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-from redbox.core.clock import finishes_within
+from redbox.core.clock import is_set_within
 from redbox.core.domain import JobKey
 from redbox.core.workload_manager import Observation, WorkloadManagerError, shows_all_jobs_of
 from redbox.jobs.context import Context
@@ -270,7 +269,8 @@ class Poller:
         if urgent is None:
             await self._requested.wait()
         else:
-            await self._requested_within(self._interval(urgent=urgent))
+            due = self._ended + self._interval(urgent=urgent)
+            await is_set_within(self._clock, due - self._clock.monotonic(), self._requested)
         if self._requested.is_set():
             await self._sleep_until(self._ended + schedule.soon(self._settings, self._took_s))
             self._full_poll_requested = True
@@ -283,13 +283,6 @@ class Poller:
         return schedule.interval(
             self._settings, self._took_s, accounting=self._missing_jobs.accounting, faults=self._faults
         )
-
-    async def _requested_within(self, seconds: float) -> None:
-        requested = asyncio.ensure_future(self._requested.wait())
-        try:
-            await finishes_within(self._clock, self._ended + seconds - self._clock.monotonic(), requested)
-        finally:
-            requested.cancel()
 
     async def _sleep_until(self, deadline: float) -> None:
         pause = deadline - self._clock.monotonic()

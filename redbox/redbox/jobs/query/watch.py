@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from redbox.core.clock import Clock, finishes_within
+from redbox.core.clock import Clock, is_set_within
 from redbox.jobs.errors import Gone
 from redbox.jobs.record.packed_records import RecordSummary
 from redbox.jobs.record.record import JobRecord
@@ -112,14 +112,7 @@ class Watcher(Generic[ChangeT, EventT]):
                 bookmark_at = self.clock.monotonic() + self.settings.bookmark_every_s
                 yield self.view.bookmark(self._revision(number))
             elif self.source.number == number:
-                await self._moved(moved, bookmark_at)
-
-    async def _moved(self, moved: asyncio.Event, until: float) -> None:
-        waiting = asyncio.ensure_future(moved.wait())
-        try:
-            await finishes_within(self.clock, until - self.clock.monotonic(), waiting)
-        finally:
-            waiting.cancel()
+                await is_set_within(self.clock, bookmark_at - self.clock.monotonic(), moved)
 
     def _revision(self, number: int) -> str:
         return f"{self.source.epoch}.{max(number, 0)}"

@@ -13,33 +13,11 @@ from pathlib import Path
 
 from redbox.jobs.errors import JournalInUse, JournalMisplaced
 
-NETWORK = frozenset(
-    {
-        "9p",
-        "afs",
-        "beegfs",
-        "beegfs_nodev",
-        "ceph",
-        "cifs",
-        "coda",
-        "gfs",
-        "gfs2",
-        "glusterfs",
-        "gpfs",
-        "lustre",
-        "ncpfs",
-        "nfs",
-        "nfs4",
-        "ocfs2",
-        "orangefs",
-        "panfs",
-        "pvfs2",
-        "smb3",
-        "smbfs",
-        "virtiofs",
-        "wekafs",
-    }
-)
+NETWORK = frozenset({
+    "9p", "afs", "beegfs", "beegfs_nodev", "ceph", "cifs", "coda", "gfs", "gfs2",
+    "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "panfs",
+    "pvfs2", "smb3", "smbfs", "virtiofs", "wekafs",
+})  # fmt: skip
 LOCAL_FUSE = frozenset({"fuseblk", "fuse.fuse-overlayfs"})  # a local disk behind a program
 
 

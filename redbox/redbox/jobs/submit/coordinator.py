@@ -25,7 +25,7 @@ import logging
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from redbox.core.clock import finishes_within, with_deadline
+from redbox.core.clock import finishes_within, is_set_within, with_deadline
 from redbox.core.domain import JobKey
 from redbox.core.workload_manager import (
     SubmitAccepted,
@@ -132,21 +132,13 @@ class SubmitCoordinator:
                 changed = submit_request.body_changed(record_of_key, put)
                 return PutResult(record_of_key, created=False, body_changed=changed)
             self._context.request_poll()
-            await self._wait_for_earlier_submit(moved, give_up)
-
-    async def _wait_for_earlier_submit(self, moved: asyncio.Event, give_up: float) -> None:
-        """Until any record changes: an earlier submit of this key is still without an answer."""
-        left = give_up - self._clock.monotonic()
-        waiting = asyncio.ensure_future(moved.wait())
-        try:
-            if left <= 0 or not await finishes_within(self._clock, left, waiting):
+            left = give_up - self._clock.monotonic()
+            if left <= 0 or not await is_set_within(self._clock, left, moved):
                 raise JobsBusy(
                     "An earlier submit of this key was never answered. red-box checks whether Slurm "
                     "accepted it; nothing is submitted twice. Retry.",
                     retry_after=10,
                 )
-        finally:
-            waiting.cancel()
 
     # ------------------------------------------------------------------------------------------ the steps
 
