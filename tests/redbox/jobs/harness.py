@@ -14,9 +14,10 @@ from typing import Any, TypeVar
 
 from redbox.core.domain import Caller, Limits, Owner, Role, UnixUser
 from redbox.jobs.record.marks import Marks
+from redbox.jobs.recovery import RecoveryResult, recover, write
 from redbox.jobs.service import JobService
 from redbox.jobs.settings import JobsSettings
-from redbox.jobs.store.journal import CommitRequest, Journal, OnCommitted
+from redbox.jobs.store.journal import FILE_NAME, CommitRequest, Journal, OnCommitted
 from redbox.jobs.store.sqlite import JournalBatch
 from redbox.observability.job_audit import Deed
 from redbox_api.models import JobRequest
@@ -175,3 +176,20 @@ class World:
             self.clock.advance_to(waking)
             self.settle()
         return task.result()
+
+
+def lose_and_recover(world: World) -> RecoveryResult:
+    """The journal is deleted under running jobs, and rebuilt."""
+    world.crash()
+    for path in world.directory.glob(FILE_NAME + "*"):
+        path.unlink()
+    journal = Journal(world.directory)
+    loop = world.loop = asyncio.new_event_loop()
+    recovered = loop.run_until_complete(
+        recover(world.slurm, world.marks, world.clock, world.settings, [ALICE])
+    )
+    loop.run_until_complete(write(journal, recovered, world.clock.now()))
+    journal.close()
+    loop.close()
+    world.start()
+    return recovered

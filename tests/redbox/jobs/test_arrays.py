@@ -17,12 +17,9 @@ from redbox.core.workload_manager import Observation, TaskObservation
 from redbox.jobs.poll.missing_jobs import AbsenceEvidence, after_absence
 from redbox.jobs.record.codec import from_text, to_text
 from redbox.jobs.record.record import JobRecord, ObservedStatus, Stage
-from redbox.jobs.record.state_machine import StateMachine
-from redbox.jobs.settings import JobsSettings
-from redbox.slurm.text.states import JOB_STATES
 from redbox_api.models import FINAL_PHASES, ArrayCounts, Job, Phase
-from tests.redbox.jobs.harness import World, caller, request
-from tests.redbox.jobs.test_recovery import lose_and_recover
+from tests.redbox.jobs.factories import MACHINE
+from tests.redbox.jobs.harness import World, caller, lose_and_recover, request
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 RECORD = JobRecord(
@@ -38,8 +35,6 @@ RECORD = JobRecord(
     phase=Phase.PENDING,
 )
 NONE = range(0)
-
-MACHINE = StateMachine(JOB_STATES, JobsSettings())
 
 
 def task(index: int, state: str, leader: str = "1") -> TaskObservation:

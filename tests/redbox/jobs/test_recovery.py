@@ -9,29 +9,12 @@ import pytest
 from redbox.core.domain import Owner
 from redbox.core.workload_manager import JobAction
 from redbox.jobs.errors import Gone, JobConflict, JobNotFound, JobsBusy, JournalError
-from redbox.jobs.recovery import RecoveryResult, recover, write
-from redbox.jobs.store.journal import FILE_NAME, Journal
+from redbox.jobs.recovery import RecoveryResult, write
+from redbox.jobs.store.journal import Journal
 from redbox_api.models import Phase
-from tests.redbox.jobs.harness import ALICE, BOB, World, caller, operator, request
+from tests.redbox.jobs.harness import BOB, World, caller, lose_and_recover, operator, request
 
 HERS = Owner("kube", "physics", "default")
-
-
-def lose_and_recover(world: World) -> RecoveryResult:
-    """The journal is deleted under running jobs, and rebuilt."""
-    world.crash()
-    for path in world.directory.glob(FILE_NAME + "*"):
-        path.unlink()
-    journal = Journal(world.directory)
-    loop = world.loop = asyncio.new_event_loop()
-    recovered = loop.run_until_complete(
-        recover(world.slurm, world.marks, world.clock, world.settings, [ALICE])
-    )
-    loop.run_until_complete(write(journal, recovered, world.clock.now()))
-    journal.close()
-    loop.close()
-    world.start()
-    return recovered
 
 
 def test_a_lost_journal_is_rebuilt_and_every_put_finds_its_job(world: World) -> None:

@@ -10,8 +10,8 @@ from redbox.core.domain import Limits
 from redbox.jobs.record.codec import from_text, to_text
 from redbox.jobs.record.limits import LimitViolation, violation_of
 from redbox_api.models import Job, Phase
+from tests.redbox.jobs.factories import RECORD, after, seen
 from tests.redbox.jobs.harness import World, caller, request
-from tests.redbox.jobs.record.test_state_machine import RECORD, after, seen
 
 KEY = "3f2b7c1e-0000-4000-8000-000000000001"
 LIMITS = Limits(accounts=frozenset({"Physics"}), partitions=frozenset({"debug", "long"}))

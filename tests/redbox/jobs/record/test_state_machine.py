@@ -1,54 +1,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbox.core.domain import JobKey, Owner, UnixUser
 from redbox.core.workload_manager import Observation, TaskObservation
 from redbox.jobs.poll.missing_jobs import AbsenceEvidence, after_absence, latest_row
 from redbox.jobs.poll.poller import is_absent
 from redbox.jobs.queue_snapshot import SnapshotIndex, SnapshotMatch
 from redbox.jobs.record.codec import from_text, to_text
-from redbox.jobs.record.record import JobRecord, Stage
-from redbox.jobs.record.state_machine import StateMachine
-from redbox.jobs.settings import JobsSettings
 from redbox.jobs.submit.duplicates import jobs_with_mark
 from redbox.slurm.text.states import JOB_STATES
 from redbox_api.hostlists import expand
 from redbox_api.models import Phase
-
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
-RECORD = JobRecord(
-    key=JobKey(Owner("kube", "ns", "default", "u"), "key"),
-    user=UnixUser("alice", 2001),
-    mark="rb1.x",
-    body_id="b",
-    created_at=NOW,
-    last_submit_at=NOW,
-    stage=Stage.BOUND,
-    job_id="7",
-    bound_at=NOW,
-    phase=Phase.PENDING,
-)
-
-
-MACHINE = StateMachine(JOB_STATES, JobsSettings())
-
-
-def seen(state: str, *, live: bool = True, **facts: Any) -> Observation:
-    return Observation(job_id="7", uid=2001, mark="rb1.x", state=state, live=live, **facts)
-
-
-def after(*observations: Observation, seconds: float = 0.0, record: JobRecord = RECORD) -> JobRecord:
-    for number, observation in enumerate(observations):
-        now = NOW + timedelta(seconds=seconds * number)
-        record = MACHINE.observe(record, observation, now)
-    return record
+from tests.redbox.jobs.factories import MACHINE, NOW, RECORD, after, seen
 
 
 @pytest.mark.parametrize(
