@@ -51,7 +51,7 @@ async def test_a_revoked_token_is_worthless_at_once(stand: Stand, redbox: Run) -
     ("arguments", "words"),
     [
         (("create", "--user", "no-such-user", "--expires", "1d"), "this host has no user 'no-such-user'"),
-        (("create", "--user", "nobody", "--expires", "soon"), "no length of time"),
+        (("create", "--user", "nobody", "--expires", "soon"), "is not a duration"),
         (("create", "--user", "nobody", "--expires", "0s"), "longer than 0 seconds"),
         (("revoke", "nonesuch"), "there is no token 'nonesuch'"),
         (("list", "--config", "/nonexistent.yaml"), "/nonexistent.yaml line 1: cannot be read"),

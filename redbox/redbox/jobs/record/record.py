@@ -39,7 +39,7 @@ class Stage(StrEnum):
     """How far the submit is, according to the journal."""
 
     INTENT = "intent"  # sbatch may run, may have run, or may be about to
-    UNCONFIRMED = "doubtful"  # not found anywhere: a retry must be held, for the first may still arrive
+    UNCONFIRMED = "doubtful"  # not found: a retry is held, because the first may still arrive
     BOUND = "bound"  # it has an id
     NEVER = "never"  # cancelled without ever having had an id
 
@@ -79,18 +79,16 @@ class JobRecord:
     user: UnixUser
     mark: str
     body_id: str
-    body_digest: str | None = (
-        None  # None where the journal was rebuilt: whether the body changed is then not known
-    )
+    body_digest: str | None = None  # None in a rebuilt journal: whether the body changed is then unknown
     spec_digest: str | None = None
     job_name: str = ""
     working_directory: str = ""
     hold: bool = False  # the request itself asks for it
     limits: Limits = field(default_factory=Limits)  # of the rule that it was submitted by
-    appends: bool | None = None  # whether its next run writes behind its output; None: it does not say
-    credentials: bool = False  # a registry's may lie in its directory: they are taken away once it has ended
+    appends: bool | None = None  # whether its next run appends to its output; None: Slurm's default
+    credentials: bool = False  # a registry's may lie in its directory, and are removed once it has ended
     created_at: datetime
-    last_submit_at: datetime  # when a submit of it was last known to be under way
+    last_submit_at: datetime  # when a submit of it was last under way
 
     stage: Stage = Stage.INTENT
     job_id: str | None = None
@@ -101,15 +99,15 @@ class JobRecord:
     cancel_requested: bool = False
     limits_exceeded: str = ""  # how it breaks its limits: why red-box itself cancels it
     in_queue: bool = False  # Slurm's queue still shows it, ended or not: it may live again
-    first_seen_late: bool = False  # an array of which the queue may have forgotten tasks by then: who knows?
+    first_seen_late: bool = False  # an array of which the queue may have forgotten tasks by then
 
     phase: Phase = Phase.SUBMITTING
     message: str | None = None
     warnings: tuple[str, ...] = ()
     run: int = 1
     status: ObservedStatus = field(default_factory=ObservedStatus)
-    ending_since: datetime | None = None  # in a final state that Slurm may take back
-    absent_since: datetime | None = None  # not in the queue, and not known to history either
+    ending_since: datetime | None = None  # since when in a final state that Slurm may take back
+    absent_since: datetime | None = None  # since when in neither queue nor accounting
     final_at: datetime | None = None
     revision: int = 0
 
