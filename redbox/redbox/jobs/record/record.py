@@ -7,7 +7,7 @@ publishes it, `api_view` shows it to callers. The journal stores its fields unde
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
@@ -158,28 +158,12 @@ class Tombstone:
         return same_uid and self.attempt in (ALL_ATTEMPTS, key.attempt)
 
 
+STATUS_FIELDS = tuple(item.name for item in fields(ObservedStatus))
+COMMON_STRINGS = ("state", "reason", "partition", "account", "qos", "nodes")
+
+
 def status_from(observation: Observation) -> ObservedStatus:
     """The fields of an observation that are kept; strings that many jobs share are kept once."""
-    return ObservedStatus(
-        state=sys.intern(observation.state),
-        reason=sys.intern(observation.reason),
-        exit_code=observation.exit_code,
-        signal=observation.signal,
-        name=observation.name,
-        partition=sys.intern(observation.partition),
-        account=sys.intern(observation.account),
-        qos=sys.intern(observation.qos),
-        nodes=sys.intern(observation.nodes),
-        submitted_at=observation.submitted_at,
-        started_at=observation.started_at,
-        ended_at=observation.ended_at,
-        restarts=observation.restarts,
-        requeue=observation.requeue,
-        cancelled_by=observation.cancelled_by,
-        stdout=observation.stdout,
-        stderr=observation.stderr,
-        working_directory=observation.working_directory,
-        pending_tasks=observation.pending_tasks,
-        array_size=observation.array_size,
-        tasks=observation.tasks,
-    )
+    values = {name: getattr(observation, name) for name in STATUS_FIELDS}
+    values |= {name: sys.intern(values[name]) for name in COMMON_STRINGS}
+    return ObservedStatus(**values)

@@ -20,20 +20,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from operator import attrgetter
 
 from redbox.core.workload_manager import JobStates, Observation, TaskObservation
 from redbox.jobs.record.limits import enforce_limits
 from redbox.jobs.record.messages import explain
-from redbox.jobs.record.record import JobRecord, ObservedStatus, Stage, status_from
+from redbox.jobs.record.record import STATUS_FIELDS, JobRecord, ObservedStatus, Stage, status_from
 from redbox.jobs.settings import JobsSettings
 from redbox_api.models import Phase
 
 ENDED = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED})  # as Slurm shows it: not LOST
 LIVING = frozenset({Phase.PENDING, Phase.RUNNING, Phase.SUSPENDED})
-STATUS = attrgetter(*(field.name for field in fields(ObservedStatus)))
+STATUS = attrgetter(*STATUS_FIELDS)
 STATE = attrgetter("state")
 
 
