@@ -26,7 +26,7 @@ from redbox_api.job_parts import Container, RegistryCredentials
 from redbox_api.models import JobRequest, OwnerRef, Phase, Problem
 from tests.redbox.http.fakes import SCRIPT
 from tests.redbox.http.harness import Stand, standing
-from tests.redbox.jobs.simulated import REFUSED, UNAVAILABLE
+from tests.redbox.jobs.fakes import REFUSED, UNAVAILABLE
 
 JOB = JobRequest(batch=SCRIPT)
 ALICE = OwnerRef(cluster="local", namespace="users", account="alice")

@@ -16,14 +16,16 @@ from pathlib import Path
 
 from redbox.core.domain import JobKey, Owner, UnixUser
 from redbox.core.workload_manager import Observation, QueueSnapshot
-from redbox.jobs.poll.poller import after_look
-from redbox.jobs.queue_snapshot import find, look_from
+from redbox.jobs.poll.poller import after_poll
+from redbox.jobs.queue_snapshot import index_snapshot, match
 from redbox.jobs.record.marks import Marks
 from redbox.jobs.record.packed_records import unpack
-from redbox.jobs.record.record import Record, Stage, lineage
+from redbox.jobs.record.record import JobRecord, Stage, lineage
+from redbox.jobs.record.state_machine import StateMachine
 from redbox.jobs.settings import JobsSettings
 from redbox.jobs.store.journal import Journal
-from redbox.jobs.store.record_store import Change, Ledger
+from redbox.jobs.store.record_store import Change, RecordStore
+from redbox.slurm.text.states import JOB_STATES
 from redbox_api.models import Phase
 
 NOW = datetime.now(UTC)
@@ -37,11 +39,11 @@ def resident() -> int:
     return pages * resource.getpagesize()
 
 
-def record(number: int) -> Record:
+def record(number: int) -> JobRecord:
     """As a PUT leaves it."""
     owner = Owner("kube", f"namespace-{number % 50}", "default", "7d444840-9dc0-11d1-b245-5ffdce74fad2")
     key = JobKey(owner, f"{number:08x}-9dc0-11d1-b245-5ffdce74fad2", 1)
-    return Record(
+    return JobRecord(
         key=key,
         user=ALICE,
         mark=MARKS.make(key, "a" * 16, ALICE.uid),
@@ -51,7 +53,7 @@ def record(number: int) -> Record:
         job_name=f"job-{number}",
         working_directory=f"/home/alice/redbox/physics/job-{number}-{number:08x}",
         created_at=NOW,
-        doubt_since=NOW,
+        last_submit_at=NOW,
         stage=Stage.BOUND,
         job_id=str(1_000_000 + number),
         bound_at=NOW,
@@ -59,7 +61,7 @@ def record(number: int) -> Record:
     )
 
 
-def shown(one: Record, number: int) -> Observation:
+def shown(one: JobRecord, number: int) -> Observation:
     """As squeue shows it."""
     directory = one.working_directory
     return Observation(
@@ -83,24 +85,24 @@ def shown(one: Record, number: int) -> Observation:
     )
 
 
-async def fill(ledger: Ledger, jobs: int) -> None:
-    """Through the ledger, as the server does."""
-    await asyncio.gather(*(_submit(ledger, record(number)) for number in range(jobs)))
+async def fill(store: RecordStore, jobs: int) -> None:
+    """Through the record store, as the server does."""
+    await asyncio.gather(*(_submit(store, record(number)) for number in range(jobs)))
 
 
-async def _submit(ledger: Ledger, one: Record) -> None:
-    await ledger.change([lineage(one.key.owner, one.key.key)], lambda: Change(save=(one,)))
+async def _submit(store: RecordStore, one: JobRecord) -> None:
+    await store.change([lineage(one.key.owner, one.key.key)], lambda: Change(save=(one,)))
 
 
-async def look(ledger: Ledger) -> float:
+async def look(store: RecordStore) -> float:
     """One poll that shows them all; seconds that it took to sort out and commit."""
-    settings = JobsSettings()
-    jobs = tuple(shown(unpack(one), int(one.key.key[:8], 16)) for one in ledger.table)
+    machine = StateMachine(JOB_STATES, JobsSettings())
+    jobs = tuple(shown(unpack(one), int(one.key.key[:8], 16)) for one in store.index)
     began = time.perf_counter()
     poll = QueueSnapshot(at=NOW, took_s=0.1, jobs=jobs, complete=True)
-    seen = look_from(poll, NOW + timedelta(seconds=1), ledger.table)
-    await ledger.change_free(
-        ledger.table.watched(), lambda one: after_look(one, find(one, seen), seen, NOW, settings)
+    seen = index_snapshot(poll, NOW + timedelta(seconds=1), store.index)
+    await store.change_free(
+        store.index.watched(), lambda one: after_poll(one, match(one, seen), seen, NOW, machine)
     )
     return time.perf_counter() - began
 
@@ -108,14 +110,14 @@ async def look(ledger: Ledger) -> float:
 async def measure(jobs: int) -> None:
     with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
         journal = Journal(Path(directory))
-        ledger = Ledger(journal, deletions=10_000)
+        store = RecordStore(journal, deletions=10_000)
         before = resident()
         began = time.perf_counter()
-        await fill(ledger, jobs)
+        await fill(store, jobs)
         print(f"{jobs} intents committed in {time.perf_counter() - began:.2f} s")
-        print(f"a look in which all of them change: {await look(ledger):.2f} s")
-        print(f"a look in which none changes: {await look(ledger):.3f} s")
-        print(f"a look in which none changes, again: {await look(ledger):.3f} s")
+        print(f"a look in which all of them change: {await look(store):.2f} s")
+        print(f"a look in which none changes: {await look(store):.3f} s")
+        print(f"a look in which none changes, again: {await look(store):.3f} s")
         gc.collect()
         after = resident()
         print(f"resident {before / 2**20:.0f} MiB before, {after / 2**20:.0f} MiB after")
@@ -125,7 +127,7 @@ async def measure(jobs: int) -> None:
         await (await asyncio.create_subprocess_exec(*command)).wait()
         began = time.perf_counter()
         again = Journal(Path(directory))
-        Ledger(again, deletions=10_000)
+        RecordStore(again, deletions=10_000)
         print(f"opened again in {time.perf_counter() - began:.2f} s")
         again.close()
 
@@ -134,8 +136,8 @@ def open_only(directory: Path) -> None:
     """What the records themselves take, in a process that did nothing else."""
     before = resident()
     journal = Journal(directory)
-    ledger = Ledger(journal, deletions=10_000)
-    print(f"a fresh server: {(resident() - before) / len(ledger.table):.0f} bytes per job")
+    store = RecordStore(journal, deletions=10_000)
+    print(f"a fresh server: {(resident() - before) / len(store.index):.0f} bytes per job")
     journal.close()
 
 

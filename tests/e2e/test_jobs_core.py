@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from redbox.agents.pool import AgentPool
+from redbox.core.clock import SystemClock
 from redbox.core.domain import Caller, Limits, Owner, Role, UnixUser
-from redbox.core.waiting import SystemClock
-from redbox.jobs.errors import Busy, NoSuchJob
+from redbox.jobs.errors import JobNotFound, JobsBusy
 from redbox.jobs.record.marks import Marks
 from redbox.jobs.record.packed_records import unpack
 from redbox.jobs.recovery import recover, write
-from redbox.jobs.service import Jobs
+from redbox.jobs.service import JobService
 from redbox.jobs.settings import JobsSettings
 from redbox.jobs.store.journal import FILE_NAME, Journal
 from redbox.slurm.slurm_manager import SlurmManager
@@ -52,20 +52,20 @@ def login(bed: Bed) -> Host:
 
 
 @asynccontextmanager
-async def server(login: Host, directory: Path) -> AsyncIterator[Jobs]:
+async def server(login: Host, directory: Path) -> AsyncIterator[JobService]:
     """A server with agents of its own; what it began goes on in Slurm when it ends."""
     journal = Journal(directory)
     try:
         async with (
             AgentPool(HostTransport(login)) as pool,
-            Jobs(journal, SlurmManager(pool, observer=CAROL), MARKS, settings=SETTINGS) as jobs,
+            JobService(journal, SlurmManager(pool, observer=CAROL), MARKS, settings=SETTINGS) as jobs,
         ):
             yield jobs
     finally:
         journal.close()
 
 
-async def until_final(jobs: Jobs, key: str) -> Job:
+async def until_final(jobs: JobService, key: str) -> Job:
     """As a watcher hears of it."""
     async with asyncio.timeout(PATIENCE_S):
         async for event in jobs.watch(caller()):
@@ -74,10 +74,10 @@ async def until_final(jobs: Jobs, key: str) -> Job:
     raise AssertionError(key)
 
 
-async def put_until_answered(jobs: Jobs, key: str, wanted: JobRequest) -> Job:
+async def put_until_answered(jobs: JobService, key: str, wanted: JobRequest) -> Job:
     async with asyncio.timeout(PATIENCE_S):
         while True:
-            with suppress(Busy):
+            with suppress(JobsBusy):
                 return (await jobs.put(caller(), key, 1, wanted))[0]
             await asyncio.sleep(1)
 
@@ -142,7 +142,7 @@ async def test_a_lost_journal_is_rebuilt_under_running_jobs(login: Host, tmp_pat
         assert (await jobs.get(caller(), ends)).exit_code == 4
         again, created = await jobs.put(caller(), runs, 1, request("exec sleep 300"))
         assert (again.job_id, created) == (first.job_id, False)
-        with pytest.raises(NoSuchJob):
+        with pytest.raises(JobNotFound):
             await jobs.get(caller(BOB), runs)
         await jobs.delete(caller(), runs)
         assert (await until_final(jobs, runs)).phase is Phase.CANCELLED

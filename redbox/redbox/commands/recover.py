@@ -17,13 +17,13 @@ from redbox.agents.errors import AgentError
 from redbox.agents.pool import AgentPool
 from redbox.commands.config_option import ConfigOption
 from redbox.commands.exit_codes import TEMPORARY_FAILURE, exit_with
+from redbox.core.clock import SystemClock
 from redbox.core.domain import UnixUser
-from redbox.core.waiting import SystemClock
 from redbox.core.workload_manager import WorkloadManager, WorkloadManagerError
 from redbox.core.yaml_document import DocumentError
 from redbox.jobs.errors import JobsError
 from redbox.jobs.record.marks import Marks, read_secret
-from redbox.jobs.recovery import Recovered, write
+from redbox.jobs.recovery import RecoveryResult, write
 from redbox.jobs.recovery import recover as recover_jobs
 from redbox.jobs.store.journal import Journal
 from redbox.server.transports import observer_of, transport_of
@@ -67,7 +67,7 @@ def recover(
     typer.echo(f"Wrote {len(recovered.records)} jobs to the new journal in {settings.jobs.journal}.")
 
 
-async def recover_journal(settings: RedboxSettings, users: list[UnixUser]) -> Recovered:
+async def recover_journal(settings: RedboxSettings, users: list[UnixUser]) -> RecoveryResult:
     """Rebuild the journal; it is opened first, so that no server can start meanwhile."""
     clock = SystemClock()
     with closing(Journal(settings.jobs.journal)) as journal:

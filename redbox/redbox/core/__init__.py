@@ -1,1 +1,1 @@
-"""What all of red-box speaks in: domain types, the seam to workload managers, time, YAML."""
+"""Shared by all of red-box: domain types, the seam to workload managers, time, caching, YAML."""

@@ -1,7 +1,7 @@
-"""The words of red-box: who asks, for whom, which job.
+"""Callers, owners, users, and the names of jobs.
 
-Plain frozen values that every other module passes around. How callers prove who they are is in `callers`,
-what Slurm says of a job is in `workload`.
+Plain frozen values that every other module passes around. `callers` authenticates and maps callers,
+`workload_manager` describes the jobs of Slurm.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class UnixUser:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whom a job belongs to.
+    """The service account that a job belongs to.
 
-    `account_uid` is the service account's uid: a namespace that is made anew under an old name inherits the
-    mapping of its accounts, and none of their jobs.
+    `account_uid` is the service account's uid: a namespace that is deleted and created again
+    inherits the mapping of its accounts, but not their jobs.
     """
 
     cluster: str
@@ -46,7 +46,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class JobKey:
-    """A job's name, given by its owner: two owners may hold one key and see nothing of each other."""
+    """A job's name, given by its owner: the same key of another owner is another job."""
 
     owner: Owner
     key: str
@@ -58,7 +58,7 @@ class JobKey:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a mapping rule lets a caller use; None is no limit."""
+    """The accounts and partitions that a mapping rule lets a caller use; None is unlimited."""
 
     accounts: frozenset[str] | None = None
     partitions: frozenset[str] | None = None
@@ -66,18 +66,18 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Somebody whose identity has been proved, and what the administrator's rules make of it."""
+    """An authenticated identity, and what the administrator's rules map it to."""
 
-    identity: str  # as it was seen: system:serviceaccount:ns:name, token:ID, uid:2001
+    identity: str  # as authenticated: system:serviceaccount:ns:name, token:ID, uid:2001
     owner: Owner
     roles: frozenset[Role]
     user: UnixUser | None = None  # None for operators and readers
     limits: Limits = field(default_factory=Limits)
-    until: float = field(default=math.inf, compare=False)  # the proof counts up to this Unix time
+    until: float = field(default=math.inf, compare=False)  # the Unix time at which the proof expires
 
     @property
     def name(self) -> str:
-        """By what the caller's share is counted: the user, or the identity where there is none."""
+        """The name that the caller's share of connections is counted by: the user, else the identity."""
         return self.user.name if self.user else self.identity
 
     def may(self, role: Role) -> bool:
@@ -87,7 +87,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class JobRef:
-    """A job, as its caller names it."""
+    """A job as its caller addresses it."""
 
     caller: Caller
     key: str

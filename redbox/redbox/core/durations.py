@@ -1,4 +1,4 @@
-"""Lengths of time as an administrator writes them: `30s`, `10m`, `1h`, `30d`; a bare number is seconds."""
+"""Durations as an administrator writes them: `30s`, `10m`, `1h`, `30d`; a bare number is seconds."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _WRITTEN = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
 
 
 class Duration(float):
-    """Seconds that print as they would be written in the settings file."""
+    """Seconds that print as they are written in the settings file."""
 
     __slots__ = ()
 
     @classmethod
     def parse(cls, value: object) -> Self:
-        """Read `1h`, `30` or 30.0; raises ValueError in words."""
+        """Read `1h`, `30` or 30.0; raises ValueError with a sentence."""
         seconds = _seconds(value)
         if seconds is None or not math.isfinite(seconds) or seconds < 0:
-            raise ValueError(f"{value!r} is no length of time: write 500ms, 30s, 10m, 1h or 30d")
+            raise ValueError(f"{value!r} is not a duration: write 500ms, 30s, 10m, 1h or 30d")
         return cls(seconds)
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
-"""Open files: as many for red-box as the host lets it have, and no more of them for those whom it starts.
+"""Open files: red-box raises its own limit as far as the host allows, and not that of its children.
 
 A server needs thousands. Programs expect the usual soft limit (1024): some loop over all descriptors, and
-`select` breaks beyond it. sbatch hands its limits on to jobs, so what is red-box's own must not reach it.
+`select` breaks beyond it. sbatch passes its limits on to jobs, so red-box's own limit must not reach it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,6 @@ def take_all() -> None:
 
 
 def as_given() -> tuple[str, ...]:
-    """What has to stand before a child's command, so that it has the limit that red-box was started with."""
+    """The prefix of a child's command that restores the limit that red-box was started with."""
     now, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return () if now == GIVEN else (PRLIMIT, f"--nofile={GIVEN}:", "--")

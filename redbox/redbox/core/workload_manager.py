@@ -1,7 +1,7 @@
-"""What red-box asks of a workload manager, and what it gets back.
+"""The seam between red-box and the workload manager that runs the jobs.
 
 `slurm` and `local` implement `WorkloadManager`; `jobs` uses nothing else of them. Everything here is bound to
-a user and, once a job exists, to its id *and* its mark, because ids come back (see `marks`).
+a user and, once a job exists, to its id *and* its mark, because ids are reused (see `jobs.record.marks`).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from enum import StrEnum
 from typing import Protocol
 
 from redbox.core.domain import Limits, UnixUser
-from redbox_api.models import Check, Cluster, JobRequest, Partition
+from redbox_api.models import Check, Cluster, JobRequest, Partition, Phase
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A request that is ready for the workload manager: the mark is made, the directory is known."""
+    """A request with its mark, its job name and its directory: ready for the workload manager."""
 
     request: JobRequest
     mark: str
@@ -27,12 +27,12 @@ class Submission:
     directory_key: str  # 8 characters of the key: ends the default directory
     limits: Limits = field(default_factory=Limits)
     dependencies: tuple[str, ...] = ()  # resolved: afterok:123
-    held: bool = False  # submit with --hold although the request does not ask for it (a doubtful retry)
+    held: bool = False  # submit with --hold although the request does not ask for it (a held retry)
 
 
 @dataclass(frozen=True, slots=True)
 class SubmitAccepted:
-    """The workload manager took the job."""
+    """The workload manager accepted the job."""
 
     job_id: str
     warnings: tuple[str, ...] = ()
@@ -41,23 +41,40 @@ class SubmitAccepted:
 
 @dataclass(frozen=True, slots=True)
 class SubmitRejected:
-    """The workload manager said no, and will say no again: its own words."""
+    """The workload manager refused, and will refuse again; with its own message."""
 
     detail: str
 
 
 @dataclass(frozen=True, slots=True)
 class SubmitUnknown:
-    """Nobody knows whether the job was taken (the call hung, died, or answered nonsense)."""
+    """It is unknown whether the job was accepted (the call hung, died, or its answer made no sense)."""
 
     detail: str
 
 
 @dataclass(frozen=True, slots=True)
 class SubmitUnavailable:
-    """The workload manager could not be asked; nothing was submitted, and trying again later is right."""
+    """The workload manager was unavailable; nothing was submitted, and a retry is right."""
 
     detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobStates:
+    """The meaning of the workload manager's states, as a table."""
+
+    phases: Mapping[str, Phase]
+    requeued: frozenset[str]  # ends after which it requeues a job, a moment later, if the job allows it
+    held_reasons: frozenset[str]  # of a pending job that does not start until it is released
+
+    def phase_of(self, state: str) -> Phase | None:
+        """The phase of a job in this state; None for an unknown state, which changes nothing."""
+        return self.phases.get(state)
+
+    def is_held(self, job: Observation) -> bool:
+        """Whether it waits for a release."""
+        return self.phase_of(job.state) is Phase.PENDING and job.reason in self.held_reasons
 
 
 SubmitOutcome = SubmitAccepted | SubmitRejected | SubmitUnknown | SubmitUnavailable
@@ -65,7 +82,7 @@ SubmitOutcome = SubmitAccepted | SubmitRejected | SubmitUnknown | SubmitUnavaila
 
 @dataclass(frozen=True, slots=True)
 class JobHandle:
-    """A job to act on: acts check that the id still carries this mark, and that it is this user's."""
+    """A job to act on: actions check that the id still carries this mark and belongs to this user."""
 
     job_id: str
     mark: str
@@ -74,7 +91,7 @@ class JobHandle:
 
 
 class JobAction(StrEnum):
-    """What can be done to a job that exists."""
+    """The actions on a job that exists."""
 
     CANCEL = "cancel"
     HOLD = "hold"
@@ -85,7 +102,7 @@ class JobAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ActionResult:
-    """What an act did, read back: `done` is False with the workload manager's words where it refused."""
+    """The result of an action, read back; `detail` is the workload manager's message if it refused."""
 
     done: bool
     detail: str = ""
@@ -94,7 +111,7 @@ class ActionResult:
 
 @dataclass(frozen=True, slots=True)
 class TaskObservation:
-    """One task of an array, as seen."""
+    """One task of an array. The journal stores its fields in this order."""
 
     index: int
     job_id: str
@@ -139,15 +156,15 @@ class Observation:
     tasks: tuple[TaskObservation, ...] = ()
     pending_tasks: int = 0  # of an array: tasks that are not split off yet
     waiting: tuple[range, ...] = ()  # which ones, and those that wait again: none of them is in `tasks`
-    array_size: int = 0  # 0 for a job that is no array
+    array_size: int = 0  # 0: not an array
 
 
 @dataclass(frozen=True, slots=True)
 class QueueSnapshot:
-    """One look at the whole queue.
+    """One poll of the whole queue.
 
-    `complete` says that nothing was hidden, dropped or cut: only then does a job's absence mean anything.
-    Where it is not, `whole` are the uids of those whose own jobs were all shown all the same.
+    `complete`: nothing was hidden, dropped or cut; only then does a job's absence prove anything. If it is
+    incomplete, `whole` are the uids of the users whose own jobs it shows all nevertheless.
     """
 
     at: datetime
@@ -161,7 +178,7 @@ class QueueSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class FoundJobs:
-    """Single jobs as the queue shows them; `complete` and `whole` as in Poll."""
+    """Single jobs as the queue shows them; `complete` and `whole` as in QueueSnapshot."""
 
     jobs: tuple[Observation, ...]
     complete: bool
@@ -170,7 +187,7 @@ class FoundJobs:
 
 @dataclass(frozen=True, slots=True)
 class AccountingSnapshot:
-    """What the accounting says of jobs that the queue has forgotten; `complete` and `whole` as in Poll."""
+    """Jobs as the accounting shows them; `complete` and `whole` as in QueueSnapshot."""
 
     jobs: tuple[Observation, ...]
     complete: bool
@@ -179,7 +196,7 @@ class AccountingSnapshot:
 
 
 class Completeness(Protocol):
-    """What was shown of jobs: a Poll, a History, and what is made of them."""
+    """How much a snapshot shows."""
 
     @property
     def complete(self) -> bool: ...
@@ -188,13 +205,13 @@ class Completeness(Protocol):
 
 
 def shows_all_jobs_of(uid: int, shown: Completeness) -> bool:
-    """Whether the absence of a job of this user means anything."""
+    """Whether the absence of a job of this user proves anything."""
     return shown.complete or uid in shown.whole
 
 
 @dataclass(frozen=True, slots=True)
 class StepUsage:
-    """What one step of a running job uses; `job_id` is its own, of an array the task's."""
+    """The usage of one step of a running job; `job_id` is that of the job, or of the array's task."""
 
     job_id: str
     step: str
@@ -203,7 +220,7 @@ class StepUsage:
 
 
 class WorkloadManagerError(Exception):
-    """The workload manager could not be asked or did not answer: the last truth stays, and grows stale."""
+    """The workload manager was unavailable or did not answer: the last states stay, and are stale."""
 
     def __init__(self, detail: str, *, timed_out: bool = False) -> None:
         super().__init__(detail)
@@ -216,56 +233,61 @@ class WorkloadManager(Protocol):
 
     name: str
 
+    @property
+    def states(self) -> JobStates:
+        """Its table of states."""
+        ...
+
     async def submit(self, user: UnixUser, submission: Submission) -> SubmitOutcome:
-        """Submit; never raises for what the workload manager says, and never kills a submit on its way."""
+        """Submit; a refusal is an outcome, not an exception, and a submit under way is never killed."""
         ...
 
     async def check(self, user: UnixUser, submission: Submission) -> Check:
-        """Would it be accepted, and when would it start."""
+        """Whether it would be accepted, and when it would start."""
         ...
 
     async def act(self, handle: JobHandle, act: JobAction, *, signal: str | None = None) -> ActionResult:
-        """Do it as the job's user, bound to id and mark, and read back what it did."""
+        """Act as the job's user, bound to id and mark, and read back the result."""
         ...
 
     async def tidy(self, user: UnixUser, mark: str, working_directory: str) -> None:
-        """Take away what was laid ready for a job that has ended; raises WorkloadFault if that failed."""
+        """Remove the registry credentials of a job that has ended; raises WorkloadManagerError on failure."""
         ...
 
     async def poll(
         self, *, users: Collection[UnixUser] | None = None, wanted: Callable[[str, str], bool] | None = None
     ) -> QueueSnapshot:
-        """One look at the queue; of these users only where that is cheaper or all that may be seen.
+        """Poll the queue; of these users only if that is cheaper, or if other users' jobs are hidden.
 
-        `wanted` says of an id and a mark whether they can matter: other jobs need not be shown.
+        `wanted` selects by id and mark the jobs that matter: others need not be shown.
         """
         ...
 
     async def glance(self, job_ids: Collection[str]) -> int | None:
-        """A number that changes when one of these jobs changes its state; None where a poll costs no more.
+        """A fingerprint of these jobs' states, cheaper than a poll; None if there is no cheaper way.
 
-        It only tells whether a poll is worth its price: nothing follows from it about any job.
+        A change of it only shows that a poll is worth its cost, and nothing about any job.
         """
         ...
 
     async def find_live(
         self, job_ids: Collection[str], *, users: Collection[UnixUser] | None = None
     ) -> FoundJobs:
-        """Ask for single jobs, of these users, that a poll did not show."""
+        """Query single jobs, of these users, that a poll did not show."""
         ...
 
     async def history(
         self, job_ids: Collection[str], *, since: datetime, users: Collection[UnixUser] | None = None
     ) -> AccountingSnapshot:
-        """Ask the accounting for jobs, of these users, by id."""
+        """Query the accounting for jobs, of these users, by id."""
         ...
 
     async def history_of(self, user: UnixUser, *, since: datetime) -> AccountingSnapshot:
-        """Ask the accounting for all jobs of a user: how an id is found by its mark."""
+        """Query the accounting for all jobs of a user, to find an id by its mark."""
         ...
 
     async def usage(self, user: UnixUser, job_ids: Collection[str]) -> tuple[StepUsage, ...]:
-        """What the steps of these jobs of the user use now; what nobody measured is not among them."""
+        """The present usage of the steps of these jobs of the user, as far as it is measured."""
         ...
 
     async def submitting(self, user: UnixUser, mark: str) -> bool:
@@ -273,7 +295,7 @@ class WorkloadManager(Protocol):
         ...
 
     def appends(self) -> bool:
-        """Whether a run writes behind what is in its output file, where a job does not say, as last heard."""
+        """Whether a run appends to its output file by default, as of the last query."""
         ...
 
     async def cluster(self) -> Cluster:

@@ -1,8 +1,8 @@
 """YAML files that administrators write: read with the line of every value, checked by pydantic models.
 
-What is wrong is told all at once, each with file, line and key. Stricter than YAML where YAML is a trap: a
-key given twice, an alias or a merge key is refused. What the keys mean is for the models (`config`,
-`callers.rules`).
+All flaws are reported at once, each with file, line and key. Stricter than YAML where YAML is a trap: a key
+given twice, an alias or a merge key is refused. The models define what the keys mean (`settings`,
+`callers.mapping`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 
 
 class Section(BaseModel):
-    """Base of what is read from a settings file: unknown keys are refused by name, nothing changes later."""
+    """Base of the settings' sections: unknown keys are refused by name, values are frozen."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 

@@ -20,9 +20,9 @@ from redbox.agents.errors import RequestFailed, SystemCallFailed
 from redbox.agents.pool import AgentPool
 from redbox.agents.protocol.answers import FileStatus, GlobMatch, OmittedFile
 from redbox.core.domain import JobRef
-from redbox.jobs.errors import Forbidden, NoSuchJob, NotAcceptable
-from redbox.jobs.record.record import Record
-from redbox.jobs.service import Jobs
+from redbox.jobs.errors import Forbidden, JobNotFound, NotAcceptable
+from redbox.jobs.record.record import JobRecord
+from redbox.jobs.service import JobService
 from redbox.observability.sanitize import printable
 from redbox_api.files import FileEntry, FileList
 
@@ -57,7 +57,7 @@ class Download:
 class JobFileService:
     """Files in the working directories of jobs."""
 
-    jobs: Jobs
+    jobs: JobService
     pool: AgentPool
 
     async def find(self, ref: JobRef, patterns: list[str]) -> FileList:
@@ -95,7 +95,7 @@ class JobFileService:
                     f"the globs match more than {MAX_ARCHIVED} paths; name a directory instead"
                 )
             if not matches.found:
-                raise NoSuchJob(f"the globs match nothing in {directory}")
+                raise JobNotFound(f"the globs match nothing in {directory}")
             return _tar(agent, directory, [match.path for match in matches.found])
 
     async def upload(self, ref: JobRef, path: str, mode: int, pieces: AsyncIterator[bytes]) -> int:
@@ -116,16 +116,16 @@ class JobFileService:
             yield agent, directory
         except SystemCallFailed as fault:
             if fault.is_missing:
-                raise NoSuchJob(f"{fault.path}: {fault.strerror}") from fault
+                raise JobNotFound(f"{fault.path}: {fault.strerror}") from fault
             raise Forbidden(f"{fault.path}: {fault.strerror}, as user {record.user.name}") from fault
         except RequestFailed as error:
             raise NotAcceptable(str(error)) from error
 
 
-def _directory_of(record: Record) -> str:
-    directory = record.seen.working_directory or record.working_directory
+def _directory_of(record: JobRecord) -> str:
+    directory = record.status.working_directory or record.working_directory
     if not directory:
-        raise NoSuchJob("Slurm has not reported the job's working directory yet")
+        raise JobNotFound("Slurm has not reported the job's working directory yet")
     return directory
 
 

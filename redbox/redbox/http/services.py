@@ -18,7 +18,7 @@ from redbox.http.middleware.rejected_callers import RejectionAudit
 from redbox.http.middleware.request_middleware import RequestCounter
 from redbox.http.middleware.stream_limits import StreamLimits
 from redbox.http.middleware.stream_reauthorization import CallerAuthenticator, StreamReauthorization
-from redbox.jobs.service import Jobs
+from redbox.jobs.service import JobService
 from redbox.jobs.usage import UsageOfJobs
 from redbox.logs.job_logs import JobLogReader
 from redbox_api.models import KEY_PATTERN
@@ -53,7 +53,7 @@ class Services:
     """All services that the routes use."""
 
     authenticator: CallerAuthenticator
-    jobs: Jobs
+    jobs: JobService
     logs: JobLogReader
     files: JobFileService
     usage: UsageOfJobs

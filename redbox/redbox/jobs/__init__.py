@@ -1,6 +1,6 @@
-"""Jobs: what becomes of a request, from its journaled intent to its final state, exactly once.
+"""Jobs: from a request's journaled intent to the job's final state, submitted exactly once.
 
-`service.Jobs` is the face; `journal` is what survives a crash, `ledger` the one way to change a record,
-`submits` and `doubts` bring a job to the workload manager once, `polling` keeps the records true. Who calls
-is settled before (`callers`), how Slurm is spoken to behind (`workload`).
+`service.JobService` is the interface; the journal (`store`) survives a crash, `store.record_store` is the
+only way to change a record, `submit` submits a job once, `poll` keeps the records up to date. Callers are
+authenticated before (`callers`), Slurm is behind the seam (`core.workload_manager`).
 """

@@ -1,7 +1,7 @@
-"""Work on the side: one task at most for each thing to do, none that outlives the server.
+"""Background tasks: at most one of each name, none that outlives the server.
 
-What is asked for while it is being done is not done twice. A chore that fails is logged and asked for again
-by whoever looks next; it never takes the server with it.
+A task that is started again while it runs is not started twice. One that fails is logged, and started again
+after the next poll; it never ends the server.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from redbox.jobs.errors import JobsError
 log = structlog.get_logger(__name__)
 
 
-class Chores:
-    """Named tasks of a group; at most so many at a time ask the workload manager, and few for one user.
+class BackgroundTasks:
+    """Named tasks of a group; a limited number run at a time, and few for one user.
 
-    A user may stop the own agent: what waits for it must leave places for everybody else.
+    A user may stop the own agent: tasks that wait for it must leave places for the others.
     """
 
     def __init__(self, group: asyncio.TaskGroup, *, at_once: int = 32, of_one: int = 4) -> None:
@@ -34,7 +34,7 @@ class Chores:
         self._tasks: dict[Hashable, asyncio.Task[None]] = {}
 
     def start(self, name: Hashable, work: Coroutine[Any, Any, None], *, of: Hashable = None) -> None:
-        """Begin this unless a chore of this name is under way; `of` is the user whose agent does it."""
+        """Start this unless a task of this name runs; `of` is the user whose agent does the work."""
         if name in self._tasks:
             work.close()
             return
@@ -43,7 +43,7 @@ class Chores:
         task.add_done_callback(lambda _: self._forget(name, work))
 
     def _forget(self, name: Hashable, work: Coroutine[Any, Any, None]) -> None:
-        work.close()  # of a server that ends before the task's first step, it was never begun
+        work.close()  # if the server ends before the task's first step, it was never awaited
         self._tasks.pop(name, None)
 
     async def _do(self, name: Hashable, work: Coroutine[Any, Any, None], of: Hashable) -> None:
@@ -51,8 +51,6 @@ class Chores:
             try:
                 await work
             except (JobsError, WorkloadManagerError, TimeoutError) as fault:
-                log.warning("background task failed", task=str(name), error=str(fault))
-            except (
-                Exception
-            ):  # a fault of ours in one job's errand must not end the server for all the others
-                log.exception("background task failed", task=str(name))
+                log.warning("%s: %s", name, fault)
+            except Exception:  # a fault of ours over one job must not end the server for all the others
+                log.exception("%s failed", name)

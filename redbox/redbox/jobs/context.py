@@ -1,32 +1,61 @@
-"""What every part of `jobs` works with, in one hand."""
+"""Dependencies shared by all components of `jobs`, and calls of the workload manager."""
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from redbox.core.waiting import Clock, within
-from redbox.core.workload_manager import WorkloadManager
-from redbox.jobs.background_tasks import Chores
+from redbox.core.clock import Clock, with_deadline
+from redbox.core.ttl_cache import CachedValue, TtlCache
+from redbox.core.workload_manager import WorkloadManager, WorkloadManagerError
+from redbox.jobs.background_tasks import BackgroundTasks
+from redbox.jobs.errors import JobsBusy
+from redbox.jobs.record.state_machine import StateMachine
 from redbox.jobs.settings import JobsSettings
-from redbox.jobs.store.record_store import Ledger
+from redbox.jobs.store.record_store import RecordStore
 from redbox.observability.job_audit import Audit
 
 T = TypeVar("T")
+FAILURE_TTL_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The records, the workload manager, time, numbers, a place for work on the side, and who is told."""
+    """Dependencies shared by all components of `jobs`."""
 
-    ledger: Ledger
+    store: RecordStore
     workload: WorkloadManager
     clock: Clock
     settings: JobsSettings
-    chores: Chores
+    machine: StateMachine
+    background: BackgroundTasks
     audit: Audit
+    poll_requested: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def ask(self, question: Coroutine[Any, Any, T]) -> T:
-        """Ask the workload manager; TimeoutError when the deadline of all such calls passes."""
-        return await within(self.clock, self.settings.call_limit_s, question)
+    def request_poll(self) -> None:
+        """Poll soon; many requests are one poll."""
+        self.poll_requested.set()
+
+    async def call(self, request: Coroutine[Any, Any, T]) -> T:
+        """A call of the workload manager; TimeoutError past the deadline that all such calls have."""
+        return await with_deadline(self.clock, self.settings.call_limit_s, request)
+
+    def cached(self, fetch: Callable[[], Awaitable[T]]) -> TtlCache[T]:
+        """The answer to a query about the cluster, kept for a few seconds."""
+        return TtlCache(
+            fetch,
+            self.settings.partitions_every_s,
+            failure_ttl_s=FAILURE_TTL_S,
+            now=self.clock.now,
+            monotonic=self.clock.monotonic,
+        )
+
+
+async def current(cache: TtlCache[T]) -> CachedValue[T]:
+    """The cached answer, stale if Slurm is away; JobsBusy if Slurm has never answered."""
+    try:
+        return await cache.get_or_stale()
+    except (WorkloadManagerError, TimeoutError) as fault:
+        raise JobsBusy(f"Slurm does not answer: {fault}.", retry_after=5) from fault

@@ -1,63 +1,74 @@
-"""What `jobs` can say no with.
+"""The errors of `jobs`.
 
 JobsError
-├── NoSuchJob           there is none, or it is somebody else's (the same answer for both)
+├── JobNotFound         there is no such job, or it belongs to another owner (the same answer for both)
 ├── Forbidden           the caller's role or rule does not allow it
-├── Conflict            the key is taken by another body, or the job is not in a state for this
-│   └── Tombstoned      the key was cancelled before its job was submitted
-├── NotAcceptable       the request can never work as it is
-│   └── RefusedBySlurm  in the workload manager's own words
-├── Later               nothing is wrong with the request
-│   ├── Busy            the outcome is not known yet, or Slurm or the journal cannot take it now
-│   └── TooMany         this caller asks too often, or keeps too much
-├── Gone                a watch's revision is not known any more: list, and watch from there
+├── JobConflict         the key belongs to another request, or the job is not in a state for this
+│   └── Tombstoned      the key was deleted before its job was submitted
+├── NotAcceptable       the request can never succeed as it is
+│   └── RefusedBySlurm  with the workload manager's message
+├── RetryableError      the same request may succeed later
+│   ├── JobsBusy        the outcome is unknown so far, or Slurm or the journal is unavailable
+│   └── RateLimited     the caller sends too many requests, or keeps too many keys
+├── Gone                a watch cannot resume from this revision: list, and watch from there
 └── JournalError
-    ├── JournalInUse    another red-box has it open
-    ├── JournalMisplaced  it is on a file system that cannot keep promises
+    ├── JournalInUse      another red-box has it open
+    ├── JournalMisplaced  it is on a file system without reliable locks and syncs
     ├── JournalLost       it is new, and jobs in Slurm show that there was another
-    ├── JournalUnreadable it is damaged, or of a newer red-box
-    └── JournalFull     nothing can be written now; reading goes on
+    ├── JournalUnreadable it is damaged, or was written by a newer red-box
+    └── JournalFull       nothing can be written at present; reading goes on
 """
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 
 class JobsError(Exception):
-    """Base of what `jobs` refuses with; `retry` says whether the same request may succeed later."""
+    """Base; `retry` says whether the same request may succeed later."""
 
     retry = False
+    outcome: ClassVar[str] = "JobsError"  # as the audit log records it
 
     def __init__(self, detail: str) -> None:
         super().__init__(detail)
         self.detail = detail
 
+    def __init_subclass__(cls) -> None:
+        if "outcome" not in vars(cls):
+            cls.outcome = cls.__name__
 
-class NoSuchJob(JobsError):
-    """Also for jobs of others: nobody learns that they exist."""
+
+class JobNotFound(JobsError):
+    """Also for jobs of others: a caller cannot find out that they exist."""
+
+    outcome = "NoSuchJob"
 
 
 class Forbidden(JobsError):
-    """Known, and not allowed."""
+    """The caller is authenticated, and not allowed."""
 
 
-class Conflict(JobsError):
+class JobConflict(JobsError):
     """The key or the job is in the way."""
 
+    outcome = "Conflict"
 
-class Tombstoned(Conflict):
-    """Deleted before it came to be; this key and attempt is never submitted."""
+
+class Tombstoned(JobConflict):
+    """This key and attempt is never submitted."""
 
 
 class NotAcceptable(JobsError):
-    """Trying again changes nothing."""
+    """A retry changes nothing."""
 
 
 class RefusedBySlurm(NotAcceptable):
-    """The workload manager's words."""
+    """The workload manager rejected the submit or the action."""
 
 
-class Later(JobsError):
-    """Trying again after `retry_after` seconds is right."""
+class RetryableError(JobsError):
+    """A retry is right after `retry_after` seconds."""
 
     retry = True
 
@@ -66,12 +77,16 @@ class Later(JobsError):
         self.retry_after = retry_after
 
 
-class Busy(Later):
+class JobsBusy(RetryableError):
     """503."""
 
+    outcome = "Busy"
 
-class TooMany(Later):
+
+class RateLimited(RetryableError):
     """429."""
+
+    outcome = "TooMany"
 
 
 class Gone(JobsError):
@@ -91,11 +106,11 @@ class JournalMisplaced(JournalError):
 
 
 class JournalUnreadable(JournalError):
-    """Nothing is guessed from a journal that is not understood."""
+    """Nothing is guessed from a journal that cannot be parsed."""
 
 
 class JournalLost(JournalError):
-    """A server that knew none of its jobs would submit them again."""
+    """A server without its records would submit its jobs again."""
 
 
 class JournalFull(JournalError):

@@ -1,8 +1,8 @@
-"""Acts on jobs: sent as the job's user, bound to its mark, and cancels sent again until they work.
+"""Actions on jobs: sent as the job's user, bound to its mark; cancels are sent again until they work.
 
-A cancel that was journaled is a promise: it is sent when the id becomes known, again when it shows no
-effect, and again when the job lives again. Duplicates, jobs that carry a mark which the journal knows under
-another id, are cancelled while they wait and reported when they no longer do.
+A journaled cancel is a promise: it is sent as soon as the job has an id, again while it shows no effect, and
+again if the job lives again. Duplicates, jobs that carry the mark of a record with another id, are cancelled
+while they wait and reported when they no longer do.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from dataclasses import replace
 import structlog
 
 from redbox.core.domain import JobKey
-from redbox.core.workload_manager import ActionResult, JobAction, JobHandle, Observation
+from redbox.core.workload_manager import ActionResult, JobAction, JobHandle, JobStates, Observation
 from redbox.jobs.context import Context
-from redbox.jobs.queue_snapshot import Look, Sighting
-from redbox.jobs.record.record import Record, Stage, lineage
-from redbox.jobs.record.state_machine import phase_of
+from redbox.jobs.queue_snapshot import SnapshotIndex, SnapshotMatch
+from redbox.jobs.record.record import JobRecord, Lineage, Stage, lineage
 from redbox.observability.job_audit import REDBOX, AuditEntry
 from redbox_api.models import FINAL_PHASES, Phase
 
@@ -26,57 +25,54 @@ log = structlog.get_logger(__name__)
 LONGEST_PAUSE_S = 300.0
 
 
-class Acts:
-    """Sends acts, and remembers which cancels are still to be sent."""
+class JobActions:
+    """Sends actions, and keeps track of the cancels that are still to be sent."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._ledger = context.ledger
-        self._clock = context.clock
-        self._settings = context.settings
-        self._workload = context.workload
-        self._chores = context.chores
+        self._store = context.store
         self._sent: dict[tuple[str, int], tuple[float, int]] = {}  # (id, run) -> when last, how often
 
     async def act(self, handle: JobHandle, act: JobAction, *, signal: str | None = None) -> ActionResult:
-        """Once; its deadline is the same as a read's."""
-        return await self._context.ask(self._workload.act(handle, act, signal=signal))
+        """Send it once, with the deadline of all calls."""
+        return await self._context.call(self._context.workload.act(handle, act, signal=signal))
 
-    def after(self, look: Look, sightings: Mapping[JobKey, Sighting]) -> None:
-        """After each look: cancels that are due, and duplicates."""
-        del look
-        for key, sighting in sightings.items():
-            record = self._ledger.table.get(key)
+    def after(self, snapshot: SnapshotIndex, matches: Mapping[JobKey, SnapshotMatch]) -> None:
+        """After each poll: send the cancels that are due, and cancel duplicates."""
+        del snapshot
+        for key, found in matches.items():
+            record = self._store.index.get(key)
             if record is None:
                 continue
             self.cancel_if_due(record)
-            for job in sighting.duplicates:
-                if job.job_id != record.job_id and is_to_be_cancelled(record, job):
+            for job in found.duplicates:
+                if is_cancellable_duplicate(record, job, self._context.workload.states):
                     self._cancel_duplicate(record, job)
 
-    def cancel_if_due(self, record: Record) -> None:
-        """Send the cancel that was asked for, if the job has an id and lives."""
+    def cancel_if_due(self, record: JobRecord) -> None:
+        """Send the requested cancel, if the job has an id and lives."""
         handle = record.handle
         wanted = record.cancel_requested and record.stage is Stage.BOUND and not record.final
-        if handle is None or not wanted or record.seen.state == "COMPLETING":
+        if handle is None or not wanted or record.status.state == "COMPLETING":
             return
         if self._is_due((handle.job_id, record.run)):
-            work = self._cancel(record.key, handle, why=record.beyond)
-            self._chores.start(("cancel", record.key), work, of=record.user.uid)
+            work = self._cancel(record.key, handle, why=record.limits_exceeded)
+            self._context.background.start(("cancel", record.key), work, of=record.user.uid)
 
-    def _is_due(self, what: tuple[str, int]) -> bool:
-        """Each time twice as long after the last."""
-        now = self._clock.monotonic()
-        last, times = self._sent.get(what, (float("-inf"), 0))
-        if now - last < min(LONGEST_PAUSE_S, self._settings.cancel_again_s * 2.0 ** min(times - 1, 10)):
+    def _is_due(self, run: tuple[str, int]) -> bool:
+        """Each pause is twice as long as the last."""
+        now = self._context.clock.monotonic()
+        last, times = self._sent.get(run, (float("-inf"), 0))
+        first_pause = self._context.settings.cancel_again_s
+        if now - last < min(LONGEST_PAUSE_S, first_pause * 2.0 ** min(times - 1, 10)):
             return False
-        if len(self._sent) > len(self._ledger.table) + 1000:
+        if len(self._sent) > len(self._store.index) + 1000:
             self._sent.clear()
-        self._sent[what] = (now, times + 1)
+        self._sent[run] = (now, times + 1)
         return True
 
     async def _cancel(self, key: JobKey, handle: JobHandle, *, why: str = "") -> None:
-        """`why` is told of a cancel that no caller asked for."""
+        """`why` explains a cancel that no caller requested, and is logged and audited."""
         outcome = await self.act(handle, JobAction.CANCEL)
         if why:
             log.warning("job cancelled by red-box", job_id=handle.job_id, job=str(key), reason=why)
@@ -88,37 +84,36 @@ class Acts:
         if not outcome.done and not outcome.gone:
             await self._warn(key, f"Slurm did not cancel job {handle.job_id}: {outcome.detail}")
 
-    def _cancel_duplicate(self, record: Record, job: Observation) -> None:
+    def _cancel_duplicate(self, record: JobRecord, job: Observation) -> None:
         if self._is_due((job.job_id, 0)):
             handle = JobHandle(job.job_id, record.mark, job.name, record.user)
             why = f"A second job of this mark: {record.job_id or 'another'} is the one that counts."
             work = self._cancel(record.key, handle, why=why)
-            self._chores.start(("cancel duplicate", job.job_id), work, of=record.user.uid)
+            self._context.background.start(("cancel duplicate", job.job_id), work, of=record.user.uid)
 
     async def _warn(self, key: JobKey, warning: str) -> None:
-        await self._ledger.change_free(
-            [record for record in [self._ledger.table.get(key)] if record is not None],
-            lambda record: warned(record, warning),
-        )
+        record = self._store.index.get(key)
+        if record is not None:
+            await self._store.change_free([record], lambda current: with_warning(current, warning))
 
 
-def is_to_be_cancelled(record: Record, duplicate: Observation) -> bool:
-    """Whether another job with this record's mark is: while it waits, and whatever it does once deleted."""
-    phase = phase_of(duplicate.state)
-    if not duplicate.live or phase is None or phase in FINAL_PHASES:
+def is_cancellable_duplicate(record: JobRecord, duplicate: Observation, states: JobStates) -> bool:
+    """Whether to cancel another job with this mark: while it waits, and in any state once deleted."""
+    phase = states.phase_of(duplicate.state)
+    if duplicate.job_id == record.job_id or not duplicate.live or phase is None or phase in FINAL_PHASES:
         return False
     if record.cancel_requested:
         return True
-    undecided = record.unproven and not record.final  # `doubts` decides which of two stays
+    undecided = record.held_retry and not record.final  # `UnconfirmedSubmits` decides which of two stays
     return phase is Phase.PENDING and not undecided
 
 
-def warned(record: Record, warning: str) -> Record:
-    """The record with this warning, said once; the last few are kept."""
+def with_warning(record: JobRecord, warning: str) -> JobRecord:
+    """The record with this warning, once; the last few are kept."""
     if warning in record.warnings:
         return record
     return replace(record, warnings=(*record.warnings[-7:], warning))
 
 
-def line_of(record: Record) -> tuple[str, str, str, str]:
+def line_of(record: JobRecord) -> Lineage:
     return lineage(record.key.owner, record.key.key)

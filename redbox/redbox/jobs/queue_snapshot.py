@@ -1,9 +1,9 @@
-"""One look at the queue, sorted out: which of the jobs that it shows is whose. Pure.
+"""One poll of the queue, indexed: which of the jobs that it shows belongs to which record. Pure.
 
-A job counts only if it carries the record's mark, which the journal knows to the letter, and if Slurm's own
-uid for it is the record's: a mark that bob copied from alice says nothing. A job id alone never counts,
-because a slurmctld that died young gives ids out twice. What is absent, only a look that shows all jobs of
-the record's user tells.
+A job counts only if it carries the record's mark, which the journal has to the letter, and if Slurm's own uid
+for it is the record's: a mark that bob copied from alice proves nothing. A job id alone never counts, because
+a slurmctld that died young gives ids out twice. Only a poll that shows all jobs of the record's user proves
+absence.
 """
 
 from __future__ import annotations
@@ -13,44 +13,44 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from redbox.core.workload_manager import Observation, QueueSnapshot
-from redbox.jobs.record.record import Record, Stage
-from redbox.jobs.store.record_index import Table
+from redbox.jobs.record.record import JobRecord, Stage
+from redbox.jobs.store.record_index import RecordIndex
 
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What a poll showed, of those jobs that can matter here."""
+class SnapshotIndex:
+    """The jobs of a poll that concern any record."""
 
     begun_at: datetime
     complete: bool
     doubtful: frozenset[str] = frozenset()
     by_mark: dict[str, list[Observation]] = field(default_factory=dict)
     by_id: dict[str, list[Observation]] = field(default_factory=dict)
-    whole: frozenset[int] = frozenset()  # uids of users whose own jobs it shows all, if it is not complete
+    whole: frozenset[int] = frozenset()  # if incomplete: uids of the users whose own jobs it shows all
 
 
-def look_from(poll: QueueSnapshot, begun_at: datetime, table: Table) -> Look:
-    """Keep the jobs that carry a known mark, or a watched record's id; others, however many, are let go."""
-    by_mark, by_id = sort_observations(poll.jobs, table, {r.job_id for r in table.watched()})
-    return Look(begun_at, poll.complete, poll.doubtful, by_mark, by_id, poll.whole)
+def index_snapshot(queue: QueueSnapshot, begun_at: datetime, index: RecordIndex) -> SnapshotIndex:
+    """Keep the jobs that carry a record's mark, or a watched record's id; drop the others, however many."""
+    by_mark, by_id = sort_observations(queue.jobs, index, {r.job_id for r in index.watched()})
+    return SnapshotIndex(begun_at, queue.complete, queue.doubtful, by_mark, by_id, queue.whole)
 
 
-def wanted_by(table: Table) -> Callable[[str, str], bool]:
-    """Whether a job with this id and this mark can matter to any record."""
-    ids = {record.job_id for record in table.watched()}
-    return lambda job_id, mark: job_id in ids or table.marked(mark) is not None
+def wanted_filter(index: RecordIndex) -> Callable[[str, str], bool]:
+    """Whether a job with this id and this mark concerns any record."""
+    ids = {record.job_id for record in index.watched()}
+    return lambda job_id, mark: job_id in ids or index.marked(mark) is not None
 
 
 def sort_observations(
-    jobs: Iterable[Observation], table: Table, ids: set[str | None]
+    jobs: Iterable[Observation], index: RecordIndex, ids: set[str | None]
 ) -> tuple[dict[str, list[Observation]], dict[str, list[Observation]]]:
-    """By mark where mark and uid are a record's, by id where a record has that id."""
+    """By mark if mark and uid are a record's, by id if it is among `ids`."""
     by_mark: dict[str, list[Observation]] = {}
     by_id: dict[str, list[Observation]] = {}
     for job in jobs:
-        record = table.marked(job.mark)
+        record = index.marked(job.mark)
         if record is not None and record.user.uid == job.uid:
             by_mark.setdefault(job.mark, []).append(job)
         if job.job_id in ids:
@@ -59,8 +59,8 @@ def sort_observations(
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
-    """What a look says of one record."""
+class SnapshotMatch:
+    """The part of a poll that concerns one record."""
 
     job: Observation | None = None  # its job
     duplicates: tuple[Observation, ...] = ()  # others with its mark and uid
@@ -70,47 +70,47 @@ class Sighting:
 
 
 def was_refused(job: Observation) -> bool:
-    """Of a submit that it refuses Slurm keeps a row, with its mark, that never had a node: it is no job."""
+    """Slurm keeps a row of a submit that it refuses, with its mark and without nodes: it is not a job."""
     no_exit = job.exit_code is None and job.signal is None
     return job.state == "FAILED" and not job.nodes and no_exit
 
 
-def order_of_birth(job: Observation) -> tuple[datetime, int]:
-    """The earliest wins; ids decide within a second."""
+def submit_order(job: Observation) -> tuple[datetime, int]:
+    """The earliest first; ids decide within a second."""
     digits = "".join(c for c in job.job_id if c.isdigit())
     return (job.submitted_at or LONG_AGO, int(digits or 0))
 
 
-def find(record: Record, look: Look) -> Sighting:
-    """Which job is the record's in this look."""
-    marked = sorted(look.by_mark.get(record.mark, ()), key=order_of_birth)
-    ours = [job for job in marked if job.job_id == record.job_id or not was_refused(job)]
+def match(record: JobRecord, snapshot: SnapshotIndex) -> SnapshotMatch:
+    """The record's job in this poll."""
+    marked = sorted(snapshot.by_mark.get(record.mark, ()), key=submit_order)
+    jobs = [job for job in marked if job.job_id == record.job_id or not was_refused(job)]
     if record.job_id is None:
-        return Sighting(ours[0], tuple(ours[1:])) if ours else Sighting()
-    mine = next((job for job in ours if job.job_id == record.job_id), None)
-    others = tuple(job for job in ours if job is not mine)
-    if mine is not None:
-        return Sighting(mine, others)
-    if record.job_id in look.doubtful:
-        return Sighting(duplicates=others, unclear=True)
-    if ours and not record.confirmed:  # the id came from the user's agent, which is not believed
-        return Sighting(ours[0], tuple(ours[1:]))
-    there = look.by_id.get(record.job_id, ())
-    for job in there:
+        return SnapshotMatch(jobs[0], tuple(jobs[1:])) if jobs else SnapshotMatch()
+    own = next((job for job in jobs if job.job_id == record.job_id), None)
+    others = tuple(job for job in jobs if job is not own)
+    if own is not None:
+        return SnapshotMatch(own, others)
+    if record.job_id in snapshot.doubtful:
+        return SnapshotMatch(duplicates=others, unclear=True)
+    if jobs and not record.confirmed:  # the id came from the user's agent, which is not trusted
+        return SnapshotMatch(jobs[0], tuple(jobs[1:]))
+    with_id = snapshot.by_id.get(record.job_id, ())
+    for job in with_id:
         if is_same_without_mark(record, job):
-            return Sighting(job, others, mark_changed=True)
-    return Sighting(duplicates=others, stranger=next(iter(there), None))
+            return SnapshotMatch(job, others, mark_changed=True)
+    return SnapshotMatch(duplicates=others, stranger=next(iter(with_id), None))
 
 
-def is_same_without_mark(record: Record, job: Observation) -> bool:
-    """The user changed the job's comment: id, uid and the moment of its submit are still the same."""
-    known = record.seen.submitted_at
-    same_moment = known is not None and known == job.submitted_at
-    return record.confirmed and same_moment and job.uid == record.user.uid
+def is_same_without_mark(record: JobRecord, job: Observation) -> bool:
+    """The user changed the job's comment: id, uid and time of submit are still the same."""
+    submitted_at = record.status.submitted_at
+    same_time = submitted_at is not None and submitted_at == job.submitted_at
+    return record.confirmed and same_time and job.uid == record.user.uid
 
 
-def bound(record: Record, job_id: str, now: datetime) -> Record:
-    """The record with this id; its view begins anew where it had another."""
+def bind(record: JobRecord, job_id: str, now: datetime) -> JobRecord:
+    """The record with this id, unconfirmed by a poll if it had another one or none."""
     if record.job_id == job_id and record.stage is Stage.BOUND:
         return record
     return replace(record, stage=Stage.BOUND, job_id=job_id, bound_at=now, confirmed=False)

@@ -1,8 +1,8 @@
-"""`redbox recover`: a journal that was lost, rebuilt from the marks on Slurm's own records.
+"""`redbox recover`: a lost journal, rebuilt from the marks on Slurm's own records.
 
-Keys, attempts, states and owners' digests come back; owners' names come back when the owners do (`claims`).
-What was never accepted by Slurm is gone with the journal: such keys are submitted when they are PUT again,
-behind the fence. A mark that does not verify, or verifies twice, is printed and never guessed about.
+Keys, attempts, states and owners' digests are restored; owners' names follow with the owners' next request
+(`store.ownership`). Submits that Slurm never accepted are gone with the journal: such keys are submitted when
+they are PUT again, behind the fence. A mark that does not verify, or verifies twice, is printed and skipped.
 """
 
 from __future__ import annotations
@@ -12,72 +12,74 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from redbox.core.clock import Clock, with_deadline
 from redbox.core.domain import JobKey, UnixUser
-from redbox.core.waiting import Clock, within
 from redbox.core.workload_manager import Observation, WorkloadManager
 from redbox.jobs.errors import JournalError
-from redbox.jobs.queue_snapshot import order_of_birth, was_refused
+from redbox.jobs.queue_snapshot import submit_order, was_refused
 from redbox.jobs.record.marks import PREFIX, Mark, Marks
-from redbox.jobs.record.record import Record, Stage
-from redbox.jobs.record.state_machine import observed, with_ended_unseen
+from redbox.jobs.record.record import JobRecord, Stage
+from redbox.jobs.record.state_machine import StateMachine
 from redbox.jobs.settings import JobsSettings
 from redbox.jobs.store.journal import Journal
 from redbox.jobs.store.ownership import unclaimed_owner
-from redbox.jobs.store.sqlite import Batch
+from redbox.jobs.store.sqlite import JournalBatch
 from redbox.jobs.submit.takeover_fence import TAKEN_OVER_AT
 
 CALL_LIMIT_S = 300.0  # a month of accounting
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
-    """A job with a mark that was not believed, and why."""
+class RejectedJob:
+    """A job whose mark was not accepted, and why."""
 
     job: Observation
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class Recovered:
-    """What Slurm's records give."""
+class RecoveryResult:
+    """The records that Slurm's own records yield."""
 
-    records: tuple[Record, ...]
-    rejected: tuple[Rejected, ...]
+    records: tuple[JobRecord, ...]
+    rejected: tuple[RejectedJob, ...]
     complete: bool  # False: jobs may have been hidden, or the accounting could not be asked
 
 
-def rebuild(jobs: Iterable[Observation], marks: Marks, now: datetime, *, final_after_s: float) -> Recovered:
+def rebuild(
+    jobs: Iterable[Observation], marks: Marks, now: datetime, machine: StateMachine
+) -> RecoveryResult:
     """Records from jobs: of each mark the earliest job, as the queue rather than history shows it. Pure.
 
-    The rows that Slurm keeps of submits that it refused are no jobs: a key that has no other is not known.
+    Rows that Slurm keeps of refused submits do not count: a key with no other row is not restored.
     """
-    believed: dict[str, tuple[Mark, list[Observation]]] = {}
+    verified: dict[str, tuple[Mark, list[Observation]]] = {}
     rejected = []
     for job in jobs:
         mark = marks.verify(job.mark, job.uid)
         if mark is not None and was_refused(job):
             continue
         if mark is not None:
-            believed.setdefault(job.mark, (mark, []))[1].append(job)
+            verified.setdefault(job.mark, (mark, []))[1].append(job)
         elif job.mark.startswith(PREFIX):
-            rejected.append(Rejected(job, "its mark was not made by this red-box for a job of this user"))
+            rejected.append(RejectedJob(job, "its mark was not made by this red-box for a job of this user"))
     records = []
-    for mark, several in believed.values():
-        first = min(several, key=order_of_birth).job_id
+    for mark, jobs_of_mark in verified.values():
+        first = min(jobs_of_mark, key=submit_order).job_id
         rejected += [
-            Rejected(job, f"job {first} carries the same mark and is older")
-            for job in several
+            RejectedJob(job, f"job {first} carries the same mark and is older")
+            for job in jobs_of_mark
             if job.job_id != first
         ]
-        same = [job for job in several if job.job_id == first]
+        same = [job for job in jobs_of_mark if job.job_id == first]
         shown = max(same, key=lambda job: (job.live, job.restarts, job.started_at or now))
-        records.append(_record(mark, with_ended_unseen(shown, same), now, final_after_s))
-    return Recovered(tuple(records), tuple(rejected), complete=True)
+        records.append(_record(mark, machine.with_ended_tasks(shown, same), now, machine))
+    return RecoveryResult(tuple(records), tuple(rejected), complete=True)
 
 
-def _record(mark: Mark, job: Observation, now: datetime, final_after_s: float) -> Record:
+def _record(mark: Mark, job: Observation, now: datetime, machine: StateMachine) -> JobRecord:
     submitted_at = job.submitted_at or now
-    record = Record(
+    record = JobRecord(
         key=JobKey(unclaimed_owner(mark), mark.key, mark.attempt),
         user=UnixUser(job.user or str(job.uid), job.uid),
         mark=job.mark,
@@ -85,32 +87,34 @@ def _record(mark: Mark, job: Observation, now: datetime, final_after_s: float) -
         job_name=job.name,
         working_directory=job.working_directory,
         created_at=submitted_at,
-        doubt_since=submitted_at,
+        last_submit_at=submitted_at,
         stage=Stage.BOUND,
         job_id=job.job_id,
         bound_at=submitted_at,
     )
-    return observed(record, job, now, final_after_s=final_after_s)
+    return machine.observe(record, job, now)
 
 
 async def recover(
     workload: WorkloadManager, marks: Marks, clock: Clock, settings: JobsSettings, users: Collection[UnixUser]
-) -> Recovered:
+) -> RecoveryResult:
     """Ask the queue for all jobs, the accounting for these users and those whose marks the queue shows."""
     now = clock.now()
-    poll = await within(clock, CALL_LIMIT_S, workload.poll())
-    seen = {UnixUser(job.user, job.uid) for job in poll.jobs if job.user and marks.verify(job.mark, job.uid)}
+    poll = await with_deadline(clock, CALL_LIMIT_S, workload.poll())
+    submitters = {
+        UnixUser(job.user, job.uid) for job in poll.jobs if job.user and marks.verify(job.mark, job.uid)
+    }
     jobs, complete = list(poll.jobs), poll.complete
-    for user in sorted(seen | set(users), key=lambda user: user.uid):
+    for user in sorted(submitters | set(users), key=lambda user: user.uid):
         since = now - timedelta(seconds=settings.keep_final_s)
-        history = await within(clock, CALL_LIMIT_S, workload.history_of(user, since=since))
+        history = await with_deadline(clock, CALL_LIMIT_S, workload.history_of(user, since=since))
         jobs += history.jobs
         complete = complete and history.complete
-    recovered = rebuild(jobs, marks, now, final_after_s=settings.final_after_s)
-    return Recovered(recovered.records, recovered.rejected, complete)
+    recovered = rebuild(jobs, marks, now, StateMachine(workload.states, settings))
+    return RecoveryResult(recovered.records, recovered.rejected, complete)
 
 
-async def write(journal: Journal, recovered: Recovered, now: datetime) -> None:
+async def write(journal: Journal, recovered: RecoveryResult, now: datetime) -> None:
     """Fill a new journal, and fence it: what the server before this one sent may still arrive."""
     if journal.take_contents().records:
         raise JournalError(
@@ -126,5 +130,5 @@ async def write(journal: Journal, recovered: Recovered, now: datetime) -> None:
 
     numbered = tuple(replace(record, revision=number) for number, record in enumerate(recovered.records, 1))
     facts = ((TAKEN_OVER_AT, str(now.timestamp())),)
-    journal.commit(Batch(save=numbered, facts=facts), answered)
+    journal.commit(JournalBatch(save=numbered, facts=facts), answered)
     await done

@@ -1,8 +1,8 @@
 """Jobs, as callers ask for them: put, get, list, delete, act, watch.
 
-Here it is decided who may ask for what, and each deed is told to the audit. How a submit comes to be once
-is in `submits` and `doubts`, how states come to be true in `polling`. Used as `async with Jobs(...)`:
-everything that runs in the background ends with it.
+Callers are authorized here, and each action is written to the audit log. `submit` turns a PUT into exactly
+one submission, `poll` keeps the states up to date. Used as `async with JobService(...)`: everything that
+runs in the background ends with it.
 """
 
 from __future__ import annotations
@@ -13,36 +13,45 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Self
 
+from redbox.core.clock import Clock, SystemClock
 from redbox.core.domain import Caller, JobKey, Owner, Role, UnixUser
-from redbox.core.waiting import Clock, SystemClock
 from redbox.core.workload_manager import JobAction, WorkloadManager, WorkloadManagerError
-from redbox.jobs.background_tasks import Chores
+from redbox.jobs.background_tasks import BackgroundTasks
 from redbox.jobs.context import Context
-from redbox.jobs.errors import Busy, Conflict, Forbidden, JobsError, NoSuchJob, RefusedBySlurm, TooMany
-from redbox.jobs.job_actions import Acts
-from redbox.jobs.poll.credential_cleanup import Leftovers
-from redbox.jobs.poll.missing_jobs import Absences
+from redbox.jobs.errors import (
+    Forbidden,
+    JobConflict,
+    JobNotFound,
+    JobsBusy,
+    JobsError,
+    RateLimited,
+    RefusedBySlurm,
+)
+from redbox.jobs.job_actions import JobActions
+from redbox.jobs.poll.credential_cleanup import CredentialCleanup
+from redbox.jobs.poll.missing_jobs import MissingJobs
 from redbox.jobs.poll.poller import Poller
 from redbox.jobs.poll.schedule import Bucket
-from redbox.jobs.query.cluster_info import Inquiries
-from redbox.jobs.query.partitions import Partitions
+from redbox.jobs.query.cluster_info import ClusterInfo
+from redbox.jobs.query.partitions import PartitionQueries
 from redbox.jobs.query.watch import JobView, Watcher
 from redbox.jobs.record import listing
-from redbox.jobs.record.api_view import answer, visible
-from redbox.jobs.record.listing import Filters, Page
+from redbox.jobs.record.api_view import job_view, visible
+from redbox.jobs.record.listing import Filters, PageRequest
 from redbox.jobs.record.marks import Marks
-from redbox.jobs.record.packed_records import Outline, unpack
-from redbox.jobs.record.record import ALL_ATTEMPTS, Record, Stage, Tombstone, lineage, shared
-from redbox.jobs.record.state_machine import never_submitted
+from redbox.jobs.record.packed_records import RecordSummary, unpack
+from redbox.jobs.record.record import ALL_ATTEMPTS, JobRecord, Stage, Tombstone, lineage, shared
+from redbox.jobs.record.state_machine import StateMachine, never_submitted
 from redbox.jobs.settings import JobsSettings
 from redbox.jobs.store.journal import Journal
-from redbox.jobs.store.ownership import Claims, addressed, may_see, no_such_job
-from redbox.jobs.store.record_store import Change, Ledger
+from redbox.jobs.store.ownership import OwnershipClaims, addressed_owner, job_not_found, may_see
+from redbox.jobs.store.record_store import Change, RecordStore
 from redbox.jobs.store.retention import Retention
 from redbox.jobs.submit import submit_request
-from redbox.jobs.submit.coordinator import Put, Submits
+from redbox.jobs.submit.coordinator import SubmitCoordinator
+from redbox.jobs.submit.submit_request import PutRequest, put_request
 from redbox.jobs.submit.takeover_fence import fence_from
-from redbox.jobs.submit.unconfirmed import Doubts
+from redbox.jobs.submit.unconfirmed import UnconfirmedSubmits
 from redbox.observability.job_audit import Audit, audit_entry, no_audit
 from redbox_api.models import (
     Check,
@@ -57,10 +66,10 @@ from redbox_api.models import (
 )
 
 ALL_FILTERS_OFF = Filters()
-FIRST_PAGE = Page()
+FIRST_PAGE = PageRequest()
 
 
-class Jobs:
+class JobService:
     """The jobs of one Slurm cluster."""
 
     def __init__(
@@ -73,15 +82,30 @@ class Jobs:
         settings: JobsSettings | None = None,
         audit: Audit = no_audit,
     ) -> None:
-        self._clock = clock or SystemClock()
-        self._settings = settings or JobsSettings()
+        clock = clock or SystemClock()
+        settings = settings or JobsSettings()
+        self._settings = settings
         self._workload = workload
         self._marks = marks
-        self._tell = audit
-        self._ledger = Ledger(journal, deletions=self._settings.deletions_remembered)
-        self._claims = Claims(self._ledger, marks)
+        self._machine = StateMachine(workload.states, settings)
+        self._store = store = RecordStore(journal, deletions=settings.deletions_remembered)
+        self._claims = OwnershipClaims(store, marks)
         self._submit_buckets: dict[Owner, Bucket] = {}
+        self._group = group = asyncio.TaskGroup()
         self._running: asyncio.Task[None] | None = None
+
+        self._context = context = Context(
+            store, workload, clock, settings, self._machine, BackgroundTasks(group), audit
+        )
+        self._actions = JobActions(context)
+        fence = fence_from(store.facts, settings)
+        self._submits = SubmitCoordinator(context, group, fence, self._actions)
+        unconfirmed = UnconfirmedSubmits(context, self._actions, self._submits.is_submitting)
+        followers = (self._actions, unconfirmed, CredentialCleanup(context))
+        self._poller = Poller(context, MissingJobs(context), followers)
+        self._cluster_info = ClusterInfo(context, self._poller.take_turn)
+        self._partitions = PartitionQueries(context, self._poller.take_turn)
+        self._retention = Retention(store, clock, settings)
 
     # ------------------------------------------------------------------------------------------ running
 
@@ -92,7 +116,7 @@ class Jobs:
         await asyncio.wait({self._running, starting}, return_when=asyncio.FIRST_COMPLETED)
         if not ready.is_set():
             starting.cancel()
-            self._running.result()  # its fault, which nobody would else hear of
+            self._running.result()  # raises its fault
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -101,158 +125,133 @@ class Jobs:
             await asyncio.wait({self._running})
 
     async def _run(self, ready: asyncio.Event) -> None:
-        async with asyncio.TaskGroup() as group:
-            self._assemble(group)
+        async with self._group as group:
             group.create_task(self._poller.run())
             group.create_task(self._partitions.run())
-            group.create_task(Retention(self._ledger, self._clock, self._settings).run())
+            group.create_task(self._retention.run())
             ready.set()
-
-    def _assemble(self, group: asyncio.TaskGroup) -> None:
-        context = Context(
-            self._ledger, self._workload, self._clock, self._settings, Chores(group), self._tell
-        )
-        self._context = context
-        self._acts = Acts(context)
-        self._submits = Submits(context, group, fence_from(self._ledger.facts, self._settings))
-        doubts = Doubts(context, self._acts, self._submits.under_way)
-        self._poller = Poller(context, Absences(context), (self._acts, doubts, Leftovers(context)))
-        self._inquiries = Inquiries(context, self._poller.take_turn)
-        self._partitions = Partitions(context, self._poller.take_turn)
 
     @property
     def alive(self) -> bool:
-        """Whether the background work goes on; False is a fault that only a restart mends."""
+        """Whether the background work goes on; False is a fault that only a restart repairs."""
         return self._running is not None and not self._running.done()
 
     @property
     def fault(self) -> BaseException | None:
-        """What ended the background work, once it has ended by itself."""
+        """The exception that ended the background work, once it has ended by itself."""
         running = self._running
         return running.exception() if running and running.done() and not running.cancelled() else None
 
     async def ended(self) -> BaseException | None:
-        """Wait until the background work has ended, and tell of what."""
+        """Wait until the background work has ended, and return its fault."""
         if self._running is not None:
             await asyncio.wait({self._running})
         return self.fault
 
     @property
     def stale_since(self) -> datetime | None:
-        """Since when the workload manager has not been seen whole."""
+        """Since when no poll has shown the whole queue."""
         return self._poller.stale_since
 
-    def current(self, key: JobKey) -> Record | None:
+    def current(self, key: JobKey) -> JobRecord | None:
         """A record that was located before, as it is now."""
-        return self._ledger.table.get(key)
+        return self._store.index.get(key)
 
     async def next_change(self) -> None:
         """Wait until any record changes."""
-        await self._ledger.table.moved.wait()
+        await self._store.index.moved.wait()
 
-    def __iter__(self) -> Iterator[Outline]:  # for metrics: how many are where
-        return iter(self._ledger.table)
+    def __iter__(self) -> Iterator[RecordSummary]:  # for metrics: how many are where
+        return iter(self._store.index)
 
     # ------------------------------------------------------------------------------------------ submitting
 
     async def put(self, caller: Caller, key: str, attempt: int, request: JobRequest) -> tuple[Job, bool]:
-        """The caller's job of this key, submitted if there is none; says whether it was."""
-        user = self._submitter(caller)
-        self._spend(caller)
-        job_key = JobKey(caller.owner, key, attempt)
+        """The caller's job of this key, submitted if it does not exist; whether it was submitted."""
+        put = self._put_request(caller, JobKey(caller.owner, key, attempt), request)
         await self._claims.claim(caller.owner, key, by_name_only=False)
-        order = submit_request.order_for(
-            caller, user, job_key, request, marks=self._marks, settings=self._settings
-        )
         try:
-            put = await self._submits.put(order, self._acts, self._poller.ask)
+            result = await self._submits.put(put)
         except JobsError as error:
-            self._tell(audit_entry(caller, "submit", job_key, type(error).__name__, detail=error.detail))
+            self._context.audit(audit_entry(caller, "submit", put.key, error.outcome, detail=error.detail))
             raise
-        self._tell_submitted(caller, job_key, put)
-        return self._job(put.record, body_changed=put.body_changed), put.created
+        outcome = "done" if result.created else "same"
+        self._context.audit(audit_entry(caller, "submit", put.key, outcome, job_id=result.record.job_id))
+        return self._view(result.record, body_changed=result.body_changed), result.created
+
+    async def check(self, caller: Caller, request: JobRequest) -> Check:
+        """Whether Slurm would accept it, and when it would start."""
+        put = self._put_request(caller, JobKey(caller.owner, "check"), request)
+        submit_request.refuse_beyond_limits(put.submission)
+        try:
+            return await self._context.call(self._workload.check(put.user, put.submission))
+        except (WorkloadManagerError, TimeoutError) as fault:
+            raise JobsBusy(f"Slurm does not answer: {fault}.", retry_after=5) from fault
+
+    def _put_request(self, caller: Caller, key: JobKey, request: JobRequest) -> PutRequest:
+        """The request of a caller who may submit, and not too often."""
+        user = self._submitter(caller)
+        if len(self._submit_buckets) > 10_000:  # noqa: PLR2004 - forgetting full buckets changes nothing
+            self._submit_buckets.clear()
+        full = Bucket(self._settings.submits_per_second, self._settings.submit_burst)
+        pause = self._submit_buckets.setdefault(caller.owner, full).wait(self._context.clock.monotonic())
+        if pause:
+            raise RateLimited("Too many submits: slow down.", retry_after=max(1.0, pause))
+        return put_request(caller, user, key, request, marks=self._marks, settings=self._settings)
 
     def _submitter(self, caller: Caller) -> UnixUser:
         if caller.user is None or not caller.may(Role.SUBMIT):
             raise Forbidden(f"{caller.identity} may not submit jobs here: its mapping gives it no such role.")
         return caller.user
 
-    def _spend(self, caller: Caller) -> None:
-        if len(self._submit_buckets) > 10_000:  # noqa: PLR2004 - forgetting full buckets changes nothing
-            self._submit_buckets.clear()
-        fresh = Bucket(self._settings.submits_per_second, self._settings.submit_burst)
-        pause = self._submit_buckets.setdefault(caller.owner, fresh).wait(self._clock.monotonic())
-        if pause:
-            raise TooMany("Too many submits: slow down.", retry_after=max(1.0, pause))
-
-    def _tell_submitted(self, caller: Caller, key: JobKey, put: Put) -> None:
-        self._tell(
-            audit_entry(caller, "submit", key, "done" if put.created else "same", job_id=put.record.job_id)
-        )
-
-    async def check(self, caller: Caller, request: JobRequest) -> Check:
-        """Whether Slurm would accept it, and when it would start."""
-        user = self._submitter(caller)
-        self._spend(caller)
-        key = JobKey(caller.owner, "check")
-        order = submit_request.order_for(
-            caller, user, key, request, marks=self._marks, settings=self._settings
-        )
-        submit_request.refuse_beyond_limits(order)
-        question = self._workload.check(user, submit_request.submission(order, (), held=False))
-        try:
-            return await self._context.ask(question)
-        except (WorkloadManagerError, TimeoutError) as fault:
-            raise Busy(f"Slurm does not answer: {fault}.", retry_after=5) from fault
-
     # ------------------------------------------------------------------------------------------ reading
 
     async def get(self, caller: Caller, key: str, attempt: int = 1, owner: Owner | None = None) -> Job:
         """One job, with the tasks of an array."""
-        return self._job(await self._record(caller, key, attempt, owner), with_tasks=True)
+        return self._view(await self._record(caller, key, attempt, owner), with_tasks=True)
 
-    async def locate(self, caller: Caller, key: str, attempt: int = 1) -> Record:
+    async def locate(self, caller: Caller, key: str, attempt: int = 1) -> JobRecord:
         """For logs and files: only the owner's, never an operator's."""
         self._submitter(caller)
-        if any(
-            record.stage is Stage.DOUBTFUL and record.key.attempt == attempt
-            for record in self._line(caller, caller.owner, key)
-        ):
-            raise Busy(
-                "It is not known whether Slurm has this job: a PUT of it settles that.", retry_after=10
+        line = self._line(caller, caller.owner, key)
+        if any(r.stage is Stage.UNCONFIRMED and r.key.attempt == attempt for r in line):
+            raise JobsBusy(
+                "It is unknown whether Slurm has this job: a PUT of it settles that.", retry_after=10
             )
         record = await self._record(caller, key, attempt, None)
         if caller.user is None or record.user.uid != caller.user.uid:
-            raise no_such_job()
+            raise job_not_found()
         return record
 
     async def list(
-        self, caller: Caller, filters: Filters = ALL_FILTERS_OFF, page: Page = FIRST_PAGE
+        self, caller: Caller, filters: Filters = ALL_FILTERS_OFF, page: PageRequest = FIRST_PAGE
     ) -> JobList:
         """The caller's jobs, or an operator's cluster's."""
         self._reader_of_jobs(caller)
         await self._claims.claim_all(caller.owner)
-        seen = (r for r in self._ledger.table if visible(r) and may_see(caller, r) and filters.pass_(r))
+        visible_jobs = (
+            r for r in self._store.index if visible(r) and may_see(caller, r) and filters.pass_(r)
+        )
         size = min(page.size or self._settings.page_size, self._settings.page_size)
-        items, revision, token = listing.cut(seen, page, self._ledger.table.revision, size)
-        jobs = [self._job(unpack(outline)) for outline in items]
+        items, revision, token = listing.page_of(visible_jobs, page, self._store.index.revision, size)
+        jobs = [self._view(unpack(outline)) for outline in items]
         return JobList(items=jobs, revision=revision, next=token)
 
     def watch(
         self, caller: Caller, since: str | None = None, filters: Filters = ALL_FILTERS_OFF
     ) -> AsyncIterator[WatchEvent]:
-        """What changes in what the caller may see; raises Gone at once where `since` is too old."""
+        """Changes of the jobs that the caller may see; raises Gone at once if `since` is too old."""
         self._reader_of_jobs(caller)
-        number = self._ledger.table.number_of(since)
+        number = self._store.index.number_of(since)
         view = JobView(
             wanted=lambda record: (
                 may_see(caller, record) and filters.namespace in (None, record.key.owner.namespace)
             ),
             shown=lambda record: visible(record) and filters.pass_(record),
-            answer=self._job,
+            view=self._view,
             remark=self._staleness,
         )
-        return Watcher(self._ledger.table, view, self._clock, self._settings).events(number)
+        return Watcher(self._store.index, view, self._context.clock, self._settings).events(number)
 
     def _staleness(self) -> str | None:
         since = self._poller.stale_since
@@ -262,24 +261,25 @@ class Jobs:
         if not (caller.may(Role.SUBMIT) or caller.may(Role.OPERATOR)):
             raise Forbidden(f"{caller.identity} may not see jobs here: its mapping gives it no such role.")
 
-    async def _record(self, caller: Caller, key: str, attempt: int, owner: Owner | None) -> Record:
-        of = addressed(caller, owner)
+    async def _record(self, caller: Caller, key: str, attempt: int, owner: Owner | None) -> JobRecord:
+        of = addressed_owner(caller, owner)
         await self._claims.claim(of, key, by_name_only=of != caller.owner)
         found = [r for r in self._line(caller, of, key) if r.key.attempt == attempt and visible(r)]
         if not found:
-            raise no_such_job()
+            raise job_not_found()
         return max(found, key=lambda record: record.created_at)
 
-    def _line(self, caller: Caller, owner: Owner, key: str) -> Sequence[Record]:
+    def _line(self, caller: Caller, owner: Owner, key: str) -> Sequence[JobRecord]:
         """All attempts of a key that this caller may see."""
-        records = self._ledger.table.line(owner, key)
+        records = self._store.index.line(owner, key)
         exactly = owner == caller.owner
         return [r for r in records if may_see(caller, r) and (not exactly or r.key.owner == owner)]
 
-    def _job(self, record: Record, *, with_tasks: bool = False, body_changed: bool = False) -> Job:
-        return answer(
+    def _view(self, record: JobRecord, *, with_tasks: bool = False, body_changed: bool = False) -> Job:
+        return job_view(
             record,
-            epoch=self._ledger.table.epoch,
+            self._machine,
+            epoch=self._store.index.epoch,
             slurm_cluster=self._marks.slurm_cluster,
             stale_since=self._poller.stale_for(record.user.uid),
             with_tasks=with_tasks,
@@ -293,9 +293,9 @@ class Jobs:
     ) -> tuple[Job, ...]:
         """Cancel an attempt, or all of them (None) and those still to come.
 
-        Where there is none, a tombstone is left and NoSuchJob raised: a submit that comes later is refused.
+        If there is no such job, a tombstone remains and JobNotFound is raised: a later submit is refused.
         """
-        of = addressed(caller, owner)
+        of = addressed_owner(caller, owner)
         await self._claims.claim(of, key, by_name_only=of != caller.owner)
         found: Sequence[JobKey] = ()
 
@@ -308,38 +308,38 @@ class Jobs:
             buried = self._burial(caller, of, key, attempt) if attempt is None or not records else Change()
             return replace(buried, save=save)
 
-        await self._ledger.change([lineage(of, key)], decide)
-        records = [record for job_key in found if (record := self._ledger.table.get(job_key)) is not None]
-        self._send_cancels(caller, JobKey(of, key, attempt or ALL_ATTEMPTS), records)
+        await self._store.change([lineage(of, key)], decide)
+        records = [record for job_key in found if (record := self._store.index.get(job_key)) is not None]
+        for record in records:
+            self._context.audit(audit_entry(caller, "cancel", record.key, "done", job_id=record.job_id))
+            self._actions.cancel_if_due(record)
+        if not records:
+            job_key = JobKey(of, key, attempt or ALL_ATTEMPTS)
+            self._context.audit(audit_entry(caller, "cancel", job_key, "tombstone"))
+        self._context.request_poll()
         if not any(visible(record) for record in records):
-            raise NoSuchJob(
+            raise JobNotFound(
                 "There is no such job, or it is not yours. Should it be submitted later, it is refused."
             )
-        return tuple(self._job(record) for record in records)
+        return tuple(self._view(record) for record in records)
 
-    def _cancelled(self, record: Record) -> Record:
-        asked = replace(record, cancel_requested=True)
-        if record.stage is Stage.DOUBTFUL:
-            return never_submitted(asked, self._clock.now(), may_still_arrive=True)
-        return asked
+    def _cancelled(self, record: JobRecord) -> JobRecord:
+        cancelled = replace(record, cancel_requested=True)
+        if record.stage is Stage.UNCONFIRMED:
+            return never_submitted(cancelled, self._context.clock.now(), may_still_arrive=True)
+        return cancelled
 
     def _burial(self, caller: Caller, owner: Owner, key: str, attempt: int | None) -> Change:
-        """Who names the owner, an operator, is never refused: else what its users deleted would stay."""
-        stone = Tombstone(shared(owner), key, attempt or ALL_ATTEMPTS, self._clock.now())
-        if self._ledger.tombstones.covering(JobKey(owner, key, stone.attempt)):
+        """An operator, who names the owner, is never refused: else its users' deleted jobs would stay."""
+        stone = Tombstone(shared(owner), key, attempt or ALL_ATTEMPTS, self._context.clock.now())
+        if self._store.tombstones.covering(JobKey(owner, key, stone.attempt)):
             return Change()
-        beyond = self._ledger.tombstones.beyond(self._settings.tombstones_per_owner, stone)
-        if beyond and owner == caller.owner:
-            raise TooMany("Too many keys of yours were deleted before they were submitted.", retry_after=600)
-        return Change(bury=(stone,), unbury=beyond)
-
-    def _send_cancels(self, caller: Caller, key: JobKey, records: Sequence[Record]) -> None:
-        for record in records:
-            self._tell(audit_entry(caller, "cancel", record.key, "done", job_id=record.job_id))
-            self._acts.cancel_if_due(record)
-        if not records:
-            self._tell(audit_entry(caller, "cancel", key, "tombstone"))
-        self._poller.ask()
+        surplus = self._store.tombstones.surplus(self._settings.tombstones_per_owner, stone)
+        if surplus and owner == caller.owner:
+            raise RateLimited(
+                "Too many keys of yours were deleted before they were submitted.", retry_after=600
+            )
+        return Change(bury=(stone,), unbury=surplus)
 
     async def act(
         self,
@@ -351,7 +351,7 @@ class Jobs:
         signal: str | None = None,
         owner: Owner | None = None,
     ) -> Job:
-        """Hold, release, requeue or signal an own job; what Slurm says against it is a conflict.
+        """Hold, release, requeue or signal an own job; Slurm's refusal is RefusedBySlurm.
 
         An operator names the owner, and may hold and release: it suspends what Kubernetes suspends.
         """
@@ -361,39 +361,32 @@ class Jobs:
         record = await self._record(caller, key, attempt, owner)
         handle = record.handle
         if handle is None:
-            raise Conflict("The job is still being submitted: there is nothing to act on yet.")
-        if record.unproven and act is JobAction.RELEASE:
-            raise Busy(
+            raise JobConflict("The job is still being submitted: there is nothing to act on yet.")
+        if record.held_retry and act is JobAction.RELEASE:
+            raise JobsBusy(
                 "red-box itself holds this job until it is certain that it is the only one.", retry_after=10
             )
         try:
-            outcome = await self._acts.act(handle, act, signal=signal)
+            outcome = await self._actions.act(handle, act, signal=signal)
         except (WorkloadManagerError, TimeoutError) as fault:
-            self._tell(audit_entry(caller, act, record.key, "unknown", job_id=handle.job_id))
-            raise Busy(f"Slurm does not answer: {fault}.", retry_after=5) from fault
-        self._poller.ask()
-        self._tell(
-            audit_entry(
-                caller,
-                act,
-                record.key,
-                "done" if outcome.done else "refused",
-                job_id=handle.job_id,
-                detail=outcome.detail,
-            )
-        )
+            self._context.audit(audit_entry(caller, act, record.key, "unknown", job_id=handle.job_id))
+            raise JobsBusy(f"Slurm does not answer: {fault}.", retry_after=5) from fault
+        self._context.request_poll()
+        done = "done" if outcome.done else "refused"
+        entry = audit_entry(caller, act, record.key, done, job_id=handle.job_id, detail=outcome.detail)
+        self._context.audit(entry)
         if outcome.gone:
-            raise Conflict(
+            raise JobConflict(
                 f"Slurm no longer has job {handle.job_id} as it was submitted; nothing was touched."
             )
         if not outcome.done:
             raise RefusedBySlurm(outcome.detail)
-        return self._job(self._ledger.table.get(record.key) or record)
+        return self._view(self._store.index.get(record.key) or record)
 
     # ------------------------------------------------------------------------------------------ the cluster
 
     async def cluster(self) -> Cluster:
-        return await self._inquiries.cluster()
+        return await self._cluster_info.cluster()
 
     async def partitions(self, caller: Caller) -> PartitionList:
         return await self._partitions.list(caller)
@@ -404,4 +397,4 @@ class Jobs:
         return await self._partitions.watch(caller, since)
 
     async def whoami(self, caller: Caller) -> WhoAmI:
-        return await self._inquiries.whoami(caller)
+        return await self._cluster_info.whoami(caller)

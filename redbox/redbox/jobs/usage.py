@@ -1,8 +1,8 @@
-"""What a caller's running jobs use, asked when somebody asks, as their user.
+"""The usage of a caller's running jobs, measured on request, as their user.
 
-One call shows many jobs, and no owner's are asked for more than thrice a minute: of more jobs than one call
-shows, those measured longest ago come next. What a step used that has ended since stays counted, so that
-a job's time only grows.
+One call measures many jobs, and an owner's jobs are measured at most thrice a minute: if there are more jobs
+than one call takes, those measured longest ago come next. The time of steps that have ended since stays
+counted, so that a job's time only grows.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from typing import Any, Self
 
 import structlog
 
+from redbox.core.clock import Clock, SystemClock, finishes_within, with_deadline
 from redbox.core.domain import Caller, JobKey, Owner, Role, UnixUser
-from redbox.core.waiting import Clock, SystemClock, finished_within, within
 from redbox.core.workload_manager import StepUsage, WorkloadManager, WorkloadManagerError
-from redbox.jobs.errors import Busy, Forbidden
-from redbox.jobs.record.record import Record
-from redbox.jobs.service import Jobs
+from redbox.jobs.errors import Forbidden, JobsBusy
+from redbox.jobs.record.record import JobRecord
+from redbox.jobs.service import JobService
 from redbox_api.models import Phase
 from redbox_api.usage import JobUsage, UsageList
 
 log = structlog.get_logger(__name__)
 FRESH_S = 20.0
-PATIENCE_S = 3.0  # of who asks
+WAIT_S = 3.0  # of the caller
 MOST_JOBS = 50  # in one call: each is an RPC to the controller, and one to each of its nodes
-CALLS_AT_ONCE = 4  # of all owners, so that one user's agent that hangs holds up nobody
+CALLS_AT_ONCE = 4  # of all owners, so that one user's agent that hangs delays no other
 CALL_S = 20.0
 MOST_OWNERS = 10_000
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass
-class Meter:
-    """One job's last measure."""
+class JobMeter:
+    """One job's last measurement."""
 
     run: int
     asked_at: datetime = LONG_AGO
@@ -47,7 +47,7 @@ class Meter:
     """By step, those that have ended too."""
 
     def take(self, steps: Collection[StepUsage], at: datetime) -> None:
-        """These steps run now; where none is told of, the last measure stands, with its time."""
+        """Add these running steps; without any, the last measurement stays, with its time."""
         self.asked_at = at
         if not steps:
             return
@@ -68,10 +68,10 @@ class Meter:
 
 
 @dataclass(eq=False)
-class Meters:
-    """Those of one owner's jobs."""
+class OwnerMeters:
+    """The meters of one owner's jobs."""
 
-    jobs: dict[JobKey, Meter] = field(default_factory=dict)
+    jobs: dict[JobKey, JobMeter] = field(default_factory=dict)
     due: float = float("-inf")
     measuring: asyncio.Task[None] | None = None
     answered_at: datetime | None = None
@@ -79,14 +79,14 @@ class Meters:
 
 
 class UsageOfJobs:
-    """Measures the jobs of whoever asks. An async context manager, which owns what is measured meanwhile."""
+    """Measures the jobs of callers. An async context manager, which owns the measurements under way."""
 
-    def __init__(self, jobs: Jobs, workload: WorkloadManager, clock: Clock | None = None) -> None:
+    def __init__(self, jobs: JobService, workload: WorkloadManager, clock: Clock | None = None) -> None:
         self._jobs = jobs
         self._workload = workload
         self._clock = clock or SystemClock()
         self._calls = asyncio.Semaphore(CALLS_AT_ONCE)
-        self._known: dict[tuple[Owner, UnixUser], Meters] = {}
+        self._owners: dict[tuple[Owner, UnixUser], OwnerMeters] = {}
         self._group = asyncio.TaskGroup()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -100,9 +100,9 @@ class UsageOfJobs:
         await self._group.__aexit__(None, None, None)
 
     async def of_caller(self, caller: Caller) -> UsageList:
-        """What is known soon: a measure that takes longer goes on, and is there for who asks again.
+        """The last measurement; one that takes longer goes on for the next request.
 
-        Busy where nothing was ever measured because Slurm does not answer.
+        JobsBusy if nothing was ever measured because Slurm does not answer.
         """
         if caller.user is None or not caller.may(Role.SUBMIT):
             raise Forbidden(f"{caller.identity} has no jobs here: its mapping gives it no such role.")
@@ -110,16 +110,16 @@ class UsageOfJobs:
         if meters.measuring is None and self._clock.monotonic() >= meters.due:
             meters.measuring = self._begin(self._measure(caller.owner, caller.user, meters))
         if meters.measuring is not None:
-            await finished_within(self._clock, PATIENCE_S, meters.measuring)
+            await finishes_within(self._clock, WAIT_S, meters.measuring)
         if meters.fault is not None and meters.answered_at is None:
-            raise Busy(f"Slurm does not answer: {meters.fault}.", retry_after=5)
+            raise JobsBusy(f"Slurm does not answer: {meters.fault}.", retry_after=5)
         items = [meter.shown(key) for key, meter in meters.jobs.items() if meter.cpu_s]
         return UsageList(items=items, stale_since=meters.answered_at if meters.fault else None)
 
-    def _meters(self, owner: Owner, user: UnixUser) -> Meters:
-        if len(self._known) > MOST_OWNERS:
-            self._known.clear()  # each is asked anew, and its jobs' times begin anew
-        return self._known.setdefault((owner, user), Meters())
+    def _meters(self, owner: Owner, user: UnixUser) -> OwnerMeters:
+        if len(self._owners) > MOST_OWNERS:
+            self._owners.clear()  # all are measured again, and their jobs' times begin at zero
+        return self._owners.setdefault((owner, user), OwnerMeters())
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._group.create_task(work)
@@ -127,7 +127,7 @@ class UsageOfJobs:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _measure(self, owner: Owner, user: UnixUser, meters: Meters) -> None:
+    async def _measure(self, owner: Owner, user: UnixUser, meters: OwnerMeters) -> None:
         meters.fault = None
         try:
             due = self._take_stock(owner, user, meters)
@@ -137,28 +137,28 @@ class UsageOfJobs:
             meters.answered_at = self._clock.now()
         except (WorkloadManagerError, TimeoutError) as fault:
             meters.fault = fault
-        except Exception as fault:  # what one odd answer does to our code must not end the server
-            log.exception("the usage of jobs could not be measured")
+        except Exception as fault:  # a fault of ours over one odd answer must not end the server
+            log.exception("measuring the usage of jobs failed")
             meters.fault = fault
         finally:
             meters.measuring = None
             meters.due = self._clock.monotonic() + FRESH_S
 
-    def _take_stock(self, owner: Owner, user: UnixUser, meters: Meters) -> dict[JobKey, Record]:
+    def _take_stock(self, owner: Owner, user: UnixUser, meters: OwnerMeters) -> dict[JobKey, JobRecord]:
         """A meter for each job that runs; which of them are due."""
         running = {record.key: record for record in self._running(owner, user)}
         for key in set(meters.jobs) - set(running):
             del meters.jobs[key]
         for key, record in running.items():
             if key not in meters.jobs or meters.jobs[key].run != record.run:
-                meters.jobs[key] = Meter(record.run)
+                meters.jobs[key] = JobMeter(record.run)
         due = sorted(running, key=lambda key: meters.jobs[key].asked_at)[:MOST_JOBS]
         return {key: running[key] for key in due}
 
-    async def _take(self, records: Mapping[JobKey, Record], user: UnixUser, meters: Meters) -> None:
+    async def _take(self, records: Mapping[JobKey, JobRecord], user: UnixUser, meters: OwnerMeters) -> None:
         ids = {job_id: key for key, record in records.items() for job_id in _ids_of(record)}
         leaders = [record.job_id for record in records.values() if record.job_id]
-        steps = await within(self._clock, CALL_S, self._workload.usage(user, leaders))
+        steps = await with_deadline(self._clock, CALL_S, self._workload.usage(user, leaders))
         of_jobs: defaultdict[JobKey, list[StepUsage]] = defaultdict(list)
         for step in steps:
             if step.job_id in ids:
@@ -167,7 +167,7 @@ class UsageOfJobs:
         for key in records:
             meters.jobs[key].take(of_jobs[key], at)
 
-    def _running(self, owner: Owner, user: UnixUser) -> Iterable[Record]:
+    def _running(self, owner: Owner, user: UnixUser) -> Iterable[JobRecord]:
         for outline in self._jobs:
             if outline.phase is Phase.RUNNING and outline.user.uid == user.uid and outline.key.owner == owner:
                 record = self._jobs.current(outline.key)
@@ -175,6 +175,6 @@ class UsageOfJobs:
                     yield record
 
 
-def _ids_of(record: Record) -> Collection[str]:
+def _ids_of(record: JobRecord) -> Collection[str]:
     """As steps name it: by the task's own id where it is an array."""
-    return {record.job_id or "", *(task.job_id for task in record.seen.tasks)}
+    return {record.job_id or "", *(task.job_id for task in record.status.tasks)}

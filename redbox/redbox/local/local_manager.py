@@ -36,7 +36,7 @@ from redbox.slurm.commands.scancel import read_signal
 from redbox.slurm.errors import RequestRefused
 from redbox.slurm.submit.container_script import ContainerPaths, build_container_script, container_environment
 from redbox.slurm.text.batch_script import encode_script
-from redbox.slurm.text.states import Exit, end_of, has_ended
+from redbox.slurm.text.states import JOB_STATES, Exit, end_of, has_ended
 from redbox.slurm.text.values import read_duration
 from redbox_api.models import Amounts, Check, Cluster, JobRequest, Partition
 
@@ -48,6 +48,7 @@ class LocalManager:
     """A `WorkloadManager` for the user who runs red-box."""
 
     name = NAME
+    states = JOB_STATES
 
     def __init__(self, settings: LocalSettings | None = None) -> None:
         self._settings = settings or LocalSettings()

@@ -10,13 +10,12 @@ from weakref import WeakValueDictionary
 from redbox.agents.pool import AgentPool
 from redbox.core.domain import JobKey, JobRef
 from redbox.jobs.errors import NotAcceptable
-from redbox.jobs.record.record import Record
-from redbox.jobs.record.state_machine import TAKEN_BACK, phase_of
-from redbox.jobs.service import Jobs
+from redbox.jobs.record.record import JobRecord
+from redbox.jobs.service import JobService
 from redbox.logs.agent_files import AgentFiles
 from redbox.logs.interfaces import JobRecordDeleted, OutputState
 from redbox.logs.service import LogReadRequest, LogReadResponse, LogService
-from redbox.slurm.text.states import is_waiting
+from redbox.slurm.text.states import JOB_STATES, has_not_begun
 from redbox.slurm.views.output_patterns import PatternValues, resolve_pattern
 from redbox_api.hostlists import first_host
 from redbox_api.models import FINAL_PHASES, Phase
@@ -28,7 +27,7 @@ STARTED = frozenset({Phase.RUNNING, Phase.SUSPENDED})
 class JobLogReader:
     """Reads the output of jobs as their users."""
 
-    jobs: Jobs
+    jobs: JobService
     pool: AgentPool
     logs: LogService
     appends: Callable[[], bool] = lambda: False  # the cluster's default, for jobs that do not set it
@@ -40,7 +39,7 @@ class JobLogReader:
     ) -> AsyncIterator[LogReadResponse]:
         """Read one stream of a caller's job; of an array, of one task."""
         record = await self.jobs.locate(ref.caller, ref.key, ref.attempt)
-        if record.seen.array_size and task is None:
+        if record.status.array_size and task is None:
             raise NotAcceptable("This job is an array: choose a task's log with ?task=N.")
         output = JobOutputSource(self.jobs, record.key, stream, task, self.appends)
         if output.is_merged():
@@ -64,14 +63,14 @@ class RunState:
     @property
     def is_started(self) -> bool:
         """A job that Slurm holds after a requeue is suspended, but its next run has not started."""
-        return self.phase in STARTED and not is_waiting(self.state)
+        return self.phase in STARTED and not has_not_begun(self.state)
 
 
 @dataclass
 class JobOutputSource:
     """The output of a job's record, as `tail` follows it."""
 
-    jobs: Jobs
+    jobs: JobService
     key: JobKey
     stream: str
     task: int | None
@@ -84,7 +83,7 @@ class JobOutputSource:
             raise JobRecordDeleted(f"The job {self.key.key} was deleted from the journal.")
         state = self._run_state(record)
         # A task may be final before its array is.
-        is_over = state.phase in FINAL_PHASES and state.state not in TAKEN_BACK
+        is_over = state.phase in FINAL_PHASES and state.state not in JOB_STATES.requeued
         run = self._run_in_file(state)
         appends = self.appends() if record.appends is None else record.appends
         return OutputState(
@@ -95,15 +94,15 @@ class JobOutputSource:
             began=None if appends or state.run != run else state.began,
         )
 
-    def _run_state(self, record: Record) -> RunState:
+    def _run_state(self, record: JobRecord) -> RunState:
         """Return the state of the task, if it is reported, else of the whole job."""
-        reported = record.seen
+        reported = record.status
         if self.task is None:
             began = reported.started_at.timestamp() if reported.started_at and record.run > 1 else None
             return RunState(reported.state, record.phase, record.run, began)
         task = next((task for task in reported.tasks if task.index == self.task), None)
         run = task.restarts + 1 if task else 1
-        phase = phase_of(task.state) if task and not record.final else None
+        phase = JOB_STATES.phase_of(task.state) if task and not record.final else None
         return RunState(task.state if task and phase else reported.state, phase or record.phase, run)
 
     def _run_in_file(self, state: RunState) -> int:
@@ -123,22 +122,22 @@ class JobOutputSource:
     def is_merged(self) -> bool:
         """Whether both streams go to one file, which is read as stdout; stderr is empty then."""
         record = self.jobs.current(self.key)
-        if record is None or self.stream != "stderr" or record.seen.stderr is None:
+        if record is None or self.stream != "stderr" or record.status.stderr is None:
             return False
         return self._path(record, "stderr") == self._path(record, "stdout")
 
-    def _path(self, record: Record, stream: str) -> str | None:
-        pattern = record.seen.stderr if stream == "stderr" else record.seen.stdout
+    def _path(self, record: JobRecord, stream: str) -> str | None:
+        pattern = record.status.stderr if stream == "stderr" else record.status.stdout
         if pattern is None or self.task is None or record.job_id is None:
             return pattern
         facts = PatternValues(
             job_id=record.job_id,
             user=record.user.name,
-            name=record.seen.name or record.job_name,
-            working_directory=record.seen.working_directory or record.working_directory,
+            name=record.status.name or record.job_name,
+            working_directory=record.status.working_directory or record.working_directory,
             array_job_id=record.job_id,
             array_task=self.task,
-            first_node=first_host(record.seen.nodes),
+            first_node=first_host(record.status.nodes),
         )
         return resolve_pattern(pattern, facts)
 

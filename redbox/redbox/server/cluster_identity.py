@@ -18,7 +18,7 @@ from redbox.callers.connection_limits import ConnectionLimiter
 from redbox.core.workload_manager import WorkloadManager, WorkloadManagerError
 from redbox.http.middleware.slurm_not_ready import slurm_not_ready
 from redbox.jobs.store.journal import Journal
-from redbox.jobs.store.sqlite import Batch
+from redbox.jobs.store.sqlite import JournalBatch
 from redbox.server.listeners import open_listeners
 from redbox.server.systemd import notify_ready
 from redbox.settings import RedboxSettings
@@ -40,7 +40,7 @@ async def cluster_name(settings: RedboxSettings, workload: WorkloadManager, jour
         cluster = await _try_for_a_while(workload.cluster)
         name = cluster.name if cluster else stored
     if name != stored:
-        journal.commit(Batch(facts=((FACT, name),)), lambda _: None)
+        journal.commit(JournalBatch(facts=((FACT, name),)), lambda _: None)
     return name
 
 

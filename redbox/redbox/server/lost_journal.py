@@ -12,9 +12,8 @@ from collections.abc import Awaitable
 from redbox.core.workload_manager import QueueSnapshot, WorkloadManager
 from redbox.jobs.errors import JournalLost
 from redbox.jobs.record.marks import PREFIX, Marks
-from redbox.jobs.record.state_machine import phase_of
 from redbox.jobs.store.journal import Journal
-from redbox.jobs.store.sqlite import Batch
+from redbox.jobs.store.sqlite import JournalBatch
 from redbox.jobs.submit.takeover_fence import TAKEN_OVER_AT
 from redbox.server.cluster_identity import wait_for_slurm
 from redbox.settings import RedboxSettings
@@ -36,7 +35,7 @@ async def check_journal_not_lost(
         return workload.poll(wanted=lambda _, mark: mark.startswith(PREFIX))
 
     snapshot = await wait_for_slurm(poll, settings)
-    active = (job for job in snapshot.jobs if phase_of(job.state) not in FINAL_PHASES)
+    active = (job for job in snapshot.jobs if workload.states.phase_of(job.state) not in FINAL_PHASES)
     marked = [job.job_id for job in active if marks.verify(job.mark, job.uid)]
     if marked:
         shown = ", ".join(marked[:SHOWN_IDS]) + (", ..." if marked[SHOWN_IDS:] else "")
@@ -45,4 +44,4 @@ async def check_journal_not_lost(
             f"this red-box's mark ({shown}): the previous journal was lost. Run `redbox recover` as the "
             "account of red-box, which rebuilds it from these marks, and start red-box again."
         )
-    journal.commit(Batch(facts=((CHECKED, "yes"),)), lambda _: None)
+    journal.commit(JournalBatch(facts=((CHECKED, "yes"),)), lambda _: None)

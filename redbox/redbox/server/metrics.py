@@ -14,7 +14,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from redbox.agents.pool import AgentPoolState
-from redbox.jobs.record.packed_records import Outline
+from redbox.jobs.record.packed_records import RecordSummary
 from redbox.observability.job_audit import AuditEntry
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
@@ -74,7 +74,7 @@ class StateCollector(Collector):
     def __init__(
         self,
         *,
-        jobs: Iterable[Outline],
+        jobs: Iterable[RecordSummary],
         stale_s: Callable[[], float],
         agents: Callable[[], AgentPoolState],
         streams: Callable[[], int],

@@ -34,7 +34,7 @@ from redbox.http.middleware.stream_limits import StreamLimits
 from redbox.http.middleware.stream_reauthorization import StreamReauthorization
 from redbox.http.services import Services
 from redbox.jobs.record.marks import Marks, read_secret
-from redbox.jobs.service import Jobs
+from redbox.jobs.service import JobService
 from redbox.jobs.store.journal import Journal
 from redbox.jobs.usage import UsageOfJobs
 from redbox.local.local_manager import LocalManager
@@ -83,7 +83,7 @@ class Application:
     app: FastAPI
     authenticator: Authenticator
     audit: AuditFile
-    jobs: Jobs
+    jobs: JobService
     reauthorization: StreamReauthorization
 
 
@@ -168,7 +168,7 @@ async def start(settings: RedboxSettings, path: Path) -> AsyncIterator[Applicati
         marks = Marks(secret, await cluster_name(settings, workload, journal))
         await check_journal_not_lost(settings, journal, workload, marks)
         jobs = await stack.enter_async_context(
-            Jobs(journal, workload, marks, settings=settings.jobs, audit=record)
+            JobService(journal, workload, marks, settings=settings.jobs, audit=record)
         )
         authenticator = await stack.enter_async_context(
             Authenticator.from_settings(settings.callers, rules_in_force(settings, path), SystemClock())
@@ -200,7 +200,7 @@ async def start(settings: RedboxSettings, path: Path) -> AsyncIterator[Applicati
 class ServerReadiness:
     """Red-box is ready as long as its background task runs."""
 
-    def __init__(self, jobs: Jobs, authenticator: Authenticator) -> None:
+    def __init__(self, jobs: JobService, authenticator: Authenticator) -> None:
         self._jobs = jobs
         self._authenticator = authenticator
 
@@ -223,6 +223,6 @@ def _workload_manager(settings: RedboxSettings, pool: AgentPool, metrics: Server
     return SlurmManager(pool, observer_of(settings.agents), settings.slurm, on_call=metrics.slurm_called)
 
 
-def _age(jobs: Jobs) -> float:
+def _age(jobs: JobService) -> float:
     since = jobs.stale_since
     return (datetime.now(UTC) - since).total_seconds() if since else 0.0

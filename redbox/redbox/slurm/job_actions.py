@@ -17,10 +17,9 @@ from redbox.slurm.commands.squeue import QueueRow
 from redbox.slurm.errors import RequestRefused
 from redbox.slurm.job_queries import JobQueries
 from redbox.slurm.text.error_messages import is_unavailable, words_of
-from redbox.slurm.text.states import has_ended, is_waiting
+from redbox.slurm.text.states import JOB_STATES, has_ended, has_not_begun
 
 PAUSES_S = (0.1, 0.3, 0.6, 1.0)  # between the lookups after an action
-HELD = ("JobHeldUser", "JobHeldAdmin")
 
 
 class SlurmActions:
@@ -98,18 +97,19 @@ def command_for(job: JobHandle, action: JobAction, signal: str | None) -> list[s
 
 def shows(action: JobAction, rows: Sequence[QueueRow], before: Sequence[QueueRow]) -> bool:
     """Whether the job is as the action should have left it; one that is gone from the queue has ended."""
-    waiting = [row for row in rows if is_waiting(row.state)]
+    waiting = [row for row in rows if has_not_begun(row.state)]
     match action:
         case JobAction.CANCEL:
             return all(has_ended(row.state) or row.state == "COMPLETING" for row in rows)
         case JobAction.HOLD:
-            return any(row.reason in HELD for row in waiting)
+            return any(row.reason in JOB_STATES.held_reasons for row in waiting)
         case JobAction.RELEASE:
-            return not any(row.reason in HELD for row in waiting)
+            return not any(row.reason in JOB_STATES.held_reasons for row in waiting)
         case JobAction.REQUEUE:
             restarts = max(row.restarts for row in before)
             return any(
-                is_waiting(row.state) or row.state == "COMPLETING" or row.restarts > restarts for row in rows
+                has_not_begun(row.state) or row.state == "COMPLETING" or row.restarts > restarts
+                for row in rows
             )
         case JobAction.SIGNAL:
             return True

@@ -28,6 +28,7 @@ from redbox.slurm.job_queries import JobQueries
 from redbox.slurm.own_account_commands import OwnAccountCommands
 from redbox.slurm.settings import SlurmSettings
 from redbox.slurm.submit.submitter import SlurmSubmitter
+from redbox.slurm.text.states import JOB_STATES
 from redbox_api.models import Check, Cluster, Partition
 
 
@@ -39,6 +40,7 @@ class SlurmManager:
     """
 
     name = "slurm"
+    states = JOB_STATES
 
     def __init__(
         self,

@@ -105,6 +105,9 @@ class StoppedClock:
     def monotonic(self) -> float:
         return self.ticks
 
+    async def sleep(self, seconds: float) -> None:
+        self.pass_s(seconds)
+
     def pass_s(self, seconds: float) -> None:
         self.wall += seconds
         self.ticks += seconds

@@ -17,13 +17,13 @@ from typer.testing import CliRunner, Result
 from redbox.cli import app
 from redbox.commands import recover
 from redbox.jobs.record.marks import Marks, read_secret
-from redbox.jobs.service import Jobs
+from redbox.jobs.service import JobService
 from redbox.jobs.store.journal import Journal
 from redbox_api.models import Phase
 from tests.redbox.http.fakes import RunningClock
 from tests.redbox.http.harness import QUICK
-from tests.redbox.jobs.simulated import SimulatedSlurm
-from tests.redbox.jobs.world import caller, request
+from tests.redbox.jobs.fakes import SimulatedSlurm
+from tests.redbox.jobs.harness import caller, request
 
 SECRET = "ab" * 32
 
@@ -56,11 +56,11 @@ def run(settings: Path, *more: str) -> Result:
 
 
 @asynccontextmanager
-async def serving(slurm: SimulatedSlurm, settings: Path) -> AsyncIterator[Jobs]:
+async def serving(slurm: SimulatedSlurm, settings: Path) -> AsyncIterator[JobService]:
     journal = Journal(settings.parent / "journal")
     marks = Marks(read_secret(settings.parent / "mark.secret"), "hpc1")
     try:
-        async with Jobs(journal, slurm, marks, settings=QUICK) as jobs:
+        async with JobService(journal, slurm, marks, settings=QUICK) as jobs:
             yield jobs
     finally:
         journal.close()

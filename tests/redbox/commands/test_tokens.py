@@ -54,7 +54,7 @@ async def test_a_revoked_token_is_worthless_at_once(stand: Stand, redbox: Run) -
             ("create", "--user", "no-such-user", "--expires", "1d"),
             "there is no user 'no-such-user' on this host",
         ),
-        (("create", "--user", "nobody", "--expires", "soon"), "no length of time"),
+        (("create", "--user", "nobody", "--expires", "soon"), "is not a duration"),
         (("create", "--user", "nobody", "--expires", "0s"), "longer than 0 seconds"),
         (("revoke", "nonesuch"), "there is no token 'nonesuch'"),
         (("list", "--config", "/nonexistent.yaml"), "/nonexistent.yaml line 1: cannot be read"),

@@ -84,7 +84,7 @@ FLAWS: dict[str, tuple[str, list[str]]] = {
     ),
     "a length of time": (
         "name: a\ncallers:\n  leeway: 1 hour\n",
-        ["line 3: callers.leeway: '1 hour' is no length of time: write 500ms, 30s, 10m, 1h or 30d"],
+        ["line 3: callers.leeway: '1 hour' is not a duration: write 500ms, 30s, 10m, 1h or 30d"],
     ),
 }
 
@@ -151,7 +151,7 @@ def test_the_shortest_settings_have_only_a_name(tmp_path: Path) -> None:
 )
 def test_lengths_of_time_read_as_they_are_written(written: object, seconds: float | None, shown: str) -> None:
     if seconds is None:
-        with pytest.raises(ValueError, match="is no length of time"):
+        with pytest.raises(ValueError, match="is not a duration"):
             Duration.parse(written)
     else:
         assert Duration.parse(written) == seconds

@@ -14,7 +14,7 @@ from redbox.core.workload_manager import Submission, SubmitOutcome, SubmitReject
 from redbox.slurm.errors import RequestRefused
 from redbox.slurm.text.batch_script import encode_script
 from tests.redbox.callers.fakes import Accounts
-from tests.redbox.jobs.simulated import SimulatedClock, SimulatedSlurm
+from tests.redbox.jobs.fakes import SimulatedClock, SimulatedSlurm
 
 SCRIPT = "#!/bin/sh\ntrue\n"
 

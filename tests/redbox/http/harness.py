@@ -38,7 +38,7 @@ from redbox.http.middleware.stream_limits import StreamLimits
 from redbox.http.middleware.stream_reauthorization import StreamReauthorization
 from redbox.http.services import Services
 from redbox.jobs.record.marks import Marks
-from redbox.jobs.service import Jobs
+from redbox.jobs.service import JobService
 from redbox.jobs.settings import JobsSettings
 from redbox.jobs.store.journal import Journal
 from redbox.jobs.usage import UsageOfJobs
@@ -54,7 +54,7 @@ from redbox_api.client import Deadlines, RedboxClient
 from tests.redbox.agents.harness import LaunchedTransport, tests_user
 from tests.redbox.callers.factories import AUDIENCE, ISSUER, jwks, rsa_key
 from tests.redbox.http.fakes import SCRIPT, Host, Ready, RunningClock, StrictSlurm
-from tests.redbox.jobs.simulated import SimulatedSlurm
+from tests.redbox.jobs.fakes import SimulatedSlurm
 
 Result = TypeVar("Result")
 BODY_LIMIT = 100_000
@@ -78,7 +78,7 @@ class Stand:
     home: Path  # of alice: where the jobs of tests work
     tokens: dict[str, str]  # by who holds them
     slurm: SimulatedSlurm
-    jobs: Jobs
+    jobs: JobService
     services: Services
     ready: Ready
     authority: str
@@ -167,7 +167,7 @@ async def standing(
         stack.callback(transport.end_all)
         pool = await stack.enter_async_context(AgentPool(transport))
         jobs = await stack.enter_async_context(
-            Jobs(
+            JobService(
                 journal,
                 slurm,
                 Marks(bytes(range(32)), "hpc1"),
@@ -237,7 +237,7 @@ async def _door(path: Path) -> AsyncIterator[Authenticator]:
 
 def _services(
     authenticator: Authenticator,
-    jobs: Jobs,
+    jobs: JobService,
     usage: UsageOfJobs,
     pool: AgentPool,
     reauthorization: StreamReauthorization,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.redbox.jobs.world import World
+from tests.redbox.jobs.harness import World
 
 
 @pytest.fixture

@@ -14,23 +14,21 @@ from hypothesis import strategies as st
 
 from redbox.core.domain import JobKey, Owner, UnixUser
 from redbox.core.workload_manager import Observation, TaskObservation
-from redbox.jobs.poll.missing_jobs import Evidence, absent
+from redbox.jobs.poll.missing_jobs import AbsenceEvidence, after_absence
 from redbox.jobs.record.codec import from_text, to_text
-from redbox.jobs.record.record import Record, Seen, Stage
-from redbox.jobs.record.state_machine import observed
-from redbox.jobs.settings import JobsSettings
+from redbox.jobs.record.record import JobRecord, ObservedStatus, Stage
 from redbox_api.models import FINAL_PHASES, ArrayCounts, Job, Phase
-from tests.redbox.jobs.test_recovery import lose_and_recover
-from tests.redbox.jobs.world import World, caller, request
+from tests.redbox.jobs.factories import MACHINE
+from tests.redbox.jobs.harness import World, caller, lose_and_recover, request
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-RECORD = Record(
+RECORD = JobRecord(
     key=JobKey(Owner("kube", "ns", "default", "u"), "key"),
     user=UnixUser("alice", 2001),
     mark="rb1.x",
     body_id="b",
     created_at=NOW,
-    doubt_since=NOW,
+    last_submit_at=NOW,
     stage=Stage.BOUND,
     job_id="7",
     bound_at=NOW,
@@ -246,20 +244,20 @@ def test_an_array_of_which_the_accounting_lacks_tasks_is_lost_after_ten_minutes(
     world.advance(400)
     job = current(world)
     assert job.phase is Phase.LOST
-    assert "never saw all its tasks end" in (job.message or "")
+    assert "does not show the end of all its tasks" in (job.message or "")
 
 
 def test_late_rows_of_an_arrays_tasks_are_waited_for() -> None:
-    first = observed(RECORD, array(seen("RUNNING"), {0: "RUNNING", 1: "RUNNING"}), NOW, final_after_s=30.0)
-    half = Evidence(
+    first = MACHINE.observe(RECORD, array(seen("RUNNING"), {0: "RUNNING", 1: "RUNNING"}), NOW)
+    half = AbsenceEvidence(
         replace(array(seen("COMPLETED"), {0: "COMPLETED"}), live=False), accounting=True, stranger=False
     )
     later = NOW + timedelta(seconds=300)
-    record = absent(absent(first, half, NOW, JobsSettings()), half, later, JobsSettings())
+    record = after_absence(after_absence(first, half, NOW, MACHINE), half, later, MACHINE)
     assert (record.final, record.absent_since) == (False, NOW)
     row = replace(array(seen("COMPLETED"), {0: "COMPLETED", 1: "COMPLETED"}), live=False)
-    whole = Evidence(row, accounting=True, stranger=False)
-    assert absent(record, whole, later, JobsSettings()).phase is Phase.SUCCEEDED
+    whole = AbsenceEvidence(row, accounting=True, stranger=False)
+    assert after_absence(record, whole, later, MACHINE).phase is Phase.SUCCEEDED
 
 
 def seen(state: str) -> Observation:
@@ -275,20 +273,22 @@ TASKS = st.dictionaries(st.integers(0, 60), st.tuples(STATES, st.sampled_from(["
 @given(TASKS)
 def test_whatever_the_tasks_the_journal_gives_them_back(tasks: dict[int, tuple[str, str]]) -> None:
     listed = tuple(task(index, *tasks[index]) for index in sorted(tasks))
-    record = replace(RECORD, seen=Seen(array_size=61, tasks=listed))
+    record = replace(RECORD, status=ObservedStatus(array_size=61, tasks=listed))
     assert from_text(record.key, 3, to_text(record)) == replace(record, revision=3)
 
 
 def test_a_row_of_an_earlier_release_is_read_with_its_tasks() -> None:
     tasks = (task(0, "COMPLETED", "7"), task(3, "FAILED", "7"))
-    record = replace(RECORD, phase=Phase.FAILED, seen=Seen(array_size=4, tasks=tasks), final_at=NOW)
-    row = json.loads(to_text(replace(record, seen=Seen(array_size=4))))
+    record = replace(
+        RECORD, phase=Phase.FAILED, status=ObservedStatus(array_size=4, tasks=tasks), final_at=NOW
+    )
+    row = json.loads(to_text(replace(record, status=ObservedStatus(array_size=4))))
     row["seen"]["tasks"] = [[0, "7_0", "COMPLETED", 0, None], [3, "7_3", "FAILED", 3, None]]
     assert from_text(record.key, 0, json.dumps(row)) == record
 
 
 def test_a_row_of_a_later_release_is_read_without_what_it_knows_more_of_tasks() -> None:
-    record = replace(RECORD, seen=Seen(array_size=2, tasks=(task(1, "COMPLETED", "7"),)))
+    record = replace(RECORD, status=ObservedStatus(array_size=2, tasks=(task(1, "COMPLETED", "7"),)))
     row = json.loads(to_text(record))
     row["seen"]["task_groups"] = [[*group, "more"] for group in row["seen"]["task_groups"]]
     assert from_text(record.key, 0, json.dumps(row)) == record
@@ -298,5 +298,5 @@ def test_the_row_of_an_array_of_fifty_thousand_is_short() -> None:
     running = set(range(30_000, 30_200)) - {30_007, 30_100}
     states = {index: "RUNNING" if index in running else "COMPLETED" for index in range(30_250)}
     tasks = tuple(task(index, state, "7") for index, state in states.items())
-    record = replace(RECORD, seen=Seen(array_size=50_000, pending_tasks=19_750, tasks=tasks))
+    record = replace(RECORD, status=ObservedStatus(array_size=50_000, pending_tasks=19_750, tasks=tasks))
     assert len(to_text(record)) < 1000

@@ -3,28 +3,28 @@
 import asyncio
 import base64
 from pathlib import Path
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
 
-from redbox.jobs import service
 from redbox.jobs.errors import NotAcceptable
-from redbox.jobs.record.listing import Page, cut
+from redbox.jobs.poll.poller import Poller
+from redbox.jobs.record.listing import PageRequest, page_of
 from redbox.jobs.record.marks import Marks
-from redbox.jobs.service import Jobs
+from redbox.jobs.service import JobService
 from redbox.jobs.store.journal import Journal
 from redbox.jobs.store.retention import Retention
-from tests.redbox.jobs.simulated import SimulatedClock, SimulatedSlurm
-from tests.redbox.jobs.world import SECRET
+from tests.redbox.jobs.fakes import SimulatedClock, SimulatedSlurm
+from tests.redbox.jobs.harness import SECRET
 
 
 @pytest.fixture
-def jobs(tmp_path: Path) -> Jobs:
+def jobs(tmp_path: Path) -> JobService:
     clock = SimulatedClock()
-    return Jobs(Journal(tmp_path), SimulatedSlurm(clock), Marks(SECRET, "hpc1"), clock=clock)
+    return JobService(Journal(tmp_path), SimulatedSlurm(clock), Marks(SECRET, "hpc1"), clock=clock)
 
 
-async def test_background_work_that_ends_by_a_fault_says_so(jobs: Jobs) -> None:
+async def test_background_work_that_ends_by_a_fault_says_so(jobs: JobService) -> None:
     with patch.object(Retention, "run", side_effect=RuntimeError("a defect")):
         async with jobs, asyncio.timeout(5):
             fault = await jobs.ended()
@@ -34,16 +34,16 @@ async def test_background_work_that_ends_by_a_fault_says_so(jobs: Jobs) -> None:
     assert str(fault.exceptions[0]) == "a defect"
 
 
-async def test_background_work_that_cannot_begin_raises_instead_of_waiting(jobs: Jobs) -> None:
+async def test_background_work_that_cannot_begin_raises_instead_of_waiting(jobs: JobService) -> None:
     with (
-        patch.object(service, "fence_from", side_effect=RuntimeError("a defect")),
+        patch.object(Poller, "run", Mock(side_effect=RuntimeError("a defect"))),
         pytest.raises(ExceptionGroup),
     ):
         async with asyncio.timeout(5), jobs:
             pytest.fail("it began")
 
 
-async def test_an_orderly_end_is_no_fault(jobs: Jobs) -> None:
+async def test_an_orderly_end_is_no_fault(jobs: JobService) -> None:
     async with jobs:
         assert jobs.alive
     assert jobs.fault is None
@@ -53,4 +53,4 @@ async def test_an_orderly_end_is_no_fault(jobs: Jobs) -> None:
 def test_a_continue_token_with_an_odd_number_is_refused(attempt: str) -> None:
     token = base64.urlsafe_b64encode(f'["1.1", ["a", "b", "c", "d", "e", {attempt}]]'.encode()).decode()
     with pytest.raises(NotAcceptable, match="not made by red-box"):
-        cut([], Page(token=token), "1.1", 10)
+        page_of([], PageRequest(token=token), "1.1", 10)

@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 
-from redbox.jobs.background_tasks import Chores
+from redbox.jobs.background_tasks import BackgroundTasks
 
 
 async def test_one_users_waiting_chores_leave_places_for_others() -> None:
@@ -13,10 +13,10 @@ async def test_one_users_waiting_chores_leave_places_for_others() -> None:
         done.set()
 
     async with asyncio.timeout(5), asyncio.TaskGroup() as group:
-        chores = Chores(group, at_once=8, of_one=4)
+        tasks = BackgroundTasks(group, at_once=8, of_one=4)
         for number in range(50):
-            chores.start(number, _wait(never), of=2001)
-        chores.start("another's", work_of_another(), of=2002)
+            tasks.start(number, _wait(never), of=2001)
+        tasks.start("another's", work_of_another(), of=2002)
         await done.wait()
         never.set()
 
@@ -24,7 +24,7 @@ async def test_one_users_waiting_chores_leave_places_for_others() -> None:
 async def test_what_was_not_begun_when_the_server_ends_is_let_go() -> None:
     work = _wait(asyncio.Event())
     async with asyncio.TaskGroup() as group:
-        Chores(group).start("never begun", work)
+        BackgroundTasks(group).start("never begun", work)
         (task,) = asyncio.all_tasks() - {asyncio.current_task()}
         task.cancel()
     assert inspect.getcoroutinestate(work) == inspect.CORO_CLOSED

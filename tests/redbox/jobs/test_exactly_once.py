@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from redbox.core.workload_manager import Observation
-from redbox.jobs.errors import Busy, Conflict, JobsError, Later, NoSuchJob, RefusedBySlurm
+from redbox.jobs.errors import JobConflict, JobNotFound, JobsBusy, JobsError, RefusedBySlurm, RetryableError
 from redbox.jobs.record.packed_records import unpack
 from redbox_api.models import FINAL_PHASES, Job, Phase
-from tests.redbox.jobs.simulated import ENDED, HANGS, NEVER_ARRIVES, PROMPT, REFUSED, UNAVAILABLE, late
-from tests.redbox.jobs.world import World, caller, request
+from tests.redbox.jobs.fakes import ENDED, HANGS, NEVER_ARRIVES, PROMPT, REFUSED, UNAVAILABLE, late
+from tests.redbox.jobs.harness import World, caller, request
 
 KEYS = ["one", "two", "three"]
 MANNERS = [
@@ -32,7 +32,7 @@ MANNERS = [
     late(90.0),
     late(400.0),
 ]
-EXPECTED = (Later, Conflict, NoSuchJob, RefusedBySlurm)
+EXPECTED = (RetryableError, JobConflict, JobNotFound, RefusedBySlurm)
 
 
 class ExactlyOnce(RuleBasedStateMachine):
@@ -65,7 +65,7 @@ class ExactlyOnce(RuleBasedStateMachine):
         task = self.world.begin(self.world.jobs.delete(caller(), key))
         self.world.settle()
         assert task.done()
-        assert isinstance(task.exception(), NoSuchJob | None)
+        assert isinstance(task.exception(), JobNotFound | None)
         self.deleted.add(key)
 
     def _hear(self) -> None:
@@ -203,7 +203,7 @@ class ExactlyOnce(RuleBasedStateMachine):
         self.world.advance(30)
         mine = [job for job in self._ours() if job.mark.startswith(f"rb1.{key}.") and job.state not in ENDED]
         if isinstance(answer, JobsError):
-            assert isinstance(answer, Conflict), answer
+            assert isinstance(answer, JobConflict), answer
             assert len(mine) <= 1
         else:
             now = self.world.run(self.world.jobs.get(caller(), key))
@@ -221,7 +221,7 @@ class ExactlyOnce(RuleBasedStateMachine):
             if error is None:
                 return task.result()[0]
             assert isinstance(error, JobsError), error
-            if not isinstance(error, Busy):
+            if not isinstance(error, JobsBusy):
                 return error
         raise AssertionError(f"{key} is never settled")
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from redbox.jobs.errors import Busy
-from redbox.jobs.queue_snapshot import Look, find
+from redbox.jobs.errors import JobsBusy
+from redbox.jobs.queue_snapshot import SnapshotIndex, match
 from redbox_api.models import Job, Phase
-from tests.redbox.jobs.simulated import NEVER_ARRIVES
-from tests.redbox.jobs.world import BOB, World, caller, request
+from tests.redbox.jobs.fakes import NEVER_ARRIVES
+from tests.redbox.jobs.harness import BOB, World, caller, request
 
 HIS = caller(BOB, "chemistry")
 
@@ -77,7 +77,7 @@ def test_who_cannot_be_asked_for_absent_jobs_holds_up_nobody_and_loses_none(both
 def test_an_unanswered_submit_is_settled_while_another_users_agent_is_silent(both: World) -> None:
     both.slurm.hidden_uids = frozenset({BOB.uid})
     both.slurm.manners.append(NEVER_ARRIVES)
-    with pytest.raises(Busy):
+    with pytest.raises(JobsBusy):
         both.run(both.jobs.put(caller(), "doubted", 1, request()))
     both.advance(80)
     job, _ = both.run(both.jobs.put(caller(), "doubted", 1, request()))
@@ -88,7 +88,7 @@ def test_an_unanswered_submit_is_not_settled_while_its_own_users_agent_is_silent
     both.slurm.hidden_uids = frozenset({BOB.uid})
     both.slurm.manners.append(NEVER_ARRIVES)
     for _ in range(3):
-        with pytest.raises(Busy):
+        with pytest.raises(JobsBusy):
             both.run(both.jobs.put(HIS, "doubted", 1, request()))
         both.advance(100)
 
@@ -99,5 +99,5 @@ def test_a_job_whose_comment_was_changed_is_known_also_where_another_claims_its_
     assert known is not None
     changed = replace(both.slurm.jobs["1"], mark="", comment="mine")
     forged = replace(changed, uid=BOB.uid)
-    look = Look(both.clock.now(), complete=True, by_id={"1": [forged, changed]})
-    assert find(known, look).job == changed
+    look = SnapshotIndex(both.clock.now(), complete=True, by_id={"1": [forged, changed]})
+    assert match(known, look).job == changed

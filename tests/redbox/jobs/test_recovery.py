@@ -8,30 +8,13 @@ import pytest
 
 from redbox.core.domain import Owner
 from redbox.core.workload_manager import JobAction
-from redbox.jobs.errors import Busy, Conflict, Gone, JournalError, NoSuchJob
-from redbox.jobs.recovery import Recovered, recover, write
-from redbox.jobs.store.journal import FILE_NAME, Journal
+from redbox.jobs.errors import Gone, JobConflict, JobNotFound, JobsBusy, JournalError
+from redbox.jobs.recovery import RecoveryResult, write
+from redbox.jobs.store.journal import Journal
 from redbox_api.models import Phase
-from tests.redbox.jobs.world import ALICE, BOB, World, caller, operator, request
+from tests.redbox.jobs.harness import BOB, World, caller, lose_and_recover, operator, request
 
 HERS = Owner("kube", "physics", "default")
-
-
-def lose_and_recover(world: World) -> Recovered:
-    """The journal is deleted under running jobs, and rebuilt."""
-    world.crash()
-    for path in world.directory.glob(FILE_NAME + "*"):
-        path.unlink()
-    journal = Journal(world.directory)
-    loop = world.loop = asyncio.new_event_loop()
-    recovered = loop.run_until_complete(
-        recover(world.slurm, world.marks, world.clock, world.settings, [ALICE])
-    )
-    loop.run_until_complete(write(journal, recovered, world.clock.now()))
-    journal.close()
-    loop.close()
-    world.start()
-    return recovered
 
 
 def test_a_lost_journal_is_rebuilt_and_every_put_finds_its_job(world: World) -> None:
@@ -47,7 +30,7 @@ def test_a_lost_journal_is_rebuilt_and_every_put_finds_its_job(world: World) -> 
     for key, phase in (("waits", Phase.PENDING), ("runs", Phase.RUNNING), ("ended", Phase.FAILED)):
         job, created = world.run(world.jobs.put(caller(), key, 1, request(spec_digest=f"digest of {key}")))
         assert (job.phase, created) == (phase, False)
-    with pytest.raises(Conflict):
+    with pytest.raises(JobConflict):
         world.run(world.jobs.put(caller(), "runs", 1, request(spec_digest="another")))
     assert len(world.slurm.ever) == 3
 
@@ -56,7 +39,7 @@ def test_recovered_jobs_belong_to_their_owners_only(world: World) -> None:
     world.run(world.jobs.put(caller(), "key", 1, request()))
     lose_and_recover(world)
     for stranger in (caller(uid="uid-2"), caller(BOB, "chemistry"), caller(BOB)):
-        with pytest.raises(NoSuchJob):
+        with pytest.raises(JobNotFound):
             world.run(world.jobs.get(stranger, "key"))
     assert [job.key for job in world.run(world.jobs.list(caller())).items] == ["key"]
 
@@ -67,7 +50,7 @@ def test_an_operator_finds_recovered_jobs_by_naming_their_owner_and_the_owner_fi
     world.run(world.jobs.put(caller(), "key", 1, request()))
     lose_and_recover(world)
     assert world.run(world.jobs.get(operator(), "key", 1, HERS)).job_id == "1"
-    with pytest.raises(NoSuchJob):
+    with pytest.raises(JobNotFound):
         world.run(world.jobs.get(caller(uid="uid-2"), "key"))
     assert world.run(world.jobs.get(caller(), "key")).job_id == "1"
     world.restart()
@@ -116,7 +99,7 @@ def test_a_row_that_slurm_keeps_of_a_refused_submit_is_not_recovered_as_the_job(
     world.advance(30)
     assert world.slurm.acts == []
     assert world.run(world.jobs.get(caller(), "accepted")).phase is Phase.PENDING
-    with pytest.raises(NoSuchJob):
+    with pytest.raises(JobNotFound):
         world.run(world.jobs.get(caller(), "refused"))
 
 
@@ -124,11 +107,11 @@ def test_after_a_take_over_nothing_is_submitted_at_first_and_then_only_held_and_
     world: World,
 ) -> None:
     lose_and_recover(world)
-    with pytest.raises(Busy, match="just taken over"):
+    with pytest.raises(JobsBusy, match="just taken over"):
         world.run(world.jobs.put(caller(), "key", 1, request()))
     world.advance(100)
     world.restart()
-    with pytest.raises(Busy, match="just taken over"):
+    with pytest.raises(JobsBusy, match="just taken over"):
         world.run(world.jobs.put(caller(), "key", 1, request()))
     world.advance(100)
     world.run(world.jobs.put(caller(), "key", 1, request()))
@@ -159,7 +142,7 @@ def test_a_journal_that_holds_jobs_is_not_written_over(world: World) -> None:
     world.crash()
     journal = Journal(world.directory)
     with pytest.raises(JournalError, match="Move the old one away"):
-        asyncio.run(write(journal, Recovered((), (), complete=True), world.clock.now()))
+        asyncio.run(write(journal, RecoveryResult((), (), complete=True), world.clock.now()))
     journal.close()
 
 

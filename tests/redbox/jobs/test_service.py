@@ -8,19 +8,20 @@ import pytest
 from redbox.core.domain import Caller, Limits, Owner, Role
 from redbox.core.workload_manager import JobAction
 from redbox.jobs.errors import (
-    Busy,
-    Conflict,
     Forbidden,
+    JobConflict,
+    JobNotFound,
+    JobsBusy,
     JobsError,
-    NoSuchJob,
+    JournalFull,
     NotAcceptable,
+    RateLimited,
     RefusedBySlurm,
     Tombstoned,
-    TooMany,
 )
 from redbox_api.models import Dependency, Phase
-from tests.redbox.jobs.simulated import HANGS, NEVER_ARRIVES
-from tests.redbox.jobs.world import ALICE, BOB, World, caller, operator, request
+from tests.redbox.jobs.fakes import HANGS, NEVER_ARRIVES
+from tests.redbox.jobs.harness import ALICE, BOB, World, caller, operator, request
 
 KEY = "3f2b7c1e-0000-4000-8000-000000000001"
 HERS = Owner("kube", "physics", "default")
@@ -57,10 +58,10 @@ def test_nobody_reads_or_deletes_or_touches_anothers_job_nor_learns_that_it_is_t
         lambda: world.jobs.delete(who, KEY, 1, owner),
         lambda: world.jobs.get(who, KEY, 1, HERS),
     ):
-        with pytest.raises(NoSuchJob):
+        with pytest.raises(JobNotFound):
             world.run(ask())
     for refused in (lambda: world.jobs.act(who, KEY, 1, JobAction.HOLD), lambda: world.jobs.locate(who, KEY)):
-        with pytest.raises((NoSuchJob, Forbidden)):
+        with pytest.raises((JobNotFound, Forbidden)):
             world.run(refused())
     assert world.run(world.jobs.list(who)).items == []
     world.advance(5)
@@ -90,13 +91,13 @@ def test_an_operator_holds_and_releases_by_naming_the_owner_and_does_nothing_els
 @pytest.mark.parametrize("who", [*STRANGERS.values(), READER], ids=[*STRANGERS, "a reader"])
 def test_nobody_else_holds_anothers_job_by_naming_its_owner(world: World, who: Caller) -> None:
     put(world)
-    with pytest.raises(NoSuchJob):
+    with pytest.raises(JobNotFound):
         world.run(world.jobs.act(who, KEY, 1, JobAction.HOLD, owner=HERS))
     assert world.slurm.acts == []
 
 
 def test_an_operators_tombstone_holds_whatever_uid_the_account_has(world: World) -> None:
-    with pytest.raises(NoSuchJob):
+    with pytest.raises(JobNotFound):
         world.run(world.jobs.delete(operator(), KEY, None, HERS))
     with pytest.raises(Tombstoned):
         put(world)
@@ -122,7 +123,7 @@ def test_an_operator_that_names_nobody_and_a_reader_have_no_jobs(world: World) -
 
 def test_a_put_after_the_mapping_changed_is_a_conflict_not_another_job(world: World) -> None:
     put(world)
-    with pytest.raises(Conflict, match="another Unix user"):
+    with pytest.raises(JobConflict, match="another Unix user"):
         put(world, who=caller(BOB))
     assert len(world.slurm.ever) == 1
 
@@ -142,7 +143,7 @@ def test_who_submits_too_fast_is_asked_to_slow_down_and_others_are_not(world: Wo
     for number in range(250):
         task = world.begin(world.jobs.put(caller(), f"k{number}", 1, request()))
         world.settle()
-        refused.append(isinstance(task.exception(), TooMany))
+        refused.append(isinstance(task.exception(), RateLimited))
     assert refused == [False] * 200 + [True] * 50
     assert put(world, who=caller(BOB, "chemistry"))
 
@@ -155,7 +156,7 @@ def test_tombstones_are_limited_per_owner(tmp_path_factory: pytest.TempPathFacto
             task = world.begin(world.jobs.delete(who, f"k{number}"))
             world.settle()
             outcomes.append(type(task.exception()))
-    assert outcomes == [NoSuchJob, NoSuchJob, NoSuchJob, TooMany] * 2
+    assert outcomes == [JobNotFound, JobNotFound, JobNotFound, RateLimited] * 2
     world.crash()
 
 
@@ -190,10 +191,10 @@ def test_an_operator_is_never_refused_and_the_oldest_key_that_never_was_gives_wa
     hers = (HERS, replace(HERS, account="made-up"))
     put(world, "known")
     world.run(world.jobs.delete(operator(), "known", None, HERS))
-    with pytest.raises(NoSuchJob):
+    with pytest.raises(JobNotFound):
         world.run(world.jobs.delete(caller(BOB, "chemistry"), "his"))
     for number in range(5):
-        with pytest.raises(NoSuchJob):
+        with pytest.raises(JobNotFound):
             world.run(world.jobs.delete(operator(), f"k{number}", None, hers[number % 2]))
         world.advance(1)
         world.restart()
@@ -214,10 +215,10 @@ def test_attempts_of_one_job_that_never_were_are_limited_too(
     world = few_tombstones(tmp_path_factory)
     put(world)
     for attempt in (2, 3, 4):
-        with pytest.raises(NoSuchJob):
+        with pytest.raises(JobNotFound):
             world.run(world.jobs.delete(caller(), KEY, attempt))
     world.restart()
-    with pytest.raises(TooMany):
+    with pytest.raises(RateLimited):
         world.run(world.jobs.delete(caller(), KEY, 5))
     assert world.run(world.jobs.delete(caller(), KEY, None))[0].cancel_requested
     world.crash()
@@ -233,7 +234,7 @@ def test_acts_are_slurms_and_what_it_says_against_them_is_handed_on(world: World
     with pytest.raises(RefusedBySlurm, match="pending execution"):
         world.run(world.jobs.act(caller(), KEY, 1, JobAction.SIGNAL, signal="USR1"))
     world.slurm.down = True
-    with pytest.raises(Busy):
+    with pytest.raises(JobsBusy):
         world.run(world.jobs.act(caller(), KEY, 1, JobAction.HOLD))
 
 
@@ -241,7 +242,7 @@ def test_an_act_on_a_job_whose_id_is_anothers_touches_nothing(world: World) -> N
     put(world)
     world.slurm.forget("1")
     stranger = world.slurm.add_foreign(2001, job_id="1")
-    with pytest.raises(Conflict, match="nothing was touched"):
+    with pytest.raises(JobConflict, match="nothing was touched"):
         world.run(world.jobs.act(caller(), KEY, 1, JobAction.HOLD))
     assert world.slurm.jobs["1"] == stranger
 
@@ -252,7 +253,7 @@ def test_there_is_nothing_to_act_on_while_a_job_is_being_submitted(world: World)
     world.slurm.down = True
     world.settle()
     assert world.run(world.jobs.get(caller(), KEY)).phase is Phase.SUBMITTING
-    with pytest.raises(Conflict, match="still being submitted"):
+    with pytest.raises(JobConflict, match="still being submitted"):
         world.run(world.jobs.act(caller(), KEY, 1, JobAction.HOLD))
 
 
@@ -301,7 +302,7 @@ def test_every_deed_and_every_refusal_is_told_to_the_audit(world: World) -> None
         put(world, script="#!/bin/sh\nother\n")
     world.run(world.jobs.act(caller(), KEY, 1, JobAction.HOLD))
     world.run(world.jobs.delete(caller(), KEY))
-    with pytest.raises(NoSuchJob):
+    with pytest.raises(JobNotFound):
         world.run(world.jobs.delete(caller(), "none"))
     told = [(deed.act, deed.outcome, deed.job_id) for deed in world.deeds]
     assert told == [
@@ -321,7 +322,7 @@ def test_what_is_asked_about_the_cluster_is_asked_of_slurm_once_in_a_while(world
     assert world.run(world.jobs.partitions(caller())) == first
     world.advance(20)
     assert world.run(world.jobs.partitions(caller())).stale_since is not None
-    with pytest.raises(Busy):
+    with pytest.raises(JobsBusy):
         world.run(world.jobs.cluster())
     world.slurm.down = False
     world.advance(2)  # a fault, too, is remembered for a moment: a hanging Slurm is not asked by each asker
@@ -331,16 +332,31 @@ def test_what_is_asked_about_the_cluster_is_asked_of_slurm_once_in_a_while(world
 
 def test_the_log_of_a_job_in_doubt_is_to_be_asked_for_again_and_has_not_ended(world: World) -> None:
     world.slurm.manners.append(NEVER_ARRIVES)
-    with pytest.raises(Busy):
+    with pytest.raises(JobsBusy):
         put(world)
     assert world.run(world.jobs.locate(caller(), KEY)).key.key == KEY
     world.advance(80)
-    with pytest.raises(Busy, match="a PUT of it settles that"):
+    with pytest.raises(JobsBusy, match="a PUT of it settles that"):
         world.run(world.jobs.locate(caller(), KEY))
-    with pytest.raises(NoSuchJob):
+    with pytest.raises(JobNotFound):
         world.run(world.jobs.locate(caller(BOB), KEY))
 
 
 def test_a_check_submits_nothing(world: World) -> None:
     assert world.run(world.jobs.check(caller(), request())).valid
     assert world.slurm.ever == []
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (JobConflict("x"), "Conflict"),
+        (Tombstoned("x"), "Tombstoned"),
+        (JobsBusy("x"), "Busy"),
+        (RateLimited("x"), "TooMany"),
+        (RefusedBySlurm("x"), "RefusedBySlurm"),
+        (JournalFull("x"), "JournalFull"),
+    ],
+)
+def test_the_audit_log_keeps_its_names_of_refusals(error: JobsError, outcome: str) -> None:
+    assert error.outcome == outcome

@@ -10,9 +10,9 @@ import pytest
 from redbox.core.domain import Caller, UnixUser
 from redbox.core.workload_manager import StepUsage, TaskObservation
 from redbox.jobs import usage
-from redbox.jobs.errors import Busy, Forbidden
+from redbox.jobs.errors import Forbidden, JobsBusy
 from redbox.jobs.usage import UsageOfJobs
-from tests.redbox.jobs.world import BOB, World, caller, operator, request
+from tests.redbox.jobs.harness import BOB, World, caller, operator, request
 
 
 def running(world: World, key: str, who: Caller | None = None) -> str:
@@ -114,12 +114,12 @@ def test_a_measure_that_takes_long_is_there_for_who_asks_again(
     answer = world.slurm.usage
 
     async def slowly(user: UnixUser, job_ids: Collection[str]) -> tuple[StepUsage, ...]:
-        await world.clock.sleep(usage.PATIENCE_S + 1)
+        await world.clock.sleep(usage.WAIT_S + 1)
         return await answer(user, job_ids)
 
     monkeypatch.setattr(world.slurm, "usage", slowly)
     asked = world.begin(used.of_caller(caller()))
-    world.advance(usage.PATIENCE_S)
+    world.advance(usage.WAIT_S)
     assert asked.result().items == []
     world.advance(2)
     assert told(world, used) == {"k1": (3.0, 100)}
@@ -129,7 +129,7 @@ def test_a_measure_that_takes_long_is_there_for_who_asks_again(
 def test_a_slurm_that_is_away_is_said(world: World, used: UsageOfJobs) -> None:
     running(world, "k1")
     world.slurm.down = True
-    with pytest.raises(Busy):
+    with pytest.raises(JobsBusy):
         told(world, used)
 
 

@@ -18,7 +18,8 @@ from redbox.jobs.store.journal import Journal
 from redbox.server import cluster_identity as naming
 from redbox.server.lost_journal import check_journal_not_lost
 from redbox.settings import RedboxSettings
-from tests.redbox.jobs.world import request
+from redbox.slurm.text.states import JOB_STATES
+from tests.redbox.jobs.harness import request
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 ALICE = 2001
@@ -28,6 +29,8 @@ MARK = MARKS.make(JobKey(Owner("kube", "physics", "default"), "key"), MARKS.body
 
 class Slurm:
     """Shows these jobs, once it answers."""
+
+    states = JOB_STATES
 
     def __init__(self, *jobs: Observation, faults: int = 0) -> None:
         self.jobs = jobs

@@ -15,7 +15,7 @@ from redbox.http.answers.streaming import NDJSON, ManagedStream, ndjson
 from redbox.http.middleware.authenticated_route import authenticated_router
 from redbox.http.openapi import REFERENCE
 from redbox.http.services import CallerDep, JobRefDep, OwnerDep, ServicesDep
-from redbox.jobs.record.listing import Filters, Page
+from redbox.jobs.record.listing import Filters, PageRequest
 from redbox_api.job_parts import RequestModel
 from redbox_api.models import Cancelled, Check, Job, JobList, JobRequest, Phase, WatchEvent
 
@@ -117,7 +117,7 @@ async def list_or_watch(
     """List jobs page by page, or watch them: one JSON document a line, with bookmarks every 10 s."""
     filters = Filters(phases=frozenset(query.phase) or None, namespace=query.namespace)
     if not query.watch:
-        return await services.jobs.list(caller, filters, Page(query.limit, query.next))
+        return await services.jobs.list(caller, filters, PageRequest(query.limit, query.next))
     async with AsyncExitStack() as resources:
         resources.enter_context(services.streams.reserve(caller))
         events = services.jobs.watch(caller, query.since, filters)

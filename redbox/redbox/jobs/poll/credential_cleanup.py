@@ -1,7 +1,7 @@
-"""What was laid ready for a job, taken away once the job has ended, however it ended.
+"""Registry credentials of a job, removed once the job has ended, however it ended.
 
-A job's script removes its registry credentials itself; one that was cancelled before it started, by whatever
-means, or killed before it came so far, leaves them behind.
+A job's script removes them itself; a job that was cancelled before it started, or killed too early, leaves
+them behind.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import structlog
 
 from redbox.core.domain import JobKey
 from redbox.jobs.context import Context
-from redbox.jobs.queue_snapshot import Look, Sighting
-from redbox.jobs.record.record import Record
+from redbox.jobs.queue_snapshot import SnapshotIndex, SnapshotMatch
+from redbox.jobs.record.record import JobRecord
 
 log = structlog.get_logger(__name__)
 
@@ -22,35 +22,35 @@ AGAIN_S = 60.0
 GIVE_UP_S = 3600.0  # they stay where only their own user can read them
 
 
-class Leftovers:
-    """Has the workload manager tidy up, and notes that it has."""
+class CredentialCleanup:
+    """Removes them through the workload manager, and records that."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._tried: dict[JobKey, float] = {}
 
-    def after(self, look: Look, sightings: Mapping[JobKey, Sighting]) -> None:
-        """After each look: jobs that have ended and may have left something."""
-        del look
+    def after(self, snapshot: SnapshotIndex, matches: Mapping[JobKey, SnapshotMatch]) -> None:
+        """After each poll: the jobs that have ended and may have left credentials."""
+        del snapshot
         now = self._context.clock.monotonic()
-        for key in sightings:
-            record = self._context.ledger.table.get(key)
+        for key in matches:
+            record = self._context.store.index.get(key)
             if record is None or not record.credentials or not record.final:
                 self._tried.pop(key, None)
             elif now - self._tried.get(key, float("-inf")) >= AGAIN_S:
                 self._tried[key] = now
                 work = self._tidy(record)
-                self._context.chores.start(("tidy", key), work, of=record.user.uid)
+                self._context.background.start(("tidy", key), work, of=record.user.uid)
 
-    async def _tidy(self, record: Record) -> None:
+    async def _tidy(self, record: JobRecord) -> None:
         age_s = (self._context.clock.now() - record.settled_at).total_seconds()
         if age_s < GIVE_UP_S:
-            directory = record.seen.working_directory or record.working_directory
-            await self._context.ask(self._context.workload.tidy(record.user, record.mark, directory))
+            directory = record.status.working_directory or record.working_directory
+            await self._context.call(self._context.workload.tidy(record.user, record.mark, directory))
         else:
-            log.warning("registry credentials could not be removed", job=str(record.key))
-        await self._context.ledger.change_free([record], _tidied)
+            log.warning("%s: its registry credentials could not be removed", record.key)
+        await self._context.store.change_free([record], _tidied)
 
 
-def _tidied(record: Record) -> Record:
+def _tidied(record: JobRecord) -> JobRecord:
     return replace(record, credentials=False) if record.final else record

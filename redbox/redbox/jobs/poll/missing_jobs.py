@@ -1,11 +1,11 @@
-"""Jobs, and tasks of arrays, that the queue does not show: what history says, and when a job is lost.
+"""Jobs, and tasks of arrays, that the queue does not show: what accounting shows, and when a job is lost.
 
-Absence counts only in a complete look that began after the job was bound. Then the job is asked for singly,
+Absence counts only in a complete poll that began after the job was bound. Then the job is queried singly,
 then in the accounting, whose rows arrive late: for ten minutes its state is unknown, not lost. Without
-accounting it is lost when two looks have missed it, and its outcome is unknown.
+accounting it is lost after two polls without it, and its outcome is unknown.
 
-The queue forgets an array's tasks one by one. One that ended and was forgotten while nobody looked would
-count as waiting for as long as the array lives: the accounting is asked for it, ever more rarely.
+The queue forgets an array's tasks one by one. A task that ended and was forgotten between two polls would
+count as waiting for as long as the array lives: the accounting is queried for it, ever more rarely.
 """
 
 from __future__ import annotations
@@ -25,57 +25,62 @@ from redbox.core.workload_manager import (
     shows_all_jobs_of,
 )
 from redbox.jobs.context import Context
-from redbox.jobs.job_actions import warned
+from redbox.jobs.job_actions import with_warning
 from redbox.jobs.poll.schedule import CALL_SHARE
-from redbox.jobs.queue_snapshot import Look, Sighting, bound, find, is_same_without_mark, sort_observations
-from redbox.jobs.record.record import Record
-from redbox.jobs.record.state_machine import ENDS, ended_unseen, lost, observed, phase_of, told_of
-from redbox.jobs.settings import JobsSettings
+from redbox.jobs.queue_snapshot import (
+    SnapshotIndex,
+    SnapshotMatch,
+    bind,
+    is_same_without_mark,
+    match,
+    sort_observations,
+)
+from redbox.jobs.record.record import JobRecord
+from redbox.jobs.record.state_machine import StateMachine, lost
 
 log = structlog.get_logger(__name__)
 
 SINCE_SLACK = timedelta(hours=1)  # the clocks of two hosts
 TASKS_UNKNOWN = (
     "red-box first saw this array when Slurm may have forgotten tasks of it that had ended. This cluster "
-    "keeps no accounting that could tell of them: they are not counted."
+    "keeps no accounting that could show them: they are not counted."
 )
-LOOK_AGAIN_S = (2.0, 60.0)  # a job that stays away is asked for ever more rarely
+SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 2.0, 60.0  # a job that stays missing is queried ever more rarely
 
 
 @dataclass(frozen=True, slots=True)
-class Unseen:
-    """What a complete look did not show: whole jobs, and tasks of arrays."""
+class MissingRecords:
+    """Records that a complete poll did not show: whole jobs, and arrays without some of their tasks."""
 
-    whole: Sequence[Record]
-    in_part: Sequence[Record]
+    whole: Sequence[JobRecord]
+    in_part: Sequence[JobRecord]
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[JobRecord]:
         return chain(self.whole, self.in_part)
 
-    def only(self, counts: Callable[[Record], bool]) -> Unseen:
-        """Those of them that count."""
-        return Unseen([*filter(counts, self.whole)], [*filter(counts, self.in_part)])
+    def only(self, counts: Callable[[JobRecord], bool]) -> MissingRecords:
+        return MissingRecords([*filter(counts, self.whole)], [*filter(counts, self.in_part)])
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """When a job was first and last asked for, since it was last seen whole."""
+class LookupTimes:
+    """When a job was first and last queried, since a poll last showed it whole."""
 
     first: float
     last: float
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
-    """What was found of an absent job elsewhere than in the queue."""
+class AbsenceEvidence:
+    """What was found of a missing job elsewhere than in the queue."""
 
     row: Observation | None
-    accounting: bool  # there is one, whether or not it knew the job
-    stranger: bool
+    accounting: bool  # there is accounting, whether or not it has the job
+    stranger: bool  # its id belongs to another job
 
 
-def row_of(record: Record, rows: Iterable[Observation]) -> Observation | None:
-    """The job's latest run in accounting: the uid must match, and the mark or the moment of submit."""
+def latest_row(record: JobRecord, rows: Iterable[Observation]) -> Observation | None:
+    """The job's latest run in accounting: the uid must match, and the mark or the time of submit."""
     own = [
         row
         for row in rows
@@ -89,23 +94,24 @@ def row_of(record: Record, rows: Iterable[Observation]) -> Observation | None:
     )
 
 
-def absent(record: Record, evidence: Evidence, now: datetime, settings: JobsSettings) -> Record:
-    """The record after a complete look did not show it, and this was found instead."""
-    row = evidence.row
-    if row is not None and phase_of(row.state) in ENDS.values():
-        told = observed(record, replace(row, live=False), now, final_after_s=settings.final_after_s)
-        if told.final:
-            return told
-        record = replace(told, absent_since=record.absent_since)  # rows of some tasks are not there yet
+def after_absence(
+    record: JobRecord, evidence: AbsenceEvidence, now: datetime, machine: StateMachine
+) -> JobRecord:
+    """The record after a complete poll did not show its job, and this was found instead."""
+    row, settings = evidence.row, machine.settings
+    if row is not None and machine.has_ended(row.state):
+        ended = machine.observe(record, replace(row, live=False), now)
+        if ended.final:
+            return ended
+        record = replace(ended, absent_since=record.absent_since)  # rows of some tasks are still to come
     since = record.absent_since or now
-    waited = (now - since).total_seconds()
     limit = settings.rows_late_s if evidence.accounting else settings.shortest_interval_s / 2
-    if waited < limit:
+    if (now - since).total_seconds() < limit:
         return replace(record, absent_since=since)
-    return lost(record, now, _why_lost(record, evidence))
+    return lost(record, now, _why_lost(record, evidence, machine))
 
 
-def _why_lost(record: Record, evidence: Evidence) -> str:
+def _why_lost(record: JobRecord, evidence: AbsenceEvidence, machine: StateMachine) -> str:
     if evidence.stranger:
         what = f"Lost: Slurm has given the job id {record.job_id} to another job, which was not touched"
     else:
@@ -113,129 +119,133 @@ def _why_lost(record: Record, evidence: Evidence) -> str:
     if not evidence.accounting:
         return f"{what}. Its outcome is unknown: this cluster keeps no accounting."
     if evidence.row is not None:
-        never = f"never saw it end (last state {evidence.row.state})"
-        if phase_of(evidence.row.state) in ENDS.values():
-            never = "never saw all its tasks end"
-        return f"{what}, and its accounting {never}. Its outcome is unknown."
-    young = not record.confirmed
-    hint = " A slurmctld that dies within seconds of a submit forgets the job." if young else ""
+        missing = f"does not show its end (last state {evidence.row.state})"
+        if machine.has_ended(evidence.row.state):
+            missing = "does not show the end of all its tasks"
+        return f"{what}, and its accounting {missing}. Its outcome is unknown."
+    hint = "" if record.confirmed else " A slurmctld that dies within seconds of a submit forgets the job."
     return f"{what}, and its accounting has no record of it. Its outcome is unknown.{hint}"
 
 
-class Absences:
-    """Asks for absent jobs, all in one call, and writes down what it learns."""
+class MissingJobs:
+    """Queries missing jobs, all in one call, and records the results."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._ledger = context.ledger
+        self._store = context.store
         self._clock = context.clock
-        self._settings = context.settings
+        self._machine = context.machine
         self._workload = context.workload
-        self._asked: dict[JobKey, Asked] = {}
-        self._tasks_not_before = float("-inf")  # arrays are long to tell of
+        self._lookups: dict[JobKey, LookupTimes] = {}
+        self._tasks_not_before = float("-inf")  # rows of large arrays take the accounting long
         self.accounting = True
 
-    def due(self, unseen: Unseen) -> Unseen:
-        """Those that it is time to ask for."""
+    def due(self, missing: MissingRecords) -> MissingRecords:
+        """Those whose next query is due."""
         now, monotonic = self._clock.now(), self._clock.monotonic()
-        self._asked = {r.key: self._asked[r.key] for r in unseen if r.key in self._asked}
-        whole = [record for record in unseen.whole if self._rested(record, monotonic) >= _pause(record, now)]
+        self._lookups = {r.key: self._lookups[r.key] for r in missing if r.key in self._lookups}
+        whole = [
+            record for record in missing.whole if self._since_lookup(record, monotonic) >= _pause(record, now)
+        ]
         if monotonic < self._tasks_not_before:
-            return Unseen(whole, ())
-        in_part = [r for r in unseen.in_part if self._rested(r, monotonic) >= self._patience(r)]
-        return Unseen(whole, in_part)
+            return MissingRecords(whole, ())
+        in_part = [r for r in missing.in_part if self._since_lookup(r, monotonic) >= self._pause_of_tasks(r)]
+        return MissingRecords(whole, in_part)
 
-    def _rested(self, record: Record, monotonic: float) -> float:
-        asked = self._asked.get(record.key)
-        return float("inf") if asked is None else monotonic - asked.last
+    def _since_lookup(self, record: JobRecord, monotonic: float) -> float:
+        lookup = self._lookups.get(record.key)
+        return float("inf") if lookup is None else monotonic - lookup.last
 
-    def _patience(self, record: Record) -> float:
-        """Without bound: what the accounting did not tell in a day it will hardly ever tell."""
-        asked = self._asked.get(record.key)
-        return 0.0 if asked is None else max(LOOK_AGAIN_S[0], (asked.last - asked.first) / 4)
+    def _pause_of_tasks(self, record: JobRecord) -> float:
+        """Without bound: rows that the accounting did not have in a day will hardly ever come."""
+        lookup = self._lookups.get(record.key)
+        return 0.0 if lookup is None else max(SHORTEST_PAUSE_S, (lookup.last - lookup.first) / 4)
 
-    async def investigate(self, unseen: Unseen) -> None:
-        """Singly, then in history; faults leave everything unknown."""
+    async def investigate(self, missing: MissingRecords) -> None:
+        """Query the jobs singly, then in accounting; after a failure everything stays unknown."""
         began = self._clock.monotonic()
-        for key in [record.key for record in unseen]:
-            self._asked[key] = Asked(self._asked[key].first if key in self._asked else began, began)
+        for key in [record.key for record in missing]:
+            self._lookups[key] = LookupTimes(
+                self._lookups[key].first if key in self._lookups else began, began
+            )
         try:
-            shown = await self._shown_singly([*unseen])
-            unseen = unseen.only(lambda record: shows_all_jobs_of(record.user.uid, shown))
-            missing = [record for record in unseen.whole if find(record, shown).job is None]
-            missing += unseen.in_part
-            history = await self._history(missing) if missing else None
+            shown = await self._find_live([*missing])
+            missing = missing.only(lambda record: shows_all_jobs_of(record.user.uid, shown))
+            absent = [record for record in missing.whole if match(record, shown).job is None]
+            absent += missing.in_part
+            history = await self._history(absent) if absent else None
         except (WorkloadManagerError, TimeoutError) as fault:
-            log.warning("missing jobs could not be queried", error=str(fault))
+            log.warning("missing jobs could not be queried: %s", fault)
             return
         ended = self._clock.monotonic()
         self._tasks_not_before = ended + CALL_SHARE * (ended - began)
-        await self._note(unseen, shown, history)
+        await self._record_results(missing, shown, history)
 
-    async def _shown_singly(self, records: Sequence[Record]) -> Look:
+    async def _find_live(self, records: Sequence[JobRecord]) -> SnapshotIndex:
         ids = {record.job_id for record in records if record.job_id}
         begun_at = self._clock.now()
-        found = await self._context.ask(self._workload.find_live(sorted(ids), users=_users_of(records)))
-        by_mark, by_id = sort_observations(found.jobs, self._ledger.table, set(ids))
-        return Look(begun_at, found.complete, by_mark=by_mark, by_id=by_id, whole=found.whole)
+        found = await self._context.call(self._workload.find_live(sorted(ids), users=_users_of(records)))
+        by_mark, by_id = sort_observations(found.jobs, self._store.index, set(ids))
+        return SnapshotIndex(begun_at, found.complete, by_mark=by_mark, by_id=by_id, whole=found.whole)
 
-    async def _history(self, records: Sequence[Record]) -> AccountingSnapshot:
+    async def _history(self, records: Sequence[JobRecord]) -> AccountingSnapshot:
         ids = sorted({record.job_id for record in records if record.job_id})
         since = min(record.created_at for record in records) - SINCE_SLACK
-        history = await self._context.ask(self._workload.history(ids, since=since, users=_users_of(records)))
+        history = await self._context.call(self._workload.history(ids, since=since, users=_users_of(records)))
         self.accounting = history.available
         return history
 
-    async def _note(self, unseen: Unseen, shown: Look, history: AccountingSnapshot | None) -> None:
-        asked = {record.key: record.job_id for record in unseen}
-        in_part = {record.key for record in unseen.in_part}
+    async def _record_results(
+        self, missing: MissingRecords, shown: SnapshotIndex, history: AccountingSnapshot | None
+    ) -> None:
+        queried_ids = {record.key: record.job_id for record in missing}
+        in_part = {record.key for record in missing.in_part}
 
-        def decide(record: Record) -> Record:
-            if record.job_id != asked[record.key] or not record.watched:
+        def decide(record: JobRecord) -> JobRecord:
+            if record.job_id != queried_ids[record.key] or not record.watched:
                 return record
-            sighting = find(record, shown)
-            if sighting.job is None:
-                return self._missed(record, sighting, history)
+            found = match(record, shown)
+            if found.job is None:
+                return self._after_absence(record, found, history)
             if record.key in in_part:
-                return self._heard_of_tasks(record, sighting.job, history)
-            return self._found(record, sighting.job)
+                return self._with_task_ends(record, found.job, history)
+            now = self._clock.now()
+            return self._machine.observe(bind(record, found.job.job_id, now), found.job, now)
 
-        await self._ledger.change_free([*unseen], decide)
+        await self._store.change_free([*missing], decide)
 
-    def _found(self, record: Record, job: Observation) -> Record:
-        now = self._clock.now()
-        return observed(bound(record, job.job_id, now), job, now, final_after_s=self._settings.final_after_s)
-
-    def _heard_of_tasks(self, record: Record, job: Observation, history: AccountingSnapshot | None) -> Record:
-        """What the queue shows of them is left to looks: this may be older than the last one."""
+    def _with_task_ends(
+        self, record: JobRecord, job: Observation, history: AccountingSnapshot | None
+    ) -> JobRecord:
+        """Only accounting's rows are used: `job` may be older than the last poll."""
         if history is None:
             return record
-        row = row_of(record, history.jobs)
+        row = latest_row(record, history.jobs)
         whole = shows_all_jobs_of(record.user.uid, history)
-        heard = row is not None and (whole or not record.first_seen_late)
-        if history.available and not heard:
+        if history.available and (row is None or (record.first_seen_late and not whole)):
             return record
         if row is None and record.first_seen_late:
-            record = warned(record, TASKS_UNKNOWN)
-        ended = ended_unseen(job, row) if row is not None else ()
-        return told_of(record, ended, self._clock.now(), final_after_s=self._settings.final_after_s)
+            record = with_warning(record, TASKS_UNKNOWN)
+        ended = self._machine.task_ends(job, row) if row is not None else ()
+        return self._machine.with_task_ends(record, ended, self._clock.now())
 
-    def _missed(self, record: Record, sighting: Sighting, history: AccountingSnapshot | None) -> Record:
+    def _after_absence(
+        self, record: JobRecord, found: SnapshotMatch, history: AccountingSnapshot | None
+    ) -> JobRecord:
         if history is None:
             return record
-        row = row_of(record, history.jobs)
+        row = latest_row(record, history.jobs)
         if row is None and history.available and not shows_all_jobs_of(record.user.uid, history):
             return replace(record, absent_since=record.absent_since or self._clock.now())
-        evidence = Evidence(row, history.available, stranger=sighting.stranger is not None)
-        return absent(record, evidence, self._clock.now(), self._settings)
+        evidence = AbsenceEvidence(row, history.available, stranger=found.stranger is not None)
+        return after_absence(record, evidence, self._clock.now(), self._machine)
 
 
-def _users_of(records: Iterable[Record]) -> frozenset[UnixUser]:
+def _users_of(records: Iterable[JobRecord]) -> frozenset[UnixUser]:
     return frozenset(record.user for record in records)
 
 
-def _pause(record: Record, now: datetime) -> float:
-    shortest, longest = LOOK_AGAIN_S
+def _pause(record: JobRecord, now: datetime) -> float:
     if record.absent_since is None:
         return 0.0
-    return min(longest, max(shortest, (now - record.absent_since).total_seconds() / 4))
+    return min(LONGEST_PAUSE_S, max(SHORTEST_PAUSE_S, (now - record.absent_since).total_seconds() / 4))

@@ -1,18 +1,25 @@
-"""The poller: one look at the queue for all jobs, as often as Slurm can bear, none when nothing is live.
+"""The poller: one poll of the queue for all jobs, as often as Slurm can bear, none while no job lives.
 
-While nothing moves a glance takes a look's place, where that is cheaper: a look follows it only if a state
-has changed, or none was had for too long.
+            +------------------------------- pause <----------------------------+
+            v                (interval, or sooner on request)                   |
+   poll due? --no--> glance: same states as the last glance? --yes--------------+
+      | yes             | no                                                    |
+      v                 v                                                       |
+   poll the queue --> match jobs with records --> change records --> missing jobs, followers
+      |                                                                         |
+      +-- fails or is incomplete: records stay, `stale_since` begins ---------->+
 
-A look that fails or is incomplete leaves the last truth standing and grows `stale_since`; one that shows all
-jobs of some users does so for the others only. When the last good one was is in the journal, to the minute,
-for the server that comes after this one. After each look
-the errands (`absences`, `acts`, `doubts`) start what it calls for as chores, so that no user's dead agent
-holds up the next look.
+A glance is one cheap call that returns a fingerprint of all states. It replaces the poll after three polls
+without any change; the next poll follows as soon as a state has changed, or the last one is too old.
+
+A poll that shows all jobs of some users only makes the others stale. The time of the last good poll is in
+the journal, to the minute, for the next server. After each poll its followers (cancels, unconfirmed submits,
+credentials) and the lookup of missing jobs run as background tasks, so that a user whose agent hangs does
+not delay the next poll.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -20,266 +27,271 @@ from typing import Protocol
 
 import structlog
 
+from redbox.core.clock import is_set_within
 from redbox.core.domain import JobKey
-from redbox.core.waiting import finished_within
 from redbox.core.workload_manager import Observation, WorkloadManagerError, shows_all_jobs_of
 from redbox.jobs.context import Context
 from redbox.jobs.errors import JournalError
-from redbox.jobs.job_actions import warned
+from redbox.jobs.job_actions import with_warning
 from redbox.jobs.poll import schedule
-from redbox.jobs.poll.missing_jobs import Absences, Unseen
-from redbox.jobs.queue_snapshot import Look, Sighting, bound, find, look_from, wanted_by
-from redbox.jobs.record.record import Record, Stage
-from redbox.jobs.record.state_machine import dropped_from_queue, observed, shows_nothing_new, tells_all
+from redbox.jobs.poll.missing_jobs import MissingJobs, MissingRecords
+from redbox.jobs.queue_snapshot import (
+    SnapshotIndex,
+    SnapshotMatch,
+    bind,
+    index_snapshot,
+    match,
+    wanted_filter,
+)
+from redbox.jobs.record.record import JobRecord, Stage
+from redbox.jobs.record.state_machine import StateMachine, dropped_from_queue, is_unchanged
 from redbox.jobs.settings import JobsSettings
 
 log = structlog.get_logger(__name__)
 
-GOOD_LOOK_AT = "last good look at"
+LAST_GOOD_POLL = "last good look at"  # a name in the journal
 NOTED_EVERY_S = 60.0
-CALM = 3  # looks in a row without anything new: then glances take their place
+UNCHANGED_POLLS = 3  # polls in a row without any change: then glances replace them
 DUPLICATE = "Duplicate: job {} carries the same mark; it is cancelled if it still waits."
 MARK_CHANGED = (
     "The job's comment was changed: red-box still follows it, but can no longer act on it. Use scancel."
 )
 
 
-class Errand(Protocol):
-    """What a look may call for."""
+class PollFollower(Protocol):
+    """Does what a poll shows to be necessary."""
 
-    def after(self, look: Look, sightings: Mapping[JobKey, Sighting]) -> None: ...
+    def after(self, snapshot: SnapshotIndex, matches: Mapping[JobKey, SnapshotMatch]) -> None: ...
 
 
-def after_look(
-    record: Record, sighting: Sighting, look: Look, now: datetime, settings: JobsSettings
-) -> Record:
-    """The record after this look. Pure; what absence means for a living job is decided in `absences`."""
-    for other in () if record.unproven else sighting.duplicates:
-        record = warned(record, DUPLICATE.format(other.job_id))
-    job = sighting.job
-    if job is not None and not sighting.mark_changed and shows_nothing_new(record, job):
-        return record
+def after_poll(
+    record: JobRecord, found: SnapshotMatch, snapshot: SnapshotIndex, now: datetime, machine: StateMachine
+) -> JobRecord:
+    """The record after this poll. Pure; `missing_jobs` decides what absence means for a living job."""
+    for other in () if record.held_retry else found.duplicates:
+        record = with_warning(record, DUPLICATE.format(other.job_id))
+    job = found.job
     if job is not None:
-        if is_first_seen_late(record, job, look, settings):
+        if not found.mark_changed and is_unchanged(record, job):
+            return record
+        if is_first_seen_late(record, job, snapshot, machine.settings):
             record = replace(record, first_seen_late=True)
-        record = observed(bound(record, job.job_id, now), job, now, final_after_s=settings.final_after_s)
-        return warned(record, MARK_CHANGED) if sighting.mark_changed else record
-    if record.final and record.in_queue and shows_all_jobs_of(record.user.uid, look) and not sighting.unclear:
-        in_doubt = record.unanswered_at is not None or record.stage is Stage.NEVER
-        arrives = in_doubt and _may_arrive(record, now, settings)
-        return record if arrives else dropped_from_queue(record)
+        record = machine.observe(bind(record, job.job_id, now), job, now)
+        return with_warning(record, MARK_CHANGED) if found.mark_changed else record
+    shows_absence = shows_all_jobs_of(record.user.uid, snapshot) and not found.unclear
+    if record.final and record.in_queue and shows_absence:
+        was_unanswered = record.unanswered_at is not None or record.stage is Stage.NEVER
+        if not (was_unanswered and _may_still_arrive(record, now, machine.settings)):
+            return dropped_from_queue(record)
     return record
 
 
-def _may_arrive(record: Record, now: datetime, settings: JobsSettings) -> bool:
-    return now - record.doubt_since < timedelta(seconds=settings.watch_doubts_s)
+def _may_still_arrive(record: JobRecord, now: datetime, settings: JobsSettings) -> bool:
+    return now - record.last_submit_at < timedelta(seconds=settings.watch_doubts_s)
 
 
-def is_first_seen_late(record: Record, job: Observation, look: Look, settings: JobsSettings) -> bool:
-    """Whether the queue may have forgotten tasks of this array before any look."""
-    is_new = bool(job.array_size) and not record.seen.array_size
-    age = look.begun_at - (job.submitted_at or record.created_at)
+def is_first_seen_late(
+    record: JobRecord, job: Observation, snapshot: SnapshotIndex, settings: JobsSettings
+) -> bool:
+    """Whether the queue may have forgotten tasks of this array before any poll."""
+    is_new = bool(job.array_size) and not record.status.array_size
+    age = snapshot.begun_at - (job.submitted_at or record.created_at)
     return is_new and age.total_seconds() > settings.min_job_age_s
 
 
-def is_absent(record: Record, sighting: Sighting, look: Look) -> bool:
-    """Whether a look that began after the job was bound, and shows all of its user's, did not show it."""
+def is_absent(record: JobRecord, found: SnapshotMatch, snapshot: SnapshotIndex) -> bool:
+    """Whether a poll that began after the job was bound, and shows all of its user's, did not show it."""
     if record.final or record.bound_at is None or record.stage is not Stage.BOUND:
         return False
-    if sighting.job is not None or sighting.unclear:
+    if found.job is not None or found.unclear:
         return False
-    return shows_all_jobs_of(record.user.uid, look) and look.begun_at > record.bound_at
+    return shows_all_jobs_of(record.user.uid, snapshot) and snapshot.begun_at > record.bound_at
 
 
-def is_seen_in_part(record: Record, sighting: Sighting, look: Look) -> bool:
-    """Whether a look that shows all of its user's showed an array without tasks that nobody has seen end."""
-    if record.final or sighting.job is None or not record.seen.array_size:
+def has_missing_tasks(
+    record: JobRecord, found: SnapshotMatch, snapshot: SnapshotIndex, machine: StateMachine
+) -> bool:
+    """Whether a poll that shows all of the user's jobs lacks tasks of this array that no poll saw end."""
+    if record.final or found.job is None or not record.status.array_size:
         return False
-    in_part = record.first_seen_late or not tells_all(record, sighting.job)
-    return in_part and shows_all_jobs_of(record.user.uid, look)
+    in_part = record.first_seen_late or not machine.shows_all_tasks(record, found.job)
+    return in_part and shows_all_jobs_of(record.user.uid, snapshot)
 
 
-def pressing(records: Iterable[Record], now: datetime, settings: JobsSettings) -> bool | None:
-    """True: something lives; False: only looked after; None: nothing to look for."""
-    looked_after = False
+def urgency(records: Iterable[JobRecord], now: datetime, settings: JobsSettings) -> bool | None:
+    """True: a job lives; False: some may still change; None: there is nothing to poll for."""
+    may_change = False
     for record in records:
-        if not record.final and record.stage is not Stage.DOUBTFUL:
+        if not record.final and record.stage is not Stage.UNCONFIRMED:
             return True
-        looked_after |= record.stage is not Stage.DOUBTFUL or _may_arrive(record, now, settings)
-    return False if looked_after else None
-
-
-def _time_of(noted: str | None) -> datetime | None:
-    return None if noted is None else datetime.fromtimestamp(float(noted), UTC)
+        may_change |= record.stage is not Stage.UNCONFIRMED or _may_still_arrive(record, now, settings)
+    return False if may_change else None
 
 
 class Poller:
-    """Looks, writes down what it saw, and starts the errands."""
+    """Polls the queue, changes the records, and starts what follows."""
 
-    def __init__(self, context: Context, absences: Absences, errands: Sequence[Errand]) -> None:
+    def __init__(
+        self, context: Context, missing_jobs: MissingJobs, followers: Sequence[PollFollower]
+    ) -> None:
         self._context = context
-        self._ledger = context.ledger
+        self._store = context.store
         self._clock = context.clock
         self._settings = context.settings
+        self._machine = context.machine
         self._workload = context.workload
-        self._chores = context.chores
-        self._absences = absences
-        self._errands = errands
-        self._asked = asyncio.Event()
-        self._wanted = False  # a look, not only a glance
+        self._background = context.background
+        self._missing_jobs = missing_jobs
+        self._followers = followers
+        self._requested = context.poll_requested
+        self._full_poll_requested = False
         self._took_s = 0.0
         self._faults = 0
         self._ended = float("-inf")
-        self._looked = float("-inf")
-        self._glanced: int | None = None
-        self._calm = 0  # looks in a row that showed nothing new and left nothing open
-        self._last_good = _time_of(context.ledger.facts.get(GOOD_LOOK_AT))
+        self._polled = float("-inf")
+        self._last_glance: int | None = None
+        self._unchanged_polls = 0  # in a row, without changes and without anything left to decide
+        noted = context.store.facts.get(LAST_GOOD_POLL)
+        self._last_good = None if noted is None else datetime.fromtimestamp(float(noted), UTC)
         self._noted = self._last_good
         self.bucket = schedule.Bucket(context.settings.reads_per_minute / 60, context.settings.read_burst)
         self.stale_since: datetime | None = None
-        self._unseen_since: dict[int, datetime] = {}  # by uid: users whose jobs the last look did not show
+        self._users_stale_since: dict[int, datetime] = {}  # by uid: whose jobs the last poll did not show
 
     def stale_for(self, uid: int) -> datetime | None:
-        """Since when this user's jobs have not been seen whole."""
-        return self.stale_since or self._unseen_since.get(uid)
-
-    def ask(self) -> None:
-        """A look is wanted soon; many wishes are one look."""
-        self._asked.set()
+        """Since when no poll has shown all jobs of this user."""
+        return self.stale_since or self._users_stale_since.get(uid)
 
     async def run(self) -> None:
-        """Look for ever."""
+        """Poll for ever."""
         while True:
             await self._pause()
-            await self.look()
+            await self.poll()
 
-    async def look(self) -> None:
-        """One look, or a glance; a fault is a stale truth, not the end."""
+    async def poll(self) -> None:
+        """One poll, or a glance; after a failure the records stay as they are, and are stale."""
         started = self._clock.monotonic()
         good = False
         try:
-            good = await (self._look() if self._is_look_due() else self._look_if_it_moved())
+            good = await (self._poll() if self._is_poll_due() else self._poll_if_changed())
         except (WorkloadManagerError, JournalError, TimeoutError) as fault:
-            log.warning("polling the queue failed", error=str(fault))
-        except Exception:  # what one odd record does to our code must not blind us for all the others
+            log.warning("polling the queue failed: %s", fault)
+        except Exception:  # a fault of ours over one odd record must not stop the polls of all the others
             log.exception("polling the queue failed")
         self._ended = self._clock.monotonic()
         self._took_s = self._ended - started
-        self._note(good=good)
+        self._note_result(good=good)
 
-    def _note(self, *, good: bool) -> None:
+    def _note_result(self, *, good: bool) -> None:
         now = self._clock.now()
         self._faults = 0 if good else self._faults + 1
         self._last_good = now if good else self._last_good
         self.stale_since = None if good else (self.stale_since or self._last_good or now)
         if good and (self._noted is None or (now - self._noted).total_seconds() >= NOTED_EVERY_S):
             self._noted = now
-            self._chores.start(GOOD_LOOK_AT, self._ledger.note(GOOD_LOOK_AT, str(now.timestamp())))
+            self._background.start(LAST_GOOD_POLL, self._store.note(LAST_GOOD_POLL, str(now.timestamp())))
 
-    def _is_look_due(self) -> bool:
-        longest = schedule.longest(self._settings, accounting=self._absences.accounting)
-        return self._wanted or self._calm < CALM or self._clock.monotonic() - self._looked >= longest
+    def _is_poll_due(self) -> bool:
+        longest = schedule.longest(self._settings, accounting=self._missing_jobs.accounting)
+        too_old = self._clock.monotonic() - self._polled >= longest
+        return self._full_poll_requested or self._unchanged_polls < UNCHANGED_POLLS or too_old
 
-    async def _look_if_it_moved(self) -> bool:
-        """A glance is compared with the last one, never with what looks have shown: they may be older."""
-        job_ids = {record.job_id for record in self._ledger.table.watched() if record.job_id is not None}
-        before = self._glanced
-        self._glanced = await self._context.ask(self._workload.glance(job_ids))
-        if self._glanced is None:
-            return await self._look()
-        if self._glanced == before:
+    async def _poll_if_changed(self) -> bool:
+        """A glance is compared with the last glance, never with records, which may be older."""
+        job_ids = {record.job_id for record in self._store.index.watched() if record.job_id is not None}
+        before = self._last_glance
+        self._last_glance = await self._context.call(self._workload.glance(job_ids))
+        if self._last_glance is None:
+            return await self._poll()
+        if self._last_glance == before:
             return True
         await self.take_turn()
-        return await self._look()
+        return await self._poll()
 
-    async def _look(self) -> bool:
-        begun_at, self._looked = self._clock.now(), self._clock.monotonic()
-        self._wanted, calm_before, self._calm = False, self._calm, 0
-        users = {record.user for record in self._ledger.table.watched()}
-        wanted = wanted_by(self._ledger.table)
-        poll = await self._context.ask(self._workload.poll(users=users, wanted=wanted))
-        if poll.dropped:
-            log.warning("records of the queue could not be parsed", count=poll.dropped)
-        look = look_from(poll, begun_at, self._ledger.table)
-        sightings: dict[JobKey, Sighting] = {}
+    async def _poll(self) -> bool:
+        """Poll and change all records that it concerns; whether it showed all jobs of anybody."""
+        begun_at, self._polled = self._clock.now(), self._clock.monotonic()
+        unchanged_before = self._unchanged_polls
+        self._full_poll_requested, self._unchanged_polls = False, 0
+        index = self._store.index
+        users = {record.user for record in index.watched()}
+        queue = await self._context.call(self._workload.poll(users=users, wanted=wanted_filter(index)))
+        if queue.dropped:
+            log.warning("%d records of the queue could not be read", queue.dropped)
+        snapshot = index_snapshot(queue, begun_at, index)
+        matches: dict[JobKey, SnapshotMatch] = {}
 
-        def decide(record: Record) -> Record:
-            sighting = sightings[record.key] = find(record, look)
-            return after_look(record, sighting, look, self._clock.now(), self._settings)
+        def decide(record: JobRecord) -> JobRecord:
+            found = matches[record.key] = match(record, snapshot)
+            return after_poll(record, found, snapshot, self._clock.now(), self._machine)
 
-        concerned = self._concerned(look)
-        changed = await self._ledger.change_free(concerned, decide)
-        unseen = self._unseen(look, sightings)
-        all_seen = look.complete and not unseen.whole and len(sightings) == len(concerned)
-        if all_seen and not changed and all(record.at_rest for record in concerned):
-            self._calm = calm_before + 1
-        self._start_errands(look, sightings, unseen)
-        self._note_unseen({user.uid for user in users}, look)
-        return look.complete or bool(look.whole)
+        marked = [record for mark in snapshot.by_mark if (record := index.marked(mark)) is not None]
+        concerned = index.watched() + [record for record in marked if not record.watched]
+        changed = await self._store.change_free(concerned, decide)
+        missing = self._missing(snapshot, matches)
+        all_shown = snapshot.complete and not missing.whole and len(matches) == len(concerned)
+        if all_shown and not changed and all(record.at_rest for record in concerned):
+            self._unchanged_polls = unchanged_before + 1
+        self._start_followers(snapshot, matches, missing)
+        self._note_hidden_users({user.uid for user in users}, snapshot)
+        return snapshot.complete or bool(snapshot.whole)
 
-    def _note_unseen(self, uids: Iterable[int], look: Look) -> None:
-        """Where each user's agent looks, one that does not answer makes its own user's jobs stale."""
-        unseen = [uid for uid in uids if not shows_all_jobs_of(uid, look)]
-        since = self._last_good or look.begun_at
-        self._unseen_since = {uid: self._unseen_since.get(uid, since) for uid in unseen}
+    def _note_hidden_users(self, uids: Iterable[int], snapshot: SnapshotIndex) -> None:
+        """If users' own agents poll, one that does not answer makes its own user's jobs stale."""
+        hidden = [uid for uid in uids if not shows_all_jobs_of(uid, snapshot)]
+        since = self._last_good or snapshot.begun_at
+        self._users_stale_since = {uid: self._users_stale_since.get(uid, since) for uid in hidden}
 
-    def _concerned(self, look: Look) -> list[Record]:
-        marked = [record for mark in look.by_mark if (record := self._ledger.table.marked(mark)) is not None]
-        return self._ledger.table.watched() + [record for record in marked if not record.watched]
-
-    def _unseen(self, look: Look, sightings: Mapping[JobKey, Sighting]) -> Unseen:
-        records = [record for key in sightings if (record := self._ledger.table.get(key)) is not None]
-        return Unseen(
-            [record for record in records if is_absent(record, sightings[record.key], look)],
-            [record for record in records if is_seen_in_part(record, sightings[record.key], look)],
+    def _missing(self, snapshot: SnapshotIndex, matches: Mapping[JobKey, SnapshotMatch]) -> MissingRecords:
+        records = [record for key in matches if (record := self._store.index.get(key)) is not None]
+        return MissingRecords(
+            [r for r in records if is_absent(r, matches[r.key], snapshot)],
+            [r for r in records if has_missing_tasks(r, matches[r.key], snapshot, self._machine)],
         )
 
-    def _start_errands(self, look: Look, sightings: Mapping[JobKey, Sighting], unseen: Unseen) -> None:
-        due = self._absences.due(unseen)
+    def _start_followers(
+        self, snapshot: SnapshotIndex, matches: Mapping[JobKey, SnapshotMatch], missing: MissingRecords
+    ) -> None:
+        due = self._missing_jobs.due(missing)
         if any(due):
-            self._chores.start("absent jobs", self._investigate(due))
-        for errand in self._errands:
-            errand.after(look, sightings)
+            self._background.start("absent jobs", self._investigate(due))
+        for follower in self._followers:
+            follower.after(snapshot, matches)
 
-    async def _investigate(self, unseen: Unseen) -> None:
+    async def _investigate(self, missing: MissingRecords) -> None:
         await self.take_turn()
-        await self._absences.investigate(unseen)
+        await self._missing_jobs.investigate(missing)
 
     # ------------------------------------------------------------------------------------------ the pace
 
     async def _pause(self) -> None:
-        urgency = pressing(self._ledger.table.watched(), self._clock.now(), self._settings)
-        if urgency is None:
-            await self._asked.wait()
+        """Until the next poll or glance is due, or requested, and its turn has come."""
+        urgent = urgency(self._store.index.watched(), self._clock.now(), self._settings)
+        if urgent is None:
+            await self._requested.wait()
         else:
-            await self._until_wanted(self._interval(pressing=urgency))
-        if self._asked.is_set():
+            due = self._ended + self._interval(urgent=urgent)
+            await is_set_within(self._clock, due - self._clock.monotonic(), self._requested)
+        if self._requested.is_set():
             await self._sleep_until(self._ended + schedule.soon(self._settings, self._took_s))
-            self._wanted = True
-        self._asked.clear()
-        await self.take_turn(1.0 if self._is_look_due() else schedule.GLANCE)
+            self._full_poll_requested = True
+        self._requested.clear()
+        await self.take_turn(1.0 if self._is_poll_due() else schedule.GLANCE)
 
-    def _interval(self, *, pressing: bool) -> float:
-        if not pressing:
+    def _interval(self, *, urgent: bool) -> float:
+        if not urgent:
             return self._settings.longest_interval_s
         return schedule.interval(
-            self._settings, self._took_s, accounting=self._absences.accounting, faults=self._faults
+            self._settings, self._took_s, accounting=self._missing_jobs.accounting, faults=self._faults
         )
 
-    async def _until_wanted(self, seconds: float) -> None:
-        wanted = asyncio.ensure_future(self._asked.wait())
-        try:
-            await finished_within(self._clock, self._ended + seconds - self._clock.monotonic(), wanted)
-        finally:
-            wanted.cancel()
-
-    async def _sleep_until(self, moment: float) -> None:
-        pause = moment - self._clock.monotonic()
+    async def _sleep_until(self, deadline: float) -> None:
+        pause = deadline - self._clock.monotonic()
         if pause > 0:
             await self._clock.sleep(pause)
 
     async def take_turn(self, cost: float = 1.0) -> None:
-        """Wait for one of red-box's own reads to be due."""
+        """Wait until one of red-box's own reads is due."""
         pause = self.bucket.reserve(self._clock.monotonic(), cost)
         if pause:
             await self._clock.sleep(pause)

@@ -1,7 +1,7 @@
-"""How often the workload manager is asked: a bucket of calls, and the interval between polls.
+"""How often the workload manager is queried: a token bucket of calls, and the interval between polls.
 
-The cost does not grow with the number of jobs: one call shows them all. It grows with what a call takes,
-since a controller that is slow to answer is asked less.
+The cost does not grow with the number of jobs: one call shows them all. The interval grows with the time that
+a call takes, so that a slow controller is queried less.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from redbox.jobs.settings import JobsSettings
 
 ROUNDING = 1e-6  # a wait that was slept to its end is over, whatever the last digit says
-GLANCE = 0.5  # of a look: one call of slurmctld, not two
+GLANCE = 0.5  # of a poll: one call of slurmctld, not two
 CALL_SHARE = 20  # a call may take a twentieth of the time
 
 
 class Bucket:
-    """So many a second, saved up to a few."""
+    """A token bucket."""
 
     def __init__(self, per_second: float, burst: float) -> None:
         self._per_second = per_second
@@ -31,7 +31,7 @@ class Bucket:
         return (1 - self._left) / self._per_second
 
     def reserve(self, now: float, cost: float = 1.0) -> float:
-        """Take so much in any case, the next that comes: seconds until then. Whoever asks first is first."""
+        """Take the next tokens in any case, in the order of calls; returns the seconds until they are due."""
         self._fill(now)
         self._left -= cost
         return max(0.0, -self._left / self._per_second)
@@ -51,12 +51,12 @@ def interval(settings: JobsSettings, took_s: float, *, accounting: bool, faults:
 
 
 def longest(settings: JobsSettings, *, accounting: bool) -> float:
-    """Seconds without a look at most. Without accounting a job must be seen before the queue forgets it."""
+    """The longest pause. Without accounting a job must be polled before the queue forgets it."""
     if accounting:
         return settings.longest_interval_s
     return min(settings.longest_interval_s, max(settings.shortest_interval_s, settings.min_job_age_s / 3))
 
 
 def soon(settings: JobsSettings, took_s: float) -> float:
-    """Seconds from the end of one poll to one that a submit or a cancel asked for."""
+    """Seconds from the end of one poll to one that a submit or a cancel requested."""
     return min(settings.longest_interval_s, max(settings.shortest_interval_s / 4, CALL_SHARE / 4 * took_s))

@@ -1,8 +1,8 @@
-"""Watches: what changed, as it changes, to whoever resumes from a revision.
+"""Watches: the changes since a revision, then each change as it happens.
 
-A watcher keeps nothing but its place in the table, so that one who is slow sees fewer, newer states and
-costs nobody anything. One who takes a single line for a minute is told so and dropped: its connection is
-dead, or its program is.
+A watcher keeps only its position, so that a slow one receives fewer, newer states and costs nothing. One
+that takes a minute to read a single line gets an error event and is dropped: its connection is dead, or its
+program is.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from redbox.core.waiting import Clock, finished_within
+from redbox.core.clock import Clock, is_set_within
 from redbox.jobs.errors import Gone
-from redbox.jobs.record.packed_records import Outline
-from redbox.jobs.record.record import Record
+from redbox.jobs.record.packed_records import RecordSummary
+from redbox.jobs.record.record import JobRecord
 from redbox.jobs.settings import JobsSettings
-from redbox.jobs.store.record_index import Difference
+from redbox.jobs.store.record_index import RecordChange
 from redbox_api.models import Job, WatchEvent
 
 
-class Numbered(Protocol):
-    """A change, and its place among all changes."""
+class Revisioned(Protocol):
+    """A change with its number."""
 
     @property
     def revision(self) -> int: ...
 
 
-ChangeT = TypeVar("ChangeT", bound=Numbered)
+ChangeT = TypeVar("ChangeT", bound=Revisioned)
 EventT = TypeVar("EventT")
-ChangeT_co = TypeVar("ChangeT_co", bound=Numbered, covariant=True)
+ChangeT_co = TypeVar("ChangeT_co", bound=Revisioned, covariant=True)
 ChangeT_contra = TypeVar("ChangeT_contra", contravariant=True)
 EventT_co = TypeVar("EventT_co", covariant=True)
 
 
-class Changing(Protocol[ChangeT_co]):
-    """What can be watched: it says what is different since a number, and when it moved."""
+class ChangeSource(Protocol[ChangeT_co]):
+    """A source of numbered changes; `moved` is set at the next one."""
 
     epoch: str
     number: int
@@ -45,8 +45,8 @@ class Changing(Protocol[ChangeT_co]):
     def since(self, number: int) -> Sequence[ChangeT_co]: ...
 
 
-class View(Protocol[ChangeT_contra, EventT_co]):
-    """What one watcher may and wants to see, and in which words it is told."""
+class WatchView(Protocol[ChangeT_contra, EventT_co]):
+    """The changes that one watcher may and wants to see, as events."""
 
     def concerns(self, difference: ChangeT_contra) -> bool: ...
 
@@ -61,19 +61,17 @@ class View(Protocol[ChangeT_contra, EventT_co]):
 class JobView:
     """Jobs, for one watcher."""
 
-    wanted: Callable[[Outline], bool]
-    shown: Callable[[Outline], bool]  # False: to this watcher it is gone
-    answer: Callable[[Record], Job]
-    remark: Callable[[], str | None]  # what a bookmark should say: that the truth is stale
+    wanted: Callable[[RecordSummary], bool]
+    shown: Callable[[RecordSummary], bool]  # False: for this watcher it is gone
+    view: Callable[[JobRecord], Job]
+    remark: Callable[[], str | None]  # a bookmark's message: that the states are stale
 
-    def concerns(self, difference: Difference) -> bool:
+    def concerns(self, difference: RecordChange) -> bool:
         return self.wanted(difference.outline)
 
-    def event(self, difference: Difference, revision: str) -> WatchEvent:
+    def event(self, difference: RecordChange, revision: str) -> WatchEvent:
         gone = difference.dropped or not self.shown(difference.outline)
-        return WatchEvent(
-            type="gone" if gone else "job", revision=revision, job=self.answer(difference.record)
-        )
+        return WatchEvent(type="gone" if gone else "job", revision=revision, job=self.view(difference.record))
 
     def bookmark(self, revision: str) -> WatchEvent:
         return WatchEvent(type="bookmark", revision=revision, message=self.remark())
@@ -84,15 +82,15 @@ class JobView:
 
 @dataclass(frozen=True, slots=True)
 class Watcher(Generic[ChangeT, EventT]):
-    """One who watches."""
+    """One open watch."""
 
-    source: Changing[ChangeT]
-    view: View[ChangeT, EventT]
+    source: ChangeSource[ChangeT]
+    view: WatchView[ChangeT, EventT]
     clock: Clock
     settings: JobsSettings
 
     async def events(self, number: int) -> AsyncGenerator[EventT, None]:
-        """All that changed since `number`, then all that changes, with a bookmark every ten seconds."""
+        """The changes since `number`, then each change, with a bookmark every ten seconds."""
         bookmark_at = self.clock.monotonic() + self.settings.bookmark_every_s
         while True:
             moved = self.source.moved
@@ -103,10 +101,10 @@ class Watcher(Generic[ChangeT, EventT]):
                 return
             reached = self.source.number
             for difference in filter(self.view.concerns, differences):
-                given = self.clock.monotonic()
+                sent_at = self.clock.monotonic()
                 revision = self._revision(difference.revision)
                 yield self.view.event(difference, revision)
-                if self.clock.monotonic() - given > self.settings.slow_watcher_s:
+                if self.clock.monotonic() - sent_at > self.settings.slow_watcher_s:
                     yield self.view.dropped(revision, "Too slow: a single line took a minute to be read.")
                     return
             number = reached
@@ -114,14 +112,7 @@ class Watcher(Generic[ChangeT, EventT]):
                 bookmark_at = self.clock.monotonic() + self.settings.bookmark_every_s
                 yield self.view.bookmark(self._revision(number))
             elif self.source.number == number:
-                await self._moved(moved, bookmark_at)
-
-    async def _moved(self, moved: asyncio.Event, until: float) -> None:
-        waiting = asyncio.ensure_future(moved.wait())
-        try:
-            await finished_within(self.clock, until - self.clock.monotonic(), waiting)
-        finally:
-            waiting.cancel()
+                await is_set_within(self.clock, bookmark_at - self.clock.monotonic(), moved)
 
     def _revision(self, number: int) -> str:
         return f"{self.source.epoch}.{max(number, 0)}"

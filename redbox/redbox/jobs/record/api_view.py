@@ -1,27 +1,28 @@
-"""Records as callers see them. Pure."""
+"""Records as jobs of the API. Pure."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
-from redbox.core.workload_manager import TaskObservation
-from redbox.jobs.record.packed_records import Outline
-from redbox.jobs.record.record import UNCLAIMED, Record, Seen, Stage
-from redbox.jobs.record.state_machine import count_tasks, phase_of
+from redbox.core.workload_manager import JobStates, TaskObservation
+from redbox.jobs.record.packed_records import RecordSummary
+from redbox.jobs.record.record import UNCLAIMED, JobRecord, Stage
+from redbox.jobs.record.state_machine import StateMachine, TaskCounts
 from redbox_api.hostlists import expand
 from redbox_api.models import ArrayCounts, ArrayTask, Job, LogPath, OwnerRef, Phase
 
 
-def visible(record: Outline) -> bool:
-    """A doubtful intent is nothing yet: a companion that asks for it hears 404, and sends its PUT again.
+def visible(record: RecordSummary) -> bool:
+    """An unconfirmed intent is not shown: a companion that asks for it gets 404, and sends its PUT again.
 
-    A job whose owner's names were lost with the journal is shown when that owner comes.
+    A job whose owner's names were lost with the journal is shown once that owner sends a request.
     """
-    return record.stage is not Stage.DOUBTFUL and record.key.owner.cluster != UNCLAIMED
+    return record.stage is not Stage.UNCONFIRMED and record.key.owner.cluster != UNCLAIMED
 
 
-def answer(
-    record: Record,
+def job_view(
+    record: JobRecord,
+    machine: StateMachine,
     *,
     epoch: str,
     slurm_cluster: str | None,
@@ -29,8 +30,8 @@ def answer(
     with_tasks: bool = False,
     body_changed: bool = False,
 ) -> Job:
-    """The record as a job; what is not known is None, and what may be old says since when."""
-    seen = record.seen
+    """The record as a job: unknown values are None, and `stale_since` marks a state that may be old."""
+    status = record.status
     owner = record.key.owner
     return Job(
         key=record.key.key,
@@ -38,26 +39,28 @@ def answer(
         owner=OwnerRef(cluster=owner.cluster, namespace=owner.namespace, account=owner.account),
         user=record.user.name,
         phase=record.phase,
-        state=seen.state or None,
-        reason=seen.reason or None,
+        state=status.state or None,
+        reason=status.reason or None,
         message=record.message,
         job_id=record.job_id,
         cluster=slurm_cluster,
-        name=seen.name or record.job_name or None,
-        partition=seen.partition or None,
-        account=seen.account or None,
-        qos=seen.qos or None,
-        nodes=expand(seen.nodes),
+        name=status.name or record.job_name or None,
+        partition=status.partition or None,
+        account=status.account or None,
+        qos=status.qos or None,
+        nodes=expand(status.nodes),
         exit_code=_exit_code(record),
-        signal=seen.signal if record.final else None,
+        signal=status.signal if record.final else None,
         run=record.run,
-        submitted_at=seen.submitted_at or record.bound_at,
-        started_at=seen.started_at,
-        ended_at=seen.ended_at if record.final else None,
-        working_directory=seen.working_directory or record.working_directory or None,
-        logs=LogPath(stdout=seen.stdout, stderr=seen.stderr),
-        array=_counts(seen),
-        tasks=[_task(task) for task in seen.tasks] if with_tasks and seen.array_size else None,
+        submitted_at=status.submitted_at or record.bound_at,
+        started_at=status.started_at,
+        ended_at=status.ended_at if record.final else None,
+        working_directory=status.working_directory or record.working_directory or None,
+        logs=LogPath(stdout=status.stdout, stderr=status.stderr),
+        array=_counts(machine.count_tasks(status)) if status.array_size else None,
+        tasks=[_task(task, machine.states) for task in status.tasks]
+        if with_tasks and status.array_size
+        else None,
         cancel_requested=record.cancel_requested,
         env_changed=body_changed,
         spec_digest=record.spec_digest,
@@ -67,16 +70,13 @@ def answer(
     )
 
 
-def _exit_code(record: Record) -> int | None:
+def _exit_code(record: JobRecord) -> int | None:
     if record.phase is Phase.SUCCEEDED:
         return 0
-    return record.seen.exit_code if record.phase in (Phase.FAILED, Phase.CANCELLED) else None
+    return record.status.exit_code if record.phase in (Phase.FAILED, Phase.CANCELLED) else None
 
 
-def _counts(seen: Seen) -> ArrayCounts | None:
-    if not seen.array_size:
-        return None
-    counts = count_tasks(seen)
+def _counts(counts: TaskCounts) -> ArrayCounts:
     return ArrayCounts(
         total=counts.total,
         pending=counts.pending,
@@ -87,11 +87,11 @@ def _counts(seen: Seen) -> ArrayCounts | None:
     )
 
 
-def _task(task: TaskObservation) -> ArrayTask:
+def _task(task: TaskObservation, states: JobStates) -> ArrayTask:
     return ArrayTask(
         index=task.index,
         job_id=task.job_id,
-        phase=phase_of(task.state) or Phase.PENDING,
+        phase=states.phase_of(task.state) or Phase.PENDING,
         state=task.state,
         exit_code=task.exit_code,
         signal=task.signal,

@@ -1,17 +1,18 @@
 """Records as JSON text for the journal, and back.
 
-Fields at their defaults are left out, so that most rows are a few hundred bytes and a field that is added
-later reads as its default in old rows. The key has columns of its own.
+Stored keys are listed here and never change, whatever a field is called: a journal outlives releases. Fields
+at their defaults are left out, so that most rows are a few hundred bytes and a field that is added later
+reads as its default in old rows. The key has columns of its own.
 
-An array's tasks are in each of its rows, for the queue forgets those that have ended: a server that is
-started later learns of them from nobody else. Those that stand alike are one group of ranges, since the row
-is written anew whenever one of fifty thousand tasks has ended.
+An array's tasks are stored in each of its rows, because the queue forgets those that have ended: a server
+that starts later has no other source. Tasks with equal states are one group of ranges, since the row is
+written again whenever one of fifty thousand tasks ends.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from datetime import UTC, datetime
 from operator import attrgetter
@@ -19,86 +20,91 @@ from typing import Any
 
 from redbox.core.domain import JobKey, Limits, UnixUser
 from redbox.core.workload_manager import TaskObservation
-from redbox.jobs.record.record import Record, Seen, Stage, shared
+from redbox.jobs.record.record import JobRecord, ObservedStatus, Stage, shared
 from redbox_api.models import Phase
 
-TIMES = frozenset(
-    {
-        "created_at",
-        "doubt_since",
-        "bound_at",
-        "ending_since",
-        "absent_since",
-        "unanswered_at",
-        "final_at",
-        "submitted_at",
-        "started_at",
-        "ended_at",
-    }
-)
-APART = frozenset({"key", "user", "seen", "revision", "tasks"})
-OF_ONE_TASK = ("index", "job_id")
-SHARED_BY_TASKS = [item.name for item in fields(TaskObservation) if item.name not in OF_ONE_TASK]
-standing_of = attrgetter(*SHARED_BY_TASKS)
+RENAMED = {  # fields whose stored key is an older name
+    "last_submit_at": "doubt_since",
+    "held_retry": "unproven",
+    "limits_exceeded": "beyond",
+}
+APART = frozenset({"key", "user", "status", "revision", "tasks"})  # fields that are stored otherwise
 
 
-def _plain(value: object) -> object:
-    if isinstance(value, Limits):
-        return [_listed(value.accounts), _listed(value.partitions)]
-    return value.timestamp() if isinstance(value, datetime) else value
+def _stored_fields(record_type: type[JobRecord | ObservedStatus]) -> dict[str, Field[Any]]:
+    return {RENAMED.get(item.name, item.name): item for item in fields(record_type) if item.name not in APART}
 
 
-def _listed(names: frozenset[str] | None) -> list[str] | None:
-    return None if names is None else sorted(names)
+RECORD_FIELDS = _stored_fields(JobRecord)
+STATUS_FIELDS = _stored_fields(ObservedStatus)
+FIELDS_OF_ONE_TASK = ("index", "job_id")
+FIELDS_OF_A_GROUP = [item.name for item in fields(TaskObservation) if item.name not in FIELDS_OF_ONE_TASK]
+group_of = attrgetter(*FIELDS_OF_A_GROUP)
 
 
-def _limits(listed: list[list[str] | None]) -> Limits:
-    limits: Limits = shared(Limits(*(None if names is None else frozenset(names) for names in listed)))
-    return limits
+def to_text(record: JobRecord) -> str:
+    """All but key and revision."""
+    body = _encode(record, RECORD_ENCODING)
+    body["user"] = [record.user.name, record.user.uid]
+    status = record.status
+    body["seen"] = _encode(status, STATUS_ENCODING) | _encode_tasks(status.tasks, record.job_id)
+    return json.dumps(body, separators=(",", ":"))
+
+
+def from_text(key: JobKey, revision: int, text: str) -> JobRecord:
+    """A record as it was; keys that this release does not use are dropped."""
+    data = json.loads(text)
+    user = UnixUser(*data.pop("user"))
+    stored_status = data.pop("seen", {})
+    tasks = _decode_tasks(stored_status, data.get("job_id"))
+    status = ObservedStatus(**_decode(stored_status, STATUS_FIELDS), tasks=tasks)
+    values = _decode(data, RECORD_FIELDS)
+    values["warnings"] = tuple(values.get("warnings", ()))
+    values["limits"] = _decode_limits(values.get("limits", [None, None]))
+    values["stage"] = Stage(values.get("stage", Stage.INTENT))
+    values["phase"] = Phase(values.get("phase", Phase.SUBMITTING))
+    return JobRecord(key=key, user=user, revision=revision, status=status, **values)
 
 
 def _default(item: Field[Any]) -> object:
     return item.default_factory() if item.default_factory is not MISSING else item.default
 
 
-RECORD_DEFAULTS = {item.name: _default(item) for item in fields(Record) if item.name not in APART}
-SEEN_DEFAULTS = {item.name: _default(item) for item in fields(Seen) if item.name not in APART}
+def _encoding(stored: Mapping[str, Field[Any]]) -> list[tuple[str, str, object]]:
+    return [(key, item.name, _default(item)) for key, item in stored.items()]
 
 
-def _told(source: object, defaults: dict[str, object]) -> dict[str, object]:
-    pairs = ((name, getattr(source, name), default) for name, default in defaults.items())
-    return {name: _plain(value) for name, value, default in pairs if value != default}
+RECORD_ENCODING = _encoding(RECORD_FIELDS)
+STATUS_ENCODING = _encoding(STATUS_FIELDS)
 
 
-def _read(data: dict[str, Any]) -> dict[str, Any]:
+def _encode(source: object, encoding: Sequence[tuple[str, str, object]]) -> dict[str, object]:
+    values = ((key, getattr(source, name), default) for key, name, default in encoding)
+    return {key: _encode_value(value) for key, value, default in values if value != default}
+
+
+def _encode_value(value: object) -> object:
+    if isinstance(value, Limits):
+        return [None if names is None else sorted(names) for names in (value.accounts, value.partitions)]
+    return value.timestamp() if isinstance(value, datetime) else value
+
+
+def _decode(data: Mapping[str, Any], stored: Mapping[str, Field[Any]]) -> dict[str, Any]:
     return {
-        name: datetime.fromtimestamp(value, UTC) if name in TIMES else value for name, value in data.items()
+        stored[key].name: datetime.fromtimestamp(value, UTC) if key in TIMES else value
+        for key, value in data.items()
+        if key in stored
     }
 
 
-def to_text(record: Record) -> str:
-    """All but key and revision."""
-    body = _told(record, RECORD_DEFAULTS)
-    body["user"] = [record.user.name, record.user.uid]
-    body["seen"] = _told(record.seen, SEEN_DEFAULTS) | _told_of_tasks(record.seen.tasks, record.job_id)
-    return json.dumps(body, separators=(",", ":"))
+TIMES = frozenset(
+    key for key, item in (RECORD_FIELDS | STATUS_FIELDS).items() if str(item.type).startswith("datetime")
+)
 
 
-def from_text(key: JobKey, revision: int, text: str) -> Record:
-    """A record as it was; fields that this release does not know are dropped."""
-    data = json.loads(text)
-    name, uid = data.pop("user")
-    seen = data.pop("seen", {})
-    tasks = _read_tasks(seen, data.get("job_id"))
-    known = _read({field: value for field, value in data.items() if field in RECORD_DEFAULTS})
-    known_seen = _read({field: value for field, value in seen.items() if field in SEEN_DEFAULTS})
-    known["warnings"] = tuple(known.get("warnings", ()))
-    known["limits"] = _limits(known.get("limits", [None, None]))
-    known["stage"] = Stage(known.get("stage", Stage.INTENT))
-    known["phase"] = Phase(known.get("phase", Phase.SUBMITTING))
-    return Record(
-        key=key, user=UnixUser(name, uid), revision=revision, seen=Seen(**known_seen, tasks=tasks), **known
-    )
+def _decode_limits(listed: list[list[str] | None]) -> Limits:
+    limits: Limits = shared(Limits(*(None if names is None else frozenset(names) for names in listed)))
+    return limits
 
 
 # ---------------------------------------------------------------------------------------------- array tasks
@@ -107,24 +113,24 @@ def from_text(key: JobKey, revision: int, text: str) -> Record:
 # follow from the array's, and in rows of earlier releases all.
 
 
-def _told_of_tasks(tasks: Sequence[TaskObservation], leader: str | None) -> dict[str, object]:
+def _encode_tasks(tasks: Sequence[TaskObservation], leader: str | None) -> dict[str, object]:
     groups: dict[tuple[object, ...], list[int]] = {}
     apart: list[list[object]] = []
     for task in tasks:
         if task.job_id == f"{leader}_{task.index}":
-            groups.setdefault(standing_of(task), []).append(task.index)
+            groups.setdefault(group_of(task), []).append(task.index)
         else:
-            apart.append([task.index, task.job_id, *standing_of(task)])
+            apart.append([task.index, task.job_id, *group_of(task)])
     together = [[_ranges(indexes), *shared] for shared, indexes in groups.items()]
-    told = {"task_groups": together, "tasks": apart}
-    return {name: value for name, value in told.items() if value}
+    stored = {"task_groups": together, "tasks": apart}
+    return {key: value for key, value in stored.items() if value}
 
 
-def _read_tasks(seen: dict[str, Any], leader: str | None) -> tuple[TaskObservation, ...]:
-    tasks = [TaskObservation(*task) for task in seen.pop("tasks", ())]
-    for ranges, *told in seen.pop("task_groups", ()):
-        known = told[: len(SHARED_BY_TASKS)]
-        tasks += [TaskObservation(index, f"{leader}_{index}", *known) for index in _indexes(ranges)]
+def _decode_tasks(status: dict[str, Any], leader: str | None) -> tuple[TaskObservation, ...]:
+    tasks = [TaskObservation(*task) for task in status.pop("tasks", ())]
+    for ranges, *values in status.pop("task_groups", ()):
+        shared_values = values[: len(FIELDS_OF_A_GROUP)]
+        tasks += [TaskObservation(index, f"{leader}_{index}", *shared_values) for index in _indexes(ranges)]
     return tuple(sorted(tasks, key=attrgetter("index")))
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from redbox.jobs.errors import NotAcceptable
-from redbox.jobs.record.packed_records import Outline
+from redbox.jobs.record.packed_records import RecordSummary
 from redbox_api.models import Phase
 
 Place = tuple[str, str, str, str, str, int]
@@ -21,25 +21,25 @@ Place = tuple[str, str, str, str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What a list or a watch is limited to; None is no limit."""
+    """The filters of a list or a watch; None is unlimited."""
 
     phases: frozenset[Phase] | None = None
     namespace: str | None = None
 
-    def pass_(self, record: Outline) -> bool:
+    def pass_(self, record: RecordSummary) -> bool:
         right_phase = self.phases is None or record.phase in self.phases
         return right_phase and self.namespace in (None, record.key.owner.namespace)
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """Where a page begins and how long it is."""
+class PageRequest:
+    """The requested page: its size, and where it begins."""
 
     size: int | None = None
     token: str | None = None
 
 
-def place(record: Outline) -> Place:
+def place(record: RecordSummary) -> Place:
     owner = record.key.owner
     return (
         owner.cluster,
@@ -51,9 +51,9 @@ def place(record: Outline) -> Place:
     )
 
 
-def cut(
-    records: Iterable[Outline], page: Page, revision: str, size: int
-) -> tuple[list[Outline], str, str | None]:
+def page_of(
+    records: Iterable[RecordSummary], page: PageRequest, revision: str, size: int
+) -> tuple[list[RecordSummary], str, str | None]:
     """The page, the revision of the first page, and the token of the next one."""
     after, revision = _read(page.token, revision)
     ordered = sorted((r for r in records if after is None or place(r) > after), key=place)

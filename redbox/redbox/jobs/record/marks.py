@@ -1,13 +1,13 @@
-"""Marks: what a job carries in Slurm so that it is known again.
+"""Marks: the text that a job carries in Slurm and that identifies it.
 
 `rb1.<key>.<attempt>.<cluster id>.<owner id>.<body id>.<mac>`, about 110 characters of `[A-Za-z0-9.-]`,
-which comment fields, submit lines and accounting carry unharmed. The ids are keyed hashes: whoever reads
-them learns no names. The MAC also covers Slurm's cluster name and the numeric uid: a mark copied to another
-user's job, or made up, does not verify. Two jobs of one user may carry the same mark, because whoever
-shares a Unix user shares everything.
+which comment fields, submit lines and accounting carry unharmed. The ids are keyed hashes, which reveal
+no names. The MAC also covers Slurm's cluster name and the numeric uid: a mark copied to another
+user's job, or made up, does not verify. Two jobs of one user may carry the same mark, because callers that
+share a Unix user share everything.
 
 The secret lives in a file of its own, outside the journal, so that a lost journal can be rebuilt and a
-standby knows the marks. Which record a mark belongs to is not decided here.
+standby knows the marks. `queue_snapshot` decides which record a mark belongs to.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ PATTERN = re.compile(
 
 
 class SecretUnusable(JobsError):
-    """The secret's file is missing, readable by others, or not one."""
+    """The secret's file is missing, readable by others, or malformed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A mark taken apart; believed only after `Marks.verify`."""
+    """A parsed mark; trusted only after `Marks.verify`."""
 
     key: str
     attempt: int
@@ -63,7 +63,7 @@ class Mark:
 
 
 def parse(text: str) -> tuple[Mark, str] | None:
-    """A mark and its MAC from a comment, unverified; None where the text is none."""
+    """A mark and its MAC from a comment, unverified; None if the text is not a mark."""
     found = PATTERN.fullmatch(text)
     if found is None:
         return None
@@ -112,7 +112,7 @@ class Marks:
         return self._hash("body", BODY_LENGTH, json.dumps(body, sort_keys=True, default=_plain))
 
     def body_id(self, request: JobRequest) -> str:
-        """What sameness is judged by: the caller's own digest of its spec, else the whole body."""
+        """The identity of a request: the caller's own digest of its spec, else that of the whole body."""
         if request.spec_digest is None:
             return self.body_digest(request)
         return self._hash("spec", BODY_LENGTH, request.spec_digest)

@@ -1,4 +1,4 @@
-"""What a person needs to hear: why a job failed, waits, or ended as it did. Pure."""
+"""Sentences for people: why a job failed, waits, or ended as it did. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from redbox_api.models import Phase
 
 if TYPE_CHECKING:
-    from redbox.jobs.record.record import Record, Seen
+    from redbox.jobs.record.record import JobRecord, ObservedStatus
 
 RESERVED_SIGNAL = 53  # Slurm's own: the batch step could not be set up
 KNOWN_EXITS = {
@@ -58,61 +58,61 @@ PREFIXES = (
 )
 
 
-def explain(record: Record) -> str | None:
-    """One sentence about the record as it is now, or None where its state says it all."""
+def explain(record: JobRecord) -> str | None:
+    """One sentence about the record as it is now, or None if its state needs no explanation."""
     if record.phase is Phase.SUCCEEDED:
         return None
     if record.phase is Phase.CANCELLED:
-        return record.beyond or _cancellation(record)
+        return record.limits_exceeded or _cancellation(record)
     if record.phase is Phase.FAILED or record.ending_since is not None:
         return _failure(record)
-    if record.unproven:
+    if record.held_retry:
         return (
             "It is held by red-box until it is certain that an earlier submit of it, which was never "
             "answered, did not reach Slurm."
         )
     if record.phase in (Phase.PENDING, Phase.SUSPENDED):
-        return record.beyond or _waiting(record)
-    return record.beyond or None
+        return record.limits_exceeded or _waiting(record)
+    return record.limits_exceeded or None
 
 
-def _failure(record: Record) -> str:
-    seen = record.seen
-    if seen.array_size and seen.tasks:
+def _failure(record: JobRecord) -> str:
+    status = record.status
+    if status.array_size and status.tasks:
         return "Not all tasks of the array succeeded."
-    if seen.state == "NODE_FAIL":
-        return f"A node that it ran on failed ({seen.nodes or 'Slurm does not say which'})."
-    if seen.state in ENDINGS:
-        return ENDINGS[seen.state]
-    if seen.signal == RESERVED_SIGNAL or seen.reason.startswith("RaisedSignal:53"):
+    if status.state == "NODE_FAIL":
+        return f"A node that it ran on failed ({status.nodes or 'Slurm does not say which'})."
+    if status.state in ENDINGS:
+        return ENDINGS[status.state]
+    if status.signal == RESERVED_SIGNAL or status.reason.startswith("RaisedSignal:53"):
         return _never_started(record)
-    return _exit(seen)
+    return _exit(status)
 
 
-def _never_started(record: Record) -> str:
-    path = record.seen.stdout or record.seen.working_directory or "path not known"
+def _never_started(record: JobRecord) -> str:
+    path = record.status.stdout or record.status.working_directory or "path not known"
     return (
         f"Slurm could not start its script (0:53): on the node, {record.user.name} cannot enter the working "
         f"directory or write the output file ({path})."
     )
 
 
-def _exit(seen: Seen) -> str:
-    if seen.signal:
-        return f"It was ended by {signal_name(seen.signal)}."
-    if seen.exit_code in KNOWN_EXITS:
-        return f"It failed: {KNOWN_EXITS[seen.exit_code]}."
-    if seen.exit_code is not None:
-        return f"It exited with code {seen.exit_code}."
-    if not seen.nodes:
-        why = NEVER_RAN.get(seen.reason, "it says {reason}" if seen.reason else "it does not say why")
-        told = why.format(account=seen.account, qos=seen.qos, reason=seen.reason)
-        return f"Slurm failed it before it could start: {told}."
-    return f"It failed ({seen.state}{', ' + seen.reason if seen.reason else ''})."
+def _exit(status: ObservedStatus) -> str:
+    if status.signal:
+        return f"It was ended by {signal_name(status.signal)}."
+    if status.exit_code in KNOWN_EXITS:
+        return f"It failed: {KNOWN_EXITS[status.exit_code]}."
+    if status.exit_code is not None:
+        return f"It exited with code {status.exit_code}."
+    if not status.nodes:
+        why = NEVER_RAN.get(status.reason, "it says {reason}" if status.reason else "it does not say why")
+        cause = why.format(account=status.account, qos=status.qos, reason=status.reason)
+        return f"Slurm failed it before it could start: {cause}."
+    return f"It failed ({status.state}{', ' + status.reason if status.reason else ''})."
 
 
-def _cancellation(record: Record) -> str:
-    by = record.seen.cancelled_by
+def _cancellation(record: JobRecord) -> str:
+    by = record.status.cancelled_by
     if by is None:
         return "It was cancelled."
     if by == 0:
@@ -122,14 +122,19 @@ def _cancellation(record: Record) -> str:
     return f"It was cancelled by the user with uid {by}."
 
 
-def _waiting(record: Record) -> str | None:
-    seen = record.seen
-    reason = seen.reason.strip("()")
+def _waiting(record: JobRecord) -> str | None:
+    status = record.status
+    reason = status.reason.strip("()")
     words = REASONS.get(reason)
     if words is None:
         words = next((words for prefix, words in PREFIXES if reason.startswith(prefix)), None)
     if words is not None:
-        names = {"partition": seen.partition, "account": seen.account, "qos": seen.qos, "reason": reason}
+        names = {
+            "partition": status.partition,
+            "account": status.account,
+            "qos": status.qos,
+            "reason": reason,
+        }
         return words.format(**names)
     return f"Slurm says: {reason}." if reason not in ("", "None") else None
 

@@ -1,6 +1,7 @@
-"""Jobs that have ended, kept small: thirty days of them are in memory, and hardly one is asked for.
+"""Jobs that have ended, kept small: thirty days of them are in memory, and few are requested.
 
-What lists, watches, sweeps and counts go by stays at hand; the rest is the journal's text, compressed.
+The fields that lists, watches, sweeps and counts need stay as they are; the rest is the journal's text,
+compressed.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Protocol
 
 from redbox.core.domain import JobKey, UnixUser
 from redbox.jobs.record.codec import from_text, to_text
-from redbox.jobs.record.record import Record, Stage, shared
+from redbox.jobs.record.record import JobRecord, Stage, shared
 from redbox_api.models import Phase
 
 # Words that records share: a text alone is too short to have found them. Changing them is safe, for packed
@@ -30,8 +31,8 @@ SHARED = (
 WINDOW = -12  # 4 KiB, raw: no header and no checksum for what never leaves this process
 
 
-class Outline(Protocol):
-    """What is at hand of every job, packed or not."""
+class RecordSummary(Protocol):
+    """The fields that every job has at hand, packed or not."""
 
     @property
     def key(self) -> JobKey: ...
@@ -52,7 +53,7 @@ class Outline(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class PackedRecord:
     """A job that has ended and that no poll looks for."""
 
     key: JobKey
@@ -69,33 +70,33 @@ class Packed:
         return False
 
 
-def pack(record: Record) -> Outline:
+def pack(record: JobRecord) -> RecordSummary:
     """The record, small if it has ended."""
     if record.watched:
         return record
     return _packed(record, to_text(record))
 
 
-def unpack(outline: Outline) -> Record:
+def unpack(outline: RecordSummary) -> JobRecord:
     """The record whole."""
-    if isinstance(outline, Record):
+    if isinstance(outline, JobRecord):
         return outline
-    if not isinstance(outline, Packed):
-        raise TypeError(f"{type(outline).__name__} is no outline of a job")
+    if not isinstance(outline, PackedRecord):
+        raise TypeError(f"{type(outline).__name__} is not the summary of a job")
     words = zlib.decompressobj(WINDOW, SHARED)
     text = (words.decompress(outline.text) + words.flush()).decode()
     return from_text(outline.key, outline.revision, text)
 
 
-def outline_from_text(key: JobKey, revision: int, text: str) -> Outline:
-    """As the journal has it."""
+def summary_from_text(key: JobKey, revision: int, text: str) -> RecordSummary:
+    """From the journal's text."""
     record = from_text(key, revision, text)
     return record if record.watched else _packed(record, text)
 
 
-def _packed(record: Record, text: str) -> Packed:
+def _packed(record: JobRecord, text: str) -> PackedRecord:
     words = zlib.compressobj(wbits=WINDOW, zdict=SHARED)
-    return Packed(
+    return PackedRecord(
         key=record.key,
         user=shared(record.user),
         mark=record.mark,

@@ -1,13 +1,13 @@
-"""What red-box holds of a job, in memory and in the journal.
+"""The record of a job, in memory and in the journal.
 
-A `Record` is a frozen value; the pure modules make a new one from an old one, the ledger commits and
-publishes it. What callers see of it is made in `answers`.
+A `JobRecord` is a frozen value; the pure modules make a new one from an old one, the record store commits and
+publishes it, `api_view` shows it to callers. The journal stores its fields under the keys that `codec` lists.
 """
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
@@ -25,28 +25,28 @@ Lineage = tuple[str, str, str, str]
 
 
 def lineage(owner: Owner, key: str) -> Lineage:
-    """What an operator can name: all attempts of a key, whatever uid the account had."""
+    """All attempts of a key, whatever uid the account had: operators cannot know that uid."""
     return (owner.cluster, owner.namespace, owner.account, key)
 
 
 @lru_cache(maxsize=10_000)
 def shared(value: T) -> T:
-    """An equal value that others hold already: ten thousand jobs have a handful of owners and users."""
+    """An equal value that is in use already: ten thousand jobs have a handful of owners and users."""
     return value
 
 
 class Stage(StrEnum):
-    """How far the submit is, as far as the journal knows."""
+    """How far the submit is, according to the journal."""
 
     INTENT = "intent"  # sbatch may run, may have run, or may be about to
-    DOUBTFUL = "doubtful"  # not found anywhere: a retry must be held, for the first may still arrive
+    UNCONFIRMED = "doubtful"  # not found: a retry is held, because the first may still arrive
     BOUND = "bound"  # it has an id
     NEVER = "never"  # cancelled without ever having had an id
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What the workload manager showed of a job, the last time that it did."""
+class ObservedStatus:
+    """A job as the workload manager last showed it."""
 
     state: str = ""
     reason: str = ""
@@ -72,44 +72,42 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class JobRecord:
     """One job, from its intent to its end."""
 
     key: JobKey
     user: UnixUser
     mark: str
     body_id: str
-    body_digest: str | None = (
-        None  # None where the journal was rebuilt: whether the body changed is then not known
-    )
+    body_digest: str | None = None  # None in a rebuilt journal: whether the body changed is then unknown
     spec_digest: str | None = None
     job_name: str = ""
     working_directory: str = ""
     hold: bool = False  # the request itself asks for it
     limits: Limits = field(default_factory=Limits)  # of the rule that it was submitted by
-    appends: bool | None = None  # whether its next run writes behind its output; None: it does not say
-    credentials: bool = False  # a registry's may lie in its directory: they are taken away once it has ended
+    appends: bool | None = None  # whether its next run appends to its output; None: Slurm's default
+    credentials: bool = False  # a registry's may lie in its directory, and are removed once it has ended
     created_at: datetime
-    doubt_since: datetime  # when a submit of it was last known to be under way
+    last_submit_at: datetime  # when a submit of it was last under way
 
     stage: Stage = Stage.INTENT
     job_id: str | None = None
     bound_at: datetime | None = None
-    confirmed: bool = False  # red-box's own look has shown uid and mark under this id
-    unproven: bool = False  # submitted held, and not yet known to be the only one
+    confirmed: bool = False  # a poll has shown uid and mark under this id
+    held_retry: bool = False  # submitted held, and not yet proven to be the only one
     unanswered_at: datetime | None = None  # when a submit before this one, never answered, was last under way
     cancel_requested: bool = False
-    beyond: str = ""  # how Slurm made it another job than its limits allow: why red-box itself cancels it
+    limits_exceeded: str = ""  # how it breaks its limits: why red-box itself cancels it
     in_queue: bool = False  # Slurm's queue still shows it, ended or not: it may live again
-    first_seen_late: bool = False  # an array of which the queue may have forgotten tasks by then: who knows?
+    first_seen_late: bool = False  # an array of which the queue may have forgotten tasks by then
 
     phase: Phase = Phase.SUBMITTING
     message: str | None = None
     warnings: tuple[str, ...] = ()
     run: int = 1
-    seen: Seen = field(default_factory=Seen)
-    ending_since: datetime | None = None  # in a final state that Slurm may take back
-    absent_since: datetime | None = None  # not in the queue, and not known to history either
+    status: ObservedStatus = field(default_factory=ObservedStatus)
+    ending_since: datetime | None = None  # since when in a final state that Slurm may take back
+    absent_since: datetime | None = None  # since when in neither queue nor accounting
     final_at: datetime | None = None
     revision: int = 0
 
@@ -124,25 +122,25 @@ class Record:
 
     @property
     def at_rest(self) -> bool:
-        """Whether its next news can only be another state of its job: nothing is open that looks decide."""
-        if self.final or self.stage is Stage.DOUBTFUL:
+        """Whether only another state of its job can change it: polls have nothing else to decide."""
+        if self.final or self.stage is Stage.UNCONFIRMED:
             return True
-        asked = self.cancel_requested or bool(self.beyond)
-        in_doubt = self.unproven or self.unanswered_at is not None or not self.confirmed
+        to_be_cancelled = self.cancel_requested or bool(self.limits_exceeded)
+        unproven = self.held_retry or self.unanswered_at is not None or not self.confirmed
         between = self.ending_since is not None or self.absent_since is not None
-        return self.stage is Stage.BOUND and not (asked or in_doubt or between)
+        return self.stage is Stage.BOUND and not (to_be_cancelled or unproven or between)
 
     @property
     def settled_at(self) -> datetime:
-        """Since when it has been as it is, of one that has ended or never began."""
-        return self.final_at or self.doubt_since
+        """Since when a record that has ended or never began is unchanged."""
+        return self.final_at or self.last_submit_at
 
     @property
     def handle(self) -> JobHandle | None:
         """To act on it; None while it has no id."""
         if self.job_id is None:
             return None
-        return JobHandle(self.job_id, self.mark, self.seen.name or self.job_name, self.user)
+        return JobHandle(self.job_id, self.mark, self.status.name or self.job_name, self.user)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,28 +158,12 @@ class Tombstone:
         return same_uid and self.attempt in (ALL_ATTEMPTS, key.attempt)
 
 
-def seen_in(observation: Observation) -> Seen:
-    """The parts of an observation that are kept; words that many jobs share are kept once."""
-    return Seen(
-        state=sys.intern(observation.state),
-        reason=sys.intern(observation.reason),
-        exit_code=observation.exit_code,
-        signal=observation.signal,
-        name=observation.name,
-        partition=sys.intern(observation.partition),
-        account=sys.intern(observation.account),
-        qos=sys.intern(observation.qos),
-        nodes=sys.intern(observation.nodes),
-        submitted_at=observation.submitted_at,
-        started_at=observation.started_at,
-        ended_at=observation.ended_at,
-        restarts=observation.restarts,
-        requeue=observation.requeue,
-        cancelled_by=observation.cancelled_by,
-        stdout=observation.stdout,
-        stderr=observation.stderr,
-        working_directory=observation.working_directory,
-        pending_tasks=observation.pending_tasks,
-        array_size=observation.array_size,
-        tasks=observation.tasks,
-    )
+STATUS_FIELDS = tuple(item.name for item in fields(ObservedStatus))
+COMMON_STRINGS = ("state", "reason", "partition", "account", "qos", "nodes")
+
+
+def status_from(observation: Observation) -> ObservedStatus:
+    """The fields of an observation that are kept; strings that many jobs share are kept once."""
+    values = {name: getattr(observation, name) for name in STATUS_FIELDS}
+    values |= {name: sys.intern(values[name]) for name in COMMON_STRINGS}
+    return ObservedStatus(**values)

@@ -1,72 +1,45 @@
-"""From what was seen to what is said: an observation makes a new record out of an old one. Pure.
+"""The states of a job: an observation makes a new record out of an old one. Pure.
 
-Slurm's final is not final: a state that Slurm may still take back (a node failed, the job was preempted) is
-believed when the job cannot be requeued, when the queue has dropped it, or after half a minute. A record
-whose job lives again is the next run of the same job. What is said in words is made in `words`, what
-absence means in `absences`.
+             sbatch accepted it            seen in the queue                seen to end
+   intent ---------------------> bound ---------------------> bound, living ----------> final
+     |                                                         ^   |    |                 |
+     | no poll shows it          a live PUT submits it once    |   |    | not in queue    | lives again:
+     v                           more, held: held retry        |   |    | nor accounting  | the next run
+   unconfirmed ------------------------------------------------+   |    v                 |
+     |                                                             |   lost               |
+     | deleted                                                     +<---------------------+
+     v
+   never
+
+Slurm may take an end back: it requeues a job whose node failed or that was preempted. Such an end is final
+if the job cannot be requeued, once the queue has dropped it, or after half a minute. `messages` explains a
+state in a sentence; `poll.missing_jobs` decides what absence means.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from operator import attrgetter
 
-from redbox.core.workload_manager import Observation, TaskObservation
-from redbox.jobs.record.limits import held_to_limits
+from redbox.core.workload_manager import JobStates, Observation, TaskObservation
+from redbox.jobs.record.limits import enforce_limits
 from redbox.jobs.record.messages import explain
-from redbox.jobs.record.record import Record, Seen, Stage, seen_in
+from redbox.jobs.record.record import STATUS_FIELDS, JobRecord, ObservedStatus, Stage, status_from
+from redbox.jobs.settings import JobsSettings
 from redbox_api.models import Phase
 
-WAITING = frozenset(
-    {
-        "PENDING",
-        "CONFIGURING",
-        "REQUEUED",
-        "REQUEUE_FED",
-        "POWER_UP_NODE",
-        "LAUNCH_FAILED",
-        "RESV_DEL_HOLD",
-        "REVOKED",
-    }
-)
-ACTIVE = frozenset(
-    {"RUNNING", "COMPLETING", "EXPEDITING", "RECONFIG_FAIL", "RESIZING", "SIGNALING", "STAGE_OUT"}
-)
-PAUSED = frozenset({"SUSPENDED", "STOPPED", "SPECIAL_EXIT", "REQUEUE_HOLD"})
-ENDS = {
-    "COMPLETED": Phase.SUCCEEDED,
-    "CANCELLED": Phase.CANCELLED,
-    "FAILED": Phase.FAILED,
-    "TIMEOUT": Phase.FAILED,
-    "OUT_OF_MEMORY": Phase.FAILED,
-    "DEADLINE": Phase.FAILED,
-    "NODE_FAIL": Phase.FAILED,
-    "PREEMPTED": Phase.FAILED,
-    "BOOT_FAIL": Phase.FAILED,
-}
-FACTS = attrgetter(*(field.name for field in fields(Seen)))
-STATE = attrgetter("state")
+ENDED = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED})  # as Slurm shows it: not LOST
 LIVING = frozenset({Phase.PENDING, Phase.RUNNING, Phase.SUSPENDED})
-TAKEN_BACK = frozenset({"NODE_FAIL", "PREEMPTED", "BOOT_FAIL"})  # Slurm requeues these, a moment later
-
-
-def phase_of(state: str) -> Phase | None:
-    """Our word for one of Slurm's; None for a word that is not known, which changes nothing."""
-    if state in WAITING:
-        return Phase.PENDING
-    if state in ACTIVE:
-        return Phase.RUNNING
-    if state in PAUSED:
-        return Phase.SUSPENDED
-    return ENDS.get(state)
+STATUS = attrgetter(*STATUS_FIELDS)
+STATE = attrgetter("state")
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
-    """How many tasks of an array are where; what is counted nowhere else waits."""
+class TaskCounts:
+    """How many tasks of an array are in which phase."""
 
     total: int
     pending: int
@@ -76,125 +49,175 @@ class Counts:
     cancelled: int
 
 
-def count_tasks(seen: Seen) -> Counts:
-    """Tasks that are not split off yet are pending, as are those that nothing is known of."""
-    phases = _phases_of(seen.tasks)
-    total = max(seen.array_size, len(seen.tasks) + seen.pending_tasks)
-    running = phases[Phase.RUNNING] + phases[Phase.SUSPENDED]
-    ended = [phases[phase] for phase in (Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED)]
-    return Counts(total, total - running - sum(ended), running, *ended)
+@dataclass(frozen=True, slots=True)
+class StateMachine:
+    """The transitions of records, by the workload manager's table of states."""
 
+    states: JobStates
+    settings: JobsSettings
 
-def _phases_of(tasks: Iterable[TaskObservation]) -> Counter[Phase | None]:
-    """How many are where; state by state, for there may be a hundred thousand."""
-    phases: Counter[Phase | None] = Counter()
-    for state, number in Counter(map(STATE, tasks)).items():
-        phases[phase_of(state)] += number
-    return phases
+    # ------------------------------------------------------------------------------------------ transitions
+
+    def observe(self, record: JobRecord, observation: Observation, now: datetime) -> JobRecord:
+        """The record after this observation of its job, whose uid and mark were checked before."""
+        record = enforce_limits(record, observation)
+        status = merged(record, observation)
+        phase = self._shown_phase(status)
+        if phase is None:
+            phase = Phase.PENDING if record.phase is Phase.SUBMITTING else record.phase
+        had_ended = record.final and record.stage is Stage.BOUND and record.phase is not Phase.LOST
+        lives_again = had_ended and phase not in ENDED
+        record = replace(
+            record,
+            stage=Stage.BOUND,
+            status=status,
+            in_queue=observation.live,
+            confirmed=True,
+            absent_since=None,
+            run=max(record.run + 1 if lives_again else record.run, status.restarts + 1),
+        )
+        return self._in_phase(record, phase, now)
+
+    def with_task_ends(self, record: JobRecord, ended: Iterable[TaskObservation], now: datetime) -> JobRecord:
+        """The record of an array with the ends of these tasks, which no poll has shown."""
+        if record.final:
+            return record
+        status = record.status
+        ended_before = {task.index for task in status.tasks if self.has_ended(task.state)}
+        tasks = merge_tasks(status.tasks, [task for task in ended if task.index not in ended_before])
+        size = len(tasks) + status.pending_tasks if record.first_seen_late else 0
+        status = replace(status, tasks=tasks, array_size=max(status.array_size, size))
+        record = replace(record, status=status, first_seen_late=False)
+        return self._in_phase(record, self._shown_phase(status) or record.phase, now)
+
+    def _in_phase(self, record: JobRecord, phase: Phase, now: datetime) -> JobRecord:
+        if phase not in ENDED:
+            return _alive(record, phase)
+        if record.first_seen_late and record.in_queue:  # its other tasks may have failed
+            return _alive(record, record.phase if record.phase in LIVING else Phase.RUNNING)
+        return self._ended(replace(record, status=self._with_worst_end(record.status, phase)), phase, now)
+
+    def _ended(self, record: JobRecord, phase: Phase, now: datetime) -> JobRecord:
+        since = record.ending_since or now
+        may_be_requeued = record.status.state in self.states.requeued and record.status.requeue
+        waits = now - since < timedelta(seconds=self.settings.final_after_s)
+        if record.in_queue and may_be_requeued and waits and not record.final:
+            shown = record.phase if record.phase is not Phase.SUBMITTING else Phase.RUNNING
+            record = replace(record, phase=shown, ending_since=since)
+        else:
+            record = replace(record, phase=phase, ending_since=since, final_at=record.final_at or now)
+        return replace(record, message=explain(record))
+
+    # ------------------------------------------------------------------------------------------ phases
+
+    def has_ended(self, state: str) -> bool:
+        return self.states.phase_of(state) in ENDED
+
+    def _shown_phase(self, status: ObservedStatus) -> Phase | None:
+        """The phase of this status; whether an end is final is decided later."""
+        if status.array_size and status.tasks:
+            return self._array_phase(status)
+        return self.states.phase_of(status.state)
+
+    def _array_phase(self, status: ObservedStatus) -> Phase:
+        """An array runs while a task runs, and has failed when all have ended and one failed."""
+        counts = self.count_tasks(status)
+        if counts.running:
+            return Phase.RUNNING
+        if counts.pending:
+            return Phase.PENDING
+        if counts.failed:
+            return Phase.FAILED
+        return Phase.CANCELLED if counts.cancelled else Phase.SUCCEEDED
+
+    def _with_worst_end(self, status: ObservedStatus, phase: Phase) -> ObservedStatus:
+        """An array's end as that of a task which caused it, if the queue no longer shows that task."""
+        if self.states.phase_of(status.state) is phase:
+            return status
+        worst = next((task for task in status.tasks if self.states.phase_of(task.state) is phase), None)
+        if worst is None:
+            return status
+        return replace(status, state=worst.state, exit_code=worst.exit_code, signal=worst.signal)
+
+    # ------------------------------------------------------------------------------------------ array tasks
+
+    def count_tasks(self, status: ObservedStatus) -> TaskCounts:
+        """Tasks that are not split off yet are pending, as are those without any observation."""
+        phases = self._phases_of(status.tasks)
+        total = max(status.array_size, len(status.tasks) + status.pending_tasks)
+        running = phases[Phase.RUNNING] + phases[Phase.SUSPENDED]
+        ended = [phases[phase] for phase in (Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED)]
+        return TaskCounts(total, total - running - sum(ended), running, *ended)
+
+    def shows_all_tasks(self, record: JobRecord, job: Observation) -> bool:
+        """Whether this poll shows each task of an array, but for those that an earlier one saw end."""
+        status = record.status
+        missing = self._living_of(status.tasks) - self._living_of(job.tasks)
+        return len(status.tasks) - missing + status.pending_tasks >= status.array_size
+
+    def task_ends(self, job: Observation, row: Observation) -> list[TaskObservation]:
+        """Ended tasks of an array that only accounting still shows.
+
+        The queue takes precedence: accounting may not show yet that a task waits again.
+        """
+        queued = {task.index for task in job.tasks}.union(*job.waiting)
+        return [task for task in row.tasks if task.index not in queued and self.has_ended(task.state)]
+
+    def with_ended_tasks(self, job: Observation, rows: Iterable[Observation]) -> Observation:
+        """An array as the queue shows it, and with the tasks that only these rows of it still show."""
+        if not (job.live and job.array_size):
+            return job
+        ended = [task for row in rows if not row.live for task in self.task_ends(job, row)]
+        tasks = merge_tasks(ended, job.tasks)
+        return replace(job, tasks=tasks, array_size=len(tasks) + job.pending_tasks)
+
+    def _phases_of(self, tasks: Iterable[TaskObservation]) -> Counter[Phase | None]:
+        """How many are in which phase; state by state, for there may be a hundred thousand."""
+        phases: Counter[Phase | None] = Counter()
+        for state, number in Counter(map(STATE, tasks)).items():
+            phases[self.states.phase_of(state)] += number
+        return phases
+
+    def _living_of(self, tasks: Sequence[TaskObservation]) -> int:
+        phases = self._phases_of(tasks)
+        return len(tasks) - sum(phases[phase] for phase in ENDED)
 
 
 def merge_tasks(
-    known: Sequence[TaskObservation], shown: Iterable[TaskObservation], waiting: Iterable[range] = ()
+    before: Sequence[TaskObservation], shown: Iterable[TaskObservation], waiting: Iterable[range] = ()
 ) -> tuple[TaskObservation, ...]:
-    """The queue forgets an array's tasks one by one: those that it shows, and the rest as last seen.
+    """The queue forgets an array's tasks one by one: those that it shows, and the rest as last observed.
 
     Those that it names among the waiting have been requeued since.
     """
-    again = set[int]().union(*waiting) if known else ()
-    tasks = {task.index: task for task in known if task.index not in again}
+    again = set[int]().union(*waiting) if before else ()
+    tasks = {task.index: task for task in before if task.index not in again}
     tasks.update((task.index, task) for task in shown)
     return tuple(tasks[index] for index in sorted(tasks))
 
 
-def has_ended(task: TaskObservation) -> bool:
-    return phase_of(task.state) in ENDS.values()
-
-
-def tells_all(record: Record, job: Observation) -> bool:
-    """Whether this look at an array shows each task, but for those that an earlier one saw end."""
-    seen = record.seen
-    unseen = _alive_of(seen.tasks) - _alive_of(job.tasks)  # last seen alive, and no longer shown
-    return len(seen.tasks) - unseen + seen.pending_tasks >= seen.array_size
-
-
-def _alive_of(tasks: Sequence[TaskObservation]) -> int:
-    phases = _phases_of(tasks)
-    return len(tasks) - sum(phases[phase] for phase in set(ENDS.values()))
-
-
-def ended_unseen(job: Observation, row: Observation) -> list[TaskObservation]:
-    """Tasks of an array that the queue no longer has, as accounting tells of their ends.
-
-    What the queue has is what counts: accounting may not know yet that a task waits again.
-    """
-    there = {task.index for task in job.tasks}.union(*job.waiting)
-    return [task for task in row.tasks if task.index not in there and has_ended(task)]
-
-
-def with_ended_unseen(job: Observation, rows: Iterable[Observation]) -> Observation:
-    """An array as the queue shows it, and with the tasks that only these rows of it still tell of."""
-    if not (job.live and job.array_size):
-        return job
-    ended = [task for row in rows if not row.live for task in ended_unseen(job, row)]
-    tasks = merge_tasks(ended, job.tasks)
-    return replace(job, tasks=tasks, array_size=len(tasks) + job.pending_tasks)
-
-
-def array_phase(seen: Seen) -> Phase:
-    """An array runs while a task runs, and has failed when all have ended and one failed."""
-    counts = count_tasks(seen)
-    if counts.running:
-        return Phase.RUNNING
-    if counts.pending:
-        return Phase.PENDING
-    if counts.failed:
-        return Phase.FAILED
-    return Phase.CANCELLED if counts.cancelled else Phase.SUCCEEDED
-
-
-def shown_phase(seen: Seen) -> Phase | None:
-    """The phase that this shows, before it is asked whether an end is an end."""
-    if seen.array_size and seen.tasks:
-        return array_phase(seen)
-    return phase_of(seen.state)
-
-
-def merged(record: Record, observation: Observation) -> Seen:
-    """What is known now: what was seen, without losing what only earlier looks or the queue could tell."""
-    old, new = record.seen, seen_in(observation)
+def merged(record: JobRecord, observation: Observation) -> ObservedStatus:
+    """The new status, with those parts of the old one that only earlier polls or the queue could show."""
+    old, new = record.status, status_from(observation)
     directory = new.working_directory or old.working_directory
-    same_run = new.restarts == old.restarts
+    if directory == record.working_directory:
+        directory = record.working_directory  # one string, of which there would be ten thousand pairs
     return replace(
         new,
         name=new.name or old.name,
         submitted_at=new.submitted_at or old.submitted_at,
         stdout=new.stdout or old.stdout,
         stderr=new.stderr or old.stderr,
-        working_directory=shared(directory, record.working_directory),
-        nodes=new.nodes or (old.nodes if same_run else ""),
+        working_directory=directory,
+        nodes=new.nodes or (old.nodes if new.restarts == old.restarts else ""),
         array_size=max(new.array_size, old.array_size),  # the queue forgets tasks one by one
         restarts=max(new.restarts, old.restarts),  # old accounting does not count them
         tasks=merge_tasks(old.tasks, new.tasks, observation.waiting),
     )
 
 
-def with_worst_end(seen: Seen, phase: Phase) -> Seen:
-    """An array's end as that of a task which made it so, where the queue no longer shows that task."""
-    if phase_of(seen.state) is phase:
-        return seen
-    worst = next((task for task in seen.tasks if phase_of(task.state) is phase), None)
-    if worst is None:
-        return seen
-    return replace(seen, state=worst.state, exit_code=worst.exit_code, signal=worst.signal)
-
-
-def shared(text: str, known: str) -> str:
-    """One string instead of two that are equal, of which there would be ten thousand pairs."""
-    return known if text == known else text
-
-
-def shows_nothing_new(record: Record, observation: Observation) -> bool:
-    """Whether a look found all as it was: most looks at most jobs do, so this is quick."""
+def is_unchanged(record: JobRecord, observation: Observation) -> bool:
+    """Whether the job is as it was: most polls show most jobs so, therefore this is quick."""
     settled = record.final or (record.ending_since is None and record.absent_since is None)
     return (
         settled
@@ -202,84 +225,27 @@ def shows_nothing_new(record: Record, observation: Observation) -> bool:
         and record.confirmed
         and record.job_id == observation.job_id
         and observation.live
-        and FACTS(observation) == FACTS(record.seen)
+        and STATUS(observation) == STATUS(record.status)
     )
 
 
-def may_be_taken_back(seen: Seen) -> bool:
-    return seen.state in TAKEN_BACK and seen.requeue
-
-
-def observed(record: Record, observation: Observation, now: datetime, *, final_after_s: float) -> Record:
-    """The record after its job was seen so; the observation's uid and mark were checked before."""
-    record = held_to_limits(record, observation)
-    seen = merged(record, observation)
-    phase = shown_phase(seen) or (Phase.PENDING if record.phase is Phase.SUBMITTING else record.phase)
-    had_ended = record.final and record.stage is Stage.BOUND and record.phase is not Phase.LOST
-    lives_again = had_ended and phase not in ENDS.values()
-    known = replace(
-        record,
-        stage=Stage.BOUND,
-        seen=seen,
-        in_queue=observation.live,
-        confirmed=True,
-        absent_since=None,
-        run=max(record.run + 1 if lives_again else record.run, seen.restarts + 1),
-    )
-    return _standing(known, phase, now, final_after_s)
-
-
-def told_of(
-    record: Record, ended: Iterable[TaskObservation], now: datetime, *, final_after_s: float
-) -> Record:
-    """The record of an array after it was heard how these tasks ended, which no look has shown."""
-    if record.final:
-        return record
-    seen = record.seen
-    known = {task.index for task in seen.tasks if has_ended(task)}
-    tasks = merge_tasks(seen.tasks, [task for task in ended if task.index not in known])
-    size = len(tasks) + seen.pending_tasks if record.first_seen_late else 0
-    seen = replace(seen, tasks=tasks, array_size=max(seen.array_size, size))
-    told = replace(record, seen=seen, first_seen_late=False)
-    return _standing(told, shown_phase(seen) or record.phase, now, final_after_s)
-
-
-def _standing(record: Record, phase: Phase, now: datetime, final_after_s: float) -> Record:
-    if phase not in ENDS.values():
-        return _alive(record, phase)
-    if record.first_seen_late and record.in_queue:  # its other tasks may have failed
-        return _alive(record, record.phase if record.phase in LIVING else Phase.RUNNING)
-    seen = with_worst_end(record.seen, phase)
-    return _ended(replace(record, seen=seen), phase, now, final_after_s)
-
-
-def _alive(record: Record, phase: Phase) -> Record:
+def _alive(record: JobRecord, phase: Phase) -> JobRecord:
     record = replace(record, phase=phase, ending_since=None, final_at=None)
     return replace(record, message=explain(record))
 
 
-def _ended(record: Record, phase: Phase, now: datetime, final_after_s: float) -> Record:
-    since = record.ending_since or now
-    waits = now - since < timedelta(seconds=final_after_s)
-    if record.in_queue and may_be_taken_back(record.seen) and waits and not record.final:
-        shown = record.phase if record.phase is not Phase.SUBMITTING else Phase.RUNNING
-        return replace(record, phase=shown, ending_since=since, message=explain(record))
-    record = replace(record, phase=phase, ending_since=since, final_at=record.final_at or now)
-    return replace(record, message=explain(record))
-
-
-def dropped_from_queue(record: Record) -> Record:
+def dropped_from_queue(record: JobRecord) -> JobRecord:
     """A final job that the queue no longer shows cannot live again."""
     return replace(record, in_queue=False)
 
 
-def lost(record: Record, now: datetime, why: str) -> Record:
-    """The end of a job whose outcome nobody can tell."""
+def lost(record: JobRecord, now: datetime, why: str) -> JobRecord:
+    """The end of a job whose outcome is unknown."""
     return replace(record, phase=Phase.LOST, in_queue=False, final_at=now, absent_since=None, message=why)
 
 
-def never_submitted(record: Record, now: datetime, *, may_still_arrive: bool = False) -> Record:
-    """The end of an intent that was cancelled before it became a job, as far as anybody knows."""
+def never_submitted(record: JobRecord, now: datetime, *, may_still_arrive: bool = False) -> JobRecord:
+    """The end of an intent that was cancelled before it became a job."""
     return replace(
         record,
         in_queue=may_still_arrive,

@@ -1,8 +1,8 @@
-"""The journal: what survives a crash. A change is on the disk before anybody is told of it.
+"""The journal survives a crash: a change is on the disk before it is published.
 
 SQLite (WAL, synchronous=FULL) behind one thread of its own, so that a slow disk never stops the event loop.
-All that waits while a commit is under way goes into the next one together: many submits share a sync.
-Answers come in the order of the questions, which is what lets revisions be handed out before the commit.
+Batches that arrive during a commit go into the next one together: many submits share a sync. Batches are
+answered in their order, so that revisions can be assigned before the commit.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from redbox.jobs.errors import JournalError, JournalMisplaced
-from redbox.jobs.store.journal_lock import Lock, refuse_network
-from redbox.jobs.store.sqlite import Batch, Contents, Database
+from redbox.jobs.store.journal_lock import JournalLock, refuse_network
+from redbox.jobs.store.sqlite import Database, JournalBatch, JournalContents
 
 FILE_NAME = "journal.db"
 LOCK_NAME = "journal.lock"
 
-Answer = Callable[[JournalError | None], None]
-Question = tuple[asyncio.AbstractEventLoop, Batch, Answer]
+OnCommitted = Callable[[JournalError | None], None]
+CommitRequest = tuple[asyncio.AbstractEventLoop, JournalBatch, OnCommitted]
 
 
 class Journal:
@@ -34,33 +34,33 @@ class Journal:
                 f"The journal's directory {directory} does not exist: make it, 0700, for red-box's account."
             )
         refuse_network(directory)
-        self._lock = Lock(directory / LOCK_NAME)
+        self._lock = JournalLock(directory / LOCK_NAME)
         try:
             self._database = Database(directory / FILE_NAME)
-            self.contents: Contents | None = self._database.load()
+            self.contents: JournalContents | None = self._database.load()
         except JournalError:
             self._lock.release()
             raise
         self.epoch = self.contents.facts["epoch"]
-        self._asked: queue.SimpleQueue[Question | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[CommitRequest | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="journal", daemon=True)
         self._thread.start()
 
-    def take_contents(self) -> Contents:
-        """What was in it when it was opened; once, for whoever keeps it in memory."""
+    def take_contents(self) -> JournalContents:
+        """The contents as of opening; once, because the caller keeps them in memory."""
         contents, self.contents = self.contents, None
         if contents is None:
-            raise JournalError("The journal was read before: open it anew.")
+            raise JournalError("The journal was read before: open it again.")
         return contents
 
-    def commit(self, batch: Batch, answer: Answer) -> None:
+    def commit(self, batch: JournalBatch, answer: OnCommitted) -> None:
         """Write this; `answer` is called in the running event loop, in the order of the commits."""
-        self._asked.put((asyncio.get_running_loop(), batch, answer))
+        self._queue.put((asyncio.get_running_loop(), batch, answer))
 
     def close(self) -> None:
-        """Write what was asked, then let go; may be called twice."""
+        """Write the queued batches and release the lock; may be called twice."""
         if self._thread.is_alive():
-            self._asked.put(None)
+            self._queue.put(None)
             self._thread.join()
             self._database.close()
             self._lock.release()
@@ -68,30 +68,25 @@ class Journal:
     def _serve(self) -> None:
         closing = False
         while not closing:
-            asked = [self._asked.get()]
-            while not self._asked.empty():
-                asked.append(self._asked.get())
-            closing = None in asked
-            self._commit([one for one in asked if one is not None])
+            requests = [self._queue.get()]
+            while not self._queue.empty():
+                requests.append(self._queue.get())
+            closing = None in requests
+            self._commit([request for request in requests if request is not None])
 
-    def _commit(self, asked: list[Question]) -> None:
-        fault = self._written([batch for _, batch, _ in asked]) if asked else None
-        alone = (
-            fault is not None and len(asked) > 1
-        )  # one that cannot be written must not take the others with it
-        for loop, batch, answer in asked:
+    def _commit(self, requests: list[CommitRequest]) -> None:
+        fault = self._written([batch for _, batch, _ in requests]) if requests else None
+        alone = fault is not None and len(requests) > 1  # a batch that fails must not fail the others
+        for loop, batch, answer in requests:
             answered = self._written([batch]) if alone else fault
-            with contextlib.suppress(RuntimeError):  # its loop has ended: nobody is left to hear of it
+            with contextlib.suppress(RuntimeError):  # its loop has ended, and with it the caller
                 loop.call_soon_threadsafe(answer, answered)
 
-    def _written(self, batches: list[Batch]) -> JournalError | None:
+    def _written(self, batches: list[JournalBatch]) -> JournalError | None:
         try:
             self._database.commit(batches)
         except JournalError as error:
             return error
-        except (
-            ValueError,
-            TypeError,
-        ) as error:  # text that is no UTF-8, a number too large: this change's own fault
+        except (ValueError, TypeError) as error:  # text that is not UTF-8, a number too large
             return JournalError(f"This cannot be written to the journal: {error}.")
         return None

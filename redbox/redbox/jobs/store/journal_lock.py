@@ -1,4 +1,4 @@
-"""What kind of file system a path is on, and the lock that keeps a second server away.
+"""The file system of the journal's directory, and the lock that excludes a second server.
 
 SQLite's promises rest on locks and syncs that network file systems do not keep; the decision is the mount
 table's, since a magic number of `statfs` does not tell a local FUSE file system from sshfs.
@@ -13,33 +13,11 @@ from pathlib import Path
 
 from redbox.jobs.errors import JournalInUse, JournalMisplaced
 
-NETWORK = frozenset(
-    {
-        "9p",
-        "afs",
-        "beegfs",
-        "beegfs_nodev",
-        "ceph",
-        "cifs",
-        "coda",
-        "gfs",
-        "gfs2",
-        "glusterfs",
-        "gpfs",
-        "lustre",
-        "ncpfs",
-        "nfs",
-        "nfs4",
-        "ocfs2",
-        "orangefs",
-        "panfs",
-        "pvfs2",
-        "smb3",
-        "smbfs",
-        "virtiofs",
-        "wekafs",
-    }
-)
+NETWORK = frozenset({
+    "9p", "afs", "beegfs", "beegfs_nodev", "ceph", "cifs", "coda", "gfs", "gfs2",
+    "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "panfs",
+    "pvfs2", "smb3", "smbfs", "virtiofs", "wekafs",
+})  # fmt: skip
 LOCAL_FUSE = frozenset({"fuseblk", "fuse.fuse-overlayfs"})  # a local disk behind a program
 
 
@@ -61,7 +39,7 @@ def file_system_type(path: str, mountinfo: str) -> str:
 
 
 def is_network(kind: str) -> bool:
-    """Whether a file system of this type is, or may be, somebody else's disk."""
+    """Whether a file system of this type is, or may be, on another host."""
     return kind in NETWORK or (kind.startswith("fuse") and kind not in LOCAL_FUSE)
 
 
@@ -75,7 +53,7 @@ def refuse_network(directory: Path) -> None:
         )
 
 
-class Lock:
+class JournalLock:
     """The right to write a journal; the kernel gives it back when the process ends, however it ends."""
 
     def __init__(self, path: Path) -> None:

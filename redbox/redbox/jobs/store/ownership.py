@@ -1,8 +1,8 @@
-"""Who may see which record, and how owners come back to jobs whose names a lost journal took with it.
+"""Access to records, and how owners claim jobs whose names were lost with a journal.
 
 Callers address only their own jobs; an operator names the owner, within its own cluster, and cannot know
-the uid of the owner's account. A record that was rebuilt from its mark knows its owner only as keyed
-hashes: it is claimed by the first who comes with names that hash to them.
+the uid of the owner's account. A record that was rebuilt from its mark has its owner only as keyed hashes:
+the first caller whose names have these hashes claims it.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from redbox.core.domain import Caller, JobKey, Owner, Role
-from redbox.jobs.errors import Forbidden, NoSuchJob
+from redbox.jobs.errors import Forbidden, JobNotFound
 from redbox.jobs.record.marks import Mark, Marks
-from redbox.jobs.record.packed_records import Outline
-from redbox.jobs.record.record import UNCLAIMED, Record, lineage
-from redbox.jobs.store.record_store import Change, Ledger
+from redbox.jobs.record.packed_records import RecordSummary
+from redbox.jobs.record.record import UNCLAIMED, JobRecord, lineage
+from redbox.jobs.store.record_store import Change, RecordStore
 
 HASHED = "~"  # begins an account uid of which only the hash is known
 
@@ -24,8 +24,8 @@ def unclaimed_owner(mark: Mark) -> Owner:
     return Owner(UNCLAIMED, mark.names_id, "", HASHED + mark.account_uid_id)
 
 
-def addressed(caller: Caller, owner: Owner | None) -> Owner:
-    """Whose jobs this caller asks for. Another's is answered as if there were none."""
+def addressed_owner(caller: Caller, owner: Owner | None) -> Owner:
+    """The owner whose jobs this caller addresses; JobNotFound if they belong to another."""
     if owner is None or _same_names(owner, caller.owner):
         if caller.may(Role.SUBMIT):
             return caller.owner
@@ -35,14 +35,14 @@ def addressed(caller: Caller, owner: Owner | None) -> Owner:
             )
     if caller.may(Role.OPERATOR) and owner.cluster == caller.owner.cluster:
         return owner
-    raise no_such_job()
+    raise job_not_found()
 
 
-def no_such_job() -> NoSuchJob:
-    return NoSuchJob("There is no such job, or it is not yours.")
+def job_not_found() -> JobNotFound:
+    return JobNotFound("There is no such job, or it is not yours.")
 
 
-def may_see(caller: Caller, record: Outline) -> bool:
+def may_see(caller: Caller, record: RecordSummary) -> bool:
     """Its owner, who still maps to the job's Unix user, or an operator of its cluster."""
     if caller.may(Role.OPERATOR) and record.key.owner.cluster == caller.owner.cluster:
         return True
@@ -50,20 +50,20 @@ def may_see(caller: Caller, record: Outline) -> bool:
     return caller.may(Role.SUBMIT) and same_user and record.key.owner == caller.owner
 
 
-def _same_names(one: Owner, other: Owner) -> bool:
-    return (one.cluster, one.namespace, one.account) == (other.cluster, other.namespace, other.account)
+def _same_names(first: Owner, second: Owner) -> bool:
+    return replace(first, account_uid="") == replace(second, account_uid="")
 
 
-class Claims:
-    """Finds records for owners, giving back the names that were lost."""
+class OwnershipClaims:
+    """Gives rebuilt records the names of their owners."""
 
-    def __init__(self, ledger: Ledger, marks: Marks) -> None:
-        self._ledger = ledger
+    def __init__(self, store: RecordStore, marks: Marks) -> None:
+        self._store = store
         self._marks = marks
-        self._unclaimed = sum(self._is_partial(record) for record in ledger.table)
+        self._unclaimed = sum(self._is_partial(record) for record in store.index)
 
     async def claim(self, owner: Owner, key: str, *, by_name_only: bool) -> None:
-        """Give this key's records their owner's names; an operator knows no uid, which stays hashed."""
+        """Give this key's records their owner's names; from an operator the uid stays hashed."""
         if self._unclaimed:
             hashed = HASHED + self._marks.account_uid_id(owner.account_uid)
             nameless = Owner(UNCLAIMED, self._marks.names_id(owner), "", "" if by_name_only else hashed)
@@ -75,7 +75,7 @@ class Claims:
         """As `claim`, for all the keys that this owner may have left."""
         names, hashed = self._marks.names_id(owner), HASHED + self._marks.account_uid_id(owner.account_uid)
         if self._unclaimed:
-            partial = [record.key for record in self._ledger.table if self._is_partial(record)]
+            partial = [record.key for record in self._store.index if self._is_partial(record)]
             for key in {
                 k.key
                 for k in partial
@@ -83,29 +83,29 @@ class Claims:
             }:
                 await self.claim(owner, key, by_name_only=False)
 
-    async def _rename(self, known: Owner, owner: Owner, key: str, *, by_name_only: bool) -> None:
-        def partial() -> list[Record]:
-            return [record for record in self._ledger.table.line(known, key) if self._is_partial(record)]
+    async def _rename(self, former: Owner, owner: Owner, key: str, *, by_name_only: bool) -> None:
+        def partial() -> list[JobRecord]:
+            return [record for record in self._store.index.line(former, key) if self._is_partial(record)]
 
         def decide() -> Change:
             save, forget = [], []
             for record in partial():
                 account_uid = record.key.owner.account_uid if by_name_only else owner.account_uid
                 named = JobKey(replace(owner, account_uid=account_uid), key, record.key.attempt)
-                if self._ledger.table.get(named) is None:
+                if self._store.index.get(named) is None:
                     save.append(replace(record, key=named))
                     forget.append(record.key)
             return Change(save=tuple(save), forget=tuple(forget))
 
         if partial():
-            await self._ledger.change([lineage(known, key), lineage(owner, key)], decide)
-            self._unclaimed = sum(self._is_partial(record) for record in self._ledger.table)
+            await self._store.change([lineage(former, key), lineage(owner, key)], decide)
+            self._unclaimed = sum(self._is_partial(record) for record in self._store.index)
 
     @staticmethod
-    def _is_partial(record: Outline) -> bool:
+    def _is_partial(record: RecordSummary) -> bool:
         return record.key.owner.account_uid.startswith(HASHED)
 
 
 def names_of(owner: Owner, marks: Marks) -> str:
-    """The hash of an owner's names, which is all that is known of some."""
+    """The hash of an owner's names, which is all that an unclaimed owner has."""
     return owner.namespace if owner.cluster == UNCLAIMED else marks.names_id(owner)

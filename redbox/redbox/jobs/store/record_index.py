@@ -1,9 +1,8 @@
 """All committed records, in the order of their last change, and what changed since a revision.
 
-A revision is `<epoch>.<n>`; the epoch belongs to the journal, n grows with each change. The table keeps no
-history of changes: a dict in the order of revisions is enough to say what is different now, so that a
-watcher who was away for an hour, or is slow, costs nothing. Only deletions are remembered, a limited number
-of them.
+A revision is `<epoch>.<n>`; the epoch belongs to the journal, n grows with each change. The index keeps no
+history of changes: a dict in the order of revisions is enough to find what differs now, so that a watcher
+that was away for an hour, or is slow, costs nothing. Only deletions are remembered, a limited number of them.
 """
 
 from __future__ import annotations
@@ -15,37 +14,38 @@ from dataclasses import dataclass
 
 from redbox.core.domain import JobKey, Owner
 from redbox.jobs.errors import Gone
-from redbox.jobs.record.packed_records import Outline, pack, unpack
-from redbox.jobs.record.record import Lineage, Record, lineage
+from redbox.jobs.record.packed_records import RecordSummary, pack, unpack
+from redbox.jobs.record.record import JobRecord, Lineage, lineage
+from redbox.jobs.store.revisions import resume_number
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class RecordChange:
     """A job that changed, or was dropped."""
 
-    outline: Outline
+    outline: RecordSummary
     revision: int
     dropped: bool = False
 
     @property
-    def record(self) -> Record:
+    def record(self) -> JobRecord:
         """All of it."""
         return unpack(self.outline)
 
 
-class Table:
-    """Records by key, by mark and by lineage. Only the ledger writes here, after the journal has.
+class RecordIndex:
+    """Records by key, by mark and by lineage. Only the record store writes here, after the journal.
 
     Those that have ended are kept packed: going through all of them is done by their outlines.
     """
 
-    def __init__(self, epoch: str, records: Iterable[Outline], *, floor: int, deletions: int) -> None:
+    def __init__(self, epoch: str, records: Iterable[RecordSummary], *, floor: int, deletions: int) -> None:
         self.epoch = epoch
         self.moved = asyncio.Event()  # set, and replaced, at each change
         self.number = floor
         self._floor = floor  # deletions up to here are forgotten
-        self._deletions: deque[Difference] = deque(maxlen=deletions)
-        self._records: dict[JobKey, Outline] = {}
+        self._deletions: deque[RecordChange] = deque(maxlen=deletions)
+        self._records: dict[JobKey, RecordSummary] = {}
         self._by_mark: dict[str, JobKey] = {}
         self._by_lineage: dict[Lineage, tuple[JobKey, ...]] = {}
         self._watched: dict[JobKey, None] = {}
@@ -61,18 +61,18 @@ class Table:
     def __len__(self) -> int:
         return len(self._records)
 
-    def __iter__(self) -> Iterator[Outline]:
+    def __iter__(self) -> Iterator[RecordSummary]:
         return iter(self._records.values())
 
-    def get(self, key: JobKey) -> Record | None:
+    def get(self, key: JobKey) -> JobRecord | None:
         outline = self._records.get(key)
         return None if outline is None else unpack(outline)
 
-    def marked(self, mark: str) -> Record | None:
+    def marked(self, mark: str) -> JobRecord | None:
         key = self._by_mark.get(mark)
         return None if key is None else unpack(self._records[key])
 
-    def line(self, owner: Owner, key: str) -> list[Record]:
+    def line(self, owner: Owner, key: str) -> list[JobRecord]:
         """All attempts of a key; of the account's one uid where the owner names it."""
         keys = self._by_lineage.get(lineage(owner, key), ())
         return [unpack(self._records[k]) for k in keys if owner.account_uid in ("", k.owner.account_uid)]
@@ -80,22 +80,17 @@ class Table:
     def has_records(self, line: Lineage) -> bool:
         return line in self._by_lineage
 
-    def watched(self) -> list[Record]:
+    def watched(self) -> list[JobRecord]:
         """Those that polls must look for."""
         return [unpack(self._records[key]) for key in self._watched]
 
     def number_of(self, revision: str | None) -> int:
-        """The number in a revision that a watcher holds; Gone where it means nothing any more."""
-        if revision is None:
-            return -1
-        epoch, _, number = revision.partition(".")
-        if epoch != self.epoch or not number.isdigit() or int(number) > self.number:
-            raise Gone(f"Revision {revision} is not of this journal: list the jobs, and watch from there.")
-        if int(number) < self._floor:
-            raise Gone(f"Revision {revision} is too old: list the jobs, and watch from there.")
-        return int(number)
+        """The number that a watch resumes from; Gone if it cannot."""
+        return resume_number(
+            revision, epoch=self.epoch, oldest=self._floor, newest=self.number, things="jobs"
+        )
 
-    def since(self, number: int) -> list[Difference]:
+    def since(self, number: int) -> list[RecordChange]:
         """What has changed since, oldest first; Gone where deletions since then are forgotten."""
         if -1 < number < self._floor:
             raise Gone(
@@ -105,13 +100,13 @@ class Table:
         for record in reversed(self._records.values()):
             if record.revision <= number:
                 break
-            changed.append(Difference(record, record.revision))
+            changed.append(RecordChange(record, record.revision))
         dropped = [gone for gone in self._deletions if gone.revision > number] if number >= 0 else []
         return sorted(changed + dropped, key=lambda difference: difference.revision)
 
     # ------------------------------------------------------------------------------------------ writing
 
-    def publish(self, saved: Collection[Record], forgotten: Collection[tuple[int, JobKey]]) -> None:
+    def publish(self, saved: Collection[JobRecord], forgotten: Collection[tuple[int, JobKey]]) -> None:
         """Show what was committed."""
         for number, key in forgotten:
             self._drop(number, key)
@@ -120,7 +115,7 @@ class Table:
         self.moved.set()
         self.moved = asyncio.Event()
 
-    def _enter(self, record: Outline) -> None:
+    def _enter(self, record: RecordSummary) -> None:
         key = record.key
         if self._records.pop(key, None) is None:
             self._by_mark[record.mark] = key
@@ -146,4 +141,4 @@ class Table:
             self._by_lineage[line] = rest
         if len(self._deletions) == self._deletions.maxlen:
             self._floor = self._deletions[0].revision
-        self._deletions.append(Difference(record, number, dropped=True))
+        self._deletions.append(RecordChange(record, number, dropped=True))

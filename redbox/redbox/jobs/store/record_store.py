@@ -1,9 +1,9 @@
 """The one way to change a record: decide, commit, publish, in that order, one change of a key at a time.
 
 A change takes its key's turn, decides from the committed state without awaiting anything, and keeps the
-turn until the journal has answered. A caller that gives up in between changes nothing of that. Revisions
-are handed out when a change is put to the journal, which answers in order, so that nobody ever sees a later
-revision before an earlier one.
+turn until the journal has answered, even if its caller is cancelled meanwhile. Revisions are assigned when a
+change is passed to the journal, which answers in order, so that a later revision is never published before an
+earlier one.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 
 from redbox.core.domain import JobKey
 from redbox.jobs.errors import JournalError
-from redbox.jobs.record.record import Lineage, Record, Tombstone, lineage
+from redbox.jobs.record.record import JobRecord, Lineage, Tombstone, lineage
 from redbox.jobs.store.journal import Journal
-from redbox.jobs.store.record_index import Table
-from redbox.jobs.store.sqlite import Batch
+from redbox.jobs.store.record_index import RecordIndex
+from redbox.jobs.store.sqlite import JournalBatch
 from redbox.jobs.store.tombstones import Tombstones
 
 AT_A_STRETCH = 250
@@ -27,9 +27,9 @@ FLOOR = "deletions forgotten up to"
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is to be different; empty means that nothing is."""
+    """Changes to commit together; empty: none."""
 
-    save: tuple[Record, ...] = ()
+    save: tuple[JobRecord, ...] = ()
     forget: tuple[JobKey, ...] = ()
     bury: tuple[Tombstone, ...] = ()
     unbury: tuple[Tombstone, ...] = ()
@@ -38,14 +38,14 @@ class Change:
         return bool(self.save or self.forget or self.bury or self.unbury)
 
 
-class Turns:
-    """Whose turn it is, key by key."""
+class KeyLocks:
+    """One change of a key at a time."""
 
     def __init__(self) -> None:
         self._waiting: dict[Lineage, deque[asyncio.Future[None]]] = {}
 
     def take_free(self, line: Lineage) -> bool:
-        """Take it if nobody has it."""
+        """Take it if it is free."""
         if line in self._waiting:
             return False
         self._waiting[line] = deque()
@@ -63,18 +63,18 @@ class Turns:
                 woken.set_result(None)
 
 
-class Ledger:
+class RecordStore:
     """The journal with its table and tombstones."""
 
     def __init__(self, journal: Journal, *, deletions: int) -> None:
         contents = journal.take_contents()
         self._journal = journal
-        self._turns = Turns()
+        self._turns = KeyLocks()
         floor = int(contents.facts.get(FLOOR, "0"))
         self.facts = contents.facts
-        self.table = Table(journal.epoch, contents.records, floor=floor, deletions=deletions)
-        self.tombstones = Tombstones(contents.tombstones, self.table.has_records)
-        self._number = self.table.number
+        self.index = RecordIndex(journal.epoch, contents.records, floor=floor, deletions=deletions)
+        self.tombstones = Tombstones(contents.tombstones, self.index.has_records)
+        self._number = self.index.number
 
     async def change(self, lines: Iterable[Lineage], decide: Callable[[], Change]) -> None:
         """Decide when it is these keys' turn; returns when the change is on the disk and can be seen.
@@ -93,8 +93,8 @@ class Ledger:
         await asyncio.shield(self._commit(change, taken))
 
     async def change_free(
-        self, records: Iterable[Record], decide: Callable[[Record], Record]
-    ) -> list[tuple[Record, Record]]:
+        self, records: Iterable[JobRecord], decide: Callable[[JobRecord], JobRecord]
+    ) -> list[tuple[JobRecord, JobRecord]]:
         """Change these in one commit, not waiting for those that are being changed; returns (old, new)."""
         taken: set[Lineage] = set()
         try:
@@ -106,17 +106,17 @@ class Ledger:
         return pairs
 
     async def _decide_free(
-        self, records: Iterable[Record], decide: Callable[[Record], Record], taken: set[Lineage]
-    ) -> list[tuple[Record, Record]]:
-        pairs: list[tuple[Record, Record]] = []
-        for number, known in enumerate(records, 1):
+        self, records: Iterable[JobRecord], decide: Callable[[JobRecord], JobRecord], taken: set[Lineage]
+    ) -> list[tuple[JobRecord, JobRecord]]:
+        pairs: list[tuple[JobRecord, JobRecord]] = []
+        for number, candidate in enumerate(records, 1):
             if number % AT_A_STRETCH == 0:
-                await asyncio.sleep(0)  # ten thousand jobs must not hold up a log line
-            line = lineage(known.key.owner, known.key.key)
+                await asyncio.sleep(0)  # ten thousand jobs must not delay a log line
+            line = lineage(candidate.key.owner, candidate.key.key)
             if line not in taken and not self._turns.take_free(line):
                 continue
             taken.add(line)
-            record = self.table.get(known.key)
+            record = self.index.get(candidate.key)
             decided = record if record is None else decide(record)
             if record is not None and decided is not None and decided != record:
                 pairs.append((record, decided))
@@ -125,7 +125,7 @@ class Ledger:
     async def note(self, name: str, value: str) -> None:
         """Keep a fact about the journal as a whole."""
         self.facts[name] = value
-        await asyncio.shield(self._put(Batch(facts=((name, value),)), lambda: None, ()))
+        await asyncio.shield(self._put(JournalBatch(facts=((name, value),)), lambda: None, ()))
 
     def _commit(self, change: Change, taken: Collection[Lineage]) -> asyncio.Future[None]:
         if not change:
@@ -136,19 +136,19 @@ class Ledger:
         saved = tuple(replace(record, revision=self._next_number()) for record in change.save)
         forgotten = tuple((self._next_number(), key) for key in change.forget)
         facts = ((FLOOR, str(self._number)),) if forgotten else ()
-        batch = Batch(saved, change.forget, change.bury, change.unbury, facts)
+        batch = JournalBatch(saved, change.forget, change.bury, change.unbury, facts)
 
         def publish() -> None:
             for stone in change.bury:
                 self.tombstones.add(stone)
             for stone in change.unbury:
                 self.tombstones.remove(stone)
-            self.table.publish(saved, forgotten)
+            self.index.publish(saved, forgotten)
 
         return self._put(batch, publish, taken)
 
     def _put(
-        self, batch: Batch, publish: Callable[[], None], taken: Collection[Lineage]
+        self, batch: JournalBatch, publish: Callable[[], None], taken: Collection[Lineage]
     ) -> asyncio.Future[None]:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

@@ -1,4 +1,4 @@
-"""What is forgotten, and when: final jobs after thirty days, tombstones after the longest token's life."""
+"""Retention: final jobs are deleted after thirty days, tombstones after the longest token's life."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from functools import partial
 
 import structlog
 
+from redbox.core.clock import Clock
 from redbox.core.domain import JobKey
-from redbox.core.waiting import Clock
 from redbox.jobs.errors import JournalError
-from redbox.jobs.record.packed_records import Outline
+from redbox.jobs.record.packed_records import RecordSummary
 from redbox.jobs.record.record import Stage, lineage
 from redbox.jobs.settings import JobsSettings
-from redbox.jobs.store.record_store import Change, Ledger
+from redbox.jobs.store.record_store import Change, RecordStore
 
 log = structlog.get_logger(__name__)
 
-AT_ONCE = 500  # fewer than the deletions that watchers can still be told of
+AT_ONCE = 500  # fewer than the deletions that watches remember
 
 
-def is_expired(record: Outline, now: datetime, keep_s: float) -> bool:
+def is_expired(record: RecordSummary, now: datetime, keep_s: float) -> bool:
     """Final for so long, or an intent that never became anything."""
-    if record.watched and record.stage is not Stage.DOUBTFUL:
+    if record.watched and record.stage is not Stage.UNCONFIRMED:
         return False
     return (now - record.settled_at).total_seconds() > keep_s
 
 
 class Retention:
-    """Sweeps the ledger now and then."""
+    """Sweeps the record store now and then."""
 
-    def __init__(self, ledger: Ledger, clock: Clock, settings: JobsSettings) -> None:
-        self._ledger = ledger
+    def __init__(self, store: RecordStore, clock: Clock, settings: JobsSettings) -> None:
+        self._store = store
         self._clock = clock
         self._settings = settings
 
@@ -42,26 +42,26 @@ class Retention:
             try:
                 await self.sweep()
             except JournalError as fault:
-                log.warning("old records could not be deleted from the journal", error=str(fault))
-            except Exception:  # what one odd record does to our code must not end the server
-                log.exception("old records could not be deleted from the journal")
+                log.warning("sweeping the journal failed: %s", fault)
+            except Exception:  # a fault of ours over one odd record must not end the server
+                log.exception("sweeping the journal failed")
 
     async def sweep(self) -> None:
         """Forget what is old, a limited number at a time."""
         now, keep_s = self._clock.now(), self._settings.keep_final_s
-        expired = [record.key for record in self._ledger.table if is_expired(record, now, keep_s)]
+        expired = [record.key for record in self._store.index if is_expired(record, now, keep_s)]
         for key in expired[:AT_ONCE]:
             await self._forget(key)
-        old = self._ledger.tombstones.older_than(now, self._settings.keep_tombstones_s)
+        old = self._store.tombstones.older_than(now, self._settings.keep_tombstones_s)
         for stone in old[:AT_ONCE]:
-            await self._ledger.change([lineage(stone.owner, stone.key)], partial(Change, unbury=(stone,)))
+            await self._store.change([lineage(stone.owner, stone.key)], partial(Change, unbury=(stone,)))
 
     async def _forget(self, key: JobKey) -> None:
         def decide() -> Change:
-            record = self._ledger.table.get(key)
+            record = self._store.index.get(key)
             expired = record is not None and is_expired(
                 record, self._clock.now(), self._settings.keep_final_s
             )
             return Change(forget=(key,)) if expired else Change()
 
-        await self._ledger.change([lineage(key.owner, key.key)], decide)
+        await self._store.change([lineage(key.owner, key.key)], decide)

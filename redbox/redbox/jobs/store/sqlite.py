@@ -1,7 +1,6 @@
 """The journal's file: its schema, and the statements that read and write it.
 
-Blocking and for one thread; `journal` puts it behind a thread of its own. Nothing here knows what a record
-means.
+Blocking and for one thread; `journal` runs it in a thread of its own.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from pathlib import Path
 from redbox.core.domain import JobKey, Owner
 from redbox.jobs.errors import JournalError, JournalFull, JournalUnreadable
 from redbox.jobs.record.codec import to_text
-from redbox.jobs.record.packed_records import Outline, outline_from_text
-from redbox.jobs.record.record import Record, Tombstone, shared
+from redbox.jobs.record.packed_records import RecordSummary, summary_from_text
+from redbox.jobs.record.record import JobRecord, Tombstone, shared
 
 SCHEMA = (
     # Version 1. WITHOUT ROWID: the key is the row's place, and no second index is kept.
@@ -49,10 +48,10 @@ KeyColumns = tuple[str, str, str, str, str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class JournalBatch:
     """Changes that are committed together or not at all."""
 
-    save: tuple[Record, ...] = ()
+    save: tuple[JobRecord, ...] = ()
     forget: tuple[JobKey, ...] = ()
     bury: tuple[Tombstone, ...] = ()
     unbury: tuple[Tombstone, ...] = ()
@@ -60,10 +59,10 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class JournalContents:
     """All that a journal holds."""
 
-    records: tuple[Outline, ...]
+    records: tuple[RecordSummary, ...]
     tombstones: tuple[Tombstone, ...]
     facts: dict[str, str]
 
@@ -76,7 +75,7 @@ class Database:
     """An open journal file. Every write is on the disk when `commit` returns."""
 
     def __init__(self, path: Path) -> None:
-        # Made here and not by SQLite, so that nobody else can ever have opened it.
+        # Created here and not by SQLite, so that no other user can ever have opened it.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         self._path = path
         try:
@@ -96,18 +95,18 @@ class Database:
             )
         for number, statements in enumerate(SCHEMA[version:], version + 1):
             self._db.executescript(f"BEGIN;{statements}PRAGMA user_version = {number};COMMIT;")
-        epoch = ("epoch", secrets.token_hex(6))  # an unknown epoch tells a watcher to begin anew
+        epoch = ("epoch", secrets.token_hex(6))  # an unknown epoch makes a watcher list again
         self._db.execute("INSERT OR IGNORE INTO facts VALUES (?, ?)", epoch)
 
-    def load(self) -> Contents:
+    def load(self) -> JournalContents:
         try:
-            return Contents(tuple(self._records()), tuple(self._tombstones()), dict(self._facts()))
+            return JournalContents(tuple(self._records()), tuple(self._tombstones()), dict(self._facts()))
         except sqlite3.DatabaseError as error:
             raise self._fault(error) from error
 
-    def _records(self) -> Iterator[Outline]:
+    def _records(self) -> Iterator[RecordSummary]:
         for *names, key, attempt, revision, text in self._db.execute(ALL_JOBS):
-            yield outline_from_text(JobKey(shared(Owner(*names)), key, attempt), revision, text)
+            yield summary_from_text(JobKey(shared(Owner(*names)), key, attempt), revision, text)
 
     def _tombstones(self) -> Iterator[Tombstone]:
         for *names, key, attempt, made_at in self._db.execute("SELECT * FROM tombstones"):
@@ -116,7 +115,7 @@ class Database:
     def _facts(self) -> Iterator[tuple[str, str]]:
         yield from self._db.execute("SELECT name, value FROM facts")
 
-    def commit(self, batches: list[Batch]) -> None:
+    def commit(self, batches: list[JournalBatch]) -> None:
         """Write these; on any fault nothing of them is written."""
         try:
             self._db.execute("BEGIN IMMEDIATE")
@@ -129,7 +128,7 @@ class Database:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
 
-    def _write(self, batch: Batch) -> None:
+    def _write(self, batch: JournalBatch) -> None:
         run = self._db.executemany
         run(FORGET, [_columns(k.owner, k.key, k.attempt) for k in batch.forget])
         run("INSERT OR REPLACE INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", map(_row, batch.save))
@@ -157,7 +156,7 @@ class Database:
         )
 
 
-def _row(record: Record) -> tuple[object, ...]:
+def _row(record: JobRecord) -> tuple[object, ...]:
     key = record.key
     final_at = record.final_at.timestamp() if record.final_at else None
     facts = (record.user.uid, record.mark, record.job_id, final_at, record.revision, to_text(record))

@@ -1,9 +1,9 @@
-"""Keys that were deleted before their job came to be, in memory.
+"""Keys that were deleted before their job existed, in memory.
 
-A cancel may overtake its submit: the tombstone then refuses the submit when it comes. Nobody fills memory and
-journal with keys that never were: those of an owner are limited, and those that an operator buries for a
-namespace, whose users name accounts as they please. One for all attempts of a key that has records does not
-count: there are no more of them than records.
+A cancel may overtake its submit: the tombstone then refuses the submit. The tombstones of an owner are
+limited, so that a caller cannot fill memory and journal with keys that never existed, and so are those that
+an operator makes for a namespace, whose users name accounts as they please. A tombstone for all attempts of a
+key that has records does not count: there are no more of them than records.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Share = tuple[str, ...]
 
 
 class Tombstones:
-    """All of them; only the ledger adds and takes away, after the journal has."""
+    """All tombstones; only the record store adds and removes them, after the journal."""
 
     def __init__(self, tombstones: Iterable[Tombstone], has_records: Callable[[Lineage], bool]) -> None:
         self._has_records = has_records
@@ -32,7 +32,7 @@ class Tombstones:
         stones = self._by_lineage.get(lineage(key.owner, key.key), ())
         return next((stone for stone in stones if stone.covers(key)), None)
 
-    def beyond(self, limit: int, newest: Tombstone) -> tuple[Tombstone, ...]:
+    def surplus(self, limit: int, newest: Tombstone) -> tuple[Tombstone, ...]:
         """The oldest that are too many, of those that count together with this one, once it is added."""
         if not self._counts(newest):
             return ()
@@ -45,9 +45,9 @@ class Tombstones:
 
     def add(self, tombstone: Tombstone) -> None:
         line = lineage(tombstone.owner, tombstone.key)
-        for known in self._by_lineage.get(line, ()):
-            if _same_place(known, tombstone):
-                self.remove(known)
+        for stone in self._by_lineage.get(line, ()):
+            if _same_place(stone, tombstone):
+                self.remove(stone)
         self._by_lineage[line] = (*self._by_lineage.get(line, ()), tombstone)
         if self._counts(tombstone):
             self._counted.setdefault(_share(tombstone.owner), {})[tombstone] = None
@@ -66,15 +66,15 @@ class Tombstones:
             self._counted.pop(_share(tombstone.owner), None)
 
     def _counts(self, tombstone: Tombstone) -> bool:
-        of_a_known_key = self._has_records(lineage(tombstone.owner, tombstone.key))
-        return tombstone.attempt != ALL_ATTEMPTS or not of_a_known_key
+        has_records = self._has_records(lineage(tombstone.owner, tombstone.key))
+        return tombstone.attempt != ALL_ATTEMPTS or not has_records
 
 
 def _share(owner: Owner) -> Share:
-    """Which count together; an owner whom an operator names has no account's uid."""
+    """The group that is counted together; an owner that an operator names has no account uid."""
     place = (owner.cluster, owner.namespace)
     return (*place, owner.account) if owner.account_uid else place
 
 
-def _same_place(one: Tombstone, other: Tombstone) -> bool:
-    return (one.owner, one.key, one.attempt) == (other.owner, other.key, other.attempt)
+def _same_place(first: Tombstone, second: Tombstone) -> bool:
+    return (first.owner, first.key, first.attempt) == (second.owner, second.key, second.attempt)

@@ -1,21 +1,33 @@
-"""A submit's life: intent on the disk, sbatch once, its outcome on the disk, then the answer.
+"""A submit's life: intent in the journal, sbatch once, its outcome in the journal, then the answer.
 
-It runs in a task of its own. A caller who gives up, or whose time is over, only detaches: the submit goes
-on, and the next PUT of the key joins it. Whatever ends without an answer stays an intent, which `doubts`
-settles. Nothing is ever submitted but for a PUT that is waiting or was waiting when sbatch began.
+   PUT --- record of this key exists --> the same job, or JobConflict; deleted --> Tombstoned
+    |
+    | new key, or unconfirmed (then the submit is a held retry)
+    v
+   intent --> sbatch --- accepted ------> bound (a held retry stays held until it is proven alone)
+                |------- rejected ------> forgotten; a held retry is unconfirmed again
+                |------- unavailable      likewise; never, if a DELETE came meanwhile
+                '------- no answer -----> intent, until `UnconfirmedSubmits` has looked for its mark:
+                                            found --------------------> bound
+                                            absent -------------------> unconfirmed
+                                            absent and deleted -------> never
+                                            may have come and gone ---> final (lost)
+
+A submit runs in a task of its own. A caller that disconnects, or whose deadline passes, only detaches: the
+submit goes on, and the next PUT of the key joins it. Only a PUT that waits, or that waited when sbatch
+began, ever submits.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 import structlog
 
+from redbox.core.clock import finishes_within, is_set_within, with_deadline
 from redbox.core.domain import JobKey
-from redbox.core.waiting import finished_within, within
 from redbox.core.workload_manager import (
     SubmitAccepted,
     SubmitOutcome,
@@ -25,242 +37,213 @@ from redbox.core.workload_manager import (
     WorkloadManagerError,
 )
 from redbox.jobs.context import Context
-from redbox.jobs.errors import Busy, JobsError, RefusedBySlurm
-from redbox.jobs.job_actions import Acts
-from redbox.jobs.queue_snapshot import bound
-from redbox.jobs.record.record import Record, Stage, lineage
+from redbox.jobs.errors import JobsBusy, JobsError, RefusedBySlurm
+from redbox.jobs.job_actions import JobActions
+from redbox.jobs.queue_snapshot import bind
+from redbox.jobs.record.record import JobRecord, Stage, lineage
 from redbox.jobs.record.state_machine import never_submitted
 from redbox.jobs.store.record_store import Change
 from redbox.jobs.submit import submit_request
 from redbox.jobs.submit.dependencies import resolve
-from redbox.jobs.submit.submit_request import Order
-from redbox.jobs.submit.takeover_fence import Fence
+from redbox.jobs.submit.submit_request import PutRequest
+from redbox.jobs.submit.takeover_fence import TakeoverFence
 from redbox_api.models import Phase
 
 log = structlog.get_logger(__name__)
 
-PATIENCE = 0.8  # of a PUT's time, to wait for what became of an earlier submit: the rest is for saying so
+WAIT_SHARE = 0.8  # of a PUT's time, to wait for the outcome of an earlier submit: the rest is for the answer
 
 
 @dataclass(frozen=True, slots=True)
-class Put:
+class PutResult:
     """A PUT's success."""
 
-    record: Record
+    record: JobRecord
     created: bool
     body_changed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class UnderWay:
-    """A PUT that is being worked on."""
-
-    order: Order
-    task: asyncio.Task[Put | JobsError]
-
-
-class Submits:
+class SubmitCoordinator:
     """All submits of this server."""
 
-    def __init__(self, context: Context, group: asyncio.TaskGroup, fence: Fence) -> None:
+    def __init__(
+        self, context: Context, group: asyncio.TaskGroup, fence: TakeoverFence, actions: JobActions
+    ) -> None:
         self._context = context
-        self._ledger = context.ledger
+        self._store = context.store
         self._clock = context.clock
         self._settings = context.settings
-        self._workload = context.workload
         self._group = group
         self._fence = fence
-        self._puts: dict[JobKey, UnderWay] = {}
+        self._actions = actions
+        self._pending: dict[JobKey, tuple[PutRequest, asyncio.Task[PutResult | JobsError]]] = {}
         self._submitting: set[JobKey] = set()
 
-    def under_way(self, key: JobKey) -> bool:
-        """Whether sbatch may be running for it, as far as this server knows."""
+    def is_submitting(self, key: JobKey) -> bool:
+        """Whether this server may have an sbatch running for this key."""
         return key in self._submitting
 
-    async def put(self, order: Order, acts: Acts, look_soon: Callable[[], None]) -> Put:
-        """The job of this key: the one that is there, or one that is submitted now."""
-        under_way = self._puts.get(order.key)
-        joined = under_way is not None
-        if under_way is None:
-            under_way = self._begin(order, acts, look_soon)
-        elif under_way.order.user.uid != order.user.uid or under_way.order.body_id != order.body_id:
-            raise submit_request.conflict(order.key)
-        if not await finished_within(self._clock, self._settings.answer_within_s, under_way.task):
-            raise Busy("The submit takes long. It goes on: ask again.", retry_after=5)
-        result = under_way.task.result()
+    async def put(self, put: PutRequest) -> PutResult:
+        """The job of this key: the existing one, or one that is submitted now."""
+        joined = put.key in self._pending
+        pending, task = self._pending[put.key] if joined else self._begin(put)
+        if (pending.user.uid, pending.body_id) != (put.user.uid, put.body_id):
+            raise submit_request.conflict(put.key)
+        if not await finishes_within(self._clock, self._settings.answer_within_s, task):
+            raise JobsBusy("The submit takes long and goes on. Retry.", retry_after=5)
+        result = task.result()
         if isinstance(result, JobsError):
             raise result
         return replace(result, created=False) if joined else result
 
-    def _begin(self, order: Order, acts: Acts, look_soon: Callable[[], None]) -> UnderWay:
-        task = self._group.create_task(self._bring(order, acts, look_soon))
-        under_way = UnderWay(order, task)
-        self._puts[order.key] = under_way
-        task.add_done_callback(lambda _: self._puts.pop(order.key, None))
-        return under_way
+    def _begin(self, put: PutRequest) -> tuple[PutRequest, asyncio.Task[PutResult | JobsError]]:
+        task = self._group.create_task(self._run(put))
+        self._pending[put.key] = (put, task)
+        task.add_done_callback(lambda _: self._pending.pop(put.key, None))
+        return put, task
 
-    async def _bring(self, order: Order, acts: Acts, look_soon: Callable[[], None]) -> Put | JobsError:
-        """What came of it, as a value: an exception would end its group, which is the server."""
+    async def _run(self, put: PutRequest) -> PutResult | JobsError:
+        """The outcome as a value: an exception would end the task group, which is the server."""
         try:
-            put = await self._settle(order, look_soon)
-            acts.cancel_if_due(put.record)
+            result = await self._settle(put)
+            self._actions.cancel_if_due(result.record)
         except JobsError as error:
             return error
-        except Exception:  # one request's odd fault is not the server's end; the intent is settled later
-            log.exception("submit failed", job=str(order.key))
-            return Busy(
-                "red-box itself failed over this submit; its log says how. Ask again.", retry_after=10
-            )
+        except Exception:  # a fault over one request must not end the server; the intent is settled later
+            log.exception("the submit of %s failed", put.key)
+            return JobsBusy("Internal error while submitting; see red-box's log. Retry.", retry_after=10)
         finally:
-            look_soon()
-        return put
+            self._context.request_poll()
+        return result
 
-    async def _settle(self, order: Order, look_soon: Callable[[], None]) -> Put:
-        give_up = self._clock.monotonic() + PATIENCE * self._settings.answer_within_s
+    async def _settle(self, put: PutRequest) -> PutResult:
+        give_up = self._clock.monotonic() + WAIT_SHARE * self._settings.answer_within_s
         while True:
-            moved = self._ledger.table.moved
+            moved = self._store.index.moved
             try:
-                held = await self._intend(order)
-                if held is not None:
-                    return Put(await self._submit(order, held=held), created=True)
+                intent = await self._journal_intent(put)
+                if intent is not None:
+                    outcome = await self._submit(put, held=intent.held_retry)
+                    record = await self._journal_outcome(put, outcome, held=intent.held_retry)
+                    return PutResult(record, created=True)
             finally:
-                self._submitting.discard(order.key)
-            record = self._ledger.table.get(order.key)
-            if record is not None and (record.final or record.stage is not Stage.INTENT):
-                return Put(record, created=False, body_changed=submit_request.body_changed(record, order))
-            look_soon()
-            await self._moved(moved, give_up)
-
-    async def _moved(self, moved: asyncio.Event, give_up: float) -> None:
-        """An earlier submit of this key was never answered: wait until something is known of it."""
-        left = give_up - self._clock.monotonic()
-        waiting = asyncio.ensure_future(moved.wait())
-        try:
-            if left <= 0 or not await finished_within(self._clock, left, waiting):
-                raise Busy(
-                    "An earlier submit of this key was never answered. It is not known yet whether Slurm "
-                    "took it; nothing is submitted twice. Ask again.",
+                self._submitting.discard(put.key)
+            record_of_key = self._store.index.get(put.key)
+            if record_of_key is not None and (record_of_key.final or record_of_key.stage is not Stage.INTENT):
+                changed = submit_request.body_changed(record_of_key, put)
+                return PutResult(record_of_key, created=False, body_changed=changed)
+            self._context.request_poll()
+            left = give_up - self._clock.monotonic()
+            if left <= 0 or not await is_set_within(self._clock, left, moved):
+                raise JobsBusy(
+                    "An earlier submit of this key was never answered. red-box checks whether Slurm "
+                    "accepted it; nothing is submitted twice. Retry.",
                     retry_after=10,
                 )
-        finally:
-            waiting.cancel()
 
-    # ------------------------------------------------------------------------------------------ the intent
+    # ------------------------------------------------------------------------------------------ the steps
 
-    async def _intend(self, order: Order) -> bool | None:
-        """Journal the intent; says whether to submit it held, or None where there is nothing to submit."""
-        held: bool | None = None
+    async def _journal_intent(self, put: PutRequest) -> JobRecord | None:
+        """The intent that is now in the journal; None if there is nothing to submit."""
+        intent: JobRecord | None = None
 
         def decide() -> Change:
-            nonlocal held
-            known = self._ledger.table.get(order.key)
-            if not self._is_to_be_submitted(known, order):
+            nonlocal intent
+            record, now = self._store.index.get(put.key), self._clock.now()
+            if not self._is_to_be_submitted(record, put, now):
                 return Change()
-            intent = self._intent(known, order, self._clock.now())
-            held = intent.unproven
-            self._submitting.add(order.key)
+            # Whether it is held is journaled before sbatch runs: a server that finds the job by its mark
+            # must release it.
+            if record is not None:
+                intent = submit_request.retried_intent(record, put, now)
+            else:
+                intent = submit_request.new_intent(put, now, self._fence.holds_since(now))
+            self._submitting.add(put.key)
             return Change(save=(intent,))
 
-        await self._ledger.change([lineage(order.key.owner, order.key.key)], decide)
-        return held
+        await self._store.change([lineage(put.key.owner, put.key.key)], decide)
+        return intent
 
-    def _is_to_be_submitted(self, known: Record | None, order: Order) -> bool:
-        if known is not None:
-            submit_request.refuse_unless_same(known, order)
-            if known.stage is not Stage.DOUBTFUL:
+    def _is_to_be_submitted(self, record: JobRecord | None, put: PutRequest, now: datetime) -> bool:
+        if record is not None:
+            submit_request.refuse_unless_same(record, put)
+            if record.stage is not Stage.UNCONFIRMED:
                 return False
-        elif self._ledger.tombstones.covering(order.key) is not None:
-            raise submit_request.tombstoned(order.key)
-        self._fence.refuse(self._clock.now())
-        submit_request.refuse_beyond_limits(order)
-        self._dependencies(order)  # what can never be submitted leaves no intent
+        elif self._store.tombstones.covering(put.key) is not None:
+            raise submit_request.tombstoned(put.key)
+        self._fence.refuse(now)
+        submit_request.refuse_beyond_limits(put.submission)
+        self._dependencies(put)  # a request that can never be submitted leaves no intent
         return True
 
-    def _intent(self, known: Record | None, order: Order, now: datetime) -> Record:
-        """Held where an earlier submit may still arrive, of this server or of the one before it.
+    def _dependencies(self, put: PutRequest) -> tuple[str, ...]:
+        owner = put.key.owner
+        return resolve(put.submission.request.dependencies, lambda key: self._store.index.line(owner, key))
 
-        That is known before sbatch runs: whoever finds the job by its mark must know to release it.
-        """
-        if known is not None:
-            return submit_request.tried_again(known, order, now)
-        unanswered_at = self._fence.holds_since(now)
-        fresh = submit_request.new_record(order, now)
-        return replace(fresh, unproven=unanswered_at is not None, unanswered_at=unanswered_at)
-
-    def _dependencies(self, order: Order) -> tuple[str, ...]:
-        owner = order.key.owner
-        return resolve(order.request.dependencies, lambda key: self._ledger.table.line(owner, key))
-
-    # ------------------------------------------------------------------------------------------ the submit
-
-    async def _submit(self, order: Order, *, held: bool) -> Record:
-        intent = self._ledger.table.get(order.key)
+    async def _submit(self, put: PutRequest, *, held: bool) -> SubmitOutcome:
+        """Call sbatch once; whatever fails after it may have begun is SubmitUnknown."""
+        intent = self._store.index.get(put.key)
         if intent is not None and intent.cancel_requested:
-            outcome: SubmitOutcome = SubmitUnavailable("It was deleted before it was submitted.")
-        else:
-            outcome = await self._outcome(order, held=held)
-        return await self._conclude(order, outcome, held=held)
-
-    async def _outcome(self, order: Order, *, held: bool) -> SubmitOutcome:
-        """Whatever goes wrong once sbatch may have begun is Unknown."""
-        ready = submit_request.submission(order, self._dependencies(order), held=held)
+            return SubmitUnavailable("It was deleted before it was submitted.")
+        submission = replace(
+            put.submission,
+            dependencies=self._dependencies(put),
+            held=held and not put.submission.request.hold,
+        )
+        call = self._context.workload.submit(put.user, submission)
         try:
-            return await within(
-                self._clock, self._settings.submit_limit_s, self._workload.submit(order.user, ready)
-            )
+            return await with_deadline(self._clock, self._settings.submit_limit_s, call)
         except TimeoutError:
             return SubmitUnknown("no answer in time")
         except WorkloadManagerError as fault:
             return SubmitUnknown(fault.detail)
 
-    async def _conclude(self, order: Order, outcome: SubmitOutcome, *, held: bool) -> Record:
-        """Write down what came of it, beside what the poller and a DELETE may have written meanwhile."""
+    async def _journal_outcome(self, put: PutRequest, outcome: SubmitOutcome, *, held: bool) -> JobRecord:
+        """Record the outcome, unless the poller or a DELETE have settled the intent meanwhile."""
 
         def decide() -> Change:
-            record = self._ledger.table.get(order.key)
+            record = self._store.index.get(put.key)
             if record is None or record.stage is not Stage.INTENT:
                 return Change()
-            return concluded(record, outcome, held=held, now=self._clock.now())
+            return after_submit(record, outcome, held=held, now=self._clock.now())
 
-        await self._ledger.change([lineage(order.key.owner, order.key.key)], decide)
-        record = self._ledger.table.get(order.key)
+        await self._store.change([lineage(put.key.owner, put.key.key)], decide)
+        record = self._store.index.get(put.key)
         if record is not None and record.stage is Stage.BOUND:
             return record
-        raise _refusal(order, outcome, record)
+        if record is not None and record.stage is Stage.NEVER:
+            raise submit_request.tombstoned(put.key)
+        raise _error_of(outcome)
 
 
-def concluded(record: Record, outcome: SubmitOutcome, *, held: bool, now: datetime) -> Change:
-    """An intent after its submit ended so. Pure."""
+def after_submit(record: JobRecord, outcome: SubmitOutcome, *, held: bool, now: datetime) -> Change:
+    """An intent after its submit ended with this outcome. Pure."""
     if isinstance(outcome, SubmitAccepted):
-        return Change(save=(_accepted(record, outcome, held=held, now=now),))
+        accepted = replace(
+            bind(record, outcome.job_id, now),
+            phase=Phase.PENDING,
+            held_retry=held,
+            warnings=(*record.warnings, *outcome.warnings),
+            working_directory=outcome.working_directory or record.working_directory,
+        )
+        return Change(save=(accepted,))
     if isinstance(outcome, SubmitUnknown):
-        return Change(save=(replace(record, doubt_since=now),))
+        return Change(save=(replace(record, last_submit_at=now),))
     if record.cancel_requested:
         return Change(save=(never_submitted(record, now, may_still_arrive=held),))
     if held:
-        before = record.unanswered_at or record.doubt_since  # that one may still arrive
-        return Change(save=(replace(record, stage=Stage.DOUBTFUL, doubt_since=before),))
+        earlier = record.unanswered_at or record.last_submit_at  # that submit may still arrive
+        return Change(save=(replace(record, stage=Stage.UNCONFIRMED, last_submit_at=earlier),))
     return Change(forget=(record.key,))
 
 
-def _accepted(record: Record, outcome: SubmitAccepted, *, held: bool, now: datetime) -> Record:
-    return replace(
-        bound(record, outcome.job_id, now),
-        phase=Phase.PENDING,
-        unproven=held,
-        warnings=(*record.warnings, *outcome.warnings),
-        working_directory=outcome.working_directory or record.working_directory,
-    )
-
-
-def _refusal(order: Order, outcome: SubmitOutcome, record: Record | None) -> JobsError:
-    if record is not None and record.stage is Stage.NEVER:
-        return submit_request.tombstoned(order.key)
+def _error_of(outcome: SubmitOutcome) -> JobsError:
     if isinstance(outcome, SubmitRejected):
         return RefusedBySlurm(outcome.detail)
     if isinstance(outcome, SubmitUnavailable):
-        return Busy(f"Slurm cannot be asked now, and nothing was submitted: {outcome.detail}", retry_after=10)
+        return JobsBusy(f"Slurm is unavailable, and nothing was submitted: {outcome.detail}", retry_after=10)
     detail = outcome.detail if isinstance(outcome, SubmitUnknown) else "the answer could not be kept"
-    return Busy(
-        f"Slurm's answer to the submit is not known ({detail}). It is looked for: ask again.", retry_after=10
+    return JobsBusy(
+        f"Slurm's answer to the submit is unknown ({detail}). red-box looks for the job. Retry.",
+        retry_after=10,
     )

@@ -1,18 +1,17 @@
 """Dependencies on other jobs of the same owner, named by key, as Slurm wants them: by job id. Pure.
 
-Slurm forgets jobs and then refuses to depend on them; what a forgotten job's end means is known here and
-decided here.
+Slurm forgets jobs and then refuses to depend on them; what a forgotten job's end means is decided here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from redbox.jobs.errors import Busy, NotAcceptable
-from redbox.jobs.record.record import Record
+from redbox.jobs.errors import JobsBusy, NotAcceptable
+from redbox.jobs.record.record import JobRecord
 from redbox_api.models import Dependency, Phase
 
-Lookup = Callable[[str], Sequence[Record]]  # all attempts of a key of the same owner
+Lookup = Callable[[str], Sequence[JobRecord]]  # all attempts of a key of the same owner
 
 
 def resolve(dependencies: Sequence[Dependency], attempts_of: Lookup) -> tuple[str, ...]:
@@ -34,11 +33,11 @@ def _resolved(dependency: Dependency, attempts_of: Lookup) -> str | None:
         _refuse_unless_fulfilled(dependency, latest)
         return None
     if latest.job_id is None:
-        raise Busy(f"It depends on {dependency.key}, which is still being submitted.", retry_after=3)
+        raise JobsBusy(f"It depends on {dependency.key}, which is still being submitted.", retry_after=3)
     return f"{dependency.type}:{latest.job_id}"
 
 
-def _refuse_unless_fulfilled(dependency: Dependency, record: Record) -> None:
+def _refuse_unless_fulfilled(dependency: Dependency, record: JobRecord) -> None:
     succeeded = record.phase is Phase.SUCCEEDED
     if dependency.type in ("afterok", "aftercorr") and not succeeded:
         raise NotAcceptable(

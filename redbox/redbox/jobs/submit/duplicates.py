@@ -1,8 +1,8 @@
-"""Two jobs with one mark: which of them is the job. Pure.
+"""Two jobs with one mark: which of them is the record's job. Pure.
 
 An unanswered submit and its held retry may both have arrived, in either order, and a server that was away
-does not know which is which. One that runs or has run is the job, for nothing takes that back; of those that
-wait, the held one steps back, for it alone is sure not to start meanwhile.
+cannot tell which is which. A job that runs or has run wins, because that cannot be undone; of those that
+wait, the held one loses, because it alone is certain not to start meanwhile.
 """
 
 from __future__ import annotations
@@ -12,18 +12,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import IntEnum
 
-from redbox.core.workload_manager import Observation
-from redbox.jobs.queue_snapshot import order_of_birth, was_refused
-from redbox.jobs.record.record import Record
-from redbox.jobs.record.state_machine import phase_of
+from redbox.core.workload_manager import JobStates, Observation
+from redbox.jobs.queue_snapshot import submit_order, was_refused
+from redbox.jobs.record.record import JobRecord
 from redbox_api.models import Phase
 
 CLOCKS_DIFFER = timedelta(minutes=5)  # munge refuses to work beyond that
-HELD_REASONS = frozenset({"JobHeldUser", "JobHeldAdmin"})
 
 
-class Standing(IntEnum):
-    """How good a job's claim is; the smaller, the better."""
+class ClaimRank(IntEnum):
+    """How strong a job's claim to be the record's job is; the smaller, the stronger."""
 
     STARTED = 0
     WAITS = 1
@@ -31,62 +29,69 @@ class Standing(IntEnum):
     UNSEEN = 3
 
 
-def with_mark(record: Record, jobs: Iterable[Observation], *, but: str | None = None) -> list[Observation]:
+def jobs_with_mark(
+    record: JobRecord, jobs: Iterable[Observation], *, but: str | None = None
+) -> list[Observation]:
     """The jobs with the record's mark and uid, other than this id, the earliest first.
 
-    Rows of refused submits are none, of this PUT or of an earlier one of this key; nor is anything from well
-    before the record.
+    Rows of refused submits do not count, whether of this PUT or of an earlier one of this key; nor do jobs
+    from well before the record.
     """
-    ours: dict[str, Observation] = {}
+    marked: dict[str, Observation] = {}
     for job in jobs:
         recent = job.submitted_at is None or job.submitted_at >= record.created_at - CLOCKS_DIFFER
-        is_ours = job.mark == record.mark and job.uid == record.user.uid and not was_refused(job)
-        if is_ours and recent and job.job_id != but:
-            ours.setdefault(job.job_id, job)
-    return sorted(ours.values(), key=order_of_birth)
+        has_mark = job.mark == record.mark and job.uid == record.user.uid and not was_refused(job)
+        if has_mark and recent and job.job_id != but:
+            marked.setdefault(job.job_id, job)
+    return sorted(marked.values(), key=submit_order)
 
 
-def standing(job: Observation | None) -> Standing:
-    """The claim of a job as a look or the accounting shows it."""
+def rank_of(job: Observation | None, states: JobStates) -> ClaimRank:
+    """The claim of a job as the queue or the accounting shows it."""
     if job is None:
-        return Standing.UNSEEN
-    if phase_of(job.state) is not Phase.PENDING:
-        return Standing.STARTED
-    return Standing.HELD if job.reason in HELD_REASONS else Standing.WAITS
+        return ClaimRank.UNSEEN
+    if states.phase_of(job.state) is not Phase.PENDING:
+        return ClaimRank.STARTED
+    return ClaimRank.HELD if states.is_held(job) else ClaimRank.WAITS
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """`winner`: the other job that is the one; else the record's own is, once `losers` are cancelled."""
+class DuplicateVerdict:
+    """`winner`: another job is the record's job; else the own one is, once `losers` are cancelled."""
 
     winner: Observation | None = None
     losers: tuple[Observation, ...] = ()
-    unclear: bool = False  # the next look tells more
+    unclear: bool = False  # the next poll decides
 
 
-def judge(
-    record: Record, own: Observation | None, others: Iterable[Observation], looked_at: datetime
-) -> Verdict:
-    """Which is the job, of the record's own and `others`: those that a look shows before those of history."""
-    rivals = with_mark(record, others, but=record.job_id)
-    unseen = [job for job in rivals if not job.live and phase_of(job.state) is Phase.PENDING]
-    if any(_may_be_new(job, looked_at) for job in unseen):
-        return Verdict(unclear=True)
-    real = [job for job in rivals if job not in unseen and not _never_started(job)]
-    best = min(real, key=standing, default=None)
-    if best is not None and standing(best) < standing(own):
-        return Verdict(winner=best)
-    return Verdict(losers=tuple(job for job in real if job.live and phase_of(job.state) is Phase.PENDING))
+def resolve_duplicates(
+    record: JobRecord,
+    own: Observation | None,
+    others: Iterable[Observation],
+    polled_at: datetime,
+    states: JobStates,
+) -> DuplicateVerdict:
+    """The record's job, of the own one and `others`: those of the poll before those of the accounting."""
+    duplicates = jobs_with_mark(record, others, but=record.job_id)
+    pending = [job for job in duplicates if states.phase_of(job.state) is Phase.PENDING]
+    only_in_accounting = [job for job in pending if not job.live]
+    if any(_may_be_new(job, polled_at) for job in only_in_accounting):
+        return DuplicateVerdict(unclear=True)
+    real = [job for job in duplicates if job not in only_in_accounting and not _never_started(job, states)]
+    best = min(real, key=lambda job: rank_of(job, states), default=None)
+    if best is not None and rank_of(best, states) < rank_of(own, states):
+        return DuplicateVerdict(winner=best)
+    return DuplicateVerdict(losers=tuple(job for job in real if job.live and job in pending))
 
 
-def _may_be_new(job: Observation, looked_at: datetime) -> bool:
-    """It may have come after the look. An older row that no look shows is of a job that slurmctld forgot."""
-    return job.submitted_at is None or job.submitted_at > looked_at - CLOCKS_DIFFER
+def _may_be_new(job: Observation, polled_at: datetime) -> bool:
+    """It may have arrived after the poll; a job with an older row is one that slurmctld has forgotten."""
+    return job.submitted_at is None or job.submitted_at > polled_at - CLOCKS_DIFFER
 
 
-def _never_started(job: Observation) -> bool:
-    """Cancelled while it waited, by us perhaps, before a crash: no reason to give up the other one.
+def _never_started(job: Observation, states: JobStates) -> bool:
+    """Cancelled while it waited, perhaps by red-box before a crash: not a reason to give up the other job.
 
-    Told by its nodes: squeue shows the end of such a job as its start.
+    Its nodes show that: squeue shows the end of such a job as its start.
     """
-    return phase_of(job.state) is Phase.CANCELLED and not job.nodes
+    return states.phase_of(job.state) is Phase.CANCELLED and not job.nodes

@@ -1,7 +1,7 @@
-"""What a PUT asks for, and what it means beside what is already there. Pure.
+"""A PUT as `jobs` decides about it, and what it means beside a record that exists. Pure.
 
-The same key and the same body are the same job; sameness is judged by the caller's digest of its spec where
-it gives one. Another body is a conflict, and so is another Unix user: the mapping changed, and the job did
+The same key and the same body are the same job; bodies are compared by the caller's digest of its spec if
+there is one. Another body is a conflict, and so is another Unix user: the mapping changed, and the job did
 not.
 """
 
@@ -15,10 +15,10 @@ from itertools import takewhile
 
 from redbox.core.domain import Caller, JobKey, UnixUser
 from redbox.core.workload_manager import Submission
-from redbox.jobs.errors import Conflict, Forbidden, Tombstoned
-from redbox.jobs.record.limits import outside
+from redbox.jobs.errors import Forbidden, JobConflict, Tombstoned
+from redbox.jobs.record.limits import violation_of
 from redbox.jobs.record.marks import Marks, key8
-from redbox.jobs.record.record import Record, Stage, shared
+from redbox.jobs.record.record import JobRecord, Stage, shared
 from redbox.jobs.settings import JobsSettings
 from redbox_api.models import JobRequest
 
@@ -31,27 +31,30 @@ HET_SEPARATOR = re.compile(r"#SBATCH\s+(hetjob|packjob)\b")
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """A PUT of a caller who may submit."""
+class PutRequest:
+    """An authorized PUT: what is submitted, and what tells it from another PUT of the same key."""
 
     key: JobKey
     user: UnixUser
-    caller: Caller
-    request: JobRequest
-    mark: str
+    submission: Submission
     body_id: str
     body_digest: str
-    working_directory: str
 
 
-def order_for(
+def put_request(
     caller: Caller, user: UnixUser, key: JobKey, request: JobRequest, *, marks: Marks, settings: JobsSettings
-) -> Order:
-    """A PUT with all that its record will need."""
+) -> PutRequest:
+    """The PUT with everything that its record and its submission need."""
     body_id = marks.body_id(request)
-    directory = request.working_directory or default_directory(settings.directory, key, request)
-    mark = marks.make(key, body_id, user.uid)
-    return Order(key, user, caller, request, mark, body_id, marks.body_digest(request), directory)
+    submission = Submission(
+        request=request,
+        mark=marks.make(key, body_id, user.uid),
+        job_name=job_name(request),
+        working_directory=request.working_directory or default_directory(settings.directory, key, request),
+        directory_key=key8(key.key),
+        limits=caller.limits,
+    )
+    return PutRequest(key, user, submission, body_id, marks.body_digest(request))
 
 
 UNSAFE = re.compile(r"[/{%\\]")  # path separators, our own placeholders, sbatch's file name patterns
@@ -67,7 +70,7 @@ def default_directory(template: str, key: JobKey, request: JobRequest) -> str:
 
 
 def job_name(request: JobRequest) -> str:
-    """The request's, else the script's own: acts are bound to the name, so that it must always be known."""
+    """The request's, else the script's own: actions are bound to the name, so there always is one."""
     name = request.name or DEFAULT_NAME
     if request.name is None:
         for found in filter(None, map(NAME_DIRECTIVE.match, _directives(request.batch or ""))):
@@ -76,11 +79,11 @@ def job_name(request: JobRequest) -> str:
 
 
 def appends(request: JobRequest) -> bool | None:
-    """Whether each run writes behind its output file, as the request's options or its script say."""
+    """Whether each run appends to its output file, by the request's options or its script; None: neither."""
     directives = (line for line in _directives(request.batch or "") if line.startswith("#SBATCH"))
     words = (*(line.partition(" #")[0] for line in directives), *request.options)  # an option wins
-    said = [found for several in words for found in OPEN_MODE.finditer(several)]
-    return said[-1]["appends"] is not None if said else None
+    modes = [mode for word in words for mode in OPEN_MODE.finditer(word)]
+    return modes[-1]["appends"] is not None if modes else None
 
 
 def _directives(script: str) -> Iterator[str]:
@@ -89,68 +92,71 @@ def _directives(script: str) -> Iterator[str]:
     return takewhile(lambda line: HET_SEPARATOR.match(line) is None, comments)
 
 
-def refuse_beyond_limits(order: Order) -> None:
-    """A rule's accounts and partitions; what the request does not name is passed on with the submission."""
-    request = order.request
-    found = outside(order.caller.limits, account=request.account or "", partition=request.partition or "")
+def refuse_beyond_limits(submission: Submission) -> None:
+    """A rule's accounts and partitions; those that the request does not name are left to the submission."""
+    request = submission.request
+    found = violation_of(submission.limits, account=request.account or "", partition=request.partition or "")
     if found is not None:
         raise Forbidden(
             f"The {found.what} {found.named} is not among those that the mapping allows you: {found.allowed}."
         )
 
 
-def new_record(order: Order, now: datetime) -> Record:
-    """The intent, before anybody has heard of it."""
-    container = order.request.container
-    return Record(
-        key=replace(order.key, owner=shared(order.key.owner)),
-        user=shared(order.user),
-        mark=order.mark,
-        body_id=order.body_id,
-        body_digest=order.body_digest,
-        spec_digest=order.request.spec_digest,
-        job_name=job_name(order.request),
-        working_directory=order.working_directory,
-        hold=order.request.hold,
-        limits=shared(order.caller.limits),
-        appends=appends(order.request),
+def new_intent(put: PutRequest, now: datetime, unanswered_at: datetime | None) -> JobRecord:
+    """The first record of a key; held if a submit of the server before this one may still arrive."""
+    submission = put.submission
+    container = submission.request.container
+    return JobRecord(
+        key=replace(put.key, owner=shared(put.key.owner)),
+        user=shared(put.user),
+        mark=submission.mark,
+        body_id=put.body_id,
+        body_digest=put.body_digest,
+        spec_digest=submission.request.spec_digest,
+        job_name=submission.job_name,
+        working_directory=submission.working_directory,
+        hold=submission.request.hold,
+        limits=shared(submission.limits),
+        appends=appends(submission.request),
         credentials=container is not None and container.registry is not None,
         created_at=now,
-        doubt_since=now,
+        last_submit_at=now,
+        held_retry=unanswered_at is not None,
+        unanswered_at=unanswered_at,
     )
 
 
-def tried_again(record: Record, order: Order, now: datetime) -> Record:
-    """A doubtful intent that a live PUT submits once more."""
+def retried_intent(record: JobRecord, put: PutRequest, now: datetime) -> JobRecord:
+    """An unconfirmed intent that a live PUT submits once more, held."""
     return replace(
         record,
         stage=Stage.INTENT,
-        doubt_since=now,
-        unproven=True,
-        unanswered_at=record.doubt_since,
-        body_digest=order.body_digest,
-        job_name=job_name(order.request),
-        limits=shared(order.caller.limits),
-        appends=appends(order.request),
-        working_directory=order.working_directory,
+        last_submit_at=now,
+        held_retry=True,
+        unanswered_at=record.last_submit_at,
+        body_digest=put.body_digest,
+        job_name=put.submission.job_name,
+        limits=shared(put.submission.limits),
+        appends=appends(put.submission.request),
+        working_directory=put.submission.working_directory,
     )
 
 
-def refuse_unless_same(record: Record, order: Order) -> None:
+def refuse_unless_same(record: JobRecord, put: PutRequest) -> None:
     """Raise unless the PUT asks for this very job."""
-    if record.user.uid != order.user.uid:
-        raise Conflict(
+    if record.user.uid != put.user.uid:
+        raise JobConflict(
             f"The key {record.key.key} belongs to a job of another Unix user ({record.user.name}) from "
             "before your mapping changed. Use another key."
         )
     if record.stage is Stage.NEVER:
         raise tombstoned(record.key)
-    if record.body_id != order.body_id:
+    if record.body_id != put.body_id:
         raise conflict(record.key)
 
 
-def conflict(key: JobKey) -> Conflict:
-    return Conflict(
+def conflict(key: JobKey) -> JobConflict:
+    return JobConflict(
         f"The key {key.key} (attempt {key.attempt}) already stands for another request. A job is not "
         "changed by submitting it again: use another key, or delete this job."
     )
@@ -162,20 +168,6 @@ def tombstoned(key: JobKey) -> Tombstoned:
     )
 
 
-def body_changed(record: Record, order: Order) -> bool:
-    """Equal by its digest, and yet another body: a secret was rotated, say."""
-    return record.body_digest is not None and record.body_digest != order.body_digest
-
-
-def submission(order: Order, dependencies: tuple[str, ...], *, held: bool) -> Submission:
-    """For the workload manager."""
-    return Submission(
-        request=order.request,
-        mark=order.mark,
-        job_name=job_name(order.request),
-        working_directory=order.working_directory,
-        directory_key=key8(order.key.key),
-        limits=order.caller.limits,
-        dependencies=dependencies,
-        held=held and not order.request.hold,
-    )
+def body_changed(record: JobRecord, put: PutRequest) -> bool:
+    """Whether the bodies differ although the caller's digests are equal: a rotated secret, for example."""
+    return record.body_digest is not None and record.body_digest != put.body_digest

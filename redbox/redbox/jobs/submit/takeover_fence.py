@@ -1,9 +1,9 @@
-"""Take-over is fenced by hand: what a journal that began after another one may submit, and when.
+"""The fence of a take-over: what a journal that began after another one may submit, and when.
 
 The old server's last submits may still be on their way to Slurm when the new one has rebuilt its journal
 from Slurm's records. So the new one refuses submits for three minutes, and for ten minutes submits only
-held, each looked up by its mark before it is released. The moment of the take-over is kept in the journal:
-a restart does not forget it.
+held, each looked up by its mark before it is released. The time of the take-over is kept in the
+journal, and so survives a restart.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from redbox.jobs.errors import Busy
+from redbox.jobs.errors import JobsBusy
 from redbox.jobs.settings import JobsSettings
 
 TAKEN_OVER_AT = "taken over at"
 
 
 @dataclass(frozen=True, slots=True)
-class Fence:
-    """Around a journal that was taken over, or around nothing."""
+class TakeoverFence:
+    """The time of the take-over, if there was one, and how long it restricts submits."""
 
     since: datetime | None
     refuses_s: float
@@ -29,22 +29,22 @@ class Fence:
         """Raise Busy while nothing may be submitted."""
         left = self.refuses_s - self._age_s(now)
         if left > 0:
-            raise Busy(
-                "This red-box has just taken over: it submits nothing until what the one before it may "
-                f"have sent has reached Slurm ({left:.0f} s).",
+            raise JobsBusy(
+                "This red-box has just taken over: submits wait until those of the one before it "
+                f"have reached Slurm ({left:.0f} s).",
                 retry_after=left,
             )
 
     def holds_since(self, now: datetime) -> datetime | None:
-        """Since when another server may have sent a submit that is late; None: a new key need not be held."""
+        """When another server may have sent a submit that arrives late; None: new keys are not held."""
         return self.since if self._age_s(now) < self.refuses_s + self.holds_s else None
 
     def _age_s(self, now: datetime) -> float:
         return float("inf") if self.since is None else (now - self.since).total_seconds()
 
 
-def fence_from(facts: dict[str, str], settings: JobsSettings) -> Fence:
+def fence_from(facts: dict[str, str], settings: JobsSettings) -> TakeoverFence:
     """As the journal has noted it."""
     noted = facts.get(TAKEN_OVER_AT)
     since = datetime.fromtimestamp(float(noted), UTC) if noted else None
-    return Fence(since, settings.fence_refuses_s, settings.fence_holds_s)
+    return TakeoverFence(since, settings.fence_refuses_s, settings.fence_holds_s)

@@ -1,10 +1,10 @@
-"""Submits whose outcome nobody heard: found by their mark, or proved absent, before they are tried again.
+"""Submits without an answer: found by their mark, or proven absent, before they are submitted once more.
 
 An intent without an id is ambiguous until no sbatch with its mark runs on this host, a minute has passed, a
-complete look that began after that does not show its mark, and the accounting does not either. Only then is
-it *doubtful*: a live PUT may submit it once more, held; the held job is released when it is proved to be
-the only one, and no other can arrive any more. Where a job could have come and gone unseen, the answer is
-Lost and never a second job.
+complete poll that began after that does not show its mark, and the accounting does not either. Only then is
+it *unconfirmed*: a live PUT may submit it once more, held. The held retry is released when it is proven to
+be the only job, and no other can arrive any more. A job that could have come and gone unseen is Lost and
+never submitted a second time.
 """
 
 from __future__ import annotations
@@ -22,198 +22,206 @@ from redbox.core.workload_manager import (
     shows_all_jobs_of,
 )
 from redbox.jobs.context import Context
-from redbox.jobs.job_actions import Acts, line_of
-from redbox.jobs.queue_snapshot import Look, Sighting, bound
-from redbox.jobs.record.record import Record, Seen, Stage
-from redbox.jobs.record.state_machine import lost, never_submitted, observed
+from redbox.jobs.job_actions import JobActions, line_of
+from redbox.jobs.queue_snapshot import SnapshotIndex, SnapshotMatch, bind
+from redbox.jobs.record.record import JobRecord, ObservedStatus, Stage
+from redbox.jobs.record.state_machine import StateMachine, lost, never_submitted
 from redbox.jobs.settings import JobsSettings
 from redbox.jobs.store.record_store import Change
-from redbox.jobs.submit.duplicates import Standing, judge, standing, with_mark
+from redbox.jobs.submit.duplicates import ClaimRank, jobs_with_mark, rank_of, resolve_duplicates
 from redbox_api.models import Phase
 
 SINCE_SLACK = timedelta(hours=1)
-UNSEEN = (
+LOST_UNSEEN = (
     "Lost: red-box was away while it was being submitted, and this cluster keeps no accounting that "
-    "could tell whether it ran. It is not submitted again."
+    "could show whether it ran. It is not submitted again."
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
-    """The looks that did not show it, of which no two were too far apart."""
+class MissedPolls:
+    """The polls that did not show a mark, of which no two were too far apart."""
 
-    first_look: datetime
-    last_look: datetime
+    first: datetime
+    last: datetime
 
 
 @dataclass(frozen=True, slots=True)
-class Absent:
-    """Since when no look has shown it, and since when no sbatch with its mark has run."""
+class Absence:
+    """Since when no poll has shown a mark, and since when no sbatch with it has run."""
 
-    first_look: datetime
+    first_poll: datetime
     quiet_since: datetime
 
 
-def settled(
-    record: Record, history: AccountingSnapshot, absent: Absent, now: datetime, settings: JobsSettings
-) -> Record:
-    """An intent that no complete look has shown, with what history says of it. Pure."""
+def settle_intent(
+    record: JobRecord, history: AccountingSnapshot, absence: Absence, now: datetime, machine: StateMachine
+) -> JobRecord:
+    """An intent that no complete poll has shown, by what accounting has of it. Pure."""
     if record.stage is not Stage.INTENT:
         return record
-    row = next(iter(with_mark(record, history.jobs)), None)
+    row = next(iter(jobs_with_mark(record, history.jobs)), None)
     if row is not None:
-        return observed(bound(record, row.job_id, now), row, now, final_after_s=settings.final_after_s)
+        return machine.observe(bind(record, row.job_id, now), row, now)
     if history.available and not history.complete:
         return record
-    return _not_found(record, history, absent, now, settings)
+    return _not_found(record, history, absence, now, machine.settings)
 
 
 def _not_found(
-    record: Record, history: AccountingSnapshot, absent: Absent, now: datetime, settings: JobsSettings
-) -> Record:
-    # It could have run and left the queue before anybody looked.
-    forgotten = (absent.first_look - record.doubt_since).total_seconds() > settings.min_job_age_s
-    if forgotten and not history.available:
-        return lost(record, now, UNSEEN)
-    if forgotten and (now - absent.first_look).total_seconds() < settings.rows_late_s:
+    record: JobRecord,
+    history: AccountingSnapshot,
+    absence: Absence,
+    now: datetime,
+    settings: JobsSettings,
+) -> JobRecord:
+    # It could have run and left the queue before any poll.
+    may_have_left = (absence.first_poll - record.last_submit_at).total_seconds() > settings.min_job_age_s
+    if may_have_left and not history.available:
+        return lost(record, now, LOST_UNSEEN)
+    if may_have_left and (now - absence.first_poll).total_seconds() < settings.rows_late_s:
         return record
     if record.cancel_requested:
         return never_submitted(record, now, may_still_arrive=True)
     longest = timedelta(seconds=settings.submit_limit_s)
-    ended_by = min(absent.quiet_since, record.doubt_since + longest)
-    return replace(record, stage=Stage.DOUBTFUL, doubt_since=max(record.doubt_since, ended_by))
+    ended_by = min(absence.quiet_since, record.last_submit_at + longest)
+    return replace(record, stage=Stage.UNCONFIRMED, last_submit_at=max(record.last_submit_at, ended_by))
 
 
-class Doubts:
-    """Settles intents that nobody submits any more, and proves that held jobs are alone."""
+class UnconfirmedSubmits:
+    """Settles intents that no task submits any more, and proves that held retries are the only job."""
 
-    def __init__(self, context: Context, acts: Acts, under_way: Callable[[JobKey], bool]) -> None:
+    def __init__(
+        self, context: Context, actions: JobActions, is_submitting: Callable[[JobKey], bool]
+    ) -> None:
         self._context = context
-        self._ledger = context.ledger
+        self._store = context.store
         self._clock = context.clock
         self._settings = context.settings
+        self._machine = context.machine
         self._workload = context.workload
-        self._chores = context.chores
-        self._acts = acts
-        self._under_way = under_way
+        self._background = context.background
+        self._actions = actions
+        self._is_submitting = is_submitting
         self._quiet_since: dict[JobKey, datetime] = {}  # no sbatch with its mark has run here since then
-        self._missing: dict[JobKey, Missing] = {}
+        self._missed: dict[JobKey, MissedPolls] = {}
 
-    def after(self, look: Look, sightings: Mapping[JobKey, Sighting]) -> None:
-        """After each look: what it lets us settle."""
-        for key, sighting in sightings.items():
-            record = self._ledger.table.get(key)
-            if record is not None and shows_all_jobs_of(record.user.uid, look):
-                self._consider(record, sighting, look)
+    def after(self, snapshot: SnapshotIndex, matches: Mapping[JobKey, SnapshotMatch]) -> None:
+        """After each poll: settle or prove what it allows."""
+        for key, found in matches.items():
+            record = self._store.index.get(key)
+            if record is not None and shows_all_jobs_of(record.user.uid, snapshot):
+                self._consider(record, found, snapshot)
 
-    def _miss(self, key: JobKey, look: Look) -> None:
-        """A gap in which a job could have come and gone makes all earlier looks worthless."""
-        known = self._missing.get(key)
-        gap = look.begun_at - (known.last_look if known else look.begun_at)
-        if known is None or gap.total_seconds() > self._settings.min_job_age_s:
-            known = Missing(look.begun_at, look.begun_at)
-        self._missing[key] = replace(known, last_look=look.begun_at)
-
-    def _consider(self, record: Record, sighting: Sighting, look: Look) -> None:
+    def _consider(self, record: JobRecord, found: SnapshotMatch, snapshot: SnapshotIndex) -> None:
         key = record.key
-        if record.final or self._under_way(key):
+        if record.final or self._is_submitting(key):
             return
         if record.stage is not Stage.INTENT:
-            self._missing.pop(key, None)
-        if record.stage is Stage.INTENT and sighting.job is None:
-            self._miss(key, look)
-            if self._clock.now() - record.doubt_since >= timedelta(seconds=self._settings.settle_s):
-                work = self._settle(record, look.begun_at)
-                self._chores.start(("settle", key), work, of=record.user.uid)
-        elif record.unproven and record.stage is Stage.BOUND and _began_after(look, record):
-            late = look.begun_at - (record.unanswered_at or record.doubt_since)
+            self._missed.pop(key, None)
+        if record.stage is Stage.INTENT and found.job is None:
+            self._note_missed_poll(key, snapshot.begun_at)
+            if self._clock.now() - record.last_submit_at >= timedelta(seconds=self._settings.settle_s):
+                work = self._settle(record, snapshot.begun_at)
+                self._background.start(("settle", key), work, of=record.user.uid)
+        elif record.held_retry and record.stage is Stage.BOUND and _began_after(snapshot, record):
+            late = snapshot.begun_at - (record.unanswered_at or record.last_submit_at)
             certain = late.total_seconds() >= self._settings.arrives_within_s  # no other arrives any more
-            if not certain and not sighting.duplicates:
-                return
-            work = self._prove(record, sighting, look.begun_at, certain=certain)
-            self._chores.start(("prove", key), work, of=record.user.uid)
+            if certain or found.duplicates:
+                work = self._prove(record, found, snapshot.begun_at, certain=certain)
+                self._background.start(("prove", key), work, of=record.user.uid)
 
-    async def _settle(self, record: Record, looked_at: datetime) -> None:
-        if await self._context.ask(self._workload.submitting(record.user, record.mark)):
+    def _note_missed_poll(self, key: JobKey, polled_at: datetime) -> None:
+        """A gap in which a job could have come and gone makes all earlier polls worthless."""
+        missed = self._missed.get(key)
+        if missed is None or (polled_at - missed.last).total_seconds() > self._settings.min_job_age_s:
+            missed = MissedPolls(polled_at, polled_at)
+        self._missed[key] = replace(missed, last=polled_at)
+
+    async def _settle(self, record: JobRecord, polled_at: datetime) -> None:
+        if await self._context.call(self._workload.submitting(record.user, record.mark)):
             self._quiet_since.pop(record.key, None)
-            await self._change(record.key, lambda now, current: replace(current, doubt_since=now))
+            await self._change(record.key, lambda now, current: replace(current, last_submit_at=now))
             return
         quiet_since = self._quiet_since.setdefault(record.key, self._clock.now())
-        if looked_at <= quiet_since:
-            return  # an sbatch may have ended after the look began: the next look tells
+        if polled_at <= quiet_since:
+            return  # an sbatch may have ended after the poll began: the next poll decides
         history = await self._history(record)
-        known = self._missing.get(record.key)
-        absent = Absent(known.first_look if known else looked_at, quiet_since)
+        missed = self._missed.get(record.key)
+        absence = Absence(missed.first if missed else polled_at, quiet_since)
         await self._change(
-            record.key, lambda now, current: settled(current, history, absent, now, self._settings)
+            record.key, lambda now, current: settle_intent(current, history, absence, now, self._machine)
         )
         self._quiet_since.pop(record.key, None)
 
-    async def _prove(self, record: Record, sighting: Sighting, looked_at: datetime, *, certain: bool) -> None:
-        """One of a submit and its retry: it is the job, and is released, or gives way to the other one."""
+    async def _prove(
+        self, record: JobRecord, found: SnapshotMatch, polled_at: datetime, *, certain: bool
+    ) -> None:
+        """Of a submit and its held retry one wins: the retry is released, or replaced by the other job."""
         history = await self._history(record)
         if history.available and not history.complete:
             return
-        verdict = judge(record, sighting.job, [*sighting.duplicates, *history.jobs], looked_at)
+        others = [*found.duplicates, *history.jobs]
+        verdict = resolve_duplicates(record, found.job, others, polled_at, self._machine.states)
         if verdict.winner is not None:
-            await self._give_way(record, verdict.winner)
-        elif not verdict.unclear and await self._end_all(record, verdict.losers) and certain:
-            await self._set_free(record)
+            await self._adopt(record, verdict.winner)
+        elif not verdict.unclear and await self._cancel_all(record, verdict.losers) and certain:
+            await self._release(record)
 
-    async def _end_all(self, record: Record, losers: Iterable[Observation]) -> bool:
+    async def _cancel_all(self, record: JobRecord, losers: Iterable[Observation]) -> bool:
         for job in losers:
-            if not await self._ended(JobHandle(job.job_id, record.mark, job.name, record.user)):
+            if not await self._cancel(JobHandle(job.job_id, record.mark, job.name, record.user)):
                 return False
         return True
 
-    async def _set_free(self, record: Record) -> None:
-        """It is the only one: it need not be held any more."""
-        waits = record.phase in (Phase.SUBMITTING, Phase.PENDING)
-        if waits and not record.hold and record.handle is not None and not record.cancel_requested:
-            outcome = await self._acts.act(record.handle, JobAction.RELEASE)
-            if not outcome.done:
-                return
-        await self._change(record.key, lambda _, current: _proved(current, record))
-
-    async def _ended(self, handle: JobHandle) -> bool:
-        outcome = await self._acts.act(handle, JobAction.CANCEL)
+    async def _cancel(self, handle: JobHandle) -> bool:
+        outcome = await self._actions.act(handle, JobAction.CANCEL)
         return outcome.done or outcome.gone
 
-    async def _give_way(self, record: Record, other: Observation) -> None:
-        """The other one is the job: this one is cancelled. One that is still held is to be proved in turn."""
-        if record.handle is not None and not await self._ended(record.handle):
-            return
-        held = standing(other) is Standing.HELD
+    async def _release(self, record: JobRecord) -> None:
+        """It is the only job: red-box's own hold ends."""
+        waits = record.phase in (Phase.SUBMITTING, Phase.PENDING)
+        if waits and not record.hold and record.handle is not None and not record.cancel_requested:
+            outcome = await self._actions.act(record.handle, JobAction.RELEASE)
+            if not outcome.done:
+                return
+        await self._change(record.key, lambda _, current: _proven(current, record))
 
-        def adopt(now: datetime, current: Record) -> Record:
+    async def _adopt(self, record: JobRecord, winner: Observation) -> None:
+        """Cancel the record's job and bind the winner, which is to be proven in turn if it is held."""
+        if record.handle is not None and not await self._cancel(record.handle):
+            return
+        held = rank_of(winner, self._machine.states) is ClaimRank.HELD
+
+        def adopt(now: datetime, current: JobRecord) -> JobRecord:
             if current.job_id != record.job_id:
                 return current
-            adopted = replace(bound(current, other.job_id, now), unproven=held, seen=Seen())
-            return observed(adopted, other, now, final_after_s=self._settings.final_after_s)
+            adopted = replace(bind(current, winner.job_id, now), held_retry=held, status=ObservedStatus())
+            return self._machine.observe(adopted, winner, now)
 
         await self._change(record.key, adopt)
 
-    async def _history(self, record: Record) -> AccountingSnapshot:
-        return await self._context.ask(
+    async def _history(self, record: JobRecord) -> AccountingSnapshot:
+        return await self._context.call(
             self._workload.history_of(record.user, since=record.created_at - SINCE_SLACK)
         )
 
-    async def _change(self, key: JobKey, decide: Callable[[datetime, Record], Record]) -> None:
-        def now_decide() -> Change:
-            record = self._ledger.table.get(key)
-            if record is None or record.final or self._under_way(key):
+    async def _change(self, key: JobKey, decide: Callable[[datetime, JobRecord], JobRecord]) -> None:
+        def decide_now() -> Change:
+            record = self._store.index.get(key)
+            if record is None or record.final or self._is_submitting(key):
                 return Change()
             decided = decide(self._clock.now(), record)
             return Change() if decided == record else Change(save=(decided,))
 
-        known = self._ledger.table.get(key)
-        if known is not None:
-            await self._ledger.change([line_of(known)], now_decide)
+        record = self._store.index.get(key)
+        if record is not None:
+            await self._store.change([line_of(record)], decide_now)
 
 
-def _began_after(look: Look, record: Record) -> bool:
-    return record.bound_at is not None and look.begun_at > record.bound_at
+def _began_after(snapshot: SnapshotIndex, record: JobRecord) -> bool:
+    return record.bound_at is not None and snapshot.begun_at > record.bound_at
 
 
-def _proved(current: Record, proved: Record) -> Record:
-    return replace(current, unproven=False) if current.job_id == proved.job_id else current
+def _proven(current: JobRecord, proven: JobRecord) -> JobRecord:
+    return replace(current, held_retry=False) if current.job_id == proven.job_id else current

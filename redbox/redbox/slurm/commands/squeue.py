@@ -12,7 +12,7 @@ from sys import intern
 
 from redbox.slurm.text.job_row import JobRow
 from redbox.slurm.text.record_format import ParseReport, RecordFormat, split_fields, split_records
-from redbox.slurm.text.states import end_of, has_ended, is_waiting, read_exit, read_state
+from redbox.slurm.text.states import end_of, has_ended, has_not_begun, read_exit, read_state
 from redbox.slurm.text.values import TIME_FORMAT, read_number, read_time, text_or_none
 
 ENVIRONMENT = {**TIME_FORMAT, "SLURM_BITSTR_LEN": "0"}
@@ -142,7 +142,7 @@ def read_row(fields: dict[str, str]) -> QueueRow | None:
         requeue=fields["Requeue"] != "0",
         submitted_at=read_time(fields["SubmitTime"]),
         # Slurm shows the expected start of a waiting job, and the end of a running job's time limit.
-        started_at=None if is_waiting(state) else read_time(fields["StartTime"]),
+        started_at=None if has_not_begun(state) else read_time(fields["StartTime"]),
         ended_at=read_time(fields["EndTime"]) if has_ended(state) else None,
         reason=intern(text_or_none(fields["Reason"]) or ""),
         partition=intern(fields["Partition"]),

@@ -1,40 +1,62 @@
-"""Slurm's words for where a job is, and how it ended: states, flags, exit codes, signals. Pure.
+"""Slurm's states and what they mean, exit codes, signals. Pure.
 
-What they mean to a caller (phases, sentences) is decided in `jobs`.
+The table is the only one: `jobs` receives it through the workload manager (`states`), so that a state of a
+new Slurm release is added here alone.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-ENDS = (  # from the best to the worst: of an array or a het job the worst counts
-    "COMPLETED",
-    "CANCELLED",
-    "PREEMPTED",
-    "DEADLINE",
-    "TIMEOUT",
-    "NODE_FAIL",
-    "BOOT_FAIL",
-    "OUT_OF_MEMORY",
-    "FAILED",
+from redbox.core.workload_manager import JobStates
+from redbox_api.models import FINAL_PHASES, Phase
+
+PHASES: Mapping[str, Phase] = {  # base states, and flags, which the command-line tools show in their place
+    "PENDING": Phase.PENDING,
+    "CONFIGURING": Phase.PENDING,
+    "LAUNCH_FAILED": Phase.PENDING,
+    "POWER_UP_NODE": Phase.PENDING,
+    "REQUEUED": Phase.PENDING,
+    "REQUEUE_FED": Phase.PENDING,
+    "RESV_DEL_HOLD": Phase.PENDING,
+    "REVOKED": Phase.PENDING,
+    "RUNNING": Phase.RUNNING,
+    "COMPLETING": Phase.RUNNING,
+    "EXPEDITING": Phase.RUNNING,
+    "RECONFIG_FAIL": Phase.RUNNING,
+    "RESIZING": Phase.RUNNING,
+    "SIGNALING": Phase.RUNNING,
+    "STAGE_OUT": Phase.RUNNING,
+    "SUSPENDED": Phase.SUSPENDED,
+    "STOPPED": Phase.SUSPENDED,
+    "REQUEUE_HOLD": Phase.SUSPENDED,
+    "SPECIAL_EXIT": Phase.SUSPENDED,
+    # Ends, from the best to the worst: of an array or a het job the worst counts.
+    "COMPLETED": Phase.SUCCEEDED,
+    "CANCELLED": Phase.CANCELLED,
+    "PREEMPTED": Phase.FAILED,
+    "DEADLINE": Phase.FAILED,
+    "TIMEOUT": Phase.FAILED,
+    "NODE_FAIL": Phase.FAILED,
+    "BOOT_FAIL": Phase.FAILED,
+    "OUT_OF_MEMORY": Phase.FAILED,
+    "FAILED": Phase.FAILED,
+}
+JOB_STATES = JobStates(
+    PHASES,
+    requeued=frozenset({"NODE_FAIL", "PREEMPTED", "BOOT_FAIL"}),
+    held_reasons=frozenset({"JobHeldUser", "JobHeldAdmin"}),
 )
-BASES = frozenset({"PENDING", "RUNNING", "SUSPENDED", *ENDS})
-FLAGS = frozenset({  # the command-line tools show a flag instead of the base that it hides
-    "COMPLETING", "CONFIGURING", "EXPEDITING", "LAUNCH_FAILED", "POWER_UP_NODE", "RECONFIG_FAIL",
-    "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESIZING", "RESV_DEL_HOLD", "REVOKED", "SIGNALING",
-    "SPECIAL_EXIT", "STAGE_OUT", "STOPPED",
-})  # fmt: skip
-WAITING = frozenset({
-    "PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD",
-    "LAUNCH_FAILED", "REVOKED", "POWER_UP_NODE",
-})  # fmt: skip
+ENDS = tuple(state for state, phase in PHASES.items() if phase in FINAL_PHASES)
+HELD_BETWEEN_RUNS = frozenset({"REQUEUE_HOLD", "SPECIAL_EXIT"})  # paused: the next run has not begun
 ENDED_BY_SLURM = frozenset({
     "CANCELLED", "PREEMPTED", "DEADLINE", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL",
 })  # fmt: skip
-"""The program did not end by itself, so a zero that Slurm shows is no exit code of it."""
+"""The program did not end by itself, so a zero that Slurm shows is not its exit code."""
 INVENTED_ENDS = frozenset({"NODE_FAIL", "BOOT_FAIL", "DEADLINE"})
-"""Slurm shows a 1 for them, as the signal (squeue) or as the code (sacct), that nobody's program gave.
+"""Slurm shows a 1 for them, as the signal (squeue) or as the code (sacct), that no program returned.
 
 So it does for a job that it fails itself before it has a node.
 """
@@ -56,7 +78,7 @@ NO_EXIT = Exit()
 
 
 def read_state(text: str) -> tuple[str, int | None]:
-    """The state without decoration, and the uid of who cancelled it: `CANCELLED by 2001`, `CANCELLED+`."""
+    """The state without decoration (`CANCELLED+`), and who cancelled it (`CANCELLED by 2001`)."""
     cancelled = CANCELLED_BY.match(text)
     word = text.strip().partition(" ")[0].rstrip("+*").upper()
     return word, int(cancelled[1]) if cancelled else None
@@ -67,11 +89,17 @@ def has_ended(state: str) -> bool:
 
 
 def is_waiting(state: str) -> bool:
-    return state in WAITING
+    """Whether it is pending; a job that is held after a requeue is paused."""
+    return PHASES.get(state) is Phase.PENDING
+
+
+def has_not_begun(state: str) -> bool:
+    """Whether its run, or its next run, has not begun: it waits, or is held between two runs."""
+    return is_waiting(state) or state in HELD_BETWEEN_RUNS
 
 
 def severity(state: str) -> int:
-    """How bad an end is; a word that is not known is no end."""
+    """How bad an end is; -1 for a state that does not end a job."""
     return ENDS.index(state) if state in ENDS else -1
 
 
@@ -92,10 +120,10 @@ def from_wait_status(status: int) -> Exit:
 
 
 def end_of(state: str, shown: Exit | None, *, had_nodes: bool = True) -> Exit:
-    """The exit code or the signal that a caller may believe.
+    """The exit code or the signal of the program, as far as Slurm shows it.
 
-    None before the end, one of both after it. Where Slurm ended the job, the zero that it shows for the code
-    is not the program's; and the numbers that Slurm invents for its own reasons are no signals.
+    Neither before the end, one of both after it. If Slurm ended the job, the zero that it shows for the code
+    is not the program's, and the numbers that Slurm invents for its own reasons are not signals.
     """
     if shown is None or not has_ended(state):
         return NO_EXIT

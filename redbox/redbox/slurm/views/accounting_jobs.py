@@ -8,7 +8,7 @@ from dataclasses import replace
 from redbox.core.workload_manager import Observation, TaskObservation
 from redbox.slurm.commands.sacct import AccountingRow
 from redbox.slurm.text import array_expressions
-from redbox.slurm.text.states import Exit, has_ended, is_waiting, severity
+from redbox.slurm.text.states import Exit, has_ended, has_not_begun, severity
 from redbox.slurm.views.observations import observe, observe_tasks, output_path
 
 
@@ -74,7 +74,7 @@ def _with_tasks(whole: Observation, parts: Sequence[AccountingRow]) -> Observati
     tasks: dict[int, TaskObservation] = {}
     waiting = 0
     for row in parts:
-        if is_waiting(row.state) and not (row.array_task or "").isdigit():
+        if has_not_begun(row.state) and not (row.array_task or "").isdigit():
             waiting += array_expressions.count(row.array_task or "") or 1
             continue
         tasks.update((task.index, task) for task in observe_tasks(row, whole.job_id))

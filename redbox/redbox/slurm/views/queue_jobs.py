@@ -12,7 +12,7 @@ from dataclasses import replace
 from redbox.core.workload_manager import Observation, TaskObservation
 from redbox.slurm.commands.squeue import QueueRow
 from redbox.slurm.text import array_expressions
-from redbox.slurm.text.states import has_ended, is_waiting, severity
+from redbox.slurm.text.states import has_ended, has_not_begun, is_waiting, severity
 from redbox.slurm.views.observations import observe, observe_tasks, output_path
 
 
@@ -92,8 +92,13 @@ def _decisive_row(parts: Sequence[QueueRow]) -> QueueRow:
     """
     living = [row for row in parts if not has_ended(row.state)]
     if living:
-        return min(living, key=lambda row: (row.state == "COMPLETING", is_waiting(row.state)))
+        return min(living, key=_liveliness)
     return max(parts, key=lambda row: severity(row.state))
+
+
+def _liveliness(row: QueueRow) -> tuple[bool, bool, bool]:
+    """A part that runs first, then one that is held between two runs, then one that waits."""
+    return (row.state == "COMPLETING", has_not_begun(row.state), is_waiting(row.state))
 
 
 def _observe_array(leader: str, parts: Sequence[QueueRow]) -> Observation:
@@ -104,7 +109,7 @@ def _observe_array(leader: str, parts: Sequence[QueueRow]) -> Observation:
     waiting: list[str] = []  # expressions; tasks that were cancelled before they were split off have ended
     for row in ordered:
         expression = row.array_task or "0"
-        if is_waiting(row.state) and not expression.isdigit():
+        if has_not_begun(row.state) and not expression.isdigit():
             waiting.append(expression)
         else:
             tasks.extend(observe_tasks(row, leader))

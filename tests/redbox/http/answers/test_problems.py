@@ -11,13 +11,13 @@ import pytest
 from redbox.agents.errors import AgentDied, AgentRefused, AgentUnavailable, SystemCallFailed
 from redbox.callers.errors import AuthenticationUnavailable
 from redbox.core.workload_manager import WorkloadManagerError
-from redbox.jobs.errors import Busy, Gone, JournalFull, JournalUnreadable
+from redbox.jobs.errors import Gone, JobsBusy, JournalFull, JournalUnreadable
 from redbox.logs.interfaces import LogFileMissing, LogFileUnavailable, LogFileUnreadable
 from tests.redbox.http.harness import Stand, problem
 
 ERRORS: list[tuple[Exception, int, bool]] = [
     (AuthenticationUnavailable("the API server does not answer"), 503, True),
-    (Busy("the submit takes long", retry_after=7), 503, True),
+    (JobsBusy("the submit takes long", retry_after=7), 503, True),
     (Gone("too old"), 410, False),
     (JournalFull("the disk is full"), 503, True),
     (JournalUnreadable("it is damaged"), 503, False),
@@ -61,7 +61,7 @@ async def test_a_problem_with_a_file_whose_name_cannot_be_sent_is_told_all_the_s
 async def test_a_retry_that_has_its_time_says_when(
     stand: Stand, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fail_with(Busy("later", retry_after=7), stand, monkeypatch)
+    fail_with(JobsBusy("later", retry_after=7), stand, monkeypatch)
     assert (await alice.get("/v1/whoami")).headers["retry-after"] == "7"
 
 

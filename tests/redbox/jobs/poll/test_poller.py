@@ -9,7 +9,7 @@ from redbox.jobs.poll.schedule import Bucket, interval, soon
 from redbox.jobs.record.record import lineage
 from redbox.jobs.settings import JobsSettings
 from redbox_api.models import Job, Phase
-from tests.redbox.jobs.world import World, caller, request
+from tests.redbox.jobs.harness import World, caller, request
 
 KEY = "3f2b7c1e-0000-4000-8000-000000000001"
 
@@ -115,14 +115,14 @@ def test_a_record_that_was_busy_during_a_look_is_looked_at_again(world: World) -
     """Its state has changed, and no further glance will say so."""
     submitted(world)
     world.advance(60)
-    ledger = world.jobs._ledger
-    (record,) = ledger.table.watched()
+    store = world.jobs._store
+    (record,) = store.index.watched()
     line = lineage(record.key.owner, record.key.key)
-    assert ledger._turns.take_free(line)
+    assert store._turns.take_free(line)
     world.slurm.start("1")
     world.advance(4)
     assert current(world).phase is Phase.PENDING
-    ledger._give_back({line})
+    store._give_back({line})
     world.advance(2)
     assert current(world).phase is Phase.RUNNING
 

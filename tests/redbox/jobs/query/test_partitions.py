@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Iterable
 import pytest
 
 from redbox.core.domain import Caller, Limits
-from redbox.jobs.errors import Busy, Gone
+from redbox.jobs.errors import Gone, JobsBusy
 from redbox.jobs.query import partitions
 from redbox_api.models import Amounts, Partition, PartitionEvent
-from tests.redbox.jobs.world import World, caller
+from tests.redbox.jobs.harness import World, caller
 
 EMPTY = Amounts(nodes=0, cpus=0, mem_mb=0)
 DEBUG_ONLY = caller(limits=Limits(partitions=frozenset({"debug"})))
@@ -110,14 +110,17 @@ def test_bookmarks_come_while_a_question_to_slurm_hangs(
 
 def test_a_watch_is_busy_where_slurm_has_never_answered(world: World) -> None:
     world.slurm.down = True
-    with pytest.raises(Busy, match="Slurm does not answer"):
+    with pytest.raises(JobsBusy, match="Slurm does not answer"):
         world.run(world.jobs.watch_partitions(caller()))
 
 
-@pytest.mark.parametrize("since", ["", "nonsense", "0123456789ab.1", ".", "²"])
+@pytest.mark.parametrize(
+    "since", ["", "nonsense", "0123456789ab.1", ".", "²", "{epoch}.²", "{epoch}.-1", "{epoch}." + "9" * 5000]
+)
 def test_a_revision_that_means_nothing_is_gone(world: World, since: str) -> None:
+    epoch = world.run(world.jobs.partitions(caller())).revision.partition(".")[0]
     with pytest.raises(Gone, match="list the partitions"):
-        world.run(world.jobs.watch_partitions(caller(), since))
+        world.run(world.jobs.watch_partitions(caller(), since.format(epoch=epoch)))
 
 
 def test_a_revision_is_gone_once_the_server_has_started_anew(world: World) -> None:
@@ -175,4 +178,4 @@ def test_a_hanging_slurm_is_asked_once_for_a_crowd(world: World, monkeypatch: py
     crowd = [world.begin(world.jobs.partitions(caller())) for _ in range(50)]
     world.advance(61)
     assert asked == 1
-    assert all(isinstance(one.exception(), Busy) for one in crowd)
+    assert all(isinstance(one.exception(), JobsBusy) for one in crowd)

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from redbox.jobs.errors import Gone, NotAcceptable
-from redbox.jobs.record.listing import Filters, Page
+from redbox.jobs.record.listing import Filters, PageRequest
 from redbox.jobs.record.marks import Marks
-from redbox.jobs.service import Jobs
+from redbox.jobs.service import JobService
 from redbox.jobs.store.journal import Journal
 from redbox_api.models import Phase, WatchEvent
-from tests.redbox.jobs.simulated import SimulatedClock, SimulatedSlurm
-from tests.redbox.jobs.world import BOB, SECRET, World, caller, operator, request
+from tests.redbox.jobs.fakes import SimulatedClock, SimulatedSlurm
+from tests.redbox.jobs.harness import BOB, SECRET, World, caller, operator, request
 
 
 class Reader:
@@ -76,7 +76,19 @@ def test_bookmarks_come_every_ten_seconds_and_say_when_the_truth_is_stale(world:
     assert (reader.events[-1].message or "").startswith("stale since 2026-01-01")
 
 
-@pytest.mark.parametrize("since", ["other.1", "nonsense", "", "{epoch}.99", "{epoch}.x", "{epoch}.-1"])
+@pytest.mark.parametrize(
+    "since",
+    [
+        "other.1",
+        "nonsense",
+        "",
+        "{epoch}.99",
+        "{epoch}.x",
+        "{epoch}.-1",
+        "{epoch}.²",
+        "{epoch}." + "9" * 5000,
+    ],
+)
 def test_a_revision_that_means_nothing_here_is_gone(world: World, since: str) -> None:
     epoch = world.journal.epoch
     with pytest.raises(Gone):
@@ -145,10 +157,10 @@ def test_a_watcher_that_falls_behind_sees_the_last_state_only(world: World) -> N
 def test_pages_give_every_job_once_and_the_first_ones_revision(world: World) -> None:
     for number in range(7):
         put(world, f"key-{number}")
-    first = world.run(world.jobs.list(caller(), page=Page(3)))
+    first = world.run(world.jobs.list(caller(), page=PageRequest(3)))
     put(world, "key-3x")
-    second = world.run(world.jobs.list(caller(), page=Page(3, first.next)))
-    third = world.run(world.jobs.list(caller(), page=Page(3, second.next)))
+    second = world.run(world.jobs.list(caller(), page=PageRequest(3, first.next)))
+    third = world.run(world.jobs.list(caller(), page=PageRequest(3, second.next)))
     keys = [job.key for page in (first, second, third) for job in page.items]
     assert keys == [*(f"key-{number}" for number in range(4)), "key-3x", "key-4", "key-5", "key-6"]
     assert first.revision == third.revision
@@ -158,7 +170,7 @@ def test_pages_give_every_job_once_and_the_first_ones_revision(world: World) -> 
 @pytest.mark.parametrize("token", ["x", "W10=", "bm9uc2Vuc2U=", "é"])
 def test_a_made_up_token_is_refused(world: World, token: str) -> None:
     with pytest.raises(NotAcceptable, match="not made by red-box"):
-        world.run(world.jobs.list(caller(), page=Page(3, token)))
+        world.run(world.jobs.list(caller(), page=PageRequest(3, token)))
 
 
 def test_a_list_is_filtered_by_phase_and_namespace(world: World) -> None:
@@ -192,7 +204,7 @@ def test_nobody_sees_a_state_that_is_not_on_the_disk(world: World) -> None:
 async def test_ten_watchers_each_see_each_job(tmp_path: Path) -> None:
     """On the real event loop and clock."""
     journal = Journal(tmp_path)
-    async with Jobs(journal, SimulatedSlurm(SimulatedClock()), Marks(SECRET, "hpc1")) as jobs:
+    async with JobService(journal, SimulatedSlurm(SimulatedClock()), Marks(SECRET, "hpc1")) as jobs:
 
         async def keys(number: int) -> set[str]:
             seen: set[str] = set()

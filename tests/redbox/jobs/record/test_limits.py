@@ -8,10 +8,10 @@ import pytest
 
 from redbox.core.domain import Limits
 from redbox.jobs.record.codec import from_text, to_text
-from redbox.jobs.record.limits import Outside, outside
+from redbox.jobs.record.limits import LimitViolation, violation_of
 from redbox_api.models import Job, Phase
-from tests.redbox.jobs.record.test_state_machine import RECORD, after, seen
-from tests.redbox.jobs.world import World, caller, request
+from tests.redbox.jobs.factories import RECORD, after, seen
+from tests.redbox.jobs.harness import World, caller, request
 
 KEY = "3f2b7c1e-0000-4000-8000-000000000001"
 LIMITS = Limits(accounts=frozenset({"Physics"}), partitions=frozenset({"debug", "long"}))
@@ -34,30 +34,34 @@ LIMITED = caller(limits=LIMITS)
 def test_all_accounts_and_partitions_must_be_of_the_rule_as_slurm_names_them(
     account: str, partition: str, found: tuple[str, str, str] | None
 ) -> None:
-    assert outside(LIMITS, account=account, partition=partition) == (found and Outside(*found))
+    assert violation_of(LIMITS, account=account, partition=partition) == (found and LimitViolation(*found))
 
 
 def test_without_limits_every_job_is_within_them() -> None:
-    assert outside(Limits(), account="any", partition="any") is None
+    assert violation_of(Limits(), account="any", partition="any") is None
 
 
 def test_a_rule_that_allows_nothing_is_not_a_rule_without_limits() -> None:
     nothing = Limits(accounts=frozenset(), partitions=frozenset())
-    assert outside(nothing, account="", partition="debug") == Outside("partition", "debug", "none")
-    assert outside(nothing, account="physics", partition="") == Outside("account", "physics", "none")
+    assert violation_of(nothing, account="", partition="debug") == LimitViolation(
+        "partition", "debug", "none"
+    )
+    assert violation_of(nothing, account="physics", partition="") == LimitViolation(
+        "account", "physics", "none"
+    )
 
 
 def test_limits_and_what_is_beyond_them_outlive_a_restart() -> None:
-    record = replace(RECORD, limits=LIMITS, beyond="outside")
+    record = replace(RECORD, limits=LIMITS, limits_exceeded="outside")
     for kept in (record, replace(record, limits=Limits(accounts=frozenset())), RECORD):
         assert from_text(kept.key, 3, to_text(kept)) == replace(kept, revision=3)
 
 
 def test_only_the_first_look_compares_and_what_its_user_changes_later_is_not_red_boxs() -> None:
     limited = replace(RECORD, limits=LIMITS)
-    inside, outside = seen("PENDING", partition="debug"), seen("PENDING", partition="gpu")
-    assert not after(inside, outside, record=limited).cancel_requested
-    assert after(outside, inside, record=limited).cancel_requested
+    inside, gpu = seen("PENDING", partition="debug"), seen("PENDING", partition="gpu")
+    assert not after(inside, gpu, record=limited).cancel_requested
+    assert after(gpu, inside, record=limited).cancel_requested
 
 
 def put(world: World, partition: str) -> None:

@@ -11,7 +11,7 @@ from redbox.core.domain import JobKey, Owner
 from redbox.jobs.record.marks import Marks, SecretUnusable, create_secret, key8, parse, read_secret
 from redbox_api.job_parts import Container, RegistryCredentials
 from redbox_api.models import JobRequest
-from tests.redbox.jobs.world import SECRET, request
+from tests.redbox.jobs.harness import SECRET, request
 
 MARKS = Marks(SECRET, "hpc1")
 OWNER = Owner("kube", "physics", "default", "uid-1")

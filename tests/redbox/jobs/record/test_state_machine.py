@@ -1,49 +1,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbox.core.domain import JobKey, Owner, UnixUser
 from redbox.core.workload_manager import Observation, TaskObservation
-from redbox.jobs.poll.missing_jobs import Evidence, absent, row_of
+from redbox.jobs.poll.missing_jobs import AbsenceEvidence, after_absence, latest_row
 from redbox.jobs.poll.poller import is_absent
-from redbox.jobs.queue_snapshot import Look, Sighting
+from redbox.jobs.queue_snapshot import SnapshotIndex, SnapshotMatch
 from redbox.jobs.record.codec import from_text, to_text
-from redbox.jobs.record.record import Record, Stage
-from redbox.jobs.record.state_machine import count_tasks, observed, phase_of
-from redbox.jobs.settings import JobsSettings
-from redbox.jobs.submit.duplicates import with_mark
+from redbox.jobs.submit.duplicates import jobs_with_mark
+from redbox.slurm.text.states import JOB_STATES
 from redbox_api.models import Phase
-
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
-RECORD = Record(
-    key=JobKey(Owner("kube", "ns", "default", "u"), "key"),
-    user=UnixUser("alice", 2001),
-    mark="rb1.x",
-    body_id="b",
-    created_at=NOW,
-    doubt_since=NOW,
-    stage=Stage.BOUND,
-    job_id="7",
-    bound_at=NOW,
-    phase=Phase.PENDING,
-)
-
-
-def seen(state: str, *, live: bool = True, **facts: Any) -> Observation:
-    return Observation(job_id="7", uid=2001, mark="rb1.x", state=state, live=live, **facts)
-
-
-def after(*observations: Observation, seconds: float = 0.0, record: Record = RECORD) -> Record:
-    for number, observation in enumerate(observations):
-        now = NOW + timedelta(seconds=seconds * number)
-        record = observed(record, observation, now, final_after_s=30.0)
-    return record
+from tests.redbox.jobs.factories import MACHINE, NOW, RECORD, after, seen
 
 
 @pytest.mark.parametrize(
@@ -81,19 +54,19 @@ def test_a_state_that_slurm_may_take_back_is_final_only_when_it_can_not(state: s
 
 def test_a_state_that_nobody_knows_changes_nothing() -> None:
     record = after(seen("RUNNING"), seen("DANCING"))
-    assert (record.phase, record.seen.state) == (Phase.RUNNING, "DANCING")
-    assert phase_of("DANCING") is None
+    assert (record.phase, record.status.state) == (Phase.RUNNING, "DANCING")
+    assert JOB_STATES.phase_of("DANCING") is None
 
 
 def test_a_job_that_lives_again_is_the_next_run_and_says_nothing_of_its_last_end() -> None:
     record = after(seen("RUNNING", nodes="n1"), seen("FAILED", exit_code=9), seen("PENDING", restarts=1))
-    assert (record.phase, record.run, record.final_at, record.seen.exit_code) == (
+    assert (record.phase, record.run, record.final_at, record.status.exit_code) == (
         Phase.PENDING,
         2,
         None,
         None,
     )
-    assert record.seen.nodes == ""
+    assert record.status.nodes == ""
 
 
 def test_a_job_that_was_thought_lost_and_is_seen_again_is_the_same_run() -> None:
@@ -155,14 +128,14 @@ def test_tasks_that_ended_unseen_are_not_taken_for_an_arrays_success() -> None:
     assert not record.final
     failed = (*(replace(task, state="FAILED", exit_code=1) for task in done[:8]), *done[8:])
     record = after(seen("FAILED", live=False, array_size=10, tasks=failed), record=record)
-    assert (record.phase, count_tasks(record.seen).failed) == (Phase.FAILED, 8)
+    assert (record.phase, MACHINE.count_tasks(record.status).failed) == (Phase.FAILED, 8)
 
 
 def test_an_array_is_counted_by_its_tasks_and_what_is_not_split_off_waits() -> None:
     record = after(
         seen("RUNNING", array_size=10, pending_tasks=7, tasks=tasks("RUNNING", "COMPLETED", "FAILED"))
     )
-    counts = count_tasks(record.seen)
+    counts = MACHINE.count_tasks(record.status)
     assert (counts.total, counts.pending, counts.running, counts.succeeded, counts.failed) == (10, 7, 1, 1, 1)
     assert record.phase is Phase.RUNNING
 
@@ -171,7 +144,7 @@ def test_tasks_that_the_queue_has_forgotten_keep_their_last_state() -> None:
     first = seen("RUNNING", array_size=2, tasks=tasks("FAILED", "RUNNING"))
     second = seen("RUNNING", array_size=2, tasks=tasks("FAILED", "COMPLETED")[1:])
     record = after(first, second)
-    assert [task.state for task in record.seen.tasks] == ["FAILED", "COMPLETED"]
+    assert [task.state for task in record.status.tasks] == ["FAILED", "COMPLETED"]
     assert (record.phase, record.message) == (Phase.FAILED, "Not all tasks of the array succeeded.")
 
 
@@ -181,7 +154,7 @@ def test_a_task_that_waits_again_among_those_that_never_began_is_counted_once() 
     )
     again = (range(1), range(2, 4))
     second = replace(first, pending_tasks=3, waiting=again, tasks=first.tasks[1:])
-    counts = count_tasks(after(first, second).seen)
+    counts = MACHINE.count_tasks(after(first, second).status)
     assert (counts.total, counts.pending, counts.running, counts.failed) == (4, 3, 1, 0)
 
 
@@ -203,8 +176,8 @@ def test_absence_becomes_loss_only_slowly(
     waited: float, row: Observation | None, *, accounting: bool, phase: Phase
 ) -> None:
     record = replace(RECORD, absent_since=NOW)
-    evidence = Evidence(row, accounting, stranger=False)
-    assert absent(record, evidence, NOW + timedelta(seconds=waited), JobsSettings()).phase is phase
+    evidence = AbsenceEvidence(row, accounting, stranger=False)
+    assert after_absence(record, evidence, NOW + timedelta(seconds=waited), MACHINE).phase is phase
 
 
 STATES = st.sampled_from(
@@ -228,28 +201,28 @@ def test_whatever_is_seen_a_record_is_consistent_and_survives_the_journal(
 
 def test_a_row_of_another_user_under_the_same_id_with_the_same_mark_is_not_the_jobs() -> None:
     forged = replace(seen("COMPLETED", live=False), uid=2002)
-    assert row_of(RECORD, [forged]) is None
-    assert row_of(RECORD, [forged, seen("FAILED", live=False)]) == seen("FAILED", live=False)
+    assert latest_row(RECORD, [forged]) is None
+    assert latest_row(RECORD, [forged, seen("FAILED", live=False)]) == seen("FAILED", live=False)
 
 
 def test_a_row_without_its_mark_is_the_jobs_if_it_was_submitted_at_that_moment() -> None:
     row = replace(seen("COMPLETED", live=False, submitted_at=NOW), mark="")
     known = after(seen("RUNNING", submitted_at=NOW))
-    assert row_of(known, [row]) == row
-    assert row_of(known, [replace(row, submitted_at=NOW + timedelta(seconds=1))]) is None
-    assert row_of(RECORD, [row]) is None
+    assert latest_row(known, [row]) == row
+    assert latest_row(known, [replace(row, submitted_at=NOW + timedelta(seconds=1))]) is None
+    assert latest_row(RECORD, [row]) is None
 
 
 def test_absence_counts_only_in_a_whole_look_that_began_after_the_job_was_bound() -> None:
     later = NOW + timedelta(seconds=1)
-    assert is_absent(RECORD, Sighting(), Look(later, complete=True))
-    assert not is_absent(RECORD, Sighting(), Look(NOW, complete=True))
-    assert not is_absent(RECORD, Sighting(), Look(later, complete=False))
-    assert not is_absent(RECORD, Sighting(unclear=True), Look(later, complete=True))
-    assert not is_absent(RECORD, Sighting(job=seen("RUNNING")), Look(later, complete=True))
+    assert is_absent(RECORD, SnapshotMatch(), SnapshotIndex(later, complete=True))
+    assert not is_absent(RECORD, SnapshotMatch(), SnapshotIndex(NOW, complete=True))
+    assert not is_absent(RECORD, SnapshotMatch(), SnapshotIndex(later, complete=False))
+    assert not is_absent(RECORD, SnapshotMatch(unclear=True), SnapshotIndex(later, complete=True))
+    assert not is_absent(RECORD, SnapshotMatch(job=seen("RUNNING")), SnapshotIndex(later, complete=True))
 
 
 def test_rows_that_slurm_left_of_an_earlier_refused_submit_are_not_the_intents_job() -> None:
     old = seen("FAILED", live=False, submitted_at=NOW - timedelta(hours=1))
     new = seen("RUNNING", live=False, submitted_at=NOW)
-    assert with_mark(RECORD, [old, new]) == [new]
+    assert jobs_with_mark(RECORD, [old, new]) == [new]

@@ -19,28 +19,30 @@ from redbox.jobs.errors import (
     Tombstoned,
 )
 from redbox.jobs.record.packed_records import unpack
-from redbox.jobs.record.record import Record, Seen, Stage, Tombstone
+from redbox.jobs.record.record import JobRecord, ObservedStatus, Stage, Tombstone
 from redbox.jobs.store.journal import FILE_NAME, Journal
 from redbox.jobs.store.journal_lock import file_system_type, is_network
-from redbox.jobs.store.sqlite import SCHEMA, Batch, Database
+from redbox.jobs.store.sqlite import SCHEMA, Database, JournalBatch
 from redbox_api.models import Phase
-from tests.redbox.jobs.world import World, caller, request
+from tests.redbox.jobs.harness import World, caller, request
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
 OWNER = Owner("kube", "physics", "default", "uid-1")
-RECORD = Record(
+RECORD = JobRecord(
     key=JobKey(OWNER, "key", 2),
     user=UnixUser("alice", 2001),
     mark="rb1.key",
     body_id="body",
     spec_digest="d1",
     created_at=NOW,
-    doubt_since=NOW,
+    last_submit_at=NOW,
     stage=Stage.BOUND,
     job_id="17",
     phase=Phase.FAILED,
     warnings=("one", "two"),
-    seen=Seen(state="FAILED", exit_code=3, ended_at=NOW, tasks=(TaskObservation(1, "17_1", "FAILED", 3, 0),)),
+    status=ObservedStatus(
+        state="FAILED", exit_code=3, ended_at=NOW, tasks=(TaskObservation(1, "17_1", "FAILED", 3, 0),)
+    ),
     final_at=NOW,
     revision=4,
 )
@@ -49,7 +51,7 @@ RECORD = Record(
 def test_what_was_committed_is_there_after_the_file_is_opened_again(tmp_path: Path) -> None:
     database = Database(tmp_path / "journal.db")
     stone = Tombstone(OWNER, "other", 0, NOW)
-    database.commit([Batch(save=(RECORD,), bury=(stone,), facts=(("a", "b"),))])
+    database.commit([JournalBatch(save=(RECORD,), bury=(stone,), facts=(("a", "b"),))])
     database.close()
     contents = Database(tmp_path / "journal.db").load()
     assert [unpack(outline) for outline in contents.records] == [RECORD]
@@ -60,8 +62,8 @@ def test_what_was_committed_is_there_after_the_file_is_opened_again(tmp_path: Pa
 def test_what_was_forgotten_is_gone(tmp_path: Path) -> None:
     database = Database(tmp_path / "journal.db")
     stone = Tombstone(OWNER, "other", 0, NOW)
-    database.commit([Batch(save=(RECORD,), bury=(stone,))])
-    database.commit([Batch(forget=(RECORD.key,), unbury=(stone,))])
+    database.commit([JournalBatch(save=(RECORD,), bury=(stone,))])
+    database.commit([JournalBatch(forget=(RECORD.key,), unbury=(stone,))])
     assert (*database.load().records, *database.load().tombstones) == ()
 
 
@@ -83,7 +85,7 @@ def test_commits_are_on_the_disk_before_they_are_answered(tmp_path: Path) -> Non
 def test_nobody_else_can_read_a_journal(tmp_path: Path) -> None:
     os.umask(0o022)
     database = Database(tmp_path / "journal.db")
-    database.commit([Batch(save=(RECORD,))])
+    database.commit([JournalBatch(save=(RECORD,))])
     assert len(list(tmp_path.iterdir())) == 3  # with its write-ahead log and the log's index
     assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
     database.close()

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from redbox.core.workload_manager import JobAction
-from redbox.jobs.errors import Busy, Conflict, NoSuchJob, RefusedBySlurm, Tombstoned
+from redbox.jobs.errors import JobConflict, JobNotFound, JobsBusy, RefusedBySlurm, Tombstoned
 from redbox.jobs.record.record import Stage
 from redbox_api.models import Job, Phase
-from tests.redbox.jobs.simulated import HANGS, NEVER_ARRIVES, REFUSED, UNAVAILABLE, Manner, late
-from tests.redbox.jobs.world import BOB, World, caller, request
+from tests.redbox.jobs.fakes import HANGS, NEVER_ARRIVES, REFUSED, UNAVAILABLE, Manner, late
+from tests.redbox.jobs.harness import BOB, World, caller, request
 
 KEY = "3f2b7c1e-0000-4000-8000-000000000001"
 
@@ -41,8 +41,8 @@ def test_another_body_under_the_same_key_is_a_conflict_even_while_the_first_is_u
     second = world.begin(world.jobs.put(caller(), KEY, 1, request(script="#!/bin/sh\nfalse\n")))
     world.settle()
     assert first.result()[1]
-    assert isinstance(second.exception(), Conflict)
-    with pytest.raises(Conflict, match="already stands for another request"):
+    assert isinstance(second.exception(), JobConflict)
+    with pytest.raises(JobConflict, match="already stands for another request"):
         put(world, script="#!/bin/sh\nfalse\n")
 
 
@@ -55,13 +55,13 @@ def test_an_equal_digest_with_another_body_is_the_same_job_and_says_that_the_bod
     )
     assert not created
     assert job.env_changed
-    with pytest.raises(Conflict):
+    with pytest.raises(JobConflict):
         put(world, spec_digest="d2", env={"TOKEN": "old"})
 
 
 def test_two_owners_may_hold_the_same_key_and_see_nothing_of_each_other(world: World) -> None:
     put(world)
-    with pytest.raises(NoSuchJob):
+    with pytest.raises(JobNotFound):
         world.run(world.jobs.get(caller(BOB, "chemistry"), KEY))
     job, created = world.run(world.jobs.put(caller(BOB, "chemistry"), KEY, 1, request()))
     assert created
@@ -70,7 +70,7 @@ def test_two_owners_may_hold_the_same_key_and_see_nothing_of_each_other(world: W
 
 def test_a_namespace_made_anew_does_not_inherit_the_jobs_of_the_old_one(world: World) -> None:
     put(world)
-    with pytest.raises(NoSuchJob):
+    with pytest.raises(JobNotFound):
         world.run(world.jobs.get(caller(uid="uid-2"), KEY))
     assert world.run(world.jobs.put(caller(uid="uid-2"), KEY, 1, request()))[1]
 
@@ -79,7 +79,7 @@ def test_slurms_refusal_is_given_in_its_words_and_the_key_stays_free(world: Worl
     world.slurm.manners.append(REFUSED)
     with pytest.raises(RefusedBySlurm, match="invalid partition specified: nowhere"):
         put(world)
-    with pytest.raises(NoSuchJob):
+    with pytest.raises(JobNotFound):
         world.run(world.jobs.get(caller(), KEY))
     assert put(world)[1]
 
@@ -106,7 +106,7 @@ def test_a_slurm_that_cannot_be_asked_is_a_reason_to_come_again_and_nothing_is_l
     world: World,
 ) -> None:
     world.slurm.manners.append(UNAVAILABLE)
-    with pytest.raises(Busy):
+    with pytest.raises(JobsBusy):
         put(world)
     assert put(world)[1]
     assert len(world.slurm.ever) == 1
@@ -115,7 +115,7 @@ def test_a_slurm_that_cannot_be_asked_is_a_reason_to_come_again_and_nothing_is_l
 def test_a_deadline_only_detaches_the_caller(world: World) -> None:
     world.slurm.manners.append(late(40.0, ends_s=41.0))
     began = world.clock.elapsed
-    with pytest.raises(Busy, match="It goes on"):
+    with pytest.raises(JobsBusy, match="takes long and goes on"):
         put(world)
     assert world.clock.elapsed - began == world.settings.answer_within_s
     world.advance(60)
@@ -132,7 +132,7 @@ def test_a_submit_that_arrives_long_after_its_sbatch_gave_up_never_makes_two_job
     for _ in range(40):
         try:
             put(world)
-        except Busy:
+        except JobsBusy:
             world.advance(10)
         else:
             break
@@ -148,11 +148,11 @@ def test_a_doubtful_submit_is_tried_again_only_for_a_live_put_held_and_released_
     world: World,
 ) -> None:
     world.slurm.manners.append(NEVER_ARRIVES)
-    with pytest.raises(Busy):
+    with pytest.raises(JobsBusy):
         put(world)
     world.advance(500)
     assert world.slurm.ever == []
-    with pytest.raises(NoSuchJob):
+    with pytest.raises(JobNotFound):
         world.run(world.jobs.get(caller(), KEY))
     assert put(world)[1]
     assert world.slurm.jobs["1"].reason == "JobHeldUser"
@@ -163,7 +163,7 @@ def test_a_doubtful_submit_is_tried_again_only_for_a_live_put_held_and_released_
 
 def test_a_held_retry_whose_answer_a_crash_took_is_released_all_the_same(world: World) -> None:
     world.slurm.manners.append(NEVER_ARRIVES)
-    with pytest.raises(Busy):
+    with pytest.raises(JobsBusy):
         put(world)
     world.advance(500)
     world.slurm.manners.append(HANGS)
@@ -178,9 +178,9 @@ def test_a_held_retry_whose_answer_a_crash_took_is_released_all_the_same(world: 
 
 def test_a_retry_within_the_minute_is_refused_for_now(world: World) -> None:
     world.slurm.manners.append(NEVER_ARRIVES)
-    with pytest.raises(Busy):
+    with pytest.raises(JobsBusy):
         put(world)
-    with pytest.raises(Busy, match="nothing is submitted twice"):
+    with pytest.raises(JobsBusy, match="nothing is submitted twice"):
         put(world)
     assert world.slurm.ever == []
 
@@ -193,7 +193,7 @@ def test_an_sbatch_that_still_runs_keeps_its_key_in_doubt(world: World) -> None:
     world.slurm.forget(taken.job_id, rows_too=True)
     world.restart()
     world.advance(300)
-    with pytest.raises(Busy, match="nothing is submitted twice"):
+    with pytest.raises(JobsBusy, match="nothing is submitted twice"):
         put(world)
     assert len(world.slurm.ever) == 1
 
@@ -273,7 +273,7 @@ def test_a_mark_that_another_user_copied_says_nothing(world: World) -> None:
 
 
 def test_a_cancel_before_the_submit_leaves_a_tombstone(world: World) -> None:
-    with pytest.raises(NoSuchJob):
+    with pytest.raises(JobNotFound):
         world.run(world.jobs.delete(caller(), KEY))
     world.restart()
     with pytest.raises(Tombstoned):
@@ -314,7 +314,7 @@ def test_a_delete_during_a_submit_survives_a_crash(world: World) -> None:
 
 def test_a_deleted_intent_that_never_arrives_ends_cancelled_and_its_key_stays_deleted(world: World) -> None:
     world.slurm.manners.append(NEVER_ARRIVES)
-    with pytest.raises(Busy):
+    with pytest.raises(JobsBusy):
         put(world)
     world.run(world.jobs.delete(caller(), KEY))
     world.advance(120)
@@ -325,7 +325,7 @@ def test_a_deleted_intent_that_never_arrives_ends_cancelled_and_its_key_stays_de
 
 def test_a_deleted_intent_that_arrives_after_all_is_cancelled(world: World) -> None:
     world.slurm.manners.append(late(400.0))
-    with pytest.raises(Busy):
+    with pytest.raises(JobsBusy):
         put(world)
     world.run(world.jobs.delete(caller(), KEY))
     world.advance(500)
@@ -366,7 +366,7 @@ def test_a_job_has_the_name_that_its_request_or_its_script_gives_it(
 
 def test_a_retry_that_is_refused_leaves_its_key_in_doubt_and_the_next_one_is_held_too(world: World) -> None:
     world.slurm.manners.append(NEVER_ARRIVES)
-    with pytest.raises(Busy):
+    with pytest.raises(JobsBusy):
         put(world)
     world.advance(120)
     world.slurm.manners.append(REFUSED)
@@ -381,7 +381,7 @@ def test_an_sbatch_that_ends_between_a_look_and_the_question_for_it_is_not_taken
 ) -> None:
     world.slurm.accounting = False
     world.slurm.manners.append(late(1e6, ends_s=30.0))
-    with pytest.raises(Busy):
+    with pytest.raises(JobsBusy):
         put(world)
     sbatch = world.slurm.processes[0]
 

@@ -10,25 +10,26 @@ import pytest
 
 from redbox.core.domain import JobKey, Owner, UnixUser
 from redbox.core.workload_manager import Observation
-from redbox.jobs.errors import Busy
-from redbox.jobs.record.record import Record, Stage
-from redbox.jobs.submit.duplicates import Verdict, judge
+from redbox.jobs.errors import JobsBusy
+from redbox.jobs.record.record import JobRecord, Stage
+from redbox.jobs.submit.duplicates import DuplicateVerdict, resolve_duplicates
+from redbox.slurm.text.states import JOB_STATES
 from redbox_api.models import Phase
-from tests.redbox.jobs.simulated import ENDED, HANGS, NEVER_ARRIVES, Manner, late
-from tests.redbox.jobs.world import World, caller, request
+from tests.redbox.jobs.fakes import ENDED, HANGS, NEVER_ARRIVES, Manner, late
+from tests.redbox.jobs.harness import World, caller, request
 
 KEY = "3f2b7c1e-0000-4000-8000-000000000001"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-RECORD = Record(
+RECORD = JobRecord(
     key=JobKey(Owner("kube", "ns", "default", "u"), "key"),
     user=UnixUser("alice", 2001),
     mark="rb1.x",
     body_id="b",
     created_at=NOW,
-    doubt_since=NOW,
+    last_submit_at=NOW,
     stage=Stage.BOUND,
     job_id="7",
-    unproven=True,
+    held_retry=True,
 )
 
 
@@ -50,37 +51,37 @@ NEW_ROW = job("8", live=False, submitted_at=NOW + timedelta(minutes=9))
 @pytest.mark.parametrize(
     ("own", "others", "verdict"),
     [
-        (HELD, [], Verdict()),
-        (HELD, [OTHER_WAITS], Verdict(winner=OTHER_WAITS)),
-        (HELD, [OTHER_RUNS], Verdict(winner=OTHER_RUNS)),
-        (HELD, [OTHER_RAN], Verdict(winner=OTHER_RAN)),
-        (HELD, [OTHER_HELD], Verdict(losers=(OTHER_HELD,))),
-        (HELD, [OTHER_HELD, job("9")], Verdict(winner=job("9"))),
-        (HELD, [OTHER_CANCELLED], Verdict()),
-        (HELD, [OLD_ROW], Verdict()),
-        (HELD, [NEW_ROW], Verdict(unclear=True)),
-        (HELD, [OTHER_WAITS, OLD_ROW], Verdict(winner=OTHER_WAITS)),
-        (job("7"), [OTHER_HELD], Verdict(losers=(OTHER_HELD,))),
-        (job("7"), [OTHER_RUNS], Verdict(winner=OTHER_RUNS)),
-        (job("7", "RUNNING"), [OTHER_HELD], Verdict(losers=(OTHER_HELD,))),
-        (job("7", "RUNNING"), [OTHER_RUNS], Verdict()),
-        (None, [OTHER_HELD], Verdict(winner=OTHER_HELD)),
-        (HELD, [replace(OTHER_RUNS, uid=2002)], Verdict()),
+        (HELD, [], DuplicateVerdict()),
+        (HELD, [OTHER_WAITS], DuplicateVerdict(winner=OTHER_WAITS)),
+        (HELD, [OTHER_RUNS], DuplicateVerdict(winner=OTHER_RUNS)),
+        (HELD, [OTHER_RAN], DuplicateVerdict(winner=OTHER_RAN)),
+        (HELD, [OTHER_HELD], DuplicateVerdict(losers=(OTHER_HELD,))),
+        (HELD, [OTHER_HELD, job("9")], DuplicateVerdict(winner=job("9"))),
+        (HELD, [OTHER_CANCELLED], DuplicateVerdict()),
+        (HELD, [OLD_ROW], DuplicateVerdict()),
+        (HELD, [NEW_ROW], DuplicateVerdict(unclear=True)),
+        (HELD, [OTHER_WAITS, OLD_ROW], DuplicateVerdict(winner=OTHER_WAITS)),
+        (job("7"), [OTHER_HELD], DuplicateVerdict(losers=(OTHER_HELD,))),
+        (job("7"), [OTHER_RUNS], DuplicateVerdict(winner=OTHER_RUNS)),
+        (job("7", "RUNNING"), [OTHER_HELD], DuplicateVerdict(losers=(OTHER_HELD,))),
+        (job("7", "RUNNING"), [OTHER_RUNS], DuplicateVerdict()),
+        (None, [OTHER_HELD], DuplicateVerdict(winner=OTHER_HELD)),
+        (HELD, [replace(OTHER_RUNS, uid=2002)], DuplicateVerdict()),
     ],
 )
 def test_what_runs_or_ran_is_the_job_and_of_those_that_wait_the_held_one_steps_back(
-    own: Observation | None, others: list[Observation], verdict: Verdict
+    own: Observation | None, others: list[Observation], verdict: DuplicateVerdict
 ) -> None:
-    assert judge(RECORD, own, others, NOW + timedelta(minutes=10)) == verdict
+    assert resolve_duplicates(RECORD, own, others, NOW + timedelta(minutes=10), JOB_STATES) == verdict
 
 
 def retried(world: World, first: Manner, retry: Manner) -> None:
     """A submit that nobody answered, proved absent, and its retry, begun."""
     world.slurm.manners.append(first)
-    with pytest.raises(Busy):
+    with pytest.raises(JobsBusy):
         world.run(world.jobs.put(caller(), KEY, 1, request()))
     world.advance(80)
-    assert [record.stage for record in world.jobs] == [Stage.DOUBTFUL]
+    assert [record.stage for record in world.jobs] == [Stage.UNCONFIRMED]
     world.slurm.manners.append(retry)
     world.begin(world.jobs.put(caller(), KEY, 1, request())).add_done_callback(lambda put: put.exception())
     world.settle()

@@ -7,18 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redbox.slurm.text.states import (
-    BASES,
     ENDS,
-    FLAGS,
+    JOB_STATES,
+    PHASES,
     Exit,
     end_of,
     from_wait_status,
     has_ended,
+    has_not_begun,
     is_waiting,
     read_exit,
     read_state,
     severity,
 )
+from redbox_api.models import Phase
 
 
 @pytest.mark.parametrize(
@@ -37,15 +39,43 @@ def test_a_state_loses_its_decoration(text: str, state: str, uid: int | None) ->
     assert read_state(text) == (state, uid)
 
 
-@pytest.mark.parametrize("state", sorted(BASES | FLAGS))
+@pytest.mark.parametrize("state", sorted(PHASES))
 def test_every_state_and_flag_is_read_as_itself(state: str) -> None:
     assert read_state(state) == (state, None)
 
 
+FLAGS = [
+    *("COMPLETING", "CONFIGURING", "EXPEDITING", "LAUNCH_FAILED", "POWER_UP_NODE", "RECONFIG_FAIL"),
+    *("REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESIZING", "RESV_DEL_HOLD", "REVOKED", "SIGNALING"),
+    *("SPECIAL_EXIT", "STAGE_OUT", "STOPPED"),
+]
+
+
 def test_no_flag_is_an_end_and_completing_least_of_all() -> None:
+    assert set(FLAGS) < set(PHASES)
     assert not any(has_ended(flag) for flag in FLAGS)
     assert not is_waiting("COMPLETING")
     assert not has_ended("REVOKED")
+
+
+@pytest.mark.parametrize("state", ["REQUEUE_HOLD", "SPECIAL_EXIT"])
+def test_a_job_that_is_held_after_a_requeue_is_paused_and_does_not_wait(state: str) -> None:
+    assert JOB_STATES.phase_of(state) is Phase.SUSPENDED
+    assert not is_waiting(state)
+    assert has_not_begun(state)
+
+
+@pytest.mark.parametrize("state", sorted(PHASES))
+def test_a_state_waits_only_if_its_job_is_pending(state: str) -> None:
+    assert is_waiting(state) is (JOB_STATES.phase_of(state) is Phase.PENDING)
+    assert has_ended(state) is (state in ENDS)
+    assert is_waiting(state) <= has_not_begun(state)
+
+
+def test_only_states_of_the_table_are_classified() -> None:
+    assert JOB_STATES.requeued <= set(ENDS)
+    assert JOB_STATES.phase_of("DANCING") is None
+    assert not has_not_begun("DANCING")
 
 
 @pytest.mark.parametrize(

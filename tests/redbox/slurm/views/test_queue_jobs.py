@@ -179,3 +179,14 @@ def test_tasks_that_were_cancelled_while_they_waited_may_have_lost_their_express
     )[0][0]
     assert (array.job_id, array.state, array.pending_tasks) == ("7", "CANCELLED", 0)
     assert [task.index for task in array.tasks] == [0]
+
+
+@pytest.mark.parametrize("held", ["REQUEUE_HOLD", "SPECIAL_EXIT"])
+def test_a_part_that_is_held_after_a_requeue_pauses_the_job_unless_another_part_runs(held: str) -> None:
+    parts = [
+        row("7", array_task="0", state="PENDING"),
+        row("8", array_job_id="7", array_task="1", state=held),
+    ]
+    assert build_queue_jobs(parts)[0][0].state == held
+    running = row("9", array_job_id="7", array_task="2", state="RUNNING")
+    assert build_queue_jobs([*parts, running])[0][0].state == "RUNNING"

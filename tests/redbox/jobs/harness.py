@@ -1,26 +1,27 @@
 """A red-box, its journal and a simulated Slurm that tests drive step by step, and may kill at any step.
 
 The event loop is run one iteration at a time. A crash abandons it where it stands: nothing is cancelled, no
-`finally` runs, as after a kill -9; the next server is a new `Jobs` on the same journal.
+`finally` runs, as after a kill -9; the next server is a new `JobService` on the same journal.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
 from redbox.core.domain import Caller, Limits, Owner, Role, UnixUser
 from redbox.jobs.record.marks import Marks
-from redbox.jobs.service import Jobs
+from redbox.jobs.recovery import RecoveryResult, recover, write
+from redbox.jobs.service import JobService
 from redbox.jobs.settings import JobsSettings
-from redbox.jobs.store.journal import Answer, Journal, Question
-from redbox.jobs.store.sqlite import Batch
+from redbox.jobs.store.journal import FILE_NAME, CommitRequest, Journal, OnCommitted
+from redbox.jobs.store.sqlite import JournalBatch
 from redbox.observability.job_audit import AuditEntry
 from redbox_api.models import JobRequest
-from tests.redbox.jobs.simulated import SimulatedClock, SimulatedSlurm
+from tests.redbox.jobs.fakes import SimulatedClock, SimulatedSlurm
 
 T = TypeVar("T")
 SECRET = bytes(range(32))
@@ -65,7 +66,7 @@ class WatchedJournal(Journal):
         while self.written < self.asked and not self.losing:
             time.sleep(0.0001)
 
-    def commit(self, batch: Batch, answer: Answer) -> None:
+    def commit(self, batch: JournalBatch, answer: OnCommitted) -> None:
         if self.losing:
             return
         self.asked += 1
@@ -76,7 +77,7 @@ class WatchedJournal(Journal):
 
         super().commit(batch, answered)
 
-    def _commit(self, asked: list[Question]) -> None:
+    def _commit(self, asked: list[CommitRequest]) -> None:
         super()._commit(asked)
         self.written += len(asked)
 
@@ -84,11 +85,14 @@ class WatchedJournal(Journal):
 class World:
     """Everything, and the hand that moves it."""
 
-    def __init__(self, directory: Path, **settings: Any) -> None:
+    def __init__(
+        self, directory: Path, prepare: Callable[[SimulatedSlurm], None] = lambda _: None, **settings: Any
+    ) -> None:
         self.directory = directory
         self.settings = JobsSettings(**settings)
         self.clock = SimulatedClock()
         self.slurm = SimulatedSlurm(self.clock)
+        prepare(self.slurm)  # before the first poll
         self.marks = Marks(SECRET, "hpc1")
         self.deeds: list[AuditEntry] = []
         self.start()
@@ -99,7 +103,7 @@ class World:
         """A new server on the same journal."""
         self.loop = asyncio.new_event_loop()
         self.journal = WatchedJournal(self.directory)
-        self.jobs = Jobs(
+        self.jobs = JobService(
             self.journal,
             self.slurm,
             self.marks,
@@ -172,3 +176,20 @@ class World:
             self.clock.advance_to(waking)
             self.settle()
         return task.result()
+
+
+def lose_and_recover(world: World) -> RecoveryResult:
+    """The journal is deleted under running jobs, and rebuilt."""
+    world.crash()
+    for path in world.directory.glob(FILE_NAME + "*"):
+        path.unlink()
+    journal = Journal(world.directory)
+    loop = world.loop = asyncio.new_event_loop()
+    recovered = loop.run_until_complete(
+        recover(world.slurm, world.marks, world.clock, world.settings, [ALICE])
+    )
+    loop.run_until_complete(write(journal, recovered, world.clock.now()))
+    journal.close()
+    loop.close()
+    world.start()
+    return recovered

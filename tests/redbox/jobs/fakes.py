@@ -22,6 +22,7 @@ from redbox.core.workload_manager import (
     FoundJobs,
     JobAction,
     JobHandle,
+    JobStates,
     Observation,
     QueueSnapshot,
     StepUsage,
@@ -33,6 +34,7 @@ from redbox.core.workload_manager import (
     SubmitUnknown,
     WorkloadManagerError,
 )
+from redbox.slurm.text.states import JOB_STATES
 from redbox_api.models import Check, Cluster, Partition
 
 ENDED = frozenset({"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"})
@@ -120,6 +122,7 @@ class SimulatedSlurm:
 
     clock: SimulatedClock
     name: str = "simulated"
+    states: JobStates = JOB_STATES
     accounting: bool = True
     rows_late_s: float = 0.0
     min_job_age_s: float = 300.0

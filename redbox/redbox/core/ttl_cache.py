@@ -1,0 +1,84 @@
+"""A value that is fetched at most every few seconds, by one caller at a time.
+
+Concurrent callers share one fetch. When the workload manager does not answer, `get` raises and
+`get_or_stale` returns the last value with the time since when it is stale.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Generic, TypeVar
+
+from redbox.core.workload_manager import WorkloadManagerError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class CachedValue(Generic[T]):
+    """A value, and since when it could not be refreshed."""
+
+    value: T
+    stale_since: datetime | None = None
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class TtlCache(Generic[T]):
+    """Caches one value for `ttl_s`, and a failure to fetch it for `failure_ttl_s`."""
+
+    def __init__(
+        self,
+        fetch: Callable[[], Awaitable[T]],
+        ttl_s: float,
+        *,
+        failure_ttl_s: float = 0.0,
+        now: Callable[[], datetime] = _utc_now,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._fetch = fetch
+        self._ttl_s = ttl_s
+        self._failure_ttl_s = failure_ttl_s
+        self._now = now
+        self._monotonic = monotonic
+        self._fetching = asyncio.Lock()
+        self._expires = float("-inf")
+        self._cached: tuple[T, datetime] | None = None
+        self._failure: WorkloadManagerError | TimeoutError | None = None
+
+    @property
+    def last(self) -> T | None:
+        """The value of the last successful fetch, however old; None before the first."""
+        return self._cached[0] if self._cached else None
+
+    async def get(self) -> T:
+        """The value; raises the failure if it could not be refreshed."""
+        cached = await self.get_or_stale()
+        if self._failure is not None:
+            raise self._failure
+        return cached.value
+
+    async def get_or_stale(self) -> CachedValue[T]:
+        """The last value, stale if it could not be refreshed; raises the failure if there never was one."""
+        async with self._fetching:
+            if self._monotonic() >= self._expires:
+                await self._refresh()
+        if self._cached is None:
+            raise self._failure or WorkloadManagerError("no value was fetched")
+        value, fetched_at = self._cached
+        return CachedValue(value, fetched_at if self._failure else None)
+
+    async def _refresh(self) -> None:
+        try:
+            value = await self._fetch()
+        except (WorkloadManagerError, TimeoutError) as failure:
+            self._failure = failure
+        else:
+            self._cached, self._failure = (value, self._now()), None
+        self._expires = self._monotonic() + (self._failure_ttl_s if self._failure else self._ttl_s)

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from redbox.core.ttl_cache import CachedValue, TtlCache
+from redbox.core.workload_manager import WorkloadManagerError
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Source:
+    """Counts fetches, and fails on demand; carries the clock as well."""
+
+    def __init__(self) -> None:
+        self.elapsed = 0.0
+        self.fetches = 0
+        self.failure: Exception | None = None
+
+    async def fetch(self) -> int:
+        self.fetches += 1
+        await asyncio.sleep(0)
+        if self.failure is not None:
+            raise self.failure
+        return self.fetches
+
+    def cache(self, failure_ttl_s: float = 0.0) -> TtlCache[int]:
+        return TtlCache(
+            self.fetch,
+            10,
+            failure_ttl_s=failure_ttl_s,
+            now=lambda: START + timedelta(seconds=self.elapsed),
+            monotonic=lambda: self.elapsed,
+        )
+
+
+async def test_a_value_is_fetched_again_once_it_has_expired() -> None:
+    source = Source()
+    cache = source.cache()
+    assert cache.last is None
+    assert [await cache.get(), await cache.get()] == [1, 1]
+    source.elapsed = 9.9
+    assert await cache.get() == 1
+    source.elapsed = 10
+    assert await cache.get() == 2
+    assert cache.last == 2
+
+
+async def test_a_crowd_shares_one_fetch() -> None:
+    source = Source()
+    cache = source.cache()
+    assert await asyncio.gather(*(cache.get() for _ in range(50))) == [1] * 50
+
+
+async def test_what_cannot_be_refreshed_is_stale_since_the_last_success() -> None:
+    source = Source()
+    cache = source.cache(failure_ttl_s=2)
+    assert await cache.get_or_stale() == CachedValue(1)
+    source.elapsed = 20
+    source.failure = WorkloadManagerError("away")
+    assert await cache.get_or_stale() == CachedValue(1, START)
+    with pytest.raises(WorkloadManagerError, match="away"):
+        await cache.get()
+    assert source.fetches == 2
+    source.elapsed, source.failure = 22, None
+    assert await cache.get_or_stale() == CachedValue(3)
+
+
+async def test_a_failure_without_any_value_is_raised_and_not_cached_by_default() -> None:
+    source = Source()
+    cache = source.cache()
+    source.failure = TimeoutError("slow")
+    for _ in range(2):
+        with pytest.raises(TimeoutError, match="slow"):
+            await cache.get_or_stale()
+    assert source.fetches == 2
+
+
+async def test_other_faults_pass_through() -> None:
+    source = Source()
+    source.failure = KeyError("a bug")
+    with pytest.raises(KeyError):
+        await source.cache().get_or_stale()
