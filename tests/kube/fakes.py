@@ -12,7 +12,7 @@ the last one is lifted, serves lists by page and watches from a version, and fai
 from __future__ import annotations
 
 import asyncio
-import json
+import copy
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
@@ -122,7 +122,10 @@ class FakeApiServer:
     # -- for tests
 
     def put(self, where: ResourcePath, body: Object | None = None, **fields: Any) -> Object:
-        """Store an object in place of what is there, as somebody else's write."""
+        """Store an object in place of what is there, as somebody else's write.
+
+        A new object keeps the resourceVersion that it names.
+        """
         body = {**(body or {}), **fields}
         metadata = {"name": where.name, "uid": f"uid-{self._version + 1}"}
         if where.namespace:
@@ -329,7 +332,10 @@ class FakeApiServer:
 
     def _store(self, where: ResourcePath, body: Object) -> Object:
         before = self.objects.get(where)
-        stored = {**body, "metadata": {**body["metadata"], "resourceVersion": str(self._version + 1)}}
+        version = str(self._version + 1)
+        if before is None:
+            version = body["metadata"].get("resourceVersion") or version
+        stored = {**body, "metadata": {**body["metadata"], "resourceVersion": version}}
         self.objects[where] = stored
         self._record(where, before, stored)
         return stored
@@ -347,7 +353,7 @@ _CONFORMING: tuple[type[ObjectApi], ...] = (ObjectClient, FakeApiServer)
 
 
 def _copied(body: Object) -> Object:
-    return cast("Object", json.loads(json.dumps(body)))
+    return copy.deepcopy(body)
 
 
 def _version(body: Object) -> str:

@@ -10,7 +10,7 @@ from redbox_api.models import Phase
 from redbox_operator.api.slurmjob_status import SlurmJobStatus
 from redbox_operator.dependencies import Lookup, Other, resolve
 from redbox_operator.slurmjob.status import status_of
-from tests.operator.making import slurm_job
+from tests.operator.factories import slurm_job
 from tests.operator.slurmjob.test_status import facts, job
 
 SUBMITTED = status_of(facts(job(Phase.PENDING)))

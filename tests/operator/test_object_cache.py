@@ -11,7 +11,7 @@ from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.sylabs import WLM_JOBS, translated
 from redbox_operator.object_cache import Known
 from redbox_operator.slurmjob.status import status_of
-from tests.operator.making import slurm_job
+from tests.operator.factories import slurm_job
 from tests.operator.slurmjob.test_status import facts, job
 
 RESULTS = {"from": ["out/*"], "volume": {"persistentVolumeClaim": {"claimName": "data"}}}

@@ -11,14 +11,8 @@ import pytest
 
 from redbox_kube.api import informer as module
 from redbox_kube.api.informer import Informer, Place
-from redbox_kube.api.objects import (
-    ApiRefused,
-    ApiUnreachable,
-    ApiUnreadable,
-    Object,
-    ObjectClient,
-    ResourcePath,
-)
+from redbox_kube.api.objects import ApiRefused, ApiUnreachable, ApiUnreadable, Object, ResourcePath
+from tests.kube.fakes import FakeApiServer
 
 PATIENCE_S = 5.0
 
@@ -34,23 +28,26 @@ def event(kind: str, seen: Object) -> Object:
 FORGOTTEN = event("ERROR", {"code": 410, "message": "too old"})
 
 
-class Script:
+class Script(FakeApiServer):
     """Lists and watches, in the order in which they are to be asked for; then the watch stays silent."""
 
     def __init__(self, *steps: list[Object] | list[Exception]) -> None:
+        super().__init__()
         self.steps = list(steps)
-        self.asked: list[str] = []
+        self.sequence: list[str] = []
 
     async def pages(
-        self, _where: ResourcePath, _selection: Mapping[str, str]
+        self, where: ResourcePath, selection: Mapping[str, str] | None = None
     ) -> AsyncIterator[tuple[list[Object], str]]:
-        self.asked.append("list")
+        del where, selection
+        self.sequence.append("list")
         yield cast("list[Object]", self.steps.pop(0)), "10"
 
     async def watch(
-        self, _where: ResourcePath, since: str, _selection: Mapping[str, str]
+        self, where: ResourcePath, since: str, selection: Mapping[str, str] | None = None
     ) -> AsyncIterator[Object]:
-        self.asked.append(since)
+        del where, selection
+        self.sequence.append(since)
         if not self.steps:
             await asyncio.sleep(3600)
         for one in self.steps.pop(0):
@@ -69,10 +66,10 @@ async def played(script: Script, **options: Any) -> tuple[Informer, list[set[Pla
     """The mirror once the script is over, and what it told."""
     told: list[set[Place]] = []
     given = {"reduced": lambda seen: seen, **options}
-    mirror: Informer = Informer(cast("ObjectClient", script), ResourcePath("Node"), told=told.append, **given)
+    mirror: Informer = Informer(script.client, ResourcePath("Node"), told=told.append, **given)
     running = asyncio.create_task(mirror.run())
     async with asyncio.timeout(PATIENCE_S):
-        while script.steps or script.asked[-1] == "list":  # noqa: ASYNC110 (the mirror tells nothing at its end)
+        while script.steps or script.sequence[-1] == "list":  # noqa: ASYNC110 (the mirror tells nothing at its end)
             await asyncio.sleep(0)
     running.cancel()
     await asyncio.wait({running})
@@ -85,7 +82,7 @@ async def test_a_watch_goes_on_from_the_list_and_from_where_it_ended() -> None:
     )
     mirror, told = await played(script)
     assert {name for _, name in mirror.items} == {"b"}
-    assert script.asked[:3] == ["list", "10", "12"]
+    assert script.sequence[:3] == ["list", "10", "12"]
     assert told == [{("", "a")}, {("", "b")}, {("", "a")}]
 
 
@@ -107,7 +104,7 @@ async def test_a_cut_watch_goes_on_and_a_refused_one_begins_anew(fault: Exceptio
     steps: list[Any] = [[thing("a", 1)], [event("MODIFIED", thing("a", 11)), fault], [], []]
     script = Script(*steps)
     mirror, _ = await played(script)
-    assert script.asked[:3] == asked
+    assert script.sequence[:3] == asked
     if "list" not in asked[2:]:
         assert ("", "a") in mirror.items
 
@@ -115,7 +112,7 @@ async def test_a_cut_watch_goes_on_and_a_refused_one_begins_anew(fault: Exceptio
 async def test_a_bookmark_moves_its_place_and_tells_nothing() -> None:
     script = Script([], [event("BOOKMARK", thing("", 50))], [], [])
     _, told = await played(script)
-    assert script.asked[:3] == ["list", "10", "50"]
+    assert script.sequence[:3] == ["list", "10", "50"]
     assert told == [set()]
 
 
@@ -188,10 +185,35 @@ async def test_a_watch_that_ends_as_soon_as_it_began_is_not_begun_at_once(
 ) -> None:
     monkeypatch.setattr(module, "FIRST_DELAY_S", 1000.0)
     script = Script([thing("a", 1)], [])
-    mirror: Informer = Informer(cast("ObjectClient", script), ResourcePath("Node"), told=lambda _: None)
+    mirror: Informer = Informer(script.client, ResourcePath("Node"), told=lambda _: None)
     running = asyncio.create_task(mirror.run())
     for _ in range(50):
         await asyncio.sleep(0)
     running.cancel()
     await asyncio.wait({running})
-    assert script.asked == ["list", "10"]
+    assert script.sequence == ["list", "10"]
+
+
+async def test_a_mirror_follows_an_api_server_over_a_compaction_of_its_history() -> None:
+    api = FakeApiServer(page_size=1)
+    nodes = [ResourcePath("Node", name) for name in ("a", "b", "c")]
+    for node in nodes[:2]:
+        api.put(node)
+    mirror: Informer = Informer(api.client, ResourcePath("Node"), told=lambda _: None)
+    running = asyncio.create_task(mirror.run())
+    try:
+        await mirror_has(mirror, "a", "b")
+        api.put(nodes[2])
+        await mirror_has(mirror, "a", "b", "c")
+        api.forget_history()
+        api.remove(nodes[0])
+        await mirror_has(mirror, "b", "c")
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+
+
+async def mirror_has(mirror: Informer, *names: str) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while {name for _, name in mirror.items} != set(names):  # noqa: ASYNC110 (sets no event)
+            await asyncio.sleep(0)

@@ -26,7 +26,7 @@ from redbox_operator.companion.builder import (
     request_digest,
 )
 from redbox_operator.companion.job_request import digest
-from tests.operator.making import slurm_cluster, slurm_job, with_gateways
+from tests.operator.factories import slurm_cluster, slurm_job, with_gateways
 
 IMAGE = "registry.example/redbox-companion:1"
 SNAPSHOTS = Path(__file__).parent / "snapshots"

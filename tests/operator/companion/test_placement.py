@@ -10,7 +10,7 @@ from redbox_api.job_parts import Resources
 from redbox_kube.node_labels import Limit
 from redbox_operator.companion.placement import cluster_of, held_back, partition_of, placed
 from redbox_operator.companion.resource_needs import needs_of, seconds_of, whole_needs_of
-from tests.operator.making import slurm_cluster, slurm_job, with_gateways
+from tests.operator.factories import slurm_cluster, slurm_job, with_gateways
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from redbox_kube.api.objects import ApiRefused, ObjectClient, ResourcePath
+from redbox_kube.api.objects import ApiRefused, ResourcePath
 from redbox_operator.install.crd_upgrade import with_stored_versions
 from redbox_operator.install.uninstall import Holding, Jobs, Uninstall, is_finished, needed, told, withdrawn
+from tests.kube.fakes import FakeApiServer
 
 
 def job(**status: object) -> dict[str, Any]:
@@ -65,22 +66,11 @@ def test_of_a_node_without_anything_of_ours_nothing_is_taken() -> None:
     assert withdrawn({"metadata": {"labels": {"a": "b"}}, "status": {"capacity": {"cpu": "4"}}}) == ({}, {})
 
 
-class Told:
-    """An API server that is told what statuses are."""
-
-    def __init__(self) -> None:
-        self.applied: list[tuple[ResourcePath, dict[str, Any], str]] = []
-        self.refusal: ApiRefused | None = None
-
-    async def apply_status(self, where: ResourcePath, status: dict[str, Any], *, uid: str) -> dict[str, Any]:
-        if self.refusal:
-            raise self.refusal
-        self.applied.append((where, status, uid))
-        return {}
+def uninstall(api: FakeApiServer, said: list[str]) -> Uninstall:
+    return Uninstall(api.client, "redbox-system", (), Jobs.KEEP, 1.0, said.append)
 
 
-def uninstall(api: Told, said: list[str]) -> Uninstall:
-    return Uninstall(cast("ObjectClient", api), "redbox-system", (), Jobs.KEEP, 1.0, said.append)
+LONG = ResourcePath("SlurmJob", "long", "alice", "redbox.dev/v1alpha1")
 
 
 def left() -> dict[str, Any]:
@@ -92,18 +82,20 @@ def left() -> dict[str, Any]:
 
 async def test_a_job_that_is_left_has_its_whole_status_from_one_owner() -> None:
     """The operator of a new installation could not withdraw what another field manager has said."""
-    api, said = Told(), list[str]()
+    api, said = FakeApiServer(), list[str]()
+    api.put(LONG, left())
     await uninstall(api, said)._tell_stale(left())
-    ((where, status, uid),) = api.applied
-    assert (where.name, uid) == ("long", "0aa6-11")
+    ((verb, where),) = api.requests
+    assert (verb, where) == ("status", LONG)
+    status = api.objects[LONG]["status"]
     assert (status["phase"], status["jobID"]) == ("Running", "42")
     assert [one["type"] for one in status["conditions"]] == ["Submitted", "Synced"]
     assert (status["conditions"][1]["status"], status["conditions"][1]["reason"]) == ("False", "Uninstalled")
 
 
 async def test_a_status_that_is_refused_does_not_stop_an_uninstall() -> None:
-    api, said = Told(), list[str]()
-    api.refusal = ApiRefused(422, "spec: Required value")
+    api, said = FakeApiServer(), list[str]()
+    api.fail(ApiRefused(422, "spec: Required value"), verb="status")
     await uninstall(api, said)._tell_stale(left())
     assert said == ["its status does not say so: spec: Required value"]
 

@@ -11,7 +11,7 @@ from redbox_api.models import Phase
 from redbox_operator.api.slurmjob_status import SlurmJobStatus
 from redbox_operator.slurmjob.attempts import Attempt, following, may_retry, next_begins_in, pause_after
 from redbox_operator.slurmjob.status import status_of
-from tests.operator.making import slurm_job
+from tests.operator.factories import slurm_job
 from tests.operator.slurmjob.test_status import NOON, facts, job
 
 

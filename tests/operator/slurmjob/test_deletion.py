@@ -10,7 +10,7 @@ from redbox_api.errors import NotAllowed
 from redbox_api.models import Phase, Problem
 from redbox_kube.api.objects import ResourcePath
 from redbox_operator.api.constants import ANNOTATION_ABANDON, FINALIZER
-from tests.operator.reconciler_stand import CLUSTER, DELETED, Stand
+from tests.operator.harness import CLUSTER, DELETED, Stand
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ async def test_with_a_deletion_nothing_is_made(stand: Stand) -> None:
     await stand.apply()
     await stand.at_redbox(Phase.RUNNING)
     await stand.change(**DELETED)
-    del stand.api.objects[ResourcePath("Pod", "cow-job", "farm").path()]
+    del stand.api.objects[ResourcePath("Pod", "cow-job", "farm")]
     await stand.look()
     assert stand.pod_names == []
 
@@ -150,9 +150,11 @@ async def test_a_slurmjob_whose_time_is_over_deletes_itself_once_its_log_was_rea
     await stand.at_redbox(Phase.SUCCEEDED)
     stand.now += timedelta(seconds=61)
     await stand.look()
-    assert stand.where.path() in stand.api.objects
+    assert stand.where in stand.api.objects
     await stand.pod_ends('{"final": true, "logs": "complete"}')
-    assert stand.where.path() not in stand.api.objects
+    assert "deletionTimestamp" in stand.api.objects[stand.where]["metadata"]
+    await stand.look()
+    assert stand.where not in stand.api.objects
 
 
 async def test_one_whose_time_is_not_over_is_looked_at_again_in_time(stand: Stand) -> None:

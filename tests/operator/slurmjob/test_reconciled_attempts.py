@@ -8,7 +8,7 @@ import pytest
 
 from redbox_api.models import Phase
 from redbox_kube.api.objects import ApiRefused
-from tests.operator.reconciler_stand import Stand
+from tests.operator.harness import Stand
 
 
 @pytest.fixture
@@ -123,10 +123,10 @@ async def test_an_attempt_after_the_first_does_not_wait_again(stand: Stand) -> N
     stand.reconciler.job_gone(stand.place._replace(name="first"))
     await stand.at_redbox(Phase.FAILED, nodes=["n1"])
     stand.now += timedelta(seconds=10)
-    stand.api.refusal = ApiRefused(403, "exceeded quota")
+    stand.api.fail(ApiRefused(403, "exceeded quota"), verb="create", kind="Pod")
     await stand.look()
     assert (stand.status["attempts"], stand.status["reason"]) == (2, "QuotaExceeded")
-    stand.api.refusal = None
+    stand.api.recover()
     stand.has_other("first", "Running")
     await stand.look()
     assert stand.pod_names == ["cow-job", "cow-job-2"]

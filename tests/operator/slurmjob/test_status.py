@@ -21,7 +21,7 @@ from redbox_operator.api.slurmjob_status import (
 from redbox_operator.companion.plan import LastWord
 from redbox_operator.slurmjob.attempts import Attempt
 from redbox_operator.slurmjob.status import Facts, Holding, status_of
-from tests.operator.making import slurm_job
+from tests.operator.factories import slurm_job
 
 OWNER = OwnerRef(cluster="c", namespace="farm", account="default")
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)

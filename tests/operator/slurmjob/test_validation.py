@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from redbox_operator.slurmjob.validation import problem_of, problem_of_cluster
-from tests.operator.making import slurm_job
+from tests.operator.factories import slurm_job
 
 CLAIM = {"persistentVolumeClaim": {"claimName": "c"}}
 

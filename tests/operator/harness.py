@@ -1,4 +1,4 @@
-"""A reconciler and one SlurmJob, between an API server and a red-box that only remember."""
+"""A reconciler and one SlurmJob, between an API server and a red-box in memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from redbox_api.errors import NoSuchJob
 from redbox_api.models import Job, OwnerRef, Phase, Problem
-from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, ResourcePath
+from redbox_kube.api.objects import ResourcePath
 from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_operator.api.constants import FINALIZER
 from redbox_operator.api.decode import read_job
@@ -23,77 +23,14 @@ from redbox_operator.slurmjob import deletion
 from redbox_operator.slurmjob import reconciler as reconciling
 from redbox_operator.slurmjob.reconciler import Reconciler
 from redbox_operator.status_writer import Writer, where_is
-from tests.operator.making import slurm_cluster, slurm_job
+from tests.kube.fakes import FakeApiServer
+from tests.operator.factories import slurm_cluster, slurm_job
 
 IMAGE = "registry.example/redbox-companion:1"
 CLUSTER = slurm_cluster()
 
 NO_SUCH_JOB = Problem(type="t", title="There is no such thing", status=404, detail="no such job")
 DELETED: dict[str, Any] = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
-
-
-class ApiServer:
-    """Keeps objects by their path, and counts versions."""
-
-    def __init__(self) -> None:
-        self.objects: dict[str, Object] = {}
-        self.events: list[Object] = []
-        self.refusal: ApiRefused | None = None
-        self.refuses = ""  # the pod of this name; else every pod
-        self.writes = 0
-        self.meanwhile: Object = {}
-        """What somebody else changes just before the next write of a status."""
-        self._version = 10
-
-    def put(self, where: ResourcePath, body: Object) -> Object:
-        self._version += 1
-        metadata = {"uid": f"uid-{self._version}", **body["metadata"], "resourceVersion": str(self._version)}
-        self.objects[where.path()] = {**body, "metadata": metadata}
-        return self.objects[where.path()]
-
-    async def create(self, where: ResourcePath, body: Object) -> Object | None:
-        if where.kind == "Event":
-            self.events.append(body)
-            return body
-        name = body["metadata"]["name"]
-        if self.refusal and where.kind == "Pod" and self.refuses in {"", name}:
-            raise self.refusal
-        place = ResourcePath(where.kind, name, body["metadata"]["namespace"])
-        if place.path() in self.objects:
-            return None
-        self.writes += 1
-        return self.put(place, body)
-
-    async def get(self, where: ResourcePath) -> Object | None:
-        return self.objects.get(where.path())
-
-    async def delete(self, where: ResourcePath, *, uid: str = "", grace_s: int | None = None) -> None:
-        del grace_s
-        there = self.objects.get(where.path())
-        if there and there["metadata"]["uid"] == uid:
-            del self.objects[where.path()]
-
-    async def apply_status(self, where: ResourcePath, status: Object, *, uid: str = "") -> Object:
-        there = self.objects[where.path()]
-        assert uid == there["metadata"]["uid"]
-        self.writes += 1
-        self.meanwhile, changed = {}, self.meanwhile
-        metadata = {**there["metadata"], **changed.get("metadata", {})}
-        spec = {**there["spec"], **changed.get("spec", {})}
-        return self.put(where, {**there, "metadata": metadata, "spec": spec, "status": status})
-
-    async def set_finalizers(
-        self, where: ResourcePath, finalizers: list[str], *, resource_version: str
-    ) -> Object | None:
-        there = self.objects.get(where.path())
-        if there is None or there["metadata"]["resourceVersion"] != resource_version:
-            return None
-        self.writes += 1
-        metadata = {**there["metadata"], "finalizers": finalizers}
-        return self.put(where, {**there, "metadata": metadata})
-
-    def pods(self) -> list[Object]:
-        return [body for path, body in self.objects.items() if "/pods/" in path]
 
 
 class Link:
@@ -148,7 +85,7 @@ class Stand:
     """A reconciler, and one SlurmJob that it looks at."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.api = ApiServer()
+        self.api = FakeApiServer()
         self.link = Link()
         self.links: dict[str, Any] = {"hpc1": self.link}
         self.troubles: dict[str, str] = {}
@@ -163,7 +100,7 @@ class Stand:
         metrics = Metrics()
         self.known = Known()
         links = Links(cast("dict[str, RedboxLink]", self.links), self.troubles)
-        writer = Writer(cast("ObjectClient", self.api), metrics)
+        writer = Writer(self.api.client, metrics)
         self.reconciler = Reconciler(writer, self.known, links, IMAGE, metrics)
         self.reconciler.clusters_listed()
 
@@ -182,21 +119,24 @@ class Stand:
         await self.look()
 
     async def change(self, *, spec: dict[str, Any] | None = None, **metadata: Any) -> None:
-        there = self.api.objects[self.where.path()]
-        changed = {**there, "metadata": {**there["metadata"], **metadata}}
-        changed["spec"] = {**there["spec"], **(spec or {})}
-        self.api.put(self.where, changed)
+        self.put(metadata=metadata, spec=spec or {})
         await self.look()
+
+    def put(self, *, metadata: dict[str, Any], spec: dict[str, Any] | None = None) -> None:
+        """Somebody changes these fields, and no watch has shown it yet."""
+        job = self.api.objects[self.where]
+        changed = {"metadata": {**job["metadata"], **metadata}, "spec": {**job["spec"], **(spec or {})}}
+        self.api.put(self.where, {**job, **changed})
 
     async def look(self) -> float | None:
         """What is there is told by the watch; then one look."""
-        there = self.api.objects.get(self.where.path())
+        there = self.api.objects.get(self.where)
         if there is not None:
             self.reconciler.job_seen(read_job(SLURM_JOBS, there))
         for pod in list(self.known.companions.values()):
-            if ResourcePath("Pod", pod.name, pod.namespace).path() not in self.api.objects:
+            if ResourcePath("Pod", pod.name, pod.namespace) not in self.api.objects:
                 self.reconciler.companion_gone(pod)
-        for body in self.api.pods():
+        for body in self.api.of_kind("Pod"):
             if body["metadata"].get("labels"):
                 self.reconciler.companion_seen(companion_of(body))
         return await self.reconciler.reconcile(self.place)
@@ -226,7 +166,7 @@ class Stand:
         where = ResourcePath("Pod", name, "farm")
         state = {"terminated": {"exitCode": 1, "message": message}}
         status = {"phase": "Failed", "containerStatuses": [{"state": state}]}
-        self.api.put(where, {**self.api.objects[where.path()], "status": status})
+        self.api.put(where, {**self.api.objects[where], "status": status})
         await self.look()
 
     @property
@@ -239,7 +179,7 @@ class Stand:
 
     @property
     def status(self) -> dict[str, Any]:
-        return dict(self.api.objects[self.where.path()].get("status", {}))
+        return dict(self.api.objects[self.where].get("status", {}))
 
     @property
     def conditions(self) -> dict[str, tuple[str, str]]:
@@ -247,11 +187,13 @@ class Stand:
 
     @property
     def finalizers(self) -> list[str]:
-        return list(self.api.objects[self.where.path()]["metadata"]["finalizers"])
+        """None where it is gone: a deleted object goes with its last finalizer."""
+        job = self.api.objects.get(self.where)
+        return list(job["metadata"]["finalizers"]) if job else []
 
     @property
     def pod_names(self) -> list[str]:
-        return [pod["metadata"]["name"] for pod in self.api.pods()]
+        return [pod["metadata"]["name"] for pod in self.api.of_kind("Pod")]
 
     def told(self) -> list[str]:
         return [event["reason"] for event in self.api.events]
