@@ -83,7 +83,7 @@ def fit_terms(needs: dict[Limit, int], partition: str, cluster: str) -> list[dic
     return [{"matchExpressions": list(chosen)} for chosen in product(*choices)] if choices else []
 
 
-def told_needs(terms: Sequence[Mapping[str, Any]]) -> list[str]:
+def described_needs(terms: Sequence[Mapping[str, Any]]) -> list[str]:
     """The needs that such terms were made of, as a person compares them with a node's labels.
 
     They may be another's, with terms that fields match, or values that are no numbers: those are left out.

@@ -20,14 +20,14 @@ from redbox_kube.redbox_token import ServiceAccountName
 from redbox_kube.runtime.health_server import serving
 from redbox_operator.api.constants import FIELD_MANAGER
 from redbox_operator.api.decode import RESOURCES
-from redbox_operator.metrics import Metrics
-from redbox_operator.object_cache import Known
+from redbox_operator.metrics import OperatorMetrics
+from redbox_operator.object_cache import ObjectCache
 from redbox_operator.slurmcluster.reconciler import SlurmClusters
-from redbox_operator.slurmcluster.registry import Links
+from redbox_operator.slurmcluster.registry import RedboxLinks
 from redbox_operator.slurmjob.kopf_watches import registry_for, settings_for
 from redbox_operator.slurmjob.reconciler import Reconciler
-from redbox_operator.slurmjob.resync import Scope, Sweep
-from redbox_operator.status_writer import Writer
+from redbox_operator.slurmjob.resync import Resync, WatchScope
+from redbox_operator.status_writer import StatusWriter
 
 log = structlog.get_logger(__name__)
 STUCK_S = 600.0
@@ -50,10 +50,10 @@ class Operator:
     def __init__(self, objects: ObjectClient, options: Options) -> None:
         self._objects = objects
         self._options = options
-        self.metrics = Metrics()
-        writer = Writer(objects, self.metrics)
-        self.known = Known()
-        links = Links()
+        self.metrics = OperatorMetrics()
+        writer = StatusWriter(objects, self.metrics)
+        self.known = ObjectCache()
+        links = RedboxLinks()
         self.reconciler = Reconciler(
             writer, self.known, links, options.image, self.metrics, host_paths=options.host_paths
         )
@@ -66,8 +66,8 @@ class Operator:
             wake_cluster=self.reconciler.wake_cluster,
             limited=bool(options.namespaces),
         )
-        scope = Scope(RESOURCES, options.namespaces)
-        self.sweep = Sweep(objects, scope, self.reconciler, self.clusters, self.metrics)
+        scope = WatchScope(RESOURCES, options.namespaces)
+        self.sweep = Resync(objects, scope, self.reconciler, self.clusters, self.metrics)
         self.leads = False
         self._lease = Lease(objects, options.account.namespace, FIELD_MANAGER)
         self.metrics.watch(

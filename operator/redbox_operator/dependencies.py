@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from redbox_api.models import Dependency
-from redbox_operator.api.problems import Problem
+from redbox_operator.api.problems import StatusProblem
 from redbox_operator.api.slurmjob import SlurmJob
-from redbox_operator.api.slurmjob_fields import After, DependsOn
+from redbox_operator.api.slurmjob_fields import DependencyType, DependsOn
 from redbox_operator.api.slurmjob_status import JobPhase, SlurmJobStatus
 
 
@@ -33,11 +33,11 @@ def are_met(status: SlurmJobStatus) -> bool:
     return bool(status.dependencies_met or status.nodes)
 
 
-def resolve(job: SlurmJob, cluster: str, lookup: Lookup) -> tuple[list[Dependency], Problem | None]:
+def resolve(job: SlurmJob, cluster: str, lookup: Lookup) -> tuple[list[Dependency], StatusProblem | None]:
     """What Slurm is to be told, if all that is needed for that is known."""
     if cycle := _cycle(job, lookup):
         message = f"it waits for itself ({' -> '.join(cycle)}): delete one of these SlurmJobs"
-        return [], Problem("DependencyCycle", message, final=True)
+        return [], StatusProblem("DependencyCycle", message, final=True)
     told: list[Dependency] = []
     for wanted in job.spec.depends_on:
         other = lookup(wanted.name)
@@ -45,13 +45,13 @@ def resolve(job: SlurmJob, cluster: str, lookup: Lookup) -> tuple[list[Dependenc
             message = (
                 f"it depends on SlurmJob {wanted.name}, which does not exist: create it, and this goes on"
             )
-            return [], Problem("DependencyMissing", message)
+            return [], StatusProblem("DependencyMissing", message)
         fulfilled = _fulfilled(wanted, other.status)
         if fulfilled is False:
-            return [], Problem("DependencyFailed", _never(wanted, other.status), final=True)
+            return [], StatusProblem("DependencyFailed", _never(wanted, other.status), final=True)
         if fulfilled is None and not _slurm_can_wait(job, cluster, other):
             message = f"it is submitted once SlurmJob {wanted.name} is where `{wanted.type}` wants it to be"
-            return [], Problem("DependencyWaiting", message)
+            return [], StatusProblem("DependencyWaiting", message)
         if fulfilled is None:
             told.append(Dependency(type=wanted.type.value, key=other.job.uid))
     return told, None
@@ -59,14 +59,14 @@ def resolve(job: SlurmJob, cluster: str, lookup: Lookup) -> tuple[list[Dependenc
 
 def _fulfilled(wanted: DependsOn, status: SlurmJobStatus) -> bool | None:
     """None while it is not known yet."""
-    if wanted.type is After.AFTER and (status.started_at or status.finished):
+    if wanted.type is DependencyType.AFTER and (status.started_at or status.finished):
         return True
     if not status.finished:
         return None
     match wanted.type:
-        case After.AFTEROK | After.AFTERCORR:
+        case DependencyType.AFTEROK | DependencyType.AFTERCORR:
             return status.phase is JobPhase.SUCCEEDED
-        case After.AFTERNOTOK:
+        case DependencyType.AFTERNOTOK:
             return status.phase is not JobPhase.SUCCEEDED
     return True
 
@@ -79,7 +79,7 @@ def _slurm_can_wait(job: SlurmJob, cluster: str, other: Other) -> bool:
 
 
 def _never(wanted: DependsOn, status: SlurmJobStatus) -> str:
-    needed = "failure" if wanted.type is After.AFTERNOTOK else "success"
+    needed = "failure" if wanted.type is DependencyType.AFTERNOTOK else "success"
     return (
         f"it depends on the {needed} of SlurmJob {wanted.name}, which ended {status.phase}: it can never "
         "start. Delete it, and apply it again once the other one has ended as needed"

@@ -13,7 +13,7 @@ SECONDS = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 7200, 86400)
 LAGS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 
 
-class Metrics:
+class OperatorMetrics:
     """Counters of what happens, and a look at what there is."""
 
     def __init__(self) -> None:

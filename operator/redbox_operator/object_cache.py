@@ -16,9 +16,9 @@ import structlog
 from pydantic import ValidationError
 
 from redbox_kube.names import GROUP
-from redbox_operator.api.slurmjob import Place, SlurmJob, SlurmJobSpec
+from redbox_operator.api.slurmjob import SlurmJob, SlurmJobRef, SlurmJobSpec
 from redbox_operator.api.slurmjob_status import SlurmJobStatus
-from redbox_operator.companion.plan import Companion
+from redbox_operator.companion.plan import CompanionPod
 from redbox_operator.dependencies import Other
 
 log = structlog.get_logger(__name__)
@@ -32,14 +32,14 @@ PodName = tuple[str, str]  # namespace, name
 
 
 @dataclass(frozen=True, slots=True)
-class KnownJob:
+class CachedJob:
     """A SlurmJob, and its status as read."""
 
     job: SlurmJob
     status: SlurmJobStatus
 
     @property
-    def place(self) -> Place:
+    def place(self) -> SlurmJobRef:
         return self.job.place
 
     @property
@@ -52,7 +52,7 @@ class KnownJob:
 class PackedJob:
     """The same, packed, beside what is asked of all of them at once."""
 
-    place: Place
+    place: SlurmJobRef
     uid: str
     version: str
     phase: str
@@ -64,10 +64,10 @@ class PackedJob:
     waits_for: tuple[str, ...]
     packed: bytes
 
-    def unpacked(self) -> KnownJob:
+    def unpacked(self) -> CachedJob:
         """To look at it."""
         kept = json.loads(zlib.decompress(self.packed))
-        return KnownJob(
+        return CachedJob(
             SlurmJob(
                 metadata=kept["metadata"],
                 spec=SlurmJobSpec.model_validate(kept["spec"]),
@@ -106,13 +106,13 @@ def packed(job: SlurmJob) -> PackedJob:
 
 
 @dataclass
-class Known:
+class ObjectCache:
     """Everything of this kind that there is, as far as anybody has told."""
 
-    jobs: dict[Place, PackedJob] = field(default_factory=dict)
-    companions: dict[PodName, Companion] = field(default_factory=dict)
-    _places: dict[str, Place] = field(default_factory=dict)  # by uid
-    _waiting_for: dict[tuple[str, str], set[Place]] = field(default_factory=dict)
+    jobs: dict[SlurmJobRef, PackedJob] = field(default_factory=dict)
+    companions: dict[PodName, CompanionPod] = field(default_factory=dict)
+    _places: dict[str, SlurmJobRef] = field(default_factory=dict)  # by uid
+    _waiting_for: dict[tuple[str, str], set[SlurmJobRef]] = field(default_factory=dict)
 
     def is_news(self, job: SlurmJob) -> bool:
         """Whether it is another one than is known, or newer."""
@@ -134,13 +134,13 @@ class Known:
             self._waiting_for.setdefault((job.namespace, wanted.name), set()).add(place)
         return True
 
-    def job_gone(self, place: Place, uid: str | None = None) -> None:
+    def job_gone(self, place: SlurmJobRef, uid: str | None = None) -> None:
         """It is gone; with `uid`, only if it is still this one."""
         known = self.jobs.get(place)
         if known and uid in {None, known.uid}:
             self._drop(known)
 
-    def look(self, place: Place) -> KnownJob | None:
+    def look(self, place: SlurmJobRef) -> CachedJob | None:
         """The SlurmJob there, unpacked."""
         known = self.jobs.get(place)
         return known.unpacked() if known else None
@@ -154,11 +154,11 @@ class Known:
             if not waiting:
                 self._waiting_for.pop((job.place.namespace, name), None)
 
-    def place_of(self, uid: str) -> Place | None:
+    def place_of(self, uid: str) -> SlurmJobRef | None:
         """Where the SlurmJob of this uid is."""
         return self._places.get(uid)
 
-    def waiting_for(self, place: Place) -> frozenset[Place]:
+    def waiting_for(self, place: SlurmJobRef) -> frozenset[SlurmJobRef]:
         """SlurmJobs that depend on this one."""
         return frozenset(self._waiting_for.get((place.namespace, place.name), ()))
 
@@ -166,12 +166,12 @@ class Known:
         """SlurmJobs that went to this SlurmCluster, or name it."""
         return (one for one in list(self.jobs.values()) if one.cluster == cluster)
 
-    def other(self, place: Place, name: str) -> Other | None:
+    def other(self, place: SlurmJobRef, name: str) -> Other | None:
         """A SlurmJob of the same namespace and kind."""
         known = self.look(place._replace(name=name))
         return Other(known.job, known.status) if known and not known.job.being_deleted else None
 
-    def companion_seen(self, pod: Companion) -> bool:
+    def companion_seen(self, pod: CompanionPod) -> bool:
         """Whether this is news."""
         name = (pod.namespace, pod.name)
         before = self.companions.get(name)

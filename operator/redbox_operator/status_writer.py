@@ -14,24 +14,24 @@ import structlog
 
 from redbox_kube.api.events import Event
 from redbox_kube.api.objects import ApiError, ApiRefused, Object, ObjectClient, ResourcePath
-from redbox_operator.api.conditions import Telling
+from redbox_operator.api.conditions import ConditionEvent
 from redbox_operator.api.constants import FIELD_MANAGER
-from redbox_operator.api.slurmjob import Place
-from redbox_operator.metrics import Metrics
+from redbox_operator.api.slurmjob import SlurmJobRef
+from redbox_operator.metrics import OperatorMetrics
 
 log = structlog.get_logger(__name__)
 GONE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT})
 
 
-def where_is(place: Place) -> ResourcePath:
+def path_of(place: SlurmJobRef) -> ResourcePath:
     """A job's place, as the API server names it."""
     return ResourcePath(place.resource.kind, place.name, place.namespace, place.resource.api_version)
 
 
-class Writer:
+class StatusWriter:
     """Writes, and counts what it wrote."""
 
-    def __init__(self, objects: ObjectClient, metrics: Metrics) -> None:
+    def __init__(self, objects: ObjectClient, metrics: OperatorMetrics) -> None:
         self.objects = objects
         self._metrics = metrics
 
@@ -57,7 +57,7 @@ class Writer:
         await self.objects.delete(where, uid=uid)
         self.count(where.kind, "delete")
 
-    async def tell(self, where: ResourcePath, uid: str, told: Sequence[Telling]) -> None:
+    async def tell(self, where: ResourcePath, uid: str, told: Sequence[ConditionEvent]) -> None:
         """One event for each. Where that fails nothing else does: the condition says the same."""
         for telling in told:
             event = event_of(where, uid, telling)
@@ -73,7 +73,7 @@ class Writer:
         self._metrics.writes.labels(kind, verb).inc()
 
 
-def event_of(where: ResourcePath, uid: str, telling: Telling) -> Event:
+def event_of(where: ResourcePath, uid: str, telling: ConditionEvent) -> Event:
     """The event, under a name that no other change has."""
     condition = telling.condition
     since = condition.last_transition_time.isoformat()

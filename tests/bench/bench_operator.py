@@ -41,7 +41,7 @@ from redbox_operator.api.crds import all_crds
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.slurmjob_status import CompanionStatus, SlurmJobStatus
 from redbox_operator.slurmjob.attempts import Attempt
-from redbox_operator.slurmjob.status import Facts, status_of
+from redbox_operator.slurmjob.status import StatusInputs, status_of
 from tests.bench.benchmark import Trial, benchmark
 from tests.bench.rows import Figure, Target, percentile
 from tests.bench.scripted_redbox import ScriptedRedbox
@@ -92,7 +92,7 @@ class Scale:
         assert pod is not None
         row = self.row(uid, Phase.RUNNING, number)
         self.redbox.put(row)
-        facts = Facts(
+        facts = StatusInputs(
             job=SlurmJob.model_validate(made),
             before=SlurmJobStatus(),
             cluster=CLUSTER,

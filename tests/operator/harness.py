@@ -13,16 +13,16 @@ from redbox_kube.api.objects import ResourcePath
 from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_operator.api.constants import FINALIZER
 from redbox_operator.api.decode import read_job
-from redbox_operator.api.slurmjob import SLURM_JOBS, Place
+from redbox_operator.api.slurmjob import SLURM_JOBS, SlurmJobRef
 from redbox_operator.companion.plan import companion_of
-from redbox_operator.metrics import Metrics
-from redbox_operator.object_cache import Known
+from redbox_operator.metrics import OperatorMetrics
+from redbox_operator.object_cache import ObjectCache
 from redbox_operator.slurmcluster.job_feed import Away, RedboxLink, RowKey
-from redbox_operator.slurmcluster.registry import Links
+from redbox_operator.slurmcluster.registry import RedboxLinks
 from redbox_operator.slurmjob import deletion
 from redbox_operator.slurmjob import reconciler as reconciling
 from redbox_operator.slurmjob.reconciler import Reconciler
-from redbox_operator.status_writer import Writer, where_is
+from redbox_operator.status_writer import StatusWriter, path_of
 from tests.kube.fakes import FakeApiServer
 from tests.operator.factories import slurm_cluster, slurm_job
 
@@ -92,15 +92,15 @@ class Stand:
         self.now = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
         for module in (reconciling, deletion):
             monkeypatch.setattr(module, "now", lambda: self.now)
-        self.known = Known()
+        self.known = ObjectCache()
         self.start()
 
     def start(self) -> None:
         """As after a restart: nothing is known but what is told anew."""
-        metrics = Metrics()
-        self.known = Known()
-        links = Links(cast("dict[str, RedboxLink]", self.links), self.troubles)
-        writer = Writer(self.api.client, metrics)
+        metrics = OperatorMetrics()
+        self.known = ObjectCache()
+        links = RedboxLinks(cast("dict[str, RedboxLink]", self.links), self.troubles)
+        writer = StatusWriter(self.api.client, metrics)
         self.reconciler = Reconciler(writer, self.known, links, IMAGE, metrics)
         self.reconciler.clusters_listed()
 
@@ -170,12 +170,12 @@ class Stand:
         await self.look()
 
     @property
-    def place(self) -> Place:
+    def place(self) -> SlurmJobRef:
         return slurm_job().place
 
     @property
     def where(self) -> ResourcePath:
-        return where_is(self.place)
+        return path_of(self.place)
 
     @property
     def status(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 from redbox_api.models import Phase
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.sylabs import WLM_JOBS, translated
-from redbox_operator.object_cache import Known
+from redbox_operator.object_cache import ObjectCache
 from redbox_operator.slurmjob.status import status_of
 from tests.operator.factories import slurm_job
 from tests.operator.slurmjob.test_status import facts, job
@@ -34,7 +34,7 @@ def shown(version: str = "5", **spec: Any) -> SlurmJob:
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
 def test_a_slurmjob_comes_back_as_it_was(spec: dict[str, Any]) -> None:
-    known, one = Known(), shown(**spec)
+    known, one = ObjectCache(), shown(**spec)
     known.job_seen(one)
     back = known.look(one.place)
     assert back is not None
@@ -53,7 +53,7 @@ def test_one_of_an_old_kind_comes_back_as_what_it_was_translated_into() -> None:
             "results": {"from": "a", "mount": {"name": "d", "hostPath": {"path": "/x"}}},
         },
     }
-    known, one = Known(), translated(WLM_JOBS, raw)
+    known, one = ObjectCache(), translated(WLM_JOBS, raw)
     known.job_seen(one)
     back = known.look(one.place)
     assert back is not None
@@ -61,7 +61,7 @@ def test_one_of_an_old_kind_comes_back_as_what_it_was_translated_into() -> None:
 
 
 def test_an_older_sight_changes_nothing() -> None:
-    known = Known()
+    known = ObjectCache()
     assert known.job_seen(shown("10"))
     assert not known.job_seen(shown("9"))
     assert not known.job_seen(shown("10"))
@@ -69,7 +69,7 @@ def test_an_older_sight_changes_nothing() -> None:
 
 
 def test_who_waits_for_whom_is_known_until_it_is_gone() -> None:
-    known, second = Known(), shown(dependsOn=[{"name": "first"}])
+    known, second = ObjectCache(), shown(dependsOn=[{"name": "first"}])
     known.job_seen(second)
     first = second.place._replace(name="first")
     assert known.waiting_for(first) == {second.place}

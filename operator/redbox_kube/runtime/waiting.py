@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 EVERY_S = 0.5
 
 
-async def comes_true(look: Callable[[], Awaitable[bool]], within_s: float) -> bool:
+async def becomes_true(look: Callable[[], Awaitable[bool]], within_s: float) -> bool:
     """Whether `look` says yes in time; what it asks has its own deadlines."""
     loop = asyncio.get_running_loop()
     ends = loop.time() + within_s

@@ -8,14 +8,14 @@ from datetime import datetime
 from enum import StrEnum
 
 from redbox_kube.api.events import NORMAL, WARNING
-from redbox_operator.api.slurmjob_status import Condition, ConditionType, Truth
+from redbox_operator.api.slurmjob_status import ConditionStatus, ConditionType, StatusCondition
 
 WAITING = "Waiting"
 RESULTS_FAILED = "ResultsFailed"
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class NewCondition:
     """What is to be said of one thing now."""
 
     type: StrEnum
@@ -24,31 +24,33 @@ class Said:
     message: str = ""
 
     @property
-    def status(self) -> Truth:
-        return Truth.TRUE if self.holds else Truth.FALSE
+    def status(self) -> ConditionStatus:
+        return ConditionStatus.TRUE if self.holds else ConditionStatus.FALSE
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
+class ConditionEvent:
     """An event that is to be written: once, for one change of one condition."""
 
     severity: str
     reason: str
     message: str
-    condition: Condition
+    condition: StatusCondition
 
 
 def conditions_of(
-    before: Iterable[Condition], said: Iterable[Said], now: datetime, generation: int | None
-) -> list[Condition]:
+    before: Iterable[StatusCondition], said: Iterable[NewCondition], now: datetime, generation: int | None
+) -> list[StatusCondition]:
     """What is said, each with the time since when it has been so."""
     known = {condition.type: condition for condition in before}
     return [_condition(one, known.get(one.type), now, generation) for one in said]
 
 
-def _condition(said: Said, before: Condition | None, now: datetime, generation: int | None) -> Condition:
+def _condition(
+    said: NewCondition, before: StatusCondition | None, now: datetime, generation: int | None
+) -> StatusCondition:
     since = before.last_transition_time if before and before.status is said.status else now
-    return Condition(
+    return StatusCondition(
         type=said.type.value,
         status=said.status,
         reason=said.reason,
@@ -58,20 +60,22 @@ def _condition(said: Said, before: Condition | None, now: datetime, generation: 
     )
 
 
-def tellings(before: Iterable[Condition], after: Iterable[Condition]) -> list[Telling]:
+def condition_events(
+    before: Iterable[StatusCondition], after: Iterable[StatusCondition]
+) -> list[ConditionEvent]:
     """The events that the change from one to the other is worth."""
     known = {condition.type: (condition.status, condition.reason) for condition in before}
     changed = {one.type: one for one in after if known.get(one.type) != (one.status, one.reason)}
     submitted = {one.type: one for one in after}.get(ConditionType.SUBMITTED)
-    never_submitted = submitted is None or submitted.status is not Truth.TRUE
+    never_submitted = submitted is None or submitted.status is not ConditionStatus.TRUE
     told = []
     for condition in changed.values():
         told += _telling(condition, never_submitted=never_submitted)
     return told
 
 
-def _telling(condition: Condition, *, never_submitted: bool) -> list[Telling]:
-    holds, reason = condition.status is Truth.TRUE, condition.reason
+def _telling(condition: StatusCondition, *, never_submitted: bool) -> list[ConditionEvent]:
+    holds, reason = condition.status is ConditionStatus.TRUE, condition.reason
     severity = NORMAL
     match condition.type:
         case ConditionType.SUBMITTED:
@@ -92,4 +96,4 @@ def _telling(condition: Condition, *, never_submitted: bool) -> list[Telling]:
             severity = WARNING if reason == RESULTS_FAILED else NORMAL
         case _:
             worth = False
-    return [Telling(severity, reason, condition.message or reason, condition)] if worth else []
+    return [ConditionEvent(severity, reason, condition.message or reason, condition)] if worth else []

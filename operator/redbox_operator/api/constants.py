@@ -28,7 +28,7 @@ RESULTS_FOLDER = "/results"
 ENV_PREFIX = "REDBOX_ENV_"
 
 
-class Role(StrEnum):
+class PodRole(StrEnum):
     """What a pod of a job does; the suffix of its name, so that users find it."""
 
     JOB = "job"  # all of it; with Virtual delivery what users see and read logs from
@@ -36,7 +36,7 @@ class Role(StrEnum):
     COLLECT = "collect"  # copies results into their volume, for Virtual delivery
 
 
-class Mode(StrEnum):
+class CompanionMode(StrEnum):
     """What the companion in a pod is told to do."""
 
     WHOLE = "whole"
@@ -52,6 +52,6 @@ def cluster_finalizer(namespace: str, *, limited: bool) -> str:
     return f"{CLUSTER_FINALIZER}-{hashlib.sha256(namespace.encode()).hexdigest()[:8]}"
 
 
-def pod_name(slurmjob: str, attempt: int = 1, role: Role = Role.JOB) -> str:
+def pod_name(slurmjob: str, attempt: int = 1, role: PodRole = PodRole.JOB) -> str:
     """What users read logs from: `kubectl logs NAME-job`; later attempts have their number behind."""
     return f"{slurmjob}-{role.value}" + (f"-{attempt}" if attempt > 1 else "")

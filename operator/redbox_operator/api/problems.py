@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class StatusProblem:
     """`final`: nothing but another SlurmJob helps; else it goes on by itself once the cure is done."""
 
     reason: str

@@ -13,8 +13,8 @@ from pydantic import Field
 
 from redbox_api.models import Cluster
 from redbox_kube.slurm_cluster import Delivery, SlurmCluster, SlurmClusterKind
-from redbox_operator.api.conditions import Said, conditions_of
-from redbox_operator.api.slurmjob_status import Condition
+from redbox_operator.api.conditions import NewCondition, conditions_of
+from redbox_operator.api.slurmjob_status import StatusCondition
 
 NAMED_AT_MOST = 20
 
@@ -43,7 +43,7 @@ class SlurmClusterStatus(SlurmClusterKind):
     nodes: Annotated[dict[str, int], Field(description="How many nodes are in which state of Slurm's.")] = {}
     jobs: Annotated[dict[str, int], Field(description="How many SlurmJobs are in which phase.")] = {}
     conditions: Annotated[
-        list[Condition],
+        list[StatusCondition],
         Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
     ] = []
     observed_generation: int | None = None
@@ -86,19 +86,19 @@ def cluster_status_of(facts: ClusterFacts) -> SlurmClusterStatus:
     return before.model_copy(update={**new, "conditions": conditions, "observed_generation": generation})
 
 
-def _said(facts: ClusterFacts) -> Iterator[Said]:
+def _said(facts: ClusterFacts) -> Iterator[NewCondition]:
     reachable = facts.trouble is None
     message = facts.trouble or ""
-    yield Said(ClusterCondition.REACHABLE, holds=reachable, reason=facts.reason, message=message)
+    yield NewCondition(ClusterCondition.REACHABLE, holds=reachable, reason=facts.reason, message=message)
     if reachable:
         since = facts.stale_since
         words = f"Slurm has not answered red-box since {since:%Y-%m-%d %H:%M:%S} UTC" if since else ""
-        yield Said(
+        yield NewCondition(
             ClusterCondition.CURRENT, holds=since is None, reason="Stale" if since else "Fresh", message=words
         )
     if facts.orphans:
         words = f"jobs in Slurm whose SlurmJob is gone: {_some(facts.orphans)}"
-        yield Said(ClusterCondition.ORPHANED, holds=True, reason="SlurmJobGone", message=words)
+        yield NewCondition(ClusterCondition.ORPHANED, holds=True, reason="SlurmJobGone", message=words)
     if facts.cluster.spec.hold_back:
         yield _holds_back(facts)
     if "deletionTimestamp" in facts.cluster.metadata and facts.in_use_by:
@@ -106,22 +106,22 @@ def _said(facts: ClusterFacts) -> Iterator[Said]:
             f"waits for unfinished SlurmJobs that went there: {_some(facts.in_use_by)}. Delete them, or set "
             "spec.abandonJobs and delete them"
         )
-        yield Said(ClusterCondition.IN_USE, holds=True, reason="SlurmJobsUnfinished", message=words)
+        yield NewCondition(ClusterCondition.IN_USE, holds=True, reason="SlurmJobsUnfinished", message=words)
 
 
-def _holds_back(facts: ClusterFacts) -> Said:
+def _holds_back(facts: ClusterFacts) -> NewCondition:
     if facts.cluster.spec.delivery is Delivery.VIRTUAL:
-        return Said(ClusterCondition.HOLDS_BACK, holds=True, reason="VirtualNodes")
+        return NewCondition(ClusterCondition.HOLDS_BACK, holds=True, reason="VirtualNodes")
     if facts.gateways is None:
         words = "an operator that is limited to some namespaces may not count gateways: set holdBack to false"
-        return Said(ClusterCondition.HOLDS_BACK, holds=False, reason="GatewaysUnknown", message=words)
+        return NewCondition(ClusterCondition.HOLDS_BACK, holds=False, reason="GatewaysUnknown", message=words)
     if len(facts.gateways) == 1:
-        return Said(ClusterCondition.HOLDS_BACK, holds=True, reason="OneGateway")
+        return NewCondition(ClusterCondition.HOLDS_BACK, holds=True, reason="OneGateway")
     words = (
         f"holdBack needs exactly one gateway node, since each has all of a partition, and there are "
         f"{len(facts.gateways)} ({_some(facts.gateways) or 'none'}): label one only, or set holdBack to false"
     )
-    return Said(ClusterCondition.HOLDS_BACK, holds=False, reason="NotOneGateway", message=words)
+    return NewCondition(ClusterCondition.HOLDS_BACK, holds=False, reason="NotOneGateway", message=words)
 
 
 def holds_back(cluster: SlurmCluster) -> bool:

@@ -13,7 +13,14 @@ from redbox_api.job_parts import Name, Path, Resources, Text
 from redbox_kube.names import GROUP, VERSION
 from redbox_kube.slurm_cluster import SlurmClusterKind
 from redbox_operator.api.openapi import rule
-from redbox_operator.api.slurmjob_fields import DNS_LABEL, Container, DependsOn, EnvVar, ObjectKey, Results
+from redbox_operator.api.slurmjob_fields import (
+    DNS_LABEL,
+    ContainerSpec,
+    DependsOn,
+    EnvVar,
+    ObjectKey,
+    ResultsSpec,
+)
 
 LONGEST_NAME = 59  # with `-job` behind it, it is still a label of a DNS name
 MUTABLE = frozenset({"suspend", "hold", "ttlSecondsAfterFinished"})
@@ -62,7 +69,7 @@ class SlurmJobSpec(SlurmClusterKind):
         Field(description="A batch script that lies elsewhere: for one script of many jobs, or a long one."),
     ] = None
     container: Annotated[
-        Container | None,
+        ContainerSpec | None,
         Field(description="A container instead of a script: Apptainer (Singularity) runs it on the nodes."),
     ] = None
     partition: Annotated[
@@ -147,7 +154,7 @@ class SlurmJobSpec(SlurmClusterKind):
         ),
     ] = []
     results: Annotated[
-        Results | None, Field(description="Files of the job that are copied into a volume at its end.")
+        ResultsSpec | None, Field(description="Files of the job that are copied into a volume at its end.")
     ] = None
     service_account_name: Annotated[
         str,
@@ -220,7 +227,7 @@ class Resource(NamedTuple):
         return f"{self.group}/{self.version}"
 
 
-class Place(NamedTuple):
+class SlurmJobRef(NamedTuple):
     """Where a job of any kind is."""
 
     resource: Resource
@@ -241,8 +248,8 @@ class SlurmJob(SlurmClusterKind):
     unreadable: str | None = None  # why its spec is not the one that was written
 
     @property
-    def place(self) -> Place:
-        return Place(self.resource, self.namespace, self.name)
+    def place(self) -> SlurmJobRef:
+        return SlurmJobRef(self.resource, self.namespace, self.name)
 
     @property
     def name(self) -> str:

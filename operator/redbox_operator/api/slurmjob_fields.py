@@ -9,8 +9,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from redbox_api.job_parts import Container as RequestedContainer
 from redbox_api.job_parts import ContainerOptions, EnvName, EnvValue
+from redbox_api.job_parts import Container as RequestedContainer
 from redbox_kube.slurm_cluster import SlurmClusterKind
 from redbox_operator.api.openapi import one_of, rule
 from redbox_operator.api.volume_schemas import CLAIM_TEMPLATE
@@ -105,7 +105,7 @@ class EnvVar(SlurmClusterKind):
     value_from: Annotated[ValueFrom | None, Field(description="Or where the value is.")] = None
 
 
-class Container(SlurmClusterKind):
+class ContainerSpec(SlurmClusterKind):
     """A job that is a container."""
 
     image: Annotated[
@@ -141,7 +141,7 @@ class Container(SlurmClusterKind):
         )
 
 
-class After(StrEnum):
+class DependencyType(StrEnum):
     """What has to become of the other job before this one may start; Slurm's own words."""
 
     AFTER = "after"
@@ -156,15 +156,15 @@ class DependsOn(SlurmClusterKind):
 
     name: Annotated[ObjectName, Field(description="The other SlurmJob.")]
     type: Annotated[
-        After,
+        DependencyType,
         Field(
             description="afterok: it succeeded (the default). afternotok: it failed. afterany: it ended. "
             "after: it started. aftercorr: of two arrays, the task of the same index succeeded."
         ),
-    ] = After.AFTEROK
+    ] = DependencyType.AFTEROK
 
 
-class Claim(SlurmClusterKind):
+class ExistingClaim(SlurmClusterKind):
     """A PersistentVolumeClaim in the SlurmJob's namespace."""
 
     claim_name: Annotated[ObjectName, Field(description="The PersistentVolumeClaim.")]
@@ -198,7 +198,7 @@ class Volume(SlurmClusterKind):
     )
 
     persistent_volume_claim: Annotated[
-        Claim | None, Field(description="A volume that is there already and stays.")
+        ExistingClaim | None, Field(description="A volume that is there already and stays.")
     ] = None
     nfs: Annotated[
         Nfs | None,
@@ -216,7 +216,7 @@ class Volume(SlurmClusterKind):
         return path if isinstance(path, str) else None
 
 
-class When(StrEnum):
+class CollectWhen(StrEnum):
     """After which ends results are copied."""
 
     ALWAYS = "Always"
@@ -224,7 +224,7 @@ class When(StrEnum):
     FAILED = "Failed"
 
 
-class Results(SlurmClusterKind):
+class ResultsSpec(SlurmClusterKind):
     """Files of the job that are copied into a volume at its end."""
 
     sources: Annotated[
@@ -247,8 +247,8 @@ class Results(SlurmClusterKind):
         ),
     ] = None
     when: Annotated[
-        When,
+        CollectWhen,
         Field(
             description="Always (the default), or only of a job that Succeeded, or only of one that Failed."
         ),
-    ] = When.ALWAYS
+    ] = CollectWhen.ALWAYS

@@ -27,7 +27,7 @@ class JobPhase(StrEnum):
     CANCELLED = "Cancelled"
 
 
-class Truth(StrEnum):
+class ConditionStatus(StrEnum):
     """A condition's status."""
 
     TRUE = "True"
@@ -48,11 +48,11 @@ class ConditionType(StrEnum):
     RESULTS_COLLECTED = "ResultsCollected"  # where results are wanted; says which of them did not come
 
 
-class Condition(SlurmClusterKind):
+class StatusCondition(SlurmClusterKind):
     """One thing that holds, or does not, since when, and why."""
 
     type: Annotated[str, Field(max_length=64)]
-    status: Truth
+    status: ConditionStatus
     reason: Annotated[str, Field(max_length=128, description="One word for programs.")]
     message: Annotated[str, Field(max_length=4096, description="What happened, and what to do.")] = ""
     last_transition_time: Annotated[datetime, Field(description="When `status` last changed.")]
@@ -148,19 +148,19 @@ class SlurmJobStatus(SlurmClusterKind):
     working_directory: str | None = None
     companion: CompanionStatus | None = None
     conditions: Annotated[
-        list[Condition],
+        list[StatusCondition],
         Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
     ] = []
     observed_generation: int | None = None
 
-    def condition(self, kind: ConditionType) -> Condition | None:
+    def condition(self, kind: ConditionType) -> StatusCondition | None:
         """What is said of this, if anything."""
         return next((one for one in self.conditions if one.type == kind), None)
 
     def holds(self, kind: ConditionType) -> bool:
         """Whether it is said to be so."""
         condition = self.condition(kind)
-        return condition is not None and condition.status is Truth.TRUE
+        return condition is not None and condition.status is ConditionStatus.TRUE
 
     @property
     def finished(self) -> bool:

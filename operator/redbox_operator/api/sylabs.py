@@ -14,7 +14,7 @@ from redbox_api.job_parts import ContainerOptions, Resources
 from redbox_kube.slurm_cluster import SlurmClusterKind
 from redbox_operator.api.constants import pod_name
 from redbox_operator.api.slurmjob import Resource, SlurmJob, SlurmJobSpec
-from redbox_operator.api.slurmjob_fields import Container, OfKubernetes, Results, Volume, When
+from redbox_operator.api.slurmjob_fields import CollectWhen, ContainerSpec, OfKubernetes, ResultsSpec, Volume
 from redbox_operator.api.slurmjob_status import JobPhase
 from redbox_operator.api.volume_schemas import MOUNT
 
@@ -83,10 +83,10 @@ class OldResults(SlurmClusterKind):
         ),
     ]
 
-    def translated(self, name: str) -> Results:
+    def translated(self, name: str) -> ResultsSpec:
         volume = {field: value for field, value in self.mount.items() if field != "name"}
-        return Results(
-            sources=[self.source], volume=Volume(**volume), folder=pod_name(name), when=When.SUCCEEDED
+        return ResultsSpec(
+            sources=[self.source], volume=Volume(**volume), folder=pod_name(name), when=CollectWhen.SUCCEEDED
         )
 
 
@@ -168,7 +168,7 @@ class WlmJobSpec(SlurmClusterKind):
 
     def translated(self, name: str) -> SlurmJobSpec:
         return SlurmJobSpec(
-            container=Container(image=self.image, options=self.options.translated()),
+            container=ContainerSpec(image=self.image, options=self.options.translated()),
             resources=self.resources.translated(),
             **_common(self, name),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redbox_operator.api.problems import Problem
+from redbox_operator.api.problems import StatusProblem
 
 CURES = (
     ("exceeded quota", "QuotaExceeded", "wait for other pods to end, or ask for a larger quota"),
@@ -14,14 +14,16 @@ CURES = (
 NAMESPACE_GOES = "because it is being terminated"
 
 
-def problem_of_refusal(message: str) -> Problem | None:
+def problem_of_refusal(message: str) -> StatusProblem | None:
     """None where the namespace is going, and the SlurmJob with it: nothing is to be made or said."""
     if NAMESPACE_GOES in message:
         return None
     for word, reason, cure in CURES:
         if word in message:
-            return Problem(reason, f"Kubernetes does not admit the job's pod: {message}. To cure it: {cure}")
-    return Problem(
+            return StatusProblem(
+                reason, f"Kubernetes does not admit the job's pod: {message}. To cure it: {cure}"
+            )
+    return StatusProblem(
         "PodRefused",
         f"Kubernetes does not admit the job's pod: {message}. Ask the cluster's administrator to admit it",
     )

@@ -19,20 +19,24 @@ from redbox_operator.api.constants import (
     COMPANION_CONTAINER,
     LABEL_ROLE,
     REQUEST_FILE,
-    Mode,
-    Role,
+    CompanionMode,
+    PodRole,
     pod_name,
 )
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.companion.job_request import digest, frozen, job_request
 from redbox_operator.companion.placement import held_back, partition_of, placed, placed_anywhere
-from redbox_operator.companion.pod_spec import Parts, parts_of
+from redbox_operator.companion.pod_spec import PodParts, parts_of
 
 Object = dict[str, Any]
 FIRST_ATTEMPT = 1
 USER = 65532
 NOT_OURS = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true", "sidecar.istio.io/inject": "false"}
-MODES = {Role.JOB: Mode.WHOLE, Role.SUBMIT: Mode.SUBMIT_ONLY, Role.COLLECT: Mode.RESULTS_ONLY}
+MODES = {
+    PodRole.JOB: CompanionMode.WHOLE,
+    PodRole.SUBMIT: CompanionMode.SUBMIT_ONLY,
+    PodRole.COLLECT: CompanionMode.RESULTS_ONLY,
+}
 
 
 def config_map(
@@ -46,7 +50,7 @@ def config_map(
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": _metadata(job, cluster, attempt, Role.JOB),
+        "metadata": _metadata(job, cluster, attempt, PodRole.JOB),
         "immutable": True,
         "data": {REQUEST_FILE: request, CA_FILE: pem_of(cluster.spec.ca_bundle)},
     }
@@ -77,15 +81,15 @@ def needs_collector(job: SlurmJob, cluster: SlurmCluster) -> bool:
 
 
 def companion_pod(
-    job: SlurmJob, cluster: SlurmCluster, attempt: int, image: str, role: Role = Role.JOB
+    job: SlurmJob, cluster: SlurmCluster, attempt: int, image: str, role: PodRole = PodRole.JOB
 ) -> Object:
     """The companion, or with Virtual delivery a pod of another role: no rights, no token for Kubernetes."""
-    virtual = cluster.spec.delivery is Delivery.VIRTUAL and role is Role.JOB
-    mode = Mode.ATTACH_ONLY if virtual and needs_submitter(job, cluster) else MODES[role]
+    virtual = cluster.spec.delivery is Delivery.VIRTUAL and role is PodRole.JOB
+    mode = CompanionMode.ATTACH_ONLY if virtual and needs_submitter(job, cluster) else MODES[role]
     parts = parts_of(job, cluster, attempt, mode, virtual=virtual)
     metadata = _metadata(job, cluster, attempt, role)
     metadata["annotations"] = {**NOT_OURS, **({} if virtual else {ANNOTATION_REACHES: reaches(cluster)})}
-    where = placed(job, cluster) if role is Role.JOB else placed_anywhere(job)
+    where = placed(job, cluster) if role is PodRole.JOB else placed_anywhere(job)
     spec = {
         "restartPolicy": "Never",
         "serviceAccountName": job.spec.service_account_name,
@@ -93,14 +97,14 @@ def companion_pod(
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 5,
         "securityContext": _security(parts),
-        "containers": [_container(parts, image, held_back(job, cluster) if role is Role.JOB else {})],
+        "containers": [_container(parts, image, held_back(job, cluster) if role is PodRole.JOB else {})],
         **({"volumes": parts.volumes} if parts.volumes else {}),
         **where,
     }
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def _container(parts: Parts, image: str, extended: dict[str, str]) -> Object:
+def _container(parts: PodParts, image: str, extended: dict[str, str]) -> Object:
     return {
         "name": COMPANION_CONTAINER,
         "image": image,
@@ -120,7 +124,7 @@ def _container(parts: Parts, image: str, extended: dict[str, str]) -> Object:
     }
 
 
-def _security(parts: Parts) -> Object:
+def _security(parts: PodParts) -> Object:
     """As the `restricted` Pod Security level has it; a volume of results becomes the companion's group's."""
     context: Object = {
         "runAsNonRoot": True,
@@ -133,7 +137,7 @@ def _security(parts: Parts) -> Object:
     return context
 
 
-def _metadata(job: SlurmJob, cluster: SlurmCluster, attempt: int, role: Role) -> Object:
+def _metadata(job: SlurmJob, cluster: SlurmCluster, attempt: int, role: PodRole) -> Object:
     owner = {
         "apiVersion": job.resource.api_version,
         "kind": job.resource.kind,

@@ -18,8 +18,8 @@ import structlog
 from redbox_api.models import Dependency
 from redbox_kube.api.objects import ApiRefused, Object, ResourcePath
 from redbox_kube.slurm_cluster import SlurmCluster
-from redbox_operator.api.constants import CA_FILE, REQUEST_FILE, Role, pod_name
-from redbox_operator.api.problems import Problem
+from redbox_operator.api.constants import CA_FILE, REQUEST_FILE, PodRole, pod_name
+from redbox_operator.api.problems import StatusProblem
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.slurmjob_status import CompanionStatus
 from redbox_operator.companion.admission_errors import problem_of_refusal
@@ -33,14 +33,14 @@ from redbox_operator.companion.builder import (
 )
 from redbox_operator.companion.plan import (
     MOST_REPLACED,
-    Companion,
+    CompanionPod,
     Step,
     companion_of,
     plan_for,
-    plan_for_other,
+    plan_for_auxiliary,
     replaced,
 )
-from redbox_operator.status_writer import Writer
+from redbox_operator.status_writer import StatusWriter
 
 log = structlog.get_logger(__name__)
 DELETED_AGAIN_S = 5.0
@@ -49,19 +49,19 @@ SCRIPT_AGAIN_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class CompanionState:
     """The companion after a step: what is recorded of it, and what is wrong."""
 
     recorded: CompanionStatus | None
-    pod: Companion | None
-    problem: Problem | None = None
+    pod: CompanionPod | None
+    problem: StatusProblem | None = None
     again_in_s: float | None = None
     refused: bool = False  # Kubernetes did not let it be made: tried again, each time later
     is_first: bool = False  # of its attempt: nobody can have submitted it before
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class CompanionTarget:
     """Which companion: of which attempt, on which cluster."""
 
     job: SlurmJob
@@ -73,22 +73,22 @@ class Wanted:
     def name(self) -> str:
         return pod_name(self.job.name, self.attempt)
 
-    def where(self, kind: str, role: Role = Role.JOB) -> ResourcePath:
+    def where(self, kind: str, role: PodRole = PodRole.JOB) -> ResourcePath:
         return ResourcePath(kind, pod_name(self.job.name, self.attempt, role), self.job.namespace)
 
 
 @dataclass(frozen=True, slots=True)
-class Frozen:
+class StoredRequest:
     """What an attempt asks of red-box. `is_new`: not even a process that crashed has made a pod of it."""
 
     digest: str
     is_new: bool
 
 
-class CompanionKeeper:
+class CompanionLifecycle:
     """Takes the next step that a companion needs."""
 
-    def __init__(self, writer: Writer, image: str, seen: Callable[[Companion], bool]) -> None:
+    def __init__(self, writer: StatusWriter, image: str, seen: Callable[[CompanionPod], bool]) -> None:
         """`seen` hears of each companion that was made."""
         self._objects = writer.objects
         self._writer = writer
@@ -96,8 +96,12 @@ class CompanionKeeper:
         self._seen = seen
 
     async def keep(
-        self, wanted: Wanted, recorded: CompanionStatus | None, pod: Companion | None, now: datetime
-    ) -> Kept:
+        self,
+        wanted: CompanionTarget,
+        recorded: CompanionStatus | None,
+        pod: CompanionPod | None,
+        now: datetime,
+    ) -> CompanionState:
         """One step towards a companion that says its last word."""
         plan = plan_for(recorded, pod, wanted.job.uid, reaches(wanted.cluster), now)
         match plan.step:
@@ -106,25 +110,27 @@ class CompanionKeeper:
             case Step.DELETE | Step.FORCE:
                 assert pod is not None  # noqa: S101 (no such plan without one)
                 await self._delete(wanted, pod, forced=plan.step is Step.FORCE)
-                return Kept(recorded, pod, again_in_s=plan.again_in_s or DELETED_AGAIN_S)
+                return CompanionState(recorded, pod, again_in_s=plan.again_in_s or DELETED_AGAIN_S)
             case Step.NOTE_LAST_WORD:
                 assert recorded is not None  # noqa: S101 (its uid was compared)
-                return Kept(recorded.model_copy(update={"done": True}), pod)
+                return CompanionState(recorded.model_copy(update={"done": True}), pod)
             case Step.FOREIGN:
-                return Kept(recorded, None, _name_taken("pod", wanted.name), refused=True)
+                return CompanionState(recorded, None, _name_taken("pod", wanted.name), refused=True)
             case Step.GIVEN_UP:
-                return Kept(recorded, pod, _keeps_failing(wanted.name), plan.again_in_s)
+                return CompanionState(recorded, pod, _keeps_failing(wanted.name), plan.again_in_s)
             case Step.KEEP:
-                return Kept(recorded, pod, again_in_s=plan.again_in_s)
+                return CompanionState(recorded, pod, again_in_s=plan.again_in_s)
 
-    async def _make(self, wanted: Wanted, recorded: CompanionStatus | None, now: datetime) -> Kept:
+    async def _make(
+        self, wanted: CompanionTarget, recorded: CompanionStatus | None, now: datetime
+    ) -> CompanionState:
         try:
             if missing := await self._script_missing(wanted):
-                return Kept(recorded, None, missing, again_in_s=SCRIPT_AGAIN_S)
+                return CompanionState(recorded, None, missing, again_in_s=SCRIPT_AGAIN_S)
             frozen = await self._freeze(wanted, recorded)
             if frozen is None:
-                return Kept(recorded, None, _name_taken("ConfigMap", wanted.name), refused=True)
-            made = await self._create_pod(wanted, Role.JOB)
+                return CompanionState(recorded, None, _name_taken("ConfigMap", wanted.name), refused=True)
+            made = await self._create_pod(wanted, PodRole.JOB)
         except ApiRefused as refusal:
             return self._refused(refusal, recorded)
         if made is None:
@@ -134,9 +140,9 @@ class CompanionKeeper:
         count, at = replaced(recorded, now.replace(microsecond=0))
         names = {"name": pod.name, "uid": pod.uid, "attempt": wanted.attempt, "request": frozen.digest}
         companion = CompanionStatus(**names, replaced=count, replaced_at=at)
-        return Kept(companion, pod, is_first=frozen.is_new)
+        return CompanionState(companion, pod, is_first=frozen.is_new)
 
-    async def _script_missing(self, wanted: Wanted) -> Problem | None:
+    async def _script_missing(self, wanted: CompanionTarget) -> StatusProblem | None:
         """A pod whose volume is missing waits without a word: it is not made before the script is there."""
         if wanted.job.spec.batch_from is None:
             return None
@@ -146,9 +152,11 @@ class CompanionKeeper:
             return None
         place = f"key {source.key} in ConfigMap {source.name}" if there else f"ConfigMap {source.name}"
         words = f"there is no {place}, which the script is to come from: create it, and the job goes on"
-        return Problem("ScriptMissing", words)
+        return StatusProblem("ScriptMissing", words)
 
-    async def _freeze(self, wanted: Wanted, recorded: CompanionStatus | None) -> Frozen | None:
+    async def _freeze(
+        self, wanted: CompanionTarget, recorded: CompanionStatus | None
+    ) -> StoredRequest | None:
         """The request, frozen before any pod can submit it; None where the name is taken.
 
         It stays what it is where only the authority beside it is another one now.
@@ -158,7 +166,7 @@ class CompanionKeeper:
             digest = request_digest(body)
             if await self._objects.create(ResourcePath("ConfigMap", namespace=wanted.job.namespace), body):
                 self._writer.count("ConfigMap", "create")
-                return Frozen(digest, is_new=recorded is None and not again)
+                return StoredRequest(digest, is_new=recorded is None and not again)
             there = await self._objects.get(wanted.where("ConfigMap"))
             if there is None:
                 continue
@@ -167,14 +175,14 @@ class CompanionKeeper:
             expected = {digest, recorded.request if recorded else None}
             if found and ours and there.get("immutable") and found in expected:
                 if there["data"].get(CA_FILE) == body["data"][CA_FILE]:
-                    return Frozen(found, is_new=False)
+                    return StoredRequest(found, is_new=False)
                 body["data"][REQUEST_FILE] = there["data"][REQUEST_FILE]
             elif not ours and not _is_left_over(there, wanted.job):
                 return None
             await self._objects.delete(wanted.where("ConfigMap"), uid=there["metadata"]["uid"])
         return None
 
-    async def _create_pod(self, wanted: Wanted, role: Role) -> Object | None:
+    async def _create_pod(self, wanted: CompanionTarget, role: PodRole) -> Object | None:
         body = companion_pod(wanted.job, wanted.cluster, wanted.attempt, self._image, role)
         made = await self._objects.create(ResourcePath("Pod", namespace=wanted.job.namespace), body)
         if made is not None:
@@ -183,23 +191,28 @@ class CompanionKeeper:
             log.info("companion made", slurmjob=_name(wanted.job), pod=body["metadata"]["name"])
         return made
 
-    async def _make_others(self, wanted: Wanted) -> None:
+    async def _make_others(self, wanted: CompanionTarget) -> None:
         """With Virtual delivery: pods for what needs a kubelet. One that is refused counts as lost."""
         if needs_submitter(wanted.job, wanted.cluster):
             with suppress(ApiRefused):
-                await self._create_pod(wanted, Role.SUBMIT)
+                await self._create_pod(wanted, PodRole.SUBMIT)
 
-    async def collect(self, wanted: Wanted) -> None:
+    async def collect(self, wanted: CompanionTarget) -> None:
         """With Virtual delivery: a pod that copies the results, once the job is final."""
         if needs_collector(wanted.job, wanted.cluster):
             with suppress(ApiRefused):
-                await self._create_pod(wanted, Role.COLLECT)
+                await self._create_pod(wanted, PodRole.COLLECT)
 
     async def keep_other(
-        self, wanted: Wanted, role: Role, recorded: CompanionStatus, pod: Companion | None, now: datetime
-    ) -> Kept:
+        self,
+        wanted: CompanionTarget,
+        role: PodRole,
+        recorded: CompanionStatus,
+        pod: CompanionPod | None,
+        now: datetime,
+    ) -> CompanionState:
         """One step towards the same of a pod beside the companion, which was made once already."""
-        plan = plan_for_other(recorded, pod, wanted.job.uid, reaches(wanted.cluster), now)
+        plan = plan_for_auxiliary(recorded, pod, wanted.job.uid, reaches(wanted.cluster), now)
         name = pod_name(wanted.job.name, wanted.attempt, role)
         match plan.step:
             case Step.MAKE:
@@ -207,54 +220,56 @@ class CompanionKeeper:
             case Step.DELETE | Step.FORCE:
                 assert pod is not None  # noqa: S101 (no such plan without one)
                 await self._delete(wanted, pod, forced=plan.step is Step.FORCE)
-                return Kept(recorded, None, again_in_s=DELETED_AGAIN_S)
+                return CompanionState(recorded, None, again_in_s=DELETED_AGAIN_S)
             case Step.FOREIGN:
-                return Kept(recorded, None, _name_taken("pod", name), refused=True)
+                return CompanionState(recorded, None, _name_taken("pod", name), refused=True)
             case Step.GIVEN_UP:
-                return Kept(recorded, None, _keeps_failing(name), plan.again_in_s)
+                return CompanionState(recorded, None, _keeps_failing(name), plan.again_in_s)
             case _:
-                return Kept(recorded, None, again_in_s=plan.again_in_s)
+                return CompanionState(recorded, None, again_in_s=plan.again_in_s)
 
-    async def _make_other(self, wanted: Wanted, role: Role, recorded: CompanionStatus, now: datetime) -> Kept:
+    async def _make_other(
+        self, wanted: CompanionTarget, role: PodRole, recorded: CompanionStatus, now: datetime
+    ) -> CompanionState:
         try:
             made = await self._create_pod(wanted, role)
         except ApiRefused as refusal:
             return self._refused(refusal, recorded)
         if made is None:
-            return Kept(recorded, None)  # there is one that the watch has yet to show
+            return CompanionState(recorded, None)  # there is one that the watch has yet to show
         count, at = replaced(recorded, now.replace(microsecond=0))
-        return Kept(recorded.model_copy(update={"replaced": count, "replaced_at": at}), None)
+        return CompanionState(recorded.model_copy(update={"replaced": count, "replaced_at": at}), None)
 
-    async def _in_the_way(self, wanted: Wanted, recorded: CompanionStatus | None) -> Kept:
+    async def _in_the_way(self, wanted: CompanionTarget, recorded: CompanionStatus | None) -> CompanionState:
         """A pod that no watch has shown has the name."""
         there = await self._objects.get(wanted.where("Pod"))
         if there is None:
-            return Kept(recorded, None, again_in_s=0.0)
+            return CompanionState(recorded, None, again_in_s=0.0)
         pod = companion_of(there)
         if _is_left_over(there, wanted.job):
             if pod.dead_at is None:
                 await self._delete(wanted, pod, forced=False)
-            return Kept(recorded, None, again_in_s=LEFT_OVER_AGAIN_S)
+            return CompanionState(recorded, None, again_in_s=LEFT_OVER_AGAIN_S)
         if not _says_ours(there, wanted.job.uid):
-            return Kept(recorded, None, _name_taken("pod", wanted.name), refused=True)
+            return CompanionState(recorded, None, _name_taken("pod", wanted.name), refused=True)
         self._seen(pod)
-        return Kept(recorded, pod, again_in_s=0.0)
+        return CompanionState(recorded, pod, again_in_s=0.0)
 
-    async def _delete(self, wanted: Wanted, pod: Companion, *, forced: bool) -> None:
+    async def _delete(self, wanted: CompanionTarget, pod: CompanionPod, *, forced: bool) -> None:
         where = ResourcePath("Pod", pod.name, pod.namespace)
         await self._objects.delete(where, uid=pod.uid, grace_s=0 if forced else None)
         self._writer.count("Pod", "delete")
         log.info("companion deleted", slurmjob=_name(wanted.job), pod=pod.name, uid=pod.uid, forced=forced)
 
     @staticmethod
-    def _refused(refusal: ApiRefused, recorded: CompanionStatus | None) -> Kept:
+    def _refused(refusal: ApiRefused, recorded: CompanionStatus | None) -> CompanionState:
         if refusal.status in {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.CONFLICT} or refusal.status >= 500:  # noqa: PLR2004
             raise refusal
         problem = problem_of_refusal(str(refusal))
-        return Kept(recorded, None, problem, refused=problem is not None)
+        return CompanionState(recorded, None, problem, refused=problem is not None)
 
 
-def given_up(problem: Problem) -> Problem:
+def as_final(problem: StatusProblem) -> StatusProblem:
     """What could not be made for so long that it is tried no more."""
     message = f"{problem.message} (tried for an hour: mend this, then delete the SlurmJob and apply it again)"
     return replace(problem, message=message, final=True)
@@ -277,15 +292,15 @@ def _is_left_over(there: Object, job: SlurmJob) -> bool:
     return any(gone.items() <= owner.items() and owner["uid"] != job.uid for owner in owners)
 
 
-def _name_taken(kind: str, name: str) -> Problem:
-    return Problem(
+def _name_taken(kind: str, name: str) -> StatusProblem:
+    return StatusProblem(
         "NameTaken",
         f"there is a {kind} {name} that is not this SlurmJob's: delete it, or give the SlurmJob another name",
     )
 
 
-def _keeps_failing(name: str) -> Problem:
-    return Problem(
+def _keeps_failing(name: str) -> StatusProblem:
+    return StatusProblem(
         "CompanionFails",
         f"pod {name} ended {MOST_REPLACED} times without its last word, so it is left alone for an hour; the "
         "job in Slurm goes on. `kubectl describe pod` tells what is wrong with it",

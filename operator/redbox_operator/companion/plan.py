@@ -17,9 +17,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from redbox_kube.names import LABEL_ATTEMPT, LABEL_JOB_UID
-from redbox_kube.node_labels import told_needs
+from redbox_kube.node_labels import described_needs
 from redbox_operator.api.constants import ANNOTATION_REACHES
-from redbox_operator.api.problems import Problem
+from redbox_operator.api.problems import StatusProblem
 from redbox_operator.api.slurmjob_status import CompanionStatus, ResultsStatus
 
 Object = dict[str, Any]
@@ -36,7 +36,7 @@ CONFIG_TROUBLES = frozenset({"CreateContainerConfigError", "CreateContainerError
 
 
 @dataclass(frozen=True, slots=True)
-class LastWord:
+class FinalMessage:
     """What a companion that has done its work leaves as its termination message."""
 
     refused: str | None = None
@@ -44,7 +44,7 @@ class LastWord:
 
 
 @dataclass(frozen=True, slots=True)
-class Companion:
+class CompanionPod:
     """A pod of a job, without what nobody here reads."""
 
     namespace: str
@@ -57,8 +57,8 @@ class Companion:
     reaches: str = ""  # which red-box, where it was told
     dead_at: datetime | None = None  # when its grace is over, if it is being deleted
     ended: bool = False
-    last_word: LastWord | None = None
-    trouble: Problem | None = None
+    last_word: FinalMessage | None = None
+    trouble: StatusProblem | None = None
 
 
 class Step(Enum):
@@ -82,7 +82,7 @@ class Plan:
 
 
 def plan_for(
-    recorded: CompanionStatus | None, pod: Companion | None, job_uid: str, reaches: str, now: datetime
+    recorded: CompanionStatus | None, pod: CompanionPod | None, job_uid: str, reaches: str, now: datetime
 ) -> Plan:
     """The next step towards one companion that says its last word; it has to reach red-box as it is now."""
     if recorded is not None and recorded.done:
@@ -99,8 +99,8 @@ def plan_for(
     return Plan(Step.NOTE_LAST_WORD if pod.last_word else Step.DELETE)
 
 
-def plan_for_other(
-    recorded: CompanionStatus, pod: Companion | None, job_uid: str, reaches: str, now: datetime
+def plan_for_auxiliary(
+    recorded: CompanionStatus, pod: CompanionPod | None, job_uid: str, reaches: str, now: datetime
 ) -> Plan:
     """The same for a pod beside the companion. Its losses count as the companion's; two do no harm."""
     if pod is None:
@@ -114,7 +114,7 @@ def plan_for_other(
     return Plan(Step.KEEP if pod.last_word else Step.DELETE)
 
 
-def _while_it_runs(pod: Companion, reaches: str) -> Plan:
+def _while_it_runs(pod: CompanionPod, reaches: str) -> Plan:
     """One that asks where red-box was, or trusts what it was, would ask for ever."""
     return Plan(Step.KEEP if pod.reaches in {"", reaches} else Step.DELETE)
 
@@ -144,12 +144,12 @@ def replaced(recorded: CompanionStatus | None, now: datetime) -> tuple[int | Non
     return (1 if calm else (recorded.replaced or 0) + 1), now
 
 
-def companion_of(pod: Object) -> Companion:
+def companion_of(pod: Object) -> CompanionPod:
     """What counts of a pod."""
     metadata, status = pod["metadata"], pod.get("status", {})
     labels = metadata.get("labels", {})
     owners = metadata.get("ownerReferences", [])
-    return Companion(
+    return CompanionPod(
         namespace=metadata["namespace"],
         name=metadata["name"],
         uid=metadata["uid"],
@@ -169,7 +169,7 @@ def _time(text: str | None) -> datetime | None:
     return None if text is None else datetime.fromisoformat(text)
 
 
-def _last_word(status: Object) -> LastWord | None:
+def _last_word(status: Object) -> FinalMessage | None:
     for container in status.get("containerStatuses") or []:
         terminated = container.get("state", {}).get("terminated") or {}
         try:
@@ -178,7 +178,7 @@ def _last_word(status: Object) -> LastWord | None:
             continue
         if isinstance(said, dict) and ("refused" in said or said.get("final") is True):
             refused = said.get("refused")
-            return LastWord(str(refused) if refused else None, _results(said.get("results")))
+            return FinalMessage(str(refused) if refused else None, _results(said.get("results")))
     return None
 
 
@@ -189,24 +189,24 @@ def _results(said: object) -> ResultsStatus | None:
         return None
 
 
-def _trouble(spec: Object, status: Object) -> Problem | None:
+def _trouble(spec: Object, status: Object) -> StatusProblem | None:
     for container in status.get("containerStatuses") or []:
         waiting = container.get("state", {}).get("waiting") or {}
         reason, message = waiting.get("reason", ""), waiting.get("message", "")
         if reason in CONFIG_TROUBLES:
-            return Problem(
+            return StatusProblem(
                 "CompanionNotStarted",
                 f"the job's pod cannot start: {message}. Create what is missing, and it goes on by itself",
             )
         if reason in IMAGE_TROUBLES:
-            return Problem(
+            return StatusProblem(
                 "CompanionImage",
                 f"the companion's image cannot be had: {message or reason}. The cluster's administrator has "
                 "to mend this",
             )
     for condition in status.get("conditions") or []:
         if condition.get("reason") == "Unschedulable":
-            return Problem("Unschedulable", _why_unscheduled(spec, condition.get("message", "")))
+            return StatusProblem("Unschedulable", _why_unscheduled(spec, condition.get("message", "")))
     return None
 
 
@@ -224,4 +224,4 @@ def _wanted(spec: Object) -> list[str]:
     affinity = spec.get("affinity", {}).get("nodeAffinity", {})
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {})
     labels = [f"{key}={value}" for key, value in spec.get("nodeSelector", {}).items()]
-    return labels + told_needs(required.get("nodeSelectorTerms", []))
+    return labels + described_needs(required.get("nodeSelectorTerms", []))

@@ -17,21 +17,21 @@ from redbox_operator.api.constants import (
     RESULTS_FOLDER,
     TOKEN_FILE,
     TOKEN_FOLDER,
-    Mode,
+    CompanionMode,
     pod_name,
 )
 from redbox_operator.api.slurmjob import SlurmJob
-from redbox_operator.api.slurmjob_fields import Results, Volume
+from redbox_operator.api.slurmjob_fields import ResultsSpec, Volume
 
 Object = dict[str, Any]
 TOKEN_SECONDS = 3600
 POD_NAME = "metadata.name"
-SUBMITTING = frozenset({Mode.WHOLE, Mode.SUBMIT_ONLY})
-COLLECTING = frozenset({Mode.WHOLE, Mode.RESULTS_ONLY})
+SUBMITTING = frozenset({CompanionMode.WHOLE, CompanionMode.SUBMIT_ONLY})
+COLLECTING = frozenset({CompanionMode.WHOLE, CompanionMode.RESULTS_ONLY})
 
 
 @dataclass
-class Parts:
+class PodParts:
     """What comes together in a pod."""
 
     env: list[Object] = field(default_factory=list)
@@ -51,9 +51,11 @@ class Parts:
         self.mounts.append({"name": name, "mountPath": folder, **({"readOnly": True} if read_only else {})})
 
 
-def parts_of(job: SlurmJob, cluster: SlurmCluster, attempt: int, mode: Mode, *, virtual: bool) -> Parts:
+def parts_of(
+    job: SlurmJob, cluster: SlurmCluster, attempt: int, mode: CompanionMode, *, virtual: bool
+) -> PodParts:
     """All of it. On a virtual node nothing is mounted and nothing runs, so nothing is asked for."""
-    parts = Parts()
+    parts = PodParts()
     parts.tell(
         REDBOX_ENDPOINT=cluster.spec.endpoint,
         REDBOX_KEY=job.uid,
@@ -71,7 +73,7 @@ def parts_of(job: SlurmJob, cluster: SlurmCluster, attempt: int, mode: Mode, *, 
     return parts
 
 
-def _job_and_token(parts: Parts, job: SlurmJob, cluster: SlurmCluster, attempt: int) -> None:
+def _job_and_token(parts: PodParts, job: SlurmJob, cluster: SlurmCluster, attempt: int) -> None:
     parts.tell(
         REDBOX_CA_FILE=f"{REQUEST_FOLDER}/{CA_FILE}",
         REDBOX_REQUEST_FILE=f"{REQUEST_FOLDER}/{REQUEST_FILE}",
@@ -82,7 +84,7 @@ def _job_and_token(parts: Parts, job: SlurmJob, cluster: SlurmCluster, attempt: 
     parts.mount("token", TOKEN_FOLDER, {"projected": {"sources": [{"serviceAccountToken": token}]}})
 
 
-def _values_of_the_kubelet(parts: Parts, job: SlurmJob, attempt: int) -> None:
+def _values_of_the_kubelet(parts: PodParts, job: SlurmJob, attempt: int) -> None:
     spec = job.spec
     for variable in spec.env:
         name, source = f"{ENV_PREFIX}{variable.name}", variable.value_from
@@ -102,7 +104,7 @@ def _values_of_the_kubelet(parts: Parts, job: SlurmJob, attempt: int) -> None:
         parts.mount("batch", BATCH_FOLDER, {"configMap": {"name": reference.name, "items": items}})
 
 
-def _results(parts: Parts, results: Results) -> None:
+def _results(parts: PodParts, results: ResultsSpec) -> None:
     parts.has_results = True
     folder = f"{RESULTS_FOLDER}/{results.folder}" if results.folder else RESULTS_FOLDER
     told = {"from": results.sources, "when": results.when.value}

@@ -14,7 +14,7 @@ from redbox_kube.api.retrying_objects import RetryingObjects
 from redbox_operator.api.constants import FIELD_MANAGER
 from redbox_operator.api.crds import all_crds
 from redbox_operator.install.crd_upgrade import NotEstablished, upgrade_crds
-from redbox_operator.install.uninstall import CANCEL_WITHIN_S, Jobs, NotUninstalled, Uninstall
+from redbox_operator.install.uninstall import CANCEL_WITHIN_S, JobsPolicy, NotUninstalled, Uninstall
 
 T = TypeVar("T")
 crds = typer.Typer(help="The kinds of Red Box (CustomResourceDefinitions).", invoke_without_command=True)
@@ -40,7 +40,7 @@ def uninstall(
         str,
         typer.Option(envvar="REDBOX_WATCH_NAMESPACES", help="Those it is limited to, comma separated."),
     ] = "",
-    jobs: Annotated[Jobs, typer.Option(help="What becomes of jobs in Slurm.")] = Jobs.KEEP,
+    jobs: Annotated[JobsPolicy, typer.Option(help="What becomes of jobs in Slurm.")] = JobsPolicy.KEEP,
     cancel_within: Annotated[
         float, typer.Option(min=0, help="Seconds after which jobs that are not cancelled end the uninstall.")
     ] = CANCEL_WITHIN_S,

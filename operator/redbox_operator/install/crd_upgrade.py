@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
-from redbox_kube.runtime.waiting import comes_true
+from redbox_kube.runtime.waiting import becomes_true
 from redbox_operator.api.crds import all_crds
 
 API = "apiextensions.k8s.io/v1"
@@ -45,7 +45,7 @@ async def _await_established(objects: ObjectClient, where: ResourcePath) -> None
     async def look() -> bool:
         return _is_established(await objects.get(where))
 
-    if not await comes_true(look, ESTABLISHED_WITHIN_S):
+    if not await becomes_true(look, ESTABLISHED_WITHIN_S):
         raise NotEstablished(
             f"{where.name} is not served after {ESTABLISHED_WITHIN_S:.0f} s: "
             f"see the conditions of `kubectl describe crd {where.name}`"

@@ -12,14 +12,14 @@ AT_ONCE = 16
 
 
 @dataclass(frozen=True)
-class Errand:
+class Operation:
     """One of them, and what it is about."""
 
     about: str
     act: Callable[[], Awaitable[object]]
 
 
-async def undone(errands: Iterable[Errand]) -> list[str]:
+async def failures_of(errands: Iterable[Operation]) -> list[str]:
     """Do all, some at a time; which could not be done, each with why. None keeps another from being done."""
     left, failed = iter(errands), list[str]()
 

@@ -20,10 +20,10 @@ from typing import NamedTuple
 
 from redbox_kube.api.objects import ApiError, ApiRefused, Object, ObjectClient, ResourcePath
 from redbox_kube.names import API_VERSION, LABEL_JOB_UID, LABEL_VIRTUAL
-from redbox_kube.runtime.waiting import comes_true
+from redbox_kube.runtime.waiting import becomes_true
 from redbox_operator.api.constants import CLUSTER_FINALIZER, FINALIZER, cluster_finalizer
 from redbox_operator.api.crds import all_crds
-from redbox_operator.install.parallel import Errand, undone
+from redbox_operator.install.parallel import Operation, failures_of
 from redbox_operator.slurmjob.optional_kinds import if_served
 
 CLUSTERS = ResourcePath("SlurmCluster", api_version=API_VERSION)
@@ -41,7 +41,7 @@ NAMED_AT_MOST = 20
 Say = Callable[[str], None]
 
 
-class Jobs(StrEnum):
+class JobsPolicy(StrEnum):
     """What becomes of jobs in Slurm."""
 
     KEEP = "Keep"
@@ -64,7 +64,7 @@ Companions = dict[tuple[str, str], list[Pod]]
 
 
 @dataclass(frozen=True)
-class Found:
+class Inventory:
     """What is there once nobody makes more of it."""
 
     jobs: Sequence[Object]
@@ -81,22 +81,22 @@ class Uninstall:
     namespace: str
     watched: Sequence[str]
     """Namespaces that the operator was limited to; empty: all."""
-    jobs: Jobs
+    jobs: JobsPolicy
     cancel_within_s: float
     say: Say
     kinds: Sequence[ResourcePath] = field(default_factory=lambda: tuple(_kinds_of_jobs()))
 
     async def run(self) -> None:
         """All of it. What is done already is not done again, so that it may be repeated after a failure."""
-        if self.jobs is Jobs.CANCEL:
+        if self.jobs is JobsPolicy.CANCEL:
             await self._cancel()
         async with self._controllers_stopped():
             found = await self._found()
         left = [
-            *await undone(self._of_jobs(found)),
-            *await undone(self._of_clusters(found)),
-            *await undone(self._of_nodes(found)),
-            *await undone(Errand(f"Lease {name}", partial(self._free, name)) for name in CONTROLLERS),
+            *await failures_of(self._of_jobs(found)),
+            *await failures_of(self._of_clusters(found)),
+            *await failures_of(self._of_nodes(found)),
+            *await failures_of(Operation(f"Lease {name}", partial(self._free, name)) for name in CONTROLLERS),
         ]
         if left:
             for one in left:
@@ -108,19 +108,19 @@ class Uninstall:
         told_jobs = f"{len(found.jobs)} SlurmJobs and the kinds (CRDs)"
         self.say(f"kept: {told_jobs}; a new installation takes them up again")
 
-    async def _found(self) -> Found:
+    async def _found(self) -> Inventory:
         """Everything that there is to do, so that nothing is removed before all of it can be read."""
         jobs = [one async for one in self._jobs()]
         clusters = [one async for one in self.objects.list_all(CLUSTERS)]
         # Limited, there was no resourced: the nodes are another installation's.
         nodes = [] if self.watched else [one async for one in self.objects.list_all(ResourcePath("Node"))]
-        return Found(jobs, await self._companions(jobs), clusters, nodes)
+        return Inventory(jobs, await self._companions(jobs), clusters, nodes)
 
     # ------------------------------------------------------------------------------------------ jobs
     async def _cancel(self) -> None:
         """Delete the SlurmJobs that have not ended: the operator cancels their jobs, and lets go of them."""
         ending = [one async for one in self._jobs() if not is_finished(one)]
-        failed = await undone(Errand(told(one), partial(self._delete, one)) for one in ending)
+        failed = await failures_of(Operation(described(one), partial(self._delete, one)) for one in ending)
         if failed:
             raise NotUninstalled(f"{len(failed)} SlurmJobs are not deleted: {_some(failed)}")
         self.say(f"cancelling the jobs of {len(ending)} SlurmJobs")
@@ -132,26 +132,26 @@ class Uninstall:
             left = [one async for one in self._jobs() if one["metadata"]["uid"] in uids]
             return not left
 
-        if not await comes_true(none_is_left, self.cancel_within_s):
+        if not await becomes_true(none_is_left, self.cancel_within_s):
             raise NotUninstalled(
                 f"{len(left)} jobs are not cancelled after {self.cancel_within_s:.0f} s: "
-                f"{'; '.join(map(told, left))}. "
+                f"{'; '.join(map(described, left))}. "
                 "See why with `kubectl get slurmjobs -A -o wide`, or set uninstall.jobs to Keep"
             )
 
     async def _delete(self, job: Object) -> None:
         await self.objects.delete(_place(job), uid=job["metadata"]["uid"])
 
-    def _of_jobs(self, found: Found) -> Iterator[Errand]:
+    def _of_jobs(self, found: Inventory) -> Iterator[Operation]:
         for job in found.jobs:
             companions = found.companions.get((job["metadata"]["namespace"], job["metadata"]["uid"]), ())
-            yield Errand(f"the finalizer of {told(job)}", partial(self._release_job, job, companions))
+            yield Operation(f"the finalizer of {described(job)}", partial(self._release_job, job, companions))
 
     async def _release_job(self, job: Object, companions: Sequence[Pod]) -> None:
         """Lift its finalizer; companions go first, for nobody would make them again."""
         newest = job
         if not is_finished(job):
-            self.say(f"left in Slurm: {told(job)}")
+            self.say(f"left in Slurm: {described(job)}")
             for pod in companions:
                 where = ResourcePath("Pod", pod.name, job["metadata"]["namespace"])
                 await self.objects.delete(where, uid=pod.uid, grace_s=0)
@@ -201,22 +201,22 @@ class Uninstall:
             for namespace in self.watched or ("",):
                 where = ResourcePath(kind.kind, "", namespace, kind.api_version)
                 async for job in if_served(where, self.objects.list_all(where)):
-                    yield {**needed(job), "kind": kind.kind, "apiVersion": kind.api_version}
+                    yield {**trimmed(job), "kind": kind.kind, "apiVersion": kind.api_version}
 
     # ------------------------------------------------------------------------------- clusters and nodes
-    def _of_clusters(self, found: Found) -> Iterator[Errand]:
+    def _of_clusters(self, found: Inventory) -> Iterator[Operation]:
         """An operator of other namespaces has a finalizer of its own, which stays."""
         limited = cluster_finalizer(self.namespace, limited=bool(self.watched))
         own = frozenset({CLUSTER_FINALIZER, limited})
         for cluster in found.clusters:
             where = replace(CLUSTERS, name=cluster["metadata"]["name"])
-            yield Errand(
+            yield Operation(
                 f"the finalizer of SlurmCluster {where.name}", partial(self._lift, where, own, cluster)
             )
 
-    def _of_nodes(self, found: Found) -> Iterator[Errand]:
+    def _of_nodes(self, found: Inventory) -> Iterator[Operation]:
         for node in found.nodes:
-            yield Errand(f"node {node['metadata']['name']}", partial(self._clean_node, node))
+            yield Operation(f"node {node['metadata']['name']}", partial(self._clean_node, node))
 
     async def _clean_node(self, node: Object) -> None:
         """A virtual node goes; from another goes what was published on it."""
@@ -270,13 +270,13 @@ class Uninstall:
         return {name: int(found["spec"]["replicas"])}
 
     async def _stopped(self, name: str) -> None:
-        holding = Holding()
+        holding = LeaseObservation()
 
         async def has_ended() -> bool:
             free = holding.is_over(await self.objects.get(self._lease(name)))
             return free and not await self._has_pods(name)
 
-        if not await comes_true(has_ended, STOP_WITHIN_S):
+        if not await becomes_true(has_ended, STOP_WITHIN_S):
             raise NotUninstalled(
                 f"{name} has not stopped after {STOP_WITHIN_S:.0f} s: is its node away? "
                 f"See `kubectl -n {self.namespace} get pods -o wide`"
@@ -295,7 +295,7 @@ class Uninstall:
 
 
 @dataclass
-class Holding:
+class LeaseObservation:
     """A Lease as it is looked at: over when it is free, or was not renewed for its own time."""
 
     _record: tuple[str, str] = ("", "")
@@ -310,7 +310,7 @@ class Holding:
         return not record[0] or now - self._since > float(spec.get("leaseDurationSeconds") or 0)
 
 
-def needed(job: Object) -> Object:
+def trimmed(job: Object) -> Object:
     """A SlurmJob without its script and its managedFields: of ten thousand they fill the hook's memory."""
     metadata = {name: job["metadata"][name] for name in NEEDED if name in job["metadata"]}
     spec = {"cluster": job.get("spec", {}).get("cluster")}
@@ -322,7 +322,7 @@ def is_finished(job: Object) -> bool:
     return job.get("status", {}).get("phase") in FINISHED_PHASES
 
 
-def told(job: Object) -> str:
+def described(job: Object) -> str:
     """A SlurmJob in one phrase: who, which job, where."""
     metadata, status = job["metadata"], job.get("status", {})
     number = f"job {status['jobID']}" if status.get("jobID") else "no job id yet"

@@ -24,14 +24,14 @@ from redbox_kube.redbox_token import ServiceAccountName
 from redbox_kube.runtime.clock import now
 from redbox_kube.runtime.work_queue import WorkQueue
 from redbox_kube.slurm_cluster import SlurmCluster
-from redbox_operator.api.conditions import Telling
+from redbox_operator.api.conditions import ConditionEvent
 from redbox_operator.api.constants import CLUSTER_FINALIZER, cluster_finalizer
 from redbox_operator.api.slurmcluster_status import ClusterFacts, SlurmClusterStatus, cluster_status_of
-from redbox_operator.api.slurmjob_status import Condition, Truth
-from redbox_operator.object_cache import Known
+from redbox_operator.api.slurmjob_status import ConditionStatus, StatusCondition
+from redbox_operator.object_cache import ObjectCache
 from redbox_operator.slurmcluster.job_feed import Away, RedboxLink, link_to, since_of
-from redbox_operator.slurmcluster.registry import Links
-from redbox_operator.status_writer import Writer
+from redbox_operator.slurmcluster.registry import RedboxLinks
+from redbox_operator.status_writer import StatusWriter
 
 log = structlog.get_logger(__name__)
 WORKERS = 4
@@ -39,7 +39,7 @@ PAUSE_S = 10.0
 
 
 @dataclass
-class Entry:
+class ClusterEntry:
     """One SlurmCluster: the object, and the link to its red-box, if one could be made."""
 
     cluster: SlurmCluster
@@ -54,10 +54,10 @@ class SlurmClusters:
 
     def __init__(
         self,
-        writer: Writer,
+        writer: StatusWriter,
         account: ServiceAccountName,
-        known: Known,
-        links: Links,
+        known: ObjectCache,
+        links: RedboxLinks,
         *,
         wake_uid: Callable[[str], None],
         wake_cluster: Callable[[str], None],
@@ -67,7 +67,7 @@ class SlurmClusters:
         self.links = links
         self._limited = limited
         self._finalizer = cluster_finalizer(account.namespace, limited=limited)
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, ClusterEntry] = {}
         self._queue: WorkQueue[str] = WorkQueue()
         self._writer = writer
         self._account = account
@@ -96,7 +96,7 @@ class SlurmClusters:
         entry = self._entries.get(cluster.name)
         before = entry.cluster if entry else None
         if entry is None:
-            entry = self._entries[cluster.name] = Entry(cluster)
+            entry = self._entries[cluster.name] = ClusterEntry(cluster)
         entry.cluster = cluster
         if before is None or before.spec != cluster.spec or before.metadata["uid"] != cluster.metadata["uid"]:
             self._disconnect(entry)
@@ -133,7 +133,7 @@ class SlurmClusters:
 
     # -- links
 
-    def _connect(self, entry: Entry) -> None:
+    def _connect(self, entry: ClusterEntry) -> None:
         if self._group is None or entry.link is not None:
             return
         try:
@@ -150,7 +150,7 @@ class SlurmClusters:
         self.links.by_name[entry.cluster.name] = entry.link
         entry.following = self._group.create_task(entry.link.run(), name=f"link to {entry.cluster.name}")
 
-    def _disconnect(self, entry: Entry) -> None:
+    def _disconnect(self, entry: ClusterEntry) -> None:
         self.links.by_name.pop(entry.cluster.name, None)
         self.links.troubles.pop(entry.cluster.name, None)
         if entry.following is not None:
@@ -214,12 +214,12 @@ class SlurmClusters:
                 raise
             return None
 
-    def _trouble(self, entry: Entry) -> str | None:
+    def _trouble(self, entry: ClusterEntry) -> str | None:
         if entry.link is None:
             return self.links.troubles.get(entry.cluster.name, "it has not been asked yet")
         return None if entry.link.reachable else entry.link.trouble
 
-    async def _tell(self, entry: Entry, where: ResourcePath, in_use_by: list[str]) -> None:
+    async def _tell(self, entry: ClusterEntry, where: ResourcePath, in_use_by: list[str]) -> None:
         link = entry.link
         told, partitions = await _asked(link) if link else (None, None)
         before = _read(entry.cluster)
@@ -280,15 +280,15 @@ def _read(cluster: SlurmCluster) -> SlurmClusterStatus:
         return SlurmClusterStatus()
 
 
-def _tellings(before: SlurmClusterStatus, after: SlurmClusterStatus) -> list[Telling]:
+def _tellings(before: SlurmClusterStatus, after: SlurmClusterStatus) -> list[ConditionEvent]:
     known = {one.type: (one.status, one.reason) for one in before.conditions}
     return [
-        Telling(_severity(one), one.reason, one.message or f"{one.type}: {one.reason}", one)
+        ConditionEvent(_severity(one), one.reason, one.message or f"{one.type}: {one.reason}", one)
         for one in after.conditions
         if known.get(one.type) != (one.status, one.reason)
     ]
 
 
-def _severity(condition: Condition) -> str:
+def _severity(condition: StatusCondition) -> str:
     good = condition.type in {"Reachable", "Current", "HoldsBack"}
-    return NORMAL if (condition.status is Truth.TRUE) is good else WARNING
+    return NORMAL if (condition.status is ConditionStatus.TRUE) is good else WARNING

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from redbox_operator.api.problems import Problem
+from redbox_operator.api.problems import StatusProblem
 from redbox_operator.slurmcluster.job_feed import RedboxLink
 
 
 @dataclass
-class Links:
+class RedboxLinks:
     """Shared by those who make links and those who use them."""
 
     by_name: dict[str, RedboxLink] = field(default_factory=dict)
@@ -24,11 +24,11 @@ class Links:
         """The link to this one, if there is one."""
         return self.by_name.get(name or "")
 
-    def problem_of(self, name: str | None) -> Problem:
+    def problem_of(self, name: str | None) -> StatusProblem:
         """Why there is no link to it, though a SlurmJob has gone there or names it."""
         trouble = self.troubles.get(name or "")
         if trouble is None:
             words = f"SlurmCluster {name} is gone: create it again, and this goes on"
-            return Problem("NoSuchCluster", words)
+            return StatusProblem("NoSuchCluster", words)
         words = f"SlurmCluster {name} cannot be used ({trouble}): ask its administrator to mend it"
-        return Problem("ClusterMisconfigured", words)
+        return StatusProblem("ClusterMisconfigured", words)

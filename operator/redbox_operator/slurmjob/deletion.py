@@ -16,28 +16,33 @@ from redbox_api.models import FINAL_PHASES, Job
 from redbox_kube.api.events import WARNING
 from redbox_kube.api.objects import Object
 from redbox_kube.runtime.clock import now
-from redbox_operator.api.conditions import Said, Telling, conditions_of, tellings
+from redbox_operator.api.conditions import ConditionEvent, NewCondition, condition_events, conditions_of
 from redbox_operator.api.constants import ANNOTATION_ABANDON, FINALIZER
-from redbox_operator.api.problems import Problem
+from redbox_operator.api.problems import StatusProblem
 from redbox_operator.api.slurmjob import SlurmJob
-from redbox_operator.api.slurmjob_status import Condition, ConditionType, SlurmJobStatus, Truth
-from redbox_operator.object_cache import KnownJob
+from redbox_operator.api.slurmjob_status import (
+    ConditionStatus,
+    ConditionType,
+    SlurmJobStatus,
+    StatusCondition,
+)
+from redbox_operator.object_cache import CachedJob
 from redbox_operator.slurmcluster.job_feed import Away, RedboxLink, RowKey
-from redbox_operator.status_writer import Writer, where_is
+from redbox_operator.status_writer import StatusWriter, path_of
 
 log = structlog.get_logger(__name__)
 LOOKS_AGAIN_S = 10.0
 
 
-class Ending:
+class Deletion:
     """Brings deleted SlurmJobs to their end."""
 
-    def __init__(self, writer: Writer, written: Callable[[KnownJob, Object], object]) -> None:
+    def __init__(self, writer: StatusWriter, written: Callable[[CachedJob, Object], object]) -> None:
         """`written` hears of each SlurmJob that was written, as it is now."""
         self._writer = writer
         self._written = written
 
-    async def end(self, known: KnownJob, link: RedboxLink | Problem) -> float | None:
+    async def end(self, known: CachedJob, link: RedboxLink | StatusProblem) -> float | None:
         """One step; when to look again, if not only after the next change. A Problem: there is no link."""
         job, status = known.job, known.status
         if FINALIZER not in job.finalizers:
@@ -52,14 +57,16 @@ class Ending:
                 return LOOKS_AGAIN_S
         left = [one for one in job.finalizers if one != FINALIZER]
         version = str(job.metadata["resourceVersion"])
-        lifted = await self._writer.finalizers(where_is(job.place), left, version=version)
+        lifted = await self._writer.finalizers(path_of(job.place), left, version=version)
         if lifted is not None:
             log.info("finalizer lifted", slurmjob=f"{job.namespace}/{job.name}", job_id=status.job_id)
         return None if lifted is not None else 1.0
 
-    async def _waits_for(self, job: SlurmJob, status: SlurmJobStatus, link: RedboxLink | Problem) -> str:
+    async def _waits_for(
+        self, job: SlurmJob, status: SlurmJobStatus, link: RedboxLink | StatusProblem
+    ) -> str:
         """What has to happen before it may go, in words; nothing if it may."""
-        if isinstance(link, Problem):
+        if isinstance(link, StatusProblem):
             if status.finished or not status.companion:
                 return ""
             return (
@@ -80,33 +87,36 @@ class Ending:
             return _waits_for_slurm(left)
         return "" if status.finished else trouble
 
-    async def _say(self, known: KnownJob, message: str) -> None:
+    async def _say(self, known: CachedJob, message: str) -> None:
         job, status = known.job, known.status
         kept = [_as_said(one) for one in status.conditions if one.type != ConditionType.FINISHED]
-        said = [*kept, Said(ConditionType.FINISHED, holds=False, reason="Cancelling", message=message)]
+        said = [
+            *kept,
+            NewCondition(ConditionType.FINISHED, holds=False, reason="Cancelling", message=message),
+        ]
         generation = job.metadata.get("generation")
         conditions = conditions_of(status.conditions, said, now(), generation)
         after = status.model_copy(update={"message": message, "conditions": conditions})
         if after == status:
             return
-        where = where_is(job.place)
+        where = path_of(job.place)
         if written := await self._writer.status(where, job.uid, after.written()):
             self._written(known, written)
-            await self._writer.tell(where, job.uid, tellings(status.conditions, conditions))
+            await self._writer.tell(where, job.uid, condition_events(status.conditions, conditions))
 
     async def _tell_abandoned(self, job: SlurmJob, status: SlurmJobStatus, reason: str) -> None:
         left = f"Slurm job {status.job_id or 'unknown'} on {status.cluster} may run on"
         message = f"left to itself ({reason}): {left}"
         log.warning("abandoned", slurmjob=f"{job.namespace}/{job.name}", job_id=status.job_id, why=reason)
-        condition = Condition(
+        condition = StatusCondition(
             type="Abandoned",
-            status=Truth.TRUE,
+            status=ConditionStatus.TRUE,
             reason="Abandoned",
             message=message,
             last_transition_time=now(),
         )
-        told = Telling(WARNING, "Abandoned", message, condition)
-        await self._writer.tell(where_is(job.place), job.uid, [told])
+        told = ConditionEvent(WARNING, "Abandoned", message, condition)
+        await self._writer.tell(path_of(job.place), job.uid, [told])
 
 
 async def _cancel(job: SlurmJob, link: RedboxLink) -> list[Job]:
@@ -137,14 +147,14 @@ def _not_known(job_id: str, link: RedboxLink) -> str:
     )
 
 
-def _abandoned(job: SlurmJob, link: RedboxLink | Problem) -> str:
+def _abandoned(job: SlurmJob, link: RedboxLink | StatusProblem) -> str:
     if job.annotations.get(ANNOTATION_ABANDON) == "true":
         return f"annotation {ANNOTATION_ABANDON}"
-    if not isinstance(link, Problem) and link.cluster.spec.abandon_jobs:
+    if not isinstance(link, StatusProblem) and link.cluster.spec.abandon_jobs:
         return f"spec.abandonJobs of SlurmCluster {link.cluster.name}"
     return ""
 
 
-def _as_said(condition: Condition) -> Said:
-    holds = condition.status is Truth.TRUE
-    return Said(ConditionType(condition.type), holds, condition.reason, condition.message)
+def _as_said(condition: StatusCondition) -> NewCondition:
+    holds = condition.status is ConditionStatus.TRUE
+    return NewCondition(ConditionType(condition.type), holds, condition.reason, condition.message)

@@ -17,7 +17,7 @@ import kopf
 from redbox_kube.api.objects import Object
 from redbox_kube.names import GROUP, LABEL_JOB_UID, VERSION
 from redbox_operator.api.decode import RESOURCES, read_job
-from redbox_operator.api.slurmjob import Place, Resource
+from redbox_operator.api.slurmjob import Resource, SlurmJobRef
 from redbox_operator.companion.plan import companion_of
 from redbox_operator.slurmcluster.reconciler import SlurmClusters
 from redbox_operator.slurmjob.kopf_session import session_by
@@ -80,7 +80,7 @@ def _watch_jobs(
             relisted()
         if event["type"] == "DELETED":
             metadata = raw["metadata"]
-            place = Place(resource, metadata["namespace"], metadata["name"])
+            place = SlurmJobRef(resource, metadata["namespace"], metadata["name"])
             reconciler.job_gone(place, metadata["uid"])
         else:
             reconciler.job_seen(read_job(resource, raw))

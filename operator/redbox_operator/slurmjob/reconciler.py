@@ -21,25 +21,31 @@ from redbox_kube.runtime.clock import now
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_kube.runtime.work_queue import WorkQueue
 from redbox_operator import dependencies
-from redbox_operator.api.conditions import tellings
-from redbox_operator.api.constants import FINALIZER, Role, pod_name
+from redbox_operator.api.conditions import condition_events
+from redbox_operator.api.constants import FINALIZER, PodRole, pod_name
 from redbox_operator.api.decode import read_job
-from redbox_operator.api.problems import Problem
-from redbox_operator.api.slurmjob import Place, SlurmJob
+from redbox_operator.api.problems import StatusProblem
+from redbox_operator.api.slurmjob import SlurmJob, SlurmJobRef
 from redbox_operator.api.slurmjob_status import ConditionType, SlurmJobStatus
-from redbox_operator.companion.lifecycle import CompanionKeeper, Kept, Wanted, given_up
+from redbox_operator.companion.lifecycle import CompanionLifecycle, CompanionState, CompanionTarget, as_final
 from redbox_operator.companion.placement import cluster_of
-from redbox_operator.companion.plan import Companion, LastWord
-from redbox_operator.metrics import Metrics
-from redbox_operator.object_cache import Known, KnownJob
+from redbox_operator.companion.plan import CompanionPod, FinalMessage
+from redbox_operator.metrics import OperatorMetrics
+from redbox_operator.object_cache import CachedJob, ObjectCache
 from redbox_operator.slurmcluster.job_feed import Away, RedboxLink
-from redbox_operator.slurmcluster.registry import Links
+from redbox_operator.slurmcluster.registry import RedboxLinks
 from redbox_operator.slurmjob import attempts
-from redbox_operator.slurmjob.deletion import Ending
-from redbox_operator.slurmjob.reconcile_state import Case, act_on, holding_of, is_told, other_role
-from redbox_operator.slurmjob.status import Facts, status_of
+from redbox_operator.slurmjob.deletion import Deletion
+from redbox_operator.slurmjob.reconcile_state import (
+    AttemptState,
+    auxiliary_role,
+    hold_state_of,
+    is_recorded,
+    pending_action,
+)
+from redbox_operator.slurmjob.status import StatusInputs, status_of
 from redbox_operator.slurmjob.validation import problem_of, problem_of_cluster
-from redbox_operator.status_writer import Writer, where_is
+from redbox_operator.status_writer import StatusWriter, path_of
 
 log = structlog.get_logger(__name__)
 WORKERS = 32
@@ -54,23 +60,23 @@ class Reconciler:
 
     def __init__(
         self,
-        writer: Writer,
-        known: Known,
-        links: Links,
+        writer: StatusWriter,
+        known: ObjectCache,
+        links: RedboxLinks,
         image: str,
-        metrics: Metrics,
+        metrics: OperatorMetrics,
         *,
         host_paths: Sequence[str] = (),
     ) -> None:
         self.known = known
-        self.queue: WorkQueue[Place] = WorkQueue()
+        self.queue: WorkQueue[SlurmJobRef] = WorkQueue()
         self._writer = writer
         self._links = links
         self._metrics = metrics
         self._host_paths = host_paths
-        self._keeper = CompanionKeeper(writer, image, known.companion_seen)
-        self._ending = Ending(writer, self._written)
-        self._failures: dict[Place, int] = {}
+        self._keeper = CompanionLifecycle(writer, image, known.companion_seen)
+        self._ending = Deletion(writer, self._written)
+        self._failures: dict[SlurmJobRef, int] = {}
         self._troubles = GroupedWarnings("SlurmJobs not reconciled")
         self._knows_clusters = False
 
@@ -105,7 +111,7 @@ class Reconciler:
             for waiting in self.known.waiting_for(job.place):
                 self.queue.add(waiting)
 
-    def job_gone(self, place: Place, uid: str | None = None) -> None:
+    def job_gone(self, place: SlurmJobRef, uid: str | None = None) -> None:
         """It is gone."""
         self.known.job_gone(place, uid)
         self._failures.pop(place, None)
@@ -114,19 +120,19 @@ class Reconciler:
         for waiting in self.known.waiting_for(place):
             self.queue.add(waiting)
 
-    def companion_seen(self, pod: Companion) -> None:
+    def companion_seen(self, pod: CompanionPod) -> None:
         """A watch or a list has shown a pod that may be a companion; whether it is one its uid tells."""
         if self.known.companion_seen(pod):
             self.wake_uid(pod.job_uid)
 
-    def companion_gone(self, pod: Companion) -> None:
+    def companion_gone(self, pod: CompanionPod) -> None:
         """It is gone."""
         self.known.companion_gone(pod.namespace, pod.name, pod.uid)
         self.wake_uid(pod.job_uid)
 
     # -- the work
 
-    async def _handle(self, place: Place) -> None:
+    async def _handle(self, place: SlurmJobRef) -> None:
         try:
             again_in_s = await self.reconcile(place)
         except Away as away:
@@ -148,11 +154,11 @@ class Reconciler:
         if again_in_s is not None:
             self.queue.add_later(place, again_in_s)
 
-    def _pause(self, place: Place) -> float:
+    def _pause(self, place: SlurmJobRef) -> float:
         failures = self._failures[place] = self._failures.get(place, 0) + 1
         return float(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(failures - 1, 6)))
 
-    async def reconcile(self, place: Place) -> float | None:
+    async def reconcile(self, place: SlurmJobRef) -> float | None:
         """One look at one SlurmJob, and what it takes; when to look again if nothing changes before."""
         known = self.known.look(place)
         if known is None or not self._knows_clusters:
@@ -169,14 +175,14 @@ class Reconciler:
             return None  # woken once red-box has told what it knows
         return await self._advance(known, link)
 
-    async def _with_finalizer(self, known: KnownJob) -> KnownJob | None:
+    async def _with_finalizer(self, known: CachedJob) -> CachedJob | None:
         job = known.job
         version = str(job.metadata["resourceVersion"])
-        where = where_is(job.place)
+        where = path_of(job.place)
         changed = await self._writer.finalizers(where, [*job.finalizers, FINALIZER], version=version)
         return self._written(known, changed) if changed else None
 
-    def _written(self, known: KnownJob, written: Object) -> KnownJob:
+    def _written(self, known: CachedJob, written: Object) -> CachedJob:
         """The SlurmJob as the API server has it after a write of ours, with what others changed meanwhile.
 
         The watch tells of that in an older version than ours, which is no news any more: so it is due now.
@@ -188,7 +194,7 @@ class Reconciler:
             self.queue.add(job.place)
         return now_known
 
-    async def _advance(self, known: KnownJob, link: RedboxLink | None) -> float | None:
+    async def _advance(self, known: CachedJob, link: RedboxLink | None) -> float | None:
         case = await self._case(known, link)
         begins_in = None if case.row else attempts.next_begins_in(case.job.spec, case.before, now())
         if begins_in == 0.0 and link is not None:
@@ -203,9 +209,9 @@ class Reconciler:
         ttl = await self._expire(case, after)
         return min((pause for pause in (*pauses, ttl) if pause is not None), default=None)
 
-    async def _case(self, known: KnownJob, link: RedboxLink | None) -> Case:
+    async def _case(self, known: CachedJob, link: RedboxLink | None) -> AttemptState:
         """The newest attempt and its row, which is asked for where it may have been missed."""
-        case = Case(known, link, attempts.current(known.status), None)
+        case = AttemptState(known, link, attempts.current(known.status), None)
         if link is None:
             return case
         row = link.row(case.row_key)
@@ -213,28 +219,28 @@ class Reconciler:
         moved_on = status.finished or status.reason in {attempts.RETRYING, attempts.SUSPENDED}
         if row is None and status.companion and not moved_on:
             row = await link.look(case.row_key)
-        if moved_on and row is not None and row.phase in FINAL_PHASES and is_told(status, row):
+        if moved_on and row is not None and row.phase in FINAL_PHASES and is_recorded(status, row):
             row = None  # the status has all of it
         return replace(case, row=row)
 
     # -- the companion
 
-    async def _companion(self, case: Case) -> Kept | None:
+    async def _companion(self, case: AttemptState) -> CompanionState | None:
         """Its next step, where it may have one. None: nothing may be made or said, all is going."""
         job, before = case.job, case.before
         recorded = before.companion if case.same_attempt else None
         pod = self.known.companions.get((job.namespace, pod_name(job.name, case.attempt.number)))
         if recorded is None and before.finished:
-            return Kept(None, None)  # it never came to a companion, and never will
+            return CompanionState(None, None)  # it never came to a companion, and never will
         told: Sequence[Dependency] = ()
         if recorded is None:
             problem, told = self._obstacle(case)
             if problem:
-                return Kept(None, None, problem)
+                return CompanionState(None, None, problem)
         if case.link is None:
             why = self._links.problem_of(cluster_of(job, self._links.names()))
-            return Kept(recorded, pod, None if before.finished else why)
-        wanted = Wanted(job, case.link.cluster, case.attempt.number, told)
+            return CompanionState(recorded, pod, None if before.finished else why)
+        wanted = CompanionTarget(job, case.link.cluster, case.attempt.number, told)
         kept = await self._keeper.keep(wanted, recorded, pod, now())
         if kept.is_first:
             case.link.presume_absent(case.row_key)
@@ -246,9 +252,11 @@ class Reconciler:
             await self._keeper.collect(wanted)
         return await self._with_other(case, wanted, kept)
 
-    async def _with_other(self, case: Case, wanted: Wanted, kept: Kept) -> Kept:
+    async def _with_other(
+        self, case: AttemptState, wanted: CompanionTarget, kept: CompanionState
+    ) -> CompanionState:
         """The same, and the pod beside the companion, if there has to be one."""
-        role = other_role(case)
+        role = auxiliary_role(case)
         if role is None or kept.recorded is None or kept.problem:
             return kept
         pod = self.known.companions.get((case.job.namespace, pod_name(case.job.name, wanted.attempt, role)))
@@ -257,12 +265,12 @@ class Reconciler:
         other = self._unless_given_up(case.job.place, other)
         return replace(other, pod=kept.pod, again_in_s=min(pauses, default=None))
 
-    def _unless_given_up(self, place: Place, kept: Kept) -> Kept:
+    def _unless_given_up(self, place: SlurmJobRef, kept: CompanionState) -> CompanionState:
         if kept.refused and self._failures.get(place, 0) >= MOST_REFUSALS and kept.problem:
-            return replace(kept, problem=given_up(kept.problem), refused=False)
+            return replace(kept, problem=as_final(kept.problem), refused=False)
         return kept
 
-    def _obstacle(self, case: Case) -> tuple[Problem | None, Sequence[Dependency]]:
+    def _obstacle(self, case: AttemptState) -> tuple[StatusProblem | None, Sequence[Dependency]]:
         """Why nothing can be made for it yet, or what Slurm has to wait for."""
         job, link = case.job, case.link
         problem = problem_of(job, self._host_paths) or problem_of_cluster(job, self._links.names())
@@ -270,7 +278,7 @@ class Reconciler:
             return problem, ()
         if "deletionTimestamp" in link.cluster.metadata:
             words = f"SlurmCluster {link.cluster.name} is being deleted: name another in a new SlurmJob"
-            return Problem("ClusterBeingDeleted", words), ()
+            return StatusProblem("ClusterBeingDeleted", words), ()
         if dependencies.are_met(case.before):
             return None, ()
         told, problem = dependencies.resolve(
@@ -278,7 +286,7 @@ class Reconciler:
         )
         return problem, told
 
-    def _refusal_pause(self, place: Place, kept: Kept) -> float | None:
+    def _refusal_pause(self, place: SlurmJobRef, kept: CompanionState) -> float | None:
         if kept.refused:
             return self._pause(place)
         self._failures.pop(place, None)
@@ -286,14 +294,14 @@ class Reconciler:
 
     # -- what is told, and done as told
 
-    async def _tell(self, case: Case, kept: Kept) -> SlurmJobStatus:
+    async def _tell(self, case: AttemptState, kept: CompanionState) -> SlurmJobStatus:
         facts = self._facts(case, kept)
         before, after = case.before, status_of(facts)
         if after == before:
             if case.link is not None:
                 case.link.lag_of(case.row_key)  # what came is told already: the next change is not late by it
             return after
-        where = where_is(case.job.place)
+        where = path_of(case.job.place)
         written = await self._writer.status(where, case.job.uid, after.written())
         if written is None:
             return after
@@ -302,37 +310,37 @@ class Reconciler:
             self.queue.add(waiting)
         if case.link is not None:
             self._observe(case.link.lag_of(case.row_key), before, after, case.job)
-        await self._writer.tell(where, case.job.uid, tellings(before.conditions, after.conditions))
+        await self._writer.tell(where, case.job.uid, condition_events(before.conditions, after.conditions))
         return after
 
-    def _facts(self, case: Case, kept: Kept) -> Facts:
+    def _facts(self, case: AttemptState, kept: CompanionState) -> StatusInputs:
         job, link = case.job, case.link
         believed = kept.recorded is not None and kept.pod is not None and kept.pod.uid == kept.recorded.uid
         pods = [kept.pod if believed else None, *self._other_pods(case)]
         words = [pod.last_word for pod in pods if pod and pod.last_word]
         refused = next((word.refused for word in words if word.refused), None)
         results = next((word.results for word in words if word.results), None)
-        return Facts(
+        return StatusInputs(
             job=job,
             before=case.before,
             cluster=link.cluster.name if link else case.before.cluster,
             attempt=case.attempt,
             row=case.row,
-            word=LastWord(refused, results) if words else None,
+            word=FinalMessage(refused, results) if words else None,
             trouble=next((pod.trouble for pod in pods if pod and pod.trouble), None),
             recorded=kept.recorded,
             problem=kept.problem,
             now=now(),
-            held=holding_of(case),
+            held=hold_state_of(case),
         )
 
-    def _other_pods(self, case: Case) -> list[Companion | None]:
-        roles = (Role.SUBMIT, Role.COLLECT)
+    def _other_pods(self, case: AttemptState) -> list[CompanionPod | None]:
+        roles = (PodRole.SUBMIT, PodRole.COLLECT)
         names = [pod_name(case.job.name, case.attempt.number, role) for role in roles]
         found = (self.known.companions.get((case.job.namespace, name)) for name in names)
         return [pod for pod in found if pod and pod.owner_uid == case.job.uid]
 
-    async def _do_as_told(self, case: Case, after: SlurmJobStatus) -> None:
+    async def _do_as_told(self, case: AttemptState, after: SlurmJobStatus) -> None:
         """Hold, release or cancel: the status has announced it, so that a restart finds it again."""
         row, link = case.row, case.link
         if row is None or link is None or row.phase in FINAL_PHASES:
@@ -340,13 +348,13 @@ class Reconciler:
         try:
             if attempts.is_being_suspended(after):
                 await link.cancel(case.row_key, all_attempts=False)
-            elif act := act_on(row, after):
+            elif act := pending_action(row, after):
                 await link.act(case.row_key, act)
         except (NoSuchJob, Conflict, Busy) as refusal:
             log.info("not done", slurmjob=_name(case.job.place), why=str(refusal))
             self.queue.add_later(case.job.place, AWAY_PAUSE_S)
 
-    def _let_go(self, case: Case, after: SlurmJobStatus) -> None:
+    def _let_go(self, case: AttemptState, after: SlurmJobStatus) -> None:
         """Rows of attempts that ended and are told are not kept: there may be thousands of them."""
         done = after.companion is None or after.companion.done
         if case.link is not None and after.finished and done:
@@ -354,7 +362,7 @@ class Reconciler:
         if case.link is not None and case.attempt.number > attempts.FIRST:
             case.link.forget(case.row_key._replace(attempt=case.attempt.number - 1))
 
-    async def _expire(self, case: Case, after: SlurmJobStatus) -> float | None:
+    async def _expire(self, case: AttemptState, after: SlurmJobStatus) -> float | None:
         """Delete a SlurmJob whose time is over, once its log has been read."""
         ttl, finished = case.job.spec.ttl_seconds_after_finished, after.condition(ConditionType.FINISHED)
         if ttl is None or finished is None or not after.finished:
@@ -363,7 +371,7 @@ class Reconciler:
         read = after.companion is None or after.companion.done or left < -3600  # noqa: PLR2004 (an hour)
         if left > 0 or not read:
             return max(left, AWAY_PAUSE_S)
-        await self._writer.delete(where_is(case.job.place), case.job.uid)
+        await self._writer.delete(path_of(case.job.place), case.job.uid)
         return None
 
     def _observe(
@@ -378,11 +386,11 @@ class Reconciler:
             self._metrics.queued_for.observe((after.started_at - after.submitted_at).total_seconds())
 
 
-def _next_attempt(case: Case, after: SlurmJobStatus) -> float | None:
+def _next_attempt(case: AttemptState, after: SlurmJobStatus) -> float | None:
     """When to look again for that: what was told just now is no news, and nobody else may come by."""
     due = attempts.next_begins_in(case.job.spec, after, now()) if case.link else None
     return None if due is None else max(due, FIRST_PAUSE_S)
 
 
-def _name(place: Place) -> str:
+def _name(place: SlurmJobRef) -> str:
     return f"{place.namespace}/{place.name}"

@@ -25,15 +25,15 @@ from redbox_kube.names import API_VERSION, LABEL_JOB_UID
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_kube.slurm_cluster import OrphanPolicy
 from redbox_operator.api.decode import read_job
-from redbox_operator.api.slurmjob import Place, Resource
+from redbox_operator.api.slurmjob import Resource, SlurmJobRef
 from redbox_operator.companion.plan import companion_of
-from redbox_operator.metrics import Metrics
+from redbox_operator.metrics import OperatorMetrics
 from redbox_operator.object_cache import PodName
 from redbox_operator.slurmcluster.job_feed import Away, Row, RowKey
 from redbox_operator.slurmcluster.reconciler import SlurmClusters
 from redbox_operator.slurmjob.optional_kinds import if_served
 from redbox_operator.slurmjob.reconciler import Reconciler
-from redbox_operator.status_writer import where_is
+from redbox_operator.status_writer import path_of
 
 log = structlog.get_logger(__name__)
 EVERY_S = 60.0
@@ -46,7 +46,7 @@ COMPANIONS = {"labelSelector": LABEL_JOB_UID}
 
 
 @dataclass(frozen=True)
-class Scope:
+class WatchScope:
     """Which kinds are looked at, and in which namespaces; none named: in all."""
 
     resources: Sequence[Resource]
@@ -56,16 +56,16 @@ class Scope:
         return [ResourcePath(kind, "", namespace, api_version) for namespace in self.namespaces or ("",)]
 
 
-class Sweep:
+class Resync:
     """Compares everything, again and again."""
 
     def __init__(
         self,
         objects: ObjectClient,
-        scope: Scope,
+        scope: WatchScope,
         reconciler: Reconciler,
         clusters: SlurmClusters,
-        metrics: Metrics,
+        metrics: OperatorMetrics,
     ) -> None:
         self.done_once = False
         self._objects = objects
@@ -146,12 +146,12 @@ class Sweep:
     async def _of_jobs(self, resource: Resource) -> set[str]:
         known = self._reconciler.known.jobs
         before = {place for place in known if place.resource == resource}
-        found: set[Place] = set()
+        found: set[SlurmJobRef] = set()
         uids: set[str] = set()
-        untold: dict[Place, str] = {}
+        untold: dict[SlurmJobRef, str] = {}
         for where in self._scope.places(resource.kind, resource.api_version):
             async for item in self._let_in(where, if_served(where, self._objects.list_metadata(where))):
-                place = Place(resource, item.namespace, item.name)
+                place = SlurmJobRef(resource, item.namespace, item.name)
                 found.add(place)
                 uids.add(item.uid)
                 if self._differs(place, item.resource_version):
@@ -164,7 +164,7 @@ class Sweep:
             self._reconciler.job_gone(place)
         return uids
 
-    def _differs(self, place: Place, version: str) -> bool:
+    def _differs(self, place: SlurmJobRef, version: str) -> bool:
         there = self._reconciler.known.jobs.get(place)
         return there is None or there.version != version
 
@@ -193,8 +193,8 @@ class Sweep:
             self._closed.add(where.namespace)
             self._closings.failed(where.namespace, str(refusal)[:LONGEST_WHY])
 
-    async def _read_job(self, place: Place) -> None:
-        raw = await self._objects.get(where_is(place))
+    async def _read_job(self, place: SlurmJobRef) -> None:
+        raw = await self._objects.get(path_of(place))
         job = read_job(place.resource, raw) if raw else None
         if job is not None and self._reconciler.known.is_news(job):
             self._missed("SlurmJob")

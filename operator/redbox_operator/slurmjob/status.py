@@ -9,8 +9,8 @@ from enum import StrEnum
 
 from redbox_api.models import FINAL_PHASES, Job, Phase
 from redbox_api.node_lists import folded
-from redbox_operator.api.conditions import RESULTS_FAILED, WAITING, Said, conditions_of
-from redbox_operator.api.problems import Problem
+from redbox_operator.api.conditions import RESULTS_FAILED, WAITING, NewCondition, conditions_of
+from redbox_operator.api.problems import StatusProblem
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.slurmjob_status import (
     ArrayStatus,
@@ -21,7 +21,7 @@ from redbox_operator.api.slurmjob_status import (
     SlurmJobStatus,
 )
 from redbox_operator.api.sylabs import OLD_KINDS, OLD_WORDS
-from redbox_operator.companion.plan import LastWord
+from redbox_operator.companion.plan import FinalMessage
 from redbox_operator.dependencies import are_met
 from redbox_operator.slurmjob.attempts import (
     RETRYING,
@@ -52,7 +52,7 @@ RESULTS_REASONS = {"Collected": "ResultsCollected", "Skipped": "ResultsSkipped"}
 UNFINISHED = "Unfinished"
 
 
-class Holding(StrEnum):
+class HoldState(StrEnum):
     """What Slurm is asked about a job that waits; the reason of condition Held."""
 
     HELD = "Held"
@@ -61,7 +61,7 @@ class Holding(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class StatusInputs:
     """All that a status is made from. `row` is of the attempt, None where red-box has none."""
 
     job: SlurmJob
@@ -69,12 +69,12 @@ class Facts:
     cluster: str | None
     attempt: Attempt
     row: Job | None
-    word: LastWord | None  # of its pods together
-    trouble: Problem | None  # that keeps one of them from starting
+    word: FinalMessage | None  # of its pods together
+    trouble: StatusProblem | None  # that keeps one of them from starting
     recorded: CompanionStatus | None
-    problem: Problem | None
+    problem: StatusProblem | None
     now: datetime
-    held: Holding | None = None  # what Slurm is asked; None: nothing
+    held: HoldState | None = None  # what Slurm is asked; None: nothing
 
     @property
     def same_attempt(self) -> bool:
@@ -82,17 +82,17 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class JobOutcome:
     """Where the job is, in our word, and in words. `end` is how all came to its end, if it has."""
 
     phase: JobPhase
     reason: str | None = None
     message: str | None = None
     end: str | None = None
-    problem: Problem | None = None  # why it is not in Slurm, or not seen there
+    problem: StatusProblem | None = None  # why it is not in Slurm, or not seen there
 
 
-def status_of(facts: Facts) -> SlurmJobStatus:
+def status_of(facts: StatusInputs) -> SlurmJobStatus:
     """Everything that is known; what is not known is left out."""
     outlook = _outlook(facts)
     told = _of_row(facts.row) if facts.row else _kept(facts)
@@ -120,7 +120,7 @@ def status_of(facts: Facts) -> SlurmJobStatus:
 # --------------------------------------------------------------------------------------- where it is
 
 
-def _outlook(facts: Facts) -> Outlook:
+def _outlook(facts: StatusInputs) -> JobOutcome:
     if facts.row is None:
         return _without_row(facts)
     if facts.row.phase in FINAL_PHASES:
@@ -128,53 +128,55 @@ def _outlook(facts: Facts) -> Outlook:
     announced = facts.same_attempt and is_being_suspended(facts.before)
     if announced or (facts.job.spec.suspend and facts.row.phase is Phase.RUNNING):
         then = "." if facts.job.spec.suspend else ", and then starts anew."
-        return Outlook(JobPhase.SUSPENDED, SUSPENDING, f"It is being cancelled in Slurm to suspend it{then}")
+        return JobOutcome(
+            JobPhase.SUSPENDED, SUSPENDING, f"It is being cancelled in Slurm to suspend it{then}"
+        )
     phase = JobPhase.SUSPENDED if facts.job.spec.suspend else PHASES[facts.row.phase]
-    return Outlook(phase, facts.row.reason, facts.row.message)
+    return JobOutcome(phase, facts.row.reason, facts.row.message)
 
 
-def _at_the_end(facts: Facts, row: Job) -> Outlook:
+def _at_the_end(facts: StatusInputs, row: Job) -> JobOutcome:
     if was_suspended(facts.before, row):
         then = "set suspend to false, and it starts anew" if facts.job.spec.suspend else "it starts anew"
         message = f"It was cancelled in Slurm to suspend it: {then}."
-        return Outlook(JobPhase.SUSPENDED, SUSPENDED, message)
+        return JobOutcome(JobPhase.SUSPENDED, SUSPENDED, message)
     if may_retry(facts.job.spec, facts.attempt, row):
-        return Outlook(JobPhase.PENDING, RETRYING, _retry_in_words(facts, row))
-    return Outlook(PHASES[row.phase], row.reason, row.message, end=row.phase.value)
+        return JobOutcome(JobPhase.PENDING, RETRYING, _retry_in_words(facts, row))
+    return JobOutcome(PHASES[row.phase], row.reason, row.message, end=row.phase.value)
 
 
-def _retry_in_words(facts: Facts, row: Job) -> str:
+def _retry_in_words(facts: StatusInputs, row: Job) -> str:
     attempt, limit = facts.attempt, facts.job.spec.backoff_limit
     why = row.message or f"It ended {row.state}."
     pause = pause_after(attempt)
     return f"{why} Retry {attempt.failures} of {limit} is submitted after {pause:.0f} s."
 
 
-def _without_row(facts: Facts) -> Outlook:
+def _without_row(facts: StatusInputs) -> JobOutcome:
     """Before red-box knows the job, or when its row is no longer kept."""
     before = facts.before if facts.same_attempt else SlurmJobStatus()
     if before.finished or before.reason in {RETRYING, SUSPENDED}:
         return _as_before(before)
     if facts.word and facts.word.refused:
-        refused = Problem("Refused", facts.word.refused, final=True)
-        return Outlook(JobPhase.FAILED, refused.reason, refused.message, "Failed", refused)
+        refused = StatusProblem("Refused", facts.word.refused, final=True)
+        return JobOutcome(JobPhase.FAILED, refused.reason, refused.message, "Failed", refused)
     problem = facts.problem or facts.trouble
     if problem is None and before.job_id:
-        problem = Problem(
+        problem = StatusProblem(
             "NotKnown",
             f"red-box does not know job {before.job_id} any more, so this may be old: if its journal was "
             "lost, its administrator can have it back with `redbox recover`.",
         )
     if problem is None:
-        return Outlook(JobPhase.SUSPENDED if facts.job.spec.suspend else JobPhase.PENDING)
+        return JobOutcome(JobPhase.SUSPENDED if facts.job.spec.suspend else JobPhase.PENDING)
     if problem.final:
-        return Outlook(JobPhase.FAILED, problem.reason, problem.message, "Failed", problem)
+        return JobOutcome(JobPhase.FAILED, problem.reason, problem.message, "Failed", problem)
     if before.job_id:
-        return Outlook(before.phase, before.reason, problem.message, problem=problem)
-    return Outlook(JobPhase.PENDING, problem.reason, problem.message, problem=problem)
+        return JobOutcome(before.phase, before.reason, problem.message, problem=problem)
+    return JobOutcome(JobPhase.PENDING, problem.reason, problem.message, problem=problem)
 
 
-def _as_before(before: SlurmJobStatus) -> Outlook:
+def _as_before(before: SlurmJobStatus) -> JobOutcome:
     finished = before.condition(ConditionType.FINISHED)
     submitted = before.condition(ConditionType.SUBMITTED)
     end = finished.reason if finished and before.finished else None
@@ -184,8 +186,8 @@ def _as_before(before: SlurmJobStatus) -> Outlook:
         and not before.holds(ConditionType.SUBMITTED)
         and submitted.reason not in {WAITING, RETRYING}
     ):
-        problem = Problem(submitted.reason, submitted.message, final=True)
-    return Outlook(before.phase, before.reason, before.message, end, problem)
+        problem = StatusProblem(submitted.reason, submitted.message, final=True)
+    return JobOutcome(before.phase, before.reason, before.message, end, problem)
 
 
 # --------------------------------------------------------------------------------------- the job's part
@@ -212,12 +214,12 @@ def _of_row(row: Job) -> dict[str, object]:
     }
 
 
-def _kept(facts: Facts) -> dict[str, object]:
+def _kept(facts: StatusInputs) -> dict[str, object]:
     """What was told of this attempt before."""
     return {name: getattr(facts.before, name) for name in OF_ROW} if facts.same_attempt else {}
 
 
-def _dependencies_met(facts: Facts, told: dict[str, object]) -> bool:
+def _dependencies_met(facts: StatusInputs, told: dict[str, object]) -> bool:
     return bool(facts.job.spec.depends_on and (are_met(facts.before) or told.get("nodes")))
 
 
@@ -228,7 +230,7 @@ def _to_the_second(time: datetime | None) -> datetime | None:
 # --------------------------------------------------------------------------------------- conditions
 
 
-def _said(facts: Facts, outlook: Outlook, status: SlurmJobStatus) -> Iterator[Said]:
+def _said(facts: StatusInputs, outlook: JobOutcome, status: SlurmJobStatus) -> Iterator[NewCondition]:
     submitted = _submitted(outlook, status)
     yield submitted
     if submitted.holds:
@@ -239,62 +241,70 @@ def _said(facts: Facts, outlook: Outlook, status: SlurmJobStatus) -> Iterator[Sa
     if facts.job.spec.results and submitted.holds:
         yield _results_collected(status.results)
     if outlook.end is None:
-        yield Said(ConditionType.FINISHED, holds=False, reason=UNFINISHED)
+        yield NewCondition(ConditionType.FINISHED, holds=False, reason=UNFINISHED)
         return
     message = outlook.message or f"Slurm says {status.state}."
-    yield Said(ConditionType.FINISHED, holds=True, reason=outlook.end, message=message)
+    yield NewCondition(ConditionType.FINISHED, holds=True, reason=outlook.end, message=message)
     verdict = ConditionType.COMPLETE if outlook.end == "Succeeded" else ConditionType.FAILED
-    yield Said(verdict, holds=True, reason=outlook.end, message=message)
+    yield NewCondition(verdict, holds=True, reason=outlook.end, message=message)
 
 
-def _submitted(outlook: Outlook, status: SlurmJobStatus) -> Said:
+def _submitted(outlook: JobOutcome, status: SlurmJobStatus) -> NewCondition:
     if outlook.reason == RETRYING:
-        return Said(ConditionType.SUBMITTED, holds=False, reason=RETRYING, message=outlook.message or "")
+        return NewCondition(
+            ConditionType.SUBMITTED, holds=False, reason=RETRYING, message=outlook.message or ""
+        )
     if status.job_id:
         message = f"Slurm job {status.job_id} of {status.user} on {status.cluster}"
-        return Said(ConditionType.SUBMITTED, holds=True, reason="Submitted", message=message)
+        return NewCondition(ConditionType.SUBMITTED, holds=True, reason="Submitted", message=message)
     if outlook.problem:
         problem = outlook.problem
-        return Said(ConditionType.SUBMITTED, holds=False, reason=problem.reason, message=problem.message)
-    return Said(ConditionType.SUBMITTED, holds=False, reason=WAITING, message="It is on its way to Slurm.")
+        return NewCondition(
+            ConditionType.SUBMITTED, holds=False, reason=problem.reason, message=problem.message
+        )
+    return NewCondition(
+        ConditionType.SUBMITTED, holds=False, reason=WAITING, message="It is on its way to Slurm."
+    )
 
 
-def _running(outlook: Outlook, status: SlurmJobStatus) -> Said:
+def _running(outlook: JobOutcome, status: SlurmJobStatus) -> NewCondition:
     if outlook.phase is JobPhase.RUNNING:
         where = f"on {status.node_list}" if status.node_list else ""
-        return Said(ConditionType.RUNNING, holds=True, reason="Running", message=where)
+        return NewCondition(ConditionType.RUNNING, holds=True, reason="Running", message=where)
     if outlook.phase is JobPhase.SUSPENDED:
-        return Said(ConditionType.RUNNING, holds=False, reason="Suspended", message=outlook.message or "")
+        return NewCondition(
+            ConditionType.RUNNING, holds=False, reason="Suspended", message=outlook.message or ""
+        )
     reason = "Ended" if outlook.end else WAITING
-    return Said(ConditionType.RUNNING, holds=False, reason=reason, message=outlook.message or "")
+    return NewCondition(ConditionType.RUNNING, holds=False, reason=reason, message=outlook.message or "")
 
 
-def _synced(facts: Facts, outlook: Outlook, status: SlurmJobStatus) -> Said:
+def _synced(facts: StatusInputs, outlook: JobOutcome, status: SlurmJobStatus) -> NewCondition:
     problem = facts.problem or (outlook.problem if facts.row is None else None)
     if problem and not problem.final:
-        return Said(ConditionType.SYNCED, holds=False, reason=problem.reason, message=problem.message)
+        return NewCondition(ConditionType.SYNCED, holds=False, reason=problem.reason, message=problem.message)
     if status.stale_since:
         message = (
             f"Slurm has not been able to say how the job is since {status.stale_since:%Y-%m-%d %H:%M:%S} UTC"
         )
-        return Said(ConditionType.SYNCED, holds=False, reason="Stale", message=message)
-    return Said(ConditionType.SYNCED, holds=True, reason="Synced")
+        return NewCondition(ConditionType.SYNCED, holds=False, reason="Stale", message=message)
+    return NewCondition(ConditionType.SYNCED, holds=True, reason="Synced")
 
 
-def _held(facts: Facts, held: Holding) -> Said:
+def _held(facts: StatusInputs, held: HoldState) -> NewCondition:
     why = "suspend" if facts.job.spec.suspend else "hold"
-    message = f"Slurm holds it: {why} is true." if held is Holding.HELD else ""
-    return Said(ConditionType.HELD, holds=held is Holding.HELD, reason=held.value, message=message)
+    message = f"Slurm holds it: {why} is true." if held is HoldState.HELD else ""
+    return NewCondition(ConditionType.HELD, holds=held is HoldState.HELD, reason=held.value, message=message)
 
 
-def _results_collected(results: ResultsStatus | None) -> Said:
+def _results_collected(results: ResultsStatus | None) -> NewCondition:
     if results is None:
         message = "They are copied once the job has ended."
-        return Said(ConditionType.RESULTS_COLLECTED, holds=False, reason=WAITING, message=message)
+        return NewCondition(ConditionType.RESULTS_COLLECTED, holds=False, reason=WAITING, message=message)
     reason = RESULTS_REASONS.get(results.outcome, RESULTS_FAILED)
     counted = f"{results.files or 0} files, {results.bytes or 0} bytes"
     message = results.message or counted
     if reason == RESULTS_FAILED:
         message = f"{message}; what came: {counted}"
     holds = results.outcome == "Collected"
-    return Said(ConditionType.RESULTS_COLLECTED, holds=holds, reason=reason, message=message)
+    return NewCondition(ConditionType.RESULTS_COLLECTED, holds=holds, reason=reason, message=message)

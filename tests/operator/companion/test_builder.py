@@ -16,7 +16,7 @@ import yaml
 
 from redbox_api.models import Dependency, JobRequest
 from redbox_kube.slurm_cluster import SlurmCluster
-from redbox_operator.api.constants import Role
+from redbox_operator.api.constants import PodRole
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.companion.builder import (
     companion_pod,
@@ -33,14 +33,14 @@ SNAPSHOTS = Path(__file__).parent / "snapshots"
 SECRET_ENV = {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}
 CLAIM = {"persistentVolumeClaim": {"claimName": "data"}}
 RESULTS = {"from": ["out/*.dat", "log"], "volume": CLAIM, "when": "Succeeded", "folder": "run/1"}
-CASES: dict[str, tuple[SlurmJob, SlurmCluster, int, Role]] = {
-    "batch": (slurm_job(), slurm_cluster(), 1, Role.JOB),
-    "second-attempt": (slurm_job(serviceAccountName="farmer"), slurm_cluster(), 2, Role.JOB),
+CASES: dict[str, tuple[SlurmJob, SlurmCluster, int, PodRole]] = {
+    "batch": (slurm_job(), slurm_cluster(), 1, PodRole.JOB),
+    "second-attempt": (slurm_job(serviceAccountName="farmer"), slurm_cluster(), 2, PodRole.JOB),
     "batch-from": (
         slurm_job(batchFrom={"configMapKeyRef": {"name": "scripts", "key": "cow.sh"}}),
         slurm_cluster(),
         1,
-        Role.JOB,
+        PodRole.JOB,
     ),
     "container-and-results": (
         slurm_job(
@@ -50,31 +50,31 @@ CASES: dict[str, tuple[SlurmJob, SlurmCluster, int, Role]] = {
         ),
         slurm_cluster(),
         1,
-        Role.JOB,
+        PodRole.JOB,
     ),
     "gateway": (
         slurm_job(partition="GPU_big", resources={"nodes": 2, "gpusPerNode": "2"}),
         with_gateways("k1"),
         1,
-        Role.JOB,
+        PodRole.JOB,
     ),
     "virtual": (
         slurm_job(partition="debug", env=[SECRET_ENV], results=RESULTS),
         slurm_cluster(delivery="Virtual"),
         1,
-        Role.JOB,
+        PodRole.JOB,
     ),
     "virtual-submit": (
         slurm_job(partition="debug", env=[SECRET_ENV], results=RESULTS),
         slurm_cluster(delivery="Virtual"),
         1,
-        Role.SUBMIT,
+        PodRole.SUBMIT,
     ),
     "virtual-collect": (
         slurm_job(partition="debug", env=[SECRET_ENV], results=RESULTS),
         slurm_cluster(delivery="Virtual"),
         2,
-        Role.COLLECT,
+        PodRole.COLLECT,
     ),
 }
 
@@ -202,7 +202,7 @@ def test_no_value_of_a_secret_is_in_any_object() -> None:
 
 def test_a_pattern_of_results_is_not_what_the_kubelet_takes_for_a_variable() -> None:
     pod = companion_pod(
-        slurm_job(results={**RESULTS, "from": ["$(REDBOX_KEY)"]}), slurm_cluster(), 1, IMAGE, Role.JOB
+        slurm_job(results={**RESULTS, "from": ["$(REDBOX_KEY)"]}), slurm_cluster(), 1, IMAGE, PodRole.JOB
     )
     (told,) = [one for one in pod["spec"]["containers"][0]["env"] if one["name"] == "REDBOX_RESULTS"]
     assert "$$(REDBOX_KEY)" in told["value"]

@@ -9,7 +9,15 @@ import pytest
 
 from redbox_kube.api.objects import ApiRefused, ResourcePath
 from redbox_operator.install.crd_upgrade import with_stored_versions
-from redbox_operator.install.uninstall import Holding, Jobs, Uninstall, is_finished, needed, told, withdrawn
+from redbox_operator.install.uninstall import (
+    JobsPolicy,
+    LeaseObservation,
+    Uninstall,
+    described,
+    is_finished,
+    trimmed,
+    withdrawn,
+)
 from tests.kube.fakes import FakeApiServer
 
 
@@ -30,8 +38,8 @@ def test_only_a_job_that_may_still_run_is_told(phase: str, *, finished: bool) ->
 
 
 def test_a_job_is_told_by_who_which_and_where() -> None:
-    assert told(job(phase="Running", jobID="42")) == "alice/long: job 42 on hpc1, Running"
-    assert told(job()) == "alice/long: no job id yet on hpc1, Pending"
+    assert described(job(phase="Running", jobID="42")) == "alice/long: job 42 on hpc1, Running"
+    assert described(job()) == "alice/long: no job id yet on hpc1, Pending"
 
 
 def test_of_a_job_only_what_an_uninstall_needs_is_kept() -> None:
@@ -43,12 +51,12 @@ def test_of_a_job_only_what_an_uninstall_needs_is_kept() -> None:
         "annotations": {"a": "b"},
     }
     raw["spec"]["batch"] = "#!/bin/sh\n" * 1000
-    assert needed(raw) == {
+    assert trimmed(raw) == {
         "metadata": {"namespace": "alice", "name": "long", "uid": "0aa6-11"},
         "spec": {"cluster": "hpc1"},
         "status": {"phase": "Running", "jobID": "42"},
     }
-    assert told(needed(raw)) == told(raw)
+    assert described(trimmed(raw)) == described(raw)
 
 
 def test_of_a_gateway_only_what_was_published_is_taken() -> None:
@@ -67,7 +75,7 @@ def test_of_a_node_without_anything_of_ours_nothing_is_taken() -> None:
 
 
 def uninstall(api: FakeApiServer, said: list[str]) -> Uninstall:
-    return Uninstall(api.client, "redbox-system", (), Jobs.KEEP, 1.0, said.append)
+    return Uninstall(api.client, "redbox-system", (), JobsPolicy.KEEP, 1.0, said.append)
 
 
 LONG = ResourcePath("SlurmJob", "long", "alice", "redbox.dev/v1alpha1")
@@ -103,7 +111,7 @@ async def test_a_status_that_is_refused_does_not_stop_an_uninstall() -> None:
 async def test_a_lease_is_over_when_free_or_not_renewed_for_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
-    holding = Holding()
+    holding = LeaseObservation()
     held = {"spec": {"holderIdentity": "pod", "renewTime": "1", "leaseDurationSeconds": 30}}
     assert not holding.is_over(held)
     now = 129.0
@@ -113,8 +121,8 @@ async def test_a_lease_is_over_when_free_or_not_renewed_for_its_time(monkeypatch
     assert not holding.is_over(renewed)
     now = 162.0
     assert holding.is_over(renewed)
-    assert Holding().is_over({"spec": {"holderIdentity": ""}})
-    assert Holding().is_over(None)
+    assert LeaseObservation().is_over({"spec": {"holderIdentity": ""}})
+    assert LeaseObservation().is_over(None)
 
 
 def crd(*names: str, stored: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from redbox_kube.api.retrying_objects import RetryingObjects
 from redbox_kube.names import API_VERSION
 from redbox_operator.api.constants import CLUSTER_FINALIZER, FINALIZER, cluster_finalizer
 from redbox_operator.cli import app
-from redbox_operator.install.uninstall import Jobs, NotUninstalled, Uninstall
+from redbox_operator.install.uninstall import JobsPolicy, NotUninstalled, Uninstall
 from tests.kube.fakes import FakeApiServer
 
 OURS, OLD = API_VERSION, "wlm.sylabs.io/v1alpha1"
@@ -48,7 +48,7 @@ def has_cluster(api: FakeApiServer, name: str, *finalizers: str) -> None:
 
 
 def taking_out(api: FakeApiServer, said: list[str], *watched: str) -> Uninstall:
-    return Uninstall(api.client, "redbox-system", watched, Jobs.KEEP, 1.0, said.append)
+    return Uninstall(api.client, "redbox-system", watched, JobsPolicy.KEEP, 1.0, said.append)
 
 
 async def test_what_goes_with_a_job_is_its_companion_and_our_finalizer() -> None:

@@ -12,11 +12,11 @@ from redbox_kube.redbox_token import ServiceAccountName
 from redbox_operator.api.constants import CLUSTER_FINALIZER, cluster_finalizer
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.slurmjob_status import CompanionStatus, SlurmJobStatus
-from redbox_operator.metrics import Metrics
-from redbox_operator.object_cache import Known
+from redbox_operator.metrics import OperatorMetrics
+from redbox_operator.object_cache import ObjectCache
 from redbox_operator.slurmcluster.reconciler import SlurmClusters
-from redbox_operator.slurmcluster.registry import Links
-from redbox_operator.status_writer import Writer
+from redbox_operator.slurmcluster.registry import RedboxLinks
+from redbox_operator.status_writer import StatusWriter
 from tests.kube.fakes import FakeApiServer
 from tests.operator.factories import slurm_cluster, slurm_job
 from tests.operator.harness import DELETED
@@ -31,14 +31,14 @@ class Beside:
 
     def __init__(self, api: FakeApiServer, namespace: str, *, jobs: int) -> None:
         self._api = api
-        self.known = Known()
+        self.known = ObjectCache()
         for number in range(jobs):
             self.known.job_seen(running(f"{namespace}-{number}", namespace))
         self.clusters = SlurmClusters(
-            Writer(api.client, Metrics()),
+            StatusWriter(api.client, OperatorMetrics()),
             ServiceAccountName(namespace, "redbox-operator"),
             self.known,
-            Links(troubles={"hpc1": "it is mended tomorrow"}),
+            RedboxLinks(troubles={"hpc1": "it is mended tomorrow"}),
             wake_uid=print,
             wake_cluster=print,
             limited=True,

@@ -10,7 +10,7 @@ import pytest
 from redbox_api.models import Phase
 from redbox_kube.api.objects import ApiRefused, ResourcePath
 from redbox_operator.api.constants import FINALIZER
-from redbox_operator.api.slurmjob import Place
+from redbox_operator.api.slurmjob import SlurmJobRef
 from tests.operator.factories import slurm_job
 from tests.operator.harness import Stand
 
@@ -269,7 +269,7 @@ async def test_what_changed_just_before_a_status_was_written_is_due_at_once(
 ) -> None:
     """The watch tells of it in a version that is older than the one that our write came to."""
     await stand.apply()
-    due: list[Place] = []
+    due: list[SlurmJobRef] = []
     monkeypatch.setattr(stand.reconciler.queue, "add", due.append)
     stand.api.before_next_write = lambda: stand.put(**changed)
     await stand.at_redbox(Phase.RUNNING)
@@ -284,7 +284,7 @@ async def test_a_status_alone_is_nothing_to_look_at_again(
     stand: Stand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await stand.apply()
-    due: list[Place] = []
+    due: list[SlurmJobRef] = []
     monkeypatch.setattr(stand.reconciler.queue, "add", due.append)
     await stand.at_redbox(Phase.RUNNING)
     assert stand.status["phase"] == "Running"

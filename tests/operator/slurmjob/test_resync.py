@@ -16,15 +16,15 @@ from redbox_operator.api.constants import CLUSTER_FINALIZER, FINALIZER
 from redbox_operator.api.decode import RESOURCES
 from redbox_operator.api.slurmjob import SLURM_JOBS, SlurmJob
 from redbox_operator.companion.plan import companion_of
-from redbox_operator.metrics import Metrics
-from redbox_operator.object_cache import Known
+from redbox_operator.metrics import OperatorMetrics
+from redbox_operator.object_cache import ObjectCache
 from redbox_operator.slurmcluster.job_feed import RedboxLink, Row, RowKey
 from redbox_operator.slurmcluster.reconciler import SlurmClusters
-from redbox_operator.slurmcluster.registry import Links
+from redbox_operator.slurmcluster.registry import RedboxLinks
 from redbox_operator.slurmjob import resync as sweeping
 from redbox_operator.slurmjob.reconciler import Reconciler
-from redbox_operator.slurmjob.resync import Scope, Sweep
-from redbox_operator.status_writer import Writer
+from redbox_operator.slurmjob.resync import Resync, WatchScope
+from redbox_operator.status_writer import StatusWriter
 from tests.kube.fakes import FakeApiServer
 from tests.operator.factories import slurm_cluster, slurm_job
 
@@ -65,12 +65,12 @@ class Link:
 
 class Stand:
     def __init__(self, namespaces: tuple[str, ...] = ()) -> None:
-        self.api, self.link, self.known, metrics = FakeApiServer(), Link(), Known(), Metrics()
+        self.api, self.link, self.known, metrics = FakeApiServer(), Link(), ObjectCache(), OperatorMetrics()
         self.api.unserved = {resource.api_version for resource in RESOURCES[1:]}
         self.api.put(CLUSTER_PATH, CLUSTER)
         self.metrics = metrics
-        writer = Writer(self.api.client, metrics)
-        links = Links()
+        writer = StatusWriter(self.api.client, metrics)
+        links = RedboxLinks()
         self.reconciler = Reconciler(writer, self.known, links, "image", metrics)
         clusters = SlurmClusters(
             writer,
@@ -83,8 +83,8 @@ class Stand:
         clusters.seen(CLUSTER)
         links.by_name["hpc1"] = cast("RedboxLink", self.link)
         self.clusters = clusters
-        scope = Scope((SLURM_JOBS,), namespaces)
-        self.sweep = Sweep(self.api.client, scope, self.reconciler, clusters, metrics)
+        scope = WatchScope((SLURM_JOBS,), namespaces)
+        self.sweep = Resync(self.api.client, scope, self.reconciler, clusters, metrics)
 
     def put(self, body: Object, kind: str = "SlurmJob") -> None:
         metadata = body["metadata"]

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from redbox_api.models import ArrayCounts, Job, OwnerRef, Phase
-from redbox_operator.api.conditions import tellings
-from redbox_operator.api.problems import Problem
+from redbox_operator.api.conditions import condition_events
+from redbox_operator.api.problems import StatusProblem
 from redbox_operator.api.slurmjob_status import (
     CompanionStatus,
     ConditionType,
@@ -18,9 +18,9 @@ from redbox_operator.api.slurmjob_status import (
     ResultsStatus,
     SlurmJobStatus,
 )
-from redbox_operator.companion.plan import LastWord
+from redbox_operator.companion.plan import FinalMessage
 from redbox_operator.slurmjob.attempts import Attempt
-from redbox_operator.slurmjob.status import Facts, Holding, status_of
+from redbox_operator.slurmjob.status import HoldState, StatusInputs, status_of
 from tests.operator.factories import slurm_job
 
 OWNER = OwnerRef(cluster="c", namespace="farm", account="default")
@@ -33,8 +33,8 @@ def job(phase: Phase, **facts: Any) -> Job:
     return Job(key="0aa6-11", attempt=1, owner=OWNER, user="alice", phase=phase, **facts)
 
 
-def facts(row: Job | None = None, **changed: Any) -> Facts:
-    plain = Facts(
+def facts(row: Job | None = None, **changed: Any) -> StatusInputs:
+    plain = StatusInputs(
         job=slurm_job(),
         before=SlurmJobStatus(),
         cluster="hpc1",
@@ -137,25 +137,25 @@ def test_nothing_new_is_no_new_status() -> None:
 
 
 def test_a_refusal_ends_it_with_the_reason() -> None:
-    status = status_of(facts(word=LastWord(refused="invalid partition")))
+    status = status_of(facts(word=FinalMessage(refused="invalid partition")))
     assert (status.phase, status.message) == (JobPhase.FAILED, "invalid partition")
     assert said(status)["Submitted"] == ("False", "Refused")
     assert said(status)["Failed"] == ("True", "Failed")
 
 
 def test_a_refusal_of_red_box_is_not_believed_once_there_is_a_job() -> None:
-    status = status_of(facts(job(Phase.RUNNING), word=LastWord(refused="forged")))
+    status = status_of(facts(job(Phase.RUNNING), word=FinalMessage(refused="forged")))
     assert status.phase is JobPhase.RUNNING
 
 
 def test_a_problem_that_can_be_cured_leaves_it_pending_with_the_cure() -> None:
-    status = status_of(facts(recorded=None, problem=Problem("NoSuchCluster", "create it")))
+    status = status_of(facts(recorded=None, problem=StatusProblem("NoSuchCluster", "create it")))
     assert (status.phase, status.reason, status.message) == (JobPhase.PENDING, "NoSuchCluster", "create it")
     assert not status.finished
 
 
 def test_a_problem_that_nothing_cures_is_the_end() -> None:
-    status = status_of(facts(recorded=None, problem=Problem("NameTooLong", "shorter", final=True)))
+    status = status_of(facts(recorded=None, problem=StatusProblem("NameTooLong", "shorter", final=True)))
     assert status.finished
     assert status.phase is JobPhase.FAILED
     again = status_of(facts(recorded=None, before=status))
@@ -251,7 +251,7 @@ def test_a_cancellation_that_nobody_announced_is_the_end() -> None:
 
 
 def test_holding_is_a_condition() -> None:
-    status = status_of(facts(job(Phase.PENDING), job=slurm_job(hold=True), held=Holding.HELD))
+    status = status_of(facts(job(Phase.PENDING), job=slurm_job(hold=True), held=HoldState.HELD))
     assert said(status)["Held"] == ("True", "Held")
 
 
@@ -278,7 +278,7 @@ RESULTS = {"from": ["out"], "volume": {"persistentVolumeClaim": {"claimName": "c
 def test_what_became_of_the_results_is_a_condition_and_never_the_jobs_end(
     told: ResultsStatus | None, condition: tuple[str, str], words: str
 ) -> None:
-    word = LastWord(results=told)
+    word = FinalMessage(results=told)
     status = status_of(facts(job(Phase.SUCCEEDED), job=slurm_job(results=RESULTS), word=word))
     assert said(status)["ResultsCollected"] == condition
     collected = status.condition(ConditionType.RESULTS_COLLECTED)
@@ -295,7 +295,7 @@ def test_results_that_nobody_wants_are_no_condition() -> None:
 
 
 def told(before: SlurmJobStatus, after: SlurmJobStatus) -> list[tuple[str, str]]:
-    return [(one.severity, one.reason) for one in tellings(before.conditions, after.conditions)]
+    return [(one.severity, one.reason) for one in condition_events(before.conditions, after.conditions)]
 
 
 def test_each_change_is_told_once() -> None:
@@ -311,14 +311,14 @@ def test_each_change_is_told_once() -> None:
 
 
 def test_what_is_never_submitted_is_one_event() -> None:
-    refused = status_of(facts(word=LastWord(refused="invalid partition")))
+    refused = status_of(facts(word=FinalMessage(refused="invalid partition")))
     assert told(status_of(facts()), refused) == [("Warning", "Refused")]
 
 
 def test_results_are_told_once_they_came_or_did_not() -> None:
     spec = slurm_job(results=RESULTS)
     ended = status_of(facts(job(Phase.SUCCEEDED), job=spec))
-    word = LastWord(results=ResultsStatus(outcome="Failed", message="a: full"))
+    word = FinalMessage(results=ResultsStatus(outcome="Failed", message="a: full"))
     failed = status_of(facts(job(Phase.SUCCEEDED), job=spec, before=ended, word=word))
     assert told(SlurmJobStatus(), ended) == [("Normal", "Submitted"), ("Normal", "Succeeded")]
     assert told(ended, failed) == [("Warning", "ResultsFailed")]
