@@ -98,9 +98,9 @@ class Scale:
             cluster=CLUSTER,
             attempt=Attempt(1, 0),
             row=row,
-            word=None,
-            trouble=None,
-            recorded=CompanionStatus(name=f"{name}-job", uid=pod["metadata"]["uid"], attempt=1),
+            final_message=None,
+            pod_problem=None,
+            companion=CompanionStatus(name=f"{name}-job", uid=pod["metadata"]["uid"], attempt=1),
             problem=None,
             now=now(),
         )

@@ -29,7 +29,7 @@ def with_gateways(*nodes: str) -> SlurmCluster:
             before=SlurmClusterStatus(),
             trouble=None,
             reason="Answers",
-            told=None,
+            description=None,
             partitions=None,
             stale_since=None,
             phases=[],

@@ -92,16 +92,16 @@ class Stand:
         self.now = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
         for module in (reconciling, deletion):
             monkeypatch.setattr(module, "now", lambda: self.now)
-        self.known = ObjectCache()
+        self.cache = ObjectCache()
         self.start()
 
     def start(self) -> None:
         """As after a restart: nothing is known but what is told anew."""
         metrics = OperatorMetrics()
-        self.known = ObjectCache()
+        self.cache = ObjectCache()
         links = RedboxLinks(cast("dict[str, RedboxLink]", self.links), self.troubles)
         writer = StatusWriter(self.api.client, metrics)
-        self.reconciler = Reconciler(writer, self.known, links, IMAGE, metrics)
+        self.reconciler = Reconciler(writer, self.cache, links, IMAGE, metrics)
         self.reconciler.clusters_listed()
 
     async def apply(self, *, finalizers: tuple[str, ...] = (FINALIZER,), **spec: Any) -> None:
@@ -132,14 +132,14 @@ class Stand:
         """What is there is told by the watch; then one look."""
         there = self.api.objects.get(self.where)
         if there is not None:
-            self.reconciler.job_seen(read_job(SLURM_JOBS, there))
-        for pod in list(self.known.companions.values()):
+            self.reconciler.job_updated(read_job(SLURM_JOBS, there))
+        for pod in list(self.cache.companions.values()):
             if ResourcePath("Pod", pod.name, pod.namespace) not in self.api.objects:
-                self.reconciler.companion_gone(pod)
+                self.reconciler.companion_deleted(pod)
         for body in self.api.of_kind("Pod"):
             if body["metadata"].get("labels"):
-                self.reconciler.companion_seen(companion_of(body))
-        return await self.reconciler.reconcile(self.place)
+                self.reconciler.companion_updated(companion_of(body))
+        return await self.reconciler.reconcile(self.ref)
 
     def has_other(self, name: str, phase: str) -> None:
         """Another SlurmJob of the namespace, which Slurm can wait for."""
@@ -148,7 +148,7 @@ class Stand:
         conditions = [{**condition, "lastTransitionTime": "2026-11-21T12:00:00Z"}]
         status = {"phase": phase, "jobID": "3", "cluster": "hpc1", "conditions": conditions}
         metadata = {**made.metadata, "uid": f"uid-of-{name}", "resourceVersion": "3"}
-        self.reconciler.job_seen(made.model_copy(update={"metadata": metadata, "status": status}))
+        self.reconciler.job_updated(made.model_copy(update={"metadata": metadata, "status": status}))
 
     async def at_redbox(
         self, phase: Phase, *, attempt: int = 1, namespace: str = "farm", **facts: Any
@@ -170,12 +170,12 @@ class Stand:
         await self.look()
 
     @property
-    def place(self) -> SlurmJobRef:
-        return slurm_job().place
+    def ref(self) -> SlurmJobRef:
+        return slurm_job().ref
 
     @property
     def where(self) -> ResourcePath:
-        return path_of(self.place)
+        return path_of(self.ref)
 
     @property
     def status(self) -> dict[str, Any]:

@@ -35,8 +35,8 @@ def shown(version: str = "5", **spec: Any) -> SlurmJob:
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
 def test_a_slurmjob_comes_back_as_it_was(spec: dict[str, Any]) -> None:
     known, one = ObjectCache(), shown(**spec)
-    known.job_seen(one)
-    back = known.look(one.place)
+    known.update_job(one)
+    back = known.get(one.ref)
     assert back is not None
     assert back.job.spec == one.spec
     assert back.status.written() == one.status
@@ -54,27 +54,27 @@ def test_one_of_an_old_kind_comes_back_as_what_it_was_translated_into() -> None:
         },
     }
     known, one = ObjectCache(), translated(WLM_JOBS, raw)
-    known.job_seen(one)
-    back = known.look(one.place)
+    known.update_job(one)
+    back = known.get(one.ref)
     assert back is not None
     assert (back.job.spec, back.job.resource) == (one.spec, WLM_JOBS)
 
 
 def test_an_older_sight_changes_nothing() -> None:
     known = ObjectCache()
-    assert known.job_seen(shown("10"))
-    assert not known.job_seen(shown("9"))
-    assert not known.job_seen(shown("10"))
-    assert known.job_seen(shown("11"))
+    assert known.update_job(shown("10"))
+    assert not known.update_job(shown("9"))
+    assert not known.update_job(shown("10"))
+    assert known.update_job(shown("11"))
 
 
 def test_who_waits_for_whom_is_known_until_it_is_gone() -> None:
     known, second = ObjectCache(), shown(dependsOn=[{"name": "first"}])
-    known.job_seen(second)
-    first = second.place._replace(name="first")
-    assert known.waiting_for(first) == {second.place}
-    known.job_gone(second.place, "another uid")
-    assert known.waiting_for(first) == {second.place}
-    known.job_gone(second.place, second.uid)
-    assert known.waiting_for(first) == set()
-    assert known.place_of(second.uid) is None
+    known.update_job(second)
+    first = second.ref._replace(name="first")
+    assert known.dependents_of(first) == {second.ref}
+    known.remove_job(second.ref, "another uid")
+    assert known.dependents_of(first) == {second.ref}
+    known.remove_job(second.ref, second.uid)
+    assert known.dependents_of(first) == set()
+    assert known.ref_of(second.uid) is None

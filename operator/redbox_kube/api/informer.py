@@ -140,7 +140,7 @@ class Informer:
     def _is_well(self, place: Place) -> None:
         if place in self._unreadable:
             self._unreadable.discard(place)
-            self._troubles.mended("/".join(place))
+            self._troubles.recovered("/".join(place))
 
 
 def _place(seen: Object) -> Place:

@@ -228,7 +228,7 @@ class Resource(NamedTuple):
 
 
 class SlurmJobRef(NamedTuple):
-    """Where a job of any kind is."""
+    """Kind, namespace and name of a SlurmJob or of a job of an old kind."""
 
     resource: Resource
     namespace: str
@@ -248,7 +248,7 @@ class SlurmJob(SlurmClusterKind):
     unreadable: str | None = None  # why its spec is not the one that was written
 
     @property
-    def place(self) -> SlurmJobRef:
+    def ref(self) -> SlurmJobRef:
         return SlurmJobRef(self.resource, self.namespace, self.name)
 
     @property

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from redbox_api.job_parts import ContainerOptions, EnvName, EnvValue
 from redbox_api.job_parts import Container as RequestedContainer
+from redbox_api.job_parts import ContainerOptions, EnvName, EnvValue
 from redbox_kube.slurm_cluster import SlurmClusterKind
 from redbox_operator.api.openapi import one_of, rule
 from redbox_operator.api.volume_schemas import CLAIM_TEMPLATE

@@ -84,7 +84,7 @@ class KubeletListener:
                 self._troubles.failed("kubelet API", error)
                 await asyncio.sleep(ACCEPT_AGAIN_S)
                 continue
-            self._troubles.mended("kubelet API")
+            self._troubles.recovered("kubelet API")
             group.create_task(self._greet(connection, str(peer[0])))
             await asyncio.sleep(0)  # where there is always a next one, others must have their turn too
 

@@ -41,7 +41,7 @@ async def test_one_cause_is_told_once_for_all_that_met_it_and_once_when_it_is_ov
         await gathered()
     assert told == [{"event": "missed", "log_level": "warning", "count": 200, "example": "n0", "error": AWAY}]
     for name in MANY:
-        troubles.mended(name)
+        troubles.recovered(name)
     assert lines(told) == [("missed", 200), ("missed: over", 200)]
 
 
@@ -50,8 +50,8 @@ async def test_each_cause_is_told_apart(told: list[EventDict]) -> None:
     troubles.failed("n1", AWAY)
     troubles.failed("n2", "forbidden")
     await gathered()
-    troubles.mended("n1")
-    troubles.mended("n2")
+    troubles.recovered("n1")
+    troubles.recovered("n2")
     assert [line["error"] for line in told] == [AWAY, "forbidden", AWAY, "forbidden"]
 
 
@@ -75,7 +75,7 @@ async def test_a_cause_that_meets_twice_as_many_is_told_again(told: list[EventDi
 async def test_what_came_and_went_in_a_moment_is_told_all_the_same(told: list[EventDict]) -> None:
     troubles = GroupedWarnings("missed", gathers_s=0)
     troubles.failed("n1", AWAY)
-    troubles.mended("n1")
+    troubles.recovered("n1")
     await gathered()
     assert lines(told) == [("missed", 1), ("missed: over", 1)]
 
@@ -94,7 +94,7 @@ async def test_a_thing_that_fails_by_another_cause_is_rid_of_the_first(told: lis
 
 
 async def test_what_never_failed_has_nothing_to_be_told(told: list[EventDict]) -> None:
-    GroupedWarnings("missed", gathers_s=0).mended("n1")
+    GroupedWarnings("missed", gathers_s=0).recovered("n1")
     await gathered()
     assert told == []
 

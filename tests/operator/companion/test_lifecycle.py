@@ -76,7 +76,7 @@ async def test_a_new_authority_changes_nothing_in_a_request_that_is_frozen(
     assert stand.api.objects[FROZEN]["data"]["request.json"] == request
 
 
-async def test_a_companion_that_has_said_its_last_word_is_left_alone_then(stand: Stand) -> None:
+async def test_a_companion_that_has_said_its_final_message_is_left_alone_then(stand: Stand) -> None:
     await stand.apply()
     await stand.at_redbox(Phase.SUCCEEDED)
     await stand.pod_ends('{"final": true, "logs": "complete"}')

@@ -31,13 +31,13 @@ class Beside:
 
     def __init__(self, api: FakeApiServer, namespace: str, *, jobs: int) -> None:
         self._api = api
-        self.known = ObjectCache()
+        self.cache = ObjectCache()
         for number in range(jobs):
-            self.known.job_seen(running(f"{namespace}-{number}", namespace))
+            self.cache.update_job(running(f"{namespace}-{number}", namespace))
         self.clusters = SlurmClusters(
             StatusWriter(api.client, OperatorMetrics()),
             ServiceAccountName(namespace, "redbox-operator"),
-            self.known,
+            self.cache,
             RedboxLinks(troubles={"hpc1": "it is mended tomorrow"}),
             wake_uid=print,
             wake_cluster=print,
@@ -46,7 +46,7 @@ class Beside:
         self.clusters.jobs_listed()
 
     async def looks(self) -> None:
-        self.clusters.seen(self._api.objects[WHERE])
+        self.clusters.updated(self._api.objects[WHERE])
         await self.clusters._reconcile("hpc1")
 
 
@@ -82,7 +82,7 @@ async def test_what_one_writes_does_not_have_the_other_write_for_ever(api: FakeA
         for operator in operators:
             await operator.looks()
     assert api.writes == writes
-    operators[0].known.job_seen(running("another", "team-a"))
+    operators[0].cache.update_job(running("another", "team-a"))
     await operators[0].looks()
     assert api.objects[WHERE]["status"]["jobs"] == {"Running": 4}
 

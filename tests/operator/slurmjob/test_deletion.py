@@ -47,7 +47,7 @@ async def test_one_that_red_box_does_not_know_any_more_waits_and_says_what_bring
     stand.link.rows.clear()
     await stand.change(**DELETED)
     assert stand.finalizers == [FINALIZER]
-    assert "does not know of it, though it was submitted as Slurm's job 7" in stand.status["message"]
+    assert "has no record of it, though it was submitted as Slurm's job 7" in stand.status["message"]
     assert "redbox recover" in stand.status["message"]
     await stand.at_redbox(Phase.CANCELLED)
     assert stand.finalizers == []
@@ -61,7 +61,7 @@ async def test_one_whose_cancel_is_refused_waits_and_says_why(stand: Stand) -> N
     )
     await stand.change(**DELETED)
     assert stand.finalizers == [FINALIZER]
-    assert "says: The caller may not do this: no" in stand.status["message"]
+    assert "answers: The caller may not do this: no" in stand.status["message"]
 
 
 async def test_with_red_box_away_it_waits_and_says_for_what(stand: Stand) -> None:
@@ -117,7 +117,7 @@ async def test_a_slurmcluster_that_cannot_be_used_is_not_said_to_be_gone(stand: 
     await stand.apply()
     await stand.at_redbox(Phase.RUNNING)
     stand.links.clear()
-    stand.troubles["hpc1"] = "spec.caBundle is no certificate in PEM: none"
+    stand.troubles["hpc1"] = "spec.caBundle is not a PEM certificate: none"
     await stand.look()
     assert (stand.status["phase"], stand.conditions["Synced"]) == (
         "Running",
@@ -125,7 +125,9 @@ async def test_a_slurmcluster_that_cannot_be_used_is_not_said_to_be_gone(stand: 
     )
     await stand.change(**DELETED)
     assert stand.finalizers == [FINALIZER]
-    assert "SlurmCluster hpc1 cannot be used (spec.caBundle is no certificate" in stand.status["message"]
+    assert (
+        "SlurmCluster hpc1 cannot be used (spec.caBundle is not a PEM certificate" in stand.status["message"]
+    )
 
 
 async def test_a_slurmjob_of_a_slurmcluster_that_never_was_can_be_deleted(stand: Stand) -> None:

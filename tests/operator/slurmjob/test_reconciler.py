@@ -64,7 +64,7 @@ async def test_a_row_of_another_owner_with_the_same_key_is_not_believed(stand: S
 
 async def test_a_job_for_a_slurmcluster_that_cannot_be_used_waits_and_says_why(stand: Stand) -> None:
     stand.links.clear()
-    stand.troubles["hpc1"] = "spec.caBundle is no certificate in PEM: none"
+    stand.troubles["hpc1"] = "spec.caBundle is not a PEM certificate: none"
     await stand.apply()
     assert stand.conditions["Submitted"] == ("False", "ClusterMisconfigured")
     assert "caBundle" in stand.status["message"]
@@ -76,7 +76,7 @@ async def test_a_job_for_a_slurmcluster_that_cannot_be_used_waits_and_says_why(s
 
 
 async def test_a_slurmcluster_that_cannot_be_used_leaves_no_other_as_the_only_one(stand: Stand) -> None:
-    stand.troubles["hpc2"] = "spec.caBundle is no certificate in PEM: none"
+    stand.troubles["hpc2"] = "spec.caBundle is not a PEM certificate: none"
     await stand.apply(cluster=None)
     assert stand.conditions["Submitted"] == ("False", "ClusterNotNamed")
 
@@ -182,7 +182,7 @@ async def test_a_lost_companion_is_made_again_from_the_same_request(stand: Stand
     assert stand.status["companion"]["replaced"] == 1
 
 
-async def test_a_companion_that_ended_without_a_last_word_is_made_again(stand: Stand) -> None:
+async def test_a_companion_that_ended_without_a_final_message_is_made_again(stand: Stand) -> None:
     await stand.apply()
     await stand.at_redbox(Phase.SUCCEEDED)
     first = stand.status["companion"]["uid"]
@@ -192,7 +192,7 @@ async def test_a_companion_that_ended_without_a_last_word_is_made_again(stand: S
     assert stand.status["phase"] == "Succeeded"
 
 
-async def test_a_companion_that_said_its_last_word_is_never_made_again(stand: Stand) -> None:
+async def test_a_companion_that_said_its_final_message_is_never_made_again(stand: Stand) -> None:
     await stand.apply()
     await stand.at_redbox(Phase.SUCCEEDED)
     await stand.pod_ends('{"final": true, "logs": "complete"}')
@@ -273,8 +273,8 @@ async def test_what_changed_just_before_a_status_was_written_is_due_at_once(
     monkeypatch.setattr(stand.reconciler.queue, "add", due.append)
     stand.api.before_next_write = lambda: stand.put(**changed)
     await stand.at_redbox(Phase.RUNNING)
-    assert stand.place in due
-    known = stand.known.look(stand.place)
+    assert stand.ref in due
+    known = stand.cache.get(stand.ref)
     assert known is not None
     assert known.job.being_deleted == ("deletionTimestamp" in changed["metadata"])
     assert known.job.spec.suspend == ("spec" in changed)

@@ -65,26 +65,26 @@ class Link:
 
 class Stand:
     def __init__(self, namespaces: tuple[str, ...] = ()) -> None:
-        self.api, self.link, self.known, metrics = FakeApiServer(), Link(), ObjectCache(), OperatorMetrics()
+        self.api, self.link, self.cache, metrics = FakeApiServer(), Link(), ObjectCache(), OperatorMetrics()
         self.api.unserved = {resource.api_version for resource in RESOURCES[1:]}
         self.api.put(CLUSTER_PATH, CLUSTER)
         self.metrics = metrics
         writer = StatusWriter(self.api.client, metrics)
         links = RedboxLinks()
-        self.reconciler = Reconciler(writer, self.known, links, "image", metrics)
+        self.reconciler = Reconciler(writer, self.cache, links, "image", metrics)
         clusters = SlurmClusters(
             writer,
             ServiceAccountName("redbox-system", "redbox-operator"),
-            self.known,
+            self.cache,
             links,
             wake_uid=print,
             wake_cluster=print,
         )
-        clusters.seen(CLUSTER)
+        clusters.updated(CLUSTER)
         links.by_name["hpc1"] = cast("RedboxLink", self.link)
         self.clusters = clusters
         scope = WatchScope((SLURM_JOBS,), namespaces)
-        self.sweep = Resync(self.api.client, scope, self.reconciler, clusters, metrics)
+        self.resync = Resync(self.api.client, scope, self.reconciler, clusters, metrics)
 
     def put(self, body: Object, kind: str = "SlurmJob") -> None:
         metadata = body["metadata"]
@@ -116,7 +116,7 @@ class Stand:
         self.link.rows[RowKey(key, 1, namespace, "default")] = Row.of(row)
 
     async def run(self) -> None:
-        await self.sweep._sweep()
+        await self.resync.resync()
 
     @property
     def orphans(self) -> list[str]:
@@ -125,21 +125,21 @@ class Stand:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweeping, "TELLING_S", 0.0)
+    monkeypatch.setattr(sweeping, "WATCH_GRACE_S", 0.0)
 
 
 async def test_one_that_no_watch_has_told_of_is_read() -> None:
     stand = Stand()
     stand.put(stand.job())
     await stand.run()
-    assert [place.name for place in stand.known.jobs] == ["cow"]
+    assert [ref.name for ref in stand.cache.jobs] == ["cow"]
     assert len(stand.reconciler.queue) == 1
 
 
 async def test_what_is_known_in_its_newest_version_is_not_read() -> None:
     stand = Stand()
     stand.put(stand.job())
-    stand.known.job_seen(SlurmJob.model_validate(stand.job()))
+    stand.cache.update_job(SlurmJob.model_validate(stand.job()))
     await stand.run()
     assert "get SlurmJob" not in stand.api.asked
 
@@ -152,8 +152,8 @@ async def test_one_that_cannot_be_taken_in_keeps_nobody_from_the_others() -> Non
     for name in ("bad", "bad-job"):
         stand.api.fail(RecursionError("maximum recursion depth exceeded"), verb="get", name=name)
     await stand.run()
-    assert [place.name for place in stand.known.jobs] == ["cow"]
-    assert [name for _, name in stand.known.companions] == ["cow-job"]
+    assert [ref.name for ref in stand.cache.jobs] == ["cow"]
+    assert [name for _, name in stand.cache.companions] == ["cow-job"]
     counted = stand.metrics.registry.get_sample_value("redbox_operator_errors_total", {"cause": "defect"})
     assert counted == 2
 
@@ -168,10 +168,10 @@ async def test_an_api_server_that_does_not_answer_is_no_fault_of_one_object() ->
 
 async def test_a_change_that_was_missed_is_read() -> None:
     stand = Stand()
-    stand.known.job_seen(SlurmJob.model_validate(stand.job()))
+    stand.cache.update_job(SlurmJob.model_validate(stand.job()))
     stand.put(stand.job(version="6", finalizers=["x"]))
     await stand.run()
-    (known,) = stand.known.jobs.values()
+    (known,) = stand.cache.jobs.values()
     assert known.unpacked().job.finalizers == ["x"]
 
 
@@ -182,22 +182,22 @@ async def test_a_deleted_slurmcluster_stays_until_all_slurmjobs_have_been_listed
     deleted = {**CLUSTER, "metadata": {**CLUSTER["metadata"], **deletion, "resourceVersion": "5"}}
     stand.api.remove(CLUSTER_PATH)
     stand.api.put(CLUSTER_PATH, deleted)
-    stand.clusters.seen(deleted)
+    stand.clusters.updated(deleted)
     await stand.clusters._reconcile("hpc1")
     assert stand.lifted == []
     await stand.run()
-    stand.clusters.seen(deleted)
+    stand.clusters.updated(deleted)
     await stand.clusters._reconcile("hpc1")
     assert stand.lifted == ["hpc1"]
 
 
 async def test_what_went_while_nobody_watched_is_forgotten() -> None:
     stand = Stand()
-    stand.known.job_seen(SlurmJob.model_validate(stand.job()))
+    stand.cache.update_job(SlurmJob.model_validate(stand.job()))
     pod = {"metadata": {"namespace": "farm", "name": "cow-job", "uid": "p", "labels": {}}}
-    stand.known.companion_seen(companion_of(pod))
+    stand.cache.update_companion(companion_of(pod))
     await stand.run()
-    assert (stand.known.jobs, stand.known.companions) == ({}, {})
+    assert (stand.cache.jobs, stand.cache.companions) == ({}, {})
 
 
 async def test_jobs_whose_slurmjob_is_gone_are_reported() -> None:
@@ -223,22 +223,22 @@ async def test_a_namespace_that_lets_nobody_in_keeps_no_other_from_being_looked_
     """Whoever rules it may delete the RoleBinding of an operator that is limited to some."""
     stand = Stand(namespaces=("shut", "farm"))
     known = stand.job(name="old", uid=OTHER, namespace="shut")
-    stand.known.job_seen(SlurmJob.model_validate(known))
+    stand.cache.update_job(SlurmJob.model_validate(known))
     pod = {"metadata": {"namespace": "shut", "name": "old-job", "uid": "p", "labels": {}}}
-    stand.known.companion_seen(companion_of(pod))
+    stand.cache.update_companion(companion_of(pod))
     for job in (known, stand.job()):
         stand.put(job)
     stand.api.fail(ApiRefused(403, "cannot list resource"), verb="list", namespace="shut")
     stand.row(OTHER, namespace="shut")
     await stand.run()
-    assert {place.name for place in stand.known.jobs} == {"old", "cow"}
-    assert [name for _, name in stand.known.companions] == ["old-job"]
+    assert {ref.name for ref in stand.cache.jobs} == {"old", "cow"}
+    assert [name for _, name in stand.cache.companions] == ["old-job"]
     assert stand.orphans == []
-    assert stand.clusters._knows_jobs
+    assert stand.clusters._jobs_listed
     stand.api.recover()
     stand.api.remove(ResourcePath("SlurmJob", "old", "shut", API_VERSION))
     await stand.run()
-    assert {place.name for place in stand.known.jobs} == {"cow"}
+    assert {ref.name for ref in stand.cache.jobs} == {"cow"}
     assert stand.orphans == ["7"]
 
 
@@ -286,13 +286,13 @@ async def test_before_all_slurmclusters_were_seen_none_is_taken_for_missing() ->
     stand.put(raw)
     job = SlurmJob.model_validate(raw)
     stand.clusters.links.by_name.clear()
-    stand.reconciler.job_seen(job)
-    await stand.reconciler.reconcile(job.place)
+    stand.reconciler.job_updated(job)
+    await stand.reconciler.reconcile(job.ref)
     assert stand.lifted == []  # its SlurmCluster may yet come, and its job has to be cancelled then
-    await stand.sweep._of_clusters()
+    await stand.resync.list_clusters()
     assert len(stand.reconciler.queue) == 1
     stand.clusters.links.by_name.clear()
-    await stand.reconciler.reconcile(job.place)
+    await stand.reconciler.reconcile(job.ref)
     assert stand.lifted == ["cow"]
 
 
@@ -309,16 +309,16 @@ async def test_objects_that_cannot_be_read_keep_no_others_from_being_read() -> N
     stand.put(companion("a", deletionTimestamp="soon"), "Pod")
     stand.put(companion("b"), "Pod")
     await stand.run()
-    assert [place.name for place in stand.known.jobs] == ["b"]
-    assert [name for _, name in stand.known.companions] == ["b"]
-    assert stand.sweep._unreadable == {"SlurmJob/farm/a", "Pod/farm/a"}
+    assert [ref.name for ref in stand.cache.jobs] == ["b"]
+    assert [name for _, name in stand.cache.companions] == ["b"]
+    assert stand.resync._unreadable == {"SlurmJob/farm/a", "Pod/farm/a"}
     for name in ("a", "b"):
         stand.api.remove(ResourcePath("SlurmJob", name, "farm", API_VERSION))
     stand.api.remove(ResourcePath("Pod", "a", "farm"))
     stand.put(companion("a"), "Pod")
     await stand.run()
-    assert stand.sweep._unreadable == set()
-    assert len(stand.known.companions) == 2
+    assert stand.resync._unreadable == set()
+    assert len(stand.cache.companions) == 2
 
 
 async def test_a_slurmjob_that_cannot_be_read_is_not_gone() -> None:
@@ -331,9 +331,9 @@ async def test_a_slurmjob_that_cannot_be_read_is_not_gone() -> None:
 
 async def test_a_404_in_the_place_of_the_slurmjobs_makes_no_job_an_orphan() -> None:
     stand = Stand()
-    stand.reconciler.job_seen(SlurmJob.model_validate(stand.job()))
+    stand.reconciler.job_updated(SlurmJob.model_validate(stand.job()))
     stand.row(JOB)
     stand.api.unserved.add(API_VERSION)
     with pytest.raises(ApiRefused):
         await stand.run()
-    assert (stand.orphans, len(stand.known.jobs)) == ([], 1)
+    assert (stand.orphans, len(stand.cache.jobs)) == ([], 1)

@@ -40,9 +40,9 @@ def facts(row: Job | None = None, **changed: Any) -> StatusInputs:
         cluster="hpc1",
         attempt=Attempt(1, 0),
         row=row,
-        word=None,
-        trouble=None,
-        recorded=COMPANION,
+        final_message=None,
+        pod_problem=None,
+        companion=COMPANION,
         problem=None,
         now=NOON,
     )
@@ -137,28 +137,28 @@ def test_nothing_new_is_no_new_status() -> None:
 
 
 def test_a_refusal_ends_it_with_the_reason() -> None:
-    status = status_of(facts(word=FinalMessage(refused="invalid partition")))
+    status = status_of(facts(final_message=FinalMessage(refused="invalid partition")))
     assert (status.phase, status.message) == (JobPhase.FAILED, "invalid partition")
     assert said(status)["Submitted"] == ("False", "Refused")
     assert said(status)["Failed"] == ("True", "Failed")
 
 
 def test_a_refusal_of_red_box_is_not_believed_once_there_is_a_job() -> None:
-    status = status_of(facts(job(Phase.RUNNING), word=FinalMessage(refused="forged")))
+    status = status_of(facts(job(Phase.RUNNING), final_message=FinalMessage(refused="forged")))
     assert status.phase is JobPhase.RUNNING
 
 
 def test_a_problem_that_can_be_cured_leaves_it_pending_with_the_cure() -> None:
-    status = status_of(facts(recorded=None, problem=StatusProblem("NoSuchCluster", "create it")))
+    status = status_of(facts(companion=None, problem=StatusProblem("NoSuchCluster", "create it")))
     assert (status.phase, status.reason, status.message) == (JobPhase.PENDING, "NoSuchCluster", "create it")
     assert not status.finished
 
 
 def test_a_problem_that_nothing_cures_is_the_end() -> None:
-    status = status_of(facts(recorded=None, problem=StatusProblem("NameTooLong", "shorter", final=True)))
+    status = status_of(facts(companion=None, problem=StatusProblem("NameTooLong", "shorter", final=True)))
     assert status.finished
     assert status.phase is JobPhase.FAILED
-    again = status_of(facts(recorded=None, before=status))
+    again = status_of(facts(companion=None, before=status))
     assert again == status
 
 
@@ -251,7 +251,7 @@ def test_a_cancellation_that_nobody_announced_is_the_end() -> None:
 
 
 def test_holding_is_a_condition() -> None:
-    status = status_of(facts(job(Phase.PENDING), job=slurm_job(hold=True), held=HoldState.HELD))
+    status = status_of(facts(job(Phase.PENDING), job=slurm_job(hold=True), hold=HoldState.HELD))
     assert said(status)["Held"] == ("True", "Held")
 
 
@@ -261,7 +261,7 @@ RESULTS = {"from": ["out"], "volume": {"persistentVolumeClaim": {"claimName": "c
 @pytest.mark.parametrize(
     ("told", "condition", "words"),
     [
-        (None, ("False", "Waiting"), "once the job has ended"),
+        (None, ("False", "Waiting"), "after the job has ended"),
         (
             ResultsStatus(outcome="Collected", files=3, bytes=9),
             ("True", "ResultsCollected"),
@@ -271,7 +271,7 @@ RESULTS = {"from": ["out"], "volume": {"persistentVolumeClaim": {"claimName": "c
         (
             ResultsStatus(outcome="Failed", files=1, bytes=2, message="a: full"),
             ("False", "ResultsFailed"),
-            "a: full; what came: 1 files, 2 bytes",
+            "a: full; copied: 1 files, 2 bytes",
         ),
     ],
 )
@@ -279,7 +279,7 @@ def test_what_became_of_the_results_is_a_condition_and_never_the_jobs_end(
     told: ResultsStatus | None, condition: tuple[str, str], words: str
 ) -> None:
     word = FinalMessage(results=told)
-    status = status_of(facts(job(Phase.SUCCEEDED), job=slurm_job(results=RESULTS), word=word))
+    status = status_of(facts(job(Phase.SUCCEEDED), job=slurm_job(results=RESULTS), final_message=word))
     assert said(status)["ResultsCollected"] == condition
     collected = status.condition(ConditionType.RESULTS_COLLECTED)
     assert collected is not None
@@ -311,7 +311,7 @@ def test_each_change_is_told_once() -> None:
 
 
 def test_what_is_never_submitted_is_one_event() -> None:
-    refused = status_of(facts(word=FinalMessage(refused="invalid partition")))
+    refused = status_of(facts(final_message=FinalMessage(refused="invalid partition")))
     assert told(status_of(facts()), refused) == [("Warning", "Refused")]
 
 
@@ -319,7 +319,7 @@ def test_results_are_told_once_they_came_or_did_not() -> None:
     spec = slurm_job(results=RESULTS)
     ended = status_of(facts(job(Phase.SUCCEEDED), job=spec))
     word = FinalMessage(results=ResultsStatus(outcome="Failed", message="a: full"))
-    failed = status_of(facts(job(Phase.SUCCEEDED), job=spec, before=ended, word=word))
+    failed = status_of(facts(job(Phase.SUCCEEDED), job=spec, before=ended, final_message=word))
     assert told(SlurmJobStatus(), ended) == [("Normal", "Submitted"), ("Normal", "Succeeded")]
     assert told(ended, failed) == [("Warning", "ResultsFailed")]
 

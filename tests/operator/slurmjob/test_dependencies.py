@@ -8,7 +8,8 @@ import pytest
 
 from redbox_api.models import Phase
 from redbox_operator.api.slurmjob_status import SlurmJobStatus
-from redbox_operator.dependencies import Lookup, Other, resolve
+from redbox_operator.object_cache import CachedJob
+from redbox_operator.slurmjob.dependencies import Lookup, resolve
 from redbox_operator.slurmjob.status import status_of
 from tests.operator.factories import slurm_job
 from tests.operator.slurmjob.test_status import facts, job
@@ -21,7 +22,7 @@ FAILED = status_of(facts(job(Phase.FAILED)))
 def others(status: SlurmJobStatus, **spec: Any) -> Lookup:
     first = slurm_job(**spec)
     first = first.model_copy(update={"metadata": {**first.metadata, "name": "first", "uid": "u1"}})
-    return lambda name: Other(first, status) if name == "first" else None
+    return lambda name: CachedJob(first, status) if name == "first" else None
 
 
 def after(kind: str = "afterok", name: str = "first") -> Any:
