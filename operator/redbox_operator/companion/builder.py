@@ -1,7 +1,7 @@
-"""What the operator creates for an attempt of a SlurmJob: its frozen request, and pods. Pure.
+"""Builds the objects of an attempt: the ConfigMap with its request, and its pods. Pure.
 
 With Container delivery the companion does everything. With Virtual delivery it is bound to a virtual node,
-where nothing of it runs; what needs a kubelet (values of Secrets, volumes) then has pods of its own.
+where its container does not run; values of Secrets, and volumes, need a kubelet and so have separate pods.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from redbox_operator.api.constants import (
     pod_name,
 )
 from redbox_operator.api.slurmjob import SlurmJob
-from redbox_operator.companion.job_request import digest, frozen, job_request
+from redbox_operator.companion.job_request import digest, job_request, stored_request
 from redbox_operator.companion.placement import held_back, partition_of, placed, placed_anywhere
 from redbox_operator.companion.pod_spec import PodParts, parts_of
 
@@ -45,8 +45,8 @@ def config_map(
     attempt: int = FIRST_ATTEMPT,
     dependencies: Sequence[Dependency] = (),
 ) -> Object:
-    """The attempt's request, frozen, and the CA of the red-box that it goes to."""
-    request = frozen(job_request(job, partition_of(job), dependencies))
+    """The attempt's request, stored_request, and the CA of the red-box that it goes to."""
+    request = stored_request(job_request(job, partition_of(job), dependencies))
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -57,17 +57,17 @@ def config_map(
 
 
 def reaches(cluster: SlurmCluster) -> str:
-    """What `redbox.dev/reaches` says of a pod that was made for this SlurmCluster as it is now."""
+    """The value of `redbox.dev/reaches` for the SlurmCluster's current address and CA."""
     return digest(f"{cluster.spec.endpoint}\n{cluster.spec.ca_bundle.decode()}")
 
 
 def request_digest(made: Object) -> str:
-    """Of a ConfigMap's request: what `status.companion.request` says."""
+    """The digest of a ConfigMap's request, as in `status.companion.request`."""
     return digest(made["data"][REQUEST_FILE])
 
 
 def needs_submitter(job: SlurmJob, cluster: SlurmCluster) -> bool:
-    """Whether its request holds values that only a kubelet can read, and its companion has none."""
+    """Whether its request has values that only a kubelet can read, and its companion runs without one."""
     spec = job.spec
     by_kubelet = spec.batch_from or (spec.container and spec.container.registry_secret)
     return cluster.spec.delivery is Delivery.VIRTUAL and bool(
@@ -76,14 +76,14 @@ def needs_submitter(job: SlurmJob, cluster: SlurmCluster) -> bool:
 
 
 def needs_collector(job: SlurmJob, cluster: SlurmCluster) -> bool:
-    """Whether its results need a pod that can mount a volume."""
+    """Whether its results need a separate pod that can mount a volume."""
     return cluster.spec.delivery is Delivery.VIRTUAL and job.spec.results is not None
 
 
 def companion_pod(
     job: SlurmJob, cluster: SlurmCluster, attempt: int, image: str, role: PodRole = PodRole.JOB
 ) -> Object:
-    """The companion, or with Virtual delivery a pod of another role: no rights, no token for Kubernetes."""
+    """The companion, or with Virtual delivery a pod of another role; without a token for Kubernetes."""
     virtual = cluster.spec.delivery is Delivery.VIRTUAL and role is PodRole.JOB
     mode = CompanionMode.ATTACH_ONLY if virtual and needs_submitter(job, cluster) else MODES[role]
     parts = parts_of(job, cluster, attempt, mode, virtual=virtual)
@@ -125,7 +125,7 @@ def _container(parts: PodParts, image: str, extended: dict[str, str]) -> Object:
 
 
 def _security(parts: PodParts) -> Object:
-    """As the `restricted` Pod Security level has it; a volume of results becomes the companion's group's."""
+    """For the `restricted` Pod Security level; a volume of results belongs to the companion's group."""
     context: Object = {
         "runAsNonRoot": True,
         "runAsUser": USER,

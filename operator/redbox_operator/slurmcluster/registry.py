@@ -1,4 +1,4 @@
-"""All SlurmClusters by name: each with a link to its red-box, or the reason why there is none."""
+"""All SlurmClusters by name: each with a link to its red-box, or the reason for its absence."""
 
 from __future__ import annotations
 

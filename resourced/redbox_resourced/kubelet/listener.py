@@ -49,7 +49,9 @@ class KubeletListener:
         self._changed = asyncio.Event()
         selection = {"fieldSelector": f"metadata.name={CLIENT_CA_NAME}"}
         where = ResourcePath("ConfigMap", namespace=CLIENT_CA_NAMESPACE)
-        self._mirror = Informer(objects, where, selection=selection, reduced=_client_ca, told=self._ca_told)
+        self._mirror = Informer(
+            objects, where, selection=selection, reduced=_client_ca, on_change=self._ca_told
+        )
 
     def use(self, pair: Pair) -> None:
         """Serve with this certificate from now on."""

@@ -66,7 +66,7 @@ async def played(script: Script, **options: Any) -> tuple[Informer, list[set[Pla
     """The mirror once the script is over, and what it told."""
     told: list[set[Place]] = []
     given = {"reduced": lambda seen: seen, **options}
-    mirror: Informer = Informer(script.client, ResourcePath("Node"), told=told.append, **given)
+    mirror: Informer = Informer(script.client, ResourcePath("Node"), on_change=told.append, **given)
     running = asyncio.create_task(mirror.run())
     async with asyncio.timeout(PATIENCE_S):
         while script.steps or script.sequence[-1] == "list":  # noqa: ASYNC110 (the mirror tells nothing at its end)
@@ -185,7 +185,7 @@ async def test_a_watch_that_ends_as_soon_as_it_began_is_not_begun_at_once(
 ) -> None:
     monkeypatch.setattr(module, "FIRST_DELAY_S", 1000.0)
     script = Script([thing("a", 1)], [])
-    mirror: Informer = Informer(script.client, ResourcePath("Node"), told=lambda _: None)
+    mirror: Informer = Informer(script.client, ResourcePath("Node"), on_change=lambda _: None)
     running = asyncio.create_task(mirror.run())
     for _ in range(50):
         await asyncio.sleep(0)
@@ -199,7 +199,7 @@ async def test_a_mirror_follows_an_api_server_over_a_compaction_of_its_history()
     nodes = [ResourcePath("Node", name) for name in ("a", "b", "c")]
     for node in nodes[:2]:
         api.put(node)
-    mirror: Informer = Informer(api.client, ResourcePath("Node"), told=lambda _: None)
+    mirror: Informer = Informer(api.client, ResourcePath("Node"), on_change=lambda _: None)
     running = asyncio.create_task(mirror.run())
     try:
         await mirror_has(mirror, "a", "b")

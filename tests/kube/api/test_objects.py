@@ -14,6 +14,7 @@ from aiohttp.test_utils import TestServer
 from kubernetes.aio import client
 
 from redbox_kube.api import decoding
+from redbox_kube.api.connection import proxy_in_environment
 from redbox_kube.api.objects import (
     ApiRefused,
     ApiUnreachable,
@@ -21,7 +22,6 @@ from redbox_kube.api.objects import (
     Object,
     ObjectClient,
     ResourcePath,
-    proxy_in_environment,
 )
 
 API = "https://10.96.0.1:443"

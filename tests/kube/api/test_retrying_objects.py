@@ -52,7 +52,7 @@ async def asking(answers: Answers) -> AsyncIterator[RetryingObjects]:
             await objects.close()
 
 
-async def test_what_may_pass_is_asked_again() -> None:
+async def test_what_is_transient_is_asked_again() -> None:
     answers = Answers(429, 500, 503, 0)
     async with asking(answers) as objects:
         assert await objects.get(POD) == LIST

@@ -69,7 +69,7 @@ async def test_a_new_authority_changes_nothing_in_a_request_that_is_frozen(
     await stand.apply()
     await stand.at_redbox(Phase.RUNNING)
     request = stand.api.objects[FROZEN]["data"]["request.json"]
-    monkeypatch.setattr(builder, "frozen", lambda _: '{"rendered": "otherwise"}')
+    monkeypatch.setattr(builder, "stored_request", lambda _: '{"rendered": "otherwise"}')
     stand.link.cluster = slurm_cluster(caBundle=NEW_CA)
     await stand.look()
     await stand.look()

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from redbox_kube.api.lease import LeaseObservation
 from redbox_kube.api.objects import ApiRefused, ResourcePath
 from redbox_operator.install.crd_upgrade import with_stored_versions
 from redbox_operator.install.uninstall import (
     JobsPolicy,
-    LeaseObservation,
     Uninstall,
     described,
     is_finished,
@@ -92,7 +92,7 @@ async def test_a_job_that_is_left_has_its_whole_status_from_one_owner() -> None:
     """The operator of a new installation could not withdraw what another field manager has said."""
     api, said = FakeApiServer(), list[str]()
     api.put(LONG, left())
-    await uninstall(api, said)._tell_stale(left())
+    await uninstall(api, said)._mark_stale(left())
     ((verb, where),) = api.requests
     assert (verb, where) == ("status", LONG)
     status = api.objects[LONG]["status"]
@@ -104,8 +104,8 @@ async def test_a_job_that_is_left_has_its_whole_status_from_one_owner() -> None:
 async def test_a_status_that_is_refused_does_not_stop_an_uninstall() -> None:
     api, said = FakeApiServer(), list[str]()
     api.fail(ApiRefused(422, "spec: Required value"), verb="status")
-    await uninstall(api, said)._tell_stale(left())
-    assert said == ["its status does not say so: spec: Required value"]
+    await uninstall(api, said)._mark_stale(left())
+    assert said == ["its status is not marked as stale: spec: Required value"]
 
 
 async def test_a_lease_is_over_when_free_or_not_renewed_for_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,16 +113,16 @@ async def test_a_lease_is_over_when_free_or_not_renewed_for_its_time(monkeypatch
     monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
     holding = LeaseObservation()
     held = {"spec": {"holderIdentity": "pod", "renewTime": "1", "leaseDurationSeconds": 30}}
-    assert not holding.is_over(held)
+    assert not holding.is_free(held)
     now = 129.0
-    assert not holding.is_over(held)
+    assert not holding.is_free(held)
     renewed = {"spec": held["spec"] | {"renewTime": "2"}}
     now = 131.0
-    assert not holding.is_over(renewed)
+    assert not holding.is_free(renewed)
     now = 162.0
-    assert holding.is_over(renewed)
-    assert LeaseObservation().is_over({"spec": {"holderIdentity": ""}})
-    assert LeaseObservation().is_over(None)
+    assert holding.is_free(renewed)
+    assert LeaseObservation().is_free({"spec": {"holderIdentity": ""}})
+    assert LeaseObservation().is_free(None)
 
 
 def crd(*names: str, stored: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -104,7 +104,7 @@ async def test_what_cannot_be_removed_is_named_and_the_rest_goes() -> None:
     api.put(ResourcePath("Node", "hpc1.debug"), metadata={"labels": {"redbox.dev/virtual": "true"}})
     api.fail(ApiRefused(500, "a webhook does not answer"), verb="finalizers", name="two")
     api.fail(ApiUnreachable("the API server does not answer"), verb="delete", name="three-job")
-    with pytest.raises(NotUninstalled, match="all is removed but for 2: ") as ended:
+    with pytest.raises(NotUninstalled, match="2 objects are not removed: ") as ended:
         await taking_out(api, said).run()
     for why in (
         "alice/two: .*: a webhook does not answer",
