@@ -17,11 +17,12 @@ import aiohttp
 from kubernetes.aio import client, config
 
 from redbox_kube.api.connection import connected_client
-from redbox_kube.api.decoding import UNREADABLE, as_event, as_object, as_page, error_message, lines
-from redbox_kube.api.metadata_list import ObjectMetadata, page_of
+from redbox_kube.api.decoding import UNREADABLE, ListPage, as_event, as_object, as_page, error_message, lines
+from redbox_kube.api.metadata_list import MetadataPage, ObjectMetadata, page_of
 
 Object = dict[str, Any]
 ReadT = TypeVar("ReadT")
+PageT = TypeVar("PageT", ListPage, MetadataPage)
 DEADLINE_S = 30.0
 WATCH_S = 300
 WATCH_SILENT_S = 100.0  # bookmarks arrive every minute: a longer silence is a broken connection
@@ -44,6 +45,8 @@ APPLY = "application/apply-patch+yaml"
 JSON = "application/json"
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 MERGE = "application/merge-patch+json"
+ABSENT = frozenset({HTTPStatus.NOT_FOUND})
+CONFLICTING = frozenset({HTTPStatus.CONFLICT})
 CONNECTION_ERRORS = (aiohttp.ClientError, OSError, TimeoutError)
 
 
@@ -86,12 +89,13 @@ class ResourcePath:
         """The collection of this object."""
         return replace(self, name="")
 
-    def path(self) -> str:
+    def path(self, subresource: str = "") -> str:
         """The path in a URL."""
         group, _, version = self.api_version.partition("/")
         root = "/api/v1" if self.api_version == "v1" else f"/apis/{_segment(group)}/{_segment(version)}"
         namespace = f"/namespaces/{_segment(self.namespace)}" if self.namespace else ""
-        return f"{root}{namespace}/{PLURALS[self.kind]}" + (f"/{_segment(self.name)}" if self.name else "")
+        parts = (PLURALS[self.kind], _segment(self.name) if self.name else "", subresource)
+        return f"{root}{namespace}/{'/'.join(filter(None, parts))}"
 
 
 class PodRef(NamedTuple):
@@ -133,54 +137,28 @@ class ObjectClient:
 
     async def get(self, where: ResourcePath) -> Object | None:
         """The object, or None if it does not exist."""
-        try:
-            return await self._ask("GET", where.path())
-        except ApiRefused as refusal:
-            if refusal.status == HTTPStatus.NOT_FOUND:
-                return None
-            raise
+        return await self._ask_unless(ABSENT, "GET", where)
 
     async def create(self, where: ResourcePath, body: Object) -> Object | None:
         """Create; None if the name exists already."""
-        try:
-            return await self._ask("POST", where.path(), body=body)
-        except ApiRefused as refusal:
-            if refusal.status == HTTPStatus.CONFLICT:
-                return None
-            raise
+        return await self._ask_unless(CONFLICTING, "POST", where, body=body)
 
     async def replace(self, where: ResourcePath, body: Object) -> Object | None:
         """Replace the object; None if its resourceVersion is not the newest."""
-        try:
-            return await self._ask("PUT", where.path(), body=body)
-        except ApiRefused as refusal:
-            if refusal.status == HTTPStatus.CONFLICT:
-                return None
-            raise
+        return await self._ask_unless(CONFLICTING, "PUT", where, body=body)
 
     async def apply_status(self, where: ResourcePath, status: Object, *, uid: str = "") -> Object:
         """Apply the whole status as its only owner (server-side apply); `uid`: only of this object."""
-        metadata = {"name": where.name, "namespace": where.namespace, "uid": uid}
-        body = {
-            "apiVersion": where.api_version,
-            "kind": where.kind,
-            "metadata": {name: value for name, value in metadata.items() if value},
-            "status": status,
-        }
-        query = {"fieldManager": self._field_manager, "force": "true"}
-        return await self._ask("PATCH", f"{where.path()}/status", query=query, body=body, content_type=APPLY)
+        given = {"namespace": where.namespace, "uid": uid}
+        metadata = {name: value for name, value in given.items() if value}
+        return await self.apply(where, {"metadata": metadata, "status": status}, subresource="status")
 
     async def set_finalizers(
         self, where: ResourcePath, finalizers: list[str], *, resource_version: str
     ) -> Object | None:
         """Replace the finalizers of exactly this version; None if it has changed or is gone."""
         body = {"metadata": {"finalizers": finalizers, "resourceVersion": resource_version}}
-        try:
-            return await self._ask("PATCH", where.path(), body=body, content_type=MERGE)
-        except ApiRefused as refusal:
-            if refusal.status in {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND}:
-                return None
-            raise
+        return await self._ask_unless(ABSENT | CONFLICTING, "PATCH", where, body=body, content_type=MERGE)
 
     async def token_for(
         self, namespace: str, account: str, audience: str, *, seconds: int, pod: PodRef | None = None
@@ -198,7 +176,7 @@ class ObjectClient:
         self, where: ResourcePath, body: Object, *, field_manager: str = "", subresource: str = ""
     ) -> Object:
         """Apply all fields of this manager (server-side apply); fields that it omits are withdrawn."""
-        path = where.path() + (f"/{subresource}" if subresource else "")
+        path = where.path(subresource)
         query = {"fieldManager": field_manager or self._field_manager, "force": "true"}
         named = {"apiVersion": where.api_version, "kind": where.kind, **body}
         named["metadata"] = {"name": where.name, **body.get("metadata", {})}
@@ -206,37 +184,24 @@ class ObjectClient:
 
     async def merge(self, where: ResourcePath, body: Object, *, subresource: str = "") -> Object | None:
         """Merge these fields, null removes one; None if the object is gone or has another version."""
-        path = where.path() + (f"/{subresource}" if subresource else "")
         query = {"fieldManager": self._field_manager}
-        try:
-            return await self._ask("PATCH", path, query=query, body=body, content_type=MERGE)
-        except ApiRefused as refusal:
-            if refusal.status in {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND}:
-                return None
-            raise
+        return await self._ask_unless(
+            ABSENT | CONFLICTING, "PATCH", where, subresource, query=query, body=body, content_type=MERGE
+        )
 
     async def delete(self, where: ResourcePath, *, uid: str = "", grace_s: int | None = None) -> None:
         """Delete; with `uid`, only the object that has it. No error if it is gone."""
         body: Object = {"preconditions": {"uid": uid}} if uid else {}
         if grace_s is not None:
             body["gracePeriodSeconds"] = grace_s
-        try:
-            await self._ask("DELETE", where.path(), body=body)
-        except ApiRefused as refusal:
-            if refusal.status not in {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND}:
-                raise
+        await self._ask_unless(ABSENT | CONFLICTING, "DELETE", where, body=body)
 
     async def pages(
         self, where: ResourcePath, selection: Mapping[str, str] | None = None
     ) -> AsyncIterator[tuple[list[Object], str]]:
         """All selected objects by page, each with the resourceVersion to start a watch from."""
-        query: dict[str, str] = {"limit": str(PAGE), **(selection or {})}
-        while True:
-            page = _read(await self._answer("GET", where.path(), query), as_page)
+        async for page in self._read_pages(where, selection, as_page):
             yield page.items, page.version
-            if not page.continues_at:
-                return
-            query["continue"] = page.continues_at
 
     async def watch(
         self, where: ResourcePath, since: str, selection: Mapping[str, str] | None = None
@@ -272,15 +237,40 @@ class ObjectClient:
         self, where: ResourcePath, selection: Mapping[str, str] | None = None
     ) -> AsyncIterator[ObjectMetadata]:
         """Metadata of all selected objects, at a fraction of the cost of whole objects."""
-        query: dict[str, str] = {"limit": str(PAGE), **(selection or {})}
-        while True:
-            raw = await self._answer("GET", where.path(), query=query, accept=METADATA_ONLY)
-            page = _read(raw, page_of)
+        async for page in self._read_pages(where, selection, page_of, METADATA_ONLY):
             for item in page.listed():
                 yield item
+
+    async def _read_pages(
+        self,
+        where: ResourcePath,
+        selection: Mapping[str, str] | None,
+        read: Callable[[bytes], PageT],
+        accept: str = JSON,
+    ) -> AsyncIterator[PageT]:
+        query: dict[str, str] = {"limit": str(PAGE), **(selection or {})}
+        while True:
+            page = _read(await self._answer("GET", where.path(), query, accept=accept), read)
+            yield page
             if not page.continues_at:
                 return
             query["continue"] = page.continues_at
+
+    async def _ask_unless(
+        self,
+        statuses: frozenset[HTTPStatus],
+        method: str,
+        where: ResourcePath,
+        subresource: str = "",
+        **options: Any,  # noqa: ANN401 (those of `_ask`)
+    ) -> Object | None:
+        """As `_ask`; None if it is refused with one of these statuses. An impossible name is a 404, too."""
+        try:
+            return await self._ask(method, where.path(subresource), **options)
+        except ApiRefused as refusal:
+            if refusal.status in statuses:
+                return None
+            raise
 
     async def _ask(
         self,

@@ -102,12 +102,18 @@ class CompanionLifecycle:
         recorded: CompanionStatus | None,
         pod: CompanionPod | None,
         now: datetime,
+        role: PodRole = PodRole.JOB,
     ) -> CompanionState:
-        """One step towards the final message of a companion."""
-        plan = plan_for(recorded, pod, target.job.uid, reaches(target.cluster), now)
+        """One step towards the final message of the companion, or of a pod beside it that existed before."""
+        plan_next = plan_for if role is PodRole.JOB else plan_for_auxiliary
+        plan = plan_next(recorded, pod, target.job.uid, reaches(target.cluster), now)
+        name = pod_name(target.job.name, target.attempt, role)
         match plan.step:
-            case Step.MAKE:
+            case Step.MAKE if role is PodRole.JOB:
                 return await self._create(target, recorded, now)
+            case Step.MAKE:
+                assert recorded is not None  # noqa: S101 (the companion was created with it)
+                return await self._replace_auxiliary(target, role, recorded, now)
             case Step.DELETE | Step.FORCE:
                 assert pod is not None  # noqa: S101 (no such plan without one)
                 await self._delete(target, pod, forced=plan.step is Step.FORCE)
@@ -116,11 +122,10 @@ class CompanionLifecycle:
                 assert recorded is not None  # noqa: S101 (its uid was compared)
                 return CompanionState(recorded.model_copy(update={"done": True}), pod)
             case Step.FOREIGN:
-                return CompanionState(recorded, None, _name_taken("pod", target.name), refused=True)
-            case Step.GIVEN_UP:
-                return CompanionState(recorded, pod, _keeps_failing(target.name), plan.requeue_after_s)
-            case Step.KEEP:
-                return CompanionState(recorded, pod, requeue_after_s=plan.requeue_after_s)
+                return CompanionState(recorded, None, _name_taken("pod", name), refused=True)
+            case Step.GIVEN_UP | Step.KEEP:
+                problem = _keeps_failing(name) if plan.step is Step.GIVEN_UP else None
+                return CompanionState(recorded, pod, problem, plan.requeue_after_s)
 
     async def _create(
         self, target: CompanionTarget, recorded: CompanionStatus | None, now: datetime
@@ -203,31 +208,6 @@ class CompanionLifecycle:
         if needs_collector(target.job, target.cluster):
             with suppress(ApiRefused):
                 await self._create_pod(target, PodRole.COLLECT)
-
-    async def reconcile_auxiliary(
-        self,
-        target: CompanionTarget,
-        role: PodRole,
-        recorded: CompanionStatus,
-        pod: CompanionPod | None,
-        now: datetime,
-    ) -> CompanionState:
-        """One step towards the final message of a pod beside the companion, created once already."""
-        plan = plan_for_auxiliary(recorded, pod, target.job.uid, reaches(target.cluster), now)
-        name = pod_name(target.job.name, target.attempt, role)
-        match plan.step:
-            case Step.MAKE:
-                return await self._replace_auxiliary(target, role, recorded, now)
-            case Step.DELETE | Step.FORCE:
-                assert pod is not None  # noqa: S101 (no such plan without one)
-                await self._delete(target, pod, forced=plan.step is Step.FORCE)
-                return CompanionState(recorded, None, requeue_after_s=AFTER_DELETE_S)
-            case Step.FOREIGN:
-                return CompanionState(recorded, None, _name_taken("pod", name), refused=True)
-            case Step.GIVEN_UP:
-                return CompanionState(recorded, None, _keeps_failing(name), plan.requeue_after_s)
-            case _:
-                return CompanionState(recorded, None, requeue_after_s=plan.requeue_after_s)
 
     async def _replace_auxiliary(
         self, target: CompanionTarget, role: PodRole, recorded: CompanionStatus, now: datetime

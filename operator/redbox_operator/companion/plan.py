@@ -100,7 +100,7 @@ def plan_for(
 
 
 def plan_for_auxiliary(
-    recorded: CompanionStatus, pod: CompanionPod | None, job_uid: str, reaches: str, now: datetime
+    recorded: CompanionStatus | None, pod: CompanionPod | None, job_uid: str, reaches: str, now: datetime
 ) -> Plan:
     """The same for a pod beside the companion. Its replacements count as the companion's; two do no harm."""
     if pod is None:

@@ -286,7 +286,7 @@ class Reconciler:
         if role is None or companion.recorded is None or companion.problem:
             return companion
         pod = pod_of(state, role, self.cache.companions)
-        auxiliary = await self._companions.reconcile_auxiliary(target, role, companion.recorded, pod, now())
+        auxiliary = await self._companions.reconcile(target, companion.recorded, pod, now(), role)
         pauses = [companion.requeue_after_s, auxiliary.requeue_after_s]
         return replace(
             self._unless_given_up(state.job.ref, auxiliary),
