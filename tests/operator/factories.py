@@ -45,5 +45,5 @@ def with_gateways(*nodes: str) -> SlurmCluster:
 def slurm_job(name: str = "cow", **spec: Any) -> SlurmJob:
     metadata = {"name": name, "namespace": "farm", "uid": "0aa6-11", "generation": 1}
     what = {} if {"batch", "batchFrom", "container"} & spec.keys() else {"batch": "#!/bin/sh\necho moo\n"}
-    said = {"cluster": "hpc1", **what, **spec}
-    return SlurmJob.model_validate({"metadata": metadata, "spec": said})
+    report = {"cluster": "hpc1", **what, **spec}
+    return SlurmJob.model_validate({"metadata": metadata, "spec": report})

@@ -39,9 +39,9 @@ class Link:
     def __init__(self) -> None:
         self.cluster: SlurmCluster = CLUSTER
         self.rows: dict[RowKey, Job] = {}
-        self.unlisted: dict[RowKey, Job] = {}  # ended before the list: told only to those who ask
+        self.unlisted: dict[RowKey, Job] = {}  # ended before the list: shown only by a lookup
         self.absent: set[RowKey] = set()
-        self.untold: set[RowKey] = set()  # changes that no status has told yet
+        self.unrecorded: set[RowKey] = set()  # changes that no status has yet
         self.done: list[str] = []
         self.synced = True
         self.away = False
@@ -60,8 +60,8 @@ class Link:
     def forget(self, done: RowKey) -> None:
         self.rows.pop(done, None)
 
-    def lag_of(self, told: RowKey) -> float | None:
-        self.untold.discard(told)
+    def lag_of(self, noted: RowKey) -> float | None:
+        self.unrecorded.discard(noted)
         return 0.1
 
     async def cancel(self, wanted: RowKey, *, all_attempts: bool) -> list[Job]:
@@ -96,7 +96,7 @@ class Stand:
         self.start()
 
     def start(self) -> None:
-        """As after a restart: nothing is known but what is told anew."""
+        """As after a restart: with an empty cache."""
         metrics = OperatorMetrics()
         self.cache = ObjectCache()
         links = RedboxLinks(cast("dict[str, RedboxLink]", self.links), self.troubles)
@@ -129,7 +129,7 @@ class Stand:
         self.api.put(self.where, {**job, **changed})
 
     async def look(self) -> float | None:
-        """What is there is told by the watch; then one look."""
+        """The watch shows all objects; then one reconciliation."""
         there = self.api.objects.get(self.where)
         if there is not None:
             self.reconciler.job_updated(read_job(SLURM_JOBS, there))
@@ -159,7 +159,7 @@ class Stand:
         row = Job(key="0aa6-11", attempt=attempt, owner=owner, user="alice", phase=phase, **facts)
         key = RowKey("0aa6-11", attempt, namespace, "default")
         self.link.rows[key] = row
-        self.link.untold.add(key)
+        self.link.unrecorded.add(key)
         return await self.look()
 
     async def pod_ends(self, message: str, name: str = "cow-job") -> None:
@@ -183,7 +183,7 @@ class Stand:
 
     @property
     def conditions(self) -> dict[str, tuple[str, str]]:
-        return {one["type"]: (one["status"], one["reason"]) for one in self.status["conditions"]}
+        return {item["type"]: (item["status"], item["reason"]) for item in self.status["conditions"]}
 
     @property
     def finalizers(self) -> list[str]:
@@ -195,5 +195,5 @@ class Stand:
     def pod_names(self) -> list[str]:
         return [pod["metadata"]["name"] for pod in self.api.of_kind("Pod")]
 
-    def told(self) -> list[str]:
+    def event_reasons(self) -> list[str]:
         return [event["reason"] for event in self.api.events]

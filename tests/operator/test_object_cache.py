@@ -34,13 +34,13 @@ def shown(version: str = "5", **spec: Any) -> SlurmJob:
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
 def test_a_slurmjob_comes_back_as_it_was(spec: dict[str, Any]) -> None:
-    known, one = ObjectCache(), shown(**spec)
-    known.update_job(one)
-    back = known.get(one.ref)
+    cached, item = ObjectCache(), shown(**spec)
+    cached.update_job(item)
+    back = cached.get(item.ref)
     assert back is not None
-    assert back.job.spec == one.spec
-    assert back.status.written() == one.status
-    assert back.job.uid == one.uid
+    assert back.job.spec == item.spec
+    assert back.status.written() == item.status
+    assert back.job.uid == item.uid
     assert "managedFields" not in back.job.metadata
 
 
@@ -53,28 +53,28 @@ def test_one_of_an_old_kind_comes_back_as_what_it_was_translated_into() -> None:
             "results": {"from": "a", "mount": {"name": "d", "hostPath": {"path": "/x"}}},
         },
     }
-    known, one = ObjectCache(), translated(WLM_JOBS, raw)
-    known.update_job(one)
-    back = known.get(one.ref)
+    cached, item = ObjectCache(), translated(WLM_JOBS, raw)
+    cached.update_job(item)
+    back = cached.get(item.ref)
     assert back is not None
-    assert (back.job.spec, back.job.resource) == (one.spec, WLM_JOBS)
+    assert (back.job.spec, back.job.resource) == (item.spec, WLM_JOBS)
 
 
 def test_an_older_sight_changes_nothing() -> None:
-    known = ObjectCache()
-    assert known.update_job(shown("10"))
-    assert not known.update_job(shown("9"))
-    assert not known.update_job(shown("10"))
-    assert known.update_job(shown("11"))
+    cached = ObjectCache()
+    assert cached.update_job(shown("10"))
+    assert not cached.update_job(shown("9"))
+    assert not cached.update_job(shown("10"))
+    assert cached.update_job(shown("11"))
 
 
 def test_who_waits_for_whom_is_known_until_it_is_gone() -> None:
-    known, second = ObjectCache(), shown(dependsOn=[{"name": "first"}])
-    known.update_job(second)
+    cached, second = ObjectCache(), shown(dependsOn=[{"name": "first"}])
+    cached.update_job(second)
     first = second.ref._replace(name="first")
-    assert known.dependents_of(first) == {second.ref}
-    known.remove_job(second.ref, "another uid")
-    assert known.dependents_of(first) == {second.ref}
-    known.remove_job(second.ref, second.uid)
-    assert known.dependents_of(first) == set()
-    assert known.ref_of(second.uid) is None
+    assert cached.dependents_of(first) == {second.ref}
+    cached.remove_job(second.ref, "another uid")
+    assert cached.dependents_of(first) == {second.ref}
+    cached.remove_job(second.ref, second.uid)
+    assert cached.dependents_of(first) == set()
+    assert cached.ref_of(second.uid) is None

@@ -1,6 +1,6 @@
 """What the operator makes of a SlurmJob: what each field becomes, and the objects whole (`snapshots/`).
 
-`UPDATE_SNAPSHOTS=1 pytest tests/operator/companion/test_builder.py` writes them anew, and the diff tells.
+`UPDATE_SNAPSHOTS=1 pytest tests/operator/companion/test_builder.py` writes them again; review the diff.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def test_the_pod_and_its_request_are_as_they_were_looked_at(case: str) -> None:
 
 
 def test_every_field_of_the_spec_reaches_red_box() -> None:
-    said: dict[str, Any] = {
+    report: dict[str, Any] = {
         "partition": "debug",
         "account": "physics",
         "qos": "high",
@@ -116,7 +116,7 @@ def test_every_field_of_the_spec_reaches_red_box() -> None:
         "options": ["--exclusive"],
     }
     wire = request_of(
-        slurm_job(**said, env=[{"name": "A", "value": "1,2\n"}, {"name": "EMPTY"}]), Dependency(key="other")
+        slurm_job(**report, env=[{"name": "A", "value": "1,2\n"}, {"name": "EMPTY"}]), Dependency(key="other")
     )
     assert wire.pop("specDigest").startswith("sha256:")
     assert wire == {
@@ -124,7 +124,7 @@ def test_every_field_of_the_spec_reaches_red_box() -> None:
         "name": "cow",
         "env": {"A": "1,2\n", "EMPTY": ""},
         "dependencies": [{"key": "other"}],
-        **said,
+        **report,
     }
     JobRequest.model_validate(wire)
 
@@ -174,7 +174,7 @@ def test_no_pod_has_access_to_kubernetes_or_a_token_for_more_than_one_red_box(ca
         for volume in spec.get("volumes", [])
         for source in volume.get("projected", {}).get("sources", [])
     ]
-    assert [(one["audience"], one["expirationSeconds"]) for one in tokens] == (
+    assert [(item["audience"], item["expirationSeconds"]) for item in tokens] == (
         [] if case == "virtual" else [("redbox.dev/hpc1/4711", 3600)]
     )
 
@@ -196,7 +196,7 @@ def test_no_value_of_a_secret_is_in_any_object() -> None:
     job, cluster, attempt, _ = CASES["container-and-results"]
     assert "TOKEN" not in config_map(job, cluster, attempt)["data"]["request.json"]
     (container,) = pod_of("container-and-results")["spec"]["containers"]
-    (secret,) = [one for one in container["env"] if one["name"] == "REDBOX_ENV_TOKEN"]
+    (secret,) = [item for item in container["env"] if item["name"] == "REDBOX_ENV_TOKEN"]
     assert secret["valueFrom"] == {"secretKeyRef": {"name": "hub", "key": "token"}}
 
 
@@ -204,14 +204,14 @@ def test_a_pattern_of_results_is_not_what_the_kubelet_takes_for_a_variable() -> 
     pod = companion_pod(
         slurm_job(results={**RESULTS, "from": ["$(REDBOX_KEY)"]}), slurm_cluster(), 1, IMAGE, PodRole.JOB
     )
-    (told,) = [one for one in pod["spec"]["containers"][0]["env"] if one["name"] == "REDBOX_RESULTS"]
-    assert "$$(REDBOX_KEY)" in told["value"]
+    (noted,) = [item for item in pod["spec"]["containers"][0]["env"] if item["name"] == "REDBOX_RESULTS"]
+    assert "$$(REDBOX_KEY)" in noted["value"]
 
 
 def test_a_pod_on_a_virtual_node_waits_for_no_volume_and_for_no_secret() -> None:
     spec = pod_of("virtual")["spec"]
     assert "volumes" not in spec
-    assert not any("valueFrom" in one for one in spec["containers"][0]["env"])
+    assert not any("valueFrom" in item for item in spec["containers"][0]["env"])
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ async def test_a_companion_is_made_anew_where_red_box_moves_or_its_authority_cha
     (after,) = stand.api.of_kind("Pod")
     assert after["metadata"]["uid"] != before["metadata"]["uid"]
     assert stand.status["companion"]["uid"] == after["metadata"]["uid"]
-    environment = {one["name"]: one.get("value") for one in after["spec"]["containers"][0]["env"]}
+    environment = {item["name"]: item.get("value") for item in after["spec"]["containers"][0]["env"]}
     assert environment["REDBOX_ENDPOINT"] == stand.link.cluster.spec.endpoint
     frozen = stand.api.objects[FROZEN]["data"]
     assert frozen == {"request.json": request, "ca.crt": stand.link.cluster.spec.ca_bundle.decode()}

@@ -1,4 +1,4 @@
-"""What is believed of a pod, and what has to be done about it."""
+"""Which pod is trusted as a companion, and the next step for it."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def terminating(dead_at: str) -> dict[str, Any]:
     ],
 )
 def test_the_next_step(recorded: CompanionStatus | None, there: dict[str, Any] | None, step: Step) -> None:
-    seen = companion_of(there) if there else None
-    assert plan_for(recorded, seen, "0aa6-11", "here", NOON).step is step
+    shown = companion_of(there) if there else None
+    assert plan_for(recorded, shown, "0aa6-11", "here", NOON).step is step
 
 
 @pytest.mark.parametrize(

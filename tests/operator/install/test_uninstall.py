@@ -74,8 +74,8 @@ def test_of_a_node_without_anything_of_ours_nothing_is_taken() -> None:
     assert withdrawn({"metadata": {"labels": {"a": "b"}}, "status": {"capacity": {"cpu": "4"}}}) == ({}, {})
 
 
-def uninstall(api: FakeApiServer, said: list[str]) -> Uninstall:
-    return Uninstall(api.client, "redbox-system", (), JobsPolicy.KEEP, 1.0, said.append)
+def uninstall(api: FakeApiServer, report: list[str]) -> Uninstall:
+    return Uninstall(api.client, "redbox-system", (), JobsPolicy.KEEP, 1.0, report.append)
 
 
 LONG = ResourcePath("SlurmJob", "long", "alice", "redbox.dev/v1alpha1")
@@ -90,22 +90,22 @@ def left() -> dict[str, Any]:
 
 async def test_a_job_that_is_left_has_its_whole_status_from_one_owner() -> None:
     """The operator of a new installation could not withdraw what another field manager has said."""
-    api, said = FakeApiServer(), list[str]()
+    api, report = FakeApiServer(), list[str]()
     api.put(LONG, left())
-    await uninstall(api, said)._mark_stale(left())
+    await uninstall(api, report)._mark_stale(left())
     ((verb, where),) = api.requests
     assert (verb, where) == ("status", LONG)
     status = api.objects[LONG]["status"]
     assert (status["phase"], status["jobID"]) == ("Running", "42")
-    assert [one["type"] for one in status["conditions"]] == ["Submitted", "Synced"]
+    assert [item["type"] for item in status["conditions"]] == ["Submitted", "Synced"]
     assert (status["conditions"][1]["status"], status["conditions"][1]["reason"]) == ("False", "Uninstalled")
 
 
 async def test_a_status_that_is_refused_does_not_stop_an_uninstall() -> None:
-    api, said = FakeApiServer(), list[str]()
+    api, report = FakeApiServer(), list[str]()
     api.fail(ApiRefused(422, "spec: Required value"), verb="status")
-    await uninstall(api, said)._mark_stale(left())
-    assert said == ["its status is not marked as stale: spec: Required value"]
+    await uninstall(api, report)._mark_stale(left())
+    assert report == ["its status is not marked as stale: spec: Required value"]
 
 
 async def test_a_lease_is_over_when_free_or_not_renewed_for_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +132,7 @@ def crd(*names: str, stored: tuple[str, ...] = ()) -> dict[str, Any]:
 
 def test_a_version_that_holds_objects_is_kept_and_stores_no_more() -> None:
     made, kept = with_stored_versions(crd("v1"), crd("v1alpha1", "v1alpha0", stored=("v1alpha1",)))
-    assert [(one["name"], one["storage"]) for one in made["spec"]["versions"]] == [
+    assert [(item["name"], item["storage"]) for item in made["spec"]["versions"]] == [
         ("v1", True),
         ("v1alpha1", False),
     ]
@@ -141,5 +141,5 @@ def test_a_version_that_holds_objects_is_kept_and_stores_no_more() -> None:
 
 def test_a_version_that_holds_nothing_goes() -> None:
     made, kept = with_stored_versions(crd("v1"), crd("v1", "v1alpha0", stored=("v1",)))
-    assert [one["name"] for one in made["spec"]["versions"]] == ["v1"]
+    assert [item["name"] for item in made["spec"]["versions"]] == ["v1"]
     assert kept == []

@@ -47,24 +47,24 @@ def has_cluster(api: FakeApiServer, name: str, *finalizers: str) -> None:
     api.put(ResourcePath("SlurmCluster", name, api_version=OURS), metadata=metadata, spec={})
 
 
-def taking_out(api: FakeApiServer, said: list[str], *watched: str) -> Uninstall:
-    return Uninstall(api.client, "redbox-system", watched, JobsPolicy.KEEP, 1.0, said.append)
+def taking_out(api: FakeApiServer, report: list[str], *watched: str) -> Uninstall:
+    return Uninstall(api.client, "redbox-system", watched, JobsPolicy.KEEP, 1.0, report.append)
 
 
 async def test_what_goes_with_a_job_is_its_companion_and_our_finalizer() -> None:
-    api, said = FakeApiServer(), list[str]()
+    api, report = FakeApiServer(), list[str]()
     has_job(api, "long")
     has_job(api, "over", phase="Succeeded")
-    await taking_out(api, said).run()
+    await taking_out(api, report).run()
     assert api.names("Pod") == ["long-far", "long-not", "over-far", "over-job", "over-not"]
     assert finalizers(api, "long") == finalizers(api, "over") == ["others"]
 
 
 async def test_ten_thousand_jobs_need_no_list_each_and_no_look_at_what_was_listed() -> None:
-    api, said = FakeApiServer(), list[str]()
+    api, report = FakeApiServer(), list[str]()
     for number in range(20):
         has_job(api, f"job-{number}")
-    await taking_out(api, said).run()
+    await taking_out(api, report).run()
     assert api.asked.count("list Pod") == 1
     assert "get SlurmJob" not in api.asked
 
@@ -97,7 +97,7 @@ async def test_without_our_own_kind_nothing_is_removed() -> None:
 
 
 async def test_what_cannot_be_removed_is_named_and_the_rest_goes() -> None:
-    api, said = FakeApiServer(), list[str]()
+    api, report = FakeApiServer(), list[str]()
     for name in ("one", "two", "three"):
         has_job(api, name)
     has_cluster(api, "hpc1", CLUSTER_FINALIZER)
@@ -105,19 +105,19 @@ async def test_what_cannot_be_removed_is_named_and_the_rest_goes() -> None:
     api.fail(ApiRefused(500, "a webhook does not answer"), verb="finalizers", name="two")
     api.fail(ApiUnreachable("the API server does not answer"), verb="delete", name="three-job")
     with pytest.raises(NotUninstalled, match="2 objects are not removed: ") as ended:
-        await taking_out(api, said).run()
+        await taking_out(api, report).run()
     for why in (
         "alice/two: .*: a webhook does not answer",
         "alice/three: .*: the API server does not answer",
     ):
         assert re.search(why, str(ended.value))
-        assert any(re.match(f"not removed: the finalizer of {why}", line) for line in said)
+        assert any(re.match(f"not removed: the finalizer of {why}", line) for line in report)
     assert finalizers(api, "one") == ["others"]
     assert finalizers(api, "hpc1") == []
     assert api.names("Node") == []
 
     api.recover()
-    await taking_out(api, said).run()
+    await taking_out(api, report).run()
     assert finalizers(api, "two") == finalizers(api, "three") == ["others"]
 
 
@@ -145,7 +145,7 @@ async def test_nothing_is_removed_before_everything_can_be_read(unreadable: str)
     with pytest.raises(ApiRefused):
         await taking_out(api, []).run()
     assert finalizers(api, "long") == ["others", FINALIZER]
-    assert not [one for one in api.asked if one.startswith("delete")]
+    assert not [item for item in api.asked if item.startswith("delete")]
 
 
 async def test_a_limited_release_lifts_its_own_finalizer_and_leaves_that_of_another() -> None:

@@ -27,7 +27,7 @@ SECOND = cluster_finalizer("team-b", limited=True)
 
 
 class Beside:
-    """One operator, and what it is told of the SlurmCluster."""
+    """One operator of several, on the same SlurmCluster."""
 
     def __init__(self, api: FakeApiServer, namespace: str, *, jobs: int) -> None:
         self._api = api
@@ -38,7 +38,7 @@ class Beside:
             StatusWriter(api.client, OperatorMetrics()),
             ServiceAccountName(namespace, "redbox-operator"),
             self.cache,
-            RedboxLinks(troubles={"hpc1": "it is mended tomorrow"}),
+            RedboxLinks(troubles={"hpc1": "not reachable"}),
             wake_uid=print,
             wake_cluster=print,
             limited=True,

@@ -31,7 +31,7 @@ def suspended() -> SlurmJobStatus:
         (Attempt(1, 0), 0, False),
         (Attempt(1, 0), 1, True),
         (Attempt(2, 0), 1, False),
-        (Attempt(2, 1), 1, True),  # the first was suspended, and is no failure
+        (Attempt(2, 1), 1, True),  # the first was suspended, not failed
         (Attempt(3, 1), 1, False),
     ],
 )

@@ -71,7 +71,7 @@ async def test_with_red_box_away_it_waits_and_says_for_what(stand: Stand) -> Non
     await stand.change(**DELETED)
     assert stand.finalizers == [FINALIZER]
     assert "is away" in stand.status["message"]
-    assert stand.told()[-1] == "Cancelling"
+    assert stand.event_reasons()[-1] == "Cancelling"
     stand.link.away = False
     await stand.at_redbox(Phase.CANCELLED)
     assert stand.finalizers == []
@@ -91,7 +91,7 @@ async def test_an_abandoned_slurmjob_waits_for_nothing_and_that_is_told(stand: S
     stand.link.away = True
     await stand.change(annotations={ANNOTATION_ABANDON: "true"}, **DELETED)
     assert stand.finalizers == []
-    assert stand.told()[-1] == "Abandoned"
+    assert stand.event_reasons()[-1] == "Abandoned"
 
 
 async def test_a_slurmcluster_can_let_all_its_jobs_be_abandoned(stand: Stand) -> None:

@@ -1,4 +1,4 @@
-"""What a SlurmJob waits for, as Slurm is told."""
+"""Dependencies of a SlurmJob, in Slurm or before its submission."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def after(kind: str = "afterok", name: str = "first") -> Any:
 
 @pytest.mark.parametrize("kind", ["after", "afterok", "afternotok", "afterany", "aftercorr"])
 def test_slurm_waits_for_a_job_that_it_has(kind: str) -> None:
-    told, problem = resolve(after(kind), "hpc1", others(SUBMITTED))
+    noted, problem = resolve(after(kind), "hpc1", others(SUBMITTED))
     assert problem is None
-    assert [(one.type, one.key) for one in told] == [(kind, "u1")]
+    assert [(item.type, item.key) for item in noted] == [(kind, "u1")]
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_what_can_never_be_fulfilled_is_the_end(kind: str, status: SlurmJobStatu
 
 
 def test_one_that_does_not_exist_yet_is_waited_for() -> None:
-    _, problem = resolve(after(name="nobody"), "hpc1", others(SUBMITTED))
+    _, problem = resolve(after(name="missing"), "hpc1", others(SUBMITTED))
     assert problem is not None
     assert (problem.reason, problem.final) == ("DependencyMissing", False)
 
@@ -72,8 +72,8 @@ def test_one_that_does_not_exist_yet_is_waited_for() -> None:
     ids=["not submitted", "another cluster", "another owner", "may be tried again", "suspended"],
 )
 def test_where_slurm_cannot_wait_the_operator_does(status: Any, cluster: str, spec: Any) -> None:
-    told, problem = resolve(after(), cluster, others(status, **spec))
-    assert told == []
+    noted, problem = resolve(after(), cluster, others(status, **spec))
+    assert noted == []
     assert problem is not None
     assert problem.reason == "DependencyWaiting"
 

@@ -53,7 +53,7 @@ async def test_what_red_box_says_becomes_the_status_and_an_event(stand: Stand) -
     await stand.apply()
     await stand.at_redbox(Phase.RUNNING)
     assert (stand.status["phase"], stand.status["jobID"]) == ("Running", "7")
-    assert stand.told() == ["Submitted", "Running"]
+    assert stand.event_reasons() == ["Submitted", "Running"]
 
 
 async def test_a_row_of_another_owner_with_the_same_key_is_not_believed(stand: Stand) -> None:
@@ -68,7 +68,7 @@ async def test_a_job_for_a_slurmcluster_that_cannot_be_used_waits_and_says_why(s
     await stand.apply()
     assert stand.conditions["Submitted"] == ("False", "ClusterMisconfigured")
     assert "caBundle" in stand.status["message"]
-    assert (stand.told(), stand.pod_names) == (["ClusterMisconfigured"], [])
+    assert (stand.event_reasons(), stand.pod_names) == (["ClusterMisconfigured"], [])
     stand.links["hpc1"] = stand.link
     stand.troubles.clear()
     await stand.look()
@@ -90,7 +90,7 @@ async def test_a_spec_that_cannot_be_read_fails_with_one_event(stand: Stand) -> 
     stand.api.put(stand.where, {**raw, "spec": {"batch": "#!/bin/sh", "backoffLimit": "often"}})
     await stand.look()
     assert (stand.status["phase"], stand.conditions["Submitted"]) == ("Failed", ("False", "Unreadable"))
-    assert stand.told() == ["Unreadable"]
+    assert stand.event_reasons() == ["Unreadable"]
 
 
 # ---------------------------------------------------------------------------------------------- companions
@@ -141,7 +141,7 @@ async def test_the_end_of_what_was_submitted_just_before_a_crash_is_found(stand:
     there = stand.api.objects[stand.where]
     stand.api.put(stand.where, {key: value for key, value in there.items() if key != "status"})
     stand.start()
-    for _ in range(3):  # the pod that nobody recorded goes, another comes, and is recorded
+    for _ in range(3):  # the unrecorded pod goes, another comes, and is recorded
         await stand.look()
     assert (stand.status["phase"], stand.status["jobID"]) == ("Succeeded", "7")
 
@@ -222,7 +222,7 @@ async def test_a_refusal_of_kubernetes_is_told_with_its_cure_and_tried_again(sta
     )
     await stand.apply()
     assert stand.conditions["Submitted"] == ("False", "QuotaExceeded")
-    assert stand.told() == ["QuotaExceeded"]
+    assert stand.event_reasons() == ["QuotaExceeded"]
     assert await stand.look() is not None
     stand.api.recover()
     await stand.look()
@@ -249,7 +249,7 @@ async def test_in_a_namespace_that_is_going_nothing_is_made_or_said(stand: Stand
     stand.api.fail(ApiRefused(403, going), verb="create", kind="Pod")
     await stand.apply()
     assert stand.status == {}
-    assert stand.told() == []
+    assert stand.event_reasons() == []
 
 
 # ------------------------------------------------------------------------- what happens between two looks
@@ -274,10 +274,10 @@ async def test_what_changed_just_before_a_status_was_written_is_due_at_once(
     stand.api.before_next_write = lambda: stand.put(**changed)
     await stand.at_redbox(Phase.RUNNING)
     assert stand.ref in due
-    known = stand.cache.get(stand.ref)
-    assert known is not None
-    assert known.job.being_deleted == ("deletionTimestamp" in changed["metadata"])
-    assert known.job.spec.suspend == ("spec" in changed)
+    cached = stand.cache.get(stand.ref)
+    assert cached is not None
+    assert cached.job.being_deleted == ("deletionTimestamp" in changed["metadata"])
+    assert cached.job.spec.suspend == ("spec" in changed)
 
 
 async def test_a_status_alone_is_nothing_to_look_at_again(
@@ -297,4 +297,4 @@ async def test_a_change_that_changes_no_status_does_not_count_as_told_late(stand
     writes = stand.api.writes
     await stand.at_redbox(Phase.RUNNING, cancel_requested=True)
     assert stand.api.writes == writes
-    assert stand.link.untold == set()
+    assert stand.link.unrecorded == set()

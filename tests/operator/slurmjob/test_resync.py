@@ -1,4 +1,4 @@
-"""What a sweep finds that no watch has told."""
+"""Differences that a resync finds, which no watch has shown."""
 
 from __future__ import annotations
 
@@ -171,8 +171,8 @@ async def test_a_change_that_was_missed_is_read() -> None:
     stand.cache.update_job(SlurmJob.model_validate(stand.job()))
     stand.put(stand.job(version="6", finalizers=["x"]))
     await stand.run()
-    (known,) = stand.cache.jobs.values()
-    assert known.unpacked().job.finalizers == ["x"]
+    (cached,) = stand.cache.jobs.values()
+    assert cached.unpacked().job.finalizers == ["x"]
 
 
 async def test_a_deleted_slurmcluster_stays_until_all_slurmjobs_have_been_listed() -> None:
@@ -220,13 +220,13 @@ async def test_they_are_cancelled_where_the_slurmcluster_says_so() -> None:
 
 
 async def test_a_namespace_that_lets_nobody_in_keeps_no_other_from_being_looked_at() -> None:
-    """Whoever rules it may delete the RoleBinding of an operator that is limited to some."""
+    """Its administrator may delete the RoleBinding of an operator that is limited to some."""
     stand = Stand(namespaces=("shut", "farm"))
-    known = stand.job(name="old", uid=OTHER, namespace="shut")
-    stand.cache.update_job(SlurmJob.model_validate(known))
+    cached = stand.job(name="old", uid=OTHER, namespace="shut")
+    stand.cache.update_job(SlurmJob.model_validate(cached))
     pod = {"metadata": {"namespace": "shut", "name": "old-job", "uid": "p", "labels": {}}}
     stand.cache.update_companion(companion_of(pod))
-    for job in (known, stand.job()):
+    for job in (cached, stand.job()):
         stand.put(job)
     stand.api.fail(ApiRefused(403, "cannot list resource"), verb="list", namespace="shut")
     stand.row(OTHER, namespace="shut")

@@ -50,7 +50,7 @@ def facts(row: Job | None = None, **changed: Any) -> StatusInputs:
 
 
 def said(status: SlurmJobStatus) -> dict[str, tuple[str, str]]:
-    return {one.type: (one.status.value, one.reason) for one in status.conditions}
+    return {item.type: (item.status.value, item.reason) for item in status.conditions}
 
 
 def test_before_anything_is_known_it_is_pending_on_its_way() -> None:
@@ -124,7 +124,7 @@ def test_a_condition_keeps_the_time_of_its_last_change() -> None:
     later = NOON + timedelta(minutes=5)
     second = status_of(facts(job(Phase.RUNNING, nodes=["n9"]), before=first, now=later))
     ended = status_of(facts(job(Phase.SUCCEEDED), before=second, now=later))
-    times = {one.type: one.last_transition_time for one in ended.conditions}
+    times = {item.type: item.last_transition_time for item in ended.conditions}
     assert times["Submitted"] == NOON
     assert times["Running"] == later
 
@@ -221,7 +221,7 @@ def test_the_cancellation_of_what_slurm_itself_suspended_is_the_end(state: str, 
 
 
 def test_the_cancellation_of_a_suspended_job_that_waits_is_the_end() -> None:
-    """It is held, and nobody announced to cancel it."""
+    """It is held, and its cancel was not announced."""
     held = status_of(facts(job(Phase.PENDING, reason="JobHeldUser"), job=slurm_job(suspend=True)))
     status = status_of(facts(job(Phase.CANCELLED), job=slurm_job(suspend=True), before=held))
     assert (status.phase, status.finished) == (JobPhase.CANCELLED, True)
@@ -259,7 +259,7 @@ RESULTS = {"from": ["out"], "volume": {"persistentVolumeClaim": {"claimName": "c
 
 
 @pytest.mark.parametrize(
-    ("told", "condition", "words"),
+    ("noted", "condition", "words"),
     [
         (None, ("False", "Waiting"), "after the job has ended"),
         (
@@ -276,9 +276,9 @@ RESULTS = {"from": ["out"], "volume": {"persistentVolumeClaim": {"claimName": "c
     ],
 )
 def test_what_became_of_the_results_is_a_condition_and_never_the_jobs_end(
-    told: ResultsStatus | None, condition: tuple[str, str], words: str
+    noted: ResultsStatus | None, condition: tuple[str, str], words: str
 ) -> None:
-    word = FinalMessage(results=told)
+    word = FinalMessage(results=noted)
     status = status_of(facts(job(Phase.SUCCEEDED), job=slurm_job(results=RESULTS), final_message=word))
     assert said(status)["ResultsCollected"] == condition
     collected = status.condition(ConditionType.RESULTS_COLLECTED)
@@ -294,8 +294,8 @@ def test_results_that_nobody_wants_are_no_condition() -> None:
 # ---------------------------------------------------------------------------------------------- events
 
 
-def told(before: SlurmJobStatus, after: SlurmJobStatus) -> list[tuple[str, str]]:
-    return [(one.severity, one.reason) for one in condition_events(before.conditions, after.conditions)]
+def events_between(before: SlurmJobStatus, after: SlurmJobStatus) -> list[tuple[str, str]]:
+    return [(item.severity, item.reason) for item in condition_events(before.conditions, after.conditions)]
 
 
 def test_each_change_is_told_once() -> None:
@@ -303,16 +303,16 @@ def test_each_change_is_told_once() -> None:
     submitted = status_of(facts(job(Phase.PENDING), before=new))
     running = status_of(facts(job(Phase.RUNNING), before=submitted))
     ended = status_of(facts(job(Phase.FAILED), before=running))
-    assert told(SlurmJobStatus(), new) == []
-    assert told(new, submitted) == [("Normal", "Submitted")]
-    assert told(submitted, running) == [("Normal", "Running")]
-    assert told(running, ended) == [("Warning", "Failed")]
-    assert told(ended, ended) == []
+    assert events_between(SlurmJobStatus(), new) == []
+    assert events_between(new, submitted) == [("Normal", "Submitted")]
+    assert events_between(submitted, running) == [("Normal", "Running")]
+    assert events_between(running, ended) == [("Warning", "Failed")]
+    assert events_between(ended, ended) == []
 
 
 def test_what_is_never_submitted_is_one_event() -> None:
     refused = status_of(facts(final_message=FinalMessage(refused="invalid partition")))
-    assert told(status_of(facts()), refused) == [("Warning", "Refused")]
+    assert events_between(status_of(facts()), refused) == [("Warning", "Refused")]
 
 
 def test_results_are_told_once_they_came_or_did_not() -> None:
@@ -320,11 +320,11 @@ def test_results_are_told_once_they_came_or_did_not() -> None:
     ended = status_of(facts(job(Phase.SUCCEEDED), job=spec))
     word = FinalMessage(results=ResultsStatus(outcome="Failed", message="a: full"))
     failed = status_of(facts(job(Phase.SUCCEEDED), job=spec, before=ended, final_message=word))
-    assert told(SlurmJobStatus(), ended) == [("Normal", "Submitted"), ("Normal", "Succeeded")]
-    assert told(ended, failed) == [("Warning", "ResultsFailed")]
+    assert events_between(SlurmJobStatus(), ended) == [("Normal", "Submitted"), ("Normal", "Succeeded")]
+    assert events_between(ended, failed) == [("Warning", "ResultsFailed")]
 
 
 def test_a_retry_is_told_as_a_retry() -> None:
     running = status_of(facts(job(Phase.RUNNING), job=slurm_job(backoffLimit=1)))
     retrying = status_of(facts(job(Phase.FAILED), job=slurm_job(backoffLimit=1), before=running))
-    assert told(running, retrying) == [("Warning", "Retrying")]
+    assert events_between(running, retrying) == [("Warning", "Retrying")]
