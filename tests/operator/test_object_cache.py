@@ -11,8 +11,7 @@ from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.sylabs import WLM_JOBS, translated
 from redbox_operator.object_cache import ObjectCache
 from redbox_operator.slurmjob.status import status_of
-from tests.operator.factories import slurm_job
-from tests.operator.slurmjob.test_status import facts, job
+from tests.operator.factories import job_row, slurm_job, status_inputs
 
 RESULTS = {"from": ["out/*"], "volume": {"persistentVolumeClaim": {"claimName": "data"}}}
 SPECS: dict[str, dict[str, Any]] = {
@@ -28,7 +27,7 @@ SPECS: dict[str, dict[str, Any]] = {
 def shown(version: str = "5", **spec: Any) -> SlurmJob:
     made = slurm_job(**spec)
     metadata = {**made.metadata, "resourceVersion": version, "managedFields": [{"manager": "x"}]}
-    status = status_of(facts(job(Phase.RUNNING))).written()
+    status = status_of(status_inputs(job_row(Phase.RUNNING))).written()
     return made.model_copy(update={"metadata": metadata, "status": status})
 
 

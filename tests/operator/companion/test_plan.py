@@ -12,7 +12,7 @@ from redbox_kube.node_labels import Limit, fit_terms
 from redbox_operator.api.constants import ANNOTATION_REACHES
 from redbox_operator.api.slurmjob_status import CompanionStatus
 from redbox_operator.companion.plan import Plan, Step, companion_of, plan_for, replaced
-from tests.operator.slurmjob.test_status import NOON
+from tests.operator.factories import NOON
 
 RECORDED = CompanionStatus(name="cow-job", uid="pod-uid", attempt=1)
 FINAL = json.dumps({"final": True, "logs": "complete", "results": {"outcome": "Collected", "files": 2}})

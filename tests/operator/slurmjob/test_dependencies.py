@@ -11,12 +11,11 @@ from redbox_operator.api.slurmjob_status import SlurmJobStatus
 from redbox_operator.object_cache import CachedJob
 from redbox_operator.slurmjob.dependencies import Lookup, resolve
 from redbox_operator.slurmjob.status import status_of
-from tests.operator.factories import slurm_job
-from tests.operator.slurmjob.test_status import facts, job
+from tests.operator.factories import job_row, slurm_job, status_inputs
 
-SUBMITTED = status_of(facts(job(Phase.PENDING)))
-SUCCEEDED = status_of(facts(job(Phase.SUCCEEDED)))
-FAILED = status_of(facts(job(Phase.FAILED)))
+SUBMITTED = status_of(status_inputs(job_row(Phase.PENDING)))
+SUCCEEDED = status_of(status_inputs(job_row(Phase.SUCCEEDED)))
+FAILED = status_of(status_inputs(job_row(Phase.FAILED)))
 
 
 def others(status: SlurmJobStatus, **spec: Any) -> Lookup:
@@ -63,7 +62,7 @@ def test_one_that_does_not_exist_yet_is_waited_for() -> None:
 @pytest.mark.parametrize(
     ("status", "cluster", "spec"),
     [
-        (status_of(facts()), "hpc1", {}),
+        (status_of(status_inputs()), "hpc1", {}),
         (SUBMITTED, "elsewhere", {}),
         (SUBMITTED, "hpc1", {"serviceAccountName": "other"}),
         (SUBMITTED, "hpc1", {"backoffLimit": 2}),
