@@ -1,4 +1,4 @@
-"""Names of ours that objects in Kubernetes carry and both controllers know."""
+"""Names on Kubernetes objects that both controllers use: groups, labels, annotations, taints."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ LABEL_PARTITION = f"{GROUP}/partition"
 LABEL_DEFAULT_PARTITION = f"{GROUP}/default-partition"
 LABEL_VIRTUAL = f"{GROUP}/virtual"
 ANNOTATION_PARTITION = f"{GROUP}/partition"
-"""The partition's true name, which a label may not be able to hold."""
+"""The partition's true name, which may not be a valid label value."""
 
 ENV_MODE = "REDBOX_MODE"
 ATTACH_ONLY = "attach-only"
 """In the environment of a pod on a virtual node: another pod, which has a kubelet, submits its job."""
 
 TAINT_SLURM = f"{GROUP}/slurm"
-"""Keeps from virtual nodes whatever does not mean to run there."""
+"""Keeps other pods from virtual nodes."""
 TAINT_UNREACHABLE = f"{GROUP}/unreachable"

@@ -1,8 +1,8 @@
-"""How a partition is written on a node: valid, unique, and the same for who writes it and who asks for it.
+"""Labels and resources of partitions on nodes: valid and unique names.
 
-resourced publishes these keys, the operator makes node affinities of them; neither has to ask the other.
-A name that Kubernetes would not take as it is gets a short digest of the true one, so that `GPU_big` and
-`gpu-big` stay two partitions whatever else the cluster has.
+resourced publishes these keys, the operator uses them in node affinities, without a request to each other. A
+name that is not valid in Kubernetes gets a short digest of the original, so that `GPU_big` and `gpu-big`
+stay two partitions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 class Limit(StrEnum):
-    """Numbers that a partition allows one job; where it sets no limit there is no label."""
+    """Limits of a partition for one job; without a limit there is no label."""
 
     NODES = "max-nodes"
     CPUS_PER_NODE = "max-cpus-per-node"
@@ -39,12 +39,12 @@ def dns_label(name: str) -> str:
 
 
 def partition_label(partition: str) -> str:
-    """The name as a label's value: as it is, where that is allowed."""
+    """The name as a label's value: unchanged, where that is valid."""
     return key_part(partition)
 
 
 def prefix(partition: str, cluster: str) -> str:
-    """`<partition>.<cluster>.redbox.dev`: before the slash of every key that tells of this partition."""
+    """`<partition>.<cluster>.redbox.dev`: before the slash of every key of this partition."""
     return f"{dns_label(partition)}.{dns_label(cluster)}.{GROUP}"
 
 
@@ -59,7 +59,7 @@ def gateway_key(cluster: str) -> str:
 
 
 def key_part(name: str, longest: int = LONGEST_LABEL) -> str:
-    """The name as (a part of) what stands after a key's slash."""
+    """The name as (a part of) a key's name after the slash."""
     fits = len(name) <= longest and LABEL_VALUE.fullmatch(name)
     return name if fits else _digested(name, name, r"[^\w.-]+", "_", longest)
 
@@ -83,17 +83,16 @@ def fit_terms(needs: dict[Limit, int], partition: str, cluster: str) -> list[dic
     return [{"matchExpressions": list(chosen)} for chosen in product(*choices)] if choices else []
 
 
-def told_needs(terms: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The needs that such terms were made of, as a person compares them with a node's labels.
+def described_needs(terms: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The requirements in such terms, for comparison with a node's labels.
 
-    They may be another's, with terms that fields match, or values that are no numbers: those are left out.
+    Others may have written the terms: expressions that are not ours, or without a number, are left out.
     """
     expressions = terms[0].get("matchExpressions", ()) if terms else ()
-    enough = [one for one in expressions if one["operator"] == "Gt"]
     return [
-        f"{one['key']} of {int(one['values'][0]) + 1} or more (or none)"
-        for one in enough
-        if NUMBER.fullmatch(one["values"][0])
+        f"{expression['key']} of {int(expression['values'][0]) + 1} or more (or none)"
+        for expression in expressions
+        if expression["operator"] == "Gt" and NUMBER.fullmatch(expression["values"][0])
     ]
 
 

@@ -1,4 +1,4 @@
-"""The controller's own token for one red-box, asked for anew well before it ends."""
+"""The controller's own token for one red-box, renewed well before it expires."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ class ServiceAccountName:
 
 @dataclass
 class RedboxToken:
-    """One audience's token; a RedboxClient calls it before each request."""
+    """The token for one audience; a RedboxClient calls it before each request."""
 
     objects: ObjectClient
     account: ServiceAccountName
     audience: str
     _token: str = ""
-    _made_at: float = field(default=0.0)
+    _issued_at: float = field(default=0.0)
 
     async def __call__(self) -> str:
         now = asyncio.get_running_loop().time()
-        if not self._token or now - self._made_at > USED_FOR_S:
+        if not self._token or now - self._issued_at > USED_FOR_S:
             self._token = await self.objects.token_for(
                 self.account.namespace, self.account.name, self.audience, seconds=LIFETIME_S
             )
-            self._made_at = now
+            self._issued_at = now
         return self._token

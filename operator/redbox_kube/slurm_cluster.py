@@ -1,4 +1,4 @@
-"""SlurmCluster as cluster administrators write it, for the operator and for resourced."""
+"""SlurmCluster as cluster administrators write it, read by the operator and by resourced."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from pydantic.alias_generators import to_camel
 
 
 class SlurmClusterKind(BaseModel):
-    """Base of what the API server has checked by the CRD's schema; fields of later versions are ignored."""
+    """Base of models that the CRD's schema has validated; fields of later versions are ignored."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
 
 
 class Delivery(StrEnum):
-    """What stands in Kubernetes for a job: a container that relays it, or a pod on a virtual node."""
+    """What represents a job in Kubernetes: a container that relays it, or a pod on a virtual node."""
 
     CONTAINER = "Container"
     VIRTUAL = "Virtual"
 
 
 class OrphanPolicy(StrEnum):
-    """What becomes of jobs in Slurm whose SlurmJob is gone."""
+    """What happens to jobs in Slurm whose SlurmJob is gone."""
 
     REPORT = "Report"
     CANCEL = "Cancel"
 
 
 class PartitionFilter(SlurmClusterKind):
-    """Which partitions are published; names may hold * and ?."""
+    """The partitions to publish; names may contain * and ?."""
 
     include: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=256)]],
-        Field(max_length=256, description="Only these; names may hold * and ?. Empty: all."),
+        Field(max_length=256, description="Only these; names may contain * and ?. Empty: all."),
     ] = []
     exclude: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=256)]],
         Field(
             max_length=256,
-            description="None of these, even where `include` has them; names may hold * and ?.",
+            description="Not these, even if `include` has them; names may contain * and ?.",
         ),
     ] = []
 
@@ -50,20 +50,18 @@ class SlurmClusterSpec(SlurmClusterKind):
     """A Slurm cluster behind a red-box."""
 
     endpoint: Annotated[
-        str, Field(pattern=r"^https://[^/]+$", max_length=512, description="Where its red-box is.")
+        str, Field(pattern=r"^https://[^/]+$", max_length=512, description="The URL of its red-box.")
     ]
     ca_bundle: Annotated[
         bytes,
-        Field(
-            max_length=65536, description="The CA of its certificate: PEM, in base64 as caBundle always is."
-        ),
+        Field(max_length=65536, description="The CA of its certificate: PEM, in base64."),
     ]
     audience: Annotated[
         str,
         Field(
             pattern=r"^redbox\.dev/.+$",
             max_length=256,
-            description="The audience of tokens for this red-box alone, as `redbox init` printed it.",
+            description="The audience of tokens for this red-box only, as printed by `redbox init`.",
         ),
     ]
     delivery: Annotated[
@@ -74,7 +72,7 @@ class SlurmClusterSpec(SlurmClusterKind):
         ),
     ] = Delivery.CONTAINER
     partitions: Annotated[
-        PartitionFilter, Field(description="Which of its partitions become nodes and labels.")
+        PartitionFilter, Field(description="The partitions to publish as nodes and labels.")
     ] = PartitionFilter()
     gateways: Annotated[
         bool,
@@ -91,13 +89,13 @@ class SlurmClusterSpec(SlurmClusterKind):
         ),
     ] = False
     orphan_policy: Annotated[
-        OrphanPolicy, Field(description="What becomes of Slurm jobs whose SlurmJob is gone.")
+        OrphanPolicy, Field(description="What happens to Slurm jobs whose SlurmJob is gone.")
     ] = OrphanPolicy.REPORT
     abandon_jobs: Annotated[
         bool,
         Field(
-            description="SlurmJobs of this cluster may be deleted without their jobs being cancelled: for a "
-            "Slurm that never comes back."
+            description="SlurmJobs of this cluster are deleted without cancelling their jobs: for a Slurm "
+            "cluster that never comes back."
         ),
     ] = False
 
@@ -108,7 +106,7 @@ class SlurmClusterSpec(SlurmClusterKind):
 
 
 class SlurmCluster(SlurmClusterKind):
-    """A SlurmCluster as the API server holds it."""
+    """A SlurmCluster as stored at the API server."""
 
     metadata: dict[str, Any]
     spec: SlurmClusterSpec

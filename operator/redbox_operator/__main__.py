@@ -4,7 +4,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line; without the extra `operator` there is none."""
+    """Run the command line; without the extra `operator`, explain how to install it."""
     try:
         from redbox_operator.cli import app
     except ModuleNotFoundError as missing:

@@ -1,7 +1,7 @@
-"""The operator as a whole: everything under its Lease, from the first list to the last write.
+"""The operator process: all components, under one Lease.
 
-Nothing is read or written before the Lease is held; losing it ends the process, as does a defect in any part
-that all SlurmJobs need.
+Nothing is read or written before the Lease is held. The process ends when the Lease is lost, or when a
+component that all SlurmJobs need fails by a defect.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from redbox_kube.redbox_token import ServiceAccountName
 from redbox_kube.runtime.health_server import serving
 from redbox_operator.api.constants import FIELD_MANAGER
 from redbox_operator.api.decode import RESOURCES
-from redbox_operator.metrics import Metrics
-from redbox_operator.object_cache import Known
+from redbox_operator.metrics import OperatorMetrics
+from redbox_operator.object_cache import ObjectCache
 from redbox_operator.slurmcluster.reconciler import SlurmClusters
-from redbox_operator.slurmcluster.registry import Links
+from redbox_operator.slurmcluster.registry import RedboxLinks
 from redbox_operator.slurmjob.kopf_watches import registry_for, settings_for
 from redbox_operator.slurmjob.reconciler import Reconciler
-from redbox_operator.slurmjob.resync import Scope, Sweep
-from redbox_operator.status_writer import Writer
+from redbox_operator.slurmjob.resync import Resync, WatchScope
+from redbox_operator.status_writer import StatusWriter
 
 log = structlog.get_logger(__name__)
 STUCK_S = 600.0
@@ -35,7 +35,7 @@ STUCK_S = 600.0
 
 @dataclass(frozen=True)
 class Options:
-    """What the one who installs it says."""
+    """Settings of the installation."""
 
     account: ServiceAccountName
     image: str
@@ -45,50 +45,50 @@ class Options:
 
 
 class Operator:
-    """All parts, joined."""
+    """The components and how they are connected."""
 
     def __init__(self, objects: ObjectClient, options: Options) -> None:
         self._objects = objects
         self._options = options
-        self.metrics = Metrics()
-        writer = Writer(objects, self.metrics)
-        self.known = Known()
-        links = Links()
+        self.metrics = OperatorMetrics()
+        writer = StatusWriter(objects, self.metrics)
+        self.cache = ObjectCache()
+        links = RedboxLinks()
         self.reconciler = Reconciler(
-            writer, self.known, links, options.image, self.metrics, host_paths=options.host_paths
+            writer, self.cache, links, options.image, self.metrics, host_paths=options.host_paths
         )
         self.clusters = SlurmClusters(
             writer,
             options.account,
-            self.known,
+            self.cache,
             links,
             wake_uid=self.reconciler.wake_uid,
             wake_cluster=self.reconciler.wake_cluster,
             limited=bool(options.namespaces),
         )
-        scope = Scope(RESOURCES, options.namespaces)
-        self.sweep = Sweep(objects, scope, self.reconciler, self.clusters, self.metrics)
+        scope = WatchScope(RESOURCES, options.namespaces)
+        self.resync = Resync(objects, scope, self.reconciler, self.clusters, self.metrics)
         self.leads = False
         self._lease = Lease(objects, options.account.namespace, FIELD_MANAGER)
         self.metrics.watch(
-            phases=lambda: [one.phase for one in self.known.jobs.values()],
+            phases=lambda: [job.phase for job in self.cache.jobs.values()],
             reachable=lambda: {name: bool(link.reachable) for name, link in links.by_name.items()},
             waiting=lambda: len(self.reconciler.queue),
         )
 
     def unready(self) -> str | None:
-        """Why it is not at work yet; one that could take over at once is as ready as it can be."""
+        """Why it is not ready. A replica that waits for the Lease is ready to take over."""
         if not self.leads:
-            return None if self._lease.leader else "the Lease has not been seen yet"
-        return None if self.sweep.done_once else "the first look at everything is not over"
+            return None if self._lease.leader else "the Lease has not been read yet"
+        return None if self.resync.done_once else "the first resync has not finished"
 
     def unhealthy(self) -> str | None:
-        """Why it should be started anew."""
-        idle = self.sweep.idle_s()
-        return f"no sweep has begun for {idle:.0f} s" if idle > STUCK_S else None
+        """Why it should be restarted."""
+        idle = self.resync.idle_s()
+        return f"no resync has begun for {idle:.0f} s" if idle > STUCK_S else None
 
     async def run(self) -> None:
-        """Lead, and work until told to end."""
+        """Acquire the Lease, and work until cancelled."""
         async with (
             serving(
                 self._options.health_port,
@@ -105,10 +105,10 @@ class Operator:
     async def _work(self) -> None:
         namespaces = self._options.namespaces
         async with asyncio.TaskGroup() as group:
-            parts = (self.clusters.run(), self.sweep.run(), self.reconciler.run())
-            tasks = [group.create_task(part) for part in parts]
+            components = (self.clusters.run(), self.resync.run(), self.reconciler.run())
+            tasks = [group.create_task(component) for component in components]
             await kopf.operator(
-                registry=registry_for(self.reconciler, self.clusters, self.sweep.ask_for_one),
+                registry=registry_for(self.reconciler, self.clusters, self.resync.request),
                 settings=settings_for(namespaces),
                 standalone=True,
                 clusterwide=not namespaces,
@@ -119,7 +119,7 @@ class Operator:
 
 
 async def run_operator(options: Options) -> None:
-    """Run until told to end."""
+    """Run until SIGTERM."""
     main = asyncio.current_task()
     assert main is not None  # noqa: S101 (a coroutine runs in a task)
     # The first process of a container has no default for SIGTERM; kopf puts its own in place later.
@@ -128,11 +128,11 @@ async def run_operator(options: Options) -> None:
     try:
         await Operator(objects, options).run()
     except asyncio.CancelledError:
-        log.info("told to end")
+        log.info("received SIGTERM, shutting down")
     except ExceptionGroup as faults:
         if faults.split(LeaseLost)[1] is not None:
             raise
-        log.exception("the Lease is lost: whoever starts this anew, it waits for its turn")
+        log.exception("the Lease is lost: the process ends, and waits for the Lease after its restart")
         raise SystemExit(1) from None
     finally:
         await objects.close()

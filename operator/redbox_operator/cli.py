@@ -28,46 +28,44 @@ def _print_version(wanted: bool) -> None:  # noqa: FBT001 (typer calls it)
 
 
 @app.callback()
-def options(
+def common_options(
     *,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """Hold the options that every command shares."""
+    """Options that all commands share."""
 
 
 @app.command()
 def run(
     *,
-    image: Annotated[str, typer.Option(envvar="REDBOX_COMPANION_IMAGE", help="The companion's image.")],
-    namespace: Annotated[
-        str, typer.Option(envvar="REDBOX_NAMESPACE", help="Where the operator itself runs.")
-    ],
+    image: Annotated[str, typer.Option(envvar="REDBOX_COMPANION_IMAGE", help="The image of companions.")],
+    namespace: Annotated[str, typer.Option(envvar="REDBOX_NAMESPACE", help="The operator's own namespace.")],
     account: Annotated[
-        str, typer.Option(envvar="REDBOX_SERVICE_ACCOUNT", help="Its own service account.")
+        str, typer.Option(envvar="REDBOX_SERVICE_ACCOUNT", help="The operator's own service account.")
     ] = "redbox-operator",
     watch_namespaces: Annotated[
         str,
-        typer.Option(envvar="REDBOX_WATCH_NAMESPACES", help="Only these, with commas between; empty: all."),
+        typer.Option(envvar="REDBOX_WATCH_NAMESPACES", help="Namespaces, comma separated; empty: all."),
     ] = "",
     host_paths: Annotated[
         str,
         typer.Option(
             envvar="REDBOX_HOST_PATHS",
-            help="Folders of nodes below which results of the old kinds may go, with commas between.",
+            help="Folders on nodes that results of the old kinds may use, comma separated.",
         ),
     ] = "",
     health_port: Annotated[
-        int, typer.Option(envvar="REDBOX_HEALTH_PORT", help="Where /healthz, /readyz and /metrics are.")
+        int, typer.Option(envvar="REDBOX_HEALTH_PORT", help="Port of /healthz, /readyz and /metrics.")
     ] = 8080,
 ) -> None:
-    """Run the operator until it is told to end."""
+    """Run the operator until SIGTERM."""
     configure_log(sys.stderr)
     own = ServiceAccountName(namespace, account)
-    told = Options(own, image, health_port, _listed(watch_namespaces), _listed(host_paths))
-    asyncio.run(run_operator(told))
+    options = Options(own, image, health_port, _listed(watch_namespaces), _listed(host_paths))
+    asyncio.run(run_operator(options))
 
 
 def _listed(text: str) -> list[str]:
-    return [one.strip() for one in text.split(",") if one.strip()]
+    return [item.strip() for item in text.split(",") if item.strip()]

@@ -1,20 +1,24 @@
-"""What Prometheus reads of the operator: words of the domain, never a user's or a job's name."""
+"""The operator's metrics for Prometheus, without names of users or jobs in labels."""
 
 from __future__ import annotations
 
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from redbox_kube.runtime.clock import now
+from redbox_operator.api.slurmjob_status import SlurmJobStatus
+
 SECONDS = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 7200, 86400)
 LAGS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 
 
-class Metrics:
-    """Counters of what happens, and a look at what there is."""
+class OperatorMetrics:
+    """Counters and histograms, and gauges that are collected when they are scraped."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -26,13 +30,13 @@ class Metrics:
         )
         self.errors = Counter(
             "redbox_operator_errors",
-            "Looks at a SlurmJob or SlurmCluster that did not come to their end, by what was in the way.",
+            "Reconciliations of SlurmJobs that failed, and objects that could not be read, by cause.",
             ("cause",),
             registry=self.registry,
         )
         self.submitted_after = Histogram(
             "redbox_operator_submit_seconds",
-            "From a SlurmJob's creation to its job in Slurm being known.",
+            "From a SlurmJob's creation until its status has Slurm's job id.",
             buckets=SECONDS,
             registry=self.registry,
         )
@@ -44,22 +48,33 @@ class Metrics:
         )
         self.status_lag = Histogram(
             "redbox_operator_status_lag_seconds",
-            "From red-box's word of a change to the status that tells it.",
+            "From a change in red-box's feed until it is written to the status.",
             buckets=LAGS,
             registry=self.registry,
         )
         self.sweep_seconds = Histogram(
             "redbox_operator_sweep_seconds",
-            "Duration of a comparison of all that is known with all that there is.",
+            "Duration of a resync, which compares the object cache with lists of all objects.",
             buckets=LAGS,
             registry=self.registry,
         )
         self.missed = Counter(
             "redbox_operator_missed",
-            "Differences that a sweep found, which no watch had told.",
+            "Differences that a resync found, which no watch had shown.",
             ("kind",),
             registry=self.registry,
         )
+
+    def observe_status(
+        self, lag_s: float | None, before: SlurmJobStatus, after: SlurmJobStatus, created: str
+    ) -> None:
+        """A status was written, `lag_s` after the change at red-box that it has."""
+        if lag_s is not None:
+            self.status_lag.observe(lag_s)
+        if after.job_id and not before.job_id and after.attempts == 1:
+            self.submitted_after.observe((now() - datetime.fromisoformat(created)).total_seconds())
+        if after.started_at and not before.started_at and after.submitted_at:
+            self.queued_for.observe((after.started_at - after.submitted_at).total_seconds())
 
     def watch(
         self,
@@ -68,12 +83,12 @@ class Metrics:
         reachable: Callable[[], dict[str, bool]],
         waiting: Callable[[], int],
     ) -> None:
-        """Ask these, too, whenever somebody reads the metrics."""
-        self.registry.register(_Present(phases, reachable, waiting))
+        """Collect these gauges at each scrape."""
+        self.registry.register(_Gauges(phases, reachable, waiting))
 
 
-class _Present(Collector):
-    """What there is at this moment."""
+class _Gauges(Collector):
+    """Gauges that are computed at each scrape."""
 
     def __init__(
         self,
@@ -86,7 +101,7 @@ class _Present(Collector):
         self._waiting = waiting
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing in advance: registering must not count all jobs."""
+        """Nothing: registering must not count all jobs."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
@@ -99,6 +114,4 @@ class _Present(Collector):
         for cluster, reachable in self._reachable().items():
             clusters.add_metric([cluster], float(reachable))
         yield clusters
-        yield GaugeMetricFamily(
-            "redbox_operator_waiting", "SlurmJobs that are to be looked at.", self._waiting()
-        )
+        yield GaugeMetricFamily("redbox_operator_waiting", "SlurmJobs in the queue.", self._waiting())

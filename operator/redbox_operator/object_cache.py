@@ -1,7 +1,7 @@
-"""What the watches have shown, kept small: SlurmJobs, their statuses and companions, by name and by uid.
+"""The object cache: SlurmJobs with their statuses, and companion pods, by name and by uid.
 
 A watch may show an older version after a write has returned a newer one; the newer one stays. Ten thousand
-SlurmJobs as models would be 130 MiB: what is not asked of all of them at once is kept packed.
+SlurmJobs as models would be 130 MiB: fields that are not read of all SlurmJobs at once are kept packed.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ import structlog
 from pydantic import ValidationError
 
 from redbox_kube.names import GROUP
-from redbox_operator.api.slurmjob import Place, SlurmJob, SlurmJobSpec
+from redbox_operator.api.slurmjob import SlurmJob, SlurmJobRef, SlurmJobSpec
 from redbox_operator.api.slurmjob_status import SlurmJobStatus
-from redbox_operator.companion.plan import Companion
-from redbox_operator.dependencies import Other
+from redbox_operator.companion.plan import CompanionPod
 
 log = structlog.get_logger(__name__)
 KEPT_METADATA = frozenset(
@@ -32,47 +31,46 @@ PodName = tuple[str, str]  # namespace, name
 
 
 @dataclass(frozen=True, slots=True)
-class KnownJob:
-    """A SlurmJob, and its status as read."""
+class CachedJob:
+    """A SlurmJob and its parsed status."""
 
     job: SlurmJob
     status: SlurmJobStatus
 
     @property
-    def place(self) -> Place:
-        return self.job.place
+    def ref(self) -> SlurmJobRef:
+        return self.job.ref
 
     @property
-    def asks_for(self) -> tuple[object, ...]:
-        """What its users change: the spec and the deletion are a new generation, annotations are not."""
+    def user_input(self) -> tuple[object, ...]:
+        """What users change: spec and deletion raise the generation, annotations do not."""
         return self.job.metadata.get("generation"), self.job.being_deleted, self.job.annotations
 
 
 @dataclass(frozen=True, slots=True)
 class PackedJob:
-    """The same, packed, beside what is asked of all of them at once."""
+    """A CachedJob in compressed form, beside the fields that are read of all SlurmJobs at once."""
 
-    place: Place
+    ref: SlurmJobRef
     uid: str
     version: str
     phase: str
     cluster: str | None
-    submits: bool  # it has come to a companion
+    has_companion: bool
     finished: bool
-    done: bool  # finished, and its companion has said its last word
+    done: bool  # finished, and its companion has left its final message
     being_deleted: bool
-    waits_for: tuple[str, ...]
+    depends_on: tuple[str, ...]
     packed: bytes
 
-    def unpacked(self) -> KnownJob:
-        """To look at it."""
+    def unpacked(self) -> CachedJob:
         kept = json.loads(zlib.decompress(self.packed))
-        return KnownJob(
+        return CachedJob(
             SlurmJob(
                 metadata=kept["metadata"],
                 spec=SlurmJobSpec.model_validate(kept["spec"]),
                 status={"cluster": self.cluster} if self.cluster and kept["status"].get("cluster") else {},
-                resource=self.place.resource,
+                resource=self.ref.resource,
                 unreadable=kept["unreadable"],
             ),
             SlurmJobStatus.model_validate(kept["status"]),
@@ -80,7 +78,7 @@ class PackedJob:
 
 
 def packed(job: SlurmJob) -> PackedJob:
-    """A SlurmJob as it was shown, without managed fields and other people's annotations."""
+    """A SlurmJob without managed fields and without annotations of others."""
     status = read_status(job)
     own = {key: value for key, value in job.annotations.items() if key.startswith(f"{GROUP}/")}
     metadata = {key: value for key, value in job.metadata.items() if key in KEPT_METADATA}
@@ -91,104 +89,101 @@ def packed(job: SlurmJob) -> PackedJob:
         "unreadable": job.unreadable,
     }
     return PackedJob(
-        place=job.place,
+        ref=job.ref,
         uid=job.uid,
         version=str(job.metadata.get("resourceVersion", "")),
         phase=sys.intern(status.phase.value),
         cluster=sys.intern(status.cluster or job.spec.cluster or "") or None,
-        submits=status.companion is not None,
+        has_companion=status.companion is not None,
         finished=status.finished,
         done=status.finished and (status.companion is None or bool(status.companion.done)),
         being_deleted=job.being_deleted,
-        waits_for=tuple(wanted.name for wanted in job.spec.depends_on),
+        depends_on=tuple(dependency.name for dependency in job.spec.depends_on),
         packed=zlib.compress(json.dumps(kept).encode(), 1),
     )
 
 
 @dataclass
-class Known:
-    """Everything of this kind that there is, as far as anybody has told."""
+class ObjectCache:
+    """All SlurmJobs and companion pods in their newest version that a watch, a list or a write has shown."""
 
-    jobs: dict[Place, PackedJob] = field(default_factory=dict)
-    companions: dict[PodName, Companion] = field(default_factory=dict)
-    _places: dict[str, Place] = field(default_factory=dict)  # by uid
-    _waiting_for: dict[tuple[str, str], set[Place]] = field(default_factory=dict)
+    jobs: dict[SlurmJobRef, PackedJob] = field(default_factory=dict)
+    companions: dict[PodName, CompanionPod] = field(default_factory=dict)
+    _refs: dict[str, SlurmJobRef] = field(default_factory=dict)  # by uid
+    _dependents: dict[tuple[str, str], set[SlurmJobRef]] = field(default_factory=dict)
 
-    def is_news(self, job: SlurmJob) -> bool:
-        """Whether it is another one than is known, or newer."""
-        before = self.jobs.get(job.place)
+    def is_newer(self, job: SlurmJob) -> bool:
+        """Whether it is newer than the cached version, or another object of that name."""
+        before = self.jobs.get(job.ref)
         version = str(job.metadata.get("resourceVersion", ""))
-        return not before or before.uid != job.uid or _higher(version, before.version)
+        return not before or before.uid != job.uid or _is_higher(version, before.version)
 
-    def job_seen(self, job: SlurmJob) -> bool:
-        """Whether this is news."""
-        place = job.place
-        before = self.jobs.get(place)
-        if not self.is_news(job):
+    def update_job(self, job: SlurmJob) -> bool:
+        """Cache this version unless a newer one is cached; returns whether it was stored."""
+        if not self.is_newer(job):
             return False
+        before = self.jobs.get(job.ref)
         if before and before.uid != job.uid:
             self._drop(before)
-        self.jobs[place] = packed(job)
-        self._places[job.uid] = place
-        for wanted in job.spec.depends_on:
-            self._waiting_for.setdefault((job.namespace, wanted.name), set()).add(place)
+        self.jobs[job.ref] = packed(job)
+        self._refs[job.uid] = job.ref
+        for dependency in job.spec.depends_on:
+            self._dependents.setdefault((job.namespace, dependency.name), set()).add(job.ref)
         return True
 
-    def job_gone(self, place: Place, uid: str | None = None) -> None:
-        """It is gone; with `uid`, only if it is still this one."""
-        known = self.jobs.get(place)
-        if known and uid in {None, known.uid}:
-            self._drop(known)
-
-    def look(self, place: Place) -> KnownJob | None:
-        """The SlurmJob there, unpacked."""
-        known = self.jobs.get(place)
-        return known.unpacked() if known else None
+    def remove_job(self, ref: SlurmJobRef, uid: str | None = None) -> None:
+        """Remove it; with `uid`, only if the cached object has it."""
+        job = self.jobs.get(ref)
+        if job and uid in {None, job.uid}:
+            self._drop(job)
 
     def _drop(self, job: PackedJob) -> None:
-        self.jobs.pop(job.place, None)
-        self._places.pop(job.uid, None)
-        for name in job.waits_for:
-            waiting = self._waiting_for.get((job.place.namespace, name), set())
-            waiting.discard(job.place)
-            if not waiting:
-                self._waiting_for.pop((job.place.namespace, name), None)
+        self.jobs.pop(job.ref, None)
+        self._refs.pop(job.uid, None)
+        for name in job.depends_on:
+            dependents = self._dependents.get((job.ref.namespace, name), set())
+            dependents.discard(job.ref)
+            if not dependents:
+                self._dependents.pop((job.ref.namespace, name), None)
 
-    def place_of(self, uid: str) -> Place | None:
-        """Where the SlurmJob of this uid is."""
-        return self._places.get(uid)
+    def get(self, ref: SlurmJobRef) -> CachedJob | None:
+        job = self.jobs.get(ref)
+        return job.unpacked() if job else None
 
-    def waiting_for(self, place: Place) -> frozenset[Place]:
-        """SlurmJobs that depend on this one."""
-        return frozenset(self._waiting_for.get((place.namespace, place.name), ()))
+    def ref_of(self, uid: str) -> SlurmJobRef | None:
+        return self._refs.get(uid)
 
-    def of_cluster(self, cluster: str) -> Iterator[PackedJob]:
-        """SlurmJobs that went to this SlurmCluster, or name it."""
-        return (one for one in list(self.jobs.values()) if one.cluster == cluster)
+    def dependents_of(self, ref: SlurmJobRef) -> frozenset[SlurmJobRef]:
+        """SlurmJobs whose `dependsOn` names this one."""
+        return frozenset(self._dependents.get((ref.namespace, ref.name), ()))
 
-    def other(self, place: Place, name: str) -> Other | None:
-        """A SlurmJob of the same namespace and kind."""
-        known = self.look(place._replace(name=name))
-        return Other(known.job, known.status) if known and not known.job.being_deleted else None
+    def dependency(self, ref: SlurmJobRef, name: str) -> CachedJob | None:
+        """The SlurmJob of this name in the same namespace and of the same kind."""
+        job = self.get(ref._replace(name=name))
+        return job if job and not job.job.being_deleted else None
 
-    def companion_seen(self, pod: Companion) -> bool:
-        """Whether this is news."""
+    def jobs_of(self, cluster: str) -> Iterator[PackedJob]:
+        """SlurmJobs that were submitted to this SlurmCluster, or name it."""
+        return (job for job in list(self.jobs.values()) if job.cluster == cluster)
+
+    def update_companion(self, pod: CompanionPod) -> bool:
+        """Cache this version unless a newer one is cached; returns whether it was stored."""
         name = (pod.namespace, pod.name)
         before = self.companions.get(name)
-        if before and before.uid == pod.uid and not _higher(pod.version, before.version):
+        if before and before.uid == pod.uid and not _is_higher(pod.version, before.version):
             return False
         self.companions[name] = pod
         return True
 
-    def companion_gone(self, namespace: str, name: str, uid: str | None = None) -> None:
-        """It is gone; with `uid`, only if it is still this one."""
-        known = self.companions.get((namespace, name))
-        if known and uid in {None, known.uid}:
+    def remove_companion(self, namespace: str, name: str, uid: str | None = None) -> None:
+        """Remove it; with `uid`, only if the cached pod has it."""
+        pod = self.companions.get((namespace, name))
+        if pod and uid in {None, pod.uid}:
             del self.companions[namespace, name]
 
 
 def read_status(job: SlurmJob) -> SlurmJobStatus:
-    """The status as it was written; one that cannot be read is begun anew, and said."""
+    """The status as written; an unreadable one is logged and replaced by an empty one."""
     try:
         return SlurmJobStatus.model_validate(job.status)
     except ValidationError as error:
@@ -196,6 +191,6 @@ def read_status(job: SlurmJob) -> SlurmJobStatus:
         return SlurmJobStatus()
 
 
-def _higher(seen: str, before: str) -> bool:
-    """Versions are numbers in every Kubernetes there is; where they were not, the later sight counts."""
-    return int(seen) > int(before) if seen.isdigit() and before.isdigit() else seen != before
+def _is_higher(version: str, before: str) -> bool:
+    """Versions are numbers in every Kubernetes so far; otherwise the version that arrives later is newer."""
+    return int(version) > int(before) if version.isdigit() and before.isdigit() else version != before

@@ -1,7 +1,7 @@
-"""What the operator writes of a SlurmJob or SlurmCluster: its status, and events of what changed.
+"""Writes statuses, finalizers and events of SlurmJobs and SlurmClusters, and counts the writes.
 
-An event tells one change of one condition that was written. Its name is made of that change, so that it is
-told once, whoever tells it again.
+An event reports one change of one written condition. Its name is derived from that change, so that a second
+operator, or the same one after a restart, does not create it again.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ import structlog
 
 from redbox_kube.api.events import Event
 from redbox_kube.api.objects import ApiError, ApiRefused, Object, ObjectClient, ResourcePath
-from redbox_operator.api.conditions import Telling
+from redbox_operator.api.conditions import ConditionEvent
 from redbox_operator.api.constants import FIELD_MANAGER
-from redbox_operator.api.slurmjob import Place
-from redbox_operator.metrics import Metrics
+from redbox_operator.api.slurmjob import SlurmJobRef
+from redbox_operator.metrics import OperatorMetrics
 
 log = structlog.get_logger(__name__)
 GONE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT})
 
 
-def where_is(place: Place) -> ResourcePath:
-    """A job's place, as the API server names it."""
-    return ResourcePath(place.resource.kind, place.name, place.namespace, place.resource.api_version)
+def path_of(ref: SlurmJobRef) -> ResourcePath:
+    """The object's path at the API server."""
+    return ResourcePath(ref.resource.kind, ref.name, ref.namespace, ref.resource.api_version)
 
 
-class Writer:
-    """Writes, and counts what it wrote."""
+class StatusWriter:
+    """The operator's writes to the API server, counted by kind and verb."""
 
-    def __init__(self, objects: ObjectClient, metrics: Metrics) -> None:
+    def __init__(self, objects: ObjectClient, metrics: OperatorMetrics) -> None:
         self.objects = objects
         self._metrics = metrics
 
     async def status(self, where: ResourcePath, uid: str, status: Object) -> Object | None:
-        """The object with its new status; None where it is gone, or another has its name by now."""
+        """Write the status; returns the object, or None if it is gone or another one has its name."""
         try:
             written = await self.objects.apply_status(where, status, uid=uid)
         except ApiRefused as refusal:
@@ -47,43 +47,43 @@ class Writer:
         return written
 
     async def finalizers(self, where: ResourcePath, finalizers: list[str], *, version: str) -> Object | None:
-        """The object with these finalizers; None where this version is not the newest."""
+        """Replace the finalizers; returns the object, or None if this version is not the newest."""
         written = await self.objects.set_finalizers(where, finalizers, resource_version=version)
         self.count(where.kind, "patch")
         return written
 
     async def delete(self, where: ResourcePath, uid: str) -> None:
-        """Delete exactly this one."""
+        """Delete the object that has this uid."""
         await self.objects.delete(where, uid=uid)
         self.count(where.kind, "delete")
 
-    async def tell(self, where: ResourcePath, uid: str, told: Sequence[Telling]) -> None:
-        """One event for each. Where that fails nothing else does: the condition says the same."""
-        for telling in told:
-            event = event_of(where, uid, telling)
+    async def publish(self, where: ResourcePath, uid: str, events: Sequence[ConditionEvent]) -> None:
+        """Create these events. A failure is only logged: the condition has the same text."""
+        for condition_event in events:
+            event = event_of(where, uid, condition_event)
             try:
                 await self.objects.create(event.where, event.body(datetime.now(UTC)))
             except ApiError as error:
-                log.warning("event not written", about=where.path(), reason=telling.reason, error=str(error))
+                log.warning("event not written", about=where.path(), reason=event.reason, error=str(error))
             else:
                 self.count("Event", "create")
 
     def count(self, kind: str, verb: str) -> None:
-        """One more write."""
+        """Count one write."""
         self._metrics.writes.labels(kind, verb).inc()
 
 
-def event_of(where: ResourcePath, uid: str, telling: Telling) -> Event:
-    """The event, under a name that no other change has."""
-    condition = telling.condition
+def event_of(where: ResourcePath, uid: str, condition_event: ConditionEvent) -> Event:
+    """The event, under a name that only this change has."""
+    condition = condition_event.condition
     since = condition.last_transition_time.isoformat()
     return Event(
         about=where,
         uid=uid,
         change=f"{condition.type}|{condition.status}|{condition.reason}|{since}",
-        severity=telling.severity,
-        reason=telling.reason,
-        message=telling.message,
+        severity=condition_event.severity,
+        reason=condition_event.reason,
+        message=condition_event.message,
         action=condition.type,
         component=FIELD_MANAGER,
     )

@@ -41,7 +41,7 @@ from redbox_operator.api.crds import all_crds
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.slurmjob_status import CompanionStatus, SlurmJobStatus
 from redbox_operator.slurmjob.attempts import Attempt
-from redbox_operator.slurmjob.status import Facts, status_of
+from redbox_operator.slurmjob.status import StatusInputs, status_of
 from tests.bench.benchmark import Trial, benchmark
 from tests.bench.rows import Figure, Target, percentile
 from tests.bench.scripted_redbox import ScriptedRedbox
@@ -92,15 +92,15 @@ class Scale:
         assert pod is not None
         row = self.row(uid, Phase.RUNNING, number)
         self.redbox.put(row)
-        facts = Facts(
+        facts = StatusInputs(
             job=SlurmJob.model_validate(made),
             before=SlurmJobStatus(),
             cluster=CLUSTER,
             attempt=Attempt(1, 0),
             row=row,
-            word=None,
-            trouble=None,
-            recorded=CompanionStatus(name=f"{name}-job", uid=pod["metadata"]["uid"], attempt=1),
+            final_message=None,
+            pod_problem=None,
+            companion=CompanionStatus(name=f"{name}-job", uid=pod["metadata"]["uid"], attempt=1),
             problem=None,
             now=now(),
         )

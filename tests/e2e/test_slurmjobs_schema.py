@@ -95,8 +95,8 @@ def test_a_job_that_says_everything_is_taken_whole(kubectl: Kubernetes) -> None:
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ({}, "say exactly one of batch, batchFrom and container"),
-        ({"batch": "a", "container": {"image": "b"}}, "say exactly one of batch, batchFrom and container"),
+        ({}, "set exactly one of batch, batchFrom and container"),
+        ({"batch": "a", "container": {"image": "b"}}, "set exactly one of batch, batchFrom and container"),
         ({"batch": "a", "nonsense": 1}, 'unknown field "spec.nonsense"'),
         ({"batch": "a" * 200_001}, "spec.batch: Too long"),
         ({"batch": "a", "resources": {"nodes": 0}}, "spec.resources.nodes"),
@@ -104,10 +104,10 @@ def test_a_job_that_says_everything_is_taken_whole(kubectl: Kubernetes) -> None:
         ({"batch": "a", "array": "1;rm"}, "spec.array"),
         ({"batch": "a", "env": [{"name": "A"}, {"name": "A"}]}, "spec.env[1]: Duplicate value"),
         ({"batch": "a", "env": [{"name": "1A"}]}, "spec.env[0].name"),
-        ({"batch": "a", "env": [{"name": "A", "value": "b", "valueFrom": {}}]}, "say value or valueFrom"),
+        ({"batch": "a", "env": [{"name": "A", "value": "b", "valueFrom": {}}]}, "set value or valueFrom"),
         (
             {"batch": "a", "env": [{"name": "A", "valueFrom": {}}]},
-            "say exactly one of secretKeyRef, configMapKeyRef, fieldRef",
+            "set exactly one of secretKeyRef, configMapKeyRef, fieldRef",
         ),
         (
             {"batch": "a", "env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.x"}}}]},
@@ -120,7 +120,7 @@ def test_a_job_that_says_everything_is_taken_whole(kubectl: Kubernetes) -> None:
         ),
         (
             {"batch": "a", "results": {"from": ["x"], "volume": {}}},
-            "say exactly one of persistentVolumeClaim, nfs, ephemeral",
+            "set exactly one of persistentVolumeClaim, nfs, ephemeral",
         ),
         (
             {

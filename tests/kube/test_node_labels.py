@@ -10,11 +10,11 @@ from redbox_kube.node_labels import (
     DNS_LABEL,
     LABEL_VALUE,
     Limit,
+    described_needs,
     dns_label,
     fit_terms,
     partition_label,
     prefix,
-    told_needs,
     virtual_node,
 )
 
@@ -60,11 +60,11 @@ def test_each_of_several_needs_must_be_met() -> None:
 
 
 def test_needs_are_told_as_a_person_compares_them_with_labels() -> None:
-    assert told_needs(fit_terms({Limit.NODES: 3, Limit.TIME_S: 60}, "debug", "hpc1")) == [
+    assert described_needs(fit_terms({Limit.NODES: 3, Limit.TIME_S: 60}, "debug", "hpc1")) == [
         "debug.hpc1.redbox.dev/max-nodes of 3 or more (or none)",
         "debug.hpc1.redbox.dev/max-time-s of 60 or more (or none)",
     ]
-    assert told_needs([]) == []
+    assert described_needs([]) == []
 
 
 def test_who_needs_nothing_fits_everywhere() -> None:
@@ -81,4 +81,4 @@ def test_who_needs_nothing_fits_everywhere() -> None:
     ids=["fields", "no number", "no number that fits"],
 )
 def test_needs_of_pods_that_others_made_are_not_told(term: dict[str, list[dict[str, object]]]) -> None:
-    assert told_needs([term]) == []
+    assert described_needs([term]) == []

@@ -9,10 +9,9 @@ import pytest
 from redbox_api.models import Phase
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.sylabs import WLM_JOBS, translated
-from redbox_operator.object_cache import Known
+from redbox_operator.object_cache import ObjectCache
 from redbox_operator.slurmjob.status import status_of
-from tests.operator.making import slurm_job
-from tests.operator.slurmjob.test_status import facts, job
+from tests.operator.factories import job_row, slurm_job, status_inputs
 
 RESULTS = {"from": ["out/*"], "volume": {"persistentVolumeClaim": {"claimName": "data"}}}
 SPECS: dict[str, dict[str, Any]] = {
@@ -28,19 +27,19 @@ SPECS: dict[str, dict[str, Any]] = {
 def shown(version: str = "5", **spec: Any) -> SlurmJob:
     made = slurm_job(**spec)
     metadata = {**made.metadata, "resourceVersion": version, "managedFields": [{"manager": "x"}]}
-    status = status_of(facts(job(Phase.RUNNING))).written()
+    status = status_of(status_inputs(job_row(Phase.RUNNING))).written()
     return made.model_copy(update={"metadata": metadata, "status": status})
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
 def test_a_slurmjob_comes_back_as_it_was(spec: dict[str, Any]) -> None:
-    known, one = Known(), shown(**spec)
-    known.job_seen(one)
-    back = known.look(one.place)
+    cached, item = ObjectCache(), shown(**spec)
+    cached.update_job(item)
+    back = cached.get(item.ref)
     assert back is not None
-    assert back.job.spec == one.spec
-    assert back.status.written() == one.status
-    assert back.job.uid == one.uid
+    assert back.job.spec == item.spec
+    assert back.status.written() == item.status
+    assert back.job.uid == item.uid
     assert "managedFields" not in back.job.metadata
 
 
@@ -53,28 +52,28 @@ def test_one_of_an_old_kind_comes_back_as_what_it_was_translated_into() -> None:
             "results": {"from": "a", "mount": {"name": "d", "hostPath": {"path": "/x"}}},
         },
     }
-    known, one = Known(), translated(WLM_JOBS, raw)
-    known.job_seen(one)
-    back = known.look(one.place)
+    cached, item = ObjectCache(), translated(WLM_JOBS, raw)
+    cached.update_job(item)
+    back = cached.get(item.ref)
     assert back is not None
-    assert (back.job.spec, back.job.resource) == (one.spec, WLM_JOBS)
+    assert (back.job.spec, back.job.resource) == (item.spec, WLM_JOBS)
 
 
 def test_an_older_sight_changes_nothing() -> None:
-    known = Known()
-    assert known.job_seen(shown("10"))
-    assert not known.job_seen(shown("9"))
-    assert not known.job_seen(shown("10"))
-    assert known.job_seen(shown("11"))
+    cached = ObjectCache()
+    assert cached.update_job(shown("10"))
+    assert not cached.update_job(shown("9"))
+    assert not cached.update_job(shown("10"))
+    assert cached.update_job(shown("11"))
 
 
 def test_who_waits_for_whom_is_known_until_it_is_gone() -> None:
-    known, second = Known(), shown(dependsOn=[{"name": "first"}])
-    known.job_seen(second)
-    first = second.place._replace(name="first")
-    assert known.waiting_for(first) == {second.place}
-    known.job_gone(second.place, "another uid")
-    assert known.waiting_for(first) == {second.place}
-    known.job_gone(second.place, second.uid)
-    assert known.waiting_for(first) == set()
-    assert known.place_of(second.uid) is None
+    cached, second = ObjectCache(), shown(dependsOn=[{"name": "first"}])
+    cached.update_job(second)
+    first = second.ref._replace(name="first")
+    assert cached.dependents_of(first) == {second.ref}
+    cached.remove_job(second.ref, "another uid")
+    assert cached.dependents_of(first) == {second.ref}
+    cached.remove_job(second.ref, second.uid)
+    assert cached.dependents_of(first) == set()
+    assert cached.ref_of(second.uid) is None

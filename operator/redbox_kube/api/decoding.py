@@ -1,7 +1,7 @@
-"""What answers of the API server are made of: documents, pages of a list, the lines and events of a watch.
+"""Decoding of responses of the API server: objects, pages of a list, lines and events of a watch.
 
-What cannot be read raises one of `UNREADABLE`, whatever is wrong with it: something between us and the API
-server may answer in its place, and in HTML; and what a tenant wrote may be nested deeper than Python reads.
+An undecodable response raises one of `UNREADABLE`, whatever is wrong with it: a proxy may answer in HTML in
+place of the API server, and an object of a tenant may be nested deeper than Python can parse.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from redbox_kube.api.nesting_limit import parsed
 Object = dict[str, Any]
 UNREADABLE = (ValueError, TypeError, KeyError, RecursionError)
 LONGEST_LINE = 64 << 20
-"""Of a watch. An object has at most 1.5 MiB in etcd, and some times that in JSON, where `<` is six bytes."""
+"""In a watch. An object has at most 1.5 MiB in etcd, and some times that in JSON, where `<` is six bytes."""
 
 
 class ListPage(NamedTuple):
-    """A part of a list, where a watch of it may begin, and where the next part does."""
+    """A page of a list, the version for a watch of it, and the token of the next page."""
 
     items: list[Object]
     version: str
@@ -29,12 +29,12 @@ class ListPage(NamedTuple):
 
 
 def as_object(raw: bytes) -> Object:
-    """One document."""
+    """An object."""
     return dict(parsed(raw))
 
 
 def as_page(raw: bytes) -> ListPage:
-    """One page of a list; a list of nothing may have null for its items."""
+    """A page of a list; an empty list may have null items."""
     page = as_object(raw)
     metadata = page["metadata"]
     return ListPage(
@@ -43,32 +43,32 @@ def as_page(raw: bytes) -> ListPage:
 
 
 def as_event(line: bytes) -> Object:
-    """One event of a watch: whoever follows it may rely on its type, its object, and that one's version."""
+    """An event of a watch, with a type, an object and its version."""
     event = as_object(line)
-    kind, seen = str(event["type"]), dict(event["object"])
-    if kind != "ERROR" and not seen["metadata"]["resourceVersion"]:
+    kind, body = str(event["type"]), dict(event["object"])
+    if kind != "ERROR" and not body["metadata"]["resourceVersion"]:
         raise ValueError("an object without its version")
-    return {"type": kind, "object": seen}
+    return {"type": kind, "object": body}
 
 
 async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
     """Each whole line, however long an object makes it: aiohttp's own stop at 4 MiB."""
-    begun = bytearray()
+    line = bytearray()
     async for piece in content.iter_any():
         first, *others = piece.split(b"\n")
-        begun += first
+        line += first
         for other in others:
-            if begun:
-                yield bytes(begun)
-            begun = bytearray(other)
-        if len(begun) > LONGEST_LINE:
+            if line:
+                yield bytes(line)
+            line = bytearray(other)
+        if len(line) > LONGEST_LINE:
             raise ValueError(f"an event of more than {LONGEST_LINE >> 20} MiB")
-    if begun:
+    if line:
         raise ConnectionError("it broke off in the middle of an event")
 
 
-def words(raw: bytes) -> str:
-    """Why the API server refuses."""
+def error_message(raw: bytes) -> str:
+    """The API server's reason for a refusal."""
     try:
         return str(json.loads(raw)["message"])
     except UNREADABLE:

@@ -1,4 +1,4 @@
-"""Events of Kubernetes, as `kubectl describe` shows them: each change is told once, by whomever."""
+"""Kubernetes events, as `kubectl describe` shows them: one for each change."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from redbox_kube.api.objects import Object, ResourcePath
 NORMAL, WARNING = "Normal", "Warning"
 LONGEST_NOTE = 1024
 NAMESPACE = "default"
-"""Where events of kinds are that no namespace holds."""
+"""The namespace for events of cluster-scoped objects."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What is told of an object. `change` is in its name: of the same change there is one event."""
+    """An event about an object. Its name is derived from `change`, so that a change has one event."""
 
     about: ResourcePath
     uid: str
@@ -29,7 +29,7 @@ class Event:
 
     @property
     def where(self) -> ResourcePath:
-        """Among which events it is."""
+        """The collection to create it in."""
         return ResourcePath("Event", namespace=self.about.namespace or NAMESPACE)
 
     @property
@@ -38,7 +38,7 @@ class Event:
         return f"{self.about.name[:200]}.{digest}"
 
     def body(self, now: datetime) -> Object:
-        """As it is created."""
+        """The object to create."""
         time = now.strftime("%Y-%m-%dT%H:%M:%SZ")
         about = {
             "apiVersion": self.about.api_version,

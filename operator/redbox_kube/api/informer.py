@@ -1,9 +1,9 @@
-"""Objects of one kind as the API server last told of them: one list, then a watch that goes on from it.
+"""An informer: the objects of one kind in their newest version, by a list and then watches.
 
-Only what `reduced` makes of an object is kept: thousands of whole objects are hundreds of megabytes. A watch
-that ends is begun again where it ended; one whose place the API server has forgotten (410) lists again, and
-what is missing then is told as gone. An object that `reduced` cannot read is left out, and said: what one
-tenant wrote must not end what serves all.
+Only the result of `reduced` is stored: thousands of whole objects are hundreds of megabytes. A watch that
+ends is resumed where it ended; after an expired resourceVersion (410) the informer lists again, and reports
+missing objects as deleted. An object that `reduced` cannot read is left out and logged: one tenant's object
+must not stop the controller for all.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 log = structlog.get_logger(__name__)
 FIRST_DELAY_S = 1.0
 LONGEST_DELAY_S = 30.0
-LONGEST_WHY = 200
+MAX_ERROR_LENGTH = 200
 Place = tuple[str, str]
 """Namespace and name."""
-Kept = Any
-"""What is kept of an object, as the one who asks for it wants it."""
+Reduced = Any
+"""The result of `reduced` for an object."""
 
 
-def whole(seen: Object) -> Kept | None:
-    """Keep all of it."""
-    return seen
+def whole(body: Object) -> Reduced | None:
+    """Store the whole object."""
+    return body
 
 
 class Informer:
-    """What there is, by namespace and name. `told` is called after each change, and once after each list."""
+    """All objects by namespace and name. `on_change` is called after each change and after each list."""
 
     def __init__(
         self,
@@ -51,20 +51,20 @@ class Informer:
         where: ResourcePath,
         *,
         selection: Mapping[str, str] | None = None,
-        reduced: Callable[[Object], Kept | None] = whole,
-        told: Callable[[set[Place]], None],
+        reduced: Callable[[Object], Reduced | None] = whole,
+        on_change: Callable[[set[Place]], None],
     ) -> None:
-        self.items: dict[Place, Kept] = {}
+        self.items: dict[Place, Reduced] = {}
         self.listed = asyncio.Event()
         self._objects = objects
         self._where = where
         self._selection = selection or {}
         self._reduced = reduced
-        self._told = told
+        self._on_change = on_change
         self._version = ""
         self._delay = FIRST_DELAY_S
         self._unreadable: set[Place] = set()
-        self._troubles = GroupedWarnings(f"{where.kind} not read")
+        self._warnings = GroupedWarnings(f"{where.kind} not read")
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -75,74 +75,73 @@ class Informer:
                 await self._watch()
             except ApiError as error:
                 if isinstance(error, ApiRefused | ApiUnreadable):
-                    # 410, a right that is lacking, no event: only a list tells what is true now
+                    # expired version, missing right, undecodable event: only a list has the current state
                     self._version = ""
                 log.info("watch broken", kind=self._where.kind, error=str(error))
                 await asyncio.sleep(self._delay * random.uniform(0.5, 1.0))  # noqa: S311 (spreads load)
                 self._delay = min(LONGEST_DELAY_S, self._delay * 2)
 
     async def _list(self) -> None:
-        found: dict[Place, Kept] = {}
-        there: set[Place] = set()
+        found: dict[Place, Reduced] = {}
+        listed: set[Place] = set()
         version = ""
         async for page, version in self._objects.pages(self._where, self._selection):  # noqa: B007
-            found |= self._kept(page)
-            there |= {_place(one) for one in page}
-        for place in self._unreadable - there:
-            self._is_well(place)
+            found |= self._reduced_page(page)
+            listed |= {_place(body) for body in page}
+        for place in self._unreadable - listed:
+            self._recovered(place)
         before, self.items = self.items, found
         self._version = version
         self.listed.set()
-        self._told(set(found) | set(before))
+        self._on_change(set(found) | set(before))
 
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
         async for event in self._objects.watch(self._where, self._version, self._selection):
-            seen = event["object"]
+            body = event["object"]
             if event["type"] == "ERROR":
-                code = seen.get("code")
-                raise ApiRefused(code if isinstance(code, int) else HTTPStatus.GONE, str(seen.get("message")))
-            self._version = str(seen["metadata"]["resourceVersion"])
-            if loop.time() - began >= self._delay:  # one that breaks again and again is begun ever later
+                code = body.get("code")
+                raise ApiRefused(code if isinstance(code, int) else HTTPStatus.GONE, str(body.get("message")))
+            self._version = str(body["metadata"]["resourceVersion"])
+            if loop.time() - began >= self._delay:  # a watch that keeps breaking resumes after growing delays
                 self._delay = FIRST_DELAY_S
             if event["type"] != "BOOKMARK":
-                self._take(seen, gone=event["type"] == "DELETED")
+                self._update(body, gone=event["type"] == "DELETED")
         if loop.time() - began < FIRST_DELAY_S:
-            raise ApiUnreachable("the watch ended as soon as it began")
+            raise ApiUnreachable("the watch ended as soon as it had begun")
 
-    def _take(self, seen: Object, *, gone: bool) -> None:
-        place = _place(seen)
-        known = self.items.pop(place, None)
-        kept = None if gone else self._read(place, seen)
+    def _update(self, body: Object, *, gone: bool) -> None:
+        place = _place(body)
+        before = self.items.pop(place, None)
+        item = None if gone else self._read(place, body)
         if gone:
-            self._is_well(place)
-        if kept is not None:
-            self.items[place] = kept
-        if kept is not None or known is not None:
-            self._told({place})
+            self._recovered(place)
+        if item is not None:
+            self.items[place] = item
+        if item is not None or before is not None:
+            self._on_change({place})
 
-    def _kept(self, page: Iterable[Object]) -> dict[Place, Kept]:
-        places = ((_place(one), one) for one in page)
-        reduced = ((place, self._read(place, one)) for place, one in places)
-        return {place: kept for place, kept in reduced if kept is not None}
+    def _reduced_page(self, page: Iterable[Object]) -> dict[Place, Reduced]:
+        reduced = ((_place(body), self._read(_place(body), body)) for body in page)
+        return {place: item for place, item in reduced if item is not None}
 
-    def _read(self, place: Place, seen: Object) -> Kept | None:
+    def _read(self, place: Place, body: Object) -> Reduced | None:
         try:
-            kept = self._reduced(seen)
-        except Exception as error:  # noqa: BLE001 (whatever it is, it is this object's alone)
+            item = self._reduced(body)
+        except Exception as error:  # noqa: BLE001 (any defect concerns this object only)
             self._unreadable.add(place)
-            self._troubles.failed("/".join(place), repr(error)[:LONGEST_WHY])
+            self._warnings.failed("/".join(place), repr(error)[:MAX_ERROR_LENGTH])
             return None
-        self._is_well(place)
-        return kept
+        self._recovered(place)
+        return item
 
-    def _is_well(self, place: Place) -> None:
+    def _recovered(self, place: Place) -> None:
         if place in self._unreadable:
             self._unreadable.discard(place)
-            self._troubles.mended("/".join(place))
+            self._warnings.recovered("/".join(place))
 
 
-def _place(seen: Object) -> Place:
-    metadata = seen["metadata"]
+def _place(body: Object) -> Place:
+    metadata = body["metadata"]
     return metadata.get("namespace", ""), metadata["name"]

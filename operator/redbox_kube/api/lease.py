@@ -1,8 +1,8 @@
-"""One leader at a time: a Lease that is held before the first write, and whose loss ends the process.
+"""Leader election: a Lease that is held before the first write, and whose loss ends the process.
 
-Its times are judged by this process's own monotonic clock, from the moment at which a record was seen to
-change, so that no two clocks have to agree. A holder stops writing well before another may begin: it gives
-up `GIVES_UP_S` after its last renewal, others wait for `HELD_S`.
+Times are measured by this process's own monotonic clock since it observed a change of the record, so that
+clocks of two hosts need not agree. A holder stops writing well before another one may begin: it gives up
+`GIVES_UP_S` after its last renewal, others wait for `HELD_S`.
 """
 
 from __future__ import annotations
@@ -26,14 +26,30 @@ EVERY_S = 5.0
 
 
 class LeaseLost(Exception):
-    """Another holds the Lease, or it could not be renewed in time: this process may write no more."""
+    """Another process holds the Lease, or it was not renewed in time: this process must stop writing."""
+
+
+@dataclass
+class LeaseObservation:
+    """A Lease as one process observes it: expired when its record has not changed for its duration."""
+
+    _record: tuple[str, str] | None = None
+    _since: float = 0.0
+
+    def is_free(self, lease: Object | None) -> bool:
+        """Whether it has no holder, or has expired."""
+        spec = (lease or {}).get("spec", {})
+        record = (str(spec.get("holderIdentity") or ""), str(spec.get("renewTime") or ""))
+        if record != self._record:
+            self._record, self._since = record, _now()
+        return not record[0] or _now() - self._since > float(spec.get("leaseDurationSeconds") or HELD_S)
 
 
 @dataclass
 class Lease:
-    """A Lease of one name, and whoever would hold it.
+    """A Lease by name, and this process as a candidate.
 
-    A container that is started again in its pod has the same holder, and goes on at once: the one before is
+    A container that is restarted in its pod has the same identity and continues at once: its predecessor is
     certainly dead.
     """
 
@@ -42,14 +58,13 @@ class Lease:
     name: str
     holder: str = field(default_factory=socket.gethostname)
     leader: str = ""
-    """Whoever was seen to hold it at the last look; nobody where that failed."""
-    _seen: tuple[str, str] | None = None
-    _seen_at: float = 0.0
+    """The holder at the last read; empty where that failed."""
+    _observation: LeaseObservation = field(default_factory=LeaseObservation)
     _renewed_at: float = 0.0
 
     @asynccontextmanager
     async def leading(self) -> AsyncIterator[None]:
-        """Wait until it is ours; LeaseLost ends what is done inside as soon as it may be another's."""
+        """Acquire it; LeaseLost ends the body as soon as another process may hold it."""
         await self._acquire()
         try:
             async with asyncio.TaskGroup() as group:
@@ -66,7 +81,7 @@ class Lease:
                 holder = await self._try()
             except ApiError as error:
                 self.leader = ""
-                log.warning("lease", name=self.name, error=str(error))
+                log.warning("lease not read", name=self.name, error=str(error))
             else:
                 self.leader = holder
                 if holder == self.holder:
@@ -92,8 +107,8 @@ class Lease:
                 raise LeaseLost(f"Lease {self.name} is held by {holder} now")
 
     async def _try(self) -> str:
-        """Take or renew it, if that may be; who holds it now."""
-        asked_at = _now()
+        """Acquire or renew it if possible; returns its holder."""
+        requested_at = _now()
         lease = await self.objects.get(self._where)
         if lease is None:
             written = await self.objects.create(self._where.all(), self._body({}))
@@ -101,21 +116,16 @@ class Lease:
             written = await self.objects.replace(self._where, self._body(lease))
         else:
             return _holder(lease)
-        if written is None:  # somebody was quicker: the next look tells who
+        if written is None:  # another process was faster
             return ""
-        self._renewed_at = asked_at
+        self._renewed_at = requested_at
         return _holder(written)
 
     def _may_take(self, lease: Object) -> bool:
-        spec = lease.get("spec", {})
-        record = (_holder(lease), str(spec.get("renewTime", "")))
-        if record != self._seen:
-            self._seen, self._seen_at = record, _now()
-        lapsed = _now() - self._seen_at > float(spec.get("leaseDurationSeconds") or HELD_S)
-        return _holder(lease) in {"", self.holder} or lapsed
+        return self._observation.is_free(lease) or _holder(lease) == self.holder
 
     async def _release(self) -> None:
-        """Let the next one begin at once. Where that fails it waits for the Lease to lapse."""
+        """Free it, so that another process can lead at once and need not wait for its expiry."""
         try:
             async with asyncio.timeout(EVERY_S):
                 lease = await self.objects.get(self._where)

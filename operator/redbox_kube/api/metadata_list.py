@@ -1,7 +1,7 @@
-"""What a list brings of each object where only metadata is asked for.
+"""Lists of metadata only.
 
-Most of such a list are managedFields. Read as the few fields below, the rest is passed over and becomes no
-Python objects: a quarter of the time, which counts where ten thousand objects are listed every minute.
+Most of such a list is managedFields. Only the few fields below are parsed into Python objects, which takes a
+quarter of the time: ten thousand objects are listed every minute.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class _Read(BaseModel):
 
 
 class ObjectMetadata(_Read):
-    """Which object it is, and which version of it."""
+    """Identity and version of an object."""
 
     name: str
     namespace: str = ""
@@ -34,23 +34,23 @@ class _PageMetadata(_Read):
 
 
 class MetadataPage(_Read):
-    """A part of a list, and where the next one begins: nowhere after the last."""
+    """A page of a list, and the token of the next one; empty on the last."""
 
     metadata: _PageMetadata
     items: list[_Item] | None
 
     @property
     def continues_at(self) -> str:
-        """To be asked with."""
+        """The token of the next page."""
         return self.metadata.continues_at
 
     def listed(self) -> list[ObjectMetadata]:
-        """What there is on it."""
+        """The objects of this page."""
         return [item.metadata for item in self.items or ()]
 
 
 def page_of(raw: bytes) -> MetadataPage:
-    """The page, also where one of its objects is nested deeper than this parser follows."""
+    """Parse a page, even if one of its objects is nested deeper than this parser can follow."""
     try:
         return MetadataPage.model_validate_json(raw)
     except ValidationError:

@@ -1,7 +1,7 @@
-"""JSON of the API server that is nested deeper than any parser follows.
+"""Parsing of JSON from the API server that is nested deeper than parsers can follow.
 
-Whoever may write an object may have it nest ten thousand levels, in a field without a schema or in its
-managedFields, and our parsers follow some hundred or a thousand. Nothing that is read here needs them.
+Any author of an object can nest it ten thousand levels, in a field without a schema or in its managedFields;
+our parsers follow some hundred or a thousand. No field that we read is nested so deep.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import re
 from typing import Any
 
 DEEPEST = 100
-FOLLOWED = 300  # by every parser and copier; Python's recursion ends after a thousand calls
-BRACKETS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[][{}]')  # a bracket in a string is none
+PARSEABLE = 300  # brackets, by every parser and copier; Python's recursion ends after a thousand calls
+BRACKETS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[][{}]')  # skips brackets in strings
 
 
-def parsed(raw: bytes | str) -> Any:  # noqa: ANN401 (whatever it is)
-    """As `json.loads`, of anything that the API server takes."""
+def parsed(raw: bytes | str) -> Any:  # noqa: ANN401 (any JSON)
+    """As `json.loads`, for anything that the API server accepts."""
     try:
         return json.loads(raw)
     except RecursionError:
@@ -24,8 +24,8 @@ def parsed(raw: bytes | str) -> Any:  # noqa: ANN401 (whatever it is)
 
 
 def bounded(raw: bytes) -> bytes:
-    """The same JSON, for a parser that is not ours: shallow, if it could be deep."""
-    return shallow(raw) if raw.count(b"[") + raw.count(b"{") > FOLLOWED else raw
+    """The same JSON for another parser: shallow, if it could be deep."""
+    return shallow(raw) if raw.count(b"[") + raw.count(b"{") > PARSEABLE else raw
 
 
 def shallow(raw: bytes) -> bytes:

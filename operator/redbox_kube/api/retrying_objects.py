@@ -1,6 +1,6 @@
-"""Objects for what is done once, and by nobody after it: a request that may yet succeed is sent again.
+"""A client for one-shot commands: requests that may succeed later are retried.
 
-The controllers need none of this, since they look again anyway.
+The controllers do not need this, because they reconcile again anyway.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from kubernetes.aio import client
 from redbox_kube.api.objects import JSON, ApiError, ApiRefused, Object, ObjectClient
 
 PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0)
-WAITS_S = 960.0  # of all requests, a minute for each of 16 at a time: then nobody waits for it any more
+WAITS_S = 960.0  # for all requests together, a minute for each of 16 at a time; Helm gives up before
 
 
 class RetryingObjects(ObjectClient):
-    """For requests that may be sent twice: those that say what shall be, or which version they mean."""
+    """Retries requests, which must be idempotent or name a resourceVersion."""
 
     def __init__(self, api: client.ApiClient, field_manager: str) -> None:
         super().__init__(api, field_manager)
@@ -40,7 +40,7 @@ class RetryingObjects(ObjectClient):
                     method, path, query, body=body, content_type=content_type, accept=accept
                 )
             except ApiError as error:
-                if not may_pass(error) or self._waits_left_s <= 0:
+                if not is_transient(error) or self._waits_left_s <= 0:
                     raise
             wait_s = pause * random.uniform(0.5, 1.0)  # noqa: S311 (spreads load)
             self._waits_left_s -= wait_s
@@ -48,8 +48,8 @@ class RetryingObjects(ObjectClient):
         return await super()._answer(method, path, query, body=body, content_type=content_type, accept=accept)
 
 
-def may_pass(error: ApiError) -> bool:
-    """Whether the same request may be answered otherwise a moment later."""
+def is_transient(error: ApiError) -> bool:
+    """Whether the same request may succeed later."""
     if not isinstance(error, ApiRefused):
         return True
     return error.status == HTTPStatus.TOO_MANY_REQUESTS or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR

@@ -1,4 +1,4 @@
-"""The time as statuses have it."""
+"""The current time for statuses."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from datetime import UTC, datetime
 
 
 def now() -> datetime:
-    """To the second, as Kubernetes keeps times."""
+    """The current time to the second, as Kubernetes stores it."""
     return datetime.now(UTC).replace(microsecond=0)

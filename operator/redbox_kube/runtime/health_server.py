@@ -1,4 +1,4 @@
-"""What the kubelet and Prometheus ask of a controller: /healthz, /readyz, /metrics."""
+"""The HTTP server of a controller's /healthz, /readyz and /metrics."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-Trouble = Callable[[], str | None]
-"""What is wrong in one sentence, or None."""
+HealthCheck = Callable[[], str | None]
+"""A check: a problem in one sentence, or None."""
 
 
-def _well() -> str | None:
+def _always_healthy() -> str | None:
     return None
 
 
@@ -23,11 +23,11 @@ async def serving(
     port: int,
     registry: CollectorRegistry,
     *,
-    unready: Trouble,
-    unhealthy: Trouble = _well,
+    unready: HealthCheck,
+    unhealthy: HealthCheck = _always_healthy,
     address: str | None = None,
 ) -> AsyncIterator[int]:
-    """Answer for as long as this lasts, at every address unless one is given; the bound port is told."""
+    """Serve during the body, on all addresses unless one is given; yields the port."""
 
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(
@@ -35,8 +35,8 @@ async def serving(
         )
 
     app = web.Application()
-    app.router.add_get("/healthz", _answering(unhealthy))
-    app.router.add_get("/readyz", _answering(unready))
+    app.router.add_get("/healthz", _handler(unhealthy))
+    app.router.add_get("/readyz", _handler(unready))
     app.router.add_get("/metrics", metrics)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
@@ -47,10 +47,10 @@ async def serving(
         await runner.cleanup()
 
 
-def _answering(trouble: Trouble) -> Callable[[web.Request], Awaitable[web.Response]]:
+def _handler(check: HealthCheck) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def answer(_: web.Request) -> web.Response:
-        said = trouble()
-        status = HTTPStatus.OK if said is None else HTTPStatus.SERVICE_UNAVAILABLE
-        return web.Response(text=f"{said or 'ok'}\n", status=status)
+        problem = check()
+        status = HTTPStatus.OK if problem is None else HTTPStatus.SERVICE_UNAVAILABLE
+        return web.Response(text=f"{problem or 'ok'}\n", status=status)
 
     return answer

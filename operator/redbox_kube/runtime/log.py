@@ -1,4 +1,4 @@
-"""The controllers' own log: JSON lines for machines, plain ones on a terminal; libraries' go the same way."""
+"""The controllers' log, and that of libraries: JSON lines, or plain ones on a terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Event = MutableMapping[str, Any]
 
 
 def configure_log(target: TextIO) -> None:
-    """Write to this."""
+    """Send all log output to this stream."""
     shared: list[structlog.types.Processor] = [
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),

@@ -1,4 +1,4 @@
-"""Waiting for what only looking again can tell."""
+"""Polling for a condition."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable
 EVERY_S = 0.5
 
 
-async def comes_true(look: Callable[[], Awaitable[bool]], within_s: float) -> bool:
-    """Whether `look` says yes in time; what it asks has its own deadlines."""
+async def becomes_true(check: Callable[[], Awaitable[bool]], within_s: float) -> bool:
+    """Whether `check` returns true in time; its requests have their own deadlines."""
     loop = asyncio.get_running_loop()
     ends = loop.time() + within_s
-    while not await look():
+    while not await check():
         if loop.time() >= ends:
             return False
         await asyncio.sleep(EVERY_S)

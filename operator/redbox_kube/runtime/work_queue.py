@@ -1,7 +1,7 @@
-"""Work by key: one key is never worked on twice at once, and none waits for another's pause.
+"""A work queue of keys: no key is processed twice at once, and none waits for the pause of another.
 
-A key that is added while it is worked on is worked on once more afterwards. Pauses cost no task each: there
-may be ten thousand of them.
+A key that is added while it is processed is processed once more afterwards. A pause is a timer and not a
+task: there may be ten thousand of them.
 """
 
 from __future__ import annotations
@@ -14,49 +14,49 @@ KeyT = TypeVar("KeyT", bound=Hashable)
 
 
 class WorkQueue(Generic[KeyT]):
-    """First come, first served, by as many workers as are run."""
+    """First in, first out, for any number of workers."""
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[KeyT] = asyncio.Queue()
         self._queued: set[KeyT] = set()
         self._working: set[KeyT] = set()
-        self._again: set[KeyT] = set()
-        self._alarms: dict[KeyT, asyncio.TimerHandle] = {}
+        self._readded: set[KeyT] = set()
+        self._timers: dict[KeyT, asyncio.TimerHandle] = {}
 
     def __len__(self) -> int:
         return len(self._queued)
 
     def add(self, key: KeyT) -> None:
-        """To be worked on as soon as may be."""
+        """Process it as soon as possible."""
         if key in self._working:
-            self._again.add(key)
+            self._readded.add(key)
         elif key not in self._queued:
             self._queued.add(key)
             self._queue.put_nowait(key)
 
     def add_later(self, key: KeyT, seconds: float) -> None:
-        """Not before so long; of several such times the earliest counts."""
+        """Process it after this time; the earliest of several times counts."""
         loop = asyncio.get_running_loop()
         due = loop.time() + max(0.0, seconds)
-        before = self._alarms.get(key)
+        before = self._timers.get(key)
         if before is not None and not before.cancelled() and before.when() <= due:
             return
-        self._forget_alarm(key)
-        self._alarms[key] = loop.call_at(due, self._ring, key)
+        self._cancel_timer(key)
+        self._timers[key] = loop.call_at(due, self._time_is_up, key)
 
     def forget(self, key: KeyT) -> None:
-        """No alarm of this key rings any more."""
-        self._forget_alarm(key)
+        """Cancel its timer."""
+        self._cancel_timer(key)
 
     async def run(self, work: Callable[[KeyT], Awaitable[None]], *, workers: int) -> None:
-        """Work until cancelled. What `work` raises ends it all: it handles what it expects."""
+        """Process keys until cancelled. An exception of `work` stops all workers."""
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(workers):
                     group.create_task(self._work(work))
         finally:
-            for key in list(self._alarms):
-                self._forget_alarm(key)
+            for key in list(self._timers):
+                self._cancel_timer(key)
 
     async def _work(self, work: Callable[[KeyT], Awaitable[None]]) -> None:
         while True:
@@ -67,15 +67,15 @@ class WorkQueue(Generic[KeyT]):
                 await work(key)
             finally:
                 self._working.discard(key)
-            if key in self._again:
-                self._again.discard(key)
+            if key in self._readded:
+                self._readded.discard(key)
                 self.add(key)
 
-    def _ring(self, key: KeyT) -> None:
-        self._alarms.pop(key, None)
+    def _time_is_up(self, key: KeyT) -> None:
+        self._timers.pop(key, None)
         self.add(key)
 
-    def _forget_alarm(self, key: KeyT) -> None:
-        alarm = self._alarms.pop(key, None)
-        if alarm is not None:
-            alarm.cancel()
+    def _cancel_timer(self, key: KeyT) -> None:
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()

@@ -1,4 +1,4 @@
-"""Conditions that keep the time of their last change, and the events that tell of changes. Pure."""
+"""Conditions that keep the time of their last change, and events about such changes. Pure."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from datetime import datetime
 from enum import StrEnum
 
 from redbox_kube.api.events import NORMAL, WARNING
-from redbox_operator.api.slurmjob_status import Condition, ConditionType, Truth
+from redbox_operator.api.slurmjob_status import ConditionStatus, ConditionType, StatusCondition
 
 WAITING = "Waiting"
 RESULTS_FAILED = "ResultsFailed"
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What is to be said of one thing now."""
+class NewCondition:
+    """A condition as it is now, without the time of its last change."""
 
     type: StrEnum
     holds: bool
@@ -24,72 +24,78 @@ class Said:
     message: str = ""
 
     @property
-    def status(self) -> Truth:
-        return Truth.TRUE if self.holds else Truth.FALSE
+    def status(self) -> ConditionStatus:
+        return ConditionStatus.TRUE if self.holds else ConditionStatus.FALSE
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
-    """An event that is to be written: once, for one change of one condition."""
+class ConditionEvent:
+    """An event to be created: one for each change of a condition."""
 
     severity: str
     reason: str
     message: str
-    condition: Condition
+    condition: StatusCondition
 
 
 def conditions_of(
-    before: Iterable[Condition], said: Iterable[Said], now: datetime, generation: int | None
-) -> list[Condition]:
-    """What is said, each with the time since when it has been so."""
-    known = {condition.type: condition for condition in before}
-    return [_condition(one, known.get(one.type), now, generation) for one in said]
+    before: Iterable[StatusCondition], new: Iterable[NewCondition], now: datetime, generation: int | None
+) -> list[StatusCondition]:
+    """The new conditions, each with the time since when its status holds."""
+    previous = {condition.type: condition for condition in before}
+    return [_condition(condition, previous.get(condition.type), now, generation) for condition in new]
 
 
-def _condition(said: Said, before: Condition | None, now: datetime, generation: int | None) -> Condition:
-    since = before.last_transition_time if before and before.status is said.status else now
-    return Condition(
-        type=said.type.value,
-        status=said.status,
-        reason=said.reason,
-        message=said.message[:4096],
+def _condition(
+    new: NewCondition, before: StatusCondition | None, now: datetime, generation: int | None
+) -> StatusCondition:
+    since = before.last_transition_time if before and before.status is new.status else now
+    return StatusCondition(
+        type=new.type.value,
+        status=new.status,
+        reason=new.reason,
+        message=new.message[:4096],
         last_transition_time=since,
         observed_generation=generation,
     )
 
 
-def tellings(before: Iterable[Condition], after: Iterable[Condition]) -> list[Telling]:
-    """The events that the change from one to the other is worth."""
-    known = {condition.type: (condition.status, condition.reason) for condition in before}
-    changed = {one.type: one for one in after if known.get(one.type) != (one.status, one.reason)}
-    submitted = {one.type: one for one in after}.get(ConditionType.SUBMITTED)
-    never_submitted = submitted is None or submitted.status is not Truth.TRUE
-    told = []
-    for condition in changed.values():
-        told += _telling(condition, never_submitted=never_submitted)
-    return told
+def condition_events(
+    before: Iterable[StatusCondition], after: Iterable[StatusCondition]
+) -> list[ConditionEvent]:
+    """The events that report the changes from one to the other."""
+    previous = {condition.type: (condition.status, condition.reason) for condition in before}
+    current = {condition.type: condition for condition in after}
+    submitted = current.get(ConditionType.SUBMITTED)
+    never_submitted = submitted is None or submitted.status is not ConditionStatus.TRUE
+    return [
+        event
+        for condition in current.values()
+        if previous.get(condition.type) != (condition.status, condition.reason)
+        for event in _events_of(condition, never_submitted=never_submitted)
+    ]
 
 
-def _telling(condition: Condition, *, never_submitted: bool) -> list[Telling]:
-    holds, reason = condition.status is Truth.TRUE, condition.reason
+def _events_of(condition: StatusCondition, *, never_submitted: bool) -> list[ConditionEvent]:
+    holds, reason = condition.status is ConditionStatus.TRUE, condition.reason
     severity = NORMAL
     match condition.type:
         case ConditionType.SUBMITTED:
-            worth = holds or reason != WAITING
+            is_news = holds or reason != WAITING
             severity = NORMAL if holds else WARNING
         case ConditionType.RUNNING:
-            worth = holds or reason == "Suspended"
+            is_news = holds or reason == "Suspended"
         case ConditionType.HELD:
-            worth = holds or reason == "Released"
+            is_news = holds or reason == "Released"
         case ConditionType.SYNCED:
-            worth, severity = not holds, WARNING
+            is_news, severity = not holds, WARNING
         case ConditionType.FINISHED:
-            # Why it was never submitted has been told already.
-            worth = (holds and not never_submitted) or (not holds and reason != "Unfinished")
+            # An event of Submitted has the reason why it was never submitted.
+            is_news = (holds and not never_submitted) or (not holds and reason != "Unfinished")
             severity = NORMAL if reason in {"Succeeded", "Cancelling"} else WARNING
         case ConditionType.RESULTS_COLLECTED:
-            worth = reason != WAITING
+            is_news = reason != WAITING
             severity = WARNING if reason == RESULTS_FAILED else NORMAL
         case _:
-            worth = False
-    return [Telling(severity, reason, condition.message or reason, condition)] if worth else []
+            is_news = False
+    return [ConditionEvent(severity, reason, condition.message or reason, condition)] if is_news else []

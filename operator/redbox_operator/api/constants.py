@@ -1,4 +1,4 @@
-"""Every name that others may meet: groups, kinds, labels, annotations, paths in the companion's pod."""
+"""Public names: finalizers, annotations, labels, pod names, and paths in the companion's pod."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CLUSTER_FINALIZER = f"{GROUP}/slurm-cluster"
 ANNOTATION_ABANDON = f"{GROUP}/abandon"
 """On a SlurmJob, "true": delete it without waiting for its job in Slurm, which may run on."""
 ANNOTATION_REACHES = f"{GROUP}/reaches"
-"""On a pod with a companion: a digest of where it looks for red-box, and whom it trusts to be that."""
+"""On a companion's pod: a digest of red-box's address and CA."""
 LABEL_ROLE = f"{GROUP}/role"
 
 COMPANION_CONTAINER = "companion"
@@ -28,16 +28,16 @@ RESULTS_FOLDER = "/results"
 ENV_PREFIX = "REDBOX_ENV_"
 
 
-class Role(StrEnum):
-    """What a pod of a job does; the suffix of its name, so that users find it."""
+class PodRole(StrEnum):
+    """The work of a pod of a job; the suffix of its name."""
 
-    JOB = "job"  # all of it; with Virtual delivery what users see and read logs from
-    SUBMIT = "submit"  # submits what needs values that only a kubelet can read, for Virtual delivery
+    JOB = "job"  # all of it; with Virtual delivery the pod that users see and read logs from
+    SUBMIT = "submit"  # submits with values that only a kubelet can read, for Virtual delivery
     COLLECT = "collect"  # copies results into their volume, for Virtual delivery
 
 
-class Mode(StrEnum):
-    """What the companion in a pod is told to do."""
+class CompanionMode(StrEnum):
+    """The work of the companion in a pod."""
 
     WHOLE = "whole"
     SUBMIT_ONLY = "submit-only"
@@ -46,12 +46,12 @@ class Mode(StrEnum):
 
 
 def cluster_finalizer(namespace: str, *, limited: bool) -> str:
-    """The operator's on SlurmClusters; of several that are limited to some namespaces each has its own."""
+    """The operator's finalizer on SlurmClusters; each operator that is limited to namespaces has its own."""
     if not limited:
         return CLUSTER_FINALIZER
     return f"{CLUSTER_FINALIZER}-{hashlib.sha256(namespace.encode()).hexdigest()[:8]}"
 
 
-def pod_name(slurmjob: str, attempt: int = 1, role: Role = Role.JOB) -> str:
-    """What users read logs from: `kubectl logs NAME-job`; later attempts have their number behind."""
+def pod_name(slurmjob: str, attempt: int = 1, role: PodRole = PodRole.JOB) -> str:
+    """The pod that users read logs from: `kubectl logs NAME-job`; later attempts append their number."""
     return f"{slurmjob}-{role.value}" + (f"-{attempt}" if attempt > 1 else "")

@@ -1,6 +1,6 @@
-"""CustomResourceDefinitions, made from the models: one place says what a field is and means.
+"""CustomResourceDefinitions, generated from the models, which define and describe each field once.
 
-What the API server checks beyond the shape of a field is said in its rules (CEL).
+Checks of the API server beyond the schema of a field are rules in CEL.
 """
 
 from __future__ import annotations
@@ -46,28 +46,28 @@ COLUMNS_OF_CLUSTER: list[Schema] = [
 ]
 NAME_OF_JOB = rule(
     f"self.metadata.name.size() <= {LONGEST_NAME}",
-    f"a SlurmJob's name has at most {LONGEST_NAME} characters, since its pod is called <name>-job",
+    f"a SlurmJob's name has at most {LONGEST_NAME} characters, because its pod is called <name>-job",
 )
 NAME_OF_CLUSTER = rule(
     "self.metadata.name.matches('^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$')",
-    "a SlurmCluster's name is at most 63 of a-z, 0-9 and -, since nodes are labelled with it",
+    "a SlurmCluster's name has at most 63 characters of a-z, 0-9 and -, because it is a label of nodes",
 )
-UNCHANGED = rule("self == oldSelf", "spec is immutable: make another one, or delete this one first")
+UNCHANGED = rule("self == oldSelf", "spec is immutable: create another object, or delete this one first")
 SLURM_CLUSTERS = Resource(GROUP, VERSION, "slurmclusters", "SlurmCluster")
 RULES_OF_CLUSTER = [
     rule(
         "self.audience == oldSelf.audience",
-        "audience is immutable, since tokens for one red-box must be of no use to another",
+        "audience is immutable, because a token for one red-box must not be valid for another",
     ),
     rule(
         "!self.holdBack || self.delivery == 'Virtual' || self.gateways",
-        "holdBack needs the partitions' resources on the nodes of companions: delivery Virtual, or gateways",
+        "holdBack needs nodes with the partitions' resources: set delivery to Virtual, or set gateways",
     ),
 ]
 
 
 def all_crds() -> list[Schema]:
-    """Every CRD of ours."""
+    """All CRDs of Red Box."""
     return [_slurm_job(), _slurm_cluster(), *(_old_kind(resource) for resource in OLD_KINDS)]
 
 
@@ -76,16 +76,16 @@ def _slurm_job() -> Schema:
     fixed = [name for name in spec["properties"] if name not in MUTABLE]
     spec["x-kubernetes-validations"] += [_immutable(name) for name in fixed]
     status = structural(SlurmJobStatus.model_json_schema(by_alias=True), defaults=False)
-    schema = _schema([NAME_OF_JOB], spec, status, "A job of Slurm.")
+    schema = _schema([NAME_OF_JOB], spec, status, "A Slurm job.")
     return _crd(SLURM_JOBS, ["sj"], "Namespaced", schema, COLUMNS_OF_JOB)
 
 
 def _old_kind(resource: Resource) -> Schema:
-    """Its objects were named before there was a rule for names, so that the operator tells of long ones."""
+    """Without a rule for names: objects of old kinds may have long ones, which the operator reports."""
     spec = structural(OLD_KINDS[resource].model_json_schema(by_alias=True))
     spec["x-kubernetes-validations"] = [UNCHANGED]
     status = structural(SlurmJobStatus.model_json_schema(by_alias=True), defaults=False)
-    schema = _schema([], spec, status, "A job of Slurm, as Sylabs' operators had it.")
+    schema = _schema([], spec, status, "A Slurm job, as defined by Sylabs' operators.")
     return _crd(resource, [], "Namespaced", schema, COLUMNS_OF_OLD_JOB)
 
 
@@ -98,11 +98,11 @@ def _slurm_cluster() -> Schema:
 
 
 def _immutable(field: str) -> Schema:
-    """Said of the spec, since a rule of the field itself would not see it come or go."""
+    """A rule of the spec: a rule of the field itself is not run when the field is added or removed."""
     same_presence = f"has(self.{field}) == has(oldSelf.{field})"
     return rule(
         f"{same_presence} && (!has(self.{field}) || self.{field} == oldSelf.{field})",
-        f"{field} is immutable: make another SlurmJob, or delete this one first",
+        f"{field} is immutable: create another SlurmJob, or delete this one first",
     )
 
 

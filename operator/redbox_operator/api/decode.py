@@ -1,4 +1,4 @@
-"""Objects as the API server has them, made into what the operator works with."""
+"""Decodes objects of the API server into SlurmJobs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RESOURCES = (SLURM_JOBS, *OLD_KINDS)
 
 
 def read_job(resource: Resource, raw: Object) -> SlurmJob:
-    """A job of any kind. Where the schema let through what the model does not, it says so of itself."""
+    """A job of any kind. One that passed the schema but not the model has `unreadable` set."""
     try:
         return SlurmJob.model_validate(raw) if resource == SLURM_JOBS else translated(resource, raw)
     except ValidationError as error:
@@ -26,19 +26,19 @@ def read_job(resource: Resource, raw: Object) -> SlurmJob:
 
 
 def _unreadable(resource: Resource, raw: Object, flaw: str) -> SlurmJob:
-    """Without its spec but for whose it is: an operator before this one may have submitted it."""
+    """Without its spec, except for its owner: an earlier operator may have submitted it."""
     status = raw.get("status")
     return SlurmJob(
         metadata=raw["metadata"],
-        spec=_whose(raw.get("spec")),
+        spec=_owner_only(raw.get("spec")),
         status=status if isinstance(status, dict) else {},
         resource=resource,
         unreadable=flaw,
     )
 
 
-def _whose(spec: object) -> SlurmJobSpec:
-    """Sylabs' first CRD let through any spec, and none."""
+def _owner_only(spec: object) -> SlurmJobSpec:
+    """Sylabs' first CRD accepted any spec, and a missing one."""
     account = spec.get("serviceAccountName") if isinstance(spec, dict) else None
     try:
         return SlurmJobSpec.model_validate({"serviceAccountName": account} if account else {})

@@ -1,7 +1,6 @@
-"""Schemas of pydantic's models as the API server takes them: structural.
+"""Schemas of pydantic's models in the structural form of the API server, with CEL rules.
 
-That is: no references, no null as one of several types, no titles, and defaults only where they are plain
-values. Its rules are CEL.
+Structural: no references, no null among several types, no titles, and only plain values as defaults.
 """
 
 from __future__ import annotations
@@ -10,29 +9,29 @@ import re
 from typing import Any
 
 Schema = dict[str, Any]
-EXAMPLES = re.compile(r"as (?:sbatch )?--[a-z-]+: ")  # of values follow
+EXAMPLES = re.compile(r"as (?:sbatch )?--[a-z-]+: ")  # example values follow
 DROPPED = frozenset({"title", "$defs", "propertyNames"})
 
 
 def rule(expression: str, message: str) -> Schema:
-    """One CEL rule of the API server, with what it tells the author."""
+    """A CEL rule, with its message to the user."""
     return {"rule": expression, "message": message}
 
 
 def one_of(*names: str) -> Schema:
-    """The rule that exactly one of these fields is given."""
+    """The rule that exactly one of these fields is set."""
     given = ", ".join(f"has(self.{name})" for name in names)
-    message = f"say exactly one of {', '.join(names)}"
+    message = f"set exactly one of {', '.join(names)}"
     return {"x-kubernetes-validations": [rule(f"[{given}].exists_one(given, given)", message)]}
 
 
 def structural(schema: Schema, *, defaults: bool = True) -> Schema:
-    """The same schema, whole."""
+    """The whole schema in structural form."""
     return _resolved(schema, schema.get("$defs", {}), defaults=defaults)
 
 
 def _resolved(node: Schema, definitions: Schema, *, defaults: bool) -> Schema:
-    node = _followed(node, definitions)
+    node = _dereferenced(node, definitions)
     made = {key: value for key, value in node.items() if key not in DROPPED}
     if not defaults or not _is_plain(made.get("default")):
         made.pop("default", None)
@@ -40,11 +39,11 @@ def _resolved(node: Schema, definitions: Schema, *, defaults: bool) -> Schema:
         made["format"] = "byte"  # Kubernetes' word for base64
     if "properties" in made:
         made["properties"] = {
-            name: _in_words(_resolved(one, definitions, defaults=defaults))
-            for name, one in made["properties"].items()
+            name: _with_example_message(_resolved(field, definitions, defaults=defaults))
+            for name, field in made["properties"].items()
         }
     if isinstance(made.get("additionalProperties"), dict):
-        # Written whole: merged key by key, one that becomes empty would be stored as null, and be refused.
+        # Written as a whole: merged key by key, an emptied map would be stored as null, and be refused.
         made["x-kubernetes-map-type"] = "atomic"
     for key in ("items", "additionalProperties"):
         if isinstance(made.get(key), dict):
@@ -54,18 +53,18 @@ def _resolved(node: Schema, definitions: Schema, *, defaults: bool) -> Schema:
     return made
 
 
-def _in_words(field: Schema) -> Schema:
-    """What is written as an option of Slurm's: a bad one is told what good ones are, and not a pattern."""
+def _with_example_message(field: Schema) -> Schema:
+    """A field in the syntax of a Slurm option: its error message has examples instead of a pattern."""
     if "pattern" not in field or not EXAMPLES.search(field.get("description", "")):
         return field
     pattern, sentence = field["pattern"], field["description"].partition(". ")[0].rstrip(".")
     rest = {key: value for key, value in field.items() if key != "pattern"}
-    told = rule(f"self.matches(r'{pattern}')", f"not as it is described: {sentence}")
-    return rest | {"x-kubernetes-validations": [told]}
+    matches = rule(f"self.matches(r'{pattern}')", f"does not match its description: {sentence}")
+    return rest | {"x-kubernetes-validations": [matches]}
 
 
-def _followed(node: Schema, definitions: Schema) -> Schema:
-    """Without reference and without null; what is said here wins over what is said there."""
+def _dereferenced(node: Schema, definitions: Schema) -> Schema:
+    """Without reference and null; fields beside a reference win over fields behind it."""
     while "$ref" in node or "anyOf" in node:
         rest = {key: value for key, value in node.items() if key not in {"$ref", "anyOf"}}
         if "$ref" in node:

@@ -1,4 +1,4 @@
-"""Why a SlurmJob does not go on: one word for programs, and a sentence for a person that names the cure."""
+"""Why a SlurmJob does not continue: a reason for programs, and a message with a remedy for people."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pydantic import ValidationError
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """`final`: nothing but another SlurmJob helps; else it goes on by itself once the cure is done."""
+class StatusProblem:
+    """`final`: only another SlurmJob helps; otherwise it continues when the cause is fixed."""
 
     reason: str
     message: str
@@ -17,7 +17,7 @@ class Problem:
 
 
 def first_flaw(error: ValidationError) -> str:
-    """The field that is wrong, and why."""
+    """The first invalid field, and why it is."""
     first = error.errors(include_url=False)[0]
     field = ".".join(str(part) for part in first["loc"]) or "spec"
     return f"{field}: {first['msg']}"

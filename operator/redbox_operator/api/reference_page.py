@@ -1,4 +1,4 @@
-"""The kinds as a page for people, made from the CRDs: every field, its type and its meaning."""
+"""The reference page of the kinds, generated from the CRDs: every field, its type and its meaning."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 Schema = dict[str, Any]
-AS_ELSEWHERE = "as in a pod"  # Kubernetes' own reference says it
+AS_ELSEWHERE = "as in a pod"  # described in Kubernetes' own reference
 BEGIN = """\
 # The kinds, field by field
 
-Made from the CRDs (`make generate`); `kubectl explain slurmjob.spec --recursive` shows the same. What one
-does with them is in the [user guide](user-guide.md).
+Generated from the CRDs (`make generate`); `kubectl explain slurmjob.spec --recursive` shows the same. The
+[user guide](user-guide.md) explains how to use them.
 """
 
 
@@ -31,7 +31,7 @@ def _kind(crd: Schema) -> str:
         "",
         f"{schema['description']} {spec['scope']}.",
         "",
-        *[f"- {one['message']}" for one in _rules(schema)],
+        *[f"- {item['message']}" for item in _rules(schema)],
     ]
     for part in ("spec", "status"):
         lines += ["", f"| {part} | type | what it means |", "|---|---|---|"]
@@ -44,7 +44,7 @@ def _kind(crd: Schema) -> str:
 def _rules(schema: Schema) -> list[Schema]:
     own = schema.get("x-kubernetes-validations", [])
     spec = schema["properties"]["spec"].get("x-kubernetes-validations", [])
-    return [one for one in [*own, *spec] if "immutable" not in one["message"]]
+    return [item for item in [*own, *spec] if "immutable" not in item["message"]]
 
 
 def _fields(schema: Schema, path: str = "") -> Iterator[tuple[str, str, str]]:
@@ -68,9 +68,9 @@ def _type(field: Schema) -> str:
 def _words(field: Schema, *, required: bool) -> str:
     words = [field.get("description", "")]
     if "enum" in field:
-        words.append(f"One of {', '.join(f'`{one}`' for one in field['enum'])}.")
+        words.append(f"One of {', '.join(f'`{value}`' for value in field['enum'])}.")
     if "default" in field and field["default"] not in ("", False):
         words.append(f"Default: `{field['default']}`.")
     if required:
-        words.append("Must be given.")
+        words.append("Required.")
     return " ".join(word for word in words if word).replace("|", "\\|").replace("\n", " ")

@@ -1,4 +1,4 @@
-"""The status of a SlurmCluster: whether its red-box answers, what Slurm has, how its SlurmJobs are. Pure."""
+"""The status of a SlurmCluster: reachability, Slurm's nodes and partitions, its SlurmJobs. Pure."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from pydantic import Field
 
 from redbox_api.models import Cluster
 from redbox_kube.slurm_cluster import Delivery, SlurmCluster, SlurmClusterKind
-from redbox_operator.api.conditions import Said, conditions_of
-from redbox_operator.api.slurmjob_status import Condition
+from redbox_operator.api.conditions import NewCondition, conditions_of
+from redbox_operator.api.slurmjob_status import StatusCondition
 
 NAMED_AT_MOST = 20
 
 
 class ClusterCondition(StrEnum):
-    """What is said of a SlurmCluster."""
+    """Condition types of a SlurmCluster."""
 
     REACHABLE = "Reachable"  # its red-box answers the operator
-    CURRENT = "Current"  # Slurm answers red-box: what is told of jobs is not old
-    ORPHANED = "JobsOrphaned"  # jobs in Slurm have lost their SlurmJob
-    HOLDS_BACK = "HoldsBack"  # companions request what their jobs take
+    CURRENT = "Current"  # Slurm answers red-box: states of jobs are not old
+    ORPHANED = "JobsOrphaned"  # the SlurmJobs of jobs in Slurm are gone
+    HOLDS_BACK = "HoldsBack"  # companions request the resources of their jobs
     IN_USE = "InUse"  # it is being deleted, and unfinished SlurmJobs still need it
 
 
 class SlurmClusterStatus(SlurmClusterKind):
-    """All that is known of a SlurmCluster."""
+    """The status of a SlurmCluster, as the operator writes it."""
 
     workload_manager: str | None = None
-    version: Annotated[str | None, Field(description="Of Slurm.")] = None
+    version: Annotated[str | None, Field(description="Slurm's version.")] = None
     redbox_version: str | None = None
-    accounting: Annotated[bool | None, Field(description="Whether Slurm keeps accounts of ended jobs.")] = (
+    accounting: Annotated[bool | None, Field(description="Whether Slurm has accounting of ended jobs.")] = (
         None
     )
-    partitions: Annotated[int | None, Field(description="How many there are.")] = None
+    partitions: Annotated[int | None, Field(description="Number of partitions.")] = None
     partition_names: Annotated[list[str], Field(max_length=4096)] = []
-    nodes: Annotated[dict[str, int], Field(description="How many nodes are in which state of Slurm's.")] = {}
-    jobs: Annotated[dict[str, int], Field(description="How many SlurmJobs are in which phase.")] = {}
+    nodes: Annotated[dict[str, int], Field(description="Number of nodes by their state in Slurm.")] = {}
+    jobs: Annotated[dict[str, int], Field(description="Number of SlurmJobs by phase.")] = {}
     conditions: Annotated[
-        list[Condition],
+        list[StatusCondition],
         Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
     ] = []
     observed_generation: int | None = None
@@ -51,85 +51,94 @@ class SlurmClusterStatus(SlurmClusterKind):
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """All that the status is made from."""
+    """All that the status is built from."""
 
     cluster: SlurmCluster
     before: SlurmClusterStatus
     trouble: str | None  # why red-box does not answer
     reason: str  # the same in one word
-    told: Cluster | None  # red-box's own word, if it gave one now
+    description: Cluster | None  # from red-box, where it has answered
     partitions: Sequence[str] | None
     stale_since: datetime | None
     phases: Iterable[str]
     orphans: Sequence[str]  # ids of jobs in Slurm
     in_use_by: Sequence[str]  # SlurmJobs, by namespace/name
-    gateways: Sequence[str] | None  # nodes, where they are to hold jobs back; None: we may not look
+    gateways: Sequence[str] | None  # nodes, where they hold jobs back; None: no right to list them
     now: datetime
 
 
 def cluster_status_of(facts: ClusterFacts) -> SlurmClusterStatus:
-    """What was told before stays where red-box does not answer, beside the condition that says so."""
-    told, before = facts.told, facts.before
+    """The new status. Where red-box does not answer, the previous description stays beside that condition."""
+    description, before = facts.description, facts.before
     new: dict[str, object] = {"jobs": dict(sorted(Counter(facts.phases).items()))}
-    if told is not None:
+    if description is not None:
         new |= {
-            "workload_manager": told.workload_manager,
-            "version": told.version,
-            "redbox_version": told.redbox_version,
-            "accounting": told.accounting,
-            "nodes": dict(sorted(told.nodes.items())),
+            "workload_manager": description.workload_manager,
+            "version": description.version,
+            "redbox_version": description.redbox_version,
+            "accounting": description.accounting,
+            "nodes": dict(sorted(description.nodes.items())),
         }
     if facts.partitions is not None:
         new |= {"partitions": len(facts.partitions), "partition_names": sorted(facts.partitions)}
     generation = facts.cluster.metadata.get("generation")
-    conditions = conditions_of(before.conditions, _said(facts), facts.now, generation)
+    conditions = conditions_of(before.conditions, _conditions(facts), facts.now, generation)
     return before.model_copy(update={**new, "conditions": conditions, "observed_generation": generation})
 
 
-def _said(facts: ClusterFacts) -> Iterator[Said]:
+def _conditions(facts: ClusterFacts) -> Iterator[NewCondition]:
     reachable = facts.trouble is None
     message = facts.trouble or ""
-    yield Said(ClusterCondition.REACHABLE, holds=reachable, reason=facts.reason, message=message)
+    yield NewCondition(ClusterCondition.REACHABLE, holds=reachable, reason=facts.reason, message=message)
     if reachable:
         since = facts.stale_since
-        words = f"Slurm has not answered red-box since {since:%Y-%m-%d %H:%M:%S} UTC" if since else ""
-        yield Said(
-            ClusterCondition.CURRENT, holds=since is None, reason="Stale" if since else "Fresh", message=words
+        message = f"Slurm has not answered red-box since {since:%Y-%m-%d %H:%M:%S} UTC" if since else ""
+        yield NewCondition(
+            ClusterCondition.CURRENT,
+            holds=since is None,
+            reason="Stale" if since else "Fresh",
+            message=message,
         )
     if facts.orphans:
-        words = f"jobs in Slurm whose SlurmJob is gone: {_some(facts.orphans)}"
-        yield Said(ClusterCondition.ORPHANED, holds=True, reason="SlurmJobGone", message=words)
+        message = f"jobs in Slurm whose SlurmJob is gone: {_some(facts.orphans)}"
+        yield NewCondition(ClusterCondition.ORPHANED, holds=True, reason="SlurmJobGone", message=message)
     if facts.cluster.spec.hold_back:
         yield _holds_back(facts)
     if "deletionTimestamp" in facts.cluster.metadata and facts.in_use_by:
-        words = (
-            f"waits for unfinished SlurmJobs that went there: {_some(facts.in_use_by)}. Delete them, or set "
-            "spec.abandonJobs and delete them"
+        message = (
+            f"waits for unfinished SlurmJobs that were submitted there: {_some(facts.in_use_by)}. Delete "
+            "them, or set spec.abandonJobs and delete them"
         )
-        yield Said(ClusterCondition.IN_USE, holds=True, reason="SlurmJobsUnfinished", message=words)
+        yield NewCondition(ClusterCondition.IN_USE, holds=True, reason="SlurmJobsUnfinished", message=message)
 
 
-def _holds_back(facts: ClusterFacts) -> Said:
+def _holds_back(facts: ClusterFacts) -> NewCondition:
     if facts.cluster.spec.delivery is Delivery.VIRTUAL:
-        return Said(ClusterCondition.HOLDS_BACK, holds=True, reason="VirtualNodes")
+        return NewCondition(ClusterCondition.HOLDS_BACK, holds=True, reason="VirtualNodes")
     if facts.gateways is None:
-        words = "an operator that is limited to some namespaces may not count gateways: set holdBack to false"
-        return Said(ClusterCondition.HOLDS_BACK, holds=False, reason="GatewaysUnknown", message=words)
+        message = (
+            "an operator that is limited to some namespaces cannot count gateways: set holdBack to false"
+        )
+        return NewCondition(
+            ClusterCondition.HOLDS_BACK, holds=False, reason="GatewaysUnknown", message=message
+        )
     if len(facts.gateways) == 1:
-        return Said(ClusterCondition.HOLDS_BACK, holds=True, reason="OneGateway")
-    words = (
-        f"holdBack needs exactly one gateway node, since each has all of a partition, and there are "
+        return NewCondition(ClusterCondition.HOLDS_BACK, holds=True, reason="OneGateway")
+    message = (
+        f"holdBack needs exactly one gateway node, since each offers the whole partition, but there are "
         f"{len(facts.gateways)} ({_some(facts.gateways) or 'none'}): label one only, or set holdBack to false"
     )
-    return Said(ClusterCondition.HOLDS_BACK, holds=False, reason="NotOneGateway", message=words)
+    return NewCondition(ClusterCondition.HOLDS_BACK, holds=False, reason="NotOneGateway", message=message)
 
 
 def holds_back(cluster: SlurmCluster) -> bool:
-    """Whether companions request what their jobs take. Of gateways, the status says how many there are."""
+    """Whether companions request their jobs' resources. With gateways a condition of the status decides."""
     if not cluster.spec.hold_back or cluster.spec.delivery is Delivery.VIRTUAL:
         return cluster.spec.hold_back
-    said = cluster.status.get("conditions", [])
-    return any(one["type"] == ClusterCondition.HOLDS_BACK and one["status"] == "True" for one in said)
+    conditions = cluster.status.get("conditions", [])
+    return any(
+        item["type"] == ClusterCondition.HOLDS_BACK and item["status"] == "True" for item in conditions
+    )
 
 
 def _some(names: Sequence[str]) -> str:

@@ -1,6 +1,6 @@
-"""SlurmJob as users write it. The CRD is made from this model (`crds`), and all of the operator reads it.
+"""SlurmJob as users write it. The CRD is generated from this model (`crds`).
 
-Other kinds are translated into it where they come in; `resource` then says which kind the object truly is.
+Jobs of old kinds are translated into it when they are decoded; `resource` is the kind of the original object.
 """
 
 from __future__ import annotations
@@ -13,27 +13,34 @@ from redbox_api.job_parts import Name, Path, Resources, Text
 from redbox_kube.names import GROUP, VERSION
 from redbox_kube.slurm_cluster import SlurmClusterKind
 from redbox_operator.api.openapi import rule
-from redbox_operator.api.slurmjob_fields import DNS_LABEL, Container, DependsOn, EnvVar, ObjectKey, Results
+from redbox_operator.api.slurmjob_fields import (
+    DNS_LABEL,
+    ContainerSpec,
+    DependsOn,
+    EnvVar,
+    ObjectKey,
+    ResultsSpec,
+)
 
-LONGEST_NAME = 59  # with `-job` behind it, it is still a label of a DNS name
+LONGEST_NAME = 59  # `<name>-job` is still one label of a DNS name
 MUTABLE = frozenset({"suspend", "hold", "ttlSecondsAfterFinished"})
 
 
 class BatchFrom(SlurmClusterKind):
-    """Where the batch script is, if not here."""
+    """The place of a batch script outside of the SlurmJob."""
 
     config_map_key_ref: Annotated[ObjectKey, Field(description="A key of a ConfigMap of this namespace.")]
 
 
 class SlurmJobSpec(SlurmClusterKind):
-    """One Slurm job: what it runs, where, and what Slurm should give it."""
+    """One Slurm job: its program, its cluster and partition, and its resources."""
 
     model_config = ConfigDict(
         json_schema_extra={
             "x-kubernetes-validations": [
                 rule(
                     "[has(self.batch), has(self.batchFrom), has(self.container)].exists_one(given, given)",
-                    "say exactly one of batch, batchFrom and container",
+                    "set exactly one of batch, batchFrom and container",
                 ),
             ]
         }
@@ -45,7 +52,7 @@ class SlurmJobSpec(SlurmClusterKind):
             max_length=63,
             pattern=DNS_LABEL,
             description="The SlurmCluster whose Slurm runs the job; `kubectl get slurmclusters` lists "
-            "them. It may be left out where there is only one.",
+            "them. May be omitted if there is only one.",
         ),
     ] = None
     batch: Annotated[
@@ -53,32 +60,32 @@ class SlurmJobSpec(SlurmClusterKind):
         Field(
             min_length=1,
             max_length=200_000,
-            description="The batch script, as for sbatch: it begins with #!, and its #SBATCH lines count. "
-            "What both it and a field of this spec say, the field wins.",
+            description="The batch script, as for sbatch: it begins with #! and may have #SBATCH lines. "
+            "A field of this spec takes precedence over a #SBATCH line.",
         ),
     ] = None
     batch_from: Annotated[
         BatchFrom | None,
-        Field(description="A batch script that lies elsewhere: for one script of many jobs, or a long one."),
+        Field(description="A batch script in a ConfigMap: for a script of many jobs, or a long one."),
     ] = None
     container: Annotated[
-        Container | None,
+        ContainerSpec | None,
         Field(description="A container instead of a script: Apptainer (Singularity) runs it on the nodes."),
     ] = None
     partition: Annotated[
-        Name | None, Field(description="As sbatch --partition. Left out: the cluster's default partition.")
+        Name | None, Field(description="As sbatch --partition. Default: the cluster's default partition.")
     ] = None
     account: Annotated[
         Name | None,
-        Field(description="Who pays: as sbatch --account. Left out: the Unix user's default account."),
+        Field(description="The account to charge, as sbatch --account. Default: the user's default account."),
     ] = None
-    qos: Annotated[Name | None, Field(description="The quality of service: as sbatch --qos.")] = None
+    qos: Annotated[Name | None, Field(description="The quality of service, as sbatch --qos.")] = None
     resources: Annotated[
         Resources,
         Field(
-            description="What Slurm should give the job. A field wins over the script's #SBATCH line; what "
-            "is not said is left to the script, the partition and Slurm. These are Slurm's nodes: nothing "
-            "of Kubernetes is taken."
+            description="The resources of the job in Slurm. A field takes precedence over the "
+            "script's #SBATCH line; omitted fields are left to the script, the partition and Slurm. They are "
+            "resources of Slurm's nodes, not of Kubernetes."
         ),
     ] = Resources()
     env: Annotated[
@@ -86,30 +93,30 @@ class SlurmJobSpec(SlurmClusterKind):
         Field(
             max_length=256,
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
-            description="The job's environment variables, with exact values, beside those that Slurm sets.",
+            description="The job's environment variables, in addition to those that Slurm sets.",
         ),
     ] = []
     working_directory: Annotated[
         Path | None,
         Field(
-            description="A folder on the Slurm cluster, made if it is missing: as sbatch --chdir. Left "
-            "out: the HPC administrator's choice, mostly ~/redbox/<namespace>/<name>-<the first 8 characters "
-            "of the SlurmJob's uid>."
+            description="A folder on the Slurm cluster, created if it is missing, as sbatch --chdir. "
+            "Default: set by the HPC administrator, usually ~/redbox/<namespace>/<name>-<the first 8 "
+            "characters of the SlurmJob's uid>."
         ),
     ] = None
     output: Annotated[
         Path | None,
         Field(
-            description="Where stdout goes: as sbatch --output, with its patterns (%j, %A_%a, %x). "
-            "`kubectl logs` shows it wherever it is. Left out: slurm-<job id>.out in the working directory."
+            description="The file for stdout, as sbatch --output, with its patterns (%j, %A_%a, %x). "
+            "`kubectl logs` shows it wherever it is. Default: slurm-<job id>.out in the working directory."
         ),
     ] = None
     error: Annotated[
         Path | None,
         Field(
-            description="Where stderr goes: as sbatch --error. Left out: slurm-<job id>.err, so that it "
-            "stays apart; but where output, or the script's own -o or -e, is given, to where stdout goes, by "
-            "sbatch's own rule."
+            description="The file for stderr, as sbatch --error. Default: slurm-<job id>.err, separate from "
+            "stdout; but if output, or the script's own -o or -e, is set, the file of stdout, by sbatch's "
+            "own rule."
         ),
     ] = None
     array: Annotated[
@@ -118,7 +125,7 @@ class SlurmJobSpec(SlurmClusterKind):
             max_length=512,
             pattern=r"^[0-9,:%-]+$",
             description="One job for each index, as sbatch --array: 0-19, 1,3,5, or 0-99%10 for at most "
-            "ten at a time. Each finds its index in SLURM_ARRAY_TASK_ID; status.array counts them.",
+            "ten at a time. Each task has its index in SLURM_ARRAY_TASK_ID; status.array counts them.",
         ),
     ] = None
     begin: Annotated[
@@ -134,51 +141,51 @@ class SlurmJobSpec(SlurmClusterKind):
         Field(
             max_length=64,
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
-            description="SlurmJobs of this namespace that this one waits for: in Slurm's own queue where it "
-            "can know them, else in Kubernetes, before it is submitted. They can be applied in any order.",
+            description="SlurmJobs of this namespace that this one waits for: in Slurm's queue where Slurm "
+            "can track them, otherwise in Kubernetes before it is submitted. Apply them in any order.",
         ),
     ] = []
     options: Annotated[
         list[Text],
         Field(
             max_length=128,
-            description="Further options of sbatch by their full names, one a string: --exclusive, "
-            "--mail-type=END. What has a field, and what red-box sets, is refused by name.",
+            description="Further options of sbatch by their full names, one per string: --exclusive, "
+            "--mail-type=END. Options that have a field, or that red-box sets, are refused by name.",
         ),
     ] = []
     results: Annotated[
-        Results | None, Field(description="Files of the job that are copied into a volume at its end.")
+        ResultsSpec | None, Field(description="Files of the job to copy into a volume when it ends.")
     ] = None
     service_account_name: Annotated[
         str,
         Field(
             min_length=1,
             max_length=253,
-            description="The service account that red-box sees; the HPC administrator's mapping says which "
-            "Unix user it is. The job runs as that user.",
+            description="The service account of the job's requests to red-box; the HPC administrator maps it "
+            "to a Unix user. The job runs as that user.",
         ),
     ] = "default"
     node_selector: Annotated[
         dict[Annotated[str, Field(max_length=63)], Annotated[str, Field(max_length=63)]],
         Field(
             max_length=64,
-            description="Labels of the Kubernetes node that the companion (the job's pod) goes to. "
-            "redbox.dev/cluster and redbox.dev/partition also choose these two, where cluster and "
-            "partition do not.",
+            description="Labels of the Kubernetes node for the companion (the job's pod). "
+            "redbox.dev/cluster and redbox.dev/partition also choose cluster and partition, if those "
+            "fields are omitted.",
         ),
     ] = {}
     suspend: Annotated[
         bool,
         Field(
-            description="Keep it from running: a job that waits is held; one that runs is cancelled, and "
-            "starts anew once this is false again. May be changed at any time."
+            description="Keep it from running: a pending job is held; a running one is cancelled, and "
+            "starts again when this is false. May be changed at any time."
         ),
     ] = False
     hold: Annotated[
         bool,
         Field(
-            description="Submit it held, as sbatch --hold; false later releases it. A job that runs is "
-            "left alone. May be changed at any time."
+            description="Submit it held, as sbatch --hold; false later releases it. A running job is "
+            "not affected. May be changed at any time."
         ),
     ] = False
     backoff_limit: Annotated[
@@ -186,14 +193,14 @@ class SlurmJobSpec(SlurmClusterKind):
         Field(
             ge=0,
             le=100,
-            description="How many times a job that failed is submitted again, as a new job. 0: never.",
+            description="How many times a failed job is submitted again, as a new job. 0: never.",
         ),
     ] = 0
     retry_lost: Annotated[
         bool,
         Field(
-            description="Whether a job whose outcome is lost counts as one that failed, for backoffLimit. It "
-            "may have succeeded, or run still: only for jobs that do no harm when they run twice."
+            description="Whether a job whose outcome is lost counts as failed, for backoffLimit. It "
+            "may have succeeded, or may still run: only for jobs that can safely run twice."
         ),
     ] = False
     ttl_seconds_after_finished: Annotated[
@@ -201,14 +208,14 @@ class SlurmJobSpec(SlurmClusterKind):
         Field(
             ge=0,
             le=2_147_483_647,
-            description="The SlurmJob deletes itself, its pod and its log so long after its end. Left out: "
-            "it stays. May be changed at any time.",
+            description="Seconds after its end when the SlurmJob is deleted, with its pod and its log. "
+            "Default: never. May be changed at any time.",
         ),
     ] = None
 
 
 class Resource(NamedTuple):
-    """A kind as the API server serves it."""
+    """A kind at the API server."""
 
     group: str
     version: str
@@ -220,8 +227,8 @@ class Resource(NamedTuple):
         return f"{self.group}/{self.version}"
 
 
-class Place(NamedTuple):
-    """Where a job of any kind is."""
+class SlurmJobRef(NamedTuple):
+    """Kind, namespace and name of a SlurmJob or of a job of an old kind."""
 
     resource: Resource
     namespace: str
@@ -232,17 +239,17 @@ SLURM_JOBS = Resource(GROUP, VERSION, "slurmjobs", "SlurmJob")
 
 
 class SlurmJob(SlurmClusterKind):
-    """A job as the API server holds it, of whichever kind it was written."""
+    """A job as stored at the API server, of our kind or of an old one."""
 
     metadata: dict[str, Any]
     spec: SlurmJobSpec
     status: dict[str, Any] = {}
     resource: Resource = SLURM_JOBS
-    unreadable: str | None = None  # why its spec is not the one that was written
+    unreadable: str | None = None  # why its spec could not be decoded
 
     @property
-    def place(self) -> Place:
-        return Place(self.resource, self.namespace, self.name)
+    def ref(self) -> SlurmJobRef:
+        return SlurmJobRef(self.resource, self.namespace, self.name)
 
     @property
     def name(self) -> str:

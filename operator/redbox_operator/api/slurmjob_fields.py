@@ -1,4 +1,4 @@
-"""Parts of a SlurmJob's spec with fields of their own: environment, container, results, dependencies."""
+"""Nested fields of a SlurmJob's spec: environment, container, results, dependencies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from redbox_operator.api.volume_schemas import CLAIM_TEMPLATE
 DNS_LABEL = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"
 ObjectName = Annotated[str, Field(min_length=1, max_length=253)]
 KeyName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9._-]+$")]
-# What a pod's own fieldRef takes, but for resources: the companion's say nothing of the job.
+# As a pod's fieldRef, without resources: those are the companion's, not the job's.
 FIELD_PATH = (
     r"^(metadata\.(name|namespace|uid|(labels|annotations)\['[^']+'\])"
     r"|spec\.(nodeName|serviceAccountName)|status\.(hostIP|podIP))$"
@@ -27,7 +27,7 @@ DEEPEST = 32
 
 
 def _bounded(given: dict[str, Any]) -> dict[str, Any]:
-    """It may have been stored before its schema named every field, and no serializer of ours takes all."""
+    """Bounds nesting: objects stored before the schema named every field may exceed our serializers."""
     level: list[Any] = [given]
     for _ in range(DEEPEST):
         level = [inner for outer in level for inner in _inside(outer)]
@@ -43,21 +43,21 @@ def _inside(outer: object) -> Iterable[Any]:
 
 
 OfKubernetes = Annotated[dict[str, Any], AfterValidator(_bounded)]
-"""A part of an object of Kubernetes' own, as it is there; its schema is in `volume_schemas`."""
+"""Part of an object of Kubernetes' own; its schema is in `volume_schemas`."""
 
 
 class ObjectKey(SlurmClusterKind):
     """One key of a ConfigMap or a Secret in the SlurmJob's namespace."""
 
     name: Annotated[ObjectName, Field(description="The object's name.")]
-    key: Annotated[KeyName, Field(description="Which of its keys.")]
+    key: Annotated[KeyName, Field(description="The key in it.")]
 
 
 class OptionalKey(ObjectKey):
-    """The same, where it may be missing."""
+    """A key that may be missing."""
 
     optional: Annotated[
-        bool, Field(description="Where it is missing, the job runs without; else it waits for it.")
+        bool, Field(description="If it is missing, the job runs without it; otherwise the job waits for it.")
     ] = False
 
 
@@ -78,7 +78,7 @@ class FieldOfPod(SlurmClusterKind):
 
 
 class ValueFrom(SlurmClusterKind):
-    """Where a variable's value is: resolved when the job is submitted, and stored in no object."""
+    """The source of a variable's value: read when the job is submitted, and not stored in any object."""
 
     model_config = ConfigDict(json_schema_extra=one_of("secretKeyRef", "configMapKeyRef", "fieldRef"))
 
@@ -93,19 +93,19 @@ class EnvVar(SlurmClusterKind):
     model_config = ConfigDict(
         json_schema_extra={
             "x-kubernetes-validations": [
-                rule("!has(self.value) || !has(self.valueFrom)", "say value or valueFrom, not both")
+                rule("!has(self.value) || !has(self.valueFrom)", "set value or valueFrom, not both")
             ]
         }
     )
 
     name: Annotated[EnvName, Field(max_length=256, description="Letters, digits and _.")]
     value: Annotated[
-        EnvValue | None, Field(description="The value, exactly as it is; $(NAME) is not replaced.")
+        EnvValue | None, Field(description="The value, taken literally; $(NAME) is not replaced.")
     ] = None
-    value_from: Annotated[ValueFrom | None, Field(description="Or where the value is.")] = None
+    value_from: Annotated[ValueFrom | None, Field(description="The source of the value.")] = None
 
 
-class Container(SlurmClusterKind):
+class ContainerSpec(SlurmClusterKind):
     """A job that is a container."""
 
     image: Annotated[
@@ -114,18 +114,16 @@ class Container(SlurmClusterKind):
             min_length=1,
             max_length=4096,
             pattern=r"^[^\x00-\x20-][^\x00-\x1f]*$",
-            description="What Apptainer runs: the path of a SIF file on the Slurm cluster, or docker://, "
+            description="The image for Apptainer: the path of a SIF file on the Slurm cluster, or docker://, "
             "library://, oras://, https://.",
         ),
     ]
     command: Annotated[
         list[EnvValue],
-        Field(max_length=256, description="The program to run in it. Left out: the image's own runscript."),
+        Field(max_length=256, description="The program to run in it. Default: the image's own runscript."),
     ] = []
-    args: Annotated[
-        list[EnvValue], Field(max_length=256, description="Its arguments, each exactly as it is.")
-    ] = []
-    options: Annotated[ContainerOptions, Field(description="Switches of Apptainer.")] = ContainerOptions()
+    args: Annotated[list[EnvValue], Field(max_length=256, description="Its arguments, taken literally.")] = []
+    options: Annotated[ContainerOptions, Field(description="Options of Apptainer.")] = ContainerOptions()
     registry_secret: Annotated[
         ObjectName | None,
         Field(
@@ -135,14 +133,14 @@ class Container(SlurmClusterKind):
     ] = None
 
     def requested(self) -> RequestedContainer:
-        """As red-box is asked for it; credentials come by another way."""
+        """As in the request to red-box; credentials are added by the companion."""
         return RequestedContainer(
             image=self.image, command=self.command, args=self.args, options=self.options
         )
 
 
-class After(StrEnum):
-    """What has to become of the other job before this one may start; Slurm's own words."""
+class DependencyType(StrEnum):
+    """What the other job has to do before this one may start, in Slurm's terms."""
 
     AFTER = "after"
     AFTERANY = "afterany"
@@ -156,15 +154,15 @@ class DependsOn(SlurmClusterKind):
 
     name: Annotated[ObjectName, Field(description="The other SlurmJob.")]
     type: Annotated[
-        After,
+        DependencyType,
         Field(
             description="afterok: it succeeded (the default). afternotok: it failed. afterany: it ended. "
             "after: it started. aftercorr: of two arrays, the task of the same index succeeded."
         ),
-    ] = After.AFTEROK
+    ] = DependencyType.AFTEROK
 
 
-class Claim(SlurmClusterKind):
+class ExistingClaim(SlurmClusterKind):
     """A PersistentVolumeClaim in the SlurmJob's namespace."""
 
     claim_name: Annotated[ObjectName, Field(description="The PersistentVolumeClaim.")]
@@ -178,34 +176,34 @@ class Nfs(SlurmClusterKind):
 
 
 class Ephemeral(SlurmClusterKind):
-    """A volume that is made for the job's pod and goes with it."""
+    """A volume that is created for the job's pod and deleted with it."""
 
     volume_claim_template: Annotated[
         OfKubernetes,
         Field(
             json_schema_extra=CLAIM_TEMPLATE,
-            description="As in a pod: metadata and spec of the PersistentVolumeClaim to make.",
+            description="As in a pod: metadata and spec of the PersistentVolumeClaim to create.",
         ),
     ]
 
 
 class Volume(SlurmClusterKind):
-    """Where results go. A folder of a Kubernetes node only as an old kind has it, where that is allowed."""
+    """The volume for results. Old kinds may name a folder of a Kubernetes node, where that is allowed."""
 
-    # What else an old kind's volume has is kept, so that it can be refused by its name.
+    # Other fields of an old kind's volume are kept, so that a refusal can name them.
     model_config = ConfigDict(
         extra="allow", json_schema_extra=one_of("persistentVolumeClaim", "nfs", "ephemeral")
     )
 
     persistent_volume_claim: Annotated[
-        Claim | None, Field(description="A volume that is there already and stays.")
+        ExistingClaim | None, Field(description="An existing volume, which is kept.")
     ] = None
     nfs: Annotated[
         Nfs | None,
-        Field(description="A folder of an NFS server. Namespaces of the restricted level refuse it."),
+        Field(description="A folder of an NFS server. The restricted Pod Security level does not allow it."),
     ] = None
     ephemeral: Annotated[
-        Ephemeral | None, Field(description="A volume that lives as long as the job's pod.")
+        Ephemeral | None, Field(description="A volume that exists as long as the job's pod.")
     ] = None
 
     @property
@@ -216,15 +214,15 @@ class Volume(SlurmClusterKind):
         return path if isinstance(path, str) else None
 
 
-class When(StrEnum):
-    """After which ends results are copied."""
+class CollectWhen(StrEnum):
+    """The ends of a job after which results are copied."""
 
     ALWAYS = "Always"
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
 
 
-class Results(SlurmClusterKind):
+class ResultsSpec(SlurmClusterKind):
     """Files of the job that are copied into a volume at its end."""
 
     sources: Annotated[
@@ -234,21 +232,19 @@ class Results(SlurmClusterKind):
             min_length=1,
             max_length=64,
             description="Files, folders and patterns (out/*.dat) in the working directory; they keep their "
-            "names and modes. An absolute one leaves its folder behind: /scratch/a/*.dat brings x.dat.",
+            "names and modes. An absolute one is copied without its folder: /scratch/a/*.dat yields x.dat.",
         ),
     ]
-    volume: Annotated[Volume, Field(description="Where they go.")]
+    volume: Annotated[Volume, Field(description="The volume for them.")]
     folder: Annotated[
         str | None,
         Field(
             max_length=1024,
             pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*$",
-            description="A folder of the volume, made if it is missing. Left out: the volume's own top.",
+            description="A folder of the volume, created if it is missing. Default: the root of the volume.",
         ),
     ] = None
     when: Annotated[
-        When,
-        Field(
-            description="Always (the default), or only of a job that Succeeded, or only of one that Failed."
-        ),
-    ] = When.ALWAYS
+        CollectWhen,
+        Field(description="Always (the default), or only if the job Succeeded, or only if it Failed."),
+    ] = CollectWhen.ALWAYS

@@ -1,7 +1,7 @@
-"""The status of a SlurmJob: the model that the CRD's schema is made from, and that is written whole.
+"""The status of a SlurmJob: the model that the CRD's schema is generated from, always written as a whole.
 
-What is not known is left out. The operator keeps nothing about a job anywhere else: after a restart, this and
-red-box's rows are all that it needs.
+Unknown fields are left out. The operator stores nothing else about a job: after a restart it continues from
+the status and red-box's rows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from redbox_kube.slurm_cluster import SlurmClusterKind
 
 
 class JobPhase(StrEnum):
-    """Where a SlurmJob is, in one word."""
+    """The phase of a SlurmJob."""
 
     PENDING = "Pending"  # not in Slurm yet, or between two attempts
     SUBMITTED = "Submitted"  # in Slurm's queue
@@ -27,7 +27,7 @@ class JobPhase(StrEnum):
     CANCELLED = "Cancelled"
 
 
-class Truth(StrEnum):
+class ConditionStatus(StrEnum):
     """A condition's status."""
 
     TRUE = "True"
@@ -36,23 +36,23 @@ class Truth(StrEnum):
 
 
 class ConditionType(StrEnum):
-    """What is said of a SlurmJob; docs say `kubectl wait --for=condition=Finished`."""
+    """Condition types of a SlurmJob, as in `kubectl wait --for=condition=Finished`."""
 
     SUBMITTED = "Submitted"  # Slurm has the job
     RUNNING = "Running"
     HELD = "Held"  # Slurm was asked to hold it
-    SYNCED = "Synced"  # what is written here is what red-box says, and the log can be read
+    SYNCED = "Synced"  # the status is red-box's newest, and the log can be read
     FINISHED = "Finished"  # any end, after the last attempt
     COMPLETE = "Complete"  # success
     FAILED = "Failed"  # failed, cancelled or lost
-    RESULTS_COLLECTED = "ResultsCollected"  # where results are wanted; says which of them did not come
+    RESULTS_COLLECTED = "ResultsCollected"  # where results are requested; names those that were not copied
 
 
-class Condition(SlurmClusterKind):
-    """One thing that holds, or does not, since when, and why."""
+class StatusCondition(SlurmClusterKind):
+    """Whether something holds, since when, and why."""
 
     type: Annotated[str, Field(max_length=64)]
-    status: Truth
+    status: ConditionStatus
     reason: Annotated[str, Field(max_length=128, description="One word for programs.")]
     message: Annotated[str, Field(max_length=4096, description="What happened, and what to do.")] = ""
     last_transition_time: Annotated[datetime, Field(description="When `status` last changed.")]
@@ -60,27 +60,30 @@ class Condition(SlurmClusterKind):
 
 
 class CompanionStatus(SlurmClusterKind):
-    """The pod that stands for the job. Only the pod of this uid is believed."""
+    """The pod that represents the job. Only the pod of this uid is trusted."""
 
     name: str
-    uid: Annotated[str | None, Field(description="Of the pod; a pod of that name only is none of ours.")] = (
+    uid: Annotated[
+        str | None, Field(description="The pod's uid; another pod of that name is not trusted.")
+    ] = None
+    attempt: Annotated[int, Field(description="The attempt that it represents.")]
+    request: Annotated[
+        str | None, Field(description="The digest of its request to red-box, which its ConfigMap stores.")
+    ] = None
+    done: Annotated[bool | None, Field(description="It has finished its work and is not created again.")] = (
         None
     )
-    attempt: Annotated[int, Field(description="The attempt that it stands for.")]
-    request: Annotated[
-        str | None, Field(description="The digest of what it asks of red-box, frozen in its ConfigMap.")
-    ] = None
-    done: Annotated[
-        bool | None, Field(description="It has said its last word and will not be made again.")
-    ] = None
     replaced: Annotated[
-        int | None, Field(description="How often it had to be made again lately, without saying a last word.")
+        int | None,
+        Field(
+            description="How often it was created again recently, because it ended before it had finished."
+        ),
     ] = None
     replaced_at: datetime | None = None
 
 
 class ArrayStatus(SlurmClusterKind):
-    """How many tasks of an array are where."""
+    """Number of tasks of an array by phase."""
 
     total: int
     pending: int = 0
@@ -91,7 +94,7 @@ class ArrayStatus(SlurmClusterKind):
 
 
 class ResultsStatus(SlurmClusterKind):
-    """What became of the files that were to be copied into the volume."""
+    """The outcome of copying results into the volume."""
 
     outcome: Annotated[str, Field(description="Collected, Skipped or Failed.")]
     files: int | None = None
@@ -100,7 +103,7 @@ class ResultsStatus(SlurmClusterKind):
 
 
 class SlurmJobStatus(SlurmClusterKind):
-    """All that is known of a SlurmJob."""
+    """The status of a SlurmJob, as the operator writes it."""
 
     phase: Annotated[
         JobPhase, Field(description="Pending, Submitted, Running, Suspended, Succeeded, Failed or Cancelled.")
@@ -108,66 +111,66 @@ class SlurmJobStatus(SlurmClusterKind):
     status: Annotated[
         JobPhase, Field(description="The same as `phase`, for tools written for older operators.")
     ] = JobPhase.PENDING
-    state: Annotated[str | None, Field(description="Slurm's own word for the job's state.")] = None
+    state: Annotated[str | None, Field(description="The job's state in Slurm's terms.")] = None
     reason: Annotated[
         str | None,
-        Field(description="Slurm's own word for why it waits or ended, or ours where it has none."),
+        Field(description="Slurm's reason why it waits or ended, or Red Box's own reason."),
     ] = None
     message: Annotated[
         str | None, Field(description="One sentence for a person: what happened, and what to do.")
     ] = None
-    job_id: Annotated[str | None, Field(alias="jobID", description="Slurm's id of the newest attempt.")] = (
-        None
-    )
-    cluster: Annotated[str | None, Field(description="The SlurmCluster that it went to.")] = None
-    partition: Annotated[str | None, Field(description="As Slurm says.")] = None
+    job_id: Annotated[
+        str | None, Field(alias="jobID", description="The Slurm job id of the newest attempt.")
+    ] = None
+    cluster: Annotated[str | None, Field(description="The SlurmCluster that it was submitted to.")] = None
+    partition: Annotated[str | None, Field(description="The job's partition in Slurm.")] = None
     user: Annotated[str | None, Field(description="The Unix account that it runs as.")] = None
-    nodes: Annotated[list[str], Field(description="The nodes of Slurm that it runs or ran on.")] = []
-    node_list: Annotated[str | None, Field(description="The same as Slurm writes it: n[1-3].")] = None
+    nodes: Annotated[list[str], Field(description="The Slurm nodes that it runs or ran on.")] = []
+    node_list: Annotated[str | None, Field(description="The nodes as a host list: n[1-3].")] = None
     exit_code: int | None = None
     signal: Annotated[int | None, Field(description="The signal that ended it.")] = None
     submitted_at: datetime | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None
     stale_since: Annotated[
-        datetime | None, Field(description="Since when Slurm has not been able to say how the job is.")
+        datetime | None, Field(description="Since when Slurm has not reported the job's state.")
     ] = None
     run: Annotated[int | None, Field(description="How often Slurm has started this attempt.")] = None
     attempts: Annotated[
-        int | None, Field(description="How many jobs it has been in Slurm, this one too.")
+        int | None, Field(description="The number of its jobs in Slurm so far, including the current one.")
     ] = None
     resumed: Annotated[
-        int | None, Field(description="How many of them followed on a suspension, not on a failure.")
+        int | None, Field(description="How many of them followed a suspension, not a failure.")
     ] = None
     dependencies_met: Annotated[
         bool | None,
-        Field(description="What dependsOn names has come about; further attempts do not wait for it."),
+        Field(description="Its dependencies are met; further attempts do not wait for them."),
     ] = None
     array: ArrayStatus | None = None
     results: ResultsStatus | None = None
     working_directory: str | None = None
     companion: CompanionStatus | None = None
     conditions: Annotated[
-        list[Condition],
+        list[StatusCondition],
         Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
     ] = []
     observed_generation: int | None = None
 
-    def condition(self, kind: ConditionType) -> Condition | None:
-        """What is said of this, if anything."""
-        return next((one for one in self.conditions if one.type == kind), None)
+    def condition(self, kind: ConditionType) -> StatusCondition | None:
+        """The condition of this type, if there is one."""
+        return next((item for item in self.conditions if item.type == kind), None)
 
     def holds(self, kind: ConditionType) -> bool:
-        """Whether it is said to be so."""
+        """Whether the condition of this type is True."""
         condition = self.condition(kind)
-        return condition is not None and condition.status is Truth.TRUE
+        return condition is not None and condition.status is ConditionStatus.TRUE
 
     @property
     def finished(self) -> bool:
-        """Whether it has come to its end, after the last attempt."""
+        """Whether the last attempt has ended."""
         return self.holds(ConditionType.FINISHED)
 
     def written(self) -> dict[str, Any]:
-        """As the API server is told."""
+        """As JSON for the API server."""
         written = self.model_dump(mode="json", by_alias=True, exclude_none=True)
         return {name: value for name, value in written.items() if value != []}

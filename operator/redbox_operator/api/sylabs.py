@@ -1,7 +1,7 @@
-"""The kinds of Sylabs' operators, as users still have them, translated into our own SlurmJob.
+"""The kinds of Sylabs' operators, translated into our own SlurmJob.
 
-Everything behind this edge knows one kind only. What the old kinds asked for and Red Box decides otherwise is
-read over: `ssh` (who a job runs as is the HPC administrator's rule), and what the old companion requested.
+The rest of the operator works with one kind only. Fields that Red Box decides otherwise are ignored: `ssh`
+(the HPC administrator maps users), and the resources of the old companion.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from redbox_api.job_parts import ContainerOptions, Resources
 from redbox_kube.slurm_cluster import SlurmClusterKind
 from redbox_operator.api.constants import pod_name
 from redbox_operator.api.slurmjob import Resource, SlurmJob, SlurmJobSpec
-from redbox_operator.api.slurmjob_fields import Container, OfKubernetes, Results, Volume, When
+from redbox_operator.api.slurmjob_fields import CollectWhen, ContainerSpec, OfKubernetes, ResultsSpec, Volume
 from redbox_operator.api.slurmjob_status import JobPhase
 from redbox_operator.api.volume_schemas import MOUNT
 
@@ -34,7 +34,7 @@ OLD_WORDS = {
     JobPhase.FAILED: JobPhase.FAILED,
     JobPhase.CANCELLED: JobPhase.FAILED,
 }
-"""`.status.status` of the old kinds knows four words, and tools wait for exactly these."""
+"""`.status.status` of the old kinds has four values, which tools wait for."""
 
 
 def _as_text(value: object) -> object:
@@ -50,7 +50,7 @@ SelectorValue = Annotated[
 ]
 Selector = Annotated[
     dict[str, SelectorValue],
-    Field(max_length=64, description="Labels of the node that the job's pod goes to."),
+    Field(max_length=64, description="Labels of the Kubernetes node for the job's pod."),
 ]
 
 
@@ -58,7 +58,7 @@ WORD: dict[str, Any] = {"type": "string", "maxLength": 4096}
 SECRET_KEY = {"type": "object", "properties": {"name": WORD, "key": WORD}}
 KEY = {"type": "object", "properties": {"secretKeyRef": SECRET_KEY}}
 COUNTS = {"maxProperties": 64, "additionalProperties": {"x-kubernetes-int-or-string": True}}
-READ_OVER = "Accepted as it was, and not read."  # kubectl refuses fields that a kind does not know
+IGNORED = "Accepted for compatibility, and ignored."  # kubectl refuses unknown fields
 
 
 class OldResults(SlurmClusterKind):
@@ -83,10 +83,10 @@ class OldResults(SlurmClusterKind):
         ),
     ]
 
-    def translated(self, name: str) -> Results:
+    def translated(self, name: str) -> ResultsSpec:
         volume = {field: value for field, value in self.mount.items() if field != "name"}
-        return Results(
-            sources=[self.source], volume=Volume(**volume), folder=pod_name(name), when=When.SUCCEEDED
+        return ResultsSpec(
+            sources=[self.source], volume=Volume(**volume), folder=pod_name(name), when=CollectWhen.SUCCEEDED
         )
 
 
@@ -100,17 +100,17 @@ class OldSlurmJobSpec(SlurmClusterKind):
         dict[str, Any],
         Field(
             json_schema_extra={"properties": {"user": WORD, "password": WORD, "key": KEY}},
-            description=READ_OVER,
+            description=IGNORED,
         ),
     ] = {}
-    resources: Annotated[dict[str, Any], Field(json_schema_extra=COUNTS, description=READ_OVER)] = {}
+    resources: Annotated[dict[str, Any], Field(json_schema_extra=COUNTS, description=IGNORED)] = {}
 
     def translated(self, name: str) -> SlurmJobSpec:
         return SlurmJobSpec(batch=self.batch, **_common(self, name))
 
 
 class OldOptions(SlurmClusterKind):
-    """Singularity's switches."""
+    """Options of Singularity."""
 
     allow_unsigned: bool = False
     clean_env: bool = False
@@ -131,7 +131,7 @@ class OldOptions(SlurmClusterKind):
 
 
 class OldResources(SlurmClusterKind):
-    """What is 0 was not said."""
+    """0 means that a resource is not set."""
 
     nodes: Annotated[int, Field(ge=0, le=100_000)] = 0
     cpu_per_node: Annotated[int, Field(ge=0, le=100_000)] = 0
@@ -158,7 +158,7 @@ class WlmJobSpec(SlurmClusterKind):
             min_length=1,
             max_length=4096,
             pattern=r"^[^\x00-\x20-][^\x00-\x1f]*$",
-            description="What Singularity runs: a path on the Slurm cluster, library://, docker://.",
+            description="The image that Singularity runs: a path on the Slurm cluster, library://, docker://.",
         ),
     ]
     options: OldOptions = OldOptions()
@@ -168,7 +168,7 @@ class WlmJobSpec(SlurmClusterKind):
 
     def translated(self, name: str) -> SlurmJobSpec:
         return SlurmJobSpec(
-            container=Container(image=self.image, options=self.options.translated()),
+            container=ContainerSpec(image=self.image, options=self.options.translated()),
             resources=self.resources.translated(),
             **_common(self, name),
         )
@@ -182,7 +182,7 @@ OLD_KINDS: dict[Resource, type[OldSlurmJobSpec | WlmJobSpec]] = {
 
 
 def translated(resource: Resource, raw: dict[str, Any]) -> SlurmJob:
-    """An object of an old kind as the SlurmJob that it means."""
+    """The SlurmJob that is equivalent to an object of an old kind."""
     spec = OLD_KINDS[resource].model_validate(raw.get("spec"))
     return SlurmJob(
         metadata=raw["metadata"],

@@ -1,8 +1,8 @@
-"""Schemas of the volumes that Kubernetes' own controllers read, as far down as they have fields.
+"""Complete schemas of the volumes that Kubernetes' own controllers read.
 
-They name every field, for only that bounds how deep an object is nested. Unknown fields that are kept may be
-nested ten thousand levels; their managedFields are some levels deeper then, and the API server (1.34) cannot
-read what it has stored any more: nobody can list the whole kind.
+They name every field, because only that bounds the nesting of an object. Preserved unknown fields may be
+nested ten thousand levels; their managedFields are then some levels deeper, and the API server (1.34) cannot
+read the stored object any more: the whole kind cannot be listed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ CLAIM_TEMPLATE = _object(
         volumeName=_text(),
     ),
 )
-REFUSED = (  # and said so by their names
+REFUSED = (  # by their names
     *(
         "awsElasticBlockStore",
         "azureDisk",

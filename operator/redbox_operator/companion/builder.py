@@ -1,7 +1,7 @@
-"""What the operator creates for an attempt of a SlurmJob: its frozen request, and pods. Pure.
+"""Builds the objects of an attempt: the ConfigMap with its request, and its pods. Pure.
 
 With Container delivery the companion does everything. With Virtual delivery it is bound to a virtual node,
-where nothing of it runs; what needs a kubelet (values of Secrets, volumes) then has pods of its own.
+where its container does not run; values of Secrets, and volumes, need a kubelet and so have separate pods.
 """
 
 from __future__ import annotations
@@ -19,20 +19,24 @@ from redbox_operator.api.constants import (
     COMPANION_CONTAINER,
     LABEL_ROLE,
     REQUEST_FILE,
-    Mode,
-    Role,
+    CompanionMode,
+    PodRole,
     pod_name,
 )
 from redbox_operator.api.slurmjob import SlurmJob
-from redbox_operator.companion.job_request import digest, frozen, job_request
+from redbox_operator.companion.job_request import digest, job_request, stored_request
 from redbox_operator.companion.placement import held_back, partition_of, placed, placed_anywhere
-from redbox_operator.companion.pod_spec import Parts, parts_of
+from redbox_operator.companion.pod_spec import PodParts, parts_of
 
 Object = dict[str, Any]
 FIRST_ATTEMPT = 1
 USER = 65532
 NOT_OURS = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true", "sidecar.istio.io/inject": "false"}
-MODES = {Role.JOB: Mode.WHOLE, Role.SUBMIT: Mode.SUBMIT_ONLY, Role.COLLECT: Mode.RESULTS_ONLY}
+MODES = {
+    PodRole.JOB: CompanionMode.WHOLE,
+    PodRole.SUBMIT: CompanionMode.SUBMIT_ONLY,
+    PodRole.COLLECT: CompanionMode.RESULTS_ONLY,
+}
 
 
 def config_map(
@@ -41,29 +45,29 @@ def config_map(
     attempt: int = FIRST_ATTEMPT,
     dependencies: Sequence[Dependency] = (),
 ) -> Object:
-    """The attempt's request, frozen, and the CA of the red-box that it goes to."""
-    request = frozen(job_request(job, partition_of(job), dependencies))
+    """The attempt's request, stored_request, and the CA of the red-box that it goes to."""
+    request = stored_request(job_request(job, partition_of(job), dependencies))
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": _metadata(job, cluster, attempt, Role.JOB),
+        "metadata": _metadata(job, cluster, attempt, PodRole.JOB),
         "immutable": True,
         "data": {REQUEST_FILE: request, CA_FILE: pem_of(cluster.spec.ca_bundle)},
     }
 
 
 def reaches(cluster: SlurmCluster) -> str:
-    """What `redbox.dev/reaches` says of a pod that was made for this SlurmCluster as it is now."""
+    """The value of `redbox.dev/reaches` for the SlurmCluster's current address and CA."""
     return digest(f"{cluster.spec.endpoint}\n{cluster.spec.ca_bundle.decode()}")
 
 
 def request_digest(made: Object) -> str:
-    """Of a ConfigMap's request: what `status.companion.request` says."""
+    """The digest of a ConfigMap's request, as in `status.companion.request`."""
     return digest(made["data"][REQUEST_FILE])
 
 
 def needs_submitter(job: SlurmJob, cluster: SlurmCluster) -> bool:
-    """Whether its request holds values that only a kubelet can read, and its companion has none."""
+    """Whether its request has values that only a kubelet can read, and its companion runs without one."""
     spec = job.spec
     by_kubelet = spec.batch_from or (spec.container and spec.container.registry_secret)
     return cluster.spec.delivery is Delivery.VIRTUAL and bool(
@@ -72,20 +76,20 @@ def needs_submitter(job: SlurmJob, cluster: SlurmCluster) -> bool:
 
 
 def needs_collector(job: SlurmJob, cluster: SlurmCluster) -> bool:
-    """Whether its results need a pod that can mount a volume."""
+    """Whether its results need a separate pod that can mount a volume."""
     return cluster.spec.delivery is Delivery.VIRTUAL and job.spec.results is not None
 
 
 def companion_pod(
-    job: SlurmJob, cluster: SlurmCluster, attempt: int, image: str, role: Role = Role.JOB
+    job: SlurmJob, cluster: SlurmCluster, attempt: int, image: str, role: PodRole = PodRole.JOB
 ) -> Object:
-    """The companion, or with Virtual delivery a pod of another role: no rights, no token for Kubernetes."""
-    virtual = cluster.spec.delivery is Delivery.VIRTUAL and role is Role.JOB
-    mode = Mode.ATTACH_ONLY if virtual and needs_submitter(job, cluster) else MODES[role]
+    """The companion, or with Virtual delivery a pod of another role; without a token for Kubernetes."""
+    virtual = cluster.spec.delivery is Delivery.VIRTUAL and role is PodRole.JOB
+    mode = CompanionMode.ATTACH_ONLY if virtual and needs_submitter(job, cluster) else MODES[role]
     parts = parts_of(job, cluster, attempt, mode, virtual=virtual)
     metadata = _metadata(job, cluster, attempt, role)
     metadata["annotations"] = {**NOT_OURS, **({} if virtual else {ANNOTATION_REACHES: reaches(cluster)})}
-    where = placed(job, cluster) if role is Role.JOB else placed_anywhere(job)
+    where = placed(job, cluster) if role is PodRole.JOB else placed_anywhere(job)
     spec = {
         "restartPolicy": "Never",
         "serviceAccountName": job.spec.service_account_name,
@@ -93,14 +97,14 @@ def companion_pod(
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 5,
         "securityContext": _security(parts),
-        "containers": [_container(parts, image, held_back(job, cluster) if role is Role.JOB else {})],
+        "containers": [_container(parts, image, held_back(job, cluster) if role is PodRole.JOB else {})],
         **({"volumes": parts.volumes} if parts.volumes else {}),
         **where,
     }
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def _container(parts: Parts, image: str, extended: dict[str, str]) -> Object:
+def _container(parts: PodParts, image: str, extended: dict[str, str]) -> Object:
     return {
         "name": COMPANION_CONTAINER,
         "image": image,
@@ -120,8 +124,8 @@ def _container(parts: Parts, image: str, extended: dict[str, str]) -> Object:
     }
 
 
-def _security(parts: Parts) -> Object:
-    """As the `restricted` Pod Security level has it; a volume of results becomes the companion's group's."""
+def _security(parts: PodParts) -> Object:
+    """For the `restricted` Pod Security level; a volume of results belongs to the companion's group."""
     context: Object = {
         "runAsNonRoot": True,
         "runAsUser": USER,
@@ -133,7 +137,7 @@ def _security(parts: Parts) -> Object:
     return context
 
 
-def _metadata(job: SlurmJob, cluster: SlurmCluster, attempt: int, role: Role) -> Object:
+def _metadata(job: SlurmJob, cluster: SlurmCluster, attempt: int, role: PodRole) -> Object:
     owner = {
         "apiVersion": job.resource.api_version,
         "kind": job.resource.kind,

@@ -1,4 +1,4 @@
-"""What is asked of red-box for one attempt of a SlurmJob, as the bytes that are frozen in its ConfigMap."""
+"""The request to red-box for one attempt of a SlurmJob, as stored in its ConfigMap."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LARGEST_REQUEST = 1_000_000  # of a ConfigMap's 1 MiB, beside the CA
 
 
 def job_request(job: SlurmJob, partition: str | None, dependencies: Sequence[Dependency] = ()) -> JobRequest:
-    """Everything that is known before the pod runs; what only its kubelet knows is added there."""
+    """The request without values that only the pod's kubelet can read; the companion adds these."""
     spec = job.spec
     return JobRequest(
         batch="" if spec.batch_from else spec.batch,
@@ -35,10 +35,10 @@ def job_request(job: SlurmJob, partition: str | None, dependencies: Sequence[Dep
     )
 
 
-def frozen(request: JobRequest) -> str:
-    """The request as JSON, with a digest of itself.
+def stored_request(request: JobRequest) -> str:
+    """The request as JSON, with its own digest.
 
-    By that digest red-box knows the request again, whatever becomes of a Secret that the pod adds to it.
+    By the digest red-box recognizes the request even after a Secret that the pod adds to it has changed.
     """
     wire = request.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     if not wire.get("batch", "there"):
@@ -48,5 +48,5 @@ def frozen(request: JobRequest) -> str:
 
 
 def digest(text: str) -> str:
-    """As `status.companion.request` has it."""
+    """In the format of `status.companion.request`."""
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"

@@ -1,7 +1,7 @@
-"""Where a SlurmJob goes: its SlurmCluster and partition, and the Kubernetes node of its pod. Pure.
+"""SlurmCluster and partition of a SlurmJob, and placement of its pod on Kubernetes nodes. Pure.
 
-A SlurmCluster that was chosen stays chosen (`status.cluster`), whatever SlurmClusters come later. That a pod
-goes only where its job fits is node affinity on the limits that resourced publishes; queueing is Slurm's.
+A chosen SlurmCluster is kept (`status.cluster`), even if others are created later. Node affinity on the
+limits that resourced publishes keeps a pod from nodes where its job does not fit; queueing is Slurm's.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from redbox_operator.companion.resource_needs import needs_of, whole_needs_of
 
 Object = dict[str, Any]
 CHOOSING = frozenset({LABEL_CLUSTER, LABEL_PARTITION})
-NODE_TROUBLES = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+NODE_CONDITIONS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
 def cluster_of(job: SlurmJob, clusters: Collection[str]) -> str | None:
-    """The SlurmCluster of this job, by name, whether it exists or not; None where the job leaves it open."""
+    """The SlurmCluster of this job, by name, whether it exists or not; None where it is not determined."""
     chosen = job.status.get("cluster") or job.spec.cluster or job.spec.node_selector.get(LABEL_CLUSTER)
     if chosen:
         return str(chosen)
@@ -30,16 +30,16 @@ def cluster_of(job: SlurmJob, clusters: Collection[str]) -> str | None:
 
 
 def partition_of(job: SlurmJob) -> str | None:
-    """The partition that the SlurmJob names; Slurm's default else."""
+    """The partition that the SlurmJob names; None for Slurm's default."""
     return job.spec.partition or job.spec.node_selector.get(LABEL_PARTITION)
 
 
 def placed(job: SlurmJob, cluster: SlurmCluster) -> Object:
-    """The part of a companion's pod spec that says where it goes."""
+    """The scheduling fields of a companion's pod spec."""
     if cluster.spec.delivery is Delivery.VIRTUAL:
         selector = {LABEL_CLUSTER: cluster.name} | _virtual_node(job)
         return _fields(
-            own_selector(job) | selector, _fit(job, cluster), [_tolerates(TAINT_SLURM), *_trouble()]
+            own_selector(job) | selector, _fit(job, cluster), [_tolerates(TAINT_SLURM), *_node_conditions()]
         )
     if cluster.spec.gateways:
         return _fields(own_selector(job) | {gateway_key(cluster.name): "true"}, _fit(job, cluster), [])
@@ -47,12 +47,12 @@ def placed(job: SlurmJob, cluster: SlurmCluster) -> Object:
 
 
 def placed_anywhere(job: SlurmJob) -> Object:
-    """The same for a pod that needs a kubelet, and no node in particular."""
+    """The same for a pod that needs a kubelet, but no specific node."""
     return _fields(own_selector(job), None, [])
 
 
 def held_back(job: SlurmJob, cluster: SlurmCluster) -> dict[str, str]:
-    """The extended resources that a companion requests where Kubernetes is to hold jobs back."""
+    """The extended resources that a companion requests where Kubernetes holds jobs back."""
     partition = partition_of(job)
     if partition is None or not holds_back(cluster):
         return {}
@@ -61,7 +61,7 @@ def held_back(job: SlurmJob, cluster: SlurmCluster) -> dict[str, str]:
 
 
 def own_selector(job: SlurmJob) -> dict[str, str]:
-    """The author's labels, without those that choose cluster and partition."""
+    """The user's node selector, without the labels that choose cluster and partition."""
     return {key: value for key, value in job.spec.node_selector.items() if key not in CHOOSING}
 
 
@@ -83,9 +83,9 @@ def _tolerates(taint: str) -> Object:
     return {"key": taint, "operator": "Exists", "effect": "NoSchedule"}
 
 
-def _trouble() -> list[Object]:
-    """Without limit: else Kubernetes evicts, after 300 s, pods of a node whose resourced is away."""
-    return [{"key": key, "operator": "Exists", "effect": "NoExecute"} for key in NODE_TROUBLES]
+def _node_conditions() -> list[Object]:
+    """Without limit: otherwise Kubernetes evicts pods of a node whose resourced is away for 300 s."""
+    return [{"key": key, "operator": "Exists", "effect": "NoExecute"} for key in NODE_CONDITIONS]
 
 
 def _fields(selector: dict[str, str], affinity: Object | None, tolerations: list[Object]) -> Object:

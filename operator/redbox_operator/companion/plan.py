@@ -1,8 +1,8 @@
-"""Companions, as far as the operator needs to know them, and what has to be done about one. Pure.
+"""Companion pods as the operator reads them, and the next step for one. Pure.
 
 Phase and exit code of a job come from red-box alone, never from the pod. A companion is the pod whose uid the
-operator wrote to the status: name, labels and ownerReference prove nothing. It has done its work when it has
-said a last word; one that ended without is deleted and made again.
+operator wrote to the status: name, labels and ownerReference can be forged. It has finished its work when it
+has left its final message; one that ended without a final message is deleted and created again.
 """
 
 from __future__ import annotations
@@ -17,139 +17,139 @@ from typing import Any
 from pydantic import ValidationError
 
 from redbox_kube.names import LABEL_ATTEMPT, LABEL_JOB_UID
-from redbox_kube.node_labels import told_needs
+from redbox_kube.node_labels import described_needs
 from redbox_operator.api.constants import ANNOTATION_REACHES
-from redbox_operator.api.problems import Problem
+from redbox_operator.api.problems import StatusProblem
 from redbox_operator.api.slurmjob_status import CompanionStatus, ResultsStatus
 
 Object = dict[str, Any]
 FORCED_AFTER_S = 30
-MOST_REPLACED = 10
-CALM_S = 3600.0
+MAX_REPLACED = 10
+STABLE_S = 3600.0
 FIRST_PAUSE_S = 1.0
 
-IMAGE_TROUBLES = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
-CURE_OF_CLAIM = (
-    ". Create the claim that results.volume names, or see why it is not bound: it goes on by itself"
+IMAGE_REASONS = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
+CLAIM_HINT = (
+    ". Create the claim that results.volume names, or find out why it is not bound; the job then continues"
 )
-CONFIG_TROUBLES = frozenset({"CreateContainerConfigError", "CreateContainerError"})
+CONFIG_REASONS = frozenset({"CreateContainerConfigError", "CreateContainerError"})
 
 
 @dataclass(frozen=True, slots=True)
-class LastWord:
-    """What a companion that has done its work leaves as its termination message."""
+class FinalMessage:
+    """The termination message of a companion that has finished its work."""
 
     refused: str | None = None
     results: ResultsStatus | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Companion:
-    """A pod of a job, without what nobody here reads."""
+class CompanionPod:
+    """A pod of a job, with the fields that the operator reads."""
 
     namespace: str
     name: str
     uid: str
     version: str
-    job_uid: str  # as its label says, so that somebody looks at it
+    job_uid: str  # of its label, which only selects the SlurmJob to reconcile
     owner_uid: str | None  # of the object that controls it
     attempt: str
-    reaches: str = ""  # which red-box, where it was told
-    dead_at: datetime | None = None  # when its grace is over, if it is being deleted
+    reaches: str = ""  # digest of the red-box that it connects to
+    dead_at: datetime | None = None  # end of its grace period, if it is being deleted
     ended: bool = False
-    last_word: LastWord | None = None
-    trouble: Problem | None = None
+    final_message: FinalMessage | None = None
+    problem: StatusProblem | None = None
 
 
 class Step(Enum):
-    """What has to be done about a companion."""
+    """The next step for a companion."""
 
     KEEP = auto()
     MAKE = auto()
     DELETE = auto()
-    FORCE = auto()  # delete one whose node does not answer
-    NOTE_LAST_WORD = auto()
-    FOREIGN = auto()  # somebody else's pod has the name
+    FORCE = auto()  # delete a pod whose node does not answer
+    RECORD_FINAL_MESSAGE = auto()
+    FOREIGN = auto()  # another owner's pod has the name
     GIVEN_UP = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The step, and when to look again, if not only after the next change."""
+    """The step, and seconds after which the next one is due without any change."""
 
     step: Step
-    again_in_s: float | None = None
+    requeue_after_s: float | None = None
 
 
 def plan_for(
-    recorded: CompanionStatus | None, pod: Companion | None, job_uid: str, reaches: str, now: datetime
+    recorded: CompanionStatus | None, pod: CompanionPod | None, job_uid: str, reaches: str, now: datetime
 ) -> Plan:
-    """The next step towards one companion that says its last word; it has to reach red-box as it is now."""
+    """The next step towards a final message; the companion has to reach red-box at its current address."""
     if recorded is not None and recorded.done:
         return Plan(Step.KEEP)
     if pod is None:
-        return _to_be_made(recorded, now)
+        return _when_missing(recorded, now)
     if pod.dead_at is not None:
-        return _to_be_gone(pod.dead_at, now)
+        return _while_deleted(pod.dead_at, now)
     if recorded is None or pod.uid != recorded.uid:
-        # Ours, if it says so itself: made before a crash, and its uid never written. It is not believed.
+        # Ours by its ownerReference: created before a crash, and its uid never recorded. It is not trusted.
         return Plan(Step.DELETE if pod.owner_uid == job_uid else Step.FOREIGN)
     if not pod.ended:
         return _while_it_runs(pod, reaches)
-    return Plan(Step.NOTE_LAST_WORD if pod.last_word else Step.DELETE)
+    return Plan(Step.RECORD_FINAL_MESSAGE if pod.final_message else Step.DELETE)
 
 
-def plan_for_other(
-    recorded: CompanionStatus, pod: Companion | None, job_uid: str, reaches: str, now: datetime
+def plan_for_auxiliary(
+    recorded: CompanionStatus | None, pod: CompanionPod | None, job_uid: str, reaches: str, now: datetime
 ) -> Plan:
-    """The same for a pod beside the companion. Its losses count as the companion's; two do no harm."""
+    """The same for a pod beside the companion. Its replacements count as the companion's; two do no harm."""
     if pod is None:
-        return _to_be_made(recorded, now)
+        return _when_missing(recorded, now)
     if pod.dead_at is not None:
-        return _to_be_gone(pod.dead_at, now)
+        return _while_deleted(pod.dead_at, now)
     if pod.owner_uid != job_uid:
         return Plan(Step.FOREIGN)
     if not pod.ended:
         return _while_it_runs(pod, reaches)
-    return Plan(Step.KEEP if pod.last_word else Step.DELETE)
+    return Plan(Step.KEEP if pod.final_message else Step.DELETE)
 
 
-def _while_it_runs(pod: Companion, reaches: str) -> Plan:
-    """One that asks where red-box was, or trusts what it was, would ask for ever."""
+def _while_it_runs(pod: CompanionPod, reaches: str) -> Plan:
+    """A pod with an old address or CA of red-box would retry forever."""
     return Plan(Step.KEEP if pod.reaches in {"", reaches} else Step.DELETE)
 
 
-def _to_be_gone(dead_at: datetime, now: datetime) -> Plan:
+def _while_deleted(dead_at: datetime, now: datetime) -> Plan:
     overdue = (now - dead_at).total_seconds() - FORCED_AFTER_S
     return Plan(Step.FORCE, 5.0) if overdue >= 0 else Plan(Step.KEEP, 1.0 - overdue)
 
 
-def _to_be_made(recorded: CompanionStatus | None, now: datetime) -> Plan:
+def _when_missing(recorded: CompanionStatus | None, now: datetime) -> Plan:
     if recorded is None or not recorded.uid or not recorded.replaced or recorded.replaced_at is None:
         return Plan(Step.MAKE)
     since = (now - recorded.replaced_at).total_seconds()
-    if since >= CALM_S:
+    if since >= STABLE_S:
         return Plan(Step.MAKE)
-    if recorded.replaced >= MOST_REPLACED:
-        return Plan(Step.GIVEN_UP, CALM_S - since)
+    if recorded.replaced >= MAX_REPLACED:
+        return Plan(Step.GIVEN_UP, STABLE_S - since)
     pause = FIRST_PAUSE_S * 2.0 ** (recorded.replaced - 1)
     return Plan(Step.MAKE) if since >= pause else Plan(Step.KEEP, pause - since)
 
 
 def replaced(recorded: CompanionStatus | None, now: datetime) -> tuple[int | None, datetime | None]:
-    """The count of replacements once one more is made; an hour of calm begins it anew."""
+    """The count and time of replacements after one more; a stable hour resets the count."""
     if recorded is None or not recorded.uid:
         return None, None
-    calm = recorded.replaced_at is None or now - recorded.replaced_at >= timedelta(seconds=CALM_S)
-    return (1 if calm else (recorded.replaced or 0) + 1), now
+    stable = recorded.replaced_at is None or now - recorded.replaced_at >= timedelta(seconds=STABLE_S)
+    return (1 if stable else (recorded.replaced or 0) + 1), now
 
 
-def companion_of(pod: Object) -> Companion:
-    """What counts of a pod."""
+def companion_of(pod: Object) -> CompanionPod:
+    """The companion in this Pod object."""
     metadata, status = pod["metadata"], pod.get("status", {})
     labels = metadata.get("labels", {})
     owners = metadata.get("ownerReferences", [])
-    return Companion(
+    return CompanionPod(
         namespace=metadata["namespace"],
         name=metadata["name"],
         uid=metadata["uid"],
@@ -160,8 +160,8 @@ def companion_of(pod: Object) -> Companion:
         reaches=sys.intern(metadata.get("annotations", {}).get(ANNOTATION_REACHES, "")),
         dead_at=_time(metadata.get("deletionTimestamp")),
         ended=status.get("phase") in {"Succeeded", "Failed"},
-        last_word=_last_word(status),
-        trouble=_trouble(pod.get("spec", {}), status),
+        final_message=_final_message(status),
+        problem=_problem(pod.get("spec", {}), status),
     )
 
 
@@ -169,59 +169,60 @@ def _time(text: str | None) -> datetime | None:
     return None if text is None else datetime.fromisoformat(text)
 
 
-def _last_word(status: Object) -> LastWord | None:
+def _final_message(status: Object) -> FinalMessage | None:
     for container in status.get("containerStatuses") or []:
         terminated = container.get("state", {}).get("terminated") or {}
         try:
-            said = json.loads(terminated.get("message") or "")
+            message = json.loads(terminated.get("message") or "")
         except (ValueError, RecursionError):
             continue
-        if isinstance(said, dict) and ("refused" in said or said.get("final") is True):
-            refused = said.get("refused")
-            return LastWord(str(refused) if refused else None, _results(said.get("results")))
+        if isinstance(message, dict) and ("refused" in message or message.get("final") is True):
+            refused = message.get("refused")
+            return FinalMessage(str(refused) if refused else None, _results(message.get("results")))
     return None
 
 
-def _results(said: object) -> ResultsStatus | None:
+def _results(results: object) -> ResultsStatus | None:
     try:
-        return ResultsStatus.model_validate(said) if isinstance(said, dict) else None
+        return ResultsStatus.model_validate(results) if isinstance(results, dict) else None
     except ValidationError:
         return None
 
 
-def _trouble(spec: Object, status: Object) -> Problem | None:
+def _problem(spec: Object, status: Object) -> StatusProblem | None:
     for container in status.get("containerStatuses") or []:
         waiting = container.get("state", {}).get("waiting") or {}
         reason, message = waiting.get("reason", ""), waiting.get("message", "")
-        if reason in CONFIG_TROUBLES:
-            return Problem(
+        if reason in CONFIG_REASONS:
+            return StatusProblem(
                 "CompanionNotStarted",
-                f"the job's pod cannot start: {message}. Create what is missing, and it goes on by itself",
+                f"the job's pod cannot start: {message}. Create the missing object; the job then continues",
             )
-        if reason in IMAGE_TROUBLES:
-            return Problem(
+        if reason in IMAGE_REASONS:
+            return StatusProblem(
                 "CompanionImage",
-                f"the companion's image cannot be had: {message or reason}. The cluster's administrator has "
-                "to mend this",
+                f"the companion image cannot be pulled: {message or reason}. Ask the cluster's administrator "
+                "to fix this",
             )
     for condition in status.get("conditions") or []:
         if condition.get("reason") == "Unschedulable":
-            return Problem("Unschedulable", _why_unscheduled(spec, condition.get("message", "")))
+            return StatusProblem("Unschedulable", _why_unscheduled(spec, condition.get("message", "")))
     return None
 
 
-def _why_unscheduled(spec: Object, said: str) -> str:
-    """The scheduler tells how many nodes it looked at, and never what the pod asked of them."""
-    told = f"The scheduler says: {said}"
-    if "persistentvolumeclaim" in said.lower():
-        told += CURE_OF_CLAIM
-    elif wanted := _wanted(spec):
-        told = f"It needs one with {', '.join(wanted)}: compare with `kubectl describe node`. {told}"
-    return f"no node of Kubernetes takes the job's pod. {told}"
+def _why_unscheduled(spec: Object, message: str) -> str:
+    """The scheduler reports how many nodes it considered, and never what the pod requires."""
+    detail = f"The scheduler reports: {message}"
+    if "persistentvolumeclaim" in message.lower():
+        detail += CLAIM_HINT
+    elif required := _required_labels(spec):
+        labels = ", ".join(required)
+        detail = f"It needs a node with {labels}: compare with `kubectl describe node`. {detail}"
+    return f"no Kubernetes node accepts the job's pod. {detail}"
 
 
-def _wanted(spec: Object) -> list[str]:
+def _required_labels(spec: Object) -> list[str]:
     affinity = spec.get("affinity", {}).get("nodeAffinity", {})
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {})
     labels = [f"{key}={value}" for key, value in spec.get("nodeSelector", {}).items()]
-    return labels + told_needs(required.get("nodeSelectorTerms", []))
+    return labels + described_needs(required.get("nodeSelectorTerms", []))

@@ -1,4 +1,4 @@
-"""Environment, volumes and requests of a job's pod: what the kubelet reads for the companion. Pure."""
+"""Environment, volumes and resource requests of a job's pod. Pure."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from redbox_operator.api.constants import (
     RESULTS_FOLDER,
     TOKEN_FILE,
     TOKEN_FOLDER,
-    Mode,
+    CompanionMode,
     pod_name,
 )
 from redbox_operator.api.slurmjob import SlurmJob
-from redbox_operator.api.slurmjob_fields import Results, Volume
+from redbox_operator.api.slurmjob_fields import ResultsSpec, Volume
 
 Object = dict[str, Any]
 TOKEN_SECONDS = 3600
 POD_NAME = "metadata.name"
-SUBMITTING = frozenset({Mode.WHOLE, Mode.SUBMIT_ONLY})
-COLLECTING = frozenset({Mode.WHOLE, Mode.RESULTS_ONLY})
+SUBMITTING = frozenset({CompanionMode.WHOLE, CompanionMode.SUBMIT_ONLY})
+COLLECTING = frozenset({CompanionMode.WHOLE, CompanionMode.RESULTS_ONLY})
 
 
 @dataclass
-class Parts:
-    """What comes together in a pod."""
+class PodParts:
+    """The parts of a pod that are collected while it is built."""
 
     env: list[Object] = field(default_factory=list)
     volumes: list[Object] = field(default_factory=list)
@@ -41,20 +41,22 @@ class Parts:
     limits: dict[str, str] = field(default_factory=lambda: {"memory": "64Mi"})
     has_results: bool = False
 
-    def tell(self, **settings: str) -> None:
-        """Settings of the companion, as they are: the kubelet would replace $(NAME)."""
+    def set_env(self, **settings: str) -> None:
+        """Set variables literally: `$` is doubled, since the kubelet replaces $(NAME)."""
         self.env += [{"name": name, "value": value.replace("$", "$$")} for name, value in settings.items()]
 
     def mount(self, name: str, folder: str, source: Object, *, read_only: bool = True) -> None:
-        """A volume at a folder."""
+        """Mount a volume at a folder."""
         self.volumes.append({"name": name, **source})
         self.mounts.append({"name": name, "mountPath": folder, **({"readOnly": True} if read_only else {})})
 
 
-def parts_of(job: SlurmJob, cluster: SlurmCluster, attempt: int, mode: Mode, *, virtual: bool) -> Parts:
-    """All of it. On a virtual node nothing is mounted and nothing runs, so nothing is asked for."""
-    parts = Parts()
-    parts.tell(
+def parts_of(
+    job: SlurmJob, cluster: SlurmCluster, attempt: int, mode: CompanionMode, *, virtual: bool
+) -> PodParts:
+    """The parts of this pod. On a virtual node no container runs, so nothing is mounted or requested."""
+    parts = PodParts()
+    parts.set_env(
         REDBOX_ENDPOINT=cluster.spec.endpoint,
         REDBOX_KEY=job.uid,
         REDBOX_ATTEMPT=str(attempt),
@@ -63,16 +65,16 @@ def parts_of(job: SlurmJob, cluster: SlurmCluster, attempt: int, mode: Mode, *, 
     if virtual:
         parts.requests, parts.limits = {"cpu": "0", "memory": "0"}, {}
         return parts
-    _job_and_token(parts, job, cluster, attempt)
+    _mount_request_and_token(parts, job, cluster, attempt)
     if mode in SUBMITTING:
-        _values_of_the_kubelet(parts, job, attempt)
+        _add_kubelet_values(parts, job, attempt)
     if mode in COLLECTING and job.spec.results:
-        _results(parts, job.spec.results)
+        _mount_results(parts, job.spec.results)
     return parts
 
 
-def _job_and_token(parts: Parts, job: SlurmJob, cluster: SlurmCluster, attempt: int) -> None:
-    parts.tell(
+def _mount_request_and_token(parts: PodParts, job: SlurmJob, cluster: SlurmCluster, attempt: int) -> None:
+    parts.set_env(
         REDBOX_CA_FILE=f"{REQUEST_FOLDER}/{CA_FILE}",
         REDBOX_REQUEST_FILE=f"{REQUEST_FOLDER}/{REQUEST_FILE}",
         REDBOX_TOKEN_FILE=f"{TOKEN_FOLDER}/{TOKEN_FILE}",
@@ -82,12 +84,14 @@ def _job_and_token(parts: Parts, job: SlurmJob, cluster: SlurmCluster, attempt: 
     parts.mount("token", TOKEN_FOLDER, {"projected": {"sources": [{"serviceAccountToken": token}]}})
 
 
-def _values_of_the_kubelet(parts: Parts, job: SlurmJob, attempt: int) -> None:
+def _add_kubelet_values(parts: PodParts, job: SlurmJob, attempt: int) -> None:
     spec = job.spec
     for variable in spec.env:
         name, source = f"{ENV_PREFIX}{variable.name}", variable.value_from
         if source and source.field_ref and source.field_ref.field_path == POD_NAME:
-            parts.tell(**{name: pod_name(job.name, attempt)})  # of the job's pod, whichever submits it
+            parts.set_env(
+                **{name: pod_name(job.name, attempt)}
+            )  # of the job's pod, also where another pod submits
         elif source:
             value_from = source.model_dump(by_alias=True, exclude_defaults=True)
             parts.env.append({"name": name, "valueFrom": value_from})
@@ -98,19 +102,19 @@ def _values_of_the_kubelet(parts: Parts, job: SlurmJob, attempt: int) -> None:
     if spec.batch_from:
         reference = spec.batch_from.config_map_key_ref
         items = [{"key": reference.key, "path": BATCH_FILE}]
-        parts.tell(REDBOX_BATCH_FILE=f"{BATCH_FOLDER}/{BATCH_FILE}")
+        parts.set_env(REDBOX_BATCH_FILE=f"{BATCH_FOLDER}/{BATCH_FILE}")
         parts.mount("batch", BATCH_FOLDER, {"configMap": {"name": reference.name, "items": items}})
 
 
-def _results(parts: Parts, results: Results) -> None:
+def _mount_results(parts: PodParts, results: ResultsSpec) -> None:
     parts.has_results = True
     folder = f"{RESULTS_FOLDER}/{results.folder}" if results.folder else RESULTS_FOLDER
-    told = {"from": results.sources, "when": results.when.value}
-    parts.tell(REDBOX_RESULTS=json.dumps(told), REDBOX_RESULTS_FOLDER=folder)
+    settings = {"from": results.sources, "when": results.when.value}
+    parts.set_env(REDBOX_RESULTS=json.dumps(settings), REDBOX_RESULTS_FOLDER=folder)
     parts.mount("results", RESULTS_FOLDER, _volume(results.volume), read_only=False)
 
 
 def _volume(volume: Volume) -> Object:
-    if volume.host_path:  # its place was looked at before (`spec_problems`)
+    if volume.host_path:  # `validation` has checked the path
         return {"hostPath": {"path": volume.host_path, "type": "DirectoryOrCreate"}}
     return volume.model_dump(by_alias=True, exclude_none=True, exclude=set(volume.model_extra or {}))

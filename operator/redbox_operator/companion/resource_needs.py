@@ -1,6 +1,6 @@
-"""How much of a partition a job needs at the least, as far as its fields say. Pure.
+"""The minimum resources of a job, as far as its fields give them. Pure.
 
-What the script's #SBATCH lines say stays Slurm's to read: a need that is not known here is no need.
+#SBATCH lines of the script are left to Slurm: a resource that no field gives is not required here.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ DAYS_AND_CLOCK = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 
 
 def needs_of(resources: Resources) -> dict[Limit, int]:
-    """What one job must be allowed to have; what is not said is left out."""
+    """What a partition must allow one job; resources without a field are left out."""
     cpus = _cpus_per_node(resources)
-    known = {
+    needs = {
         Limit.NODES: resources.nodes,
         Limit.CPUS_PER_NODE: cpus,
         Limit.MEM_MB_PER_NODE: _mem_mb_per_node(resources, cpus),
         Limit.GPUS_PER_NODE: _gpus(resources.gpus_per_node),
         Limit.TIME_S: seconds_of(resources.time),
     }
-    return {limit: need for limit, need in known.items() if need}
+    return {limit: need for limit, need in needs.items() if need}
 
 
 def whole_needs_of(resources: Resources) -> dict[str, int]:
-    """What the job takes in all, by the names of the extended resources."""
+    """The total resources of the job, by the names of the extended resources."""
     needs, nodes = needs_of(resources), resources.nodes or 1
     cpus = max(
         nodes * needs.get(Limit.CPUS_PER_NODE, 1), (resources.tasks or 1) * (resources.cpus_per_task or 1)

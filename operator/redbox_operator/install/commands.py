@@ -1,4 +1,4 @@
-"""Commands that an installation runs beside the operator: CRDs brought up to date, and all taken out."""
+"""Commands for installation hooks: upgrade of the CRDs, and uninstall."""
 
 from __future__ import annotations
 
@@ -14,48 +14,49 @@ from redbox_kube.api.retrying_objects import RetryingObjects
 from redbox_operator.api.constants import FIELD_MANAGER
 from redbox_operator.api.crds import all_crds
 from redbox_operator.install.crd_upgrade import NotEstablished, upgrade_crds
-from redbox_operator.install.uninstall import CANCEL_WITHIN_S, Jobs, NotUninstalled, Uninstall
+from redbox_operator.install.uninstall import CANCEL_WITHIN_S, JobsPolicy, NotUninstalled, Uninstall
 
 T = TypeVar("T")
-crds = typer.Typer(help="The kinds of Red Box (CustomResourceDefinitions).", invoke_without_command=True)
+crds = typer.Typer(help="The CustomResourceDefinitions of Red Box.", invoke_without_command=True)
 
 
 @crds.callback()
 def show(context: typer.Context) -> None:
-    """Print the kinds, for kubectl apply -f -; `apply` brings a cluster's up to date."""
+    """Print the CRDs, for kubectl apply -f -; `apply` upgrades those of a cluster."""
     if context.invoked_subcommand is None:
         typer.echo(yaml.safe_dump_all(all_crds(), sort_keys=False), nl=False)
 
 
 @crds.command()
 def apply() -> None:
-    """Bring the cluster's kinds to this release; no version in which objects are stored is dropped."""
-    for line in _asked(upgrade_crds):
+    """Upgrade the cluster's CRDs to this release; no version with stored objects is dropped."""
+    for line in _run(upgrade_crds):
         typer.echo(line)
 
 
 def uninstall(
-    namespace: Annotated[str, typer.Option(envvar="REDBOX_NAMESPACE", help="Where the operator runs.")],
+    namespace: Annotated[str, typer.Option(envvar="REDBOX_NAMESPACE", help="The operator's namespace.")],
     watch_namespaces: Annotated[
         str,
-        typer.Option(envvar="REDBOX_WATCH_NAMESPACES", help="Those it is limited to, comma separated."),
+        typer.Option(envvar="REDBOX_WATCH_NAMESPACES", help="Its namespaces, comma separated; empty: all."),
     ] = "",
-    jobs: Annotated[Jobs, typer.Option(help="What becomes of jobs in Slurm.")] = Jobs.KEEP,
+    jobs: Annotated[JobsPolicy, typer.Option(help="What happens to jobs in Slurm.")] = JobsPolicy.KEEP,
     cancel_within: Annotated[
-        float, typer.Option(min=0, help="Seconds after which jobs that are not cancelled end the uninstall.")
+        float,
+        typer.Option(min=0, help="Seconds to wait for cancelled jobs to end; then the uninstall fails."),
     ] = CANCEL_WITHIN_S,
 ) -> None:
-    """Lift all finalizers, and remove companions and virtual nodes, before the installation is deleted."""
-    watched = [one for one in watch_namespaces.split(",") if one]
+    """Lift finalizers and remove companions and virtual nodes before the installation is deleted."""
+    watched = [name for name in watch_namespaces.split(",") if name]
 
     async def act(objects: ObjectClient) -> None:
         await Uninstall(objects, namespace, watched, jobs, cancel_within, typer.echo).run()
 
-    _asked(act, RetryingObjects)
+    _run(act, RetryingObjects)
 
 
-def _asked(act: Callable[[ObjectClient], Awaitable[T]], kind: type[ObjectClient] = ObjectClient) -> T:
-    """What this does at the API server; a failure is one sentence."""
+def _run(act: Callable[[ObjectClient], Awaitable[T]], kind: type[ObjectClient] = ObjectClient) -> T:
+    """Run `act` with a connection; a failure is one sentence and exit code 1."""
 
     async def connected() -> T:
         objects = await kind.connect(FIELD_MANAGER)

@@ -1,9 +1,9 @@
-"""Brings a cluster's CRDs to those of this release, and never drops a version that objects are stored in."""
+"""Upgrades the CRDs to this release; a version with stored objects is never dropped."""
 
 from __future__ import annotations
 
 from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
-from redbox_kube.runtime.waiting import comes_true
+from redbox_kube.runtime.waiting import becomes_true
 from redbox_operator.api.crds import all_crds
 
 API = "apiextensions.k8s.io/v1"
@@ -11,25 +11,25 @@ ESTABLISHED_WITHIN_S = 60.0
 
 
 class NotEstablished(Exception):
-    """The API server took a CRD and does not serve it."""
+    """The API server accepted a CRD and does not serve it."""
 
 
 async def upgrade_crds(objects: ObjectClient) -> list[str]:
-    """Apply each; what was done, a line each."""
-    said = []
+    """Apply all CRDs; returns a line for each."""
+    report = []
     for crd in all_crds():
         where = ResourcePath("CustomResourceDefinition", crd["metadata"]["name"], api_version=API)
         before = await objects.get(where)
         wanted, kept = with_stored_versions(crd, before or {})
         await objects.apply(where, wanted)
         await _await_established(objects, where)
-        unlike = "applied" if before else "created"
-        said.append(f"{where.name}: {unlike}" + (f", keeping {', '.join(kept)}" if kept else ""))
-    return said
+        action = "applied" if before else "created"
+        report.append(f"{where.name}: {action}" + (f", keeping {', '.join(kept)}" if kept else ""))
+    return report
 
 
 def with_stored_versions(crd: Object, before: Object) -> tuple[Object, list[str]]:
-    """The CRD, and beside its versions those that hold objects and that it has no more."""
+    """The CRD with the old versions that still have stored objects, and the names of those."""
     has = {version["name"] for version in crd["spec"]["versions"]}
     stored = set(before.get("status", {}).get("storedVersions", [])) - has
     kept = [
@@ -45,7 +45,7 @@ async def _await_established(objects: ObjectClient, where: ResourcePath) -> None
     async def look() -> bool:
         return _is_established(await objects.get(where))
 
-    if not await comes_true(look, ESTABLISHED_WITHIN_S):
+    if not await becomes_true(look, ESTABLISHED_WITHIN_S):
         raise NotEstablished(
             f"{where.name} is not served after {ESTABLISHED_WITHIN_S:.0f} s: "
             f"see the conditions of `kubectl describe crd {where.name}`"
@@ -54,4 +54,4 @@ async def _await_established(objects: ObjectClient, where: ResourcePath) -> None
 
 def _is_established(crd: Object | None) -> bool:
     conditions = (crd or {}).get("status", {}).get("conditions", [])
-    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
+    return any(item["type"] == "Established" and item["status"] == "True" for item in conditions)

@@ -1,4 +1,4 @@
-"""Many things to be done at the API server that do not need each other."""
+"""Many independent operations at the API server."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ AT_ONCE = 16
 
 
 @dataclass(frozen=True)
-class Errand:
-    """One of them, and what it is about."""
+class Operation:
+    """One operation, and its object in words."""
 
     about: str
     act: Callable[[], Awaitable[object]]
 
 
-async def undone(errands: Iterable[Errand]) -> list[str]:
-    """Do all, some at a time; which could not be done, each with why. None keeps another from being done."""
-    left, failed = iter(errands), list[str]()
+async def failures_of(operations: Iterable[Operation]) -> list[str]:
+    """Run all, 16 at a time; returns the failures. A failure does not stop the others."""
+    left, failed = iter(operations), list[str]()
 
     async def work() -> None:
-        for errand in left:
+        for operation in left:
             try:
-                await errand.act()
+                await operation.act()
             except ApiError as error:
-                failed.append(f"{errand.about}: {error}")
+                failed.append(f"{operation.about}: {error}")
 
     async with asyncio.TaskGroup() as group:
         for _ in range(AT_ONCE):

@@ -1,14 +1,13 @@
-"""Takes Red Box out of a cluster, so that nothing waits for a controller that is gone.
+"""Removes Red Box from a cluster, so that no object waits for a controller that is gone.
 
-It runs before the controllers' objects are deleted (the chart's hook), while both of them still work: jobs
-are cancelled by them, if at all. Only then they are stopped, for one that runs would make again what is
-removed here. Whatever fails before the first thing is removed starts them again. Whatever fails later keeps
-nothing else from being removed; it is named at the end, and another run goes on from there.
+It runs before the controllers' objects are deleted (the chart's hook), while both controllers still work and
+can cancel jobs. Then they are stopped, because a running controller would create removed objects again. A
+failure before the first removal starts them again. A failure after it does not keep other objects from being
+removed: it is reported at the end, and another run continues from there.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -16,14 +15,14 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
 from http import HTTPStatus
-from typing import NamedTuple
 
-from redbox_kube.api.objects import ApiError, ApiRefused, Object, ObjectClient, ResourcePath
+from redbox_kube.api.lease import LeaseObservation
+from redbox_kube.api.objects import ApiError, ApiRefused, Object, ObjectClient, PodRef, ResourcePath
 from redbox_kube.names import API_VERSION, LABEL_JOB_UID, LABEL_VIRTUAL
-from redbox_kube.runtime.waiting import comes_true
+from redbox_kube.runtime.waiting import becomes_true
 from redbox_operator.api.constants import CLUSTER_FINALIZER, FINALIZER, cluster_finalizer
 from redbox_operator.api.crds import all_crds
-from redbox_operator.install.parallel import Errand, undone
+from redbox_operator.install.parallel import Operation, failures_of
 from redbox_operator.slurmjob.optional_kinds import if_served
 
 CLUSTERS = ResourcePath("SlurmCluster", api_version=API_VERSION)
@@ -38,34 +37,27 @@ NEEDED = ("name", "namespace", "uid", "resourceVersion", "finalizers")
 TRIES = 5
 NAMED_AT_MOST = 20
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 
-class Jobs(StrEnum):
-    """What becomes of jobs in Slurm."""
+class JobsPolicy(StrEnum):
+    """What happens to jobs in Slurm."""
 
     KEEP = "Keep"
     CANCEL = "Cancel"
 
 
 class NotUninstalled(Exception):
-    """Something is still there; the message says what, and why."""
+    """Objects are left; the message says which, and why."""
 
 
-class Pod(NamedTuple):
-    """Exactly which pod."""
-
-    name: str
-    uid: str
-
-
-Companions = dict[tuple[str, str], list[Pod]]
-"""By their job's namespace and uid."""
+Companions = dict[tuple[str, str], list[PodRef]]
+"""By namespace and uid of their SlurmJob."""
 
 
 @dataclass(frozen=True)
-class Found:
-    """What is there once nobody makes more of it."""
+class InstalledObjects:
+    """The objects to release or remove, listed after the controllers have stopped."""
 
     jobs: Sequence[Object]
     companions: Companions
@@ -75,93 +67,95 @@ class Found:
 
 @dataclass(frozen=True)
 class Uninstall:
-    """Where Red Box is, what it is to leave, and whom to tell."""
+    """One uninstall: where Red Box runs, what happens to jobs, and where progress is reported."""
 
     objects: ObjectClient
     namespace: str
     watched: Sequence[str]
     """Namespaces that the operator was limited to; empty: all."""
-    jobs: Jobs
+    jobs: JobsPolicy
     cancel_within_s: float
-    say: Say
+    report: Report
     kinds: Sequence[ResourcePath] = field(default_factory=lambda: tuple(_kinds_of_jobs()))
 
     async def run(self) -> None:
-        """All of it. What is done already is not done again, so that it may be repeated after a failure."""
-        if self.jobs is Jobs.CANCEL:
+        """All steps. It can be repeated after a failure, and continues there."""
+        if self.jobs is JobsPolicy.CANCEL:
             await self._cancel()
         async with self._controllers_stopped():
-            found = await self._found()
+            inventory = await self._inventory()
         left = [
-            *await undone(self._of_jobs(found)),
-            *await undone(self._of_clusters(found)),
-            *await undone(self._of_nodes(found)),
-            *await undone(Errand(f"Lease {name}", partial(self._free, name)) for name in CONTROLLERS),
+            *await failures_of(self._release_jobs(inventory)),
+            *await failures_of(self._release_clusters(inventory)),
+            *await failures_of(self._clean_nodes(inventory)),
+            *await failures_of(Operation(f"Lease {name}", partial(self._free, name)) for name in CONTROLLERS),
         ]
         if left:
-            for one in left:
-                self.say(f"not removed: {one}")
+            for failure in left:
+                self.report(f"not removed: {failure}")
             raise NotUninstalled(
-                f"all is removed but for {len(left)}: {_some(left)}. The controllers stay stopped: uninstall "
-                "once more, and it goes on from here"
+                f"{len(left)} objects are not removed: {_some(left)}. The controllers stay stopped. "
+                "Uninstall again to continue from here"
             )
-        told_jobs = f"{len(found.jobs)} SlurmJobs and the kinds (CRDs)"
-        self.say(f"kept: {told_jobs}; a new installation takes them up again")
+        self.report(f"kept: {len(inventory.jobs)} SlurmJobs and the CRDs; a new installation uses them again")
 
-    async def _found(self) -> Found:
-        """Everything that there is to do, so that nothing is removed before all of it can be read."""
-        jobs = [one async for one in self._jobs()]
-        clusters = [one async for one in self.objects.list_all(CLUSTERS)]
-        # Limited, there was no resourced: the nodes are another installation's.
-        nodes = [] if self.watched else [one async for one in self.objects.list_all(ResourcePath("Node"))]
-        return Found(jobs, await self._companions(jobs), clusters, nodes)
+    async def _inventory(self) -> InstalledObjects:
+        """List everything, so that nothing is removed before all of it can be read."""
+        jobs = [item async for item in self._jobs()]
+        clusters = [item async for item in self.objects.list_all(CLUSTERS)]
+        # A limited release has no resourced: virtual nodes belong to another installation.
+        nodes = [] if self.watched else [item async for item in self.objects.list_all(ResourcePath("Node"))]
+        return InstalledObjects(jobs, await self._companions(jobs), clusters, nodes)
 
-    # ------------------------------------------------------------------------------------------ jobs
+    # -- jobs
+
     async def _cancel(self) -> None:
-        """Delete the SlurmJobs that have not ended: the operator cancels their jobs, and lets go of them."""
-        ending = [one async for one in self._jobs() if not is_finished(one)]
-        failed = await undone(Errand(told(one), partial(self._delete, one)) for one in ending)
+        """Delete the unfinished SlurmJobs: the operator cancels their jobs and lifts the finalizers."""
+        unfinished = [job async for job in self._jobs() if not is_finished(job)]
+        failed = await failures_of(
+            Operation(described(job), partial(self._delete, job)) for job in unfinished
+        )
         if failed:
             raise NotUninstalled(f"{len(failed)} SlurmJobs are not deleted: {_some(failed)}")
-        self.say(f"cancelling the jobs of {len(ending)} SlurmJobs")
-        left = ending
+        self.report(f"cancelling the jobs of {len(unfinished)} SlurmJobs")
+        left = unfinished
 
         async def none_is_left() -> bool:
             nonlocal left
             uids = {job["metadata"]["uid"] for job in left}
-            left = [one async for one in self._jobs() if one["metadata"]["uid"] in uids]
+            left = [job async for job in self._jobs() if job["metadata"]["uid"] in uids]
             return not left
 
-        if not await comes_true(none_is_left, self.cancel_within_s):
+        if not await becomes_true(none_is_left, self.cancel_within_s):
             raise NotUninstalled(
                 f"{len(left)} jobs are not cancelled after {self.cancel_within_s:.0f} s: "
-                f"{'; '.join(map(told, left))}. "
+                f"{'; '.join(map(described, left))}. "
                 "See why with `kubectl get slurmjobs -A -o wide`, or set uninstall.jobs to Keep"
             )
 
     async def _delete(self, job: Object) -> None:
         await self.objects.delete(_place(job), uid=job["metadata"]["uid"])
 
-    def _of_jobs(self, found: Found) -> Iterator[Errand]:
-        for job in found.jobs:
-            companions = found.companions.get((job["metadata"]["namespace"], job["metadata"]["uid"]), ())
-            yield Errand(f"the finalizer of {told(job)}", partial(self._release_job, job, companions))
+    def _release_jobs(self, inventory: InstalledObjects) -> Iterator[Operation]:
+        for job in inventory.jobs:
+            companions = inventory.companions.get((job["metadata"]["namespace"], job["metadata"]["uid"]), ())
+            yield Operation(f"the finalizer of {described(job)}", partial(self._release_job, job, companions))
 
-    async def _release_job(self, job: Object, companions: Sequence[Pod]) -> None:
-        """Lift its finalizer; companions go first, for nobody would make them again."""
+    async def _release_job(self, job: Object, companions: Sequence[PodRef]) -> None:
+        """Delete its companions, mark its status as stale, and lift its finalizer."""
         newest = job
         if not is_finished(job):
-            self.say(f"left in Slurm: {told(job)}")
+            self.report(f"left in Slurm: {described(job)}")
             for pod in companions:
                 where = ResourcePath("Pod", pod.name, job["metadata"]["namespace"])
                 await self.objects.delete(where, uid=pod.uid, grace_s=0)
-            newest = await self._tell_stale(job)
+            newest = await self._mark_stale(job)
         await self._lift(_place(job), frozenset({FINALIZER}), newest)
 
     async def _companions(self, jobs: Iterable[Object]) -> Companions:
-        """Those of jobs that have not ended, by namespace and owner: one list, not one for each job."""
+        """Those of unfinished jobs, by namespace and owner: one list, not one for each job."""
         unfinished = {
-            (one["metadata"]["namespace"], one["metadata"]["uid"]) for one in jobs if not is_finished(one)
+            (job["metadata"]["namespace"], job["metadata"]["uid"]) for job in jobs if not is_finished(job)
         }
         companions: Companions = {}
         for namespace in (self.watched or ("",)) if unfinished else ():
@@ -169,31 +163,31 @@ class Uninstall:
             async for pods, _ in self.objects.pages(ResourcePath("Pod", namespace=namespace), selection):
                 for metadata in (pod["metadata"] for pod in pods):
                     owner = (metadata["namespace"], metadata["labels"][LABEL_JOB_UID])
-                    owners = {one["uid"] for one in metadata.get("ownerReferences", [])}
+                    owners = {reference["uid"] for reference in metadata.get("ownerReferences", [])}
                     if owner in unfinished and owner[1] in owners:
-                        companions.setdefault(owner, []).append(Pod(metadata["name"], metadata["uid"]))
+                        companions.setdefault(owner, []).append(PodRef(metadata["name"], metadata["uid"]))
         return companions
 
-    async def _tell_stale(self, job: Object) -> Object:
-        """Its status stays as it was, and nobody brings it up to date.
+    async def _mark_stale(self, job: Object) -> Object:
+        """Record that its status is not updated any more.
 
-        All of it is said as the operator says it, by its field manager: what another owned, the operator of
-        a new installation could not withdraw.
+        The whole status is applied by the operator's field manager: the operator of a new installation could
+        not withdraw fields of another manager.
         """
         stale = {
             "type": "Synced",
             "status": "False",
             "reason": "Uninstalled",
-            "message": "Red Box was uninstalled while the job had not ended: ask Slurm what became of it",
+            "message": "Red Box was uninstalled before the job had ended: see Slurm for its result",
             "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
         before = job.get("status", {})
-        others = [one for one in before.get("conditions", []) if one["type"] != stale["type"]]
+        others = [item for item in before.get("conditions", []) if item["type"] != stale["type"]]
         status = {**before, "conditions": [*others, stale]}
         try:
             return await self.objects.apply_status(_place(job), status, uid=job["metadata"]["uid"])
         except ApiRefused as refusal:
-            self.say(f"its status does not say so: {refusal}")
+            self.report(f"its status is not marked as stale: {refusal}")
             return job
 
     async def _jobs(self) -> AsyncIterator[Object]:
@@ -201,30 +195,31 @@ class Uninstall:
             for namespace in self.watched or ("",):
                 where = ResourcePath(kind.kind, "", namespace, kind.api_version)
                 async for job in if_served(where, self.objects.list_all(where)):
-                    yield {**needed(job), "kind": kind.kind, "apiVersion": kind.api_version}
+                    yield {**trimmed(job), "kind": kind.kind, "apiVersion": kind.api_version}
 
-    # ------------------------------------------------------------------------------- clusters and nodes
-    def _of_clusters(self, found: Found) -> Iterator[Errand]:
-        """An operator of other namespaces has a finalizer of its own, which stays."""
+    # -- clusters and nodes
+
+    def _release_clusters(self, inventory: InstalledObjects) -> Iterator[Operation]:
+        """An operator of other namespaces has its own finalizer, which stays."""
         limited = cluster_finalizer(self.namespace, limited=bool(self.watched))
         own = frozenset({CLUSTER_FINALIZER, limited})
-        for cluster in found.clusters:
+        for cluster in inventory.clusters:
             where = replace(CLUSTERS, name=cluster["metadata"]["name"])
-            yield Errand(
+            yield Operation(
                 f"the finalizer of SlurmCluster {where.name}", partial(self._lift, where, own, cluster)
             )
 
-    def _of_nodes(self, found: Found) -> Iterator[Errand]:
-        for node in found.nodes:
-            yield Errand(f"node {node['metadata']['name']}", partial(self._clean_node, node))
+    def _clean_nodes(self, inventory: InstalledObjects) -> Iterator[Operation]:
+        for node in inventory.nodes:
+            yield Operation(f"node {node['metadata']['name']}", partial(self._clean_node, node))
 
     async def _clean_node(self, node: Object) -> None:
-        """A virtual node goes; from another goes what was published on it."""
+        """Delete a virtual node; remove from any other node what was published on it."""
         metadata, where = node["metadata"], ResourcePath("Node", node["metadata"]["name"])
         if LABEL_VIRTUAL in metadata.get("labels", {}):
             await self.objects.delete(ResourcePath("Lease", where.name, HEARTBEATS, LEASES))
-            await self.objects.delete(where, uid=metadata["uid"])  # last: it is what another run would find
-            self.say(f"removed: virtual node {where.name}")
+            await self.objects.delete(where, uid=metadata["uid"])  # last: another run finds the rest by it
+            self.report(f"removed: virtual node {where.name}")
             return
         published, resources = withdrawn(node)
         if published:
@@ -233,21 +228,23 @@ class Uninstall:
             await self.objects.merge(where, {"status": resources}, subresource="status")
 
     async def _lift(self, where: ResourcePath, own: frozenset[str], newest: Object | None) -> None:
+        """Lift our finalizers, again from the newest version where the object has changed."""
         for _ in range(TRIES):
             finalizers = (newest or {}).get("metadata", {}).get("finalizers", [])
-            others = [one for one in finalizers if one not in own]
+            others = [item for item in finalizers if item not in own]
             if newest is None or others == finalizers:
                 return
             version = newest["metadata"]["resourceVersion"]
             if await self.objects.set_finalizers(where, others, resource_version=version) is not None:
                 return
             newest = await self.objects.get(where)
-        raise ApiRefused(HTTPStatus.CONFLICT, "it changes all the time")
+        raise ApiRefused(HTTPStatus.CONFLICT, f"it has changed during each of {TRIES} tries")
 
-    # ------------------------------------------------------------------------------------- controllers
+    # -- controllers
+
     @asynccontextmanager
     async def _controllers_stopped(self) -> AsyncIterator[None]:
-        """Stop both and wait until neither can write; they run again if what is done inside fails."""
+        """Stop both and wait until neither can write; start them again if the body fails."""
         before: dict[str, int] = {}
         try:
             for name in CONTROLLERS:
@@ -261,7 +258,7 @@ class Uninstall:
             raise
 
     async def _scaled(self, name: str, replicas: int) -> dict[str, int]:
-        """How many there were, by the Deployment's name, if there is one."""
+        """Scale a Deployment; returns its replicas before, by name, if it exists."""
         where = ResourcePath("Deployment", name, self.namespace, "apps/v1")
         found = await self.objects.get(where)
         if found is None:
@@ -270,13 +267,13 @@ class Uninstall:
         return {name: int(found["spec"]["replicas"])}
 
     async def _stopped(self, name: str) -> None:
-        holding = Holding()
+        observation = LeaseObservation()
 
         async def has_ended() -> bool:
-            free = holding.is_over(await self.objects.get(self._lease(name)))
+            free = observation.is_free(await self.objects.get(self._lease(name)))
             return free and not await self._has_pods(name)
 
-        if not await comes_true(has_ended, STOP_WITHIN_S):
+        if not await becomes_true(has_ended, STOP_WITHIN_S):
             raise NotUninstalled(
                 f"{name} has not stopped after {STOP_WITHIN_S:.0f} s: is its node away? "
                 f"See `kubectl -n {self.namespace} get pods -o wide`"
@@ -294,36 +291,20 @@ class Uninstall:
         return ResourcePath("Lease", name, self.namespace, LEASES)
 
 
-@dataclass
-class Holding:
-    """A Lease as it is looked at: over when it is free, or was not renewed for its own time."""
-
-    _record: tuple[str, str] = ("", "")
-    _since: float = 0.0
-
-    def is_over(self, lease: Object | None) -> bool:
-        spec = (lease or {}).get("spec", {})
-        record = (spec.get("holderIdentity") or "", spec.get("renewTime") or "")
-        now = asyncio.get_running_loop().time()
-        if record != self._record:
-            self._record, self._since = record, now
-        return not record[0] or now - self._since > float(spec.get("leaseDurationSeconds") or 0)
-
-
-def needed(job: Object) -> Object:
-    """A SlurmJob without its script and its managedFields: of ten thousand they fill the hook's memory."""
+def trimmed(job: Object) -> Object:
+    """A SlurmJob without script and managedFields: those of ten thousand would fill the hook's memory."""
     metadata = {name: job["metadata"][name] for name in NEEDED if name in job["metadata"]}
     spec = {"cluster": job.get("spec", {}).get("cluster")}
     return {"metadata": metadata, "spec": spec, "status": job.get("status", {})}
 
 
 def is_finished(job: Object) -> bool:
-    """Whether its job in Slurm has ended, or never was."""
+    """Whether its job in Slurm has ended, or never existed."""
     return job.get("status", {}).get("phase") in FINISHED_PHASES
 
 
-def told(job: Object) -> str:
-    """A SlurmJob in one phrase: who, which job, where."""
+def described(job: Object) -> str:
+    """A SlurmJob in one phrase: name, job, cluster, phase."""
     metadata, status = job["metadata"], job.get("status", {})
     number = f"job {status['jobID']}" if status.get("jobID") else "no job id yet"
     cluster = status.get("cluster") or job.get("spec", {}).get("cluster") or "an unknown cluster"
@@ -338,7 +319,7 @@ def _some(failed: Sequence[str]) -> str:
 
 
 def withdrawn(node: Object) -> tuple[Object, Object]:
-    """What to take from a gateway: labels and annotations, and resources, each as null."""
+    """The patches for a gateway node: published labels, annotations and resources, each as null."""
     metadata, status = node["metadata"], node.get("status", {})
     return _nulls(metadata, "labels", "annotations"), _nulls(status, "capacity", "allocatable")
 

@@ -1,8 +1,8 @@
-"""Which of a SlurmJob's attempts it is on, and when the next one begins. Pure.
+"""A SlurmJob's current attempt, and when the next one begins. Pure.
 
-Each attempt is a job of its own at red-box, by key and number. A failed one is followed by another as often
-as `backoffLimit` allows; one that was cancelled to suspend the SlurmJob is followed by another when it is
-resumed. All of it can be read from the status again after a restart.
+Each attempt is its own job at red-box, by key and number. A failed one is followed by another as often as
+`backoffLimit` allows; one that was cancelled to suspend the SlurmJob is followed by another when it is
+resumed. The status has all of this, for the time after a restart.
 """
 
 from __future__ import annotations
@@ -24,49 +24,49 @@ SUSPENDED = "Suspended"
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A number, and how many attempts before it were ended by a suspension."""
+    """An attempt's number, and how many attempts before it ended by a suspension."""
 
     number: int
     resumed: int
 
     @property
     def failures(self) -> int:
-        """How many have failed if this one has."""
+        """The number of failed attempts, if this one has failed."""
         return self.number - self.resumed
 
 
 def current(status: SlurmJobStatus) -> Attempt:
-    """The attempt that the status speaks of."""
+    """The attempt that the status describes."""
     return Attempt(status.attempts or FIRST, status.resumed or 0)
 
 
 def may_retry(spec: SlurmJobSpec, attempt: Attempt, row: Job) -> bool:
-    """Whether this end of the attempt is a failure that is not the end."""
+    """Whether this end of the attempt is a failure that another attempt follows."""
     failed = row.phase is Phase.FAILED or (row.phase is Phase.LOST and spec.retry_lost)
     return failed and attempt.failures <= spec.backoff_limit
 
 
 def pause_after(attempt: Attempt) -> float:
-    """How long Slurm is left alone after so many failures."""
+    """Seconds until the next attempt after so many failures."""
     return float(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(attempt.failures - 1, 10)))
 
 
 def is_being_suspended(status: SlurmJobStatus) -> bool:
-    """Whether the status has announced that the attempt is cancelled, which cannot be taken back.
+    """Whether the status has announced that the attempt is cancelled, which cannot be undone.
 
-    The phase alone does not say so: users and administrators of Slurm suspend and hold jobs, too.
+    The phase alone is not enough: users and administrators of Slurm suspend and hold jobs, too.
     """
     return status.phase is JobPhase.SUSPENDED and status.reason == SUSPENDING
 
 
 def was_suspended(status: SlurmJobStatus, row: Job) -> bool:
-    """Whether this end of the attempt is the suspension that the status announced before it was asked for."""
-    told = status.phase is JobPhase.SUSPENDED and status.reason == SUSPENDED
-    return row.phase is Phase.CANCELLED and (told or is_being_suspended(status))
+    """Whether this end of the attempt is the suspension that the status announced before."""
+    recorded = status.phase is JobPhase.SUSPENDED and status.reason == SUSPENDED
+    return row.phase is Phase.CANCELLED and (recorded or is_being_suspended(status))
 
 
 def next_begins_in(spec: SlurmJobSpec, status: SlurmJobStatus, now: datetime) -> float | None:
-    """Seconds until the attempt after this one begins; None where there is none to come."""
+    """Seconds until the next attempt begins; None where none follows."""
     if status.phase is JobPhase.SUSPENDED and status.reason == SUSPENDED:
         return None if spec.suspend else 0.0
     submitted = status.condition(ConditionType.SUBMITTED)

@@ -1,7 +1,7 @@
-"""The session that kopf speaks to the API server by: all that comes over it can be parsed and copied.
+"""The HTTP session of kopf, with bounded nesting of all JSON that it receives.
 
-kopf ends where it cannot parse what it lists or watches, and with it the operator. One object that is nested
-deep enough would do that, whoever made it, and again after each restart.
+kopf exits when it cannot parse a listed or watched object, and the operator with it. A single deeply nested
+object of any tenant would cause that, and again after each restart.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def session_by(login: kopf.ConnectionInfo) -> kopf.AiohttpSession:
-    """As kopf itself would make it of this login."""
+    """The session that kopf itself would create from this login, with our responses."""
     return kopf.AiohttpSession(
         server=login.server,
         default_namespace=login.default_namespace,
@@ -30,39 +30,39 @@ def session_by(login: kopf.ConnectionInfo) -> kopf.AiohttpSession:
             headers=login.as_http_headers(),
             proxy=login.proxy_url,
             trust_env=login.trust_env,
-            response_class=FollowedResponse,
+            response_class=BoundedResponse,
         ),
     )
 
 
-class FollowedResponse(ClientResponse):
-    """An answer, whole or line by line."""
+class BoundedResponse(ClientResponse):
+    """A response whose JSON is bounded in both ways that kopf reads it."""
 
     async def start(self, connection: Connection) -> Self:
-        """A watch is read from `content`."""
+        """Kopf reads a watch from `content`."""
         await super().start(connection)
-        self.content = cast("StreamReader", _Lines(self.content))
+        self.content = cast("StreamReader", _BoundedLines(self.content))
         return self
 
-    async def json(self, **options: Any) -> Any:  # noqa: ANN401 (whatever it is)
-        """A list is read by this."""
+    async def json(self, **options: Any) -> Any:  # noqa: ANN401 (any JSON)
+        """Kopf reads a list by this."""
         return await super().json(**{"loads": parsed, **options})
 
 
-class _Lines:
-    """What comes of a watch, by whole lines."""
+class _BoundedLines:
+    """The content of a watch, in whole lines."""
 
     def __init__(self, content: StreamReader) -> None:
         self._content = content
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (whatever it is)
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (any JSON)
         return getattr(self._content, name)
 
     async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
-        begun = b""
+        partial_line = b""
         async for piece in self._content.iter_chunked(size):
-            *lines, begun = (begun + piece).split(b"\n")
+            *lines, partial_line = (partial_line + piece).split(b"\n")
             for line in lines:
                 yield bounded(line) + b"\n"
-        if begun:
-            yield bounded(begun)
+        if partial_line:
+            yield bounded(partial_line)

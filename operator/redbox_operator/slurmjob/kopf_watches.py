@@ -1,8 +1,8 @@
-"""kopf watches; what it sees goes to those who decide, as it is.
+"""kopf's watches: each event goes to the reconciler of its kind.
 
 Only `on.event` handlers are used: they keep no progress in annotations and add no finalizers. An event
-without a type is part of a list: kopf lists anew when its place in a watch was lost, and tells of nothing
-that went meanwhile, so a sweep is asked for.
+without a type is part of a list: kopf lists again when its resourceVersion has expired, and does not report
+objects that were deleted meanwhile, so a resync is requested.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import kopf
 from redbox_kube.api.objects import Object
 from redbox_kube.names import GROUP, LABEL_JOB_UID, VERSION
 from redbox_operator.api.decode import RESOURCES, read_job
-from redbox_operator.api.slurmjob import Place, Resource
+from redbox_operator.api.slurmjob import Resource, SlurmJobRef
 from redbox_operator.companion.plan import companion_of
 from redbox_operator.slurmcluster.reconciler import SlurmClusters
 from redbox_operator.slurmjob.kopf_session import session_by
@@ -31,10 +31,10 @@ Event = Mapping[str, object]
 def registry_for(
     reconciler: Reconciler, clusters: SlurmClusters, relisted: Callable[[], None]
 ) -> kopf.OperatorRegistry:
-    """Tell kopf what to watch, and whom to tell."""
+    """The handlers of all watches; `relisted` is called for each SlurmJob of a list."""
     registry = kopf.OperatorRegistry()
 
-    # The same login is the same session, so that a refused one is known.
+    # The same login yields the same session: kopf compares them to notice that it was refused.
     session = functools.cache(session_by)
 
     @kopf.on.login(registry=registry)
@@ -42,8 +42,8 @@ def registry_for(
         logger: kopf.Logger, settings: kopf.OperatorSettings, **_: object
     ) -> kopf.AiohttpSession | None:
         own = service_account_login(os.environ)
-        found = own or kopf.login_with_kubeconfig(logger=logger, settings=settings)
-        return session(found) if found else None
+        credentials = own or kopf.login_with_kubeconfig(logger=logger, settings=settings)
+        return session(credentials) if credentials else None
 
     for resource in RESOURCES:
         _watch_jobs(registry, resource, reconciler, relisted)
@@ -52,17 +52,17 @@ def registry_for(
     async def companion_event(event: kopf.RawEvent, **_: object) -> None:
         pod = companion_of(dict(event["object"]))
         if event["type"] == "DELETED":
-            reconciler.companion_gone(pod)
+            reconciler.companion_deleted(pod)
         else:
-            reconciler.companion_seen(pod)
+            reconciler.companion_updated(pod)
 
     @kopf.on.event(GROUP, VERSION, "slurmclusters", registry=registry)
     async def cluster_event(event: kopf.RawEvent, **_: object) -> None:
         raw = dict(event["object"])
         if event["type"] == "DELETED":
-            clusters.gone(_name(raw))
+            clusters.deleted(_name(raw))
         else:
-            clusters.seen(raw)
+            clusters.updated(raw)
 
     return registry
 
@@ -80,14 +80,14 @@ def _watch_jobs(
             relisted()
         if event["type"] == "DELETED":
             metadata = raw["metadata"]
-            place = Place(resource, metadata["namespace"], metadata["name"])
-            reconciler.job_gone(place, metadata["uid"])
+            ref = SlurmJobRef(resource, metadata["namespace"], metadata["name"])
+            reconciler.job_deleted(ref, metadata["uid"])
         else:
-            reconciler.job_seen(read_job(resource, raw))
+            reconciler.job_updated(read_job(resource, raw))
 
 
 def settings_for(namespaces: Sequence[str]) -> kopf.OperatorSettings:
-    """Limited to some namespaces, kopf must not ask for what belongs to the whole cluster."""
+    """For an operator of these namespaces; limited to some, it has no rights to scan the whole cluster."""
     settings = kopf.OperatorSettings()
     settings.networking.request_timeout = 60.0
     settings.networking.connect_timeout = 10.0
@@ -100,7 +100,7 @@ def settings_for(namespaces: Sequence[str]) -> kopf.OperatorSettings:
 
 
 def service_account_login(environ: Mapping[str, str]) -> kopf.ConnectionInfo | None:
-    """The pod's own account, by the address that the kubelet gives it: a cluster need not have DNS."""
+    """The pod's own service account, by the address from the kubelet: a cluster need not have DNS."""
     host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT")
     token = SERVICE_ACCOUNT / "token"
     if not host or not token.exists():

@@ -1,4 +1,4 @@
-"""Lists of kinds that a cluster may not have."""
+"""Lists of the old kinds, which a cluster need not have."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ItemT = TypeVar("ItemT")
 
 
 async def if_served(where: ResourcePath, items: AsyncIterator[ItemT]) -> AsyncIterator[ItemT]:
-    """What is listed there; nothing of an old kind that is not here. Without our own this is no Red Box's."""
+    """The items; none where an old kind is not installed. Our own kind must be: its 404 is an error."""
     try:
         async for item in items:
             yield item

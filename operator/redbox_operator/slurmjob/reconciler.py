@@ -1,8 +1,20 @@
-"""Brings each SlurmJob to where it should be: companion kept, status told, job held, cancelled, followed.
+"""Reconciles each SlurmJob with its job in Slurm and with its pods in Kubernetes.
 
-Watches are hints: whatever happens anywhere, the place of the SlurmJob that it concerns is queued, and
-`reconcile` looks at the whole truth again. It alone decides; what it decides with is pure (`attempts`,
-`companions`, `dependencies`, `status`), and what a status announces is done after it was written.
+Watches, the resync and red-box's feed only put the name of a SlurmJob into the queue. `reconcile` then reads
+its current state from the caches and takes these steps:
+
+    being deleted? ── yes ──> `Deletion`: cancel the jobs in Slurm, await their end, lift the finalizer
+          │ no
+          ▼
+    1. finalizer   add ours before anything is created                    `_add_finalizer`
+    2. attempt     the newest attempt and its row at red-box              `_attempt_state`
+    3. companion   create, replace or keep the pods of the attempt        `_reconcile_companion`
+    4. status      build the status of both, write it, publish events     `_write_status`, `status_of`
+    5. Slurm       hold, release or cancel, as the status announces now   `_act_in_slurm`
+    6. cleanup     forget rows that the status has, delete after the TTL  `_forget_rows`, `_expire`
+
+A step that acts outside of Kubernetes comes after the status that announces it, so that a restart finds it
+again. Decisions are pure functions (`attempts`, `attempt_state`, `dependencies`, `status`, `companion.plan`).
 """
 
 from __future__ import annotations
@@ -10,7 +22,6 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
 
 import structlog
 
@@ -20,369 +31,365 @@ from redbox_kube.api.objects import ApiError, Object
 from redbox_kube.runtime.clock import now
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_kube.runtime.work_queue import WorkQueue
-from redbox_operator import dependencies
-from redbox_operator.api.conditions import tellings
-from redbox_operator.api.constants import FINALIZER, Role, pod_name
+from redbox_operator.api.conditions import condition_events
+from redbox_operator.api.constants import FINALIZER, PodRole
 from redbox_operator.api.decode import read_job
-from redbox_operator.api.problems import Problem
-from redbox_operator.api.slurmjob import Place, SlurmJob
+from redbox_operator.api.problems import StatusProblem
+from redbox_operator.api.slurmjob import SlurmJob, SlurmJobRef
 from redbox_operator.api.slurmjob_status import ConditionType, SlurmJobStatus
-from redbox_operator.companion.lifecycle import CompanionKeeper, Kept, Wanted, given_up
+from redbox_operator.companion.lifecycle import (
+    CompanionLifecycle,
+    CompanionState,
+    CompanionTarget,
+    as_final,
+)
 from redbox_operator.companion.placement import cluster_of
-from redbox_operator.companion.plan import Companion, LastWord
-from redbox_operator.metrics import Metrics
-from redbox_operator.object_cache import Known, KnownJob
+from redbox_operator.companion.plan import CompanionPod
+from redbox_operator.metrics import OperatorMetrics
+from redbox_operator.object_cache import CachedJob, ObjectCache
 from redbox_operator.slurmcluster.job_feed import Away, RedboxLink
-from redbox_operator.slurmcluster.registry import Links
-from redbox_operator.slurmjob import attempts
-from redbox_operator.slurmjob.deletion import Ending
-from redbox_operator.slurmjob.reconcile_state import Case, act_on, holding_of, is_told, other_role
-from redbox_operator.slurmjob.status import Facts, status_of
+from redbox_operator.slurmcluster.registry import RedboxLinks
+from redbox_operator.slurmjob import attempts, dependencies
+from redbox_operator.slurmjob.attempt_state import (
+    AttemptState,
+    auxiliary_role,
+    is_recorded,
+    pending_action,
+    pod_of,
+    status_inputs,
+)
+from redbox_operator.slurmjob.deletion import Deletion
+from redbox_operator.slurmjob.status import status_of
 from redbox_operator.slurmjob.validation import problem_of, problem_of_cluster
-from redbox_operator.status_writer import Writer, where_is
+from redbox_operator.status_writer import StatusWriter, path_of
 
 log = structlog.get_logger(__name__)
 WORKERS = 32
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
 AWAY_PAUSE_S = 5.0
-MOST_REFUSALS = 66  # with these pauses: an hour
+MAX_REFUSALS = 66  # with these pauses: an hour
+UNREAD_LOG_S = 3600.0
+"""A SlurmJob whose log was not read to its end is deleted this long after its TTL."""
 
 
 class Reconciler:
-    """Owns the queue and those who work it off."""
+    """Owns the queue of SlurmJobs and the workers that reconcile them."""
 
     def __init__(
         self,
-        writer: Writer,
-        known: Known,
-        links: Links,
+        writer: StatusWriter,
+        cache: ObjectCache,
+        links: RedboxLinks,
         image: str,
-        metrics: Metrics,
+        metrics: OperatorMetrics,
         *,
         host_paths: Sequence[str] = (),
     ) -> None:
-        self.known = known
-        self.queue: WorkQueue[Place] = WorkQueue()
+        self.cache = cache
+        self.queue: WorkQueue[SlurmJobRef] = WorkQueue()
         self._writer = writer
         self._links = links
         self._metrics = metrics
         self._host_paths = host_paths
-        self._keeper = CompanionKeeper(writer, image, known.companion_seen)
-        self._ending = Ending(writer, self._written)
-        self._failures: dict[Place, int] = {}
-        self._troubles = GroupedWarnings("SlurmJobs not reconciled")
-        self._knows_clusters = False
+        self._companions = CompanionLifecycle(writer, image, cache.update_companion)
+        self._deletion = Deletion(writer, self._cache_written)
+        self._failures: dict[SlurmJobRef, int] = {}
+        self._warnings = GroupedWarnings("SlurmJobs not reconciled")
+        self._clusters_listed = False
 
     async def run(self) -> None:
-        """Work off the queue until cancelled."""
+        """Reconcile queued SlurmJobs until cancelled."""
         await self.queue.run(self._handle, workers=WORKERS)
 
-    # -- who calls
+    # -- events that queue SlurmJobs
 
     def wake_uid(self, uid: str) -> None:
-        """Something about the SlurmJob of this uid has changed."""
-        if (place := self.known.place_of(uid)) is not None:
-            self.queue.add(place)
+        """The job or a pod of the SlurmJob of this uid has changed."""
+        if (ref := self.cache.ref_of(uid)) is not None:
+            self.queue.add(ref)
 
     def wake_cluster(self, cluster: str) -> None:
-        """A SlurmCluster came, changed, or its red-box is back: all its SlurmJobs that are not done go on."""
-        for one in list(self.known.jobs.values()):
-            if (one.cluster == cluster or not one.submits) and (one.being_deleted or not one.done):
-                self.queue.add(one.place)
+        """Queue a SlurmCluster's unfinished SlurmJobs: it has changed, or its red-box answers again."""
+        for job in list(self.cache.jobs.values()):
+            if (job.cluster == cluster or not job.has_companion) and (job.being_deleted or not job.done):
+                self.queue.add(job.ref)
 
     def clusters_listed(self) -> None:
-        """All SlurmClusters have been seen: before that, none may be taken for one that is gone."""
-        if not self._knows_clusters:
-            self._knows_clusters = True
-            for place in list(self.known.jobs):
-                self.queue.add(place)
+        """All SlurmClusters are listed: only now a SlurmCluster that is not cached does not exist."""
+        if not self._clusters_listed:
+            self._clusters_listed = True
+            for ref in list(self.cache.jobs):
+                self.queue.add(ref)
 
-    def job_seen(self, job: SlurmJob) -> None:
+    def job_updated(self, job: SlurmJob) -> None:
         """A watch or a list has shown a SlurmJob."""
-        if self.known.job_seen(job):
-            self.queue.add(job.place)
-            for waiting in self.known.waiting_for(job.place):
-                self.queue.add(waiting)
+        if self.cache.update_job(job):
+            self.queue.add(job.ref)
+            self._wake_dependents(job.ref)
 
-    def job_gone(self, place: Place, uid: str | None = None) -> None:
-        """It is gone."""
-        self.known.job_gone(place, uid)
-        self._failures.pop(place, None)
-        self._troubles.mended(_name(place))
-        self.queue.forget(place)
-        for waiting in self.known.waiting_for(place):
-            self.queue.add(waiting)
+    def job_deleted(self, ref: SlurmJobRef, uid: str | None = None) -> None:
+        """A SlurmJob is gone."""
+        self.cache.remove_job(ref, uid)
+        self._failures.pop(ref, None)
+        self._warnings.recovered(_name(ref))
+        self.queue.forget(ref)
+        self._wake_dependents(ref)
 
-    def companion_seen(self, pod: Companion) -> None:
-        """A watch or a list has shown a pod that may be a companion; whether it is one its uid tells."""
-        if self.known.companion_seen(pod):
+    def companion_updated(self, pod: CompanionPod) -> None:
+        """A watch or a list has shown a pod with a companion's label; its uid decides whether it is one."""
+        if self.cache.update_companion(pod):
             self.wake_uid(pod.job_uid)
 
-    def companion_gone(self, pod: Companion) -> None:
-        """It is gone."""
-        self.known.companion_gone(pod.namespace, pod.name, pod.uid)
+    def companion_deleted(self, pod: CompanionPod) -> None:
+        """A pod with the label of a companion is gone."""
+        self.cache.remove_companion(pod.namespace, pod.name, pod.uid)
         self.wake_uid(pod.job_uid)
 
-    # -- the work
+    def _wake_dependents(self, ref: SlurmJobRef) -> None:
+        for dependent in self.cache.dependents_of(ref):
+            self.queue.add(dependent)
 
-    async def _handle(self, place: Place) -> None:
+    # -- the queue's work: one reconciliation, and when the next one is due
+
+    async def _handle(self, ref: SlurmJobRef) -> None:
         try:
-            again_in_s = await self.reconcile(place)
+            requeue_after_s = await self.reconcile(ref)
         except Away as away:
-            # Whoever waits for its return is woken by that: ten thousand pauses would be a busy loop.
+            # The link's return queues all its SlurmJobs: ten thousand timers would be a busy loop.
             self._metrics.errors.labels("redbox").inc()
-            again_in_s = None if away.until_return else random.uniform(1.0, AWAY_PAUSE_S)  # noqa: S311 (no secret)
+            requeue_after_s = None if away.until_return else random.uniform(1.0, AWAY_PAUSE_S)  # noqa: S311 (no secret)
         except (ApiError, RedboxError, OSError, TimeoutError) as error:
-            again_in_s = self._pause(place)
+            requeue_after_s = self._next_pause(ref)
             cause = "redbox" if isinstance(error, RedboxError) else "kubernetes"
             self._metrics.errors.labels(cause).inc()
-            self._troubles.failed(_name(place), error)
+            self._warnings.failed(_name(ref), error)
         except Exception:
-            # A defect met by one SlurmJob must not stop those of everybody else.
-            again_in_s = self._pause(place)
+            # A defect that one SlurmJob triggers must not stop the others.
+            requeue_after_s = self._next_pause(ref)
             self._metrics.errors.labels("defect").inc()
-            log.exception("defect", slurmjob=_name(place), again_in_s=again_in_s)
+            log.exception("defect", slurmjob=_name(ref), again_in_s=requeue_after_s)
         else:
-            self._troubles.mended(_name(place))
-        if again_in_s is not None:
-            self.queue.add_later(place, again_in_s)
+            self._warnings.recovered(_name(ref))
+        if requeue_after_s is not None:
+            self.queue.add_later(ref, requeue_after_s)
 
-    def _pause(self, place: Place) -> float:
-        failures = self._failures[place] = self._failures.get(place, 0) + 1
+    def _next_pause(self, ref: SlurmJobRef) -> float:
+        failures = self._failures[ref] = self._failures.get(ref, 0) + 1
         return float(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(failures - 1, 6)))
 
-    async def reconcile(self, place: Place) -> float | None:
-        """One look at one SlurmJob, and what it takes; when to look again if nothing changes before."""
-        known = self.known.look(place)
-        if known is None or not self._knows_clusters:
+    async def reconcile(self, ref: SlurmJobRef) -> float | None:
+        """All steps for one SlurmJob; returns seconds after which it is due without any change."""
+        cached = self.cache.get(ref)
+        if cached is None or not self._clusters_listed:
             return None
-        name = cluster_of(known.job, self._links.names())
+        name = cluster_of(cached.job, self._links.names())
         link = self._links.get(name)
-        if known.job.being_deleted:
-            return await self._ending.end(known, link or self._links.problem_of(name))
-        if FINALIZER not in known.job.finalizers:
-            known = await self._with_finalizer(known)
-            if known is None:
-                return None  # it has changed: the watch brings what it is now
-        if link is not None and not link.synced and known.status.companion and not known.status.finished:
-            return None  # woken once red-box has told what it knows
-        return await self._advance(known, link)
+        if cached.job.being_deleted:
+            return await self._deletion.advance(cached, link or self._links.problem_of(name))
+        if FINALIZER not in cached.job.finalizers:
+            cached = await self._add_finalizer(cached)
+            if cached is None:
+                return None  # its version was not the newest: the watch will show that
+        if link is not None and not link.synced and cached.status.companion and not cached.status.finished:
+            return None  # queued again when red-box has listed its jobs
 
-    async def _with_finalizer(self, known: KnownJob) -> KnownJob | None:
-        job = known.job
+        state = await self._attempt_state(cached, link)
+        companion = await self._reconcile_companion(state)
+        if companion is None:
+            return None
+        status = await self._write_status(state, companion)
+        await self._act_in_slurm(state, status)
+        self._forget_rows(state, status)
+        pauses = (
+            companion.requeue_after_s,
+            self._refusal_pause(ref, companion),
+            _next_attempt_in(state, status),
+            await self._expire(state, status),
+        )
+        return min((pause for pause in pauses if pause is not None), default=None)
+
+    # -- 1. finalizer
+
+    async def _add_finalizer(self, cached: CachedJob) -> CachedJob | None:
+        job = cached.job
         version = str(job.metadata["resourceVersion"])
-        where = where_is(job.place)
-        changed = await self._writer.finalizers(where, [*job.finalizers, FINALIZER], version=version)
-        return self._written(known, changed) if changed else None
+        written = await self._writer.finalizers(
+            path_of(job.ref), [*job.finalizers, FINALIZER], version=version
+        )
+        return self._cache_written(cached, written) if written else None
 
-    def _written(self, known: KnownJob, written: Object) -> KnownJob:
-        """The SlurmJob as the API server has it after a write of ours, with what others changed meanwhile.
+    def _cache_written(self, cached: CachedJob, written: Object) -> CachedJob:
+        """Cache the object that a write of ours returned, which holds concurrent changes of others as well.
 
-        The watch tells of that in an older version than ours, which is no news any more: so it is due now.
+        The watch shows those changes in an older version, which the cache ignores: so they are queued here.
         """
-        job = read_job(known.place.resource, written)
-        self.known.job_seen(job)
-        now_known = self.known.look(job.place) or known
-        if now_known.asks_for != known.asks_for:
-            self.queue.add(job.place)
-        return now_known
+        job = read_job(cached.ref.resource, written)
+        self.cache.update_job(job)
+        current = self.cache.get(job.ref) or cached
+        if current.user_input != cached.user_input:
+            self.queue.add(job.ref)
+        return current
 
-    async def _advance(self, known: KnownJob, link: RedboxLink | None) -> float | None:
-        case = await self._case(known, link)
-        begins_in = None if case.row else attempts.next_begins_in(case.job.spec, case.before, now())
-        if begins_in == 0.0 and link is not None:
-            case = replace(case, attempt=attempts.following(case.before), row=None)
-        kept = await self._companion(case)
-        if kept is None:
-            return None
-        after = await self._tell(case, kept)
-        await self._do_as_told(case, after)
-        self._let_go(case, after)
-        pauses = (kept.again_in_s, self._refusal_pause(known.place, kept), _next_attempt(case, after))
-        ttl = await self._expire(case, after)
-        return min((pause for pause in (*pauses, ttl) if pause is not None), default=None)
+    # -- 2. attempt
 
-    async def _case(self, known: KnownJob, link: RedboxLink | None) -> Case:
-        """The newest attempt and its row, which is asked for where it may have been missed."""
-        case = Case(known, link, attempts.current(known.status), None)
+    async def _attempt_state(self, cached: CachedJob, link: RedboxLink | None) -> AttemptState:
+        """The newest attempt, or the one that is due now, with its row at red-box."""
+        state = AttemptState(cached, link, attempts.current(cached.status), None)
         if link is None:
-            return case
-        row = link.row(case.row_key)
-        status = known.status
-        moved_on = status.finished or status.reason in {attempts.RETRYING, attempts.SUSPENDED}
-        if row is None and status.companion and not moved_on:
-            row = await link.look(case.row_key)
-        if moved_on and row is not None and row.phase in FINAL_PHASES and is_told(status, row):
-            row = None  # the status has all of it
-        return replace(case, row=row)
+            return state
+        row = link.row(state.row_key)
+        status = cached.status
+        between_attempts = status.reason in {attempts.RETRYING, attempts.SUSPENDED}
+        is_over = status.finished or between_attempts
+        if row is None and status.companion and not is_over:
+            row = await link.look(state.row_key)  # its last change may have been missed
+        if is_over and row is not None and row.phase in FINAL_PHASES and is_recorded(status, row):
+            row = None
+        if row is None and attempts.next_begins_in(cached.job.spec, status, now()) == 0.0:
+            return replace(state, attempt=attempts.following(status))
+        return replace(state, row=row)
 
-    # -- the companion
+    # -- 3. companion
 
-    async def _companion(self, case: Case) -> Kept | None:
-        """Its next step, where it may have one. None: nothing may be made or said, all is going."""
-        job, before = case.job, case.before
-        recorded = before.companion if case.same_attempt else None
-        pod = self.known.companions.get((job.namespace, pod_name(job.name, case.attempt.number)))
-        if recorded is None and before.finished:
-            return Kept(None, None)  # it never came to a companion, and never will
-        told: Sequence[Dependency] = ()
+    async def _reconcile_companion(self, state: AttemptState) -> CompanionState | None:
+        """One step of the attempt's pods. None: the namespace is being deleted, so nothing is written."""
+        job, before, link = state.job, state.before, state.link
+        recorded = before.companion if state.same_attempt else None
+        pod = pod_of(state, PodRole.JOB, self.cache.companions)
+        for_slurm: Sequence[Dependency] = ()
         if recorded is None:
-            problem, told = self._obstacle(case)
+            if before.finished:
+                return CompanionState(None, None)  # refused before it had one
+            problem, for_slurm = self._obstacle(state)
             if problem:
-                return Kept(None, None, problem)
-        if case.link is None:
-            why = self._links.problem_of(cluster_of(job, self._links.names()))
-            return Kept(recorded, pod, None if before.finished else why)
-        wanted = Wanted(job, case.link.cluster, case.attempt.number, told)
-        kept = await self._keeper.keep(wanted, recorded, pod, now())
-        if kept.is_first:
-            case.link.presume_absent(case.row_key)
-        kept = self._unless_given_up(job.place, kept)
-        nothing_said = kept.recorded is None and kept.pod is None and kept.problem is None
-        if nothing_said and kept.again_in_s is None:
+                return CompanionState(None, None, problem)
+        if link is None:
+            problem = self._links.problem_of(cluster_of(job, self._links.names()))
+            return CompanionState(recorded, pod, None if before.finished else problem)
+        target = CompanionTarget(job, link.cluster, state.attempt.number, for_slurm)
+        companion = await self._companions.reconcile(target, recorded, pod, now())
+        if companion.is_first:
+            link.presume_absent(state.row_key)
+        companion = self._unless_given_up(job.ref, companion)
+        if companion == CompanionState(None, None):
             return None
-        if case.row is not None and case.row.phase in FINAL_PHASES and not before.results:
-            await self._keeper.collect(wanted)
-        return await self._with_other(case, wanted, kept)
+        if state.row is not None and state.row.phase in FINAL_PHASES and not before.results:
+            await self._companions.create_collector(target)
+        return await self._reconcile_auxiliary(state, target, companion)
 
-    async def _with_other(self, case: Case, wanted: Wanted, kept: Kept) -> Kept:
-        """The same, and the pod beside the companion, if there has to be one."""
-        role = other_role(case)
-        if role is None or kept.recorded is None or kept.problem:
-            return kept
-        pod = self.known.companions.get((case.job.namespace, pod_name(case.job.name, wanted.attempt, role)))
-        other = await self._keeper.keep_other(wanted, role, kept.recorded, pod, now())
-        pauses = [pause for pause in (kept.again_in_s, other.again_in_s) if pause is not None]
-        other = self._unless_given_up(case.job.place, other)
-        return replace(other, pod=kept.pod, again_in_s=min(pauses, default=None))
+    async def _reconcile_auxiliary(
+        self, state: AttemptState, target: CompanionTarget, companion: CompanionState
+    ) -> CompanionState:
+        """With Virtual delivery: one step of the pod that submits or collects beside the companion."""
+        role = auxiliary_role(state)
+        if role is None or companion.recorded is None or companion.problem:
+            return companion
+        pod = pod_of(state, role, self.cache.companions)
+        auxiliary = await self._companions.reconcile(target, companion.recorded, pod, now(), role)
+        pauses = [companion.requeue_after_s, auxiliary.requeue_after_s]
+        return replace(
+            self._unless_given_up(state.job.ref, auxiliary),
+            pod=companion.pod,
+            requeue_after_s=min((pause for pause in pauses if pause is not None), default=None),
+        )
 
-    def _unless_given_up(self, place: Place, kept: Kept) -> Kept:
-        if kept.refused and self._failures.get(place, 0) >= MOST_REFUSALS and kept.problem:
-            return replace(kept, problem=given_up(kept.problem), refused=False)
-        return kept
-
-    def _obstacle(self, case: Case) -> tuple[Problem | None, Sequence[Dependency]]:
-        """Why nothing can be made for it yet, or what Slurm has to wait for."""
-        job, link = case.job, case.link
+    def _obstacle(self, state: AttemptState) -> tuple[StatusProblem | None, Sequence[Dependency]]:
+        """Why no companion can be made yet, or else the dependencies that Slurm has to wait for."""
+        job, link = state.job, state.link
         problem = problem_of(job, self._host_paths) or problem_of_cluster(job, self._links.names())
         if problem or link is None:
             return problem, ()
         if "deletionTimestamp" in link.cluster.metadata:
-            words = f"SlurmCluster {link.cluster.name} is being deleted: name another in a new SlurmJob"
-            return Problem("ClusterBeingDeleted", words), ()
-        if dependencies.are_met(case.before):
+            message = f"SlurmCluster {link.cluster.name} is being deleted: name another one in a new SlurmJob"
+            return StatusProblem("ClusterBeingDeleted", message), ()
+        if dependencies.are_met(state.before):
             return None, ()
-        told, problem = dependencies.resolve(
-            job, link.cluster.name, lambda name: self.known.other(job.place, name)
+        for_slurm, problem = dependencies.resolve(
+            job, link.cluster.name, lambda name: self.cache.dependency(job.ref, name)
         )
-        return problem, told
+        return problem, for_slurm
 
-    def _refusal_pause(self, place: Place, kept: Kept) -> float | None:
-        if kept.refused:
-            return self._pause(place)
-        self._failures.pop(place, None)
+    def _unless_given_up(self, ref: SlurmJobRef, companion: CompanionState) -> CompanionState:
+        if companion.refused and companion.problem and self._failures.get(ref, 0) >= MAX_REFUSALS:
+            return replace(companion, problem=as_final(companion.problem), refused=False)
+        return companion
+
+    def _refusal_pause(self, ref: SlurmJobRef, companion: CompanionState) -> float | None:
+        if companion.refused:
+            return self._next_pause(ref)
+        self._failures.pop(ref, None)
         return None
 
-    # -- what is told, and done as told
+    # -- 4. status
 
-    async def _tell(self, case: Case, kept: Kept) -> SlurmJobStatus:
-        facts = self._facts(case, kept)
-        before, after = case.before, status_of(facts)
+    async def _write_status(self, state: AttemptState, companion: CompanionState) -> SlurmJobStatus:
+        before, after = state.before, status_of(status_inputs(state, companion, self.cache.companions, now()))
         if after == before:
-            if case.link is not None:
-                case.link.lag_of(case.row_key)  # what came is told already: the next change is not late by it
+            if state.link is not None:
+                state.link.lag_of(state.row_key)  # the change altered nothing: the next one has its own lag
             return after
-        where = where_is(case.job.place)
-        written = await self._writer.status(where, case.job.uid, after.written())
+        path = path_of(state.job.ref)
+        written = await self._writer.status(path, state.job.uid, after.written())
         if written is None:
             return after
-        self._written(case.known, written)
-        for waiting in self.known.waiting_for(case.known.place):
-            self.queue.add(waiting)
-        if case.link is not None:
-            self._observe(case.link.lag_of(case.row_key), before, after, case.job)
-        await self._writer.tell(where, case.job.uid, tellings(before.conditions, after.conditions))
+        self._cache_written(state.cached, written)
+        self._wake_dependents(state.job.ref)
+        if state.link is not None:
+            lag_s = state.link.lag_of(state.row_key)
+            self._metrics.observe_status(
+                lag_s, before, after, state.job.metadata.get("creationTimestamp", "")
+            )
+        events = condition_events(before.conditions, after.conditions)
+        await self._writer.publish(path, state.job.uid, events)
         return after
 
-    def _facts(self, case: Case, kept: Kept) -> Facts:
-        job, link = case.job, case.link
-        believed = kept.recorded is not None and kept.pod is not None and kept.pod.uid == kept.recorded.uid
-        pods = [kept.pod if believed else None, *self._other_pods(case)]
-        words = [pod.last_word for pod in pods if pod and pod.last_word]
-        refused = next((word.refused for word in words if word.refused), None)
-        results = next((word.results for word in words if word.results), None)
-        return Facts(
-            job=job,
-            before=case.before,
-            cluster=link.cluster.name if link else case.before.cluster,
-            attempt=case.attempt,
-            row=case.row,
-            word=LastWord(refused, results) if words else None,
-            trouble=next((pod.trouble for pod in pods if pod and pod.trouble), None),
-            recorded=kept.recorded,
-            problem=kept.problem,
-            now=now(),
-            held=holding_of(case),
-        )
+    # -- 5. Slurm
 
-    def _other_pods(self, case: Case) -> list[Companion | None]:
-        roles = (Role.SUBMIT, Role.COLLECT)
-        names = [pod_name(case.job.name, case.attempt.number, role) for role in roles]
-        found = (self.known.companions.get((case.job.namespace, name)) for name in names)
-        return [pod for pod in found if pod and pod.owner_uid == case.job.uid]
-
-    async def _do_as_told(self, case: Case, after: SlurmJobStatus) -> None:
-        """Hold, release or cancel: the status has announced it, so that a restart finds it again."""
-        row, link = case.row, case.link
+    async def _act_in_slurm(self, state: AttemptState, status: SlurmJobStatus) -> None:
+        """Hold, release or cancel the job as the written status announces."""
+        row, link = state.row, state.link
         if row is None or link is None or row.phase in FINAL_PHASES:
             return
         try:
-            if attempts.is_being_suspended(after):
-                await link.cancel(case.row_key, all_attempts=False)
-            elif act := act_on(row, after):
-                await link.act(case.row_key, act)
+            if attempts.is_being_suspended(status):
+                await link.cancel(state.row_key, all_attempts=False)
+            elif action := pending_action(row, status):
+                await link.act(state.row_key, action)
         except (NoSuchJob, Conflict, Busy) as refusal:
-            log.info("not done", slurmjob=_name(case.job.place), why=str(refusal))
-            self.queue.add_later(case.job.place, AWAY_PAUSE_S)
+            log.info("action refused by red-box", slurmjob=_name(state.job.ref), error=str(refusal))
+            self.queue.add_later(state.job.ref, AWAY_PAUSE_S)
 
-    def _let_go(self, case: Case, after: SlurmJobStatus) -> None:
-        """Rows of attempts that ended and are told are not kept: there may be thousands of them."""
-        done = after.companion is None or after.companion.done
-        if case.link is not None and after.finished and done:
-            case.link.forget(case.row_key)
-        if case.link is not None and case.attempt.number > attempts.FIRST:
-            case.link.forget(case.row_key._replace(attempt=case.attempt.number - 1))
+    # -- 6. cleanup
 
-    async def _expire(self, case: Case, after: SlurmJobStatus) -> float | None:
-        """Delete a SlurmJob whose time is over, once its log has been read."""
-        ttl, finished = case.job.spec.ttl_seconds_after_finished, after.condition(ConditionType.FINISHED)
-        if ttl is None or finished is None or not after.finished:
+    def _forget_rows(self, state: AttemptState, status: SlurmJobStatus) -> None:
+        """Forget rows of ended attempts that the status has recorded: there may be thousands of them."""
+        if state.link is None:
+            return
+        if status.finished and (status.companion is None or status.companion.done):
+            state.link.forget(state.row_key)
+        if state.attempt.number > attempts.FIRST:
+            state.link.forget(state.row_key._replace(attempt=state.attempt.number - 1))
+
+    async def _expire(self, state: AttemptState, status: SlurmJobStatus) -> float | None:
+        """Delete a SlurmJob after its TTL, once its log has been read to the end."""
+        ttl = state.job.spec.ttl_seconds_after_finished
+        finished = status.condition(ConditionType.FINISHED)
+        if ttl is None or finished is None or not status.finished:
             return None
         left = ttl - (now() - finished.last_transition_time).total_seconds()
-        read = after.companion is None or after.companion.done or left < -3600  # noqa: PLR2004 (an hour)
-        if left > 0 or not read:
+        log_is_read = status.companion is None or status.companion.done or left < -UNREAD_LOG_S
+        if left > 0 or not log_is_read:
             return max(left, AWAY_PAUSE_S)
-        await self._writer.delete(where_is(case.job.place), case.job.uid)
+        await self._writer.delete(path_of(state.job.ref), state.job.uid)
         return None
 
-    def _observe(
-        self, lag_s: float | None, before: SlurmJobStatus, after: SlurmJobStatus, job: SlurmJob
-    ) -> None:
-        if lag_s is not None:
-            self._metrics.status_lag.observe(lag_s)
-        if after.job_id and not before.job_id and after.attempts == attempts.FIRST:
-            created = job.metadata["creationTimestamp"]
-            self._metrics.submitted_after.observe((now() - datetime.fromisoformat(created)).total_seconds())
-        if after.started_at and not before.started_at and after.submitted_at:
-            self._metrics.queued_for.observe((after.started_at - after.submitted_at).total_seconds())
 
-
-def _next_attempt(case: Case, after: SlurmJobStatus) -> float | None:
-    """When to look again for that: what was told just now is no news, and nobody else may come by."""
-    due = attempts.next_begins_in(case.job.spec, after, now()) if case.link else None
+def _next_attempt_in(state: AttemptState, status: SlurmJobStatus) -> float | None:
+    """A status that was just written causes no event for itself: so its next attempt is timed here."""
+    due = attempts.next_begins_in(state.job.spec, status, now()) if state.link else None
     return None if due is None else max(due, FIRST_PAUSE_S)
 
 
-def _name(place: Place) -> str:
-    return f"{place.namespace}/{place.name}"
+def _name(ref: SlurmJobRef) -> str:
+    return f"{ref.namespace}/{ref.name}"

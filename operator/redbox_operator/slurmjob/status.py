@@ -1,4 +1,4 @@
-"""A SlurmJob's status, whole, from what red-box says of the job and Kubernetes of its companion. Pure."""
+"""Builds the status of a SlurmJob from its row at red-box and from its pods in Kubernetes. Pure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from enum import StrEnum
 
 from redbox_api.hostlists import fold
 from redbox_api.models import FINAL_PHASES, Job, Phase
-from redbox_operator.api.conditions import RESULTS_FAILED, WAITING, Said, conditions_of
-from redbox_operator.api.problems import Problem
+from redbox_operator.api.conditions import RESULTS_FAILED, WAITING, NewCondition, conditions_of
+from redbox_operator.api.problems import StatusProblem
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.slurmjob_status import (
     ArrayStatus,
@@ -21,8 +21,7 @@ from redbox_operator.api.slurmjob_status import (
     SlurmJobStatus,
 )
 from redbox_operator.api.sylabs import OLD_KINDS, OLD_WORDS
-from redbox_operator.companion.plan import LastWord
-from redbox_operator.dependencies import are_met
+from redbox_operator.companion.plan import FinalMessage
 from redbox_operator.slurmjob.attempts import (
     RETRYING,
     SUSPENDED,
@@ -33,6 +32,7 @@ from redbox_operator.slurmjob.attempts import (
     pause_after,
     was_suspended,
 )
+from redbox_operator.slurmjob.dependencies import are_met
 
 PHASES = {
     Phase.SUBMITTING: JobPhase.PENDING,
@@ -44,7 +44,7 @@ PHASES = {
     Phase.CANCELLED: JobPhase.CANCELLED,
     Phase.LOST: JobPhase.FAILED,
 }
-OF_ROW = (
+ROW_FIELDS = (
     *("state", "job_id", "partition", "user", "nodes", "exit_code", "signal", "submitted_at", "started_at"),
     *("ended_at", "node_list", "stale_since", "run", "array", "working_directory"),
 )
@@ -52,8 +52,8 @@ RESULTS_REASONS = {"Collected": "ResultsCollected", "Skipped": "ResultsSkipped"}
 UNFINISHED = "Unfinished"
 
 
-class Holding(StrEnum):
-    """What Slurm is asked about a job that waits; the reason of condition Held."""
+class HoldState(StrEnum):
+    """The request to Slurm for a pending job; the reason of condition Held."""
 
     HELD = "Held"
     RELEASING = "Releasing"
@@ -61,20 +61,20 @@ class Holding(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """All that a status is made from. `row` is of the attempt, None where red-box has none."""
+class StatusInputs:
+    """All that a status is built from."""
 
     job: SlurmJob
     before: SlurmJobStatus
     cluster: str | None
     attempt: Attempt
-    row: Job | None
-    word: LastWord | None  # of its pods together
-    trouble: Problem | None  # that keeps one of them from starting
-    recorded: CompanionStatus | None
-    problem: Problem | None
+    row: Job | None  # of the attempt, where red-box has it
+    final_message: FinalMessage | None  # of its pods together
+    pod_problem: StatusProblem | None  # that keeps one of its pods from starting
+    companion: CompanionStatus | None
+    problem: StatusProblem | None  # that keeps the companion from being created
     now: datetime
-    held: Holding | None = None  # what Slurm is asked; None: nothing
+    hold: HoldState | None = None  # None: nothing is requested
 
     @property
     def same_attempt(self) -> bool:
@@ -82,99 +82,102 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
-    """Where the job is, in our word, and in words. `end` is how all came to its end, if it has."""
+class JobOutcome:
+    """Phase, reason and message; `end` is the final result, after the last attempt."""
 
     phase: JobPhase
     reason: str | None = None
     message: str | None = None
     end: str | None = None
-    problem: Problem | None = None  # why it is not in Slurm, or not seen there
+    problem: StatusProblem | None = None  # why it is not in Slurm, or has no row
 
 
-def status_of(facts: Facts) -> SlurmJobStatus:
-    """Everything that is known; what is not known is left out."""
-    outlook = _outlook(facts)
-    told = _of_row(facts.row) if facts.row else _kept(facts)
-    before = facts.before
+def status_of(inputs: StatusInputs) -> SlurmJobStatus:
+    """The whole status; unknown fields are left out."""
+    outcome = _outcome(inputs)
+    fields = _fields_of(inputs.row) if inputs.row else _previous_fields(inputs)
+    before = inputs.before
     status = SlurmJobStatus(
-        **told,
-        phase=outlook.phase,
-        status=OLD_WORDS[outlook.phase] if facts.job.resource in OLD_KINDS else outlook.phase,
-        reason=outlook.reason,
-        message=outlook.message,
-        cluster=facts.cluster,
-        attempts=facts.attempt.number,
-        resumed=facts.attempt.resumed or None,
-        dependencies_met=_dependencies_met(facts, told) or None,
-        results=(facts.word and facts.word.results) or (before.results if facts.same_attempt else None),
-        companion=facts.recorded,
-        observed_generation=facts.job.metadata.get("generation"),
+        **fields,
+        phase=outcome.phase,
+        status=OLD_WORDS[outcome.phase] if inputs.job.resource in OLD_KINDS else outcome.phase,
+        reason=outcome.reason,
+        message=outcome.message,
+        cluster=inputs.cluster,
+        attempts=inputs.attempt.number,
+        resumed=inputs.attempt.resumed or None,
+        dependencies_met=_dependencies_met(inputs, fields) or None,
+        results=(inputs.final_message and inputs.final_message.results)
+        or (before.results if inputs.same_attempt else None),
+        companion=inputs.companion,
+        observed_generation=inputs.job.metadata.get("generation"),
     )
-    said = list(_said(facts, outlook, status))
+    new = list(_conditions(inputs, outcome, status))
     generation = status.observed_generation
-    conditions = conditions_of(before.conditions, said, facts.now.replace(microsecond=0), generation)
+    conditions = conditions_of(before.conditions, new, inputs.now.replace(microsecond=0), generation)
     return status.model_copy(update={"conditions": conditions})
 
 
-# --------------------------------------------------------------------------------------- where it is
+# -- phase, reason and message
 
 
-def _outlook(facts: Facts) -> Outlook:
-    if facts.row is None:
-        return _without_row(facts)
-    if facts.row.phase in FINAL_PHASES:
-        return _at_the_end(facts, facts.row)
-    announced = facts.same_attempt and is_being_suspended(facts.before)
-    if announced or (facts.job.spec.suspend and facts.row.phase is Phase.RUNNING):
-        then = "." if facts.job.spec.suspend else ", and then starts anew."
-        return Outlook(JobPhase.SUSPENDED, SUSPENDING, f"It is being cancelled in Slurm to suspend it{then}")
-    phase = JobPhase.SUSPENDED if facts.job.spec.suspend else PHASES[facts.row.phase]
-    return Outlook(phase, facts.row.reason, facts.row.message)
+def _outcome(inputs: StatusInputs) -> JobOutcome:
+    if inputs.row is None:
+        return _without_row(inputs)
+    if inputs.row.phase in FINAL_PHASES:
+        return _at_the_end(inputs, inputs.row)
+    announced = inputs.same_attempt and is_being_suspended(inputs.before)
+    if announced or (inputs.job.spec.suspend and inputs.row.phase is Phase.RUNNING):
+        then = "." if inputs.job.spec.suspend else ", and then starts again."
+        return JobOutcome(
+            JobPhase.SUSPENDED, SUSPENDING, f"It is being cancelled in Slurm to suspend it{then}"
+        )
+    phase = JobPhase.SUSPENDED if inputs.job.spec.suspend else PHASES[inputs.row.phase]
+    return JobOutcome(phase, inputs.row.reason, inputs.row.message)
 
 
-def _at_the_end(facts: Facts, row: Job) -> Outlook:
-    if was_suspended(facts.before, row):
-        then = "set suspend to false, and it starts anew" if facts.job.spec.suspend else "it starts anew"
+def _at_the_end(inputs: StatusInputs, row: Job) -> JobOutcome:
+    if was_suspended(inputs.before, row):
+        then = "set suspend to false to start it again" if inputs.job.spec.suspend else "it starts again"
         message = f"It was cancelled in Slurm to suspend it: {then}."
-        return Outlook(JobPhase.SUSPENDED, SUSPENDED, message)
-    if may_retry(facts.job.spec, facts.attempt, row):
-        return Outlook(JobPhase.PENDING, RETRYING, _retry_in_words(facts, row))
-    return Outlook(PHASES[row.phase], row.reason, row.message, end=row.phase.value)
+        return JobOutcome(JobPhase.SUSPENDED, SUSPENDED, message)
+    if may_retry(inputs.job.spec, inputs.attempt, row):
+        return JobOutcome(JobPhase.PENDING, RETRYING, _retry_message(inputs, row))
+    return JobOutcome(PHASES[row.phase], row.reason, row.message, end=row.phase.value)
 
 
-def _retry_in_words(facts: Facts, row: Job) -> str:
-    attempt, limit = facts.attempt, facts.job.spec.backoff_limit
+def _retry_message(inputs: StatusInputs, row: Job) -> str:
+    attempt, limit = inputs.attempt, inputs.job.spec.backoff_limit
     why = row.message or f"It ended {row.state}."
     pause = pause_after(attempt)
     return f"{why} Retry {attempt.failures} of {limit} is submitted after {pause:.0f} s."
 
 
-def _without_row(facts: Facts) -> Outlook:
-    """Before red-box knows the job, or when its row is no longer kept."""
-    before = facts.before if facts.same_attempt else SlurmJobStatus()
+def _without_row(inputs: StatusInputs) -> JobOutcome:
+    """Before red-box has a row of the attempt, or after the row was forgotten."""
+    before = inputs.before if inputs.same_attempt else SlurmJobStatus()
     if before.finished or before.reason in {RETRYING, SUSPENDED}:
-        return _as_before(before)
-    if facts.word and facts.word.refused:
-        refused = Problem("Refused", facts.word.refused, final=True)
-        return Outlook(JobPhase.FAILED, refused.reason, refused.message, "Failed", refused)
-    problem = facts.problem or facts.trouble
+        return _previous_outcome(before)
+    if inputs.final_message and inputs.final_message.refused:
+        refused = StatusProblem("Refused", inputs.final_message.refused, final=True)
+        return JobOutcome(JobPhase.FAILED, refused.reason, refused.message, "Failed", refused)
+    problem = inputs.problem or inputs.pod_problem
     if problem is None and before.job_id:
-        problem = Problem(
+        problem = StatusProblem(
             "NotKnown",
-            f"red-box does not know job {before.job_id} any more, so this may be old: if its journal was "
-            "lost, its administrator can have it back with `redbox recover`.",
+            f"red-box has no record of job {before.job_id} any more, so this status may be old. If its "
+            "journal was lost, its administrator can restore the record with `redbox recover`.",
         )
     if problem is None:
-        return Outlook(JobPhase.SUSPENDED if facts.job.spec.suspend else JobPhase.PENDING)
+        return JobOutcome(JobPhase.SUSPENDED if inputs.job.spec.suspend else JobPhase.PENDING)
     if problem.final:
-        return Outlook(JobPhase.FAILED, problem.reason, problem.message, "Failed", problem)
+        return JobOutcome(JobPhase.FAILED, problem.reason, problem.message, "Failed", problem)
     if before.job_id:
-        return Outlook(before.phase, before.reason, problem.message, problem=problem)
-    return Outlook(JobPhase.PENDING, problem.reason, problem.message, problem=problem)
+        return JobOutcome(before.phase, before.reason, problem.message, problem=problem)
+    return JobOutcome(JobPhase.PENDING, problem.reason, problem.message, problem=problem)
 
 
-def _as_before(before: SlurmJobStatus) -> Outlook:
+def _previous_outcome(before: SlurmJobStatus) -> JobOutcome:
     finished = before.condition(ConditionType.FINISHED)
     submitted = before.condition(ConditionType.SUBMITTED)
     end = finished.reason if finished and before.finished else None
@@ -184,14 +187,14 @@ def _as_before(before: SlurmJobStatus) -> Outlook:
         and not before.holds(ConditionType.SUBMITTED)
         and submitted.reason not in {WAITING, RETRYING}
     ):
-        problem = Problem(submitted.reason, submitted.message, final=True)
-    return Outlook(before.phase, before.reason, before.message, end, problem)
+        problem = StatusProblem(submitted.reason, submitted.message, final=True)
+    return JobOutcome(before.phase, before.reason, before.message, end, problem)
 
 
-# --------------------------------------------------------------------------------------- the job's part
+# -- fields of the row
 
 
-def _of_row(row: Job) -> dict[str, object]:
+def _fields_of(row: Job) -> dict[str, object]:
     array = ArrayStatus.model_validate(row.array.model_dump()) if row.array else None
     return {
         "state": row.state,
@@ -212,89 +215,95 @@ def _of_row(row: Job) -> dict[str, object]:
     }
 
 
-def _kept(facts: Facts) -> dict[str, object]:
-    """What was told of this attempt before."""
-    return {name: getattr(facts.before, name) for name in OF_ROW} if facts.same_attempt else {}
+def _previous_fields(inputs: StatusInputs) -> dict[str, object]:
+    """What the status has of this attempt already."""
+    return {name: getattr(inputs.before, name) for name in ROW_FIELDS} if inputs.same_attempt else {}
 
 
-def _dependencies_met(facts: Facts, told: dict[str, object]) -> bool:
-    return bool(facts.job.spec.depends_on and (are_met(facts.before) or told.get("nodes")))
+def _dependencies_met(inputs: StatusInputs, fields: dict[str, object]) -> bool:
+    return bool(inputs.job.spec.depends_on and (are_met(inputs.before) or fields.get("nodes")))
 
 
 def _to_the_second(time: datetime | None) -> datetime | None:
     return time.replace(microsecond=0) if time else None
 
 
-# --------------------------------------------------------------------------------------- conditions
+# -- conditions
 
 
-def _said(facts: Facts, outlook: Outlook, status: SlurmJobStatus) -> Iterator[Said]:
-    submitted = _submitted(outlook, status)
+def _conditions(inputs: StatusInputs, outcome: JobOutcome, status: SlurmJobStatus) -> Iterator[NewCondition]:
+    submitted = _submitted(outcome, status)
     yield submitted
     if submitted.holds:
-        yield _running(outlook, status)
-        yield _synced(facts, outlook, status)
-    if facts.held is not None:
-        yield _held(facts, facts.held)
-    if facts.job.spec.results and submitted.holds:
+        yield _running(outcome, status)
+        yield _synced(inputs, outcome, status)
+    if inputs.hold is not None:
+        yield _held(inputs, inputs.hold)
+    if inputs.job.spec.results and submitted.holds:
         yield _results_collected(status.results)
-    if outlook.end is None:
-        yield Said(ConditionType.FINISHED, holds=False, reason=UNFINISHED)
+    if outcome.end is None:
+        yield NewCondition(ConditionType.FINISHED, holds=False, reason=UNFINISHED)
         return
-    message = outlook.message or f"Slurm says {status.state}."
-    yield Said(ConditionType.FINISHED, holds=True, reason=outlook.end, message=message)
-    verdict = ConditionType.COMPLETE if outlook.end == "Succeeded" else ConditionType.FAILED
-    yield Said(verdict, holds=True, reason=outlook.end, message=message)
+    message = outcome.message or f"Slurm reports {status.state}."
+    yield NewCondition(ConditionType.FINISHED, holds=True, reason=outcome.end, message=message)
+    verdict = ConditionType.COMPLETE if outcome.end == "Succeeded" else ConditionType.FAILED
+    yield NewCondition(verdict, holds=True, reason=outcome.end, message=message)
 
 
-def _submitted(outlook: Outlook, status: SlurmJobStatus) -> Said:
-    if outlook.reason == RETRYING:
-        return Said(ConditionType.SUBMITTED, holds=False, reason=RETRYING, message=outlook.message or "")
+def _submitted(outcome: JobOutcome, status: SlurmJobStatus) -> NewCondition:
+    if outcome.reason == RETRYING:
+        return NewCondition(
+            ConditionType.SUBMITTED, holds=False, reason=RETRYING, message=outcome.message or ""
+        )
     if status.job_id:
         message = f"Slurm job {status.job_id} of {status.user} on {status.cluster}"
-        return Said(ConditionType.SUBMITTED, holds=True, reason="Submitted", message=message)
-    if outlook.problem:
-        problem = outlook.problem
-        return Said(ConditionType.SUBMITTED, holds=False, reason=problem.reason, message=problem.message)
-    return Said(ConditionType.SUBMITTED, holds=False, reason=WAITING, message="It is on its way to Slurm.")
-
-
-def _running(outlook: Outlook, status: SlurmJobStatus) -> Said:
-    if outlook.phase is JobPhase.RUNNING:
-        where = f"on {status.node_list}" if status.node_list else ""
-        return Said(ConditionType.RUNNING, holds=True, reason="Running", message=where)
-    if outlook.phase is JobPhase.SUSPENDED:
-        return Said(ConditionType.RUNNING, holds=False, reason="Suspended", message=outlook.message or "")
-    reason = "Ended" if outlook.end else WAITING
-    return Said(ConditionType.RUNNING, holds=False, reason=reason, message=outlook.message or "")
-
-
-def _synced(facts: Facts, outlook: Outlook, status: SlurmJobStatus) -> Said:
-    problem = facts.problem or (outlook.problem if facts.row is None else None)
-    if problem and not problem.final:
-        return Said(ConditionType.SYNCED, holds=False, reason=problem.reason, message=problem.message)
-    if status.stale_since:
-        message = (
-            f"Slurm has not been able to say how the job is since {status.stale_since:%Y-%m-%d %H:%M:%S} UTC"
+        return NewCondition(ConditionType.SUBMITTED, holds=True, reason="Submitted", message=message)
+    if outcome.problem:
+        problem = outcome.problem
+        return NewCondition(
+            ConditionType.SUBMITTED, holds=False, reason=problem.reason, message=problem.message
         )
-        return Said(ConditionType.SYNCED, holds=False, reason="Stale", message=message)
-    return Said(ConditionType.SYNCED, holds=True, reason="Synced")
+    return NewCondition(
+        ConditionType.SUBMITTED, holds=False, reason=WAITING, message="It is being submitted to Slurm."
+    )
 
 
-def _held(facts: Facts, held: Holding) -> Said:
-    why = "suspend" if facts.job.spec.suspend else "hold"
-    message = f"Slurm holds it: {why} is true." if held is Holding.HELD else ""
-    return Said(ConditionType.HELD, holds=held is Holding.HELD, reason=held.value, message=message)
+def _running(outcome: JobOutcome, status: SlurmJobStatus) -> NewCondition:
+    if outcome.phase is JobPhase.RUNNING:
+        where = f"on {status.node_list}" if status.node_list else ""
+        return NewCondition(ConditionType.RUNNING, holds=True, reason="Running", message=where)
+    if outcome.phase is JobPhase.SUSPENDED:
+        return NewCondition(
+            ConditionType.RUNNING, holds=False, reason="Suspended", message=outcome.message or ""
+        )
+    reason = "Ended" if outcome.end else WAITING
+    return NewCondition(ConditionType.RUNNING, holds=False, reason=reason, message=outcome.message or "")
 
 
-def _results_collected(results: ResultsStatus | None) -> Said:
+def _synced(inputs: StatusInputs, outcome: JobOutcome, status: SlurmJobStatus) -> NewCondition:
+    problem = inputs.problem or (outcome.problem if inputs.row is None else None)
+    if problem and not problem.final:
+        return NewCondition(ConditionType.SYNCED, holds=False, reason=problem.reason, message=problem.message)
+    if status.stale_since:
+        message = f"Slurm has not reported the job's state since {status.stale_since:%Y-%m-%d %H:%M:%S} UTC"
+        return NewCondition(ConditionType.SYNCED, holds=False, reason="Stale", message=message)
+    return NewCondition(ConditionType.SYNCED, holds=True, reason="Synced")
+
+
+def _held(inputs: StatusInputs, hold: HoldState) -> NewCondition:
+    why = "suspend" if inputs.job.spec.suspend else "hold"
+    message = f"Slurm holds it: {why} is true." if hold is HoldState.HELD else ""
+    return NewCondition(ConditionType.HELD, holds=hold is HoldState.HELD, reason=hold.value, message=message)
+
+
+def _results_collected(results: ResultsStatus | None) -> NewCondition:
     if results is None:
-        message = "They are copied once the job has ended."
-        return Said(ConditionType.RESULTS_COLLECTED, holds=False, reason=WAITING, message=message)
+        message = "They are copied after the job has ended."
+        return NewCondition(ConditionType.RESULTS_COLLECTED, holds=False, reason=WAITING, message=message)
     reason = RESULTS_REASONS.get(results.outcome, RESULTS_FAILED)
     counted = f"{results.files or 0} files, {results.bytes or 0} bytes"
     message = results.message or counted
     if reason == RESULTS_FAILED:
-        message = f"{message}; what came: {counted}"
+        message = f"{message}; copied: {counted}"
     holds = results.outcome == "Collected"
-    return Said(ConditionType.RESULTS_COLLECTED, holds=holds, reason=reason, message=message)
+    return NewCondition(ConditionType.RESULTS_COLLECTED, holds=holds, reason=reason, message=message)

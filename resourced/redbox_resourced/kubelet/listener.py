@@ -49,7 +49,9 @@ class KubeletListener:
         self._changed = asyncio.Event()
         selection = {"fieldSelector": f"metadata.name={CLIENT_CA_NAME}"}
         where = ResourcePath("ConfigMap", namespace=CLIENT_CA_NAMESPACE)
-        self._mirror = Informer(objects, where, selection=selection, reduced=_client_ca, told=self._ca_told)
+        self._mirror = Informer(
+            objects, where, selection=selection, reduced=_client_ca, on_change=self._ca_told
+        )
 
     def use(self, pair: Pair) -> None:
         """Serve with this certificate from now on."""
@@ -84,7 +86,7 @@ class KubeletListener:
                 self._troubles.failed("kubelet API", error)
                 await asyncio.sleep(ACCEPT_AGAIN_S)
                 continue
-            self._troubles.mended("kubelet API")
+            self._troubles.recovered("kubelet API")
             group.create_task(self._greet(connection, str(peer[0])))
             await asyncio.sleep(0)  # where there is always a next one, others must have their turn too
 

@@ -183,7 +183,7 @@ class KubeletApi:
         if fault is not None:
             pod_name = f"{pod.namespace}/{pod.name}"
             self._broken_off.failed(pod_name, repr(fault))
-            self._broken_off.mended(pod_name)  # whoever reads on begins anew
+            self._broken_off.recovered(pod_name)  # whoever reads on begins anew
             raise BrokenOff
 
     def _end_readers(self, pod: BoundPod) -> None:

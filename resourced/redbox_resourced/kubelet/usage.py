@@ -70,7 +70,7 @@ class PodUsage:
                 askers[pod.node.partition(".")[0], pod.namespace, pod.account].append(pod)
         for gone in self._speakers.keys() - askers.keys():
             del self._speakers[gone]
-            self._troubles.mended("/".join(gone))
+            self._troubles.recovered("/".join(gone))
         running = {pod.uid for pods in askers.values() for pod in pods}
         self._known = {uid: used for uid, used in self._known.items() if uid in running}
         at_once = asyncio.Semaphore(AT_ONCE)
@@ -89,7 +89,7 @@ class PodUsage:
         except (RedboxError, ApiError, TimeoutError) as error:
             self._troubles.failed("/".join(asker), error)
             return
-        self._troubles.mended("/".join(asker))
+        self._troubles.recovered("/".join(asker))
         by_job = {(used.key, used.attempt): used for used in told.items}
         for pod in pods:
             used = by_job.get((key_of(pod), pod.attempt))

@@ -100,7 +100,7 @@ class Gateways:
 
     def _is_well(self, node: str) -> None:
         self.problems.pop(node, None)
-        self._troubles.mended(node)
+        self._troubles.recovered(node)
 
 
 def _claims(manager: str, offers: Iterable[Offer]) -> list[Claim]:

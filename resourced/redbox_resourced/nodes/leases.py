@@ -59,13 +59,13 @@ class Heartbeats:
         except (ApiError, TimeoutError) as error:
             self._missed.failed(node.name, error)
         else:
-            self._missed.mended(node.name)
+            self._missed.recovered(node.name)
 
     def _forget_all_but(self, names: set[str]) -> None:
         for gone in self._due.keys() - names:
             del self._due[gone]
             self._leased.pop(gone, None)
-            self._missed.mended(gone)
+            self._missed.recovered(gone)
 
     async def _renew(self, where: ResourcePath) -> bool:
         return await self._objects.merge(where, {"spec": {"renewTime": _now()}}) is not None

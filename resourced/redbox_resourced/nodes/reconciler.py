@@ -45,7 +45,7 @@ class Publishing:
     ) -> None:
         self._clusters = clusters
         clusters.changed.append(self._wake)
-        self._nodes = Informer(objects, ResourcePath("Node"), reduced=kept, told=lambda _: self._wake())
+        self._nodes = Informer(objects, ResourcePath("Node"), reduced=kept, on_change=lambda _: self._wake())
         self._heartbeats = Heartbeats(objects, self._virtual_nodes)
         self._overrides = overrides
         self._virtual = virtual

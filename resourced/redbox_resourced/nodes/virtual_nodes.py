@@ -91,7 +91,7 @@ class VirtualNodes:
 
     def _is_well(self, node: str) -> None:
         self.problems.pop(node, None)
-        self._troubles.mended(node)
+        self._troubles.recovered(node)
 
     async def _fulfil(self, wish: Wish, node: SeenNode | None) -> str:
         """What is wrong, or nothing."""

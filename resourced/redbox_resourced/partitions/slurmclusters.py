@@ -48,7 +48,7 @@ class Clusters:
 
     def __post_init__(self) -> None:
         where = ResourcePath("SlurmCluster", api_version=API_VERSION)
-        self._mirror = Informer(self.objects, where, reduced=whole, told=self._told)
+        self._mirror = Informer(self.objects, where, reduced=whole, on_change=self._told)
         self._moved: set[str] = set()
         self._wake = asyncio.Event()
 

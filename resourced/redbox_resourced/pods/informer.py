@@ -57,7 +57,11 @@ class PodsOfNodes:
         """Follow nodes and their pods until cancelled."""
         selection = {"labelSelector": LABEL_VIRTUAL}
         nodes = Informer(
-            self._objects, ResourcePath("Node"), selection=selection, reduced=_ours, told=self._nodes_moved
+            self._objects,
+            ResourcePath("Node"),
+            selection=selection,
+            reduced=_ours,
+            on_change=self._nodes_moved,
         )
         async with asyncio.TaskGroup() as group:
             group.create_task(nodes.run())
@@ -81,7 +85,7 @@ class PodsOfNodes:
                 ResourcePath("Pod"),
                 selection=selection,
                 reduced=read_pod,
-                told=partial(self._pods_moved, node),
+                on_change=partial(self._pods_moved, node),
             )
             self._mirrors[node] = mirror, group.create_task(mirror.run())
         elif not exists and node in self._mirrors:

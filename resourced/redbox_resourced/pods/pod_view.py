@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from redbox_kube.api.objects import can_be_called
+from redbox_kube.api.objects import is_path_segment
 from redbox_kube.names import ATTACH_ONLY, ENV_MODE
 
 Object = dict[str, Any]
@@ -135,7 +135,7 @@ def _controller(metadata: Object) -> Controller | None:
     for owner in metadata.get("ownerReferences", []):
         if owner.get("controller"):
             version, name = owner["apiVersion"], owner["name"]
-            if not A_VERSION.fullmatch(version) or not can_be_called(name):
+            if not A_VERSION.fullmatch(version) or not is_path_segment(name):
                 return None  # there is no such object: a stranger's
             return Controller(sys.intern(version), sys.intern(owner["kind"]), name, owner["uid"])
     return None

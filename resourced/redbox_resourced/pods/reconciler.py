@@ -90,7 +90,7 @@ class VirtualPods:
             timer.cancel()
         if place not in self.bound.pods:
             self._tries.pop(place, None)
-            self._troubles.mended("/".join(place))
+            self._troubles.recovered("/".join(place))
         elif place in self._looking:
             self._look_again.add(place)
         else:
@@ -171,7 +171,7 @@ class VirtualPods:
             # What one tenant wrote must not end what serves all.
             log.exception("pod", namespace=pod.namespace, name=pod.name)
             return self._pause(place)
-        self._troubles.mended("/".join(place))
+        self._troubles.recovered("/".join(place))
         return pause
 
     async def _look_or_say_why(self, pod: BoundPod) -> float | None:

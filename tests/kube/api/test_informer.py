@@ -11,14 +11,8 @@ import pytest
 
 from redbox_kube.api import informer as module
 from redbox_kube.api.informer import Informer, Place
-from redbox_kube.api.objects import (
-    ApiRefused,
-    ApiUnreachable,
-    ApiUnreadable,
-    Object,
-    ObjectClient,
-    ResourcePath,
-)
+from redbox_kube.api.objects import ApiRefused, ApiUnreachable, ApiUnreadable, Object, ResourcePath
+from tests.kube.fakes import FakeApiServer
 
 PATIENCE_S = 5.0
 
@@ -27,36 +21,39 @@ def thing(name: str, version: int, **more: Any) -> Object:
     return {"metadata": {"name": name, "resourceVersion": str(version)}, **more}
 
 
-def event(kind: str, seen: Object) -> Object:
-    return {"type": kind, "object": seen}
+def event(kind: str, shown: Object) -> Object:
+    return {"type": kind, "object": shown}
 
 
 FORGOTTEN = event("ERROR", {"code": 410, "message": "too old"})
 
 
-class Script:
+class Script(FakeApiServer):
     """Lists and watches, in the order in which they are to be asked for; then the watch stays silent."""
 
     def __init__(self, *steps: list[Object] | list[Exception]) -> None:
+        super().__init__()
         self.steps = list(steps)
-        self.asked: list[str] = []
+        self.sequence: list[str] = []
 
     async def pages(
-        self, _where: ResourcePath, _selection: Mapping[str, str]
+        self, where: ResourcePath, selection: Mapping[str, str] | None = None
     ) -> AsyncIterator[tuple[list[Object], str]]:
-        self.asked.append("list")
+        del where, selection
+        self.sequence.append("list")
         yield cast("list[Object]", self.steps.pop(0)), "10"
 
     async def watch(
-        self, _where: ResourcePath, since: str, _selection: Mapping[str, str]
+        self, where: ResourcePath, since: str, selection: Mapping[str, str] | None = None
     ) -> AsyncIterator[Object]:
-        self.asked.append(since)
+        del where, selection
+        self.sequence.append(since)
         if not self.steps:
             await asyncio.sleep(3600)
-        for one in self.steps.pop(0):
-            if isinstance(one, Exception):
-                raise one
-            yield one
+        for item in self.steps.pop(0):
+            if isinstance(item, Exception):
+                raise item
+            yield item
 
 
 @pytest.fixture(autouse=True)
@@ -66,33 +63,33 @@ def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def played(script: Script, **options: Any) -> tuple[Informer, list[set[Place]]]:
-    """The mirror once the script is over, and what it told."""
-    told: list[set[Place]] = []
-    given = {"reduced": lambda seen: seen, **options}
-    mirror: Informer = Informer(cast("ObjectClient", script), ResourcePath("Node"), told=told.append, **given)
+    """The mirror once the script is over, and the changes that it reported."""
+    noted: list[set[Place]] = []
+    given = {"reduced": lambda shown: shown, **options}
+    mirror: Informer = Informer(script.client, ResourcePath("Node"), on_change=noted.append, **given)
     running = asyncio.create_task(mirror.run())
     async with asyncio.timeout(PATIENCE_S):
-        while script.steps or script.asked[-1] == "list":  # noqa: ASYNC110 (the mirror tells nothing at its end)
+        while script.steps or script.sequence[-1] == "list":  # noqa: ASYNC110 (the mirror tells nothing at its end)
             await asyncio.sleep(0)
     running.cancel()
     await asyncio.wait({running})
-    return mirror, told
+    return mirror, noted
 
 
 async def test_a_watch_goes_on_from_the_list_and_from_where_it_ended() -> None:
     script = Script(
         [thing("a", 1)], [event("ADDED", thing("b", 11)), event("DELETED", thing("a", 12))], [], []
     )
-    mirror, told = await played(script)
+    mirror, noted = await played(script)
     assert {name for _, name in mirror.items} == {"b"}
-    assert script.asked[:3] == ["list", "10", "12"]
-    assert told == [{("", "a")}, {("", "b")}, {("", "a")}]
+    assert script.sequence[:3] == ["list", "10", "12"]
+    assert noted == [{("", "a")}, {("", "b")}, {("", "a")}]
 
 
 async def test_after_a_place_that_is_forgotten_it_lists_and_tells_what_is_gone() -> None:
-    mirror, told = await played(Script([thing("a", 1), thing("b", 2)], [FORGOTTEN], [thing("b", 2)], []))
+    mirror, noted = await played(Script([thing("a", 1), thing("b", 2)], [FORGOTTEN], [thing("b", 2)], []))
     assert {name for _, name in mirror.items} == {"b"}
-    assert told[-1] == {("", "a"), ("", "b")}
+    assert noted[-1] == {("", "a"), ("", "b")}
 
 
 @pytest.mark.parametrize(
@@ -107,52 +104,52 @@ async def test_a_cut_watch_goes_on_and_a_refused_one_begins_anew(fault: Exceptio
     steps: list[Any] = [[thing("a", 1)], [event("MODIFIED", thing("a", 11)), fault], [], []]
     script = Script(*steps)
     mirror, _ = await played(script)
-    assert script.asked[:3] == asked
+    assert script.sequence[:3] == asked
     if "list" not in asked[2:]:
         assert ("", "a") in mirror.items
 
 
 async def test_a_bookmark_moves_its_place_and_tells_nothing() -> None:
     script = Script([], [event("BOOKMARK", thing("", 50))], [], [])
-    _, told = await played(script)
-    assert script.asked[:3] == ["list", "10", "50"]
-    assert told == [set()]
+    _, noted = await played(script)
+    assert script.sequence[:3] == ["list", "10", "50"]
+    assert noted == [set()]
 
 
 async def test_what_is_not_wanted_is_not_kept_and_not_told() -> None:
     script = Script([thing("a", 1)], [event("ADDED", thing("b", 11)), event("MODIFIED", thing("a", 12))], [])
-    mirror, told = await played(script, reduced=lambda _: None)
+    mirror, noted = await played(script, reduced=lambda _: None)
     assert mirror.items == {}
-    assert told == [set()]
+    assert noted == [set()]
 
 
 async def test_what_is_no_longer_wanted_is_told_once() -> None:
     changed = event("MODIFIED", thing("a", 12, left=True))
-    mirror, told = await played(
+    mirror, noted = await played(
         Script([thing("a", 1)], [changed, changed], []),
-        reduced=lambda seen: None if "left" in seen else seen,
+        reduced=lambda shown: None if "left" in shown else shown,
     )
     assert mirror.items == {}
-    assert told == [{("", "a")}, {("", "a")}]
+    assert noted == [{("", "a")}, {("", "a")}]
 
 
-def reads_all_but_the_odd(seen: Object) -> Object:
-    if "odd" in seen:
+def reads_all_but_the_odd(shown: Object) -> Object:
+    if "odd" in shown:
         raise ValueError("Exceeds the limit (4300 digits) for integer string conversion")
-    return seen
+    return shown
 
 
 async def test_an_object_that_cannot_be_read_is_left_out_and_keeps_no_other_from_being_read() -> None:
     listed = [thing("a", 1), thing("b", 2, odd=True), thing("c", 3)]
-    seen = [
+    shown = [
         event("ADDED", thing("d", 11, odd=True)),
         event("MODIFIED", thing("a", 12, odd=True)),
         event("ADDED", thing("e", 13)),
         event("MODIFIED", thing("b", 14)),
     ]
-    mirror, told = await played(Script(listed, seen, []), reduced=reads_all_but_the_odd)
+    mirror, noted = await played(Script(listed, shown, []), reduced=reads_all_but_the_odd)
     assert {name for _, name in mirror.items} == {"b", "c", "e"}
-    assert told[1:] == [{("", "a")}, {("", "e")}, {("", "b")}]
+    assert noted[1:] == [{("", "a")}, {("", "e")}, {("", "b")}]
 
 
 async def test_what_could_not_be_read_is_forgotten_once_it_is_gone() -> None:
@@ -188,10 +185,35 @@ async def test_a_watch_that_ends_as_soon_as_it_began_is_not_begun_at_once(
 ) -> None:
     monkeypatch.setattr(module, "FIRST_DELAY_S", 1000.0)
     script = Script([thing("a", 1)], [])
-    mirror: Informer = Informer(cast("ObjectClient", script), ResourcePath("Node"), told=lambda _: None)
+    mirror: Informer = Informer(script.client, ResourcePath("Node"), on_change=lambda _: None)
     running = asyncio.create_task(mirror.run())
     for _ in range(50):
         await asyncio.sleep(0)
     running.cancel()
     await asyncio.wait({running})
-    assert script.asked == ["list", "10"]
+    assert script.sequence == ["list", "10"]
+
+
+async def test_a_mirror_follows_an_api_server_over_a_compaction_of_its_history() -> None:
+    api = FakeApiServer(page_size=1)
+    nodes = [ResourcePath("Node", name) for name in ("a", "b", "c")]
+    for node in nodes[:2]:
+        api.put(node)
+    mirror: Informer = Informer(api.client, ResourcePath("Node"), on_change=lambda _: None)
+    running = asyncio.create_task(mirror.run())
+    try:
+        await mirror_has(mirror, "a", "b")
+        api.put(nodes[2])
+        await mirror_has(mirror, "a", "b", "c")
+        api.forget_history()
+        api.remove(nodes[0])
+        await mirror_has(mirror, "b", "c")
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+
+
+async def mirror_has(mirror: Informer, *names: str) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while {name for _, name in mirror.items} != set(names):  # noqa: ASYNC110 (sets no event)
+            await asyncio.sleep(0)

@@ -4,67 +4,35 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, cast
 
 import pytest
 
 from redbox_kube.api import lease as leases
 from redbox_kube.api.lease import Lease, LeaseLost
-from redbox_kube.api.objects import ApiUnreachable, Object, ObjectClient, ResourcePath
+from redbox_kube.api.objects import ApiUnreachable, ResourcePath
+from tests.kube.fakes import FakeApiServer
+
+PATH = ResourcePath("Lease", "redbox-operator", "redbox-system", "coordination.k8s.io/v1")
+AWAY = ApiUnreachable("the API server does not answer")
 
 
-class OneLease:
-    """Holds one Lease, and refuses to replace a version that is not the newest."""
-
-    def __init__(self) -> None:
-        self.lease: Object | None = None
-        self.away = False
-
-    async def get(self, where: ResourcePath) -> Object | None:
-        del where
-        self._answer()
-        return None if self.lease is None else {**self.lease}
-
-    async def create(self, where: ResourcePath, body: Object) -> Object | None:
-        assert where.name == ""
-        self._answer()
-        return None if self.lease else self._stored(body, 1)
-
-    async def replace(self, where: ResourcePath, body: Object) -> Object | None:
-        del where
-        self._answer()
-        assert self.lease is not None
-        newest = int(self.lease["metadata"]["resourceVersion"])
-        if int(body["metadata"]["resourceVersion"]) != newest:
-            return None
-        return self._stored(body, newest + 1)
-
-    @property
-    def holder(self) -> str:
-        return str(self.lease and self.lease["spec"]["holderIdentity"])
-
-    def _stored(self, body: Object, version: int) -> Object:
-        self.lease = {**body, "metadata": {**body["metadata"], "resourceVersion": str(version)}}
-        return self.lease
-
-    def _answer(self) -> None:
-        if self.away:
-            raise ApiUnreachable("the API server does not answer")
+def holder_of(api: FakeApiServer) -> str:
+    return str(api.objects[PATH]["spec"]["holderIdentity"])
 
 
 @pytest.fixture
-def api(monkeypatch: pytest.MonkeyPatch) -> OneLease:
+def api(monkeypatch: pytest.MonkeyPatch) -> FakeApiServer:
     monkeypatch.setattr(leases, "EVERY_S", 0.01)
     monkeypatch.setattr(leases, "GIVES_UP_S", 0.1)
     monkeypatch.setattr(leases, "HELD_S", 0.2)
-    return OneLease()
+    return FakeApiServer()
 
 
-def lease_of(api: OneLease, holder: str) -> Lease:
-    return Lease(cast("ObjectClient", api), "redbox-system", "redbox-operator", holder)
+def lease_of(api: FakeApiServer, holder: str) -> Lease:
+    return Lease(api.client, "redbox-system", "redbox-operator", holder)
 
 
-async def test_the_first_holds_it_and_the_second_waits_until_it_is_free(api: OneLease) -> None:
+async def test_the_first_holds_it_and_the_second_waits_until_it_is_free(api: FakeApiServer) -> None:
     order: list[str] = []
 
     async def lead(holder: str, until: asyncio.Event) -> None:
@@ -86,47 +54,41 @@ async def test_the_first_holds_it_and_the_second_waits_until_it_is_free(api: One
     assert order == ["one begins", "one ends", "two begins", "two ends"]
 
 
-async def test_one_that_died_is_waited_for_and_then_replaced(api: OneLease) -> None:
+async def test_one_that_died_is_waited_for_and_then_replaced(api: FakeApiServer) -> None:
     async with lease_of(api, "dead").leading():
-        left_behind = api.lease
-    api.lease = left_behind
-    api.lease = {**cast("dict[str, Any]", left_behind), "metadata": {"resourceVersion": "7"}}
-    api.lease["spec"]["leaseDurationSeconds"] = 0
+        left_behind = api.objects[PATH]
+    api.put(PATH, {**left_behind, "spec": {**left_behind["spec"], "leaseDurationSeconds": 0}})
     async with asyncio.timeout(5), lease_of(api, "next").leading():
-        assert api.holder == "next"
+        assert holder_of(api) == "next"
 
 
-async def test_the_same_holder_goes_on_at_once_after_a_crash(api: OneLease) -> None:
-    api.lease = {
-        "metadata": {"resourceVersion": "1"},
-        "spec": {"holderIdentity": "pod-1", "leaseDurationSeconds": 3600, "renewTime": "x"},
-    }
+async def test_the_same_holder_goes_on_at_once_after_a_crash(api: FakeApiServer) -> None:
+    api.put(PATH, spec={"holderIdentity": "pod-1", "leaseDurationSeconds": 3600, "renewTime": "x"})
     async with asyncio.timeout(5), lease_of(api, "pod-1").leading():
-        assert api.holder == "pod-1"
+        assert holder_of(api) == "pod-1"
 
 
-async def test_whoever_loses_it_to_another_stops_at_once(api: OneLease) -> None:
+async def test_whoever_loses_it_to_another_stops_at_once(api: FakeApiServer) -> None:
     def take_it() -> None:
-        assert api.lease is not None
-        spec = {**api.lease["spec"], "holderIdentity": "two", "leaseDurationSeconds": 3600}
-        api.lease = {"metadata": {"resourceVersion": "99"}, "spec": spec}
+        spec = {**api.objects[PATH]["spec"], "holderIdentity": "two", "leaseDurationSeconds": 3600}
+        api.put(PATH, spec=spec)
 
     with pytest.raises(ExceptionGroup) as ended:
         await lead_for_ever(api, take_it)
     assert ended.group_contains(LeaseLost, match="held by two")
-    assert api.holder == "two"
+    assert holder_of(api) == "two"
 
 
-async def test_whoever_cannot_renew_it_stops_before_another_may_begin(api: OneLease) -> None:
+async def test_whoever_cannot_renew_it_stops_before_another_may_begin(api: FakeApiServer) -> None:
     def go_away() -> None:
-        api.away = True
+        api.fail(AWAY)
 
     with pytest.raises(ExceptionGroup) as ended:
         await lead_for_ever(api, go_away)
     assert ended.group_contains(LeaseLost, match="could not be renewed")
 
 
-async def lead_for_ever(api: OneLease, fault: Callable[[], None]) -> None:
+async def lead_for_ever(api: FakeApiServer, fault: Callable[[], None]) -> None:
     async with asyncio.timeout(5), lease_of(api, "one").leading():
         fault()
         await asyncio.Event().wait()
@@ -138,7 +100,7 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_whoever_waits_knows_who_leads_and_that_nobody_can_be_asked(api: OneLease) -> None:
+async def test_whoever_waits_knows_who_leads_and_that_nobody_can_be_asked(api: FakeApiServer) -> None:
     """Of two replicas one waits, as ready as it can be: else no rollout would end, and no drain of a node."""
     first, second = lease_of(api, "one"), lease_of(api, "two")
     async with first.leading():
@@ -146,7 +108,7 @@ async def test_whoever_waits_knows_who_leads_and_that_nobody_can_be_asked(api: O
         assert second.leader == ""
         waiting = asyncio.create_task(second._acquire())
         await until(lambda: second.leader == "one")
-        api.away = True
+        api.fail(AWAY)
         await until(lambda: second.leader == "")
         waiting.cancel()
-        api.away = False
+        api.recover()

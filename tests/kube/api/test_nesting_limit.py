@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from redbox_kube.api.nesting_limit import DEEPEST, FOLLOWED, bounded, parsed, shallow
+from redbox_kube.api.nesting_limit import DEEPEST, PARSEABLE, bounded, parsed, shallow
 
 DEEP = 9_990  # the API server takes ten thousand levels
 
@@ -50,6 +50,6 @@ def test_what_is_no_json_does_not_become_any(raw: bytes) -> None:
 
 
 def test_for_other_parsers_only_what_could_be_deep_is_cut() -> None:
-    flat = json.dumps([[number] for number in range(FOLLOWED)]).encode()
+    flat = json.dumps([[number] for number in range(PARSEABLE)]).encode()
     assert bounded(flat) == flat
     assert levels_of(json.loads(bounded(nested(DEEP).encode()))) == DEEPEST

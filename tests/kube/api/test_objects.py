@@ -14,6 +14,7 @@ from aiohttp.test_utils import TestServer
 from kubernetes.aio import client
 
 from redbox_kube.api import decoding
+from redbox_kube.api.connection import proxy_in_environment
 from redbox_kube.api.objects import (
     ApiRefused,
     ApiUnreachable,
@@ -21,7 +22,6 @@ from redbox_kube.api.objects import (
     Object,
     ObjectClient,
     ResourcePath,
-    proxy_in_environment,
 )
 
 API = "https://10.96.0.1:443"
@@ -73,7 +73,7 @@ def test_an_answer_of_something_else_is_no_answer_of_the_api_server() -> None:
             with pytest.raises(ApiUnreachable, match="a proxy in between"):
                 await objects.get(ResourcePath("Pod", "one", "farm"))
             with pytest.raises(ApiUnreachable, match="a proxy in between"):
-                [one async for one in objects.list_metadata(ResourcePath("Pod", "", "farm"))]
+                [found async for found in objects.list_metadata(ResourcePath("Pod", "", "farm"))]
 
     asyncio.run(asked())
 
@@ -97,8 +97,8 @@ def test_a_list_of_metadata_goes_on_to_its_last_page() -> None:
     async def listed() -> list[str]:
         async with answering(page) as objects:
             return [
-                f"{one.name} {one.uid}"
-                async for one in objects.list_metadata(ResourcePath("Pod", "", "farm"))
+                f"{found.name} {found.uid}"
+                async for found in objects.list_metadata(ResourcePath("Pod", "", "farm"))
             ]
 
     assert asyncio.run(listed()) == ["job-1 u1", "job-2 u2", "job-3 u3"]
@@ -106,14 +106,14 @@ def test_a_list_of_metadata_goes_on_to_its_last_page() -> None:
 
 @pytest.mark.parametrize("levels", [195, 5_000])
 def test_an_object_that_is_nested_without_end_hides_no_other(levels: int) -> None:
-    """Whoever may write an object may have its managedFields, or a field without a schema, nest like that."""
+    """Any author of an object can have its managedFields, or a field without a schema, nest like that."""
     deep = '{"f:a":' * levels + "{}" + "}" * levels
     named = '"namespace": "farm", "uid": "u", "resourceVersion": "7"'
     fields = f'"managedFields": [{{"fieldsV1": {deep}}}]'
     bad = f'{{"metadata": {{"name": "bad", {named}, {fields}}}, "spec": {deep}}}'
     good = f'{{"metadata": {{"name": "good", {named}}}}}'
     page = f'{{"metadata": {{"resourceVersion": "8"}}, "items": [{bad}, {good}]}}'
-    events = "".join(f'{{"type": "ADDED", "object": {one}}}\n' for one in (bad, good))
+    events = "".join(f'{{"type": "ADDED", "object": {found}}}\n' for found in (bad, good))
 
     async def answer(request: web.Request) -> web.Response:
         if "watch" in request.query:
@@ -123,9 +123,9 @@ def test_an_object_that_is_nested_without_end_hides_no_other(levels: int) -> Non
     async def asked() -> None:
         pods = ResourcePath("Pod", "", "farm")
         async with answering(answer) as objects:
-            assert [one.name async for one in objects.list_metadata(pods)] == ["bad", "good"]
-            assert [_name(one) async for one in objects.list_all(pods)] == ["bad", "good"]
-            assert [_name(one["object"]) async for one in objects.watch(pods, "8")] == ["bad", "good"]
+            assert [found.name async for found in objects.list_metadata(pods)] == ["bad", "good"]
+            assert [_name(found) async for found in objects.list_all(pods)] == ["bad", "good"]
+            assert [_name(found["object"]) async for found in objects.watch(pods, "8")] == ["bad", "good"]
             found = await objects.get(ResourcePath("Pod", "bad", "farm"))
             assert found is not None
             assert _name(found) == "bad"
@@ -133,8 +133,8 @@ def test_an_object_that_is_nested_without_end_hides_no_other(levels: int) -> Non
     asyncio.run(asked())
 
 
-def _name(one: Any) -> str:
-    return str(one["metadata"]["name"])
+def _name(found: Any) -> str:
+    return str(found["metadata"]["name"])
 
 
 @asynccontextmanager
@@ -195,11 +195,11 @@ async def test_a_name_arrives_as_it_is(name: str, path: str) -> None:
     paths: list[str] = []
     async with answering(answer) as objects:
         assert await objects.get(ResourcePath("ConfigMap", name, "farm")) == {"name": name}
-    assert [one.rpartition("/api/v1")[2] for one in paths] == [f"/namespaces/farm/configmaps/{path}"]
+    assert [found.rpartition("/api/v1")[2] for found in paths] == [f"/namespaces/farm/configmaps/{path}"]
 
 
 async def followed(objects: ObjectClient) -> list[Object]:
-    return [one async for one in objects.watch(ResourcePath("Pod"), "1")]
+    return [found async for found in objects.watch(ResourcePath("Pod"), "1")]
 
 
 @pytest.mark.parametrize("status", ["200 OK", "403 Forbidden"])
@@ -208,7 +208,7 @@ async def test_an_answer_that_breaks_off_in_its_body_is_no_answer(status: str) -
         with pytest.raises(ApiUnreachable, match="does not answer"):
             await objects.get(ResourcePath("Lease", "one", "farm"))
         with pytest.raises(ApiUnreachable, match="does not answer"):
-            [one async for one in objects.pages(ResourcePath("Pod"))]
+            [found async for found in objects.pages(ResourcePath("Pod"))]
         with pytest.raises(ApiUnreachable, match="does not answer") as broken:
             await followed(objects)
         assert not isinstance(broken.value, ApiUnreadable)
@@ -254,7 +254,7 @@ async def test_an_event_that_is_none_is_said_to_be_unreadable(line: bytes) -> No
 async def test_an_answer_that_lacks_what_it_is_asked_for_is_no_answer(body: bytes) -> None:
     async with sending(whole(body)) as (objects, _):
         with pytest.raises(ApiUnreadable):
-            [one async for one in objects.pages(ResourcePath("Pod"))]
+            [found async for found in objects.pages(ResourcePath("Pod"))]
         with pytest.raises(ApiUnreadable, match="gitVersion"):
             await objects.server_version()
         with pytest.raises(ApiUnreadable, match=r"status\.token"):
@@ -263,4 +263,4 @@ async def test_an_answer_that_lacks_what_it_is_asked_for_is_no_answer(body: byte
 
 async def test_a_list_of_nothing_may_have_no_items() -> None:
     async with sending(whole(b'{"items":null,"metadata":{"resourceVersion":"7"}}')) as (objects, _):
-        assert [one async for one in objects.pages(ResourcePath("Pod"))] == [([], "7")]
+        assert [found async for found in objects.pages(ResourcePath("Pod"))] == [([], "7")]

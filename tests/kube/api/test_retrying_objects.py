@@ -24,7 +24,7 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Answers:
-    """An API server that answers as it is told: a status, or 0 for a connection that breaks off."""
+    """An API server with scripted answers: a status, or 0 for a connection that breaks off."""
 
     def __init__(self, *statuses: int) -> None:
         self.statuses: Iterator[int] = iter(statuses)
@@ -52,7 +52,7 @@ async def asking(answers: Answers) -> AsyncIterator[RetryingObjects]:
             await objects.close()
 
 
-async def test_what_may_pass_is_asked_again() -> None:
+async def test_what_is_transient_is_asked_again() -> None:
     answers = Answers(429, 500, 503, 0)
     async with asking(answers) as objects:
         assert await objects.get(POD) == LIST
@@ -62,7 +62,7 @@ async def test_what_may_pass_is_asked_again() -> None:
 async def test_a_page_of_a_list_is_asked_for_again() -> None:
     answers = Answers(429)
     async with asking(answers) as objects:
-        assert [one async for one in objects.list_all(POD.all())] == []
+        assert [item async for item in objects.list_all(POD.all())] == []
     assert answers.asked == 2
 
 

@@ -1,4 +1,4 @@
-"""What the kubelet and Prometheus are told."""
+"""Answers to the kubelet and to Prometheus."""
 
 from __future__ import annotations
 

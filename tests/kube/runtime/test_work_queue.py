@@ -65,10 +65,10 @@ async def test_of_two_times_the_earlier_counts() -> None:
 
 async def test_what_is_forgotten_does_not_come_back() -> None:
     queue: WorkQueue[str] = WorkQueue()
-    seen, done = [], asyncio.Event()
+    shown, done = [], asyncio.Event()
 
     async def work(key: str) -> None:
-        seen.append(key)
+        shown.append(key)
         if key == "last":
             done.set()
 
@@ -76,4 +76,4 @@ async def test_what_is_forgotten_does_not_come_back() -> None:
     queue.forget("forgotten")
     queue.add_later("last", 0.05)
     await run_until(queue, work, done)
-    assert seen == ["last"]
+    assert shown == ["last"]

@@ -35,10 +35,10 @@ def test_schemas_are_structural() -> None:
 def test_what_is_written_as_an_option_of_slurms_is_refused_with_examples_and_not_with_a_pattern() -> None:
     resources = schema_of(SLURM_JOB)["properties"]["resources"]["properties"]
     for name in ("time", "memPerNode", "memPerCpu", "gpusPerNode", "gres"):
-        (told,) = resources[name]["x-kubernetes-validations"]
+        (noted,) = resources[name]["x-kubernetes-validations"]
         assert "pattern" not in resources[name]
         assert "maxLength" in resources[name], "else the rule could cost too much"
-        assert told["message"].endswith(resources[name]["description"])
+        assert noted["message"].endswith(resources[name]["description"])
 
 
 def test_every_string_list_and_map_of_a_slurmjob_is_bounded() -> None:
@@ -60,7 +60,7 @@ def test_how_deep_a_job_is_nested_is_bounded() -> None:
 
 def test_only_what_may_change_is_without_a_rule_that_it_may_not() -> None:
     schema = schema_of(SLURM_JOB)
-    rules = " ".join(one["rule"] for one in schema["x-kubernetes-validations"])
+    rules = " ".join(item["rule"] for item in schema["x-kubernetes-validations"])
     free = {field for field in schema["properties"] if f"self.{field} == oldSelf.{field})" not in rules}
     assert free == {"suspend", "hold", "ttlSecondsAfterFinished"}
 

@@ -1,4 +1,4 @@
-"""What the API server let through and the operator cannot read: said to its author, and to nobody's harm."""
+"""Objects that the API server accepted and the operator cannot decode: reported to their author only."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def test_a_spec_that_cannot_be_read_is_a_problem_that_names_the_field(
 ) -> None:
     job = read_job(resource, {"metadata": METADATA, "spec": spec})
     kept = packed(job).unpacked().job
-    for one in (job, kept):
-        problem = problem_of(one)
+    for item in (job, kept):
+        problem = problem_of(item)
         assert problem
         assert (problem.reason, problem.final) == ("Unreadable", True)
         assert words in problem.message

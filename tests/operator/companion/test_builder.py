@@ -1,6 +1,6 @@
 """What the operator makes of a SlurmJob: what each field becomes, and the objects whole (`snapshots/`).
 
-`UPDATE_SNAPSHOTS=1 pytest tests/operator/companion/test_builder.py` writes them anew, and the diff tells.
+`UPDATE_SNAPSHOTS=1 pytest tests/operator/companion/test_builder.py` writes them again; review the diff.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import yaml
 
 from redbox_api.models import Dependency, JobRequest
 from redbox_kube.slurm_cluster import SlurmCluster
-from redbox_operator.api.constants import Role
+from redbox_operator.api.constants import PodRole
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.companion.builder import (
     companion_pod,
@@ -26,21 +26,21 @@ from redbox_operator.companion.builder import (
     request_digest,
 )
 from redbox_operator.companion.job_request import digest
-from tests.operator.making import slurm_cluster, slurm_job, with_gateways
+from tests.operator.factories import slurm_cluster, slurm_job, with_gateways
 
 IMAGE = "registry.example/redbox-companion:1"
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 SECRET_ENV = {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}
 CLAIM = {"persistentVolumeClaim": {"claimName": "data"}}
 RESULTS = {"from": ["out/*.dat", "log"], "volume": CLAIM, "when": "Succeeded", "folder": "run/1"}
-CASES: dict[str, tuple[SlurmJob, SlurmCluster, int, Role]] = {
-    "batch": (slurm_job(), slurm_cluster(), 1, Role.JOB),
-    "second-attempt": (slurm_job(serviceAccountName="farmer"), slurm_cluster(), 2, Role.JOB),
+CASES: dict[str, tuple[SlurmJob, SlurmCluster, int, PodRole]] = {
+    "batch": (slurm_job(), slurm_cluster(), 1, PodRole.JOB),
+    "second-attempt": (slurm_job(serviceAccountName="farmer"), slurm_cluster(), 2, PodRole.JOB),
     "batch-from": (
         slurm_job(batchFrom={"configMapKeyRef": {"name": "scripts", "key": "cow.sh"}}),
         slurm_cluster(),
         1,
-        Role.JOB,
+        PodRole.JOB,
     ),
     "container-and-results": (
         slurm_job(
@@ -50,31 +50,31 @@ CASES: dict[str, tuple[SlurmJob, SlurmCluster, int, Role]] = {
         ),
         slurm_cluster(),
         1,
-        Role.JOB,
+        PodRole.JOB,
     ),
     "gateway": (
         slurm_job(partition="GPU_big", resources={"nodes": 2, "gpusPerNode": "2"}),
         with_gateways("k1"),
         1,
-        Role.JOB,
+        PodRole.JOB,
     ),
     "virtual": (
         slurm_job(partition="debug", env=[SECRET_ENV], results=RESULTS),
         slurm_cluster(delivery="Virtual"),
         1,
-        Role.JOB,
+        PodRole.JOB,
     ),
     "virtual-submit": (
         slurm_job(partition="debug", env=[SECRET_ENV], results=RESULTS),
         slurm_cluster(delivery="Virtual"),
         1,
-        Role.SUBMIT,
+        PodRole.SUBMIT,
     ),
     "virtual-collect": (
         slurm_job(partition="debug", env=[SECRET_ENV], results=RESULTS),
         slurm_cluster(delivery="Virtual"),
         2,
-        Role.COLLECT,
+        PodRole.COLLECT,
     ),
 }
 
@@ -102,7 +102,7 @@ def test_the_pod_and_its_request_are_as_they_were_looked_at(case: str) -> None:
 
 
 def test_every_field_of_the_spec_reaches_red_box() -> None:
-    said: dict[str, Any] = {
+    report: dict[str, Any] = {
         "partition": "debug",
         "account": "physics",
         "qos": "high",
@@ -116,7 +116,7 @@ def test_every_field_of_the_spec_reaches_red_box() -> None:
         "options": ["--exclusive"],
     }
     wire = request_of(
-        slurm_job(**said, env=[{"name": "A", "value": "1,2\n"}, {"name": "EMPTY"}]), Dependency(key="other")
+        slurm_job(**report, env=[{"name": "A", "value": "1,2\n"}, {"name": "EMPTY"}]), Dependency(key="other")
     )
     assert wire.pop("specDigest").startswith("sha256:")
     assert wire == {
@@ -124,7 +124,7 @@ def test_every_field_of_the_spec_reaches_red_box() -> None:
         "name": "cow",
         "env": {"A": "1,2\n", "EMPTY": ""},
         "dependencies": [{"key": "other"}],
-        **said,
+        **report,
     }
     JobRequest.model_validate(wire)
 
@@ -174,7 +174,7 @@ def test_no_pod_has_access_to_kubernetes_or_a_token_for_more_than_one_red_box(ca
         for volume in spec.get("volumes", [])
         for source in volume.get("projected", {}).get("sources", [])
     ]
-    assert [(one["audience"], one["expirationSeconds"]) for one in tokens] == (
+    assert [(item["audience"], item["expirationSeconds"]) for item in tokens] == (
         [] if case == "virtual" else [("redbox.dev/hpc1/4711", 3600)]
     )
 
@@ -196,22 +196,22 @@ def test_no_value_of_a_secret_is_in_any_object() -> None:
     job, cluster, attempt, _ = CASES["container-and-results"]
     assert "TOKEN" not in config_map(job, cluster, attempt)["data"]["request.json"]
     (container,) = pod_of("container-and-results")["spec"]["containers"]
-    (secret,) = [one for one in container["env"] if one["name"] == "REDBOX_ENV_TOKEN"]
+    (secret,) = [item for item in container["env"] if item["name"] == "REDBOX_ENV_TOKEN"]
     assert secret["valueFrom"] == {"secretKeyRef": {"name": "hub", "key": "token"}}
 
 
 def test_a_pattern_of_results_is_not_what_the_kubelet_takes_for_a_variable() -> None:
     pod = companion_pod(
-        slurm_job(results={**RESULTS, "from": ["$(REDBOX_KEY)"]}), slurm_cluster(), 1, IMAGE, Role.JOB
+        slurm_job(results={**RESULTS, "from": ["$(REDBOX_KEY)"]}), slurm_cluster(), 1, IMAGE, PodRole.JOB
     )
-    (told,) = [one for one in pod["spec"]["containers"][0]["env"] if one["name"] == "REDBOX_RESULTS"]
-    assert "$$(REDBOX_KEY)" in told["value"]
+    (noted,) = [item for item in pod["spec"]["containers"][0]["env"] if item["name"] == "REDBOX_RESULTS"]
+    assert "$$(REDBOX_KEY)" in noted["value"]
 
 
 def test_a_pod_on_a_virtual_node_waits_for_no_volume_and_for_no_secret() -> None:
     spec = pod_of("virtual")["spec"]
     assert "volumes" not in spec
-    assert not any("valueFrom" in one for one in spec["containers"][0]["env"])
+    assert not any("valueFrom" in item for item in spec["containers"][0]["env"])
 
 
 @pytest.mark.parametrize(

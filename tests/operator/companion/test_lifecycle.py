@@ -10,8 +10,8 @@ import pytest
 from redbox_api.models import Phase
 from redbox_kube.api.objects import ApiRefused, ResourcePath
 from redbox_operator.companion import builder
-from tests.operator.making import slurm_cluster
-from tests.operator.reconciler_stand import Stand
+from tests.operator.factories import slurm_cluster
+from tests.operator.harness import Stand
 
 SOURCE = {"configMapKeyRef": {"name": "scripts", "key": "run.sh"}}
 SCRIPTS = ResourcePath("ConfigMap", "scripts", "farm")
@@ -48,17 +48,17 @@ async def test_a_companion_is_made_anew_where_red_box_moves_or_its_authority_cha
 ) -> None:
     await stand.apply()
     await stand.at_redbox(phase)
-    (before,) = stand.api.pods()
-    request = stand.api.objects[FROZEN.path()]["data"]["request.json"]
+    (before,) = stand.api.of_kind("Pod")
+    request = stand.api.objects[FROZEN]["data"]["request.json"]
     stand.link.cluster = slurm_cluster(**changed)
     await stand.look()
     await stand.look()
-    (after,) = stand.api.pods()
+    (after,) = stand.api.of_kind("Pod")
     assert after["metadata"]["uid"] != before["metadata"]["uid"]
     assert stand.status["companion"]["uid"] == after["metadata"]["uid"]
-    environment = {one["name"]: one.get("value") for one in after["spec"]["containers"][0]["env"]}
+    environment = {item["name"]: item.get("value") for item in after["spec"]["containers"][0]["env"]}
     assert environment["REDBOX_ENDPOINT"] == stand.link.cluster.spec.endpoint
-    frozen = stand.api.objects[FROZEN.path()]["data"]
+    frozen = stand.api.objects[FROZEN]["data"]
     assert frozen == {"request.json": request, "ca.crt": stand.link.cluster.spec.ca_bundle.decode()}
 
 
@@ -68,32 +68,32 @@ async def test_a_new_authority_changes_nothing_in_a_request_that_is_frozen(
     """As an operator of another release would render it."""
     await stand.apply()
     await stand.at_redbox(Phase.RUNNING)
-    request = stand.api.objects[FROZEN.path()]["data"]["request.json"]
-    monkeypatch.setattr(builder, "frozen", lambda _: '{"rendered": "otherwise"}')
+    request = stand.api.objects[FROZEN]["data"]["request.json"]
+    monkeypatch.setattr(builder, "stored_request", lambda _: '{"rendered": "otherwise"}')
     stand.link.cluster = slurm_cluster(caBundle=NEW_CA)
     await stand.look()
     await stand.look()
-    assert stand.api.objects[FROZEN.path()]["data"]["request.json"] == request
+    assert stand.api.objects[FROZEN]["data"]["request.json"] == request
 
 
-async def test_a_companion_that_has_said_its_last_word_is_left_alone_then(stand: Stand) -> None:
+async def test_a_companion_that_has_said_its_final_message_is_left_alone_then(stand: Stand) -> None:
     await stand.apply()
     await stand.at_redbox(Phase.SUCCEEDED)
     await stand.pod_ends('{"final": true, "logs": "complete"}')
-    (before,) = stand.api.pods()
+    (before,) = stand.api.of_kind("Pod")
     stand.link.cluster = slurm_cluster(caBundle=NEW_CA)
     await stand.look()
-    assert stand.api.pods() == [before]
+    assert stand.api.of_kind("Pod") == [before]
 
 
 async def test_a_pod_on_a_virtual_node_reaches_nothing_and_stays(stand: Stand) -> None:
     stand.link.cluster = slurm_cluster(delivery="Virtual")
     await stand.apply()
     await stand.at_redbox(Phase.RUNNING)
-    (before,) = stand.api.pods()
+    (before,) = stand.api.of_kind("Pod")
     stand.link.cluster = slurm_cluster(delivery="Virtual", caBundle=NEW_CA)
     await stand.look()
-    assert stand.api.pods() == [before]
+    assert stand.api.of_kind("Pod") == [before]
 
 
 # ---------------------------------------------------------------------------- pods beside a virtual companion
@@ -113,28 +113,28 @@ def virtual(stand: Stand) -> Stand:
 async def test_a_submitter_that_is_lost_is_made_again_until_the_job_is_submitted(virtual: Stand) -> None:
     await virtual.apply(env=SECRET)
     assert virtual.pod_names == ["cow-job", "cow-submit"]
-    del virtual.api.objects[SUBMITTER.path()]
+    del virtual.api.objects[SUBMITTER]
     await virtual.look()
     assert virtual.pod_names == ["cow-job", "cow-submit"]
     assert virtual.status["companion"]["replaced"] == 1
     await virtual.at_redbox(Phase.PENDING)
-    del virtual.api.objects[SUBMITTER.path()]
+    del virtual.api.objects[SUBMITTER]
     await virtual.look()
     assert virtual.pod_names == ["cow-job"]
 
 
 async def test_a_submitter_that_ended_without_a_word_is_made_again(virtual: Stand) -> None:
     await virtual.apply(env=SECRET)
-    before = virtual.api.objects[SUBMITTER.path()]["metadata"]["uid"]
+    before = virtual.api.objects[SUBMITTER]["metadata"]["uid"]
     await virtual.pod_ends("", "cow-submit")
     await virtual.look()
-    assert virtual.api.objects[SUBMITTER.path()]["metadata"]["uid"] != before
+    assert virtual.api.objects[SUBMITTER]["metadata"]["uid"] != before
 
 
 async def test_a_submitter_that_never_works_is_given_up_and_that_is_said(virtual: Stand) -> None:
     await virtual.apply(env=SECRET)
     for _ in range(12):
-        virtual.api.objects.pop(SUBMITTER.path(), None)
+        virtual.api.objects.pop(SUBMITTER, None)
         virtual.now += timedelta(seconds=200)
         await virtual.look()
     assert virtual.conditions["Submitted"] == ("False", "CompanionFails")
@@ -145,7 +145,7 @@ async def test_a_refused_job_has_no_second_submitter(virtual: Stand) -> None:
     await virtual.apply(env=SECRET)
     await virtual.pod_ends('{"refused": "no such partition"}', "cow-submit")
     assert virtual.status["reason"] == "Refused"
-    del virtual.api.objects[SUBMITTER.path()]
+    del virtual.api.objects[SUBMITTER]
     await virtual.look()
     assert virtual.pod_names == ["cow-job"]
 
@@ -154,24 +154,23 @@ async def test_a_collector_that_is_lost_is_made_again_until_there_are_results(vi
     await virtual.apply(results=CLAIM)
     await virtual.at_redbox(Phase.SUCCEEDED)
     assert virtual.pod_names == ["cow-job", "cow-collect"]
-    del virtual.api.objects[COLLECTOR.path()]
+    del virtual.api.objects[COLLECTOR]
     await virtual.look()
     assert virtual.pod_names == ["cow-job", "cow-collect"]
     results = '{"outcome": "Collected", "files": 1, "bytes": 4}'
     await virtual.pod_ends(f'{{"final": true, "results": {results}}}', "cow-collect")
     assert virtual.status["results"]["outcome"] == "Collected"
-    del virtual.api.objects[COLLECTOR.path()]
+    del virtual.api.objects[COLLECTOR]
     await virtual.look()
     assert virtual.pod_names == ["cow-job"]
 
 
 async def test_a_submitter_that_kubernetes_refuses_is_said_and_made_later(virtual: Stand) -> None:
-    virtual.api.refuses = "cow-submit"
-    virtual.api.refusal = ApiRefused(403, "exceeded quota: pods")
+    virtual.api.fail(ApiRefused(403, "exceeded quota: pods"), verb="create", name="cow-submit")
     await virtual.apply(env=SECRET)
     await virtual.look()
     assert virtual.conditions["Submitted"] == ("False", "QuotaExceeded")
-    virtual.api.refusal = None
+    virtual.api.recover()
     await virtual.look()
     assert virtual.pod_names == ["cow-job", "cow-submit"]
     assert virtual.conditions["Submitted"] == ("False", "Waiting")
@@ -179,11 +178,10 @@ async def test_a_submitter_that_kubernetes_refuses_is_said_and_made_later(virtua
 
 async def test_a_collector_that_kubernetes_refuses_does_not_delay_the_jobs_end(virtual: Stand) -> None:
     await virtual.apply(results=CLAIM)
-    virtual.api.refuses = "cow-collect"
-    virtual.api.refusal = ApiRefused(403, "exceeded quota: pods")
+    virtual.api.fail(ApiRefused(403, "exceeded quota: pods"), verb="create", name="cow-collect")
     await virtual.at_redbox(Phase.SUCCEEDED)
     assert (virtual.status["phase"], virtual.pod_names) == ("Succeeded", ["cow-job"])
     assert await virtual.look() is not None
-    virtual.api.refusal = None
+    virtual.api.recover()
     await virtual.look()
     assert virtual.pod_names == ["cow-job", "cow-collect"]

@@ -10,7 +10,7 @@ from redbox_api.job_parts import Resources
 from redbox_kube.node_labels import Limit
 from redbox_operator.companion.placement import cluster_of, held_back, partition_of, placed
 from redbox_operator.companion.resource_needs import needs_of, seconds_of, whole_needs_of
-from tests.operator.making import slurm_cluster, slurm_job, with_gateways
+from tests.operator.factories import slurm_cluster, slurm_job, with_gateways
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_companion_of_gateways_goes_to_one_where_its_job_fits() -> None:
     made = placed(slurm_job(partition="GPU_big", resources={"nodes": 2}), slurm_cluster(gateways=True))
     assert made["nodeSelector"] == {"redbox.dev/gateway.hpc1": "true"}
     terms = made["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    keys = {one["key"] for term in terms["nodeSelectorTerms"] for one in term["matchExpressions"]}
+    keys = {item["key"] for term in terms["nodeSelectorTerms"] for item in term["matchExpressions"]}
     assert len(keys) == 1
     assert keys.pop().endswith(".hpc1.redbox.dev/max-nodes")
 
@@ -93,9 +93,9 @@ def test_without_exactly_one_gateway_nothing_is_held_back_and_the_slurmcluster_s
     assert held_back(job, with_gateways("k1")) != {}
     cluster = with_gateways(*gateways)
     assert held_back(job, cluster) == {}
-    (said,) = (one for one in cluster.status["conditions"] if one["type"] == "HoldsBack")
-    assert (said["status"], said["reason"]) == ("False", "NotOneGateway")
-    assert (", ".join(gateways) or "none") in said["message"]
+    (report,) = (item for item in cluster.status["conditions"] if item["type"] == "HoldsBack")
+    assert (report["status"], report["reason"]) == ("False", "NotOneGateway")
+    assert (", ".join(gateways) or "none") in report["message"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What is believed of a pod, and what has to be done about it."""
+"""Which pod is trusted as a companion, and the next step for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from redbox_kube.node_labels import Limit, fit_terms
 from redbox_operator.api.constants import ANNOTATION_REACHES
 from redbox_operator.api.slurmjob_status import CompanionStatus
 from redbox_operator.companion.plan import Plan, Step, companion_of, plan_for, replaced
-from tests.operator.slurmjob.test_status import NOON
+from tests.operator.factories import NOON
 
 RECORDED = CompanionStatus(name="cow-job", uid="pod-uid", attempt=1)
 FINAL = json.dumps({"final": True, "logs": "complete", "results": {"outcome": "Collected", "files": 2}})
@@ -51,8 +51,8 @@ def terminating(dead_at: str) -> dict[str, Any]:
         (RECORDED, pod(phase="Running"), Step.KEEP),
         (RECORDED, reaching("here"), Step.KEEP),
         (RECORDED, reaching("where red-box was"), Step.DELETE),
-        (RECORDED, ended(FINAL), Step.NOTE_LAST_WORD),
-        (RECORDED, ended('{"refused": "no mapping"}'), Step.NOTE_LAST_WORD),
+        (RECORDED, ended(FINAL), Step.RECORD_FINAL_MESSAGE),
+        (RECORDED, ended('{"refused": "no mapping"}'), Step.RECORD_FINAL_MESSAGE),
         (RECORDED, ended(""), Step.DELETE),
         (RECORDED, ended('["final"]'), Step.DELETE),
         (RECORDED, ended("[" * 4096), Step.DELETE),
@@ -68,8 +68,8 @@ def terminating(dead_at: str) -> dict[str, Any]:
     ],
 )
 def test_the_next_step(recorded: CompanionStatus | None, there: dict[str, Any] | None, step: Step) -> None:
-    seen = companion_of(there) if there else None
-    assert plan_for(recorded, seen, "0aa6-11", "here", NOON).step is step
+    shown = companion_of(there) if there else None
+    assert plan_for(recorded, shown, "0aa6-11", "here", NOON).step is step
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def test_an_hour_of_calm_begins_the_count_anew() -> None:
     assert replaced(long_ago, NOON) == (1, NOON)
 
 
-def test_what_became_of_results_is_in_the_last_word() -> None:
-    word = companion_of(ended(FINAL)).last_word
+def test_what_became_of_results_is_in_the_final_message() -> None:
+    word = companion_of(ended(FINAL)).final_message
     assert word is not None
     assert word.results is not None
     assert (word.results.outcome, word.results.files) == ("Collected", 2)
@@ -145,7 +145,7 @@ def test_what_became_of_results_is_in_the_last_word() -> None:
     ],
 )
 def test_a_pod_that_cannot_start_says_what_is_missing(status: Any, reason: str, says: str) -> None:
-    trouble = companion_of(pod(phase="Pending", **status)).trouble
+    trouble = companion_of(pod(phase="Pending", **status)).problem
     assert trouble is not None
     assert trouble.reason == reason
     assert says in trouble.message
@@ -159,10 +159,10 @@ def test_a_pod_that_no_node_takes_says_what_it_asks_of_one() -> None:
         "nodeSelector": {"redbox.dev/partition": "debug"},
         "affinity": {"nodeAffinity": required},
     }
-    trouble = companion_of(raw).trouble
+    trouble = companion_of(raw).problem
     assert trouble is not None
     assert trouble.message == (
-        "no node of Kubernetes takes the job's pod. It needs one with redbox.dev/partition=debug, "
+        "no Kubernetes node accepts the job's pod. It needs a node with redbox.dev/partition=debug, "
         "debug.hpc1.redbox.dev/max-time-s of 39600 or more (or none): compare with `kubectl describe node`. "
-        "The scheduler says: 0/2 nodes"
+        "The scheduler reports: 0/2 nodes"
     )

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from redbox_kube.api.objects import ApiRefused, ObjectClient, ResourcePath
+from redbox_kube.api.lease import LeaseObservation
+from redbox_kube.api.objects import ApiRefused, ResourcePath
 from redbox_operator.install.crd_upgrade import with_stored_versions
-from redbox_operator.install.uninstall import Holding, Jobs, Uninstall, is_finished, needed, told, withdrawn
+from redbox_operator.install.uninstall import (
+    JobsPolicy,
+    Uninstall,
+    described,
+    is_finished,
+    trimmed,
+    withdrawn,
+)
+from tests.kube.fakes import FakeApiServer
 
 
 def job(**status: object) -> dict[str, Any]:
@@ -29,8 +38,8 @@ def test_only_a_job_that_may_still_run_is_told(phase: str, *, finished: bool) ->
 
 
 def test_a_job_is_told_by_who_which_and_where() -> None:
-    assert told(job(phase="Running", jobID="42")) == "alice/long: job 42 on hpc1, Running"
-    assert told(job()) == "alice/long: no job id yet on hpc1, Pending"
+    assert described(job(phase="Running", jobID="42")) == "alice/long: job 42 on hpc1, Running"
+    assert described(job()) == "alice/long: no job id yet on hpc1, Pending"
 
 
 def test_of_a_job_only_what_an_uninstall_needs_is_kept() -> None:
@@ -42,12 +51,12 @@ def test_of_a_job_only_what_an_uninstall_needs_is_kept() -> None:
         "annotations": {"a": "b"},
     }
     raw["spec"]["batch"] = "#!/bin/sh\n" * 1000
-    assert needed(raw) == {
+    assert trimmed(raw) == {
         "metadata": {"namespace": "alice", "name": "long", "uid": "0aa6-11"},
         "spec": {"cluster": "hpc1"},
         "status": {"phase": "Running", "jobID": "42"},
     }
-    assert told(needed(raw)) == told(raw)
+    assert described(trimmed(raw)) == described(raw)
 
 
 def test_of_a_gateway_only_what_was_published_is_taken() -> None:
@@ -65,22 +74,11 @@ def test_of_a_node_without_anything_of_ours_nothing_is_taken() -> None:
     assert withdrawn({"metadata": {"labels": {"a": "b"}}, "status": {"capacity": {"cpu": "4"}}}) == ({}, {})
 
 
-class Told:
-    """An API server that is told what statuses are."""
-
-    def __init__(self) -> None:
-        self.applied: list[tuple[ResourcePath, dict[str, Any], str]] = []
-        self.refusal: ApiRefused | None = None
-
-    async def apply_status(self, where: ResourcePath, status: dict[str, Any], *, uid: str) -> dict[str, Any]:
-        if self.refusal:
-            raise self.refusal
-        self.applied.append((where, status, uid))
-        return {}
+def uninstall(api: FakeApiServer, report: list[str]) -> Uninstall:
+    return Uninstall(api.client, "redbox-system", (), JobsPolicy.KEEP, 1.0, report.append)
 
 
-def uninstall(api: Told, said: list[str]) -> Uninstall:
-    return Uninstall(cast("ObjectClient", api), "redbox-system", (), Jobs.KEEP, 1.0, said.append)
+LONG = ResourcePath("SlurmJob", "long", "alice", "redbox.dev/v1alpha1")
 
 
 def left() -> dict[str, Any]:
@@ -92,37 +90,39 @@ def left() -> dict[str, Any]:
 
 async def test_a_job_that_is_left_has_its_whole_status_from_one_owner() -> None:
     """The operator of a new installation could not withdraw what another field manager has said."""
-    api, said = Told(), list[str]()
-    await uninstall(api, said)._tell_stale(left())
-    ((where, status, uid),) = api.applied
-    assert (where.name, uid) == ("long", "0aa6-11")
+    api, report = FakeApiServer(), list[str]()
+    api.put(LONG, left())
+    await uninstall(api, report)._mark_stale(left())
+    ((verb, where),) = api.requests
+    assert (verb, where) == ("status", LONG)
+    status = api.objects[LONG]["status"]
     assert (status["phase"], status["jobID"]) == ("Running", "42")
-    assert [one["type"] for one in status["conditions"]] == ["Submitted", "Synced"]
+    assert [item["type"] for item in status["conditions"]] == ["Submitted", "Synced"]
     assert (status["conditions"][1]["status"], status["conditions"][1]["reason"]) == ("False", "Uninstalled")
 
 
 async def test_a_status_that_is_refused_does_not_stop_an_uninstall() -> None:
-    api, said = Told(), list[str]()
-    api.refusal = ApiRefused(422, "spec: Required value")
-    await uninstall(api, said)._tell_stale(left())
-    assert said == ["its status does not say so: spec: Required value"]
+    api, report = FakeApiServer(), list[str]()
+    api.fail(ApiRefused(422, "spec: Required value"), verb="status")
+    await uninstall(api, report)._mark_stale(left())
+    assert report == ["its status is not marked as stale: spec: Required value"]
 
 
 async def test_a_lease_is_over_when_free_or_not_renewed_for_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
-    holding = Holding()
+    holding = LeaseObservation()
     held = {"spec": {"holderIdentity": "pod", "renewTime": "1", "leaseDurationSeconds": 30}}
-    assert not holding.is_over(held)
+    assert not holding.is_free(held)
     now = 129.0
-    assert not holding.is_over(held)
+    assert not holding.is_free(held)
     renewed = {"spec": held["spec"] | {"renewTime": "2"}}
     now = 131.0
-    assert not holding.is_over(renewed)
+    assert not holding.is_free(renewed)
     now = 162.0
-    assert holding.is_over(renewed)
-    assert Holding().is_over({"spec": {"holderIdentity": ""}})
-    assert Holding().is_over(None)
+    assert holding.is_free(renewed)
+    assert LeaseObservation().is_free({"spec": {"holderIdentity": ""}})
+    assert LeaseObservation().is_free(None)
 
 
 def crd(*names: str, stored: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def crd(*names: str, stored: tuple[str, ...] = ()) -> dict[str, Any]:
 
 def test_a_version_that_holds_objects_is_kept_and_stores_no_more() -> None:
     made, kept = with_stored_versions(crd("v1"), crd("v1alpha1", "v1alpha0", stored=("v1alpha1",)))
-    assert [(one["name"], one["storage"]) for one in made["spec"]["versions"]] == [
+    assert [(item["name"], item["storage"]) for item in made["spec"]["versions"]] == [
         ("v1", True),
         ("v1alpha1", False),
     ]
@@ -141,5 +141,5 @@ def test_a_version_that_holds_objects_is_kept_and_stores_no_more() -> None:
 
 def test_a_version_that_holds_nothing_goes() -> None:
     made, kept = with_stored_versions(crd("v1"), crd("v1", "v1alpha0", stored=("v1",)))
-    assert [one["name"] for one in made["spec"]["versions"]] == ["v1"]
+    assert [item["name"] for item in made["spec"]["versions"]] == ["v1"]
     assert kept == []

@@ -15,7 +15,7 @@ from redbox_api.errors import NoSuchJob
 from redbox_api.models import Job, OwnerRef, Phase
 from redbox_operator.slurmcluster.job_feed import Away, RedboxLink, RowKey
 from tests.bench.scripted_redbox import ScriptedRedbox
-from tests.operator.making import slurm_cluster
+from tests.operator.factories import slurm_cluster
 
 OWNER = OwnerRef(cluster="kube", namespace="farm", account="default")
 

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
+from redbox_kube.api.objects import Object, ResourcePath
 from redbox_kube.names import API_VERSION
 from redbox_kube.redbox_token import ServiceAccountName
 from redbox_operator.api.constants import CLUSTER_FINALIZER, cluster_finalizer
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.slurmjob_status import CompanionStatus, SlurmJobStatus
-from redbox_operator.metrics import Metrics
-from redbox_operator.object_cache import Known
+from redbox_operator.metrics import OperatorMetrics
+from redbox_operator.object_cache import ObjectCache
 from redbox_operator.slurmcluster.reconciler import SlurmClusters
-from redbox_operator.slurmcluster.registry import Links
-from redbox_operator.status_writer import Writer
-from tests.operator.making import slurm_cluster, slurm_job
-from tests.operator.reconciler_stand import DELETED, ApiServer
+from redbox_operator.slurmcluster.registry import RedboxLinks
+from redbox_operator.status_writer import StatusWriter
+from tests.kube.fakes import FakeApiServer
+from tests.operator.factories import slurm_cluster, slurm_job
+from tests.operator.harness import DELETED
 
 WHERE = ResourcePath("SlurmCluster", "hpc1", api_version=API_VERSION)
 FIRST = cluster_finalizer("team-a", limited=True)
@@ -26,18 +27,18 @@ SECOND = cluster_finalizer("team-b", limited=True)
 
 
 class Beside:
-    """One operator, and what it is told of the SlurmCluster."""
+    """One operator of several, on the same SlurmCluster."""
 
-    def __init__(self, api: ApiServer, namespace: str, *, jobs: int) -> None:
+    def __init__(self, api: FakeApiServer, namespace: str, *, jobs: int) -> None:
         self._api = api
-        self.known = Known()
+        self.cache = ObjectCache()
         for number in range(jobs):
-            self.known.job_seen(running(f"{namespace}-{number}", namespace))
+            self.cache.update_job(running(f"{namespace}-{number}", namespace))
         self.clusters = SlurmClusters(
-            Writer(cast("ObjectClient", api), Metrics()),
+            StatusWriter(api.client, OperatorMetrics()),
             ServiceAccountName(namespace, "redbox-operator"),
-            self.known,
-            Links(troubles={"hpc1": "it is mended tomorrow"}),
+            self.cache,
+            RedboxLinks(troubles={"hpc1": "not reachable"}),
             wake_uid=print,
             wake_cluster=print,
             limited=True,
@@ -45,7 +46,7 @@ class Beside:
         self.clusters.jobs_listed()
 
     async def looks(self) -> None:
-        self.clusters.seen(self._api.objects[WHERE.path()])
+        self.clusters.updated(self._api.objects[WHERE])
         await self.clusters._reconcile("hpc1")
 
 
@@ -58,19 +59,19 @@ def running(name: str, namespace: str) -> SlurmJob:
 
 
 @pytest.fixture
-def api() -> ApiServer:
-    api = ApiServer()
+def api() -> FakeApiServer:
+    api = FakeApiServer()
     spec: dict[str, Any] = slurm_cluster().spec.model_dump(mode="json", by_alias=True, exclude={"ca_bundle"})
     api.put(WHERE, {"metadata": {"name": "hpc1"}, "spec": {**spec, "caBundle": "eA=="}})
     return api
 
 
-def finalizers(api: ApiServer) -> list[str]:
-    there: Object = api.objects[WHERE.path()]
+def finalizers(api: FakeApiServer) -> list[str]:
+    there: Object = api.objects[WHERE]
     return sorted(there["metadata"].get("finalizers", []))
 
 
-async def test_what_one_writes_does_not_have_the_other_write_for_ever(api: ApiServer) -> None:
+async def test_what_one_writes_does_not_have_the_other_write_for_ever(api: FakeApiServer) -> None:
     """Each counts its own SlurmJobs, and neither is wrong."""
     operators = [Beside(api, "team-a", jobs=3), Beside(api, "team-b", jobs=1)]
     for _ in range(3):
@@ -81,25 +82,25 @@ async def test_what_one_writes_does_not_have_the_other_write_for_ever(api: ApiSe
         for operator in operators:
             await operator.looks()
     assert api.writes == writes
-    operators[0].known.job_seen(running("another", "team-a"))
+    operators[0].cache.update_job(running("another", "team-a"))
     await operators[0].looks()
-    assert api.objects[WHERE.path()]["status"]["jobs"] == {"Running": 4}
+    assert api.objects[WHERE]["status"]["jobs"] == {"Running": 4}
 
 
-async def test_a_deleted_slurmcluster_stays_while_jobs_of_either_are_unfinished(api: ApiServer) -> None:
+async def test_a_deleted_slurmcluster_stays_while_jobs_of_either_are_unfinished(api: FakeApiServer) -> None:
     idle, busy = Beside(api, "team-a", jobs=0), Beside(api, "team-b", jobs=1)
     for operator in (idle, busy):
         await operator.looks()
     assert finalizers(api) == sorted([FIRST, SECOND])
-    there = api.objects[WHERE.path()]
+    there = api.objects[WHERE]
     api.put(WHERE, {**there, "metadata": {**there["metadata"], **DELETED}})
     for operator in (idle, busy):
         await operator.looks()
     assert finalizers(api) == [SECOND]
 
 
-async def test_the_finalizer_of_an_earlier_release_is_taken_over(api: ApiServer) -> None:
-    there = api.objects[WHERE.path()]
+async def test_the_finalizer_of_an_earlier_release_is_taken_over(api: FakeApiServer) -> None:
+    there = api.objects[WHERE]
     api.put(WHERE, {**there, "metadata": {**there["metadata"], "finalizers": [CLUSTER_FINALIZER, "x/y"]}})
     await Beside(api, "team-a", jobs=0).looks()
     assert finalizers(api) == sorted(["x/y", FIRST])

@@ -11,18 +11,17 @@ from redbox_api.models import Phase
 from redbox_operator.api.slurmjob_status import SlurmJobStatus
 from redbox_operator.slurmjob.attempts import Attempt, following, may_retry, next_begins_in, pause_after
 from redbox_operator.slurmjob.status import status_of
-from tests.operator.making import slurm_job
-from tests.operator.slurmjob.test_status import NOON, facts, job
+from tests.operator.factories import NOON, job_row, slurm_job, status_inputs
 
 
 def retrying(**changed: Any) -> SlurmJobStatus:
-    return status_of(facts(job(Phase.FAILED), job=slurm_job(backoffLimit=5), **changed))
+    return status_of(status_inputs(job_row(Phase.FAILED), job=slurm_job(backoffLimit=5), **changed))
 
 
 def suspended() -> SlurmJobStatus:
     spec = slurm_job(suspend=True)
-    announced = status_of(facts(job(Phase.RUNNING), job=spec))
-    return status_of(facts(job(Phase.CANCELLED), job=spec, before=announced))
+    announced = status_of(status_inputs(job_row(Phase.RUNNING), job=spec))
+    return status_of(status_inputs(job_row(Phase.CANCELLED), job=spec, before=announced))
 
 
 @pytest.mark.parametrize(
@@ -31,12 +30,12 @@ def suspended() -> SlurmJobStatus:
         (Attempt(1, 0), 0, False),
         (Attempt(1, 0), 1, True),
         (Attempt(2, 0), 1, False),
-        (Attempt(2, 1), 1, True),  # the first was suspended, and is no failure
+        (Attempt(2, 1), 1, True),  # the first was suspended, not failed
         (Attempt(3, 1), 1, False),
     ],
 )
 def test_suspended_attempts_do_not_count_against_the_limit(attempt: Attempt, limit: int, may: bool) -> None:  # noqa: FBT001
-    assert may_retry(slurm_job(backoffLimit=limit).spec, attempt, job(Phase.FAILED)) is may
+    assert may_retry(slurm_job(backoffLimit=limit).spec, attempt, job_row(Phase.FAILED)) is may
 
 
 @pytest.mark.parametrize(
@@ -54,7 +53,7 @@ def test_a_lost_job_is_retried_only_where_the_slurmjob_says_so(
     spec: dict[str, Any],
     may: bool,  # noqa: FBT001
 ) -> None:
-    assert may_retry(slurm_job(**{"backoffLimit": 1, **spec}).spec, Attempt(1, 0), job(phase)) is may
+    assert may_retry(slurm_job(**{"backoffLimit": 1, **spec}).spec, Attempt(1, 0), job_row(phase)) is may
 
 
 def test_pauses_grow_up_to_six_minutes() -> None:
@@ -81,4 +80,4 @@ def test_the_next_attempt_after_a_suspension_is_no_failure() -> None:
 @pytest.mark.parametrize("phase", [Phase.PENDING, Phase.RUNNING, Phase.SUCCEEDED, Phase.CANCELLED])
 def test_nothing_else_is_followed_by_another_attempt(phase: Phase) -> None:
     spec = slurm_job(backoffLimit=5).spec
-    assert next_begins_in(spec, status_of(facts(job(phase))), NOON + timedelta(days=1)) is None
+    assert next_begins_in(spec, status_of(status_inputs(job_row(phase))), NOON + timedelta(days=1)) is None

@@ -10,7 +10,7 @@ from redbox_api.errors import NotAllowed
 from redbox_api.models import Phase, Problem
 from redbox_kube.api.objects import ResourcePath
 from redbox_operator.api.constants import ANNOTATION_ABANDON, FINALIZER
-from tests.operator.reconciler_stand import CLUSTER, DELETED, Stand
+from tests.operator.harness import CLUSTER, DELETED, Stand
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ async def test_one_that_red_box_does_not_know_any_more_waits_and_says_what_bring
     stand.link.rows.clear()
     await stand.change(**DELETED)
     assert stand.finalizers == [FINALIZER]
-    assert "does not know of it, though it was submitted as Slurm's job 7" in stand.status["message"]
+    assert "has no record of it, though it was submitted as Slurm's job 7" in stand.status["message"]
     assert "redbox recover" in stand.status["message"]
     await stand.at_redbox(Phase.CANCELLED)
     assert stand.finalizers == []
@@ -61,7 +61,7 @@ async def test_one_whose_cancel_is_refused_waits_and_says_why(stand: Stand) -> N
     )
     await stand.change(**DELETED)
     assert stand.finalizers == [FINALIZER]
-    assert "says: The caller may not do this: no" in stand.status["message"]
+    assert "answers: The caller may not do this: no" in stand.status["message"]
 
 
 async def test_with_red_box_away_it_waits_and_says_for_what(stand: Stand) -> None:
@@ -71,7 +71,7 @@ async def test_with_red_box_away_it_waits_and_says_for_what(stand: Stand) -> Non
     await stand.change(**DELETED)
     assert stand.finalizers == [FINALIZER]
     assert "is away" in stand.status["message"]
-    assert stand.told()[-1] == "Cancelling"
+    assert stand.event_reasons()[-1] == "Cancelling"
     stand.link.away = False
     await stand.at_redbox(Phase.CANCELLED)
     assert stand.finalizers == []
@@ -91,7 +91,7 @@ async def test_an_abandoned_slurmjob_waits_for_nothing_and_that_is_told(stand: S
     stand.link.away = True
     await stand.change(annotations={ANNOTATION_ABANDON: "true"}, **DELETED)
     assert stand.finalizers == []
-    assert stand.told()[-1] == "Abandoned"
+    assert stand.event_reasons()[-1] == "Abandoned"
 
 
 async def test_a_slurmcluster_can_let_all_its_jobs_be_abandoned(stand: Stand) -> None:
@@ -117,7 +117,7 @@ async def test_a_slurmcluster_that_cannot_be_used_is_not_said_to_be_gone(stand: 
     await stand.apply()
     await stand.at_redbox(Phase.RUNNING)
     stand.links.clear()
-    stand.troubles["hpc1"] = "spec.caBundle is no certificate in PEM: none"
+    stand.troubles["hpc1"] = "spec.caBundle is not a PEM certificate: none"
     await stand.look()
     assert (stand.status["phase"], stand.conditions["Synced"]) == (
         "Running",
@@ -125,7 +125,9 @@ async def test_a_slurmcluster_that_cannot_be_used_is_not_said_to_be_gone(stand: 
     )
     await stand.change(**DELETED)
     assert stand.finalizers == [FINALIZER]
-    assert "SlurmCluster hpc1 cannot be used (spec.caBundle is no certificate" in stand.status["message"]
+    assert (
+        "SlurmCluster hpc1 cannot be used (spec.caBundle is not a PEM certificate" in stand.status["message"]
+    )
 
 
 async def test_a_slurmjob_of_a_slurmcluster_that_never_was_can_be_deleted(stand: Stand) -> None:
@@ -140,7 +142,7 @@ async def test_with_a_deletion_nothing_is_made(stand: Stand) -> None:
     await stand.apply()
     await stand.at_redbox(Phase.RUNNING)
     await stand.change(**DELETED)
-    del stand.api.objects[ResourcePath("Pod", "cow-job", "farm").path()]
+    del stand.api.objects[ResourcePath("Pod", "cow-job", "farm")]
     await stand.look()
     assert stand.pod_names == []
 
@@ -150,9 +152,11 @@ async def test_a_slurmjob_whose_time_is_over_deletes_itself_once_its_log_was_rea
     await stand.at_redbox(Phase.SUCCEEDED)
     stand.now += timedelta(seconds=61)
     await stand.look()
-    assert stand.where.path() in stand.api.objects
+    assert stand.where in stand.api.objects
     await stand.pod_ends('{"final": true, "logs": "complete"}')
-    assert stand.where.path() not in stand.api.objects
+    assert "deletionTimestamp" in stand.api.objects[stand.where]["metadata"]
+    await stand.look()
+    assert stand.where not in stand.api.objects
 
 
 async def test_one_whose_time_is_not_over_is_looked_at_again_in_time(stand: Stand) -> None:

@@ -39,7 +39,7 @@ async def asked(**query: str) -> AsyncIterator[ClientResponse]:
 async def test_a_list_is_read_to_its_end() -> None:
     async with asked() as response:
         listed = await response.json()
-    assert [one["object"]["metadata"]["name"] for one in listed["items"]] == ["good", "bad"]
+    assert [item["object"]["metadata"]["name"] for item in listed["items"]] == ["good", "bad"]
     assert listed["items"][0] == GOOD
 
 
@@ -48,7 +48,7 @@ async def test_a_watch_is_read_by_its_lines_in_whatever_pieces_they_come(size: i
     async with asked(watch="true") as response:
         read = b"".join([piece async for piece in response.content.iter_chunked(size)])
     events = [json.loads(line) for line in read.splitlines()]
-    assert [one["object"]["metadata"]["name"] for one in events] == ["good", "bad"] * 2
+    assert [item["object"]["metadata"]["name"] for item in events] == ["good", "bad"] * 2
     assert events[0] == events[2] == GOOD
 
 

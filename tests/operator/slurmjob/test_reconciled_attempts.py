@@ -8,7 +8,7 @@ import pytest
 
 from redbox_api.models import Phase
 from redbox_kube.api.objects import ApiRefused
-from tests.operator.reconciler_stand import Stand
+from tests.operator.harness import Stand
 
 
 @pytest.fixture
@@ -120,13 +120,13 @@ async def test_an_attempt_after_the_first_does_not_wait_again(stand: Stand) -> N
     stand.has_other("first", "Succeeded")
     await stand.apply(backoffLimit=1, dependsOn=[{"name": "first"}])
     await stand.at_redbox(Phase.RUNNING, nodes=["n1"])
-    stand.reconciler.job_gone(stand.place._replace(name="first"))
+    stand.reconciler.job_deleted(stand.ref._replace(name="first"))
     await stand.at_redbox(Phase.FAILED, nodes=["n1"])
     stand.now += timedelta(seconds=10)
-    stand.api.refusal = ApiRefused(403, "exceeded quota")
+    stand.api.fail(ApiRefused(403, "exceeded quota"), verb="create", kind="Pod")
     await stand.look()
     assert (stand.status["attempts"], stand.status["reason"]) == (2, "QuotaExceeded")
-    stand.api.refusal = None
+    stand.api.recover()
     stand.has_other("first", "Running")
     await stand.look()
     assert stand.pod_names == ["cow-job", "cow-job-2"]
@@ -138,7 +138,7 @@ async def test_a_resumed_job_does_not_wait_again(stand: Stand) -> None:
     await stand.at_redbox(Phase.RUNNING, nodes=["n1"])
     await stand.change(spec={"suspend": True})
     await stand.at_redbox(Phase.CANCELLED, nodes=["n1"])
-    stand.reconciler.job_gone(stand.place._replace(name="first"))
+    stand.reconciler.job_deleted(stand.ref._replace(name="first"))
     await stand.change(spec={"suspend": False})
     assert (stand.status["phase"], stand.status["attempts"]) == ("Pending", 2)
     assert stand.pod_names == ["cow-job", "cow-job-2"]
@@ -149,7 +149,7 @@ async def test_an_attempt_after_one_that_never_had_a_node_waits_as_that_did(stan
     stand.has_other("first", "Running")
     await stand.apply(backoffLimit=1, dependsOn=[{"name": "first"}])
     await stand.at_redbox(Phase.FAILED, state="DEADLINE")
-    stand.reconciler.job_gone(stand.place._replace(name="first"))
+    stand.reconciler.job_deleted(stand.ref._replace(name="first"))
     stand.now += timedelta(seconds=10)
     await stand.look()
     assert (stand.status["attempts"], stand.status["reason"]) == (2, "DependencyMissing")

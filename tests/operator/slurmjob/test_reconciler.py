@@ -10,9 +10,9 @@ import pytest
 from redbox_api.models import Phase
 from redbox_kube.api.objects import ApiRefused, ResourcePath
 from redbox_operator.api.constants import FINALIZER
-from redbox_operator.api.slurmjob import Place
-from tests.operator.making import slurm_job
-from tests.operator.reconciler_stand import Stand
+from redbox_operator.api.slurmjob import SlurmJobRef
+from tests.operator.factories import slurm_job
+from tests.operator.harness import Stand
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def stand(monkeypatch: pytest.MonkeyPatch) -> Stand:
 
 
 async def test_the_finalizer_comes_before_anything_is_made(stand: Stand) -> None:
-    stand.api.refusal = ApiRefused(403, "exceeded quota")
+    stand.api.fail(ApiRefused(403, "exceeded quota"), verb="create", kind="Pod")
     await stand.apply(finalizers=())
     assert stand.finalizers == [FINALIZER]
     assert stand.pod_names == []
@@ -32,7 +32,7 @@ async def test_the_finalizer_comes_before_anything_is_made(stand: Stand) -> None
 
 async def test_a_companion_is_made_and_its_uid_and_request_are_written(stand: Stand) -> None:
     await stand.apply()
-    (pod,) = stand.api.pods()
+    (pod,) = stand.api.of_kind("Pod")
     recorded = stand.status["companion"]
     assert (recorded["name"], recorded["uid"], recorded["attempt"]) == ("cow-job", pod["metadata"]["uid"], 1)
     assert recorded["request"].startswith("sha256:")
@@ -53,7 +53,7 @@ async def test_what_red_box_says_becomes_the_status_and_an_event(stand: Stand) -
     await stand.apply()
     await stand.at_redbox(Phase.RUNNING)
     assert (stand.status["phase"], stand.status["jobID"]) == ("Running", "7")
-    assert stand.told() == ["Submitted", "Running"]
+    assert stand.event_reasons() == ["Submitted", "Running"]
 
 
 async def test_a_row_of_another_owner_with_the_same_key_is_not_believed(stand: Stand) -> None:
@@ -64,11 +64,11 @@ async def test_a_row_of_another_owner_with_the_same_key_is_not_believed(stand: S
 
 async def test_a_job_for_a_slurmcluster_that_cannot_be_used_waits_and_says_why(stand: Stand) -> None:
     stand.links.clear()
-    stand.troubles["hpc1"] = "spec.caBundle is no certificate in PEM: none"
+    stand.troubles["hpc1"] = "spec.caBundle is not a PEM certificate: none"
     await stand.apply()
     assert stand.conditions["Submitted"] == ("False", "ClusterMisconfigured")
     assert "caBundle" in stand.status["message"]
-    assert (stand.told(), stand.pod_names) == (["ClusterMisconfigured"], [])
+    assert (stand.event_reasons(), stand.pod_names) == (["ClusterMisconfigured"], [])
     stand.links["hpc1"] = stand.link
     stand.troubles.clear()
     await stand.look()
@@ -76,7 +76,7 @@ async def test_a_job_for_a_slurmcluster_that_cannot_be_used_waits_and_says_why(s
 
 
 async def test_a_slurmcluster_that_cannot_be_used_leaves_no_other_as_the_only_one(stand: Stand) -> None:
-    stand.troubles["hpc2"] = "spec.caBundle is no certificate in PEM: none"
+    stand.troubles["hpc2"] = "spec.caBundle is not a PEM certificate: none"
     await stand.apply(cluster=None)
     assert stand.conditions["Submitted"] == ("False", "ClusterNotNamed")
 
@@ -85,12 +85,12 @@ async def test_a_spec_that_cannot_be_read_fails_with_one_event(stand: Stand) -> 
     await stand.apply()
     await stand.change(spec={"backoffLimit": "often"})
     assert stand.pod_names == ["cow-job"]  # it was read when it was submitted
-    del stand.api.objects[stand.where.path()]
+    del stand.api.objects[stand.where]
     raw = {"metadata": {**slurm_job().metadata, "uid": "0aa6-12", "finalizers": [FINALIZER]}}
     stand.api.put(stand.where, {**raw, "spec": {"batch": "#!/bin/sh", "backoffLimit": "often"}})
     await stand.look()
     assert (stand.status["phase"], stand.conditions["Submitted"]) == ("Failed", ("False", "Unreadable"))
-    assert stand.told() == ["Unreadable"]
+    assert stand.event_reasons() == ["Unreadable"]
 
 
 # ---------------------------------------------------------------------------------------------- companions
@@ -108,7 +108,7 @@ async def test_a_pod_of_that_name_that_is_not_ours_is_neither_adopted_nor_delete
 
 async def test_a_pod_that_only_says_it_is_ours_is_not_believed_but_made_anew(stand: Stand) -> None:
     await stand.apply()
-    forged = stand.api.pods()[0]
+    forged = stand.api.of_kind("Pod")[0]
     stand.api.put(
         ResourcePath("Pod", "cow-job", "farm"),
         {**forged, "metadata": {**forged["metadata"], "uid": "forged"}},
@@ -118,19 +118,19 @@ async def test_a_pod_that_only_says_it_is_ours_is_not_believed_but_made_anew(sta
     await stand.look()
     stand.now += timedelta(seconds=5)
     await stand.look()
-    assert [pod["metadata"]["uid"] for pod in stand.api.pods()] == [stand.status["companion"]["uid"]]
+    assert [pod["metadata"]["uid"] for pod in stand.api.of_kind("Pod")] == [stand.status["companion"]["uid"]]
     assert stand.status["companion"]["uid"] != "forged"
 
 
 async def test_a_companion_that_was_made_just_before_a_crash_is_made_anew(stand: Stand) -> None:
     await stand.apply()
-    there = stand.api.objects[stand.where.path()]
+    there = stand.api.objects[stand.where]
     stand.api.put(stand.where, {key: value for key, value in there.items() if key != "status"})
-    orphan = stand.api.pods()[0]["metadata"]["uid"]
+    orphan = stand.api.of_kind("Pod")[0]["metadata"]["uid"]
     stand.start()
     await stand.look()
     await stand.look()
-    (pod,) = stand.api.pods()
+    (pod,) = stand.api.of_kind("Pod")
     assert pod["metadata"]["uid"] == stand.status["companion"]["uid"] != orphan
 
 
@@ -138,10 +138,10 @@ async def test_the_end_of_what_was_submitted_just_before_a_crash_is_found(stand:
     await stand.apply()
     await stand.at_redbox(Phase.SUCCEEDED)
     stand.link.unlisted, stand.link.rows, stand.link.absent = stand.link.rows, {}, set()
-    there = stand.api.objects[stand.where.path()]
+    there = stand.api.objects[stand.where]
     stand.api.put(stand.where, {key: value for key, value in there.items() if key != "status"})
     stand.start()
-    for _ in range(3):  # the pod that nobody recorded goes, another comes, and is recorded
+    for _ in range(3):  # the unrecorded pod goes, another comes, and is recorded
         await stand.look()
     assert (stand.status["phase"], stand.status["jobID"]) == ("Succeeded", "7")
 
@@ -167,7 +167,7 @@ async def test_what_a_deleted_slurmjob_of_that_name_left_is_cleared_away(stand: 
         stand.api.put(ResourcePath(kind, "cow-job", "farm"), left)
     await stand.apply()
     await stand.look()
-    (pod,) = stand.api.pods()
+    (pod,) = stand.api.of_kind("Pod")
     assert pod["metadata"]["uid"] == stand.status["companion"]["uid"] != "old-Pod"
 
 
@@ -175,14 +175,14 @@ async def test_a_lost_companion_is_made_again_from_the_same_request(stand: Stand
     await stand.apply()
     await stand.at_redbox(Phase.RUNNING)
     request = stand.status["companion"]["request"]
-    del stand.api.objects[ResourcePath("Pod", "cow-job", "farm").path()]
+    del stand.api.objects[ResourcePath("Pod", "cow-job", "farm")]
     await stand.look()
     assert stand.pod_names == ["cow-job"]
     assert stand.status["companion"]["request"] == request
     assert stand.status["companion"]["replaced"] == 1
 
 
-async def test_a_companion_that_ended_without_a_last_word_is_made_again(stand: Stand) -> None:
+async def test_a_companion_that_ended_without_a_final_message_is_made_again(stand: Stand) -> None:
     await stand.apply()
     await stand.at_redbox(Phase.SUCCEEDED)
     first = stand.status["companion"]["uid"]
@@ -192,12 +192,12 @@ async def test_a_companion_that_ended_without_a_last_word_is_made_again(stand: S
     assert stand.status["phase"] == "Succeeded"
 
 
-async def test_a_companion_that_said_its_last_word_is_never_made_again(stand: Stand) -> None:
+async def test_a_companion_that_said_its_final_message_is_never_made_again(stand: Stand) -> None:
     await stand.apply()
     await stand.at_redbox(Phase.SUCCEEDED)
     await stand.pod_ends('{"final": true, "logs": "complete"}')
     assert stand.status["companion"]["done"] is True
-    del stand.api.objects[ResourcePath("Pod", "cow-job", "farm").path()]
+    del stand.api.objects[ResourcePath("Pod", "cow-job", "farm")]
     await stand.look()
     stand.start()
     await stand.look()
@@ -208,7 +208,7 @@ async def test_a_companion_that_keeps_failing_ends_in_a_condition(stand: Stand) 
     await stand.apply()
     await stand.at_redbox(Phase.RUNNING)
     for _ in range(11):
-        del stand.api.objects[ResourcePath("Pod", "cow-job", "farm").path()]
+        del stand.api.objects[ResourcePath("Pod", "cow-job", "farm")]
         stand.now += timedelta(seconds=300)
         await stand.look()
     assert stand.pod_names == []
@@ -217,18 +217,22 @@ async def test_a_companion_that_keeps_failing_ends_in_a_condition(stand: Stand) 
 
 
 async def test_a_refusal_of_kubernetes_is_told_with_its_cure_and_tried_again(stand: Stand) -> None:
-    stand.api.refusal = ApiRefused(403, 'pods "cow-job" is forbidden: exceeded quota: q')
+    stand.api.fail(
+        ApiRefused(403, 'pods "cow-job" is forbidden: exceeded quota: q'), verb="create", kind="Pod"
+    )
     await stand.apply()
     assert stand.conditions["Submitted"] == ("False", "QuotaExceeded")
-    assert stand.told() == ["QuotaExceeded"]
+    assert stand.event_reasons() == ["QuotaExceeded"]
     assert await stand.look() is not None
-    stand.api.refusal = None
+    stand.api.recover()
     await stand.look()
     assert stand.pod_names == ["cow-job"]
 
 
 async def test_nothing_is_tried_for_ever(stand: Stand) -> None:
-    stand.api.refusal = ApiRefused(403, 'pods "cow-job" is forbidden: exceeded quota: q')
+    stand.api.fail(
+        ApiRefused(403, 'pods "cow-job" is forbidden: exceeded quota: q'), verb="create", kind="Pod"
+    )
     await stand.apply()
     waited = 0.0
     for _ in range(200):
@@ -242,10 +246,10 @@ async def test_nothing_is_tried_for_ever(stand: Stand) -> None:
 
 async def test_in_a_namespace_that_is_going_nothing_is_made_or_said(stand: Stand) -> None:
     going = "forbidden: unable to create new content in namespace farm because it is being terminated"
-    stand.api.refusal = ApiRefused(403, going)
+    stand.api.fail(ApiRefused(403, going), verb="create", kind="Pod")
     await stand.apply()
     assert stand.status == {}
-    assert stand.told() == []
+    assert stand.event_reasons() == []
 
 
 # ------------------------------------------------------------------------- what happens between two looks
@@ -265,22 +269,22 @@ async def test_what_changed_just_before_a_status_was_written_is_due_at_once(
 ) -> None:
     """The watch tells of it in a version that is older than the one that our write came to."""
     await stand.apply()
-    due: list[Place] = []
+    due: list[SlurmJobRef] = []
     monkeypatch.setattr(stand.reconciler.queue, "add", due.append)
-    stand.api.meanwhile = changed
+    stand.api.before_next_write = lambda: stand.put(**changed)
     await stand.at_redbox(Phase.RUNNING)
-    assert stand.place in due
-    known = stand.known.look(stand.place)
-    assert known is not None
-    assert known.job.being_deleted == ("deletionTimestamp" in changed["metadata"])
-    assert known.job.spec.suspend == ("spec" in changed)
+    assert stand.ref in due
+    cached = stand.cache.get(stand.ref)
+    assert cached is not None
+    assert cached.job.being_deleted == ("deletionTimestamp" in changed["metadata"])
+    assert cached.job.spec.suspend == ("spec" in changed)
 
 
 async def test_a_status_alone_is_nothing_to_look_at_again(
     stand: Stand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await stand.apply()
-    due: list[Place] = []
+    due: list[SlurmJobRef] = []
     monkeypatch.setattr(stand.reconciler.queue, "add", due.append)
     await stand.at_redbox(Phase.RUNNING)
     assert stand.status["phase"] == "Running"
@@ -293,4 +297,4 @@ async def test_a_change_that_changes_no_status_does_not_count_as_told_late(stand
     writes = stand.api.writes
     await stand.at_redbox(Phase.RUNNING, cancel_requested=True)
     assert stand.api.writes == writes
-    assert stand.link.untold == set()
+    assert stand.link.unrecorded == set()

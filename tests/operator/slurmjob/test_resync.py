@@ -1,35 +1,38 @@
-"""What a sweep finds that no watch has told."""
+"""Differences that a resync finds, which no watch has shown."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
 
 from redbox_api.models import FINAL_PHASES, Job, OwnerRef, Phase
-from redbox_kube.api.metadata_list import ObjectMetadata
-from redbox_kube.api.objects import ApiRefused, ApiUnreachable, Object, ObjectClient, ResourcePath
+from redbox_kube.api.objects import ApiRefused, ApiUnreachable, Object, ResourcePath
+from redbox_kube.names import API_VERSION
 from redbox_kube.redbox_token import ServiceAccountName
 from redbox_kube.slurm_cluster import OrphanPolicy
 from redbox_operator.api.constants import CLUSTER_FINALIZER, FINALIZER
+from redbox_operator.api.decode import RESOURCES
 from redbox_operator.api.slurmjob import SLURM_JOBS, SlurmJob
 from redbox_operator.companion.plan import companion_of
-from redbox_operator.metrics import Metrics
-from redbox_operator.object_cache import Known
+from redbox_operator.metrics import OperatorMetrics
+from redbox_operator.object_cache import ObjectCache
 from redbox_operator.slurmcluster.job_feed import RedboxLink, Row, RowKey
 from redbox_operator.slurmcluster.reconciler import SlurmClusters
-from redbox_operator.slurmcluster.registry import Links
+from redbox_operator.slurmcluster.registry import RedboxLinks
 from redbox_operator.slurmjob import resync as sweeping
 from redbox_operator.slurmjob.reconciler import Reconciler
-from redbox_operator.slurmjob.resync import Scope, Sweep
-from redbox_operator.status_writer import Writer
-from tests.operator.making import slurm_cluster, slurm_job
+from redbox_operator.slurmjob.resync import Resync, WatchScope
+from redbox_operator.status_writer import StatusWriter
+from tests.kube.fakes import FakeApiServer
+from tests.operator.factories import slurm_cluster, slurm_job
 
 JOB = "7d444840-9dc0-11d1-b245-5ffdce74fad2"
 OTHER = "8d444840-9dc0-11d1-b245-5ffdce74fad2"
 
 
+CLUSTER_PATH = ResourcePath("SlurmCluster", "hpc1", api_version=API_VERSION)
 CLUSTER: Object = {
     "metadata": {"name": "hpc1", "uid": "c", "resourceVersion": "1"},
     "spec": {
@@ -37,50 +40,6 @@ CLUSTER: Object = {
         "caBundle": "eA==",
     },
 }
-
-
-class There:
-    """What the API server has."""
-
-    def __init__(self) -> None:
-        self.jobs: dict[str, Object] = {}
-        self.pods: dict[str, Object] = {}
-        self.reads = 0
-        self.closed: set[str] = set()
-        self.unreadable: set[str] = set()
-
-        self.serves_slurm_jobs = True
-        self.lifted: list[str] = []
-
-    async def set_finalizers(
-        self, where: ResourcePath, finalizers: list[str], *, resource_version: str
-    ) -> None:
-        assert (finalizers, resource_version) == ([], "5")
-        self.lifted.append(where.name)
-
-    async def list_metadata(
-        self, where: ResourcePath, selection: Any = None
-    ) -> AsyncIterator[ObjectMetadata]:
-        del selection
-        if where.kind != "Pod" and not (
-            where.api_version == SLURM_JOBS.api_version and self.serves_slurm_jobs
-        ):
-            raise ApiRefused(404, "no such kind")
-        if where.namespace in self.closed:
-            raise ApiRefused(403, "cannot list resource")
-        for one in list((self.pods if where.kind == "Pod" else self.jobs).values()):
-            if where.namespace in {"", one["metadata"]["namespace"]}:
-                yield ObjectMetadata.model_validate(one["metadata"])
-
-    async def list_all(self, where: ResourcePath) -> AsyncIterator[Object]:
-        assert where.kind == "SlurmCluster"
-        yield CLUSTER
-
-    async def get(self, where: ResourcePath) -> Object | None:
-        self.reads += 1
-        if where.name in self.unreadable:
-            raise RecursionError("maximum recursion depth exceeded while decoding a JSON object")
-        return (self.pods if where.kind == "Pod" else self.jobs).get(where.name)
 
 
 class Link:
@@ -106,24 +65,37 @@ class Link:
 
 class Stand:
     def __init__(self, namespaces: tuple[str, ...] = ()) -> None:
-        self.there, self.link, self.known, metrics = There(), Link(), Known(), Metrics()
+        self.api, self.link, self.cache, metrics = FakeApiServer(), Link(), ObjectCache(), OperatorMetrics()
+        self.api.unserved = {resource.api_version for resource in RESOURCES[1:]}
+        self.api.put(CLUSTER_PATH, CLUSTER)
         self.metrics = metrics
-        writer = Writer(cast("ObjectClient", self.there), metrics)
-        links = Links()
-        self.reconciler = Reconciler(writer, self.known, links, "image", metrics)
+        writer = StatusWriter(self.api.client, metrics)
+        links = RedboxLinks()
+        self.reconciler = Reconciler(writer, self.cache, links, "image", metrics)
         clusters = SlurmClusters(
             writer,
             ServiceAccountName("redbox-system", "redbox-operator"),
-            self.known,
+            self.cache,
             links,
             wake_uid=print,
             wake_cluster=print,
         )
-        clusters.seen(CLUSTER)
+        clusters.updated(CLUSTER)
         links.by_name["hpc1"] = cast("RedboxLink", self.link)
         self.clusters = clusters
-        scope = Scope((SLURM_JOBS,), namespaces)
-        self.sweep = Sweep(cast("ObjectClient", self.there), scope, self.reconciler, clusters, metrics)
+        scope = WatchScope((SLURM_JOBS,), namespaces)
+        self.resync = Resync(self.api.client, scope, self.reconciler, clusters, metrics)
+
+    def put(self, body: Object, kind: str = "SlurmJob") -> None:
+        metadata = body["metadata"]
+        version = "v1" if kind == "Pod" else API_VERSION
+        self.api.put(ResourcePath(kind, metadata["name"], metadata["namespace"], version), body)
+
+    @property
+    def lifted(self) -> list[str]:
+        """Deleted objects whose finalizers were lifted, so that they are gone."""
+        asked = [where for verb, where in self.api.requests if verb == "finalizers"]
+        return [where.name for where in asked if where not in self.api.objects]
 
     def job(self, version: str = "5", **metadata: Any) -> Object:
         made = slurm_job()
@@ -144,7 +116,7 @@ class Stand:
         self.link.rows[RowKey(key, 1, namespace, "default")] = Row.of(row)
 
     async def run(self) -> None:
-        await self.sweep._sweep()
+        await self.resync.resync()
 
     @property
     def orphans(self) -> list[str]:
@@ -153,59 +125,54 @@ class Stand:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweeping, "TELLING_S", 0.0)
+    monkeypatch.setattr(sweeping, "WATCH_GRACE_S", 0.0)
 
 
 async def test_one_that_no_watch_has_told_of_is_read() -> None:
     stand = Stand()
-    stand.there.jobs["cow"] = stand.job()
+    stand.put(stand.job())
     await stand.run()
-    assert [place.name for place in stand.known.jobs] == ["cow"]
+    assert [ref.name for ref in stand.cache.jobs] == ["cow"]
     assert len(stand.reconciler.queue) == 1
 
 
 async def test_what_is_known_in_its_newest_version_is_not_read() -> None:
     stand = Stand()
-    stand.there.jobs["cow"] = stand.job()
-    stand.known.job_seen(SlurmJob.model_validate(stand.job()))
+    stand.put(stand.job())
+    stand.cache.update_job(SlurmJob.model_validate(stand.job()))
     await stand.run()
-    assert stand.there.reads == 0
+    assert "get SlurmJob" not in stand.api.asked
 
 
 async def test_one_that_cannot_be_taken_in_keeps_nobody_from_the_others() -> None:
     stand = Stand()
     for name, uid in (("bad", OTHER), ("cow", JOB)):
-        stand.there.jobs[name] = stand.job(name=name, uid=uid)
-        metadata = {"namespace": "farm", "name": f"{name}-job", "uid": f"pod-{uid}", "resourceVersion": "6"}
-        stand.there.pods[f"{name}-job"] = {"metadata": metadata}
-    stand.there.unreadable = {"bad", "bad-job"}
+        stand.put(stand.job(name=name, uid=uid))
+        stand.put(companion(f"{name}-job", uid=f"pod-{uid}", resourceVersion="6"), "Pod")
+    for name in ("bad", "bad-job"):
+        stand.api.fail(RecursionError("maximum recursion depth exceeded"), verb="get", name=name)
     await stand.run()
-    assert [place.name for place in stand.known.jobs] == ["cow"]
-    assert [name for _, name in stand.known.companions] == ["cow-job"]
+    assert [ref.name for ref in stand.cache.jobs] == ["cow"]
+    assert [name for _, name in stand.cache.companions] == ["cow-job"]
     counted = stand.metrics.registry.get_sample_value("redbox_operator_errors_total", {"cause": "defect"})
     assert counted == 2
 
 
-async def test_an_api_server_that_does_not_answer_is_no_fault_of_one_object(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def away(where: ResourcePath) -> None:
-        raise ApiUnreachable(where.name)
-
+async def test_an_api_server_that_does_not_answer_is_no_fault_of_one_object() -> None:
     stand = Stand()
-    stand.there.jobs["cow"] = stand.job()
-    monkeypatch.setattr(stand.there, "get", away)
+    stand.put(stand.job())
+    stand.api.fail(ApiUnreachable("cow"), verb="get")
     with pytest.raises(ApiUnreachable):
         await stand.run()
 
 
 async def test_a_change_that_was_missed_is_read() -> None:
     stand = Stand()
-    stand.known.job_seen(SlurmJob.model_validate(stand.job()))
-    stand.there.jobs["cow"] = stand.job(version="6", finalizers=["x"])
+    stand.cache.update_job(SlurmJob.model_validate(stand.job()))
+    stand.put(stand.job(version="6", finalizers=["x"]))
     await stand.run()
-    (known,) = stand.known.jobs.values()
-    assert known.unpacked().job.finalizers == ["x"]
+    (cached,) = stand.cache.jobs.values()
+    assert cached.unpacked().job.finalizers == ["x"]
 
 
 async def test_a_deleted_slurmcluster_stays_until_all_slurmjobs_have_been_listed() -> None:
@@ -213,27 +180,29 @@ async def test_a_deleted_slurmcluster_stays_until_all_slurmjobs_have_been_listed
     stand = Stand()
     deletion = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [CLUSTER_FINALIZER]}
     deleted = {**CLUSTER, "metadata": {**CLUSTER["metadata"], **deletion, "resourceVersion": "5"}}
-    stand.clusters.seen(deleted)
+    stand.api.remove(CLUSTER_PATH)
+    stand.api.put(CLUSTER_PATH, deleted)
+    stand.clusters.updated(deleted)
     await stand.clusters._reconcile("hpc1")
-    assert stand.there.lifted == []
+    assert stand.lifted == []
     await stand.run()
-    stand.clusters.seen(deleted)
+    stand.clusters.updated(deleted)
     await stand.clusters._reconcile("hpc1")
-    assert stand.there.lifted == ["hpc1"]
+    assert stand.lifted == ["hpc1"]
 
 
 async def test_what_went_while_nobody_watched_is_forgotten() -> None:
     stand = Stand()
-    stand.known.job_seen(SlurmJob.model_validate(stand.job()))
+    stand.cache.update_job(SlurmJob.model_validate(stand.job()))
     pod = {"metadata": {"namespace": "farm", "name": "cow-job", "uid": "p", "labels": {}}}
-    stand.known.companion_seen(companion_of(pod))
+    stand.cache.update_companion(companion_of(pod))
     await stand.run()
-    assert (stand.known.jobs, stand.known.companions) == ({}, {})
+    assert (stand.cache.jobs, stand.cache.companions) == ({}, {})
 
 
 async def test_jobs_whose_slurmjob_is_gone_are_reported() -> None:
     stand = Stand()
-    stand.there.jobs["cow"] = stand.job()
+    stand.put(stand.job())
     stand.row(JOB)
     stand.row(OTHER)
     await stand.run()
@@ -251,29 +220,31 @@ async def test_they_are_cancelled_where_the_slurmcluster_says_so() -> None:
 
 
 async def test_a_namespace_that_lets_nobody_in_keeps_no_other_from_being_looked_at() -> None:
-    """Whoever rules it may delete the RoleBinding of an operator that is limited to some."""
+    """Its administrator may delete the RoleBinding of an operator that is limited to some."""
     stand = Stand(namespaces=("shut", "farm"))
-    known = stand.job(name="old", uid=OTHER, namespace="shut")
-    stand.known.job_seen(SlurmJob.model_validate(known))
+    cached = stand.job(name="old", uid=OTHER, namespace="shut")
+    stand.cache.update_job(SlurmJob.model_validate(cached))
     pod = {"metadata": {"namespace": "shut", "name": "old-job", "uid": "p", "labels": {}}}
-    stand.known.companion_seen(companion_of(pod))
-    stand.there.jobs = {"old": known, "cow": stand.job()}
-    stand.there.closed = {"shut"}
+    stand.cache.update_companion(companion_of(pod))
+    for job in (cached, stand.job()):
+        stand.put(job)
+    stand.api.fail(ApiRefused(403, "cannot list resource"), verb="list", namespace="shut")
     stand.row(OTHER, namespace="shut")
     await stand.run()
-    assert {place.name for place in stand.known.jobs} == {"old", "cow"}
-    assert [name for _, name in stand.known.companions] == ["old-job"]
+    assert {ref.name for ref in stand.cache.jobs} == {"old", "cow"}
+    assert [name for _, name in stand.cache.companions] == ["old-job"]
     assert stand.orphans == []
-    assert stand.clusters._knows_jobs
-    stand.there.closed, stand.there.jobs = set(), {"cow": stand.job()}
+    assert stand.clusters._jobs_listed
+    stand.api.recover()
+    stand.api.remove(ResourcePath("SlurmJob", "old", "shut", API_VERSION))
     await stand.run()
-    assert {place.name for place in stand.known.jobs} == {"cow"}
+    assert {ref.name for ref in stand.cache.jobs} == {"cow"}
     assert stand.orphans == ["7"]
 
 
 async def test_an_operator_of_all_namespaces_that_may_not_list_them_has_looked_at_nothing() -> None:
     stand = Stand()
-    stand.there.closed = {""}
+    stand.api.fail(ApiRefused(403, "cannot list resource"), verb="list", kind="SlurmJob")
     with pytest.raises(ApiRefused):
         await stand.run()
 
@@ -300,7 +271,7 @@ async def test_jobs_that_somebody_submitted_without_kubernetes_are_no_orphans(
 async def test_rows_of_ended_jobs_whose_slurmjob_is_gone_are_not_kept() -> None:
     """Red-box tells of each end, and remembers it for a month."""
     stand = Stand()
-    stand.there.jobs["cow"] = stand.job()
+    stand.put(stand.job())
     stand.row(JOB, phase=Phase.SUCCEEDED)
     stand.row(OTHER, phase=Phase.SUCCEEDED)
     stand.row("my-own-key", phase=Phase.FAILED)
@@ -311,16 +282,18 @@ async def test_rows_of_ended_jobs_whose_slurmjob_is_gone_are_not_kept() -> None:
 
 async def test_before_all_slurmclusters_were_seen_none_is_taken_for_missing() -> None:
     stand = Stand()
-    job = SlurmJob.model_validate(stand.job(deletionTimestamp="2026-01-01T00:00:00Z", finalizers=[FINALIZER]))
+    raw = stand.job(deletionTimestamp="2026-01-01T00:00:00Z", finalizers=[FINALIZER])
+    stand.put(raw)
+    job = SlurmJob.model_validate(raw)
     stand.clusters.links.by_name.clear()
-    stand.reconciler.job_seen(job)
-    await stand.reconciler.reconcile(job.place)
-    assert stand.there.lifted == []  # its SlurmCluster may yet come, and its job has to be cancelled then
-    await stand.sweep._of_clusters()
+    stand.reconciler.job_updated(job)
+    await stand.reconciler.reconcile(job.ref)
+    assert stand.lifted == []  # its SlurmCluster may yet come, and its job has to be cancelled then
+    await stand.resync.list_clusters()
     assert len(stand.reconciler.queue) == 1
     stand.clusters.links.by_name.clear()
-    await stand.reconciler.reconcile(job.place)
-    assert stand.there.lifted == ["cow"]
+    await stand.reconciler.reconcile(job.ref)
+    assert stand.lifted == ["cow"]
 
 
 def companion(name: str, **metadata: Any) -> Object:
@@ -331,25 +304,26 @@ def companion(name: str, **metadata: Any) -> Object:
 
 async def test_objects_that_cannot_be_read_keep_no_others_from_being_read() -> None:
     stand = Stand()
-    stand.there.jobs = {
-        "a": stand.job(name="a", generation=10**400, creationTimestamp=object()),
-        "b": stand.job(name="b", uid=OTHER),
-    }
-    stand.there.pods = {"a": companion("a", deletionTimestamp="soon"), "b": companion("b")}
+    stand.put(stand.job(name="a", generation=10**400, creationTimestamp=object()))
+    stand.put(stand.job(name="b", uid=OTHER))
+    stand.put(companion("a", deletionTimestamp="soon"), "Pod")
+    stand.put(companion("b"), "Pod")
     await stand.run()
-    assert [place.name for place in stand.known.jobs] == ["b"]
-    assert [name for _, name in stand.known.companions] == ["b"]
-    assert stand.sweep._unreadable == {"SlurmJob/farm/a", "Pod/farm/a"}
-    stand.there.jobs.clear()
-    stand.there.pods["a"] = companion("a")
+    assert [ref.name for ref in stand.cache.jobs] == ["b"]
+    assert [name for _, name in stand.cache.companions] == ["b"]
+    assert stand.resync._unreadable == {"SlurmJob/farm/a", "Pod/farm/a"}
+    for name in ("a", "b"):
+        stand.api.remove(ResourcePath("SlurmJob", name, "farm", API_VERSION))
+    stand.api.remove(ResourcePath("Pod", "a", "farm"))
+    stand.put(companion("a"), "Pod")
     await stand.run()
-    assert stand.sweep._unreadable == set()
-    assert len(stand.known.companions) == 2
+    assert stand.resync._unreadable == set()
+    assert len(stand.cache.companions) == 2
 
 
 async def test_a_slurmjob_that_cannot_be_read_is_not_gone() -> None:
     stand = Stand()
-    stand.there.jobs["cow"] = stand.job(creationTimestamp=object())
+    stand.put(stand.job(creationTimestamp=object()))
     stand.row(JOB)
     await stand.run()
     assert stand.orphans == []
@@ -357,9 +331,9 @@ async def test_a_slurmjob_that_cannot_be_read_is_not_gone() -> None:
 
 async def test_a_404_in_the_place_of_the_slurmjobs_makes_no_job_an_orphan() -> None:
     stand = Stand()
-    stand.reconciler.job_seen(SlurmJob.model_validate(stand.job()))
+    stand.reconciler.job_updated(SlurmJob.model_validate(stand.job()))
     stand.row(JOB)
-    stand.there.serves_slurm_jobs = False
+    stand.api.unserved.add(API_VERSION)
     with pytest.raises(ApiRefused):
         await stand.run()
-    assert (stand.orphans, len(stand.known.jobs)) == ([], 1)
+    assert (stand.orphans, len(stand.cache.jobs)) == ([], 1)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from redbox_operator.slurmjob.validation import problem_of, problem_of_cluster
-from tests.operator.making import slurm_job
+from tests.operator.factories import slurm_job
 
 CLAIM = {"persistentVolumeClaim": {"claimName": "c"}}
 
@@ -25,7 +25,7 @@ def test_a_job_with_nothing_wrong_has_no_problem() -> None:
             "cow",
             {"partition": "debug", "nodeSelector": {"redbox.dev/partition": "long"}},
             "Contradiction",
-            "leave one of them out",
+            "remove one of them",
         ),
         (
             "cow",
@@ -44,13 +44,13 @@ def test_a_job_with_nothing_wrong_has_no_problem() -> None:
             "cow",
             {"results": {"from": ["a", "out/../../b"], "volume": CLAIM}},
             "Invalid",
-            "from out/../../b: leave the .. out, or say an absolute path",
+            "results.from has out/../../b: remove the .. or give an absolute path",
         ),
         (
             "cow",
             {"env": [{"name": f"A{i}", "value": "x" * 131_072} for i in range(8)]},
             "TooLarge",
-            "keep it under 1000000",
+            "more than 1000000: make it smaller",
         ),
     ],
 )

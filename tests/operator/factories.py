@@ -1,14 +1,23 @@
-"""SlurmJobs and SlurmClusters for tests, with as much said as a test says."""
+"""SlurmJobs, SlurmClusters, rows and status inputs for tests, with defaults for all fields."""
 
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from redbox_api.models import Job, OwnerRef, Phase
 from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_operator.api.slurmcluster_status import ClusterFacts, SlurmClusterStatus, cluster_status_of
 from redbox_operator.api.slurmjob import SlurmJob
+from redbox_operator.api.slurmjob_status import CompanionStatus, SlurmJobStatus
+from redbox_operator.slurmjob.attempts import Attempt
+from redbox_operator.slurmjob.status import StatusInputs
+
+OWNER = OwnerRef(cluster="c", namespace="farm", account="default")
+NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
+COMPANION = CompanionStatus(name="cow-job", uid="pod-uid", attempt=1)
 
 
 def slurm_cluster(**spec: Any) -> SlurmCluster:
@@ -29,7 +38,7 @@ def with_gateways(*nodes: str) -> SlurmCluster:
             before=SlurmClusterStatus(),
             trouble=None,
             reason="Answers",
-            told=None,
+            description=None,
             partitions=None,
             stale_since=None,
             phases=[],
@@ -45,5 +54,26 @@ def with_gateways(*nodes: str) -> SlurmCluster:
 def slurm_job(name: str = "cow", **spec: Any) -> SlurmJob:
     metadata = {"name": name, "namespace": "farm", "uid": "0aa6-11", "generation": 1}
     what = {} if {"batch", "batchFrom", "container"} & spec.keys() else {"batch": "#!/bin/sh\necho moo\n"}
-    said = {"cluster": "hpc1", **what, **spec}
-    return SlurmJob.model_validate({"metadata": metadata, "spec": said})
+    report = {"cluster": "hpc1", **what, **spec}
+    return SlurmJob.model_validate({"metadata": metadata, "spec": report})
+
+
+def job_row(phase: Phase, **facts: Any) -> Job:
+    facts = {"job_id": "7", "state": phase.upper(), **facts}
+    return Job(key="0aa6-11", attempt=1, owner=OWNER, user="alice", phase=phase, **facts)
+
+
+def status_inputs(row: Job | None = None, **changed: Any) -> StatusInputs:
+    plain = StatusInputs(
+        job=slurm_job(),
+        before=SlurmJobStatus(),
+        cluster="hpc1",
+        attempt=Attempt(1, 0),
+        row=row,
+        final_message=None,
+        pod_problem=None,
+        companion=COMPANION,
+        problem=None,
+        now=NOON,
+    )
+    return replace(plain, **changed)

@@ -1,4 +1,4 @@
-"""What a SlurmJob waits for, as Slurm is told."""
+"""Dependencies of a SlurmJob, in Slurm or before its submission."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import pytest
 
 from redbox_api.models import Phase
 from redbox_operator.api.slurmjob_status import SlurmJobStatus
-from redbox_operator.dependencies import Lookup, Other, resolve
+from redbox_operator.object_cache import CachedJob
+from redbox_operator.slurmjob.dependencies import Lookup, resolve
 from redbox_operator.slurmjob.status import status_of
-from tests.operator.making import slurm_job
-from tests.operator.slurmjob.test_status import facts, job
+from tests.operator.factories import job_row, slurm_job, status_inputs
 
-SUBMITTED = status_of(facts(job(Phase.PENDING)))
-SUCCEEDED = status_of(facts(job(Phase.SUCCEEDED)))
-FAILED = status_of(facts(job(Phase.FAILED)))
+SUBMITTED = status_of(status_inputs(job_row(Phase.PENDING)))
+SUCCEEDED = status_of(status_inputs(job_row(Phase.SUCCEEDED)))
+FAILED = status_of(status_inputs(job_row(Phase.FAILED)))
 
 
 def others(status: SlurmJobStatus, **spec: Any) -> Lookup:
     first = slurm_job(**spec)
     first = first.model_copy(update={"metadata": {**first.metadata, "name": "first", "uid": "u1"}})
-    return lambda name: Other(first, status) if name == "first" else None
+    return lambda name: CachedJob(first, status) if name == "first" else None
 
 
 def after(kind: str = "afterok", name: str = "first") -> Any:
@@ -30,9 +30,9 @@ def after(kind: str = "afterok", name: str = "first") -> Any:
 
 @pytest.mark.parametrize("kind", ["after", "afterok", "afternotok", "afterany", "aftercorr"])
 def test_slurm_waits_for_a_job_that_it_has(kind: str) -> None:
-    told, problem = resolve(after(kind), "hpc1", others(SUBMITTED))
+    noted, problem = resolve(after(kind), "hpc1", others(SUBMITTED))
     assert problem is None
-    assert [(one.type, one.key) for one in told] == [(kind, "u1")]
+    assert [(item.type, item.key) for item in noted] == [(kind, "u1")]
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_what_can_never_be_fulfilled_is_the_end(kind: str, status: SlurmJobStatu
 
 
 def test_one_that_does_not_exist_yet_is_waited_for() -> None:
-    _, problem = resolve(after(name="nobody"), "hpc1", others(SUBMITTED))
+    _, problem = resolve(after(name="missing"), "hpc1", others(SUBMITTED))
     assert problem is not None
     assert (problem.reason, problem.final) == ("DependencyMissing", False)
 
@@ -62,7 +62,7 @@ def test_one_that_does_not_exist_yet_is_waited_for() -> None:
 @pytest.mark.parametrize(
     ("status", "cluster", "spec"),
     [
-        (status_of(facts()), "hpc1", {}),
+        (status_of(status_inputs()), "hpc1", {}),
         (SUBMITTED, "elsewhere", {}),
         (SUBMITTED, "hpc1", {"serviceAccountName": "other"}),
         (SUBMITTED, "hpc1", {"backoffLimit": 2}),
@@ -71,8 +71,8 @@ def test_one_that_does_not_exist_yet_is_waited_for() -> None:
     ids=["not submitted", "another cluster", "another owner", "may be tried again", "suspended"],
 )
 def test_where_slurm_cannot_wait_the_operator_does(status: Any, cluster: str, spec: Any) -> None:
-    told, problem = resolve(after(), cluster, others(status, **spec))
-    assert told == []
+    noted, problem = resolve(after(), cluster, others(status, **spec))
+    assert noted == []
     assert problem is not None
     assert problem.reason == "DependencyWaiting"
 

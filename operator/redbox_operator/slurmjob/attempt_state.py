@@ -1,0 +1,129 @@
+"""The newest attempt of a SlurmJob as one reconciliation sees it, and what follows from its row. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from redbox_api.models import Job, Phase
+from redbox_operator.api.constants import PodRole, pod_name
+from redbox_operator.api.slurmjob import SlurmJob
+from redbox_operator.api.slurmjob_status import ConditionType, SlurmJobStatus
+from redbox_operator.companion.builder import needs_collector, needs_submitter
+from redbox_operator.companion.lifecycle import CompanionState
+from redbox_operator.companion.plan import CompanionPod, FinalMessage
+from redbox_operator.object_cache import CachedJob, PodName
+from redbox_operator.slurmcluster.job_feed import RedboxLink, RowKey
+from redbox_operator.slurmjob import attempts
+from redbox_operator.slurmjob.attempts import Attempt
+from redbox_operator.slurmjob.status import HoldState, StatusInputs
+
+HELD_BY_USER = "JobHeldUser"
+HELD_BY_SLURM = frozenset({HELD_BY_USER, "JobHeldAdmin"})
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptState:
+    """A cached SlurmJob, the link to its red-box, and its newest attempt with its row there."""
+
+    cached: CachedJob
+    link: RedboxLink | None
+    attempt: Attempt
+    row: Job | None
+
+    @property
+    def job(self) -> SlurmJob:
+        return self.cached.job
+
+    @property
+    def before(self) -> SlurmJobStatus:
+        """The status before this reconciliation."""
+        return self.cached.status
+
+    @property
+    def row_key(self) -> RowKey:
+        job = self.job
+        return RowKey(job.uid, self.attempt.number, job.namespace, job.spec.service_account_name)
+
+    @property
+    def same_attempt(self) -> bool:
+        """Whether the status describes this attempt and not the one before it."""
+        return (self.before.attempts or attempts.FIRST) == self.attempt.number
+
+
+def pod_of(state: AttemptState, role: PodRole, pods: Mapping[PodName, CompanionPod]) -> CompanionPod | None:
+    """The attempt's pod of this role, by name; its uid is not checked."""
+    return pods.get((state.job.namespace, pod_name(state.job.name, state.attempt.number, role)))
+
+
+def auxiliary_role(state: AttemptState) -> PodRole | None:
+    """The role of the pod beside the companion that still has work to do, with Virtual delivery."""
+    before, link = state.before, state.link
+    if link is None or before.companion is None or not state.same_attempt:
+        return None
+    if before.finished:
+        waits = bool(before.job_id) and before.results is None
+        return PodRole.COLLECT if waits and needs_collector(state.job, link.cluster) else None
+    unsubmitted = state.row is None and before.job_id is None
+    return PodRole.SUBMIT if unsubmitted and needs_submitter(state.job, link.cluster) else None
+
+
+def status_inputs(
+    state: AttemptState, companion: CompanionState, pods: Mapping[PodName, CompanionPod], now: datetime
+) -> StatusInputs:
+    """All that the status is built from: the row, the companion, messages of the attempt's own pods."""
+    recorded, pod = companion.recorded, companion.pod
+    is_ours = recorded is not None and pod is not None and pod.uid == recorded.uid
+    auxiliary = (pod_of(state, role, pods) for role in (PodRole.SUBMIT, PodRole.COLLECT))
+    own_pods = [
+        *([pod] if pod and is_ours else []),
+        *(pod for pod in auxiliary if pod and pod.owner_uid == state.job.uid),
+    ]
+    messages = [pod.final_message for pod in own_pods if pod.final_message]
+    refused = next((message.refused for message in messages if message.refused), None)
+    results = next((message.results for message in messages if message.results), None)
+    return StatusInputs(
+        job=state.job,
+        before=state.before,
+        cluster=state.link.cluster.name if state.link else state.before.cluster,
+        attempt=state.attempt,
+        row=state.row,
+        final_message=FinalMessage(refused, results) if messages else None,
+        pod_problem=next((pod.problem for pod in own_pods if pod.problem), None),
+        companion=recorded,
+        problem=companion.problem,
+        now=now,
+        hold=hold_state_of(state),
+    )
+
+
+def hold_state_of(state: AttemptState) -> HoldState | None:
+    """What Slurm is asked for: to hold the job, to release it, or nothing. A release is requested once."""
+    spec, row = state.job.spec, state.row
+    held = state.before.condition(ConditionType.HELD) if state.same_attempt else None
+    if row is None and state.before.finished:
+        return HoldState(held.reason) if held else None
+    waits = row is None or row.phase in {Phase.PENDING, Phase.SUBMITTING}
+    if (spec.suspend or spec.hold) and waits:
+        return HoldState.HELD
+    if held is None:
+        return None
+    requested = held.reason in {HoldState.HELD, HoldState.RELEASING}
+    still_held = row is None or (row.phase is Phase.PENDING and row.reason in {None, HELD_BY_USER})
+    return HoldState.RELEASING if requested and still_held else HoldState.RELEASED
+
+
+def pending_action(row: Job, status: SlurmJobStatus) -> str | None:
+    """The hold or release that the status has announced and Slurm has not done yet."""
+    held = status.condition(ConditionType.HELD)
+    if row.phase is not Phase.PENDING or held is None:
+        return None
+    if held.reason == HoldState.HELD and row.reason not in HELD_BY_SLURM:
+        return "hold"
+    return "release" if held.reason == HoldState.RELEASING and row.reason == HELD_BY_USER else None
+
+
+def is_recorded(status: SlurmJobStatus, row: Job) -> bool:
+    """Whether the status has all that the row of an ended job contains."""
+    return (status.job_id, status.state, status.exit_code) == (row.job_id, row.state, row.exit_code)

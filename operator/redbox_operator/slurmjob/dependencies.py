@@ -1,0 +1,92 @@
+"""`dependsOn`: the dependencies that Slurm waits for, or why the SlurmJob cannot be submitted yet. Pure.
+
+Where both jobs have one owner on one cluster, and the other one is not retried when it fails, Slurm itself
+waits. Everywhere else the SlurmJob is not submitted before the other one has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from redbox_api.models import Dependency
+from redbox_operator.api.problems import StatusProblem
+from redbox_operator.api.slurmjob import SlurmJob
+from redbox_operator.api.slurmjob_fields import DependencyType, DependsOn
+from redbox_operator.api.slurmjob_status import JobPhase, SlurmJobStatus
+from redbox_operator.object_cache import CachedJob
+
+Lookup = Callable[[str], CachedJob | None]
+"""A SlurmJob of the same namespace, by name."""
+
+
+def are_met(status: SlurmJobStatus) -> bool:
+    """A job that has nodes has waited: the other SlurmJob may be deleted since, or made again."""
+    return bool(status.dependencies_met or status.nodes)
+
+
+def resolve(job: SlurmJob, cluster: str, lookup: Lookup) -> tuple[list[Dependency], StatusProblem | None]:
+    """The dependencies for Slurm, or the problem that keeps the SlurmJob from being submitted."""
+    if cycle := _cycle(job, lookup):
+        message = f"the SlurmJob depends on itself ({' -> '.join(cycle)}): delete one of these SlurmJobs"
+        return [], StatusProblem("DependencyCycle", message, final=True)
+    for_slurm: list[Dependency] = []
+    for wanted in job.spec.depends_on:
+        other = lookup(wanted.name)
+        if other is None:
+            message = (
+                f"depends on SlurmJob {wanted.name}, which does not exist. Create it; "
+                "this SlurmJob then continues"
+            )
+            return [], StatusProblem("DependencyMissing", message)
+        fulfilled = _fulfilled(wanted, other.status)
+        if fulfilled is False:
+            return [], StatusProblem("DependencyFailed", _can_never_start(wanted, other.status), final=True)
+        if fulfilled is None and not _slurm_can_wait(job, cluster, other):
+            message = f"waits for SlurmJob {wanted.name} (`{wanted.type}`); it is submitted afterwards"
+            return [], StatusProblem("DependencyWaiting", message)
+        if fulfilled is None:
+            for_slurm.append(Dependency(type=wanted.type.value, key=other.job.uid))
+    return for_slurm, None
+
+
+def _fulfilled(wanted: DependsOn, status: SlurmJobStatus) -> bool | None:
+    """Whether the dependency is met; None while the other SlurmJob may still meet it."""
+    if wanted.type is DependencyType.AFTER and (status.started_at or status.finished):
+        return True
+    if not status.finished:
+        return None
+    match wanted.type:
+        case DependencyType.AFTEROK | DependencyType.AFTERCORR:
+            return status.phase is JobPhase.SUCCEEDED
+        case DependencyType.AFTERNOTOK:
+            return status.phase is not JobPhase.SUCCEEDED
+    return True
+
+
+def _slurm_can_wait(job: SlurmJob, cluster: str, other: CachedJob) -> bool:
+    spec, status = other.job.spec, other.status
+    same = status.cluster == cluster and spec.service_account_name == job.spec.service_account_name
+    one_attempt = spec.backoff_limit == 0 and not spec.suspend
+    return same and one_attempt and status.job_id is not None
+
+
+def _can_never_start(wanted: DependsOn, status: SlurmJobStatus) -> str:
+    needed = "failure" if wanted.type is DependencyType.AFTERNOTOK else "success"
+    return (
+        f"depends on the {needed} of SlurmJob {wanted.name}, which ended {status.phase}: it can never start. "
+        "Delete it, and apply it again after the other SlurmJob has ended as needed"
+    )
+
+
+def _cycle(job: SlurmJob, lookup: Lookup) -> list[str]:
+    """The path of names from the job back to itself, if there is one."""
+    paths = [[job.name, wanted.name] for wanted in job.spec.depends_on]
+    visited: set[str] = set()
+    while paths:
+        path = paths.pop()
+        if path[-1] == job.name:
+            return path
+        if path[-1] not in visited and (other := lookup(path[-1])):
+            visited.add(path[-1])
+            paths += [[*path, wanted.name] for wanted in other.job.spec.depends_on]
+    return []
