@@ -13,21 +13,21 @@ from redbox_kube.api.lease import Lease
 from redbox_kube.api.objects import ObjectClient
 from redbox_kube.redbox_token import ServiceAccountName
 from redbox_kube.runtime.health_server import serving
-from redbox_resourced.nodes.gateways import Gateways
+from redbox_resourced.nodes.gateways import GatewayNodes
 from redbox_resourced.nodes.node_view import MANAGER
-from redbox_resourced.nodes.readiness import Service
-from redbox_resourced.nodes.reconciler import Publishing
-from redbox_resourced.nodes.server_side_apply import NodeClaims
+from redbox_resourced.nodes.readiness import NodeReadiness
+from redbox_resourced.nodes.reconciler import NodeReconciler
+from redbox_resourced.nodes.server_side_apply import NodeApplier
 from redbox_resourced.nodes.virtual_nodes import VirtualNodes
 from redbox_resourced.partitions.overrides import OverridesFile
-from redbox_resourced.partitions.slurmclusters import Clusters
+from redbox_resourced.partitions.slurmclusters import ClusterRegistry
 from redbox_resourced.virtual_delivery import KubeletSettings, VirtualDelivery
 
 LEASE = "redbox-resourced"
 
 
 @dataclass(frozen=True)
-class Settings:
+class ResourcedSettings:
     """How this resourced runs."""
 
     account: ServiceAccountName
@@ -39,9 +39,9 @@ class Settings:
     overrides: Path | None = None
 
 
-async def run_resourced(settings: Settings) -> None:
+async def run_resourced(settings: ResourcedSettings) -> None:
     """Publish and serve until told to end."""
-    end_when_told()
+    cancel_on_sigterm()
     overrides = OverridesFile(settings.overrides)
     overrides.load()
     objects = await ObjectClient.connect(MANAGER)
@@ -54,27 +54,27 @@ async def run_resourced(settings: Settings) -> None:
 class Resourced:
     """The parts, and in which order they begin."""
 
-    def __init__(self, objects: ObjectClient, settings: Settings, overrides: OverridesFile) -> None:
+    def __init__(self, objects: ObjectClient, settings: ResourcedSettings, overrides: OverridesFile) -> None:
         self._objects = objects
         self._settings = settings
         self._registry = CollectorRegistry()
-        self._clusters = Clusters(objects, settings.account)
+        self._clusters = ClusterRegistry(objects, settings.account)
         self._delivery = VirtualDelivery(objects, self._clusters, settings.account, settings.kubelet)
-        claims = NodeClaims(objects)
+        claims = NodeApplier(objects)
         self._virtual = VirtualNodes(
             objects,
             claims,
             settings.kubelet.address,
-            Service(self._delivery),
+            NodeReadiness(self._delivery),
             gone_after_s=settings.gone_after_s,
             old_keys=settings.old_keys,
         )
-        self._publishing = Publishing(
+        self._publishing = NodeReconciler(
             objects,
             self._clusters,
             overrides=overrides,
             virtual=self._virtual,
-            gateways=Gateways(claims, settings.old_keys),
+            gateways=GatewayNodes(claims, settings.old_keys),
             most_nodes=settings.most_nodes,
             registry=self._registry,
         )
@@ -101,7 +101,7 @@ class Resourced:
         return self._publishing.unready or virtual or None
 
 
-def end_when_told() -> None:
+def cancel_on_sigterm() -> None:
     """SIGTERM ends it in order: the lease is free for the next one at once."""
     this = asyncio.current_task()
     if this is not None:

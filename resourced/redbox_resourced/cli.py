@@ -11,9 +11,9 @@ import typer
 
 from redbox_kube.redbox_token import ServiceAccountName
 from redbox_kube.runtime.log import configure_log
-from redbox_resourced.application import Settings, run_resourced
-from redbox_resourced.nodes.manifest import Address
-from redbox_resourced.partitions.overrides import BadOverrides
+from redbox_resourced.application import ResourcedSettings, run_resourced
+from redbox_resourced.nodes.manifest import KubeletAddress
+from redbox_resourced.partitions.overrides import InvalidOverrides
 from redbox_resourced.virtual_delivery import KubeletSettings
 
 app = typer.Typer(
@@ -91,9 +91,9 @@ def run(
 ) -> None:
     """Publish partitions until told to end."""
     configure_log(sys.stderr)
-    settings = Settings(
+    settings = ResourcedSettings(
         account=ServiceAccountName(namespace, account),
-        kubelet=KubeletSettings(Address(ip, port), state, serving),
+        kubelet=KubeletSettings(KubeletAddress(ip, port), state, serving),
         health_port=health_port,
         most_nodes=most_nodes,
         gone_after_s=gone_after,
@@ -103,5 +103,5 @@ def run(
     try:
         with contextlib.suppress(asyncio.CancelledError):  # SIGTERM
             asyncio.run(run_resourced(settings))
-    except BadOverrides as error:
+    except InvalidOverrides as error:
         sys.exit(f"redbox-resourced: {error}")

@@ -12,10 +12,10 @@ from redbox_resourced.kubelet.authorization import Authorizer
 from redbox_resourced.kubelet.listener import KubeletListener
 from redbox_resourced.kubelet.server import KubeletApi
 from redbox_resourced.kubelet.serving_certificate import ServingCertificate
-from redbox_resourced.nodes.manifest import Address
-from redbox_resourced.partitions.slurmclusters import Clusters
-from redbox_resourced.pods.reconciler import VirtualPods
-from redbox_resourced.pods.submission import Submission
+from redbox_resourced.nodes.manifest import KubeletAddress
+from redbox_resourced.partitions.slurmclusters import ClusterRegistry
+from redbox_resourced.pods.reconciler import PodReconciler
+from redbox_resourced.pods.submission import PodSubmitter
 from redbox_resourced.pods.token_policy import TokenPolicy
 from redbox_resourced.pods.tokens import PodTokens
 
@@ -26,7 +26,7 @@ NEEDED_EVERY_S = 0.5
 class KubeletSettings:
     """Where the API server finds the kubelet API, and what it is served with."""
 
-    address: Address
+    address: KubeletAddress
     """This pod's own, which the virtual nodes have as theirs."""
     folder: Path
     """Keeps keys and certificates over a restart in the same pod."""
@@ -40,15 +40,15 @@ class VirtualDelivery:
     def __init__(
         self,
         objects: ObjectClient,
-        clusters: Clusters,
+        clusters: ClusterRegistry,
         account: ServiceAccountName,
         settings: KubeletSettings,
     ) -> None:
-        submission = Submission(objects, PodTokens(objects))
+        submission = PodSubmitter(objects, PodTokens(objects))
         self._clusters = clusters
         self._policy = TokenPolicy(objects, account)
         ip, port = settings.address.ip, settings.address.port
-        self._pods = VirtualPods(objects, clusters, submission, ip)
+        self._pods = PodReconciler(objects, clusters, submission, ip)
         self._api = KubeletApi(self._pods, clusters, submission, Authorizer(objects))
         self._runner = self._api.runner()
         self._listener = KubeletListener(objects, self._runner, ip, port)

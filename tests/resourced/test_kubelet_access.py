@@ -22,13 +22,13 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from redbox_kube.api.objects import ApiUnreachable, Object, ObjectClient, ResourcePath
-from redbox_resourced.kubelet.authorization import Access, Authorizer, Client
+from redbox_resourced.kubelet.authorization import Authorizer, KubeletClient, NodeAccess
 from redbox_resourced.kubelet.handshake_limits import AT_ONCE, AT_ONCE_OF_ONE_ADDRESS
 from redbox_resourced.kubelet.listener import KubeletListener, tls_context
 from redbox_resourced.kubelet.server import KubeletApi
-from redbox_resourced.kubelet.serving_certificate import Pair, key_pem, make_key, self_signed
-from redbox_resourced.partitions.slurmclusters import Clusters
-from redbox_resourced.pods.reconciler import VirtualPods
+from redbox_resourced.kubelet.serving_certificate import ServingKeyPair, key_pem, make_key, self_signed
+from redbox_resourced.partitions.slurmclusters import ClusterRegistry
+from redbox_resourced.pods.reconciler import PodReconciler
 
 NOW = datetime.now(UTC)
 ADDRESS = "127.0.0.1"
@@ -45,7 +45,7 @@ class Authority:
         made = made.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         self.pem = made.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM).decode()
 
-    def issue(self, user: str, group: str, usage: x509.ObjectIdentifier) -> Pair:
+    def issue(self, user: str, group: str, usage: x509.ObjectIdentifier) -> ServingKeyPair:
         key = make_key()
         names = [
             x509.NameAttribute(NameOID.ORGANIZATION_NAME, group),
@@ -53,7 +53,7 @@ class Authority:
         ]
         made = self._builder(x509.Name(names), key.public_key())
         made = made.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
-        return Pair(made.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM), key_pem(key))
+        return ServingKeyPair(made.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM), key_pem(key))
 
     def _builder(self, subject: x509.Name, public: Any) -> x509.CertificateBuilder:
         return (
@@ -102,13 +102,13 @@ class Served:
         self.port = free_port()
         self.pair = self_signed(make_key(), ADDRESS, NOW)
         objects = cast("ObjectClient", self.api_server)
-        clusters = cast("Clusters", None)
-        pods = VirtualPods(objects, clusters, cast("Any", None), ADDRESS)
+        clusters = cast("ClusterRegistry", None)
+        pods = PodReconciler(objects, clusters, cast("Any", None), ADDRESS)
         api = KubeletApi(pods, clusters, cast("Any", None), Authorizer(objects))
         self.runner = api.runner()
         self.listener = KubeletListener(objects, self.runner, ADDRESS, self.port)
 
-    def context(self, client: Pair | None) -> ssl.SSLContext:
+    def context(self, client: ServingKeyPair | None) -> ssl.SSLContext:
         """As a client has it."""
         context = ssl.create_default_context(cadata=self.pair.certificate.decode())
         if client is not None:
@@ -117,7 +117,7 @@ class Served:
             context.load_cert_chain(file)
         return context
 
-    async def get(self, client: Pair | None, path: str = "/healthz") -> httpx.Response:
+    async def get(self, client: ServingKeyPair | None, path: str = "/healthz") -> httpx.Response:
         context = self.context(client)
         async with httpx.AsyncClient(verify=context, trust_env=False) as http:
             return await http.get(f"https://{ADDRESS}:{self.port}{path}")
@@ -241,9 +241,9 @@ async def test_many_clients_at_once_of_one_address_are_all_answered(served: Serv
 async def test_an_answer_of_the_api_server_is_asked_for_once_and_names_what_is_asked() -> None:
     api_server = ApiServer("")
     authorizer = Authorizer(cast("ObjectClient", api_server))
-    client = Client(API_SERVER[0], (API_SERVER[1], "system:authenticated"))
+    client = KubeletClient(API_SERVER[0], (API_SERVER[1], "system:authenticated"))
     for _ in range(3):
-        assert await authorizer.allows(client, Access("get", "log", "hpc1.debug"))
+        assert await authorizer.allows(client, NodeAccess("get", "log", "hpc1.debug"))
     asked = [review["resourceAttributes"] for review in api_server.reviews]
     assert [(one["subresource"], one["name"]) for one in asked] == [
         ("log", "hpc1.debug"),

@@ -22,14 +22,14 @@ MOST_REMEMBERED = 1024
 
 
 @dataclass(frozen=True)
-class Client:
+class KubeletClient:
     """Who a certificate is for: its common name is the user, its organizations are the groups."""
 
     user: str
     groups: tuple[str, ...]
 
     @classmethod
-    def of(cls, certificate: dict[str, Any]) -> Client | None:
+    def of(cls, certificate: dict[str, Any]) -> KubeletClient | None:
         """From what `ssl` says of the peer; None where no user is named."""
         parts = [part for names in certificate.get("subject", ()) for part in names]
         users = [value for name, value in parts if name == "commonName"]
@@ -38,7 +38,7 @@ class Client:
 
 
 @dataclass(frozen=True)
-class Access:
+class NodeAccess:
     """What is asked: a verb, a part of a node, and which node; an empty name is all of them."""
 
     verb: str
@@ -51,23 +51,23 @@ class Authorizer:
     """Asks the API server, and remembers its answers for a while."""
 
     objects: ObjectClient
-    _known: dict[tuple[Client, Access], tuple[bool, float]] = field(default_factory=dict)
+    _known: dict[tuple[KubeletClient, NodeAccess], tuple[bool, float]] = field(default_factory=dict)
 
-    async def allows(self, client: Client, access: Access) -> bool:
+    async def allows(self, client: KubeletClient, access: NodeAccess) -> bool:
         """Whether the client may; raises ApiError where nobody can say."""
         now = asyncio.get_running_loop().time()
         allowed, until = self._known.get((client, access), (False, 0.0))
         if now < until:
             return allowed
         allowed = await self._ask(client, access) or await self._ask(
-            client, Access(access.verb, "proxy", access.node)
+            client, NodeAccess(access.verb, "proxy", access.node)
         )
         if len(self._known) >= MOST_REMEMBERED:
             self._known.clear()
         self._known[client, access] = allowed, now + (ALLOWED_FOR_S if allowed else REFUSED_FOR_S)
         return allowed
 
-    async def _ask(self, client: Client, access: Access) -> bool:
+    async def _ask(self, client: KubeletClient, access: NodeAccess) -> bool:
         attributes: Object = {"verb": access.verb, "resource": "nodes", "subresource": access.part}
         if access.node:
             attributes["name"] = access.node

@@ -22,7 +22,7 @@ Tasks = dict["asyncio.Task[object]", None]
 
 
 @dataclass
-class Handshakes:
+class HandshakeLimits:
     """Those of one listener, each in a task of its own; the task that gives way is cancelled."""
 
     at_once: int = AT_ONCE

@@ -22,8 +22,8 @@ from redbox_api.authorities import pem_of
 from redbox_kube.api.informer import Informer, Place
 from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
-from redbox_resourced.kubelet.handshake_limits import Handshakes
-from redbox_resourced.kubelet.serving_certificate import Pair
+from redbox_resourced.kubelet.handshake_limits import HandshakeLimits
+from redbox_resourced.kubelet.serving_certificate import ServingKeyPair
 
 log = structlog.get_logger(__name__)
 CLIENT_CA_NAMESPACE, CLIENT_CA_NAME = "kube-system", "extension-apiserver-authentication"
@@ -41,17 +41,17 @@ class KubeletListener:
         self.trouble = "the kubelet API waits for its certificate"
         self._runner = runner
         self._bind_to = (address, port)
-        self._pair: Pair | None = None
+        self._pair: ServingKeyPair | None = None
         self._client_ca = ""
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # without a certificate: no handshake succeeds
-        self._handshakes = Handshakes()
+        self._handshakes = HandshakeLimits()
         self._troubles = GroupedWarnings("connections not taken")
         self._changed = asyncio.Event()
         selection = {"fieldSelector": f"metadata.name={CLIENT_CA_NAME}"}
         where = ResourcePath("ConfigMap", namespace=CLIENT_CA_NAMESPACE)
         self._mirror = Informer(objects, where, selection=selection, reduced=_client_ca, told=self._ca_told)
 
-    def use(self, pair: Pair) -> None:
+    def use(self, pair: ServingKeyPair) -> None:
         """Serve with this certificate from now on."""
         self._pair = pair
         self._changed.set()
@@ -128,7 +128,7 @@ class KubeletListener:
             self._changed.set()
 
 
-def tls_context(pair: Pair, client_ca: str) -> ssl.SSLContext:
+def tls_context(pair: ServingKeyPair, client_ca: str) -> ssl.SSLContext:
     """TLS that demands a certificate of the client, signed by this CA alone."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -22,21 +22,21 @@ from redbox_api.models import Job
 from redbox_kube.api.objects import ApiError
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_resourced.kubelet import stats
-from redbox_resourced.kubelet.authorization import Access, Authorizer, Client
+from redbox_resourced.kubelet.authorization import Authorizer, KubeletClient, NodeAccess
 from redbox_resourced.kubelet.logs.pod_log import PodLog
 from redbox_resourced.kubelet.logs.query import (
     LogRequest,
-    NotHonoured,
-    attempt_asked,
+    LogRequestRejected,
     is_empty_since,
     read_query,
+    requested_attempt,
 )
 from redbox_resourced.kubelet.usage import PodUsage
-from redbox_resourced.partitions.slurmclusters import Clusters, ServedNode
+from redbox_resourced.partitions.slurmclusters import ClusterConnection, ClusterRegistry
 from redbox_resourced.pods.pod_status import NOT_RUN_MESSAGE
-from redbox_resourced.pods.pod_view import BoundPod, Role
-from redbox_resourced.pods.reconciler import VirtualPods
-from redbox_resourced.pods.submission import Submission, key_of
+from redbox_resourced.pods.pod_view import BoundPod, PodRole
+from redbox_resourced.pods.reconciler import PodReconciler
+from redbox_resourced.pods.submission import PodSubmitter, key_of
 
 log = structlog.get_logger(__name__)
 MOST_READERS = 500  # each holds 0.3 MiB, and 1 MiB where it has stopped reading
@@ -49,7 +49,7 @@ NOTHING_TO_ENTER = (
 PARTS = {"containerLogs": "log", "stats": "stats", "metrics": "metrics", "pods": "pods", "healthz": "healthz"}
 
 
-class BrokenOff(ConnectionError):
+class LogInterrupted(ConnectionError):
     """A log ended before its end, after its first bytes were sent."""
 
 
@@ -57,9 +57,9 @@ class BrokenOff(ConnectionError):
 class KubeletApi:
     """Answers for all virtual nodes."""
 
-    virtual_pods: VirtualPods
-    clusters: Clusters
-    submission: Submission
+    virtual_pods: PodReconciler
+    clusters: ClusterRegistry
+    submission: PodSubmitter
     authorizer: Authorizer
     usage: PodUsage = field(init=False)
     _broken_off: GroupedWarnings = field(default_factory=lambda: GroupedWarnings("logs broke off"))
@@ -87,7 +87,7 @@ class KubeletApi:
     async def _authorized(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Nobody is answered, not even that there is no such pod, who may not ask."""
         certificate = request.get_extra_info("peercert")
-        client = Client.of(certificate) if certificate else None
+        client = KubeletClient.of(certificate) if certificate else None
         if client is None:
             return _said(HTTPStatus.UNAUTHORIZED, "a client certificate that names a user is needed")
         access = self._access(request)
@@ -104,11 +104,11 @@ class KubeletApi:
             )
         return await handler(request)
 
-    def _access(self, request: web.Request) -> Access:
+    def _access(self, request: web.Request) -> NodeAccess:
         part = PARTS.get(request.path.split("/", 2)[1], "proxy")
         pod = self._pod(request)
         verb = "get" if request.method in {"GET", "HEAD"} else "create"
-        return Access(verb, part, pod.node if pod else request.match_info.get("node", ""))
+        return NodeAccess(verb, part, pod.node if pod else request.match_info.get("node", ""))
 
     # -- logs
 
@@ -117,36 +117,40 @@ class KubeletApi:
             pod, node = self._readable(request)
             asked = read_query(request.query, datetime.now(UTC))
             return await self._answer_log(request, pod, node, asked)
-        except BrokenOff:
+        except LogInterrupted:
             if request.transport is not None:
                 request.transport.abort()  # no reader takes that for the log's end
             raise
-        except NotHonoured as problem:
+        except LogRequestRejected as problem:
             return _said(problem.status, str(problem))
         except Refused as refused:
             return _said(HTTPStatus.BAD_REQUEST, f"red-box does not give this log: {refused}")
         except (RedboxError, ApiError, TimeoutError) as error:
             return _said(HTTPStatus.SERVICE_UNAVAILABLE, f"red-box cannot be asked for this log: {error}")
 
-    def _readable(self, request: web.Request) -> tuple[BoundPod, ServedNode]:
+    def _readable(self, request: web.Request) -> tuple[BoundPod, ClusterConnection]:
         pod = self._pod(request)
         name = request.match_info["container"]
         if pod is None or name not in {one.name for one in pod.containers}:
-            raise NotHonoured(f"container {name} of this pod is on none of these nodes", HTTPStatus.NOT_FOUND)
+            raise LogRequestRejected(
+                f"container {name} of this pod is on none of these nodes", HTTPStatus.NOT_FOUND
+            )
         node = self.clusters.of_node(pod.node)
-        if pod.role is not Role.JOB or node is None:
-            raise NotHonoured(NOT_RUN_MESSAGE)
+        if pod.role is not PodRole.JOB or node is None:
+            raise LogRequestRejected(NOT_RUN_MESSAGE)
         if sum(map(len, self._readers.values())) >= MOST_READERS:
-            raise NotHonoured(f"{MOST_READERS} logs are read now; try later", HTTPStatus.SERVICE_UNAVAILABLE)
+            raise LogRequestRejected(
+                f"{MOST_READERS} logs are read now; try later", HTTPStatus.SERVICE_UNAVAILABLE
+            )
         return pod, node
 
     async def _answer_log(
-        self, request: web.Request, pod: BoundPod, node: ServedNode, asked: LogRequest
+        self, request: web.Request, pod: BoundPod, node: ClusterConnection, asked: LogRequest
     ) -> web.StreamResponse:
         """What refuses is found out before the first byte; after it, a fault breaks the answer off."""
         redbox = self.submission.speaking_for(pod, node)
         job = await self._job(redbox, pod, pod.attempt)
-        attempt = attempt_asked(asked, pod.attempt, job.run)
+        attempt = requested_attempt(asked, pod.attempt, job.run)
         if attempt != pod.attempt:
             job = await self._job(redbox, pod, attempt)
         is_empty = is_empty_since(asked, job)
@@ -163,7 +167,7 @@ class KubeletApi:
         try:
             return await redbox.get_job(key_of(pod), attempt=attempt)
         except NoSuchJob:
-            raise NotHonoured(_no_job(pod, attempt)) from None
+            raise LogRequestRejected(_no_job(pod, attempt)) from None
 
     async def _copy(
         self, source: PodLog, pod: BoundPod, asked: LogRequest, answer: web.StreamResponse
@@ -184,7 +188,7 @@ class KubeletApi:
             pod_name = f"{pod.namespace}/{pod.name}"
             self._broken_off.failed(pod_name, repr(fault))
             self._broken_off.mended(pod_name)  # whoever reads on begins anew
-            raise BrokenOff
+            raise LogInterrupted
 
     def _end_readers(self, pod: BoundPod) -> None:
         """The pod is gone, and so is its log, as with containers."""

@@ -42,7 +42,7 @@ Key = ec.EllipticCurvePrivateKey
 
 
 @dataclass(frozen=True)
-class Pair:
+class ServingKeyPair:
     """A certificate and its key, as PEM."""
 
     certificate: bytes
@@ -77,7 +77,7 @@ def signing_request(key: Key, address: str) -> bytes:
     return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
-def self_signed(key: Key, address: str, now: datetime) -> Pair:
+def self_signed(key: Key, address: str, now: datetime) -> ServingKeyPair:
     """For API servers that do not check."""
     usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
     certificate = (
@@ -92,7 +92,7 @@ def self_signed(key: Key, address: str, now: datetime) -> Pair:
         .add_extension(usage, critical=False)
         .sign(key, hashes.SHA256())
     )
-    return Pair(certificate.public_bytes(serialization.Encoding.PEM), key_pem(key))
+    return ServingKeyPair(certificate.public_bytes(serialization.Encoding.PEM), key_pem(key))
 
 
 class ServingCertificate:
@@ -105,7 +105,7 @@ class ServingCertificate:
         *,
         folder: Path,
         given: Path | None,
-        changed: Callable[[Pair], None],
+        changed: Callable[[ServingKeyPair], None],
     ) -> None:
         self.note = ""
         """What an administrator has to do for it, in a sentence; empty where there is nothing."""
@@ -128,10 +128,10 @@ class ServingCertificate:
 
     async def _follow_files(self, folder: Path) -> None:
         """A Secret that is mounted here, which somebody else renews."""
-        known: Pair | None = None
+        known: ServingKeyPair | None = None
         while True:
             try:
-                pair = Pair((folder / "tls.crt").read_bytes(), (folder / "tls.key").read_bytes())
+                pair = ServingKeyPair((folder / "tls.crt").read_bytes(), (folder / "tls.key").read_bytes())
             except OSError as error:
                 self._say(f"the serving certificate cannot be read: {error}")
             else:
@@ -140,20 +140,20 @@ class ServingCertificate:
                     known = pair
             await asyncio.sleep(LOOK_EVERY_S)
 
-    async def _have_signed(self, serves: Pair | None) -> Pair:
+    async def _have_signed(self, serves: ServingKeyPair | None) -> ServingKeyPair:
         """Ask, and wait for approval; meanwhile what serves goes on, and at last one that we sign."""
         key = self._requested_key()
         async with asyncio.TaskGroup() as group:
             bridging = group.create_task(self._bridge(serves, key))
             certificate = await self._ask_until_signed(key)
             bridging.cancel()
-        pair = Pair(certificate, key_pem(key))
+        pair = ServingKeyPair(certificate, key_pem(key))
         self._store(KEY, pair.key)
         self._store(CERTIFICATE, pair.certificate)
         (self._folder / REQUESTED_KEY).unlink(missing_ok=True)
         return pair
 
-    async def _bridge(self, serves: Pair | None, key: Key) -> None:
+    async def _bridge(self, serves: ServingKeyPair | None, key: Key) -> None:
         if serves is not None:
             end = x509.load_pem_x509_certificate(serves.certificate).not_valid_after_utc
             left = end - datetime.now(UTC)  # of one that lasts ten minutes, all would be last moments
@@ -197,7 +197,7 @@ class ServingCertificate:
             "spec": spec,
         }
 
-    def _use(self, pair: Pair) -> None:
+    def _use(self, pair: ServingKeyPair) -> None:
         self.note = ""
         self._changed(pair)
 
@@ -208,9 +208,11 @@ class ServingCertificate:
 
     # -- what outlives a restart in the same pod
 
-    def _stored(self) -> Pair | None:
+    def _stored(self) -> ServingKeyPair | None:
         try:
-            pair = Pair((self._folder / CERTIFICATE).read_bytes(), (self._folder / KEY).read_bytes())
+            pair = ServingKeyPair(
+                (self._folder / CERTIFICATE).read_bytes(), (self._folder / KEY).read_bytes()
+            )
         except FileNotFoundError:
             return None
         return pair if pair.renewal() > datetime.now(UTC) and pair.is_for(self._address) else None

@@ -17,21 +17,21 @@ from redbox_api.errors import RedboxError
 from redbox_api.usage import JobUsage
 from redbox_kube.api.objects import ApiError
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
-from redbox_resourced.partitions.slurmclusters import Clusters
-from redbox_resourced.pods.pod_view import BoundPod, Role
-from redbox_resourced.pods.submission import Submission, key_of
+from redbox_resourced.partitions.slurmclusters import ClusterRegistry
+from redbox_resourced.pods.pod_view import BoundPod, PodRole
+from redbox_resourced.pods.submission import PodSubmitter, key_of
 
 FRESH_S = 15.0
 ONE_S = 4.0
 ALL_S = 8.0  # who gathers metrics waits for ten seconds
 AT_ONCE = 16
 
-Asker = tuple[str, str, str]
+AccountKey = tuple[str, str, str]
 """Node's cluster as its name has it, namespace, account."""
 
 
 @dataclass(frozen=True)
-class Speaker:
+class AccountClient:
     """Speaks for a pod, over the connections of its SlurmCluster's client."""
 
     pod: str
@@ -43,7 +43,7 @@ class PodUsage:
     """By pod, as last told; what cannot be asked keeps its last numbers, and their time."""
 
     def __init__(
-        self, pods: Callable[[], Iterable[BoundPod]], clusters: Clusters, submission: Submission
+        self, pods: Callable[[], Iterable[BoundPod]], clusters: ClusterRegistry, submission: PodSubmitter
     ) -> None:
         self._pods = pods
         self._clusters = clusters
@@ -51,7 +51,7 @@ class PodUsage:
         self._asking = asyncio.Lock()
         self._due = float("-inf")
         self._known: dict[str, JobUsage] = {}
-        self._speakers: dict[Asker, Speaker] = {}
+        self._speakers: dict[AccountKey, AccountClient] = {}
         self._troubles = GroupedWarnings("no usage")
 
     async def now(self) -> Mapping[str, JobUsage]:
@@ -64,9 +64,9 @@ class PodUsage:
             return self._known
 
     async def _ask_all(self) -> None:
-        askers: defaultdict[Asker, list[BoundPod]] = defaultdict(list)
+        askers: defaultdict[AccountKey, list[BoundPod]] = defaultdict(list)
         for pod in self._pods():
-            if pod.role is Role.JOB and pod.phase == "Running":
+            if pod.role is PodRole.JOB and pod.phase == "Running":
                 askers[pod.node.partition(".")[0], pod.namespace, pod.account].append(pod)
         for gone in self._speakers.keys() - askers.keys():
             del self._speakers[gone]
@@ -79,7 +79,7 @@ class PodUsage:
                 for asker, pods in askers.items():
                     group.create_task(self._ask(asker, pods, at_once))
 
-    async def _ask(self, asker: Asker, pods: list[BoundPod], at_once: asyncio.Semaphore) -> None:
+    async def _ask(self, asker: AccountKey, pods: list[BoundPod], at_once: asyncio.Semaphore) -> None:
         client = self._client(asker, pods)
         if client is None:
             return
@@ -96,7 +96,7 @@ class PodUsage:
             if used is not None:
                 self._known[pod.uid] = used
 
-    def _client(self, asker: Asker, pods: list[BoundPod]) -> RedboxClient | None:
+    def _client(self, asker: AccountKey, pods: list[BoundPod]) -> RedboxClient | None:
         """The same as long as its pod runs and the SlurmCluster does not move: its token is used again."""
         node = self._clusters.of_node(pods[0].node)
         if node is None:
@@ -104,5 +104,5 @@ class PodUsage:
         speaker = self._speakers.get(asker)
         if speaker is None or speaker.of is not node.client or speaker.pod not in {pod.uid for pod in pods}:
             client = self._submission.speaking_for(pods[0], node)
-            speaker = self._speakers[asker] = Speaker(pods[0].uid, node.client, client)
+            speaker = self._speakers[asker] = AccountClient(pods[0].uid, node.client, client)
         return speaker.client

@@ -14,9 +14,14 @@ from redbox_api.models import Partition
 from redbox_kube.names import ANNOTATION_PARTITION
 from redbox_kube.node_labels import dns_label, virtual_node
 from redbox_kube.slurm_cluster import Delivery
-from redbox_resourced.nodes.node_view import SeenNode
-from redbox_resourced.partitions.advertised import Offer, offer_of
-from redbox_resourced.partitions.availability import Standing, standing_of, unwanted, vanished
+from redbox_resourced.nodes.node_view import NodeView
+from redbox_resourced.partitions.advertised import AdvertisedPartition, advertised_partition
+from redbox_resourced.partitions.availability import (
+    PartitionAvailability,
+    availability_of,
+    deleted_in_slurm,
+    not_selected,
+)
 from redbox_resourced.partitions.overrides import Overrides
 from redbox_resourced.partitions.partition_feed import Followed
 
@@ -24,7 +29,7 @@ LEFT_OUT = "The filter of partitions, or the number of virtual nodes allowed, le
 
 
 @dataclass(frozen=True)
-class Wish:
+class DesiredNode:
     """What one virtual node should be. None: not known now, so what is said of it stays."""
 
     node: str
@@ -32,17 +37,17 @@ class Wish:
     partition: str
     unreachable: str = ""
     slurm: str = ""
-    offer: Offer | None = None
-    standing: Standing | None = None
+    offer: AdvertisedPartition | None = None
+    standing: PartitionAvailability | None = None
     delete: bool = False
     """Once no unfinished pod is bound to it."""
     is_sure: bool = True
     """Whether deleting it need not wait: it is an administrator's will."""
 
 
-def wishes_of(
-    followed: Followed, nodes: Iterable[SeenNode], overrides: Overrides, most: int
-) -> tuple[list[Wish], int]:
+def desired_nodes(
+    followed: Followed, nodes: Iterable[NodeView], overrides: Overrides, most: int
+) -> tuple[list[DesiredNode], int]:
     """For one SlurmCluster; and how many of its partitions get no node because `most` have one."""
     cluster = followed.cluster.name
     own = [node for node in nodes if node.cluster == dns_label(cluster)]
@@ -58,19 +63,20 @@ def wishes_of(
     return wishes, len(followed.partitions) - len(chosen)
 
 
-def wishes_of_unusable(cluster: str, why: str, nodes: Iterable[SeenNode]) -> list[Wish]:
+def desired_nodes_of_invalid(cluster: str, why: str, nodes: Iterable[NodeView]) -> list[DesiredNode]:
     """For a SlurmCluster that nobody can follow."""
     own = (node for node in nodes if node.cluster == dns_label(cluster))
-    return [Wish(node.name, cluster, _true_name(node), unreachable=why) for node in own]
+    return [DesiredNode(node.name, cluster, _true_name(node), unreachable=why) for node in own]
 
 
-def wishes_of_others(known: Iterable[str], nodes: Iterable[SeenNode]) -> list[Wish]:
+def desired_nodes_of_deleted(known: Iterable[str], nodes: Iterable[NodeView]) -> list[DesiredNode]:
     """For nodes whose SlurmCluster was deleted."""
     labels = {dns_label(cluster) for cluster in known}
     others = (node for node in nodes if node.is_virtual and node.cluster not in labels)
-    standing = unwanted("Its SlurmCluster was deleted.")
+    standing = not_selected("Its SlurmCluster was deleted.")
     return [
-        Wish(node.name, node.cluster, _true_name(node), standing=standing, delete=True) for node in others
+        DesiredNode(node.name, node.cluster, _true_name(node), standing=standing, delete=True)
+        for node in others
     ]
 
 
@@ -86,40 +92,42 @@ def _chosen(
     return sorted(partitions.values(), key=rank)[:most]
 
 
-def _wish(followed: Followed, partition: Partition, overrides: Overrides) -> Wish:
+def _wish(followed: Followed, partition: Partition, overrides: Overrides) -> DesiredNode:
     cluster = followed.cluster.name
-    return Wish(
+    return DesiredNode(
         node=virtual_node(partition.name, cluster),
         cluster=cluster,
         partition=partition.name,
         unreachable=followed.unreachable,
         slurm=followed.version,
-        offer=offer_of(cluster, partition, overrides.of(cluster, partition.name)),
-        standing=standing_of(partition),
+        offer=advertised_partition(cluster, partition, overrides.of(cluster, partition.name)),
+        standing=availability_of(partition),
     )
 
 
-def _leftover(node: SeenNode, followed: Followed) -> Wish:
+def _leftover(node: NodeView, followed: Followed) -> DesiredNode:
     """There, and not among those that should be."""
     cluster, partition = followed.cluster.name, _true_name(node)
     if followed.lacks(partition):
-        return Wish(node.name, cluster, partition, standing=vanished(partition), delete=True, is_sure=False)
+        return DesiredNode(
+            node.name, cluster, partition, standing=deleted_in_slurm(partition), delete=True, is_sure=False
+        )
     if followed.has(partition):
         return _unwanted(node, followed, f"{LEFT_OUT} SlurmCluster {cluster}.")
-    return Wish(node.name, cluster, partition, unreachable=followed.unreachable)
+    return DesiredNode(node.name, cluster, partition, unreachable=followed.unreachable)
 
 
-def _unwanted(node: SeenNode, followed: Followed, why: str) -> Wish:
-    return Wish(
+def _unwanted(node: NodeView, followed: Followed, why: str) -> DesiredNode:
+    return DesiredNode(
         node=node.name,
         cluster=followed.cluster.name,
         partition=_true_name(node),
         unreachable=followed.unreachable,
-        standing=unwanted(why),
+        standing=not_selected(why),
         delete=True,
     )
 
 
-def _true_name(node: SeenNode) -> str:
+def _true_name(node: NodeView) -> str:
     written = node.annotations.get(ANNOTATION_PARTITION, "")
     return written if dns_label(written) == node.partition else node.partition

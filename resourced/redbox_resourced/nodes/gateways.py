@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from redbox_kube.api.objects import ApiError
 from redbox_kube.node_labels import dns_label
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
-from redbox_resourced.nodes.node_view import MANAGER, SeenNode
-from redbox_resourced.nodes.server_side_apply import Claim, NodeClaims, withdrawal
+from redbox_resourced.nodes.node_view import MANAGER, NodeView
+from redbox_resourced.nodes.server_side_apply import ApplyConfiguration, NodeApplier, withdrawal
 from redbox_resourced.partitions.advertised import (
-    Offer,
+    AdvertisedPartition,
+    advertised_partition,
     annotations_of,
     labels_of,
-    offer_of,
-    old_labels_of,
+    legacy_labels_of,
     resources_of,
 )
 from redbox_resourced.partitions.overrides import Overrides
@@ -29,41 +29,47 @@ from redbox_resourced.partitions.partition_feed import Followed
 
 PREFIX = f"{MANAGER}.gateway."
 OLD_KEYS = f"{MANAGER}.old-keys"
-Offers = Mapping[str, tuple[Offer, ...] | None]
+AdvertisedByCluster = Mapping[str, tuple[AdvertisedPartition, ...] | None]
 """By cluster; None: red-box has named no partition since this process began, or names none any more."""
 
 
-def manager_of(cluster: str) -> str:
+def field_manager_of(cluster: str) -> str:
     """The field manager that speaks for it."""
     return f"{PREFIX}{dns_label(cluster)}"
 
 
-def offers_now(clusters: Mapping[str, Followed], unusable: Iterable[str], overrides: Overrides) -> Offers:
+def advertised_by_cluster(
+    clusters: Mapping[str, Followed], unusable: Iterable[str], overrides: Overrides
+) -> AdvertisedByCluster:
     """What each cluster offers now."""
-    offers: dict[str, tuple[Offer, ...] | None] = dict.fromkeys(unusable)
+    offers: dict[str, tuple[AdvertisedPartition, ...] | None] = dict.fromkeys(unusable)
     for name, followed in clusters.items():
         told = tuple(
-            offer_of(name, partition, overrides.of(name, partition.name))
+            advertised_partition(name, partition, overrides.of(name, partition.name))
             for partition in followed.partitions.values()
         )
         offers[name] = told if followed.names_any else None
     return offers
 
 
-def claims_of_gateway(node: SeenNode, offers: Offers, *, old_keys: bool) -> list[Claim]:
+def gateway_configurations(
+    node: NodeView, offers: AdvertisedByCluster, *, old_keys: bool
+) -> list[ApplyConfiguration]:
     """What all clusters have to say of one real node. Pure."""
-    said: list[Claim] = []
+    said: list[ApplyConfiguration] = []
     for cluster, offered in offers.items():
         if offered and node.is_gateway_of(cluster):
-            said += _claims(manager_of(cluster), offered)
+            said += _claims(field_manager_of(cluster), offered)
     gateway_of = sorted(cluster for cluster in offers if node.is_gateway_of(cluster))
     first = offers[gateway_of[0]] if gateway_of and old_keys else ()
     if first:
-        said.append(Claim(OLD_KEYS, {"metadata": {"labels": old_labels_of(_foremost(first))}}))
-    silent = {manager_of(cluster) for cluster, offered in offers.items() if offered is None}
+        said.append(
+            ApplyConfiguration(OLD_KEYS, {"metadata": {"labels": legacy_labels_of(_foremost(first))}})
+        )
+    silent = {field_manager_of(cluster) for cluster, offered in offers.items() if offered is None}
     kept = {
         *(claim.manager for claim in said),
-        *(silent & {manager_of(cluster) for cluster in gateway_of}),
+        *(silent & {field_manager_of(cluster) for cluster in gateway_of}),
         *([OLD_KEYS] if first is None else []),
     }
     speaking = {manager for manager in node.owned if manager.startswith((PREFIX, OLD_KEYS))}
@@ -71,17 +77,17 @@ def claims_of_gateway(node: SeenNode, offers: Offers, *, old_keys: bool) -> list
 
 
 @dataclass
-class Gateways:
+class GatewayNodes:
     """Keeps the gateways' labels and resources."""
 
-    claims: NodeClaims
+    claims: NodeApplier
     old_keys: bool
     problems: dict[str, str] = field(default_factory=dict)
     _troubles: GroupedWarnings = field(
         default_factory=lambda: GroupedWarnings("gateways not as they should be")
     )
 
-    async def settle(self, nodes: Collection[SeenNode], offers: Offers) -> None:
+    async def settle(self, nodes: Collection[NodeView], offers: AdvertisedByCluster) -> None:
         """One look at all of them; what fails is tried again at the next."""
         for gone in self.problems.keys() - {node.name for node in nodes}:
             self._is_well(gone)
@@ -89,9 +95,9 @@ class Gateways:
             for node in nodes:
                 group.create_task(self._keep(node, offers))
 
-    async def _keep(self, node: SeenNode, offers: Offers) -> None:
+    async def _keep(self, node: NodeView, offers: AdvertisedByCluster) -> None:
         try:
-            await self.claims.keep(node, claims_of_gateway(node, offers, old_keys=self.old_keys))
+            await self.claims.keep(node, gateway_configurations(node, offers, old_keys=self.old_keys))
         except ApiError as error:
             self.problems[node.name] = str(error)
             self._troubles.failed(node.name, str(error))
@@ -103,7 +109,7 @@ class Gateways:
         self._troubles.mended(node)
 
 
-def _claims(manager: str, offers: Iterable[Offer]) -> list[Claim]:
+def _claims(manager: str, offers: Iterable[AdvertisedPartition]) -> list[ApplyConfiguration]:
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     resources: dict[str, str] = {}
@@ -113,11 +119,11 @@ def _claims(manager: str, offers: Iterable[Offer]) -> list[Claim]:
         resources |= resources_of(offer)
     # The kubelet would work out what is allocatable itself, some seconds later; said here, it is ours.
     return [
-        Claim(manager, {"metadata": {"labels": labels, "annotations": annotations}}),
-        Claim(manager, {"status": {"capacity": resources, "allocatable": resources}}, "status"),
+        ApplyConfiguration(manager, {"metadata": {"labels": labels, "annotations": annotations}}),
+        ApplyConfiguration(manager, {"status": {"capacity": resources, "allocatable": resources}}, "status"),
     ]
 
 
-def _foremost(offers: Iterable[Offer]) -> Offer:
+def _foremost(offers: Iterable[AdvertisedPartition]) -> AdvertisedPartition:
     """The one partition that keys without a partition's name can speak of."""
     return min(offers, key=lambda offer: (not offer.is_default, offer.partition))

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from redbox_kube.api.objects import ApiError, Object, ObjectClient, ResourcePath
 from redbox_kube.names import LABEL_VIRTUAL
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
-from redbox_resourced.nodes.node_view import SeenNode
+from redbox_resourced.nodes.node_view import NodeView
 from redbox_resourced.nodes.virtual_nodes import LEASE_API, LEASES
 
 EVERY_S = 10.0
@@ -22,10 +22,10 @@ TICK_S = 0.25
 AT_ONCE = 64  # where an answer takes a second, the last of 200 is still in time
 
 
-class Heartbeats:
+class NodeLeases:
     """Renews the Leases of whatever nodes there are."""
 
-    def __init__(self, objects: ObjectClient, nodes: Callable[[], Collection[SeenNode]]) -> None:
+    def __init__(self, objects: ObjectClient, nodes: Callable[[], Collection[NodeView]]) -> None:
         self._objects = objects
         self._nodes = nodes
         self._leased: dict[str, str] = {}  # node -> its uid, where its Lease names that uid as its owner
@@ -50,7 +50,7 @@ class Heartbeats:
                         self._due[node.name] = now + EVERY_S * (random.random() if due is None else 1.0)  # noqa: S311
                 await asyncio.sleep(TICK_S)
 
-    async def _beat(self, node: SeenNode) -> None:
+    async def _beat(self, node: NodeView) -> None:
         where = ResourcePath("Lease", node.name, LEASES, LEASE_API)
         try:
             async with asyncio.timeout(EVERY_S), self._at_once:
@@ -70,7 +70,7 @@ class Heartbeats:
     async def _renew(self, where: ResourcePath) -> bool:
         return await self._objects.merge(where, {"spec": {"renewTime": _now()}}) is not None
 
-    async def _claim(self, where: ResourcePath, node: SeenNode) -> None:
+    async def _claim(self, where: ResourcePath, node: NodeView) -> None:
         """Make the Lease, or have the one that is there belong to this Node."""
         lease = _lease(node)
         if await self._objects.create(where.all(), lease) is None:
@@ -78,7 +78,7 @@ class Heartbeats:
         self._leased[node.name] = node.uid
 
 
-def _lease(node: SeenNode) -> Object:
+def _lease(node: NodeView) -> Object:
     owner = {"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": node.uid}
     return {
         "apiVersion": LEASE_API,

@@ -20,7 +20,7 @@ log = structlog.get_logger(__name__)
 REASON = "TooManyPartitions"
 
 
-class LeftOut:
+class NodeLimitEvents:
     """What was told of each SlurmCluster."""
 
     def __init__(self, objects: ObjectClient) -> None:

@@ -20,21 +20,21 @@ from redbox_kube.names import (
     TAINT_UNREACHABLE,
 )
 from redbox_kube.node_labels import dns_label, key_part, partition_label, virtual_node
-from redbox_resourced.nodes.node_view import MANAGER, PROVIDER, SeenNode
-from redbox_resourced.nodes.readiness import Served
-from redbox_resourced.nodes.server_side_apply import Claim
+from redbox_resourced.nodes.node_view import MANAGER, PROVIDER, NodeView
+from redbox_resourced.nodes.readiness import ServingStatus
+from redbox_resourced.nodes.server_side_apply import ApplyConfiguration
 from redbox_resourced.partitions.advertised import (
-    Offer,
+    AdvertisedPartition,
     annotations_of,
     labels_of,
-    old_labels_of,
+    legacy_labels_of,
     resources_of,
 )
-from redbox_resourced.partitions.availability import Standing
+from redbox_resourced.partitions.availability import PartitionAvailability
 
 Object = dict[str, Any]
-STANDING_MANAGER = f"{MANAGER}.standing"
-OFFER_MANAGER = f"{MANAGER}.offer"
+AVAILABILITY_MANAGER = f"{MANAGER}.standing"
+CAPACITY_MANAGER = f"{MANAGER}.offer"
 PODS = "100000"
 METRICS_PATH = "metrics.k8s.io/resource-metrics-path"
 """Where metrics-server asks: all nodes share one address, and each would tell of all pods else."""
@@ -42,7 +42,7 @@ PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")
 
 
 @dataclass(frozen=True)
-class Address:
+class KubeletAddress:
     """Where the API server finds the kubelet API of all virtual nodes."""
 
     ip: str
@@ -50,7 +50,7 @@ class Address:
 
 
 @dataclass(frozen=True)
-class Versions:
+class NodeVersions:
     """What `kubectl get nodes` shows."""
 
     kubernetes: str
@@ -59,7 +59,7 @@ class Versions:
 
 
 @dataclass(frozen=True)
-class Condition:
+class NodeCondition:
     """One of the node's."""
 
     kind: str
@@ -67,7 +67,7 @@ class Condition:
     reason: str
     message: str
 
-    def written(self, seen: SeenNode, now: str) -> Object:
+    def written(self, seen: NodeView, now: str) -> Object:
         """With the time since when its status is what it is."""
         before, since = seen.conditions.get(self.kind, ("", ""))
         at = since if before == self.status and since else now
@@ -103,50 +103,56 @@ def taints(seen: tuple[Mapping[str, Any], ...], *, unreachable: bool) -> list[Ma
     return [*others, *map(_taint, ours)]
 
 
-def claims_of_identity(cluster: str, partition: str) -> list[Claim]:
+def identity_configurations(cluster: str, partition: str) -> list[ApplyConfiguration]:
     """By what users, their pods and our own watch of pods find it."""
-    return [Claim(MANAGER, {"metadata": _identity(cluster, partition)})]
+    return [ApplyConfiguration(MANAGER, {"metadata": _identity(cluster, partition)})]
 
 
-def claims_of_serving(
-    seen: SeenNode, served: Served, unreachable: str, address: Address, now: str
-) -> list[Claim]:
+def serving_configurations(
+    seen: NodeView, served: ServingStatus, unreachable: str, address: KubeletAddress, now: str
+) -> list[ApplyConfiguration]:
     """Whether it is served, where it answers, and whether red-box can be reached."""
     reachable = (
-        Condition("RedBoxReachable", "False", "Unreachable", unreachable)
+        NodeCondition("RedBoxReachable", "False", "Unreachable", unreachable)
         if unreachable
-        else Condition("RedBoxReachable", "True", "Reachable", "red-box answers.")
+        else NodeCondition("RedBoxReachable", "True", "Reachable", "red-box answers.")
     )
     ready = (
-        Condition("Ready", "False", "NotServed", served.trouble)
+        NodeCondition("Ready", "False", "NotServed", served.trouble)
         if served.trouble
-        else Condition("Ready", "True", "Served", f"resourced serves this node. {served.note}".strip())
+        else NodeCondition("Ready", "True", "Served", f"resourced serves this node. {served.note}".strip())
     )
-    none = [Condition(kind, "False", "Virtual", "A virtual node has none of its own.") for kind in PRESSURES]
+    none = [
+        NodeCondition(kind, "False", "Virtual", "A virtual node has none of its own.") for kind in PRESSURES
+    ]
     status = {
         "addresses": [{"type": "InternalIP", "address": address.ip}],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": address.port}},
         "conditions": [one.written(seen, now) for one in (ready, reachable, *none)],
     }
-    return [Claim(MANAGER, {"status": status}, "status")]
+    return [ApplyConfiguration(MANAGER, {"status": status}, "status")]
 
 
-def claims_of_standing(seen: SeenNode, standing: Standing, now: str) -> list[Claim]:
+def availability_configurations(
+    seen: NodeView, standing: PartitionAvailability, now: str
+) -> list[ApplyConfiguration]:
     """Whether the partition takes jobs: where not, the node is cordoned, but first says why.
 
     A cordon by hand is its owner's, and left alone.
     """
     word = "True" if standing.takes_jobs else "False"
     cordon = {} if standing.takes_jobs else {"unschedulable": True}
-    condition = Condition("PartitionUp", word, standing.reason, standing.message).written(seen, now)
+    condition = NodeCondition("PartitionUp", word, standing.reason, standing.message).written(seen, now)
     return [
-        Claim(STANDING_MANAGER, {"status": {"conditions": [condition]}}, "status"),
+        ApplyConfiguration(AVAILABILITY_MANAGER, {"status": {"conditions": [condition]}}, "status"),
         # The providerID is said beside it: a claim that named nothing of the spec could take all of it away.
-        Claim(STANDING_MANAGER, {"spec": {"providerID": seen.provider_id, **cordon}}),
+        ApplyConfiguration(AVAILABILITY_MANAGER, {"spec": {"providerID": seen.provider_id, **cordon}}),
     ]
 
 
-def claims_of_offer(offer: Offer, versions: Versions, *, old_keys: bool) -> list[Claim]:
+def capacity_configurations(
+    offer: AdvertisedPartition, versions: NodeVersions, *, old_keys: bool
+) -> list[ApplyConfiguration]:
     """What the partition has."""
     total = offer.amounts
     capacity = {
@@ -160,8 +166,8 @@ def claims_of_offer(offer: Offer, versions: Versions, *, old_keys: bool) -> list
     metadata = {"labels": _labels(offer, old_keys=old_keys), "annotations": annotations}
     status = {"capacity": capacity, "allocatable": capacity, "nodeInfo": _node_info(versions)}
     return [
-        Claim(OFFER_MANAGER, {"metadata": metadata}),
-        Claim(OFFER_MANAGER, {"status": status}, "status"),
+        ApplyConfiguration(CAPACITY_MANAGER, {"metadata": metadata}),
+        ApplyConfiguration(CAPACITY_MANAGER, {"status": status}, "status"),
     ]
 
 
@@ -174,7 +180,7 @@ def _identity(cluster: str, partition: str) -> Object:
     return {"labels": labels, "annotations": {ANNOTATION_PARTITION: partition}}
 
 
-def _labels(offer: Offer, *, old_keys: bool) -> dict[str, str]:
+def _labels(offer: AdvertisedPartition, *, old_keys: bool) -> dict[str, str]:
     place = key_part(f"redbox-{offer.cluster}")
     return {
         "kubernetes.io/hostname": key_part(virtual_node(offer.partition, offer.cluster)),
@@ -183,11 +189,11 @@ def _labels(offer: Offer, *, old_keys: bool) -> dict[str, str]:
         "topology.kubernetes.io/zone": place,
         **({LABEL_DEFAULT_PARTITION: "true"} if offer.is_default else {}),
         **labels_of(offer),
-        **(old_labels_of(offer) if old_keys else {}),
+        **(legacy_labels_of(offer) if old_keys else {}),
     }
 
 
-def _node_info(versions: Versions) -> Object:
+def _node_info(versions: NodeVersions) -> Object:
     return {
         "kubeletVersion": f"{versions.kubernetes}+redbox.{versions.redbox}",
         "osImage": f"Slurm {versions.slurm}".strip(),

@@ -21,7 +21,7 @@ GATEWAY = gateway_key("x").removesuffix("x")
 
 
 @dataclass(frozen=True)
-class Owned:
+class OwnedKeys:
     """Keys that a field manager owns, by the maps that they are in."""
 
     labels: tuple[str, ...] = ()
@@ -29,9 +29,9 @@ class Owned:
     capacity: tuple[str, ...] = ()
     allocatable: tuple[str, ...] = ()
 
-    def __or__(self, other: Owned) -> Owned:
+    def __or__(self, other: OwnedKeys) -> OwnedKeys:
         """Of the node itself, and of its status: the API server writes them down apart."""
-        return Owned(
+        return OwnedKeys(
             self.labels + other.labels,
             self.annotations + other.annotations,
             self.capacity + other.capacity,
@@ -40,7 +40,7 @@ class Owned:
 
 
 @dataclass(frozen=True)
-class SeenNode:
+class NodeView:
     """One node."""
 
     name: str
@@ -51,7 +51,7 @@ class SeenNode:
     taints: tuple[Mapping[str, Any], ...]
     conditions: Mapping[str, tuple[str, str]]
     """Of each of ours its status, and since when."""
-    owned: Mapping[str, Owned]
+    owned: Mapping[str, OwnedKeys]
     """By field managers of ours."""
     provider_id: str
     is_being_deleted: bool
@@ -75,17 +75,17 @@ class SeenNode:
         return not self.is_virtual and self.labels.get(gateway_key(cluster)) == "true"
 
 
-def kept(node: Object) -> SeenNode | None:
+def managed_node(node: Object) -> NodeView | None:
     """What is kept of a Node; None: nothing of it is ours."""
     seen = read_node(node)
     is_gateway = any(key.startswith(GATEWAY) for key in seen.labels)
     return seen if seen.is_virtual or is_gateway or seen.owned else None
 
 
-def read_node(node: Object) -> SeenNode:
+def read_node(node: Object) -> NodeView:
     """As the API server shows it."""
     metadata, spec, status = node["metadata"], node.get("spec", {}), node.get("status", {})
-    return SeenNode(
+    return NodeView(
         name=metadata["name"],
         uid=metadata["uid"],
         version=metadata["resourceVersion"],
@@ -103,18 +103,18 @@ def read_node(node: Object) -> SeenNode:
     )
 
 
-def _owned(managed: list[Object]) -> dict[str, Owned]:
-    owned: dict[str, Owned] = {}
+def _owned(managed: list[Object]) -> dict[str, OwnedKeys]:
+    owned: dict[str, OwnedKeys] = {}
     for one in managed:
         manager = one["manager"]
         if manager.startswith(MANAGER) and one.get("operation") == "Apply":
-            owned[manager] = owned.get(manager, Owned()) | _keys(one.get("fieldsV1", {}))
+            owned[manager] = owned.get(manager, OwnedKeys()) | _keys(one.get("fieldsV1", {}))
     return owned
 
 
-def _keys(fields: Object) -> Owned:
+def _keys(fields: Object) -> OwnedKeys:
     metadata, status = fields.get("f:metadata", {}), fields.get("f:status", {})
-    return Owned(
+    return OwnedKeys(
         labels=_names(metadata.get("f:labels", {})),
         annotations=_names(metadata.get("f:annotations", {})),
         capacity=_names(status.get("f:capacity", {})),

@@ -9,7 +9,7 @@ from typing import Protocol
 BEGINS_WITHIN_S = 20.0
 
 
-class Serves(Protocol):
+class NodeServer(Protocol):
     """What serves them."""
 
     @property
@@ -22,23 +22,23 @@ class Serves(Protocol):
 
 
 @dataclass(frozen=True)
-class Served:
+class ServingStatus:
     """`trouble` is empty where nodes are served."""
 
     trouble: str = ""
     note: str = ""
 
 
-class Service:
+class NodeReadiness:
     """Asks it, with patience: what has just begun is not said to be broken."""
 
-    def __init__(self, serves: Serves) -> None:
+    def __init__(self, serves: NodeServer) -> None:
         self._serves = serves
         self._began_at: float | None = None
 
-    def now(self) -> Served | None:
+    def now(self) -> ServingStatus | None:
         """None: it is about to begin, and what nodes say of it stays."""
         now = asyncio.get_running_loop().time()
         self._began_at = self._began_at or now
-        served = Served(self._serves.trouble, self._serves.note)
+        served = ServingStatus(self._serves.trouble, self._serves.note)
         return None if served.trouble and now - self._began_at < BEGINS_WITHIN_S else served

@@ -14,14 +14,19 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from redbox_kube.api.informer import Informer
 from redbox_kube.api.objects import ObjectClient, ResourcePath
-from redbox_resourced.nodes.desired import Wish, wishes_of, wishes_of_others, wishes_of_unusable
-from redbox_resourced.nodes.gateways import Gateways, offers_now
-from redbox_resourced.nodes.leases import Heartbeats
-from redbox_resourced.nodes.limit_events import LeftOut
-from redbox_resourced.nodes.node_view import SeenNode, kept
+from redbox_resourced.nodes.desired import (
+    DesiredNode,
+    desired_nodes,
+    desired_nodes_of_deleted,
+    desired_nodes_of_invalid,
+)
+from redbox_resourced.nodes.gateways import GatewayNodes, advertised_by_cluster
+from redbox_resourced.nodes.leases import NodeLeases
+from redbox_resourced.nodes.limit_events import NodeLimitEvents
+from redbox_resourced.nodes.node_view import NodeView, managed_node
 from redbox_resourced.nodes.virtual_nodes import VirtualNodes
 from redbox_resourced.partitions.overrides import OverridesFile
-from redbox_resourced.partitions.slurmclusters import Clusters
+from redbox_resourced.partitions.slurmclusters import ClusterRegistry
 
 log = structlog.get_logger(__name__)
 LOOK_EVERY_S = 10.0
@@ -29,30 +34,32 @@ PAUSE_S = 1.0
 """Between two looks, so that a storm of events is one look and not one each."""
 
 
-class Publishing:
+class NodeReconciler:
     """All that resourced says of nodes."""
 
     def __init__(
         self,
         objects: ObjectClient,
-        clusters: Clusters,
+        clusters: ClusterRegistry,
         *,
         overrides: OverridesFile,
         virtual: VirtualNodes,
-        gateways: Gateways,
+        gateways: GatewayNodes,
         most_nodes: int,
         registry: CollectorRegistry,
     ) -> None:
         self._clusters = clusters
         clusters.changed.append(self._wake)
-        self._nodes = Informer(objects, ResourcePath("Node"), reduced=kept, told=lambda _: self._wake())
-        self._heartbeats = Heartbeats(objects, self._virtual_nodes)
+        self._nodes = Informer(
+            objects, ResourcePath("Node"), reduced=managed_node, told=lambda _: self._wake()
+        )
+        self._heartbeats = NodeLeases(objects, self._virtual_nodes)
         self._overrides = overrides
         self._virtual = virtual
         self._gateways = gateways
         self._most_nodes = most_nodes
-        self._metrics = Metrics(registry)
-        self._told = LeftOut(objects)
+        self._metrics = ResourcedMetrics(registry)
+        self._told = NodeLimitEvents(objects)
         self._left_out: dict[str, int] = {}
         self._woken = asyncio.Event()
 
@@ -80,7 +87,7 @@ class Publishing:
     def _wake(self) -> None:
         self._woken.set()
 
-    def _virtual_nodes(self) -> Collection[SeenNode]:
+    def _virtual_nodes(self) -> Collection[NodeView]:
         return [node for node in self._nodes.items.values() if node.is_virtual and not node.is_being_deleted]
 
     async def _look(self) -> None:
@@ -89,7 +96,7 @@ class Publishing:
         nodes = {node.name: node for node in self._nodes.items.values()}
         wishes = self._wishes(nodes)
         await self._virtual.settle(wishes, nodes)
-        offers = offers_now(self._clusters.followed, self._clusters.unusable, self._overrides.now)
+        offers = advertised_by_cluster(self._clusters.followed, self._clusters.unusable, self._overrides.now)
         await self._gateways.settle([node for node in nodes.values() if not node.is_virtual], offers)
         for name, followed in tuple(self._clusters.followed.items()):
             await self._told.tell(followed.cluster, self._left_out.get(name, 0), self._most_nodes)
@@ -99,19 +106,19 @@ class Publishing:
             problems=len(self._virtual.problems) + len(self._gateways.problems),
         )
 
-    def _wishes(self, nodes: Mapping[str, SeenNode]) -> list[Wish]:
+    def _wishes(self, nodes: Mapping[str, NodeView]) -> list[DesiredNode]:
         virtual = [node for node in nodes.values() if node.is_virtual]
-        wishes: list[Wish] = []
+        wishes: list[DesiredNode] = []
         for name, followed in self._clusters.followed.items():
-            wished, left_out = wishes_of(followed, virtual, self._overrides.now, self._most_nodes)
+            wished, left_out = desired_nodes(followed, virtual, self._overrides.now, self._most_nodes)
             wishes += wished
             self._left_out[name] = left_out
         for name, why in self._clusters.unusable.items():
-            wishes += wishes_of_unusable(name, why, virtual)
-        return wishes + wishes_of_others(self._clusters.names, virtual)
+            wishes += desired_nodes_of_invalid(name, why, virtual)
+        return wishes + desired_nodes_of_deleted(self._clusters.names, virtual)
 
 
-class Metrics:
+class ResourcedMetrics:
     """What Prometheus is told of it."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -133,7 +140,7 @@ class Metrics:
         )
         self._said: set[str] = set()
 
-    def tell(self, clusters: Clusters, left_out: Mapping[str, int], *, problems: int) -> None:
+    def tell(self, clusters: ClusterRegistry, left_out: Mapping[str, int], *, problems: int) -> None:
         """As things are now."""
         for gone in self._said - clusters.followed.keys():
             self._said.discard(gone)

@@ -18,14 +18,14 @@ from http import HTTPStatus
 from typing import Any
 
 from redbox_kube.api.objects import ApiRefused, ObjectClient, ResourcePath
-from redbox_resourced.nodes.node_view import SeenNode
+from redbox_resourced.nodes.node_view import NodeView
 
 Object = dict[str, Any]
 OWN_VERSIONS_REMEMBERED = 16
 
 
 @dataclass(frozen=True)
-class Claim:
+class ApplyConfiguration:
     """What one field manager says of a node, of the node itself or of its status."""
 
     manager: str
@@ -51,7 +51,7 @@ class _Said:
     versions: deque[str] = field(default_factory=lambda: deque(maxlen=OWN_VERSIONS_REMEMBERED))
 
 
-def withdrawal(node: SeenNode, manager: str) -> list[Claim]:
+def withdrawal(node: NodeView, manager: str) -> list[ApplyConfiguration]:
     """Takes back what this manager said, key by key.
 
     To apply nothing would do it too, but not alone: of a map in which nobody else is known to own anything,
@@ -62,9 +62,9 @@ def withdrawal(node: SeenNode, manager: str) -> list[Claim]:
     status = {"capacity": _nulls(owned.capacity), "allocatable": _nulls(owned.allocatable)}
     claims = []
     if any(metadata.values()):
-        claims.append(Claim(manager, {"metadata": metadata}, withdraws=True))
+        claims.append(ApplyConfiguration(manager, {"metadata": metadata}, withdraws=True))
     if any(status.values()):
-        claims.append(Claim(manager, {"status": status}, "status", withdraws=True))
+        claims.append(ApplyConfiguration(manager, {"status": status}, "status", withdraws=True))
     return claims
 
 
@@ -72,14 +72,14 @@ def _nulls(keys: Iterable[str]) -> dict[str, None]:
     return dict.fromkeys(sorted(keys))
 
 
-class NodeClaims:
+class NodeApplier:
     """Remembers what was said of which node."""
 
     def __init__(self, objects: ObjectClient) -> None:
         self._objects = objects
         self._said: dict[str, _Said] = {}
 
-    async def keep(self, node: SeenNode, claims: Iterable[Claim]) -> None:
+    async def keep(self, node: NodeView, claims: Iterable[ApplyConfiguration]) -> None:
         """Have these hold."""
         said = self._said.get(node.name)
         if said is None or said.uid != node.uid:
@@ -96,7 +96,7 @@ class NodeClaims:
         """It is gone."""
         self._said.pop(node_name, None)
 
-    async def _say(self, node: SeenNode, claim: Claim, said: _Said) -> bool:
+    async def _say(self, node: NodeView, claim: ApplyConfiguration, said: _Said) -> bool:
         """Whether it was still the version that we know."""
         # The uid keeps the API server from making a Node anew that was deleted a moment ago.
         known = {"uid": node.uid, "resourceVersion": said.versions[-1]}
@@ -108,7 +108,7 @@ class NodeClaims:
         said.digests[claim.place] = claim.digest()
         return True
 
-    async def _apply(self, where: ResourcePath, claim: Claim, body: Object) -> Object | None:
+    async def _apply(self, where: ResourcePath, claim: ApplyConfiguration, body: Object) -> Object | None:
         if claim.withdraws:
             return await self._objects.merge(where, body, subresource=claim.subresource)
         try:

@@ -16,21 +16,21 @@ import structlog
 from redbox_kube.api.objects import ApiError, ObjectClient, ResourcePath
 from redbox_kube.names import LABEL_JOB_UID
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
-from redbox_resourced.nodes.desired import Wish
+from redbox_resourced.nodes.desired import DesiredNode
 from redbox_resourced.nodes.manifest import (
-    Address,
-    Versions,
-    claims_of_identity,
-    claims_of_offer,
-    claims_of_serving,
-    claims_of_standing,
+    KubeletAddress,
+    NodeVersions,
+    availability_configurations,
+    capacity_configurations,
+    identity_configurations,
     new_node,
     provider_id,
+    serving_configurations,
     taints,
 )
-from redbox_resourced.nodes.node_view import SeenNode, read_node
-from redbox_resourced.nodes.readiness import Service
-from redbox_resourced.nodes.server_side_apply import Claim, NodeClaims
+from redbox_resourced.nodes.node_view import NodeView, read_node
+from redbox_resourced.nodes.readiness import NodeReadiness
+from redbox_resourced.nodes.server_side_apply import ApplyConfiguration, NodeApplier
 
 log = structlog.get_logger(__name__)
 WRITES_AT_ONCE = 8
@@ -45,9 +45,9 @@ class VirtualNodes:
     def __init__(
         self,
         objects: ObjectClient,
-        claims: NodeClaims,
-        address: Address,
-        service: Service,
+        claims: NodeApplier,
+        address: KubeletAddress,
+        service: NodeReadiness,
         *,
         gone_after_s: float,
         old_keys: bool,
@@ -66,7 +66,7 @@ class VirtualNodes:
         self._lacked_since: dict[str, float] = {}
         self._troubles = GroupedWarnings("virtual nodes not as they should be")
 
-    async def settle(self, wishes: Iterable[Wish], nodes: Mapping[str, SeenNode]) -> None:
+    async def settle(self, wishes: Iterable[DesiredNode], nodes: Mapping[str, NodeView]) -> None:
         """One look at all of them; what fails is tried again at the next."""
         wished = {wish.node: wish for wish in wishes}
         self._lacked_since = {name: at for name, at in self._lacked_since.items() if name in wished}
@@ -77,7 +77,7 @@ class VirtualNodes:
             for wish in wished.values():
                 group.create_task(self._try(wish, nodes.get(wish.node), at_once))
 
-    async def _try(self, wish: Wish, node: SeenNode | None, at_once: asyncio.Semaphore) -> None:
+    async def _try(self, wish: DesiredNode, node: NodeView | None, at_once: asyncio.Semaphore) -> None:
         async with at_once:
             try:
                 problem = await self._fulfil(wish, node)
@@ -93,7 +93,7 @@ class VirtualNodes:
         self.problems.pop(node, None)
         self._troubles.mended(node)
 
-    async def _fulfil(self, wish: Wish, node: SeenNode | None) -> str:
+    async def _fulfil(self, wish: DesiredNode, node: NodeView | None) -> str:
         """What is wrong, or nothing."""
         if node is None and wish.offer is not None:
             node = await self._make(wish)
@@ -112,7 +112,7 @@ class VirtualNodes:
             await self.remove(node)
         return ""
 
-    async def _make(self, wish: Wish) -> SeenNode | None:
+    async def _make(self, wish: DesiredNode) -> NodeView | None:
         where = ResourcePath("Node", wish.node)
         made = await self._objects.create(where.all(), new_node(wish.cluster, wish.partition))
         if made is not None:
@@ -120,7 +120,7 @@ class VirtualNodes:
         found = made or await self._objects.get(where)
         return None if found is None else read_node(found)
 
-    async def _retaint(self, wish: Wish, node: SeenNode) -> SeenNode | None:
+    async def _retaint(self, wish: DesiredNode, node: NodeView) -> NodeView | None:
         """The node as it is then; None where it is not the version that was seen."""
         wanted = taints(node.taints, unreachable=bool(wish.unreachable))
         if {(one["key"], one["effect"]) for one in wanted} == {
@@ -131,26 +131,26 @@ class VirtualNodes:
         merged = await self._objects.merge(ResourcePath("Node", node.name), body)
         return None if merged is None else read_node(merged)
 
-    def _said_of(self, wish: Wish, node: SeenNode) -> list[Claim]:
+    def _said_of(self, wish: DesiredNode, node: NodeView) -> list[ApplyConfiguration]:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        claims = claims_of_identity(wish.cluster, wish.partition)
+        claims = identity_configurations(wish.cluster, wish.partition)
         served = self._service.now()
         if served is not None:
-            claims += claims_of_serving(node, served, wish.unreachable, self._address, now)
+            claims += serving_configurations(node, served, wish.unreachable, self._address, now)
         if wish.standing is not None:
-            claims += claims_of_standing(node, wish.standing, now)
+            claims += availability_configurations(node, wish.standing, now)
         if wish.offer is not None:
-            versions = Versions(self.kubernetes, self._own_version, wish.slurm)
-            claims += claims_of_offer(wish.offer, versions, old_keys=self._old_keys)
+            versions = NodeVersions(self.kubernetes, self._own_version, wish.slurm)
+            claims += capacity_configurations(wish.offer, versions, old_keys=self._old_keys)
         return claims
 
-    def _is_due(self, wish: Wish) -> bool:
+    def _is_due(self, wish: DesiredNode) -> bool:
         if wish.is_sure:
             return True
         now = asyncio.get_running_loop().time()
         return now - self._lacked_since.setdefault(wish.node, now) >= self._gone_after_s
 
-    async def _is_needed(self, node: SeenNode) -> bool:
+    async def _is_needed(self, node: NodeView) -> bool:
         """Whether a job's pod that has not ended is bound to it; DaemonSets' pods never end."""
         selection = {
             "fieldSelector": f"spec.nodeName={node.name},{UNFINISHED}",
@@ -161,7 +161,7 @@ class VirtualNodes:
             return bool(page)
         return False
 
-    async def remove(self, node: SeenNode) -> None:
+    async def remove(self, node: NodeView) -> None:
         """The Node and its Lease."""
         await self._objects.delete(ResourcePath("Node", node.name), uid=node.uid)
         await self._objects.delete(ResourcePath("Lease", node.name, LEASES, LEASE_API))

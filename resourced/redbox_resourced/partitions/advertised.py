@@ -20,15 +20,15 @@ from redbox_kube.node_labels import (
     partition_label,
     prefix,
 )
-from redbox_resourced.partitions.overrides import Override
+from redbox_resourced.partitions.overrides import PartitionOverride
 
 AMOUNTS = frozenset({"nodes", "cpus", "mem", "gpus"})
 PLAIN_GRES = re.compile(r"[A-Za-z0-9]+([_-][A-Za-z0-9]+)*(:[A-Za-z0-9]+([_-][A-Za-z0-9]+)*)?")
-OLD_GROUP = "wlm.sylabs.io"
+LEGACY_GROUP = "wlm.sylabs.io"
 
 
 @dataclass(frozen=True)
-class Offer:
+class AdvertisedPartition:
     """One partition as it is published."""
 
     cluster: str
@@ -41,13 +41,15 @@ class Offer:
     """With their versions; `true` where there is none."""
 
 
-def offer_of(cluster: str, partition: Partition, override: Override) -> Offer:
+def advertised_partition(
+    cluster: str, partition: Partition, override: PartitionOverride
+) -> AdvertisedPartition:
     """What Slurm says, and what the administrator says instead."""
     total = partition.total
     amounts = {"nodes": total.nodes, "cpus": total.cpus, "mem": total.mem_mb, "gpus": total.gpus}
     amounts |= {_gres_name(name): amount for name, amount in total.gres.items()}
     additional = override.additional_features
-    return Offer(
+    return AdvertisedPartition(
         cluster=cluster,
         partition=partition.name,
         is_default=partition.is_default,
@@ -57,7 +59,7 @@ def offer_of(cluster: str, partition: Partition, override: Override) -> Offer:
     )
 
 
-def labels_of(offer: Offer) -> dict[str, str]:
+def labels_of(offer: AdvertisedPartition) -> dict[str, str]:
     """Limits as numbers, for Gt and Lt, and features."""
     head = prefix(offer.partition, offer.cluster)
     limits = {
@@ -69,18 +71,18 @@ def labels_of(offer: Offer) -> dict[str, str]:
     return {f"{head}/partition": partition_label(offer.partition), **limits, **features}
 
 
-def resources_of(offer: Offer) -> dict[str, str]:
+def resources_of(offer: AdvertisedPartition) -> dict[str, str]:
     """Extended resources."""
     head = prefix(offer.partition, offer.cluster)
     return {f"{head}/{name}": str(amount) for name, amount in offer.amounts.items()}
 
 
-def annotations_of(offer: Offer) -> dict[str, str]:
+def annotations_of(offer: AdvertisedPartition) -> dict[str, str]:
     """The true name."""
     return {f"{prefix(offer.partition, offer.cluster)}/partition": offer.partition}
 
 
-def old_labels_of(offer: Offer) -> dict[str, str]:
+def legacy_labels_of(offer: AdvertisedPartition) -> dict[str, str]:
     """What the Sylabs operator wrote: one partition's only, since its keys do not name it."""
     numbers = {
         "nodes": offer.limits.get(Limit.NODES),
@@ -94,7 +96,7 @@ def old_labels_of(offer: Offer) -> dict[str, str]:
         if version and version != "true":
             labels.setdefault(key_part(f"{name}_{version}"), "true")
     labels["partition"] = partition_label(offer.partition)
-    return {f"{OLD_GROUP}/{name}": value for name, value in labels.items()}
+    return {f"{LEGACY_GROUP}/{name}": value for name, value in labels.items()}
 
 
 def _limits(limits: PartitionLimits) -> dict[Limit, int]:

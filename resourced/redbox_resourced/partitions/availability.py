@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from redbox_api.models import Partition
 
-AWAY = {
+UNAVAILABLE_STATES = {
     "maint": "Maintenance",
     "drained": "Drained",
     "draining": "Draining",
@@ -25,7 +25,7 @@ AWAY = {
 
 
 @dataclass(frozen=True)
-class Standing:
+class PartitionAvailability:
     """`takes_jobs` is what keeps its node open; `reason` is one word, `message` a sentence or two."""
 
     takes_jobs: bool
@@ -33,39 +33,39 @@ class Standing:
     message: str
 
 
-def standing_of(partition: Partition) -> Standing:
+def availability_of(partition: Partition) -> PartitionAvailability:
     """As Slurm says it."""
     if partition.state.upper() != "UP":
         word = partition.state.capitalize()
         return _closed(f"Partition{word}", f"Slurm has the partition in state {partition.state}.")
     if partition.total.nodes == 0:
         return _closed("NoNodes", "The partition has no nodes.")
-    away = {state: count for state, count in partition.node_states.items() if state in AWAY}
+    away = {state: count for state, count in partition.node_states.items() if state in UNAVAILABLE_STATES}
     if not away:
         return _open("Up", "Slurm takes jobs for the partition.")
     message = _counted(partition, away)
     if sum(away.values()) < partition.total.nodes:
         return _open("PartlyAway", message)
     commonest = max(sorted(away), key=lambda state: away[state])
-    return _closed(AWAY[commonest], message)
+    return _closed(UNAVAILABLE_STATES[commonest], message)
 
 
-def vanished(partition: str) -> Standing:
+def deleted_in_slurm(partition: str) -> PartitionAvailability:
     """Slurm lists its partitions, and this is none of them."""
     return _closed("Gone", f"Slurm has no partition {partition} any more.")
 
 
-def unwanted(why: str) -> Standing:
+def not_selected(why: str) -> PartitionAvailability:
     """An administrator of Kubernetes wants no node for it."""
     return _closed("Unwanted", why)
 
 
-def _closed(reason: str, message: str) -> Standing:
-    return Standing(takes_jobs=False, reason=reason, message=message)
+def _closed(reason: str, message: str) -> PartitionAvailability:
+    return PartitionAvailability(takes_jobs=False, reason=reason, message=message)
 
 
-def _open(reason: str, message: str) -> Standing:
-    return Standing(takes_jobs=True, reason=reason, message=message)
+def _open(reason: str, message: str) -> PartitionAvailability:
+    return PartitionAvailability(takes_jobs=True, reason=reason, message=message)
 
 
 def _counted(partition: Partition, away: dict[str, int]) -> str:

@@ -19,7 +19,7 @@ SECONDS = {"h": 3600, "m": 60, "s": 1}
 DURATION = re.compile(r"(\d+[hms])+")
 
 
-class BadOverrides(Exception):
+class InvalidOverrides(Exception):
     """The file of overrides cannot be used: which place in it, and why."""
 
 
@@ -37,7 +37,7 @@ class _Written(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Feature(_Written):
+class AdditionalFeature(_Written):
     """Something that the partition has, and how many of it."""
 
     name: Annotated[str, Field(min_length=1, max_length=256)]
@@ -45,7 +45,7 @@ class Feature(_Written):
     quantity: Count = 0
 
 
-class Override(_Written):
+class PartitionOverride(_Written):
     """One partition, where it is not as Slurm says."""
 
     auto_nodes: bool = False
@@ -58,7 +58,7 @@ class Override(_Written):
     mem_per_node: Annotated[Count | None, Field(description="In MB.")] = None
     gpu_per_node: Count | None = None
     wall_time: Annotated[Seconds | None, Field(description="10h, 1h30m, or seconds.")] = None
-    additional_features: list[Feature] = []
+    additional_features: list[AdditionalFeature] = []
 
     def limits(self) -> dict[Limit, int]:
         """Those that are fixed here."""
@@ -72,16 +72,16 @@ class Override(_Written):
         return {limit: value for limit, (value, auto) in fixed.items() if value is not None and not auto}
 
 
-AS_SLURM_SAYS = Override()
+NO_OVERRIDE = PartitionOverride()
 
 
 class Overrides(_Written):
     """By cluster, then by partition, both by their true names."""
 
-    clusters: dict[str, dict[str, Override]] = {}
+    clusters: dict[str, dict[str, PartitionOverride]] = {}
 
-    def of(self, cluster: str, partition: str) -> Override:
-        return self.clusters.get(cluster, {}).get(partition, AS_SLURM_SAYS)
+    def of(self, cluster: str, partition: str) -> PartitionOverride:
+        return self.clusters.get(cluster, {}).get(partition, NO_OVERRIDE)
 
 
 def read_overrides(text: str, where: str) -> Overrides:
@@ -90,9 +90,9 @@ def read_overrides(text: str, where: str) -> Overrides:
         given: Any = yaml.safe_load(text)
         return Overrides.model_validate({} if given is None else given)
     except yaml.YAMLError as error:
-        raise BadOverrides(f"{where} is no YAML: {error}") from error
+        raise InvalidOverrides(f"{where} is no YAML: {error}") from error
     except ValidationError as error:
-        raise BadOverrides(f"{where}: {'; '.join(_problems(error.errors()))}") from error
+        raise InvalidOverrides(f"{where}: {'; '.join(_problems(error.errors()))}") from error
 
 
 def _problems(errors: list[Any]) -> list[str]:
@@ -121,7 +121,7 @@ class OverridesFile:
         before, fault = self.now, self.fault
         try:
             self.now, self.fault = self._read(self._path), ""
-        except BadOverrides as error:
+        except InvalidOverrides as error:
             self.fault = str(error)
         return self.now != before or self.fault != fault
 
@@ -129,7 +129,7 @@ class OverridesFile:
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise BadOverrides(f"{path} cannot be read: {error}") from error
+            raise InvalidOverrides(f"{path} cannot be read: {error}") from error
         if text == self._text and not self.fault:
             return self.now
         overrides = read_overrides(text, str(path))

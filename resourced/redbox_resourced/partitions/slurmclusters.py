@@ -25,7 +25,7 @@ from redbox_resourced.partitions.partition_feed import Followed
 log = structlog.get_logger(__name__)
 
 
-class ServedNode(NamedTuple):
+class ClusterConnection(NamedTuple):
     """Whose virtual node it is, and who is asked for its jobs."""
 
     cluster: SlurmCluster
@@ -33,7 +33,7 @@ class ServedNode(NamedTuple):
 
 
 @dataclass
-class Clusters:
+class ClusterRegistry:
     """Follows every SlurmCluster; `run` it in a TaskGroup."""
 
     objects: ObjectClient
@@ -67,7 +67,7 @@ class Clusters:
         """Whether any of them has its companions on virtual nodes."""
         return any(one.cluster.spec.delivery is Delivery.VIRTUAL for one, _ in self._running.values())
 
-    def of_node(self, node_name: str) -> ServedNode | None:
+    def of_node(self, node_name: str) -> ClusterConnection | None:
         """Whose virtual node has this name; None where no SlurmCluster is known that would have it.
 
         It is asked at every look at a pod: what it costs must not grow with the number of partitions.
@@ -75,7 +75,7 @@ class Clusters:
         written = node_name.partition(".")[0]
         for followed, _ in self._running.values():
             if dns_label(followed.cluster.name) == written:
-                return ServedNode(followed.cluster, followed.client)
+                return ClusterConnection(followed.cluster, followed.client)
         return None
 
     async def run(self) -> None:

@@ -25,7 +25,7 @@ def _ours(node: Object) -> bool | None:
     return str(node.get("spec", {}).get("providerID", "")).startswith(PROVIDER) or None
 
 
-class PodsOfNodes:
+class PodInformer:
     """Every pod on a virtual node, by namespace and name; `changed` is told each place that changed."""
 
     def __init__(

@@ -11,7 +11,7 @@ from typing import Any
 
 from redbox_api.models import FINAL_PHASES, Job, Phase
 from redbox_resourced.pods.exit_status import BY_STATE, Refusal, exit_code_of, word_of
-from redbox_resourced.pods.pod_view import SUBMITTED, BoundPod, Container
+from redbox_resourced.pods.pod_view import SUBMITTED, BoundPod, PodContainer
 
 Object = dict[str, Any]
 NOT_RUN = "NotRunOnVirtualNode"
@@ -73,14 +73,14 @@ def refused(pod: BoundPod, host: str, refusal: Refusal) -> Object:
     return status | {"reason": "Refused", "message": refusal.sentence[:LONGEST_MESSAGE]}
 
 
-def stranger(pod: BoundPod, host: str) -> Object:
+def foreign_pod(pod: BoundPod, host: str) -> Object:
     """A pod that nobody will run: it fails, once."""
     state = {"terminated": _terminated(1, NOT_RUN, NOT_RUN_MESSAGE, pod.created_at)}
     status = _status(pod, host, phase="Failed", state=state, since=pod.created_at)
     return status | {"reason": NOT_RUN, "message": NOT_RUN_MESSAGE}
 
 
-def daemon(pod: BoundPod, host: str) -> Object:
+def daemon_pod(pod: BoundPod, host: str) -> Object:
     """A DaemonSet's pod: failed it would be made again for ever, pending it would stall each rollout."""
     status = _status(
         pod,
@@ -142,7 +142,7 @@ def _status(
     }
 
 
-def _container(container: Container, state: Object, *, ready: bool, runs: int) -> Object:
+def _container(container: PodContainer, state: Object, *, ready: bool, runs: int) -> Object:
     return {
         "name": container.name,
         "image": container.image,

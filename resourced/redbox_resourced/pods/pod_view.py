@@ -32,7 +32,7 @@ CONDITIONS = frozenset({"Initialized", "Ready", "ContainersReady", SUBMITTED})
 ENDED = frozenset({"Succeeded", "Failed"})
 
 
-class Role(Enum):
+class PodRole(Enum):
     """What a pod is to us."""
 
     JOB = "job"  # its controller is one of our kinds; whether it is the companion is for `submission` to say
@@ -41,7 +41,7 @@ class Role(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Controller:
+class ControllerRef:
     """The object that a pod belongs to."""
 
     api_version: str
@@ -51,7 +51,7 @@ class Controller:
 
 
 @dataclass(frozen=True, slots=True)
-class Container:
+class PodContainer:
     """One of the pod's containers; none of them ever runs."""
 
     name: str
@@ -68,9 +68,9 @@ class BoundPod:
     node: str
     account: str
     created_at: str
-    controller: Controller | None
+    controller: ControllerRef | None
     attempt: int
-    containers: tuple[Container, ...]
+    containers: tuple[PodContainer, ...]
     phase: str
     is_submitted: bool
     not_submitted: str
@@ -82,13 +82,13 @@ class BoundPod:
     """The digest of its status."""
 
     @property
-    def role(self) -> Role:
+    def role(self) -> PodRole:
         """By its controller alone: labels are for everybody to set."""
         if self.controller is None:
-            return Role.STRANGER
+            return PodRole.STRANGER
         if self.controller.kind in OUR_KINDS and self.controller.api_version.split("/")[0] in OUR_GROUPS:
-            return Role.JOB
-        return Role.DAEMON if self.controller.kind == "DaemonSet" else Role.STRANGER
+            return PodRole.JOB
+        return PodRole.DAEMON if self.controller.kind == "DaemonSet" else PodRole.STRANGER
 
     @property
     def has_ended(self) -> bool:
@@ -131,13 +131,13 @@ def digest_of(status: Object) -> bytes:
     return hashlib.blake2b(json.dumps(ours, sort_keys=True).encode(), digest_size=16).digest()
 
 
-def _controller(metadata: Object) -> Controller | None:
+def _controller(metadata: Object) -> ControllerRef | None:
     for owner in metadata.get("ownerReferences", []):
         if owner.get("controller"):
             version, name = owner["apiVersion"], owner["name"]
             if not A_VERSION.fullmatch(version) or not can_be_called(name):
                 return None  # there is no such object: a stranger's
-            return Controller(sys.intern(version), sys.intern(owner["kind"]), name, owner["uid"])
+            return ControllerRef(sys.intern(version), sys.intern(owner["kind"]), name, owner["uid"])
     return None
 
 
@@ -147,5 +147,5 @@ def _attempt(env: list[Object]) -> int:
     return int(written) if NUMBER.fullmatch(written) else 1
 
 
-def _container(container: Object) -> Container:
-    return Container(sys.intern(container["name"]), sys.intern(container.get("image", "")))
+def _container(container: Object) -> PodContainer:
+    return PodContainer(sys.intern(container["name"]), sys.intern(container.get("image", "")))

@@ -22,13 +22,13 @@ from redbox_kube.api.informer import Place
 from redbox_kube.api.objects import ApiError, ApiRefused, Object, ObjectClient, ResourcePath
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_kube.slurm_cluster import Delivery
-from redbox_resourced.partitions.slurmclusters import Clusters, ServedNode
+from redbox_resourced.partitions.slurmclusters import ClusterConnection, ClusterRegistry
 from redbox_resourced.pods import pod_status
 from redbox_resourced.pods.exit_status import Refusal
-from redbox_resourced.pods.informer import PodsOfNodes
+from redbox_resourced.pods.informer import PodInformer
 from redbox_resourced.pods.job_feed import JobRows
-from redbox_resourced.pods.pod_view import BoundPod, Role, digest_of
-from redbox_resourced.pods.submission import Never, NotYet, Submission, key_of
+from redbox_resourced.pods.pod_view import BoundPod, PodRole, digest_of
+from redbox_resourced.pods.submission import PodSubmitter, SubmissionPending, SubmissionRejected, key_of
 
 log = structlog.get_logger(__name__)
 AT_ONCE = 32
@@ -42,19 +42,19 @@ RedboxCaller = tuple[str, str, str]
 """Cluster, namespace, account: a red-box limits each, and none waits for another."""
 
 
-class VirtualPods:
+class PodReconciler:
     """Looks at pods, and does what each look shows to be due."""
 
     def __init__(
         self,
         objects: ObjectClient,
-        clusters: Clusters,
-        submission: Submission,
+        clusters: ClusterRegistry,
+        submission: PodSubmitter,
         host: str,
         *,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.bound = PodsOfNodes(objects, self.look_at, self._gone)
+        self.bound = PodInformer(objects, self.look_at, self._gone)
         self.when_gone: list[Callable[[BoundPod], None]] = []
         self._objects = objects
         self._clusters = clusters
@@ -123,7 +123,7 @@ class VirtualPods:
                 self._rows[name] = rows, self._group.create_task(rows.run())
                 self._look_at_all()
 
-    def _rows_of(self, node: ServedNode) -> JobRows | None:
+    def _rows_of(self, node: ClusterConnection) -> JobRows | None:
         rows, _ = self._rows.get(node.cluster.name, (None, None))
         return rows
 
@@ -177,9 +177,9 @@ class VirtualPods:
     async def _look_or_say_why(self, pod: BoundPod) -> float | None:
         try:
             return await self._look(pod)
-        except NotYet as problem:
+        except SubmissionPending as problem:
             return await self._say_not_yet(pod, problem)
-        except Never as never:
+        except SubmissionRejected as never:
             self._refusals[pod.uid] = never.refusal
             await self._say_never(pod, never.refusal)
             return None
@@ -194,14 +194,14 @@ class VirtualPods:
             return None
         elif refusal := self._refusals.get(pod.uid):
             await self._say_never(pod, refusal)
-        elif pod.role is Role.JOB:
+        elif pod.role is PodRole.JOB:
             return await self._keep_job(pod, node)
         else:
-            said = pod_status.daemon if pod.role is Role.DAEMON else pod_status.stranger
+            said = pod_status.daemon_pod if pod.role is PodRole.DAEMON else pod_status.foreign_pod
             await self._write(pod, said(pod, self._host))
         return None
 
-    async def _keep_job(self, pod: BoundPod, node: ServedNode) -> float | None:
+    async def _keep_job(self, pod: BoundPod, node: ClusterConnection) -> float | None:
         rows = self._rows_of(node)
         if rows is None or rows.fault:
             await self._wait_for_redbox(pod, node, rows)
@@ -217,26 +217,28 @@ class VirtualPods:
         self._missing_since.pop(pod.uid, None)
         return self._pause((pod.namespace, pod.name)) if job.phase is Phase.SUBMITTING else None
 
-    async def _ask(self, pod: BoundPod, node: ServedNode, *, is_known: bool) -> Job:
+    async def _ask(self, pod: BoundPod, node: ClusterConnection, *, is_known: bool) -> Job:
         if not is_known:
             return await self._submission.attach_or_submit(pod, node)
         return await self._submission.job_of_known(pod, node) or self._missing(pod, node)
 
-    def _missing(self, pod: BoundPod, node: ServedNode) -> Job:
+    def _missing(self, pod: BoundPod, node: ClusterConnection) -> Job:
         """Lost, once it has been missing for long: a red-box may have lost its journal, and find it again."""
         now = self._now()
         if now - self._missing_since.setdefault(pod.uid, now) < LOST_AFTER_S:
-            raise NotYet("NotKnown", f"the red-box of {node.cluster.name} does not know this job now")
+            raise SubmissionPending(
+                "NotKnown", f"the red-box of {node.cluster.name} does not know this job now"
+            )
         return _lost(pod, node)
 
-    async def _wait_for_redbox(self, pod: BoundPod, node: ServedNode, rows: JobRows | None) -> None:
+    async def _wait_for_redbox(self, pod: BoundPod, node: ClusterConnection, rows: JobRows | None) -> None:
         """It is looked at again once that red-box is heard; a job that it has already goes on meanwhile."""
         if rows is not None and not pod.is_submitted:
             sentence = f"the red-box of {node.cluster.name} cannot be reached: {rows.fault}"
             said = pod_status.waiting(pod, self._host, reason="RedboxUnreachable", message=sentence)
             await self._write(pod, said)
 
-    async def _say_not_yet(self, pod: BoundPod, problem: NotYet) -> float:
+    async def _say_not_yet(self, pod: BoundPod, problem: SubmissionPending) -> float:
         place = (pod.namespace, pod.name)
         pause = problem.after_s or self._pause(place)
         if self._tries.get(place, 0) > SAID_AFTER and not pod.is_submitted:
@@ -282,7 +284,7 @@ def _where(pod: BoundPod) -> ResourcePath:
     return ResourcePath("Pod", pod.name, pod.namespace)
 
 
-def _lost(pod: BoundPod, node: ServedNode) -> Job:
+def _lost(pod: BoundPod, node: ClusterConnection) -> Job:
     """Red-box had it, and has it no more: what became of it is unknown."""
     cluster = node.cluster.name
     return Job(

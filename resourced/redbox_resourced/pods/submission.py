@@ -19,9 +19,9 @@ from redbox_api.client import RedboxClient
 from redbox_api.errors import Busy, Conflict, NoSuchJob, NotAuthenticated, RedboxError, Refused
 from redbox_api.models import Job, JobRequest, Phase
 from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
-from redbox_resourced.partitions.slurmclusters import ServedNode
+from redbox_resourced.partitions.slurmclusters import ClusterConnection
 from redbox_resourced.pods.exit_status import Refusal
-from redbox_resourced.pods.pod_view import BoundPod, Controller
+from redbox_resourced.pods.pod_view import BoundPod, ControllerRef
 from redbox_resourced.pods.tokens import PodTokens
 
 REQUEST_FILE = "request.json"
@@ -30,7 +30,7 @@ BUSY_S = 1.0
 DEFAULT_ACCOUNT = "default"
 
 
-class NotYet(Exception):
+class SubmissionPending(Exception):
     """It cannot be submitted now; `reason` is one word, the message says what is waited for."""
 
     def __init__(self, reason: str, message: str, *, after_s: float | None = None) -> None:
@@ -39,7 +39,7 @@ class NotYet(Exception):
         self.after_s = after_s
 
 
-class Never(Exception):
+class SubmissionRejected(Exception):
     """It can never be submitted."""
 
     def __init__(self, refusal: Refusal) -> None:
@@ -47,20 +47,24 @@ class Never(Exception):
         self.refusal = refusal
 
 
-def name_companion(pod: BoundPod, controller: Controller, owner: Object | None, cluster: str) -> str:
+def verify_companion(pod: BoundPod, controller: ControllerRef, owner: Object | None, cluster: str) -> str:
     """The digest of the request of this companion, as the operator wrote it; NotYet for any other pod."""
     called = f"{controller.kind} {controller.name}"
     if owner is None or owner["metadata"]["uid"] != controller.uid:
-        raise NotYet("NoSuchOwner", f"the {called} that this pod belongs to is gone")
+        raise SubmissionPending("NoSuchOwner", f"the {called} that this pod belongs to is gone")
     companion = owner.get("status", {}).get("companion", {})
     if companion.get("uid") != pod.uid or companion.get("attempt", 1) != pod.attempt:
-        raise NotYet("NotTheCompanion", f"the operator has not named this pod as the companion of {called}")
+        raise SubmissionPending(
+            "NotTheCompanion", f"the operator has not named this pod as the companion of {called}"
+        )
     spec = owner.get("spec", {})
     account = spec.get("serviceAccountName") or (DEFAULT_ACCOUNT if "cluster" in spec else pod.account)
     if account != pod.account:
-        raise NotYet("NotTheCompanion", f"the pod's account is {pod.account}, that of {called} is {account}")
+        raise SubmissionPending(
+            "NotTheCompanion", f"the pod's account is {pod.account}, that of {called} is {account}"
+        )
     if spec.get("cluster", cluster) != cluster:
-        raise NotYet(
+        raise SubmissionPending(
             "NotTheCompanion", f"{called} is for cluster {spec['cluster']}, this node is {cluster}'s"
         )
     return str(companion.get("request", ""))
@@ -69,27 +73,31 @@ def name_companion(pod: BoundPod, controller: Controller, owner: Object | None, 
 def read_request(config_map: Object | None, digest: str) -> JobRequest:
     """The request as it was frozen for this attempt."""
     if config_map is None:
-        raise NotYet("NoRequest", "the ConfigMap with the job's request is not there (yet)")
+        raise SubmissionPending("NoRequest", "the ConfigMap with the job's request is not there (yet)")
     request = str(config_map.get("data", {}).get(REQUEST_FILE, "")).encode()
     if f"sha256:{hashlib.sha256(request).hexdigest()}" != digest:
-        raise NotYet("RequestChanged", "the ConfigMap of the pod's name is not the one the operator made")
+        raise SubmissionPending(
+            "RequestChanged", "the ConfigMap of the pod's name is not the one the operator made"
+        )
     try:
         return JobRequest.model_validate_json(request)
     except ValidationError as error:
-        raise Never(Refusal(f"The job's request is not one that this resourced reads: {error}")) from error
+        raise SubmissionRejected(
+            Refusal(f"The job's request is not one that this resourced reads: {error}")
+        ) from error
 
 
 @dataclass(frozen=True)
-class Submission:
+class PodSubmitter:
     """Submits for companions, each time as the pod's own account."""
 
     objects: ObjectClient
     tokens: PodTokens
 
-    async def attach_or_submit(self, pod: BoundPod, node: ServedNode) -> Job:
+    async def attach_or_submit(self, pod: BoundPod, node: ClusterConnection) -> Job:
         """The companion's job: the one that its key is already, else a new one."""
         if pod.controller is None:
-            raise NotYet("NoSuchOwner", "this pod belongs to nothing")
+            raise SubmissionPending("NoSuchOwner", "this pod belongs to nothing")
         digest = await self._request_digest(pod, pod.controller, node)
         redbox = self.speaking_for(pod, node)  # one for all requests: as long as it is held, so is its token
         with _judged():
@@ -97,19 +105,23 @@ class Submission:
             if job is not None and job.phase is not Phase.SUBMITTING:
                 return job
             if pod.submitted_by_another:
-                raise NotYet("WaitsForSubmitter", "the job's submitter pod has not submitted it yet")
+                raise SubmissionPending(
+                    "WaitsForSubmitter", "the job's submitter pod has not submitted it yet"
+                )
             config_map = await self.objects.get(ResourcePath("ConfigMap", pod.name, pod.namespace))
             return await self._put(redbox, pod, read_request(config_map, digest))
 
-    async def job_of_known(self, pod: BoundPod, node: ServedNode) -> Job | None:
+    async def job_of_known(self, pod: BoundPod, node: ClusterConnection) -> Job | None:
         """The job of a pod that is known to be a companion, and to have been submitted."""
         try:
             with _judged():
                 return await self._job_at(self.speaking_for(pod, node), pod)
-        except Never as never:  # the account's mapping was taken away; the job may run all the same
-            raise NotYet("NotAllowed", str(never)) from never
+        except (
+            SubmissionRejected
+        ) as never:  # the account's mapping was taken away; the job may run all the same
+            raise SubmissionPending("NotAllowed", str(never)) from never
 
-    def speaking_for(self, pod: BoundPod, node: ServedNode) -> RedboxClient:
+    def speaking_for(self, pod: BoundPod, node: ClusterConnection) -> RedboxClient:
         """The node's red-box, asked as the pod's service account."""
         return node.client.speaking_for(self.tokens.of(pod, node.cluster.spec.audience))
 
@@ -131,9 +143,9 @@ class Submission:
                 await asyncio.sleep(busy.retry_after or BUSY_S)
         return await redbox.put_job(key_of(pod), request, attempt=pod.attempt)
 
-    async def _request_digest(self, pod: BoundPod, controller: Controller, node: ServedNode) -> str:
+    async def _request_digest(self, pod: BoundPod, controller: ControllerRef, node: ClusterConnection) -> str:
         where = ResourcePath(controller.kind, controller.name, pod.namespace, controller.api_version)
-        return name_companion(pod, controller, await self.objects.get(where), node.cluster.name)
+        return verify_companion(pod, controller, await self.objects.get(where), node.cluster.name)
 
     async def _put(self, redbox: RedboxClient, pod: BoundPod, request: JobRequest) -> Job:
         try:
@@ -141,7 +153,7 @@ class Submission:
         except Conflict as conflict:  # its own key with another body is its job all the same
             job = await self._job_at(redbox, pod)
             if job is None:
-                raise Never(Refusal.by(conflict)) from conflict
+                raise SubmissionRejected(Refusal.by(conflict)) from conflict
             return job
 
 
@@ -151,13 +163,13 @@ def _judged() -> Iterator[None]:
     try:
         yield
     except NotAuthenticated as error:  # clocks apart, or a key set that rotates
-        raise NotYet("NotAuthenticated", str(error)) from error
+        raise SubmissionPending("NotAuthenticated", str(error)) from error
     except Refused as refused:
         if refused.retry:
-            raise NotYet("Busy", str(refused), after_s=refused.retry_after) from refused
-        raise Never(Refusal.by(refused)) from refused
+            raise SubmissionPending("Busy", str(refused), after_s=refused.retry_after) from refused
+        raise SubmissionRejected(Refusal.by(refused)) from refused
     except RedboxError as error:
-        raise NotYet("RedboxUnreachable", str(error)) from error
+        raise SubmissionPending("RedboxUnreachable", str(error)) from error
 
 
 def key_of(pod: BoundPod) -> str:

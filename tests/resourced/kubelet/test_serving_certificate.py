@@ -14,7 +14,13 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from redbox_kube.api.objects import Object, ResourcePath
-from redbox_resourced.kubelet.serving_certificate import GROUP, USER, Pair, ServingCertificate, make_key
+from redbox_resourced.kubelet.serving_certificate import (
+    GROUP,
+    USER,
+    ServingCertificate,
+    ServingKeyPair,
+    make_key,
+)
 
 ADDRESS = "127.0.0.1"
 SHORT, LONG = timedelta(seconds=2), timedelta(days=365)
@@ -55,12 +61,14 @@ class Cluster:
         return builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM)
 
 
-async def served(cluster: Cluster, folder: Path, until: Callable[[list[Pair]], bool]) -> list[Pair]:
+async def served(
+    cluster: Cluster, folder: Path, until: Callable[[list[ServingKeyPair]], bool]
+) -> list[ServingKeyPair]:
     """The certificates that the cluster signed, one after the other, as they came to be served."""
-    signed: list[Pair] = []
+    signed: list[ServingKeyPair] = []
     enough = asyncio.Event()
 
-    def changed(pair: Pair) -> None:
+    def changed(pair: ServingKeyPair) -> None:
         read = x509.load_pem_x509_certificate(pair.certificate)
         if read.not_valid_after_utc - read.not_valid_before_utc in {SHORT, LONG}:  # not one of our own
             signed.append(pair)

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from redbox_kube.api.objects import ApiUnreachable, Object, ObjectClient
 from redbox_resourced.nodes import leases
-from redbox_resourced.nodes.leases import Heartbeats
+from redbox_resourced.nodes.leases import NodeLeases
 from tests.resourced.clusters_seen import node
 
 NODES = 200
@@ -53,7 +53,7 @@ class Keeps(ApiServer):
 async def test_a_lease_is_labelled_also_where_an_older_release_made_it() -> None:
     server = Keeps()
     nodes = [node("debug")]
-    running = asyncio.create_task(Heartbeats(cast("ObjectClient", server), lambda: nodes).run())
+    running = asyncio.create_task(NodeLeases(cast("ObjectClient", server), lambda: nodes).run())
     await until(lambda: server.merged)
     running.cancel()
     await asyncio.wait({running})
@@ -75,7 +75,7 @@ async def test_an_api_server_that_is_away_is_told_once_for_all_nodes_and_when_it
     monkeypatch.setattr(leases, "EVERY_S", 0.5)
     server = ApiServer()
     nodes = [node(f"n{number}") for number in range(NODES)]
-    beating = Heartbeats(cast("ObjectClient", server), lambda: nodes)
+    beating = NodeLeases(cast("ObjectClient", server), lambda: nodes)
     with capture_logs() as told:
         running = asyncio.create_task(beating.run())
         await until(lambda: server.asked >= 3 * NODES)

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from redbox_kube.api.objects import ApiUnreachable, Object, ResourcePath
-from redbox_resourced.nodes.limit_events import LeftOut, event_of
+from redbox_resourced.nodes.limit_events import NodeLimitEvents, event_of
 from tests.resourced.clusters_seen import slurm_cluster
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -34,12 +34,12 @@ def kubernetes() -> Kubernetes:
 
 
 @pytest.fixture
-def told(kubernetes: Kubernetes) -> LeftOut:
-    return LeftOut(cast("Any", kubernetes))
+def told(kubernetes: Kubernetes) -> NodeLimitEvents:
+    return NodeLimitEvents(cast("Any", kubernetes))
 
 
 async def test_the_slurm_cluster_has_an_event_that_says_what_to_do(
-    told: LeftOut, kubernetes: Kubernetes
+    told: NodeLimitEvents, kubernetes: Kubernetes
 ) -> None:
     await told.tell(slurm_cluster(), 3, 20)
     [(namespace, event)] = kubernetes.events
@@ -50,19 +50,21 @@ async def test_the_slurm_cluster_has_an_event_that_says_what_to_do(
 
 
 async def test_the_same_is_not_told_again_and_another_number_is(
-    told: LeftOut, kubernetes: Kubernetes
+    told: NodeLimitEvents, kubernetes: Kubernetes
 ) -> None:
     for number in (3, 3, 3, 4):
         await told.tell(slurm_cluster(), number, 20)
     assert [event["message"][0] for _, event in kubernetes.events] == ["3", "4"]
 
 
-async def test_nothing_is_told_where_all_have_a_node(told: LeftOut, kubernetes: Kubernetes) -> None:
+async def test_nothing_is_told_where_all_have_a_node(told: NodeLimitEvents, kubernetes: Kubernetes) -> None:
     await told.tell(slurm_cluster(), 0, 20)
     assert kubernetes.events == []
 
 
-async def test_an_event_that_cannot_be_written_stops_nothing(told: LeftOut, kubernetes: Kubernetes) -> None:
+async def test_an_event_that_cannot_be_written_stops_nothing(
+    told: NodeLimitEvents, kubernetes: Kubernetes
+) -> None:
     kubernetes.is_away = True
     await told.tell(slurm_cluster(), 3, 20)
 

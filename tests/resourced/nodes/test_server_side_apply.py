@@ -7,12 +7,17 @@ from typing import Any, cast
 import pytest
 
 from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, ResourcePath
-from redbox_resourced.nodes.manifest import Address, claims_of_serving, claims_of_standing, taints
-from redbox_resourced.nodes.node_view import SeenNode, read_node
-from redbox_resourced.nodes.node_view import kept as kept_of
-from redbox_resourced.nodes.readiness import Served
-from redbox_resourced.nodes.server_side_apply import Claim, NodeClaims, withdrawal
-from redbox_resourced.partitions.availability import vanished
+from redbox_resourced.nodes.manifest import (
+    KubeletAddress,
+    availability_configurations,
+    serving_configurations,
+    taints,
+)
+from redbox_resourced.nodes.node_view import NodeView, read_node
+from redbox_resourced.nodes.node_view import managed_node as kept_of
+from redbox_resourced.nodes.readiness import ServingStatus
+from redbox_resourced.nodes.server_side_apply import ApplyConfiguration, NodeApplier, withdrawal
+from redbox_resourced.partitions.availability import deleted_in_slurm
 from tests.resourced.clusters_seen import node
 
 NOW = "2026-01-01T00:00:00Z"
@@ -34,17 +39,17 @@ class Applies:
         return {"metadata": {"name": where.name, "resourceVersion": f"own-{len(self.applied)}"}}
 
 
-def seen(version: str, uid: str = "u") -> SeenNode:
+def seen(version: str, uid: str = "u") -> NodeView:
     return node("debug", resourceVersion=version, uid=uid)
 
 
-def claim(**labels: str) -> Claim:
-    return Claim("m", {"metadata": {"labels": labels}})
+def claim(**labels: str) -> ApplyConfiguration:
+    return ApplyConfiguration("m", {"metadata": {"labels": labels}})
 
 
-async def kept(*steps: tuple[SeenNode, Claim]) -> Applies:
+async def kept(*steps: tuple[NodeView, ApplyConfiguration]) -> Applies:
     objects = Applies()
-    claims = NodeClaims(cast("ObjectClient", objects))
+    claims = NodeApplier(cast("ObjectClient", objects))
     for one, said in steps:
         await claims.keep(one, [said])
     return objects
@@ -94,8 +99,11 @@ class Contended(Versioned):
 
 async def test_somebody_elses_change_between_two_of_ours_is_not_taken_for_ours() -> None:
     objects = Contended()
-    claims = NodeClaims(cast("ObjectClient", objects))
-    said = [Claim("m", {"metadata": {"labels": {"a": "1"}}}), Claim("n", {"status": {}}, "status")]
+    claims = NodeApplier(cast("ObjectClient", objects))
+    said = [
+        ApplyConfiguration("m", {"metadata": {"labels": {"a": "1"}}}),
+        ApplyConfiguration("n", {"status": {}}, "status"),
+    ]
     for _ in range(3):
         await claims.keep(seen(objects.version), said)
     assert [manager for manager, _, _ in objects.applied] == ["m", "m", "n"]
@@ -103,7 +111,7 @@ async def test_somebody_elses_change_between_two_of_ours_is_not_taken_for_ours()
 
 async def test_a_watch_that_lags_behind_many_changes_of_ours_holds_nothing_up() -> None:
     objects = Versioned()
-    claims = NodeClaims(cast("ObjectClient", objects))
+    claims = NodeApplier(cast("ObjectClient", objects))
     for number in range(40):
         await claims.keep(seen("1"), [claim(a=str(number))])
     for _ in range(2):
@@ -121,31 +129,33 @@ def test_taints_of_others_stay_and_ours_are_as_they_should_be() -> None:
     assert taints((SLURM, UNREACHABLE, OTHERS), unreachable=False) == [OTHERS, SLURM]
 
 
-def conditions(claims: list[Claim]) -> dict[str, dict[str, Any]]:
+def conditions(claims: list[ApplyConfiguration]) -> dict[str, dict[str, Any]]:
     return {one["type"]: one for claim in claims for one in claim.body.get("status", {})["conditions"]}
 
 
 def test_ready_is_that_it_is_served_and_nothing_else() -> None:
-    address = Address("10.0.0.1", 10250)
-    away = conditions(claims_of_serving(seen("1"), Served(), "no answer", address, NOW))
+    address = KubeletAddress("10.0.0.1", 10250)
+    away = conditions(serving_configurations(seen("1"), ServingStatus(), "no answer", address, NOW))
     assert (away["Ready"]["status"], away["RedBoxReachable"]["status"]) == ("True", "False")
-    broken = conditions(claims_of_serving(seen("1"), Served("no certificate"), "", address, NOW))
+    broken = conditions(serving_configurations(seen("1"), ServingStatus("no certificate"), "", address, NOW))
     assert (broken["Ready"]["status"], broken["Ready"]["message"]) == ("False", "no certificate")
 
 
 def test_a_condition_keeps_the_time_of_its_last_change() -> None:
     before = node("debug")
     since = "2025-01-01T00:00:00Z"
-    known = SeenNode(
+    known = NodeView(
         **{**vars(before), "conditions": {"Ready": ("True", since), "RedBoxReachable": ("False", since)}}
     )
-    now = conditions(claims_of_serving(known, Served(), "", Address("10.0.0.1", 10250), NOW))
+    now = conditions(
+        serving_configurations(known, ServingStatus(), "", KubeletAddress("10.0.0.1", 10250), NOW)
+    )
     assert now["Ready"]["lastTransitionTime"] == since
     assert now["RedBoxReachable"]["lastTransitionTime"] == NOW
 
 
 def test_a_node_says_why_before_it_is_cordoned() -> None:
-    claims = claims_of_standing(seen("1"), vanished("debug"), NOW)
+    claims = availability_configurations(seen("1"), deleted_in_slurm("debug"), NOW)
     assert [claim.subresource for claim in claims] == ["status", ""]
     assert claims[1].body == {"spec": {"providerID": "redbox://hpc1/debug", "unschedulable": True}}
 

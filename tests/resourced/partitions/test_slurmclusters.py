@@ -13,7 +13,7 @@ import pytest
 from redbox.server.certificates import make_authority
 from redbox_kube.api.objects import ApiUnreachable, Object, ObjectClient
 from redbox_kube.redbox_token import ServiceAccountName
-from redbox_resourced.partitions.slurmclusters import Clusters
+from redbox_resourced.partitions.slurmclusters import ClusterRegistry
 
 AUTHORITY = make_authority("tests", datetime(2026, 11, 21, tzinfo=UTC)).certificate.decode()
 COMMENT = "# Universität Zürich\n"
@@ -45,7 +45,9 @@ class ApiServer:
 
 async def settled(*clusters: Object) -> tuple[set[str], dict[str, str]]:
     """Which are followed, and which cannot be, once all are known."""
-    there = Clusters(cast("ObjectClient", ApiServer(*clusters)), ServiceAccountName("redbox", "resourced"))
+    there = ClusterRegistry(
+        cast("ObjectClient", ApiServer(*clusters)), ServiceAccountName("redbox", "resourced")
+    )
     running = asyncio.create_task(there.run())
     async with asyncio.timeout(10):
         while not there.settled and not running.done():  # noqa: ASYNC110 (it sets no event)

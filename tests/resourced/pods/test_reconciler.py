@@ -10,11 +10,11 @@ from typing import Any, ClassVar, cast
 
 from redbox_api.models import Job, JobList, OwnerRef, Phase
 from redbox_kube.api.objects import ApiUnreachable, Object, ObjectClient, ResourcePath
-from redbox_resourced.partitions.slurmclusters import Clusters, ServedNode
+from redbox_resourced.partitions.slurmclusters import ClusterConnection, ClusterRegistry
 from redbox_resourced.pods.exit_status import Refusal
 from redbox_resourced.pods.pod_view import SUBMITTED, BoundPod
-from redbox_resourced.pods.reconciler import LOST_AFTER_S, VirtualPods
-from redbox_resourced.pods.submission import Never
+from redbox_resourced.pods.reconciler import LOST_AFTER_S, PodReconciler
+from redbox_resourced.pods.submission import SubmissionRejected
 from tests.resourced.clusters_seen import slurm_cluster
 
 NODE: Object = {"metadata": {"name": "hpc1.debug"}, "spec": {"providerID": "redbox://hpc1/debug"}}
@@ -66,23 +66,25 @@ class Known:
 
     followed: ClassVar[dict[str, Any]] = {}
 
-    def of_node(self, _: str) -> ServedNode:
-        return cast("ServedNode", object())
+    def of_node(self, _: str) -> ClusterConnection:
+        return cast("ClusterConnection", object())
 
 
-class AllRefused(VirtualPods):
+class AllRefused(PodReconciler):
     """Red-box will never have any of them."""
 
     asked = 0
 
-    async def _keep_job(self, pod: BoundPod, node: ServedNode) -> float | None:  # noqa: ARG002
+    async def _keep_job(self, pod: BoundPod, node: ClusterConnection) -> float | None:  # noqa: ARG002
         self.asked += 1
-        raise Never(Refusal("no mapping for this account"))
+        raise SubmissionRejected(Refusal("no mapping for this account"))
 
 
 async def test_a_refusal_that_cannot_be_written_is_written_later() -> None:
     server = ApiServer()
-    pods = AllRefused(cast("ObjectClient", server), cast("Clusters", Known()), cast("Any", None), "10.0.0.7")
+    pods = AllRefused(
+        cast("ObjectClient", server), cast("ClusterRegistry", Known()), cast("Any", None), "10.0.0.7"
+    )
     running = asyncio.create_task(pods.run())
     async with asyncio.timeout(30):
         assert "no mapping" in str(await server.written)
@@ -118,7 +120,7 @@ class Redbox:
         await asyncio.Event().wait()
         yield None
 
-    async def job_of_known(self, _pod: BoundPod, _node: ServedNode) -> Job | None:
+    async def job_of_known(self, _pod: BoundPod, _node: ClusterConnection) -> Job | None:
         self.asked += 1
         return self.job
 
@@ -130,12 +132,12 @@ class Knows:
         self.at = 0.0
         self.redbox = Redbox()
         self.server = Written()
-        node = ServedNode(slurm_cluster(), cast("Any", self.redbox))
+        node = ClusterConnection(slurm_cluster(), cast("Any", self.redbox))
         one = SimpleNamespace(cluster=node.cluster, client=node.client)
         clusters = SimpleNamespace(followed={"hpc1": one}, of_node=lambda _: node)
-        self.pods = VirtualPods(
+        self.pods = PodReconciler(
             cast("ObjectClient", self.server),
-            cast("Clusters", clusters),
+            cast("ClusterRegistry", clusters),
             cast("Any", self.redbox),
             "10.0.0.7",
             now=lambda: self.at,

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from redbox_api.models import FINAL_PHASES, ArrayTask, Job, Phase
-from redbox_resourced.kubelet.logs.lines import Lines, Out
+from redbox_resourced.kubelet.logs.lines import LineBuffer, LogWriter
 from redbox_resourced.kubelet.logs.query import MOST_LINES, LogRequest, Stream
-from redbox_resourced.kubelet.logs.streams import Reading, Streams
+from redbox_resourced.kubelet.logs.streams import JobStreams, StreamCursor
 
 ASKED_AGAIN_AT_ONCE = 3
 
@@ -21,7 +21,7 @@ ASKED_AGAIN_AT_ONCE = 3
 class ArrayLog:
     """Copies it once."""
 
-    def __init__(self, streams: Streams, request: LogRequest, out: Out) -> None:
+    def __init__(self, streams: JobStreams, request: LogRequest, out: LogWriter) -> None:
         self._streams = streams
         self._request = request
         self._out = _TaskOut(out)
@@ -64,11 +64,11 @@ class ArrayLog:
 class _TaskOut:
     """The reader, as tasks in turn write to it: what one writes never goes on with a line of another."""
 
-    def __init__(self, out: Out) -> None:
+    def __init__(self, out: LogWriter) -> None:
         self.out = out
-        self._last: Reading | None = None
+        self._last: StreamCursor | None = None
 
-    async def write(self, data: bytes, reading: Reading) -> None:
+    async def write(self, data: bytes, reading: StreamCursor) -> None:
         if self._last is not reading:
             await self.out.begin_line()
             self._last = reading
@@ -78,7 +78,9 @@ class _TaskOut:
 class _TaskLog:
     """One task's part."""
 
-    def __init__(self, told: ArrayTask, streams: Streams, names: tuple[Stream, ...], out: _TaskOut) -> None:
+    def __init__(
+        self, told: ArrayTask, streams: JobStreams, names: tuple[Stream, ...], out: _TaskOut
+    ) -> None:
         self.told = told
         self.is_shown = False
         self._speaks = "stderr" in names  # where a companion has its own lines
@@ -126,11 +128,11 @@ class _TaskLog:
                     f"{reading.query.stream} cannot be read: task {self.told.index}: {reading.trouble}"
                 )
 
-    async def _copy(self, reading: Reading) -> None:
+    async def _copy(self, reading: StreamCursor) -> None:
         async def write(data: bytes) -> None:
             await self._out.write(data, reading)
 
-        await self._streams.copy(reading, write, Lines(self._out.out.stamped_for), self._show)
+        await self._streams.copy(reading, write, LineBuffer(self._out.out.stamped_for), self._show)
 
     async def _show(self) -> None:
         was_shown, self.is_shown = self.is_shown, True

@@ -10,17 +10,17 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
 from redbox_api.models import Job
-from redbox_resourced.kubelet.logs.query import stamp
+from redbox_resourced.kubelet.logs.query import timestamp
 
 LONGEST_LINE = 16384  # as container runtimes have it: what is longer goes out in parts
 Write = Callable[[bytes], Awaitable[object]]
 
 
-class Enough(Exception):
+class ByteLimitReached(Exception):
     """The reader's limit is reached."""
 
 
-class Out:
+class LogWriter:
     """The reader, whom one stream writes to at a time, up to its limit."""
 
     def __init__(self, write: Write, limit: int | None = None, stamped_for: Job | None = None) -> None:
@@ -39,7 +39,7 @@ class Out:
             await self._write(data[: self._left])
             self._left = max(0, self._left - len(data))
             if not self._left:
-                raise Enough
+                raise ByteLimitReached
 
     async def begin_line(self) -> None:
         """What is written next does not go on with the line before."""
@@ -49,10 +49,10 @@ class Out:
     async def say(self, sentence: str) -> None:
         """One line of our own."""
         await self.begin_line()
-        await self(Lines(self.stamped_for).add(f"redbox: {' '.join(sentence.split())}\n".encode()))
+        await self(LineBuffer(self.stamped_for).add(f"redbox: {' '.join(sentence.split())}\n".encode()))
 
 
-class Lines:
+class LineBuffer:
     """Holds back the beginning of a line until its end comes, and stamps lines where a job is given."""
 
     def __init__(self, stamped_for: Job | None) -> None:
@@ -80,7 +80,7 @@ class Lines:
         inside, self._inside = self._inside, not data.endswith(b"\n")
         if self._job is None:
             return data
-        mark = stamp(self._job, datetime.now(UTC))
+        mark = timestamp(self._job, datetime.now(UTC))
         end = b"" if self._inside else b"\n"
         body = data.removesuffix(b"\n").replace(b"\n", b"\n" + mark) + end
         return body if inside else mark + body

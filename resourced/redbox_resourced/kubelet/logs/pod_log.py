@@ -15,9 +15,9 @@ from redbox_api.client import RedboxClient
 from redbox_api.errors import Refused
 from redbox_api.models import FINAL_PHASES, Job
 from redbox_resourced.kubelet.logs.array_log import ArrayLog
-from redbox_resourced.kubelet.logs.lines import Enough, Lines, Out, Write
-from redbox_resourced.kubelet.logs.query import MOST_LINES, LogRequest, leaving_out_the_last, shares
-from redbox_resourced.kubelet.logs.streams import Reading, Streams
+from redbox_resourced.kubelet.logs.lines import ByteLimitReached, LineBuffer, LogWriter, Write
+from redbox_resourced.kubelet.logs.query import MOST_LINES, LogRequest, tail_shares, without_last_line
+from redbox_resourced.kubelet.logs.streams import JobStreams, StreamCursor
 from redbox_resourced.pods.exit_status import sentence_of
 
 
@@ -32,19 +32,19 @@ class PodLog:
 
     async def copy(self, request: LogRequest, write: Write) -> None:
         """Pass on what is asked for, to its end; raises RedboxError where red-box stays away."""
-        streams = Streams(self.client, self.key, self.attempt)
-        out = Out(write, request.limit_bytes, self.job if request.timestamps else None)
+        streams = JobStreams(self.client, self.key, self.attempt)
+        out = LogWriter(write, request.limit_bytes, self.job if request.timestamps else None)
         job = self.job
         while request.follow and not _is_in_slurm(job):
             job = await streams.later()
         try:
             await self._copy(streams, request, out, job)
-        except* Enough:
+        except* ByteLimitReached:
             pass
 
-    async def _copy(self, streams: Streams, request: LogRequest, out: Out, job: Job) -> None:
+    async def _copy(self, streams: JobStreams, request: LogRequest, out: LogWriter, job: Job) -> None:
         sentence = sentence_of(job)
-        asked = request if sentence is None else leaving_out_the_last(request)
+        asked = request if sentence is None else without_last_line(request)
         if job.array is None:
             await _copy_both(streams, asked, out)
         else:
@@ -63,7 +63,7 @@ def _is_in_slurm(job: Job) -> bool:
     return job.state is not None or job.phase in FINAL_PHASES
 
 
-async def _copy_both(streams: Streams, request: LogRequest, out: Out) -> None:
+async def _copy_both(streams: JobStreams, request: LogRequest, out: LogWriter) -> None:
     """Streams beside each other, each of its own lines."""
     readings = [streams.reading(name) for name in request.streams]
     if request.tail_lines is not None:
@@ -72,15 +72,15 @@ async def _copy_both(streams: Streams, request: LogRequest, out: Out) -> None:
         for reading in readings:
             if request.follow:
                 reading.follow()
-            group.create_task(streams.copy(reading, out, Lines(out.stamped_for)))
+            group.create_task(streams.copy(reading, out, LineBuffer(out.stamped_for)))
     for reading in readings:
         if reading.trouble:
             await out.say(f"{reading.query.stream} cannot be read: {reading.trouble}")
 
 
-async def _begin_at_last(streams: Streams, readings: list[Reading], wanted: int) -> None:
+async def _begin_at_last(streams: JobStreams, readings: list[StreamCursor], wanted: int) -> None:
     """One whose lines are all wanted begins at its first byte: it may have grown since they were counted."""
     lines = [await streams.count_lines(reading, wanted) for reading in readings]
-    for reading, counted, part in zip(readings, lines, shares(wanted, tuple(lines)), strict=True):
+    for reading, counted, part in zip(readings, lines, tail_shares(wanted, tuple(lines)), strict=True):
         if not part == counted < wanted:
             reading.begin_at_last(part)

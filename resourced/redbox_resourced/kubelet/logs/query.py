@@ -25,7 +25,7 @@ STREAMS: dict[str, tuple[Stream, ...]] = {
 MOST_LINES = 1_000_000
 
 
-class NotHonoured(Exception):
+class LogRequestRejected(Exception):
     """It cannot be answered truthfully; the message says why, and what to ask instead."""
 
     def __init__(self, message: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> None:
@@ -49,7 +49,7 @@ class LogRequest:
 def read_query(query: Mapping[str, str], now: datetime) -> LogRequest:
     """As the API server passes it on."""
     if query.get("stream", "") not in STREAMS:
-        raise NotHonoured(f"stream is one of All, Stdout and Stderr, not {query['stream'][:64]!r}")
+        raise LogRequestRejected(f"stream is one of All, Stdout and Stderr, not {query['stream'][:64]!r}")
     return LogRequest(
         streams=STREAMS[query.get("stream", "")],
         follow=_flag(query, "follow"),
@@ -61,17 +61,17 @@ def read_query(query: Mapping[str, str], now: datetime) -> LogRequest:
     )
 
 
-def attempt_asked(request: LogRequest, attempt: int, run: int) -> int:
+def requested_attempt(request: LogRequest, attempt: int, run: int) -> int:
     """Which attempt's log it is; the one before, where `--previous` is asked."""
     if not request.previous:
         return attempt
     if run > 1:
-        raise NotHonoured(
+        raise LogRequestRejected(
             f"Slurm requeued this job: it is in run {run}, and writes to the same output file as the run "
             "before. With --open-mode=append among the job's options its log has all runs (no --previous)."
         )
     if attempt == 1:
-        raise NotHonoured(
+        raise LogRequestRejected(
             "there is no previous run: this is the job's first attempt, and it was not requeued"
         )
     return attempt - 1
@@ -84,27 +84,27 @@ def is_empty_since(request: LogRequest, job: Job) -> bool:
         return False
     if job.phase in FINAL_PHASES and job.ended_at is not None and since > job.ended_at:
         return True
-    raise NotHonoured(
+    raise LogRequestRejected(
         "a Slurm job's output has no times of its lines, so --since and --since-time can be honoured only "
         f"for a time before the job's start ({_said(job.started_at)}) or after its end: use --tail"
     )
 
 
-def stamp(job: Job, now: datetime) -> bytes:
+def timestamp(job: Job, now: datetime) -> bytes:
     """The latest time at which a line that is read now can have been written."""
     ended = job.ended_at if job.phase in FINAL_PHASES else None
     moment = min(now, ended) if ended else now
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ ").encode()
 
 
-def leaving_out_the_last(request: LogRequest) -> LogRequest:
+def without_last_line(request: LogRequest) -> LogRequest:
     """Of the lines asked for, all but the last, which is one of our own."""
     if not request.tail_lines or "stderr" not in request.streams:
         return request
     return replace(request, tail_lines=request.tail_lines - 1)
 
 
-def shares(wanted: int, lines: tuple[int, ...]) -> tuple[int, ...]:
+def tail_shares(wanted: int, lines: tuple[int, ...]) -> tuple[int, ...]:
     """How many of the last lines come from each stream, where the files do not tell which came last.
 
     Each stream has an equal share; what one does not need, the other gets.
@@ -125,7 +125,7 @@ def _number(query: Mapping[str, str], name: str) -> int | None:
     if not text:
         return None
     if not text.isdecimal() or len(text) > len(str(1 << 63)):
-        raise NotHonoured(f"{name} is a number that is not negative, not {text[:64]!r}")
+        raise LogRequestRejected(f"{name} is a number that is not negative, not {text[:64]!r}")
     return int(text)
 
 
@@ -139,7 +139,7 @@ def _since(query: Mapping[str, str], now: datetime) -> datetime | None:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise NotHonoured(f"sinceTime is a time as 2026-11-21T13:00:00Z, not {text[:64]!r}") from None
+        raise LogRequestRejected(f"sinceTime is a time as 2026-11-21T13:00:00Z, not {text[:64]!r}") from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 

@@ -11,7 +11,7 @@ from redbox_api.client import LogQuery, RedboxClient
 from redbox_api.errors import Busy, NotAccepted, NotAllowed, Unreachable
 from redbox_api.log_reader import Patience, follow_log
 from redbox_api.models import Job
-from redbox_resourced.kubelet.logs.lines import Lines
+from redbox_resourced.kubelet.logs.lines import LineBuffer
 from redbox_resourced.kubelet.logs.query import Stream
 
 LOOK_EVERY_S = 2.0
@@ -19,7 +19,7 @@ GIVE_UP_S = 15.0
 
 
 @dataclass
-class Reading:
+class StreamCursor:
     """Where the reader of one stream stands."""
 
     query: LogQuery
@@ -36,16 +36,16 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Streams:
+class JobStreams:
     """Those of one attempt of one job, and how to get at them."""
 
     client: RedboxClient
     key: str
     attempt: int
 
-    def reading(self, stream: Stream, task: int | None = None) -> Reading:
+    def reading(self, stream: Stream, task: int | None = None) -> StreamCursor:
         """One that begins at the first byte."""
-        return Reading(LogQuery(stream=stream, attempt=self.attempt, task=task))
+        return StreamCursor(LogQuery(stream=stream, attempt=self.attempt, task=task))
 
     async def later(self) -> Job:
         """The job a while later."""
@@ -63,9 +63,9 @@ class Streams:
 
     async def copy(
         self,
-        reading: Reading,
+        reading: StreamCursor,
         out: Callable[[bytes], Awaitable[None]],
-        lines: Lines,
+        lines: LineBuffer,
         before: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Line by line; what red-box will not give is noted, and another stream's may come all the same.
@@ -86,7 +86,7 @@ class Streams:
         if rest := lines.rest():
             await out(rest)
 
-    async def count_lines(self, reading: Reading, wanted: int) -> int:
+    async def count_lines(self, reading: StreamCursor, wanted: int) -> int:
         """How many of the wanted lines a stream has: all of them if they do not begin at its first byte."""
         query = replace(reading.query, tail_lines=wanted)
         patience = Patience(give_up_s=GIVE_UP_S)
@@ -109,7 +109,7 @@ class Streams:
                 last = piece[-1:] or last
         return lines + (last != b"\n")
 
-    async def _read(self, reading: Reading) -> AsyncGenerator[bytes, None]:
+    async def _read(self, reading: StreamCursor) -> AsyncGenerator[bytes, None]:
         """A follower's bytes to the job's end, else those that there are now; a break is gone on from."""
         if reading.query.follow:
             async with aclosing(follow_log(self.client, self.key, reading.query)) as pieces:

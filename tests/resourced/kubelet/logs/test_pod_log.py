@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from redbox_api.models import Phase
 from redbox_resourced.kubelet.logs import streams
-from redbox_resourced.kubelet.logs.lines import LONGEST_LINE, Lines
+from redbox_resourced.kubelet.logs.lines import LONGEST_LINE, LineBuffer
 from tests.resourced.log_files import BROKEN, JOB, Files, array, read
 
 TIMED_OUT = JOB.model_copy(
@@ -92,7 +92,7 @@ async def test_a_follower_waits_until_slurm_tells_whether_it_is_an_array(
 
 @given(st.lists(st.binary(max_size=40) | st.just(b"\n") | st.just(b"x" * LONGEST_LINE)))
 def test_holding_lines_back_loses_and_doubles_nothing(pieces: list[bytes]) -> None:
-    lines = Lines(None)
+    lines = LineBuffer(None)
     assert b"".join([*(lines.add(piece) for piece in pieces), lines.rest()]) == b"".join(pieces)
 
 

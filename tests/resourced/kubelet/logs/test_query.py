@@ -5,12 +5,12 @@ import pytest
 from redbox_api.models import Job, OwnerRef, Phase
 from redbox_resourced.kubelet.logs.query import (
     LogRequest,
-    NotHonoured,
-    attempt_asked,
+    LogRequestRejected,
     is_empty_since,
     read_query,
-    shares,
-    stamp,
+    requested_attempt,
+    tail_shares,
+    timestamp,
 )
 
 START = datetime(2026, 11, 21, 13, 0, tzinfo=UTC)
@@ -57,7 +57,7 @@ def test_the_query_of_the_api_server_is_read_whole() -> None:
     ],
 )
 def test_what_cannot_be_read_is_refused_by_its_name(query: dict[str, str]) -> None:
-    with pytest.raises(NotHonoured, match=next(iter(query))):
+    with pytest.raises(LogRequestRejected, match=next(iter(query))):
         read_query(query, NOW)
 
 
@@ -79,7 +79,7 @@ def test_since_is_honoured_where_no_time_of_a_line_is_needed(
 
 @pytest.mark.parametrize("seen", [job(Phase.RUNNING), job(Phase.FAILED, ended=END)])
 def test_since_is_refused_in_the_midst_of_a_job(seen: Job) -> None:
-    with pytest.raises(NotHonoured, match="--tail"):
+    with pytest.raises(LogRequestRejected, match="--tail"):
         is_empty_since(LogRequest(since=START + timedelta(seconds=1)), seen)
 
 
@@ -91,7 +91,7 @@ def test_since_is_refused_in_the_midst_of_a_job(seen: Job) -> None:
     ],
 )
 def test_a_stamp_is_never_before_the_line_was_written(seen: Job, said: bytes) -> None:
-    assert stamp(seen, NOW) == said
+    assert timestamp(seen, NOW) == said
 
 
 @pytest.mark.parametrize(
@@ -111,15 +111,15 @@ def test_a_stamp_is_never_before_the_line_was_written(seen: Job, said: bytes) ->
 def test_the_last_lines_are_shared_and_never_too_many(
     wanted: int, lines: tuple[int, ...], parts: tuple[int, ...]
 ) -> None:
-    assert shares(wanted, lines) == parts
+    assert tail_shares(wanted, lines) == parts
 
 
 def test_previous_is_the_attempt_before() -> None:
-    assert attempt_asked(LogRequest(previous=True), attempt=3, run=1) == 2
-    assert attempt_asked(LogRequest(), attempt=3, run=2) == 3
+    assert requested_attempt(LogRequest(previous=True), attempt=3, run=1) == 2
+    assert requested_attempt(LogRequest(), attempt=3, run=2) == 3
 
 
 @pytest.mark.parametrize(("attempt", "run", "why"), [(1, 1, "no previous run"), (2, 2, "requeued")])
 def test_previous_is_refused_where_nobody_has_it(attempt: int, run: int, why: str) -> None:
-    with pytest.raises(NotHonoured, match=why):
-        attempt_asked(LogRequest(previous=True), attempt, run)
+    with pytest.raises(LogRequestRejected, match=why):
+        requested_attempt(LogRequest(previous=True), attempt, run)
