@@ -1,7 +1,7 @@
-"""A Node of Kubernetes, as much of it as is needed to keep what we say of it. Pure.
+"""The parts of a Kubernetes Node that resourced needs. Pure.
 
-Of all nodes only those are kept that are ours, that an administrator made a gateway, or on which we said
-something before: the API server's record of who owns which field tells that, also after a restart.
+Kept are only virtual nodes, gateways, and Nodes in which resourced owns fields: the API server's
+managedFields show that also after a restart.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from redbox_kube.node_labels import gateway_key
 Object = dict[str, Any]
 MANAGER = "redbox-resourced"
 PROVIDER = "redbox://"
-"""Before the place of a virtual node, which is its providerID."""
+"""The scheme of a virtual node's providerID."""
 CONDITIONS = ("Ready", "RedBoxReachable", "PartitionUp", "MemoryPressure", "DiskPressure", "PIDPressure")
 GATEWAY = gateway_key("x").removesuffix("x")
 
 
 @dataclass(frozen=True)
 class OwnedKeys:
-    """Keys that a field manager owns, by the maps that they are in."""
+    """Keys that a field manager owns, by map."""
 
     labels: tuple[str, ...] = ()
     annotations: tuple[str, ...] = ()
@@ -30,7 +30,7 @@ class OwnedKeys:
     allocatable: tuple[str, ...] = ()
 
     def __or__(self, other: OwnedKeys) -> OwnedKeys:
-        """Of the node itself, and of its status: the API server writes them down apart."""
+        """The API server records the Node and its status separately."""
         return OwnedKeys(
             self.labels + other.labels,
             self.annotations + other.annotations,
@@ -41,7 +41,7 @@ class OwnedKeys:
 
 @dataclass(frozen=True)
 class NodeView:
-    """One node."""
+    """One Node."""
 
     name: str
     uid: str
@@ -50,25 +50,25 @@ class NodeView:
     annotations: Mapping[str, str]
     taints: tuple[Mapping[str, Any], ...]
     conditions: Mapping[str, tuple[str, str]]
-    """Of each of ours its status, and since when."""
+    """Status and lastTransitionTime of the conditions that resourced writes."""
     owned: Mapping[str, OwnedKeys]
-    """By field managers of ours."""
+    """By resourced's field managers."""
     provider_id: str
     is_being_deleted: bool
 
     @property
     def is_virtual(self) -> bool:
-        """By what nobody can change: a hand takes labels away, and a kubelet sets any on its own node."""
+        """By the immutable providerID: any label can be removed, or set by a kubelet on its own Node."""
         return self.provider_id.startswith(PROVIDER)
 
     @property
     def cluster(self) -> str:
-        """Of a virtual node, as one label of a DNS name."""
+        """A virtual node's SlurmCluster, as a DNS label."""
         return self.provider_id.removeprefix(PROVIDER).partition("/")[0]
 
     @property
     def partition(self) -> str:
-        """Of a virtual node, as one label of a DNS name."""
+        """A virtual node's partition, as a DNS label."""
         return self.provider_id.removeprefix(PROVIDER).partition("/")[2]
 
     def is_gateway_of(self, cluster: str) -> bool:
@@ -76,14 +76,13 @@ class NodeView:
 
 
 def managed_node(node: Object) -> NodeView | None:
-    """What is kept of a Node; None: nothing of it is ours."""
-    seen = read_node(node)
-    is_gateway = any(key.startswith(GATEWAY) for key in seen.labels)
-    return seen if seen.is_virtual or is_gateway or seen.owned else None
+    """The Node's view; None where resourced has nothing to do with it."""
+    view = read_node(node)
+    is_gateway = any(key.startswith(GATEWAY) for key in view.labels)
+    return view if view.is_virtual or is_gateway or view.owned else None
 
 
 def read_node(node: Object) -> NodeView:
-    """As the API server shows it."""
     metadata, spec, status = node["metadata"], node.get("spec", {}), node.get("status", {})
     return NodeView(
         name=metadata["name"],
@@ -93,9 +92,9 @@ def read_node(node: Object) -> NodeView:
         annotations=metadata.get("annotations", {}),
         taints=tuple(spec.get("taints", [])),
         conditions={
-            one["type"]: (one["status"], one.get("lastTransitionTime") or "")
-            for one in status.get("conditions", [])
-            if one["type"] in CONDITIONS
+            condition["type"]: (condition["status"], condition.get("lastTransitionTime") or "")
+            for condition in status.get("conditions", [])
+            if condition["type"] in CONDITIONS
         },
         owned=_owned(metadata.get("managedFields", [])),
         provider_id=spec.get("providerID", ""),
@@ -103,12 +102,12 @@ def read_node(node: Object) -> NodeView:
     )
 
 
-def _owned(managed: list[Object]) -> dict[str, OwnedKeys]:
+def _owned(managed_fields: list[Object]) -> dict[str, OwnedKeys]:
     owned: dict[str, OwnedKeys] = {}
-    for one in managed:
-        manager = one["manager"]
-        if manager.startswith(MANAGER) and one.get("operation") == "Apply":
-            owned[manager] = owned.get(manager, OwnedKeys()) | _keys(one.get("fieldsV1", {}))
+    for entry in managed_fields:
+        manager = entry["manager"]
+        if manager.startswith(MANAGER) and entry.get("operation") == "Apply":
+            owned[manager] = owned.get(manager, OwnedKeys()) | _keys(entry.get("fieldsV1", {}))
     return owned
 
 

@@ -1,7 +1,7 @@
-"""What a pod on a virtual node says of itself, whole. Pure.
+"""The whole status of a pod on a virtual node. Pure.
 
-Phase and exit code come from red-box alone. Each time is one that red-box, Slurm or the API server gave,
-never the clock's: so the same job makes the same status, and what has not changed is not written.
+Phase and exit code come from red-box alone. Each time comes from red-box, Slurm or the API server, never from
+the clock: so the same job makes the same status, and an unchanged status is not written.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LONGEST_MESSAGE = 1024
 
 
 def waiting(pod: BoundPod, host: str, *, reason: str, message: str) -> Object:
-    """Not at red-box yet, and why."""
+    """The job is not submitted yet; reason and message say why."""
     return _status(
         pod,
         host,
@@ -35,13 +35,15 @@ def waiting(pod: BoundPod, host: str, *, reason: str, message: str) -> Object:
 
 
 def of_job(pod: BoundPod, host: str, job: Job) -> Object:
-    """What red-box says of the job."""
+    """As red-box reports the job."""
     if job.phase in FINAL_PHASES:
         return _ended(pod, host, job)
     submitted = _submitted(pod, job)
     if job.started_at is None:
         queued = {"reason": _reason(job), "message": _why(job)}
-        phase = "Running" if pod.phase == "Running" else "Pending"  # a requeued one: phases never go back
+        phase = (
+            "Running" if pod.phase == "Running" else "Pending"
+        )  # a requeued job: a pod's phase never goes back
         state: Object = {"waiting": queued}
         return _status(
             pod, host, phase=phase, state=state, since=_since(pod, job), submitted=submitted, runs=job.run
@@ -60,7 +62,7 @@ def of_job(pod: BoundPod, host: str, job: Job) -> Object:
 
 
 def refused(pod: BoundPod, host: str, refusal: Refusal) -> Object:
-    """It never became a job."""
+    """The job was rejected."""
     state = {"terminated": _terminated(refusal.exit_code, "Refused", refusal.word(), pod.created_at)}
     status = _status(
         pod,
@@ -74,14 +76,14 @@ def refused(pod: BoundPod, host: str, refusal: Refusal) -> Object:
 
 
 def foreign_pod(pod: BoundPod, host: str) -> Object:
-    """A pod that nobody will run: it fails, once."""
+    """A pod that is not of a job: it fails, once."""
     state = {"terminated": _terminated(1, NOT_RUN, NOT_RUN_MESSAGE, pod.created_at)}
     status = _status(pod, host, phase="Failed", state=state, since=pod.created_at)
     return status | {"reason": NOT_RUN, "message": NOT_RUN_MESSAGE}
 
 
 def daemon_pod(pod: BoundPod, host: str) -> Object:
-    """A DaemonSet's pod: failed it would be made again for ever, pending it would stall each rollout."""
+    """A DaemonSet's pod: failed, it would be recreated forever; pending, it would stall each rollout."""
     status = _status(
         pod,
         host,
@@ -126,7 +128,9 @@ def _status(
     runs: int = 1,
 ) -> Object:
     is_ready = "True" if ready else "False"
-    why = {} if ready else _not_ready(state)
+    why: Object = {}
+    if not ready:
+        why["reason"] = "PodCompleted" if "terminated" in state else "ContainersNotReady"
     conditions = [
         {"type": "Initialized", "status": "True", "lastTransitionTime": pod.created_at},
         {"type": "Ready", "status": is_ready, "lastTransitionTime": since, **why},
@@ -138,7 +142,9 @@ def _status(
         "hostIPs": [{"ip": host}],
         "startTime": pod.created_at,
         "conditions": [*conditions, submitted] if submitted else conditions,
-        "containerStatuses": [_container(one, state, ready=ready, runs=runs) for one in pod.containers],
+        "containerStatuses": [
+            _container(container, state, ready=ready, runs=runs) for container in pod.containers
+        ],
     }
 
 
@@ -168,7 +174,9 @@ def _terminated(code: int, reason: str, message: str, finished: str) -> Object:
 def _submitted(pod: BoundPod, job: Job) -> Object:
     since = _since(pod, job)
     if job.job_id is None:
-        return _condition(SUBMITTED, "True", since, "Accepted", "red-box has the job and gives it to Slurm")
+        return _condition(
+            SUBMITTED, "True", since, "Accepted", "red-box has accepted the job and submits it to Slurm"
+        )
     return _condition(SUBMITTED, "True", since, "Submitted", f"Slurm job {job.job_id} of {job.user}")
 
 
@@ -186,12 +194,8 @@ def _condition(kind: str, status: str, since: str, reason: str, message: str) ->
     }
 
 
-def _not_ready(state: Object) -> Object:
-    return {"reason": "PodCompleted"} if "terminated" in state else {"reason": "ContainersNotReady"}
-
-
 def _reason(job: Job) -> str:
-    """One word: why it does not run."""
+    """Why it does not run, in one word."""
     if job.phase is Phase.SUBMITTING:
         return "Submitting"
     if job.run > 1:
@@ -200,7 +204,7 @@ def _reason(job: Job) -> str:
 
 
 def _why(job: Job) -> str:
-    """In red-box's sentence, else in Slurm's words."""
+    """Red-box's message, else Slurm's state and reason."""
     words = " ".join(filter(None, (job.state, job.reason))) or job.phase.value
     return (job.message or f"Slurm says: {words}")[:LONGEST_MESSAGE]
 
@@ -215,5 +219,5 @@ def _end_reason(job: Job, code: int) -> str:
     return "Error" if code else "Completed"
 
 
-def _time(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _time(time: datetime) -> str:
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

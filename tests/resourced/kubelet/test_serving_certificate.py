@@ -89,7 +89,7 @@ async def served(
 
 
 async def test_it_is_renewed_with_a_new_key_before_it_ends(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("redbox_resourced.kubelet.serving_certificate.LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr("redbox_resourced.kubelet.serving_certificate.POLL_S", 0.05)
     cluster = Cluster(SHORT, LONG)
     first, second = await served(cluster, tmp_path, lambda pairs: len(pairs) == 2)
     assert first.key != second.key
@@ -99,7 +99,7 @@ async def test_it_is_renewed_with_a_new_key_before_it_ends(tmp_path: Path, monke
 
 
 async def test_a_restart_goes_on_with_the_one_that_there_is(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("redbox_resourced.kubelet.serving_certificate.LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr("redbox_resourced.kubelet.serving_certificate.POLL_S", 0.05)
     cluster = Cluster(LONG)
     before = await served(cluster, tmp_path, bool)
     assert await served(cluster, tmp_path, bool) == before
@@ -107,7 +107,7 @@ async def test_a_restart_goes_on_with_the_one_that_there_is(tmp_path: Path, monk
 
 
 async def test_one_that_is_due_is_not_served_after_a_restart(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("redbox_resourced.kubelet.serving_certificate.LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr("redbox_resourced.kubelet.serving_certificate.POLL_S", 0.05)
     [short] = await served(Cluster(SHORT), tmp_path, bool)
     await asyncio.sleep(max(0.0, (short.renewal() - datetime.now(UTC)).total_seconds()) + 0.1)
     [new] = await served(Cluster(LONG), tmp_path, bool)

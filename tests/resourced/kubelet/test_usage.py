@@ -53,7 +53,7 @@ class Redbox:
         self.spoken_for: list[str] = []
         self.client = object()
 
-    def speaking_for(self, asking: BoundPod, _: object) -> Any:
+    def client_for(self, asking: BoundPod, _: object) -> Any:
         redbox = self
         redbox.spoken_for.append(asking.name)
 

@@ -13,7 +13,7 @@ from redbox_resourced.nodes.node_view import NodeView
 from redbox_resourced.nodes.server_side_apply import ApplyConfiguration
 from redbox_resourced.partitions.advertised import AdvertisedPartition, advertised_partition
 from redbox_resourced.partitions.overrides import NO_OVERRIDE, Overrides
-from tests.resourced.clusters_seen import followed, partition, real_node
+from tests.resourced.factories import followed, partition, real_node
 
 HPC1 = {"redbox.dev/gateway.hpc1": "true"}
 BOTH = {**HPC1, "redbox.dev/gateway.hpc2": "true"}

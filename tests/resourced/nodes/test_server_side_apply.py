@@ -13,12 +13,11 @@ from redbox_resourced.nodes.manifest import (
     serving_configurations,
     taints,
 )
-from redbox_resourced.nodes.node_view import NodeView, read_node
-from redbox_resourced.nodes.node_view import managed_node as kept_of
+from redbox_resourced.nodes.node_view import NodeView, managed_node, read_node
 from redbox_resourced.nodes.readiness import ServingStatus
 from redbox_resourced.nodes.server_side_apply import ApplyConfiguration, NodeApplier, withdrawal
 from redbox_resourced.partitions.availability import deleted_in_slurm
-from tests.resourced.clusters_seen import node
+from tests.resourced.factories import node
 
 NOW = "2026-01-01T00:00:00Z"
 SLURM = {"key": "redbox.dev/slurm", "effect": "NoSchedule"}
@@ -49,9 +48,9 @@ def claim(**labels: str) -> ApplyConfiguration:
 
 async def kept(*steps: tuple[NodeView, ApplyConfiguration]) -> Applies:
     objects = Applies()
-    claims = NodeApplier(cast("ObjectClient", objects))
-    for one, said in steps:
-        await claims.keep(one, [said])
+    applier = NodeApplier(cast("ObjectClient", objects))
+    for node_view, configuration in steps:
+        await applier.apply(node_view, [configuration])
     return objects
 
 
@@ -99,23 +98,23 @@ class Contended(Versioned):
 
 async def test_somebody_elses_change_between_two_of_ours_is_not_taken_for_ours() -> None:
     objects = Contended()
-    claims = NodeApplier(cast("ObjectClient", objects))
-    said = [
+    applier = NodeApplier(cast("ObjectClient", objects))
+    configurations = [
         ApplyConfiguration("m", {"metadata": {"labels": {"a": "1"}}}),
         ApplyConfiguration("n", {"status": {}}, "status"),
     ]
     for _ in range(3):
-        await claims.keep(seen(objects.version), said)
+        await applier.apply(seen(objects.version), configurations)
     assert [manager for manager, _, _ in objects.applied] == ["m", "m", "n"]
 
 
 async def test_a_watch_that_lags_behind_many_changes_of_ours_holds_nothing_up() -> None:
     objects = Versioned()
-    claims = NodeApplier(cast("ObjectClient", objects))
+    applier = NodeApplier(cast("ObjectClient", objects))
     for number in range(40):
-        await claims.keep(seen("1"), [claim(a=str(number))])
+        await applier.apply(seen("1"), [claim(a=str(number))])
     for _ in range(2):
-        await claims.keep(seen(objects.version), [claim(a="last")])
+        await applier.apply(seen(objects.version), [claim(a="last")])
     assert objects.applied[-1][2]["metadata"]["labels"] == {"a": "last"}
 
 
@@ -130,7 +129,8 @@ def test_taints_of_others_stay_and_ours_are_as_they_should_be() -> None:
 
 
 def conditions(claims: list[ApplyConfiguration]) -> dict[str, dict[str, Any]]:
-    return {one["type"]: one for claim in claims for one in claim.body.get("status", {})["conditions"]}
+    found = [condition for claim in claims for condition in claim.body.get("status", {})["conditions"]]
+    return {condition["type"]: condition for condition in found}
 
 
 def test_ready_is_that_it_is_served_and_nothing_else() -> None:
@@ -144,11 +144,11 @@ def test_ready_is_that_it_is_served_and_nothing_else() -> None:
 def test_a_condition_keeps_the_time_of_its_last_change() -> None:
     before = node("debug")
     since = "2025-01-01T00:00:00Z"
-    known = NodeView(
+    node_view = NodeView(
         **{**vars(before), "conditions": {"Ready": ("True", since), "RedBoxReachable": ("False", since)}}
     )
     now = conditions(
-        serving_configurations(known, ServingStatus(), "", KubeletAddress("10.0.0.1", 10250), NOW)
+        serving_configurations(node_view, ServingStatus(), "", KubeletAddress("10.0.0.1", 10250), NOW)
     )
     assert now["Ready"]["lastTransitionTime"] == since
     assert now["RedBoxReachable"]["lastTransitionTime"] == NOW
@@ -203,5 +203,5 @@ def test_only_nodes_that_we_have_to_do_with_are_kept(
     metadata: dict[str, Any], provider_id: str, *, is_kept: bool
 ) -> None:
     metadata = {"name": "n", "uid": "u", "resourceVersion": "1", **metadata}
-    seen = kept_of({"metadata": metadata, "spec": {"providerID": provider_id}})
-    assert (seen is not None) == is_kept
+    node_view = managed_node({"metadata": metadata, "spec": {"providerID": provider_id}})
+    assert (node_view is not None) == is_kept

@@ -28,17 +28,17 @@ def partition(states: dict[str, int], state: str = "UP", reason: str | None = No
         ({}, (False, "NoNodes")),
     ],
 )
-def test_a_partition_takes_jobs_while_any_of_its_nodes_does(
+def test_a_partition_accepts_jobs_while_any_of_its_nodes_does(
     states: dict[str, int], expected: tuple[bool, str]
 ) -> None:
     standing = availability_of(partition(states))
-    assert (standing.takes_jobs, standing.reason) == expected
+    assert (standing.accepts_jobs, standing.reason) == expected
 
 
 @pytest.mark.parametrize("state", ["DOWN", "DRAIN", "INACTIVE"])
 def test_a_partition_that_is_not_up_takes_none_however_its_nodes_are(state: str) -> None:
     standing = availability_of(partition({"idle": 3}, state))
-    assert not standing.takes_jobs
+    assert not standing.accepts_jobs
     assert state in standing.message
 
 

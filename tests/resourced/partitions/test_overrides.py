@@ -69,7 +69,7 @@ def test_a_wall_time_is_a_duration_or_seconds(written: str | int, seconds: int) 
         ("clusters: {hpc1: {debug: {nodes: -1}}}", "clusters.hpc1.debug.nodes"),
         ("clusters: {hpc1: {debug: {wall_time: soon}}}", "clusters.hpc1.debug.wall_time"),
         ("clusters: {hpc1: [debug]}", "clusters.hpc1"),
-        ("[", "no YAML"),
+        ("[", "not valid YAML"),
         ("just words", "overrides.yaml"),
     ],
 )
@@ -87,14 +87,14 @@ def test_a_change_is_seen_and_a_bad_one_leaves_what_was_good(tmp_path: Path) -> 
     path.write_text("clusters: {hpc1: {debug: {nodes: many}}}")
     assert file.reload()
     assert "clusters.hpc1.debug.nodes" in file.fault
-    assert file.now.of("hpc1", "debug").nodes == 3
+    assert file.current.of("hpc1", "debug").nodes == 3
     assert not file.reload()
     path.write_text("clusters: {hpc1: {debug: {nodes: 3}}}")
     assert file.reload()
     assert file.fault == ""
     path.write_text("clusters: {hpc1: {debug: {nodes: 4}}}")
     assert file.reload()
-    assert file.now.of("hpc1", "debug").nodes == 4
+    assert file.current.of("hpc1", "debug").nodes == 4
 
 
 def test_a_file_that_is_not_there_is_refused_at_the_start(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_what_is_written_is_known_again_in_whatever_order_and_with_whatever_othe
     scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None}
     conditions = [{**one, "lastProbeTime": None} for one in reversed(wanted["conditions"])]
     seen = {**wanted, "conditions": [scheduled, *conditions], "qosClass": "BestEffort"}
-    assert pod("Running", seen).seen == digest_of(wanted)
+    assert pod("Running", seen).status_digest == digest_of(wanted)
 
 
 @pytest.mark.parametrize(

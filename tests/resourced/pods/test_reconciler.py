@@ -15,7 +15,7 @@ from redbox_resourced.pods.exit_status import Refusal
 from redbox_resourced.pods.pod_view import SUBMITTED, BoundPod
 from redbox_resourced.pods.reconciler import LOST_AFTER_S, PodReconciler
 from redbox_resourced.pods.submission import SubmissionRejected
-from tests.resourced.clusters_seen import slurm_cluster
+from tests.resourced.factories import slurm_cluster
 
 NODE: Object = {"metadata": {"name": "hpc1.debug"}, "spec": {"providerID": "redbox://hpc1/debug"}}
 OWNER = {
@@ -75,7 +75,7 @@ class AllRefused(PodReconciler):
 
     asked = 0
 
-    async def _keep_job(self, pod: BoundPod, node: ClusterConnection) -> float | None:  # noqa: ARG002
+    async def _reconcile_job(self, pod: BoundPod, connection: ClusterConnection) -> float | None:  # noqa: ARG002
         self.asked += 1
         raise SubmissionRejected(Refusal("no mapping for this account"))
 
@@ -88,7 +88,7 @@ async def test_a_refusal_that_cannot_be_written_is_written_later() -> None:
     running = asyncio.create_task(pods.run())
     async with asyncio.timeout(30):
         assert "no mapping" in str(await server.written)
-        pods.look_at(("alice", "cow-job"))  # its own write comes back
+        pods.enqueue(("alice", "cow-job"))  # the event of its own write
         await asyncio.sleep(0.1)
     assert pods.asked == 1
     assert not running.done()
@@ -120,7 +120,7 @@ class Redbox:
         await asyncio.Event().wait()
         yield None
 
-    async def job_of_known(self, _pod: BoundPod, _node: ClusterConnection) -> Job | None:
+    async def submitted_job(self, _pod: BoundPod, _node: ClusterConnection) -> Job | None:
         self.asked += 1
         return self.job
 
@@ -146,8 +146,8 @@ class Knows:
     async def look(self) -> None:
         """One, whole."""
         before = self.redbox.asked
-        self.pods.look_at(PLACE)
-        await until(lambda: self.redbox.asked > before and not self.pods._looking)
+        self.pods.enqueue(PLACE)
+        await until(lambda: self.redbox.asked > before and self.pods.queue.is_idle)
 
 
 class Written(ApiServer):
@@ -176,7 +176,7 @@ async def known_pod() -> AsyncIterator[Knows]:
     knows = Knows()
     running = asyncio.create_task(knows.pods.run())
     try:
-        await until(lambda: knows.redbox.asked and not knows.pods._looking)
+        await until(lambda: knows.redbox.asked and knows.pods.queue.is_idle)
         yield knows
     finally:
         running.cancel()
@@ -195,11 +195,11 @@ async def test_a_job_that_red_box_does_not_know_for_a_while_is_not_lost() -> Non
 
 async def test_a_job_that_was_known_meanwhile_is_missed_anew() -> None:
     async with known_pod() as knows:
-        rows, _ = knows.pods._rows["hpc1"]
-        rows.take(RUNNING)  # the watch told of it
-        knows.pods.look_at(PLACE)
-        await until(lambda: knows.server.phases and not knows.pods._looking)
-        rows.rows.clear()
+        feed = knows.pods.job_feeds["hpc1"]
+        feed.take(RUNNING)  # as its watch does
+        knows.pods.enqueue(PLACE)
+        await until(lambda: knows.server.phases and knows.pods.queue.is_idle)
+        feed.rows.clear()
         knows.at = LOST_AFTER_S
         await knows.look()
         assert set(knows.server.phases) == {"Running"}

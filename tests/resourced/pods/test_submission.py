@@ -197,10 +197,10 @@ async def test_one_that_is_throttled_for_long_says_so_and_comes_again() -> None:
         ({}, PodRole.JOB),
         ({"apiVersion": "wlm.sylabs.io/v1alpha1", "kind": "WlmJob"}, PodRole.JOB),
         ({"apiVersion": "slurm.sylabs.io/v1alpha1"}, PodRole.JOB),
-        ({"apiVersion": "evil.example/v1"}, PodRole.STRANGER),
-        ({"controller": False}, PodRole.STRANGER),
+        ({"apiVersion": "evil.example/v1"}, PodRole.FOREIGN),
+        ({"controller": False}, PodRole.FOREIGN),
         ({"apiVersion": "apps/v1", "kind": "DaemonSet"}, PodRole.DAEMON),
-        ({"apiVersion": "batch/v1", "kind": "Job"}, PodRole.STRANGER),
+        ({"apiVersion": "batch/v1", "kind": "Job"}, PodRole.FOREIGN),
     ],
 )
 def test_a_pods_controller_says_what_it_is_to_us(owner: dict[str, Any], role: PodRole) -> None:
@@ -224,7 +224,7 @@ def test_a_pods_controller_says_what_it_is_to_us(owner: dict[str, Any], role: Po
     ],
 )
 def test_a_pod_whose_controller_nothing_can_be_called_is_a_strangers(owner: dict[str, Any]) -> None:
-    assert pod(owner=owner).role is PodRole.STRANGER
+    assert pod(owner=owner).role is PodRole.FOREIGN
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from redbox_api.models import Phase
 from redbox_resourced.kubelet.logs import streams
 from redbox_resourced.kubelet.logs.lines import LONGEST_LINE, LineBuffer
-from tests.resourced.log_files import BROKEN, JOB, Files, array, read
+from tests.resourced.fakes import BROKEN, JOB, Files, array, read
 
 TIMED_OUT = JOB.model_copy(
     update={"phase": Phase.FAILED, "state": "TIMEOUT", "message": "It ran longer than its time limit."}
@@ -82,7 +82,7 @@ async def test_a_follower_gets_the_whole_log_of_a_job_that_red_box_tells_no_more
 async def test_a_follower_waits_until_slurm_tells_whether_it_is_an_array(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(streams, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(streams, "POLL_S", 0.0)
     submitted = JOB.model_copy(update={"state": None, "phase": Phase.PENDING})
     files = Files(stdout_0=[b"zero\n"])
     files.later = [submitted, array("S")]

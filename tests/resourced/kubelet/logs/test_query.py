@@ -3,6 +3,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from redbox_api.models import Job, OwnerRef, Phase
+from redbox_resourced.kubelet.logs.lines import timestamp
 from redbox_resourced.kubelet.logs.query import (
     LogRequest,
     LogRequestRejected,
@@ -10,7 +11,6 @@ from redbox_resourced.kubelet.logs.query import (
     read_query,
     requested_attempt,
     tail_shares,
-    timestamp,
 )
 
 START = datetime(2026, 11, 21, 13, 0, tzinfo=UTC)
@@ -62,7 +62,7 @@ def test_what_cannot_be_read_is_refused_by_its_name(query: dict[str, str]) -> No
 
 
 @pytest.mark.parametrize(
-    ("since", "seen", "empty"),
+    ("since", "row", "empty"),
     [
         (None, job(Phase.RUNNING), False),
         (START - timedelta(seconds=1), job(Phase.RUNNING), False),
@@ -72,26 +72,26 @@ def test_what_cannot_be_read_is_refused_by_its_name(query: dict[str, str]) -> No
     ],
 )
 def test_since_is_honoured_where_no_time_of_a_line_is_needed(
-    since: datetime | None, seen: Job, *, empty: bool
+    since: datetime | None, row: Job, *, empty: bool
 ) -> None:
-    assert is_empty_since(LogRequest(since=since), seen) is empty
+    assert is_empty_since(LogRequest(since=since), row) is empty
 
 
-@pytest.mark.parametrize("seen", [job(Phase.RUNNING), job(Phase.FAILED, ended=END)])
-def test_since_is_refused_in_the_midst_of_a_job(seen: Job) -> None:
+@pytest.mark.parametrize("row", [job(Phase.RUNNING), job(Phase.FAILED, ended=END)])
+def test_since_is_refused_in_the_midst_of_a_job(row: Job) -> None:
     with pytest.raises(LogRequestRejected, match="--tail"):
-        is_empty_since(LogRequest(since=START + timedelta(seconds=1)), seen)
+        is_empty_since(LogRequest(since=START + timedelta(seconds=1)), row)
 
 
 @pytest.mark.parametrize(
-    ("seen", "said"),
+    ("row", "stamp"),
     [
         (job(Phase.RUNNING), b"2026-11-21T14:00:00.000000Z "),
         (job(Phase.FAILED, ended=END), b"2026-11-21T13:05:00.000000Z "),
     ],
 )
-def test_a_stamp_is_never_before_the_line_was_written(seen: Job, said: bytes) -> None:
-    assert timestamp(seen, NOW) == said
+def test_a_stamp_is_never_before_the_line_was_written(row: Job, stamp: bytes) -> None:
+    assert timestamp(row, NOW) == stamp
 
 
 @pytest.mark.parametrize(
