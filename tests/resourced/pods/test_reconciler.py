@@ -210,3 +210,19 @@ async def test_a_job_that_red_box_does_not_know_for_long_is_lost() -> None:
         knows.at = LOST_AFTER_S
         await knows.look()
         assert knows.server.phases == ["Failed"]
+
+
+async def test_neither_a_retry_nor_a_change_after_the_shutdown_starts_work() -> None:
+    errors: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+    server = ApiServer()
+    pods = AllRefused(
+        cast("ObjectClient", server), cast("ClusterRegistry", Known()), cast("Any", None), "10.0.0.7"
+    )
+    running = asyncio.create_task(pods.run())
+    await until(lambda: server.writes == 1 and pods.queue.is_idle)  # it failed: a retry is due in 50 ms
+    running.cancel()
+    await asyncio.wait({running})
+    pods.enqueue(PLACE)
+    await asyncio.sleep(0.1)
+    assert (errors, pods.asked, server.writes) == ([], 1, 1)
