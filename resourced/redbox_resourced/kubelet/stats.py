@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC
-from typing import Any
 
 from redbox_api.usage import JobUsage
+from redbox_kube.api.objects import Object
 from redbox_resourced.pods.pod_view import BoundPod
 
-Object = dict[str, Any]
 Usage = Mapping[str, JobUsage]
 """By the pod's uid."""
 NODE = "redbox-virtual"

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from redbox_kube.api.objects import Object
 from redbox_kube.names import (
     ANNOTATION_PARTITION,
     LABEL_CLUSTER,
@@ -32,7 +33,6 @@ from redbox_resourced.partitions.advertised import (
 )
 from redbox_resourced.partitions.availability import PartitionAvailability
 
-Object = dict[str, Any]
 AVAILABILITY_MANAGER = f"{MANAGER}.standing"
 CAPACITY_MANAGER = f"{MANAGER}.offer"
 PODS = "100000"

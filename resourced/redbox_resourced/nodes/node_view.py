@@ -10,33 +10,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from redbox_kube.api.objects import Object
 from redbox_kube.node_labels import gateway_key
 
-Object = dict[str, Any]
 MANAGER = "redbox-resourced"
 PROVIDER = "redbox://"
 """The scheme of a virtual node's providerID."""
 CONDITIONS = ("Ready", "RedBoxReachable", "PartitionUp", "MemoryPressure", "DiskPressure", "PIDPressure")
 GATEWAY = gateway_key("x").removesuffix("x")
-
-
-@dataclass(frozen=True)
-class OwnedKeys:
-    """Keys that a field manager owns, by map."""
-
-    labels: tuple[str, ...] = ()
-    annotations: tuple[str, ...] = ()
-    capacity: tuple[str, ...] = ()
-    allocatable: tuple[str, ...] = ()
-
-    def __or__(self, other: OwnedKeys) -> OwnedKeys:
-        """The API server records the Node and its status separately."""
-        return OwnedKeys(
-            self.labels + other.labels,
-            self.annotations + other.annotations,
-            self.capacity + other.capacity,
-            self.allocatable + other.allocatable,
-        )
+KEYED_MAPS = {"metadata": ("labels", "annotations"), "status": ("capacity", "allocatable")}
+"""The maps of a Node in which resourced owns keys."""
+OwnedKeys = dict[str, set[str]]
+"""By the map's name."""
 
 
 @dataclass(frozen=True)
@@ -103,23 +88,15 @@ def read_node(node: Object) -> NodeView:
 
 
 def _owned(managed_fields: list[Object]) -> dict[str, OwnedKeys]:
+    """The API server has separate entries for a Node and its status."""
     owned: dict[str, OwnedKeys] = {}
     for entry in managed_fields:
-        manager = entry["manager"]
-        if manager.startswith(MANAGER) and entry.get("operation") == "Apply":
-            owned[manager] = owned.get(manager, OwnedKeys()) | _keys(entry.get("fieldsV1", {}))
+        manager, fields = entry["manager"], entry.get("fieldsV1", {})
+        if not manager.startswith(MANAGER) or entry.get("operation") != "Apply":
+            continue
+        keys = owned.setdefault(manager, {name: set() for names in KEYED_MAPS.values() for name in names})
+        for parent, names in KEYED_MAPS.items():
+            for name in names:
+                of_map = fields.get(f"f:{parent}", {}).get(f"f:{name}", {})
+                keys[name] |= {key.removeprefix("f:") for key in of_map if key.startswith("f:")}
     return owned
-
-
-def _keys(fields: Object) -> OwnedKeys:
-    metadata, status = fields.get("f:metadata", {}), fields.get("f:status", {})
-    return OwnedKeys(
-        labels=_names(metadata.get("f:labels", {})),
-        annotations=_names(metadata.get("f:annotations", {})),
-        capacity=_names(status.get("f:capacity", {})),
-        allocatable=_names(status.get("f:allocatable", {})),
-    )
-
-
-def _names(fields: Object) -> tuple[str, ...]:
-    return tuple(name.removeprefix("f:") for name in fields if name.startswith("f:"))

@@ -18,7 +18,7 @@ class NodeServer(Protocol):
 
     @property
     def note(self) -> str:
-        """The action that an administrator has yet to take; empty where there is none."""
+        """The action that an administrator has yet to take, if any."""
 
 
 @dataclass(frozen=True)

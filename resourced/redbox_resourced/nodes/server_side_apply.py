@@ -15,12 +15,10 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any
 
-from redbox_kube.api.objects import ApiRefused, ObjectClient, ResourcePath
-from redbox_resourced.nodes.node_view import NodeView
+from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, ResourcePath
+from redbox_resourced.nodes.node_view import KEYED_MAPS, NodeView
 
-Object = dict[str, Any]
 OWN_VERSIONS_REMEMBERED = 16
 
 
@@ -57,19 +55,13 @@ def withdrawal(node: NodeView, manager: str) -> list[ApplyConfiguration]:
     Applying an empty configuration would do the same, but not alone: of a map in which the API server records
     no other owner it then drops the whole, and a kubelet that has just registered owns nothing of `capacity`.
     """
-    owned = node.owned[manager]
-    metadata = {"labels": _nulls(owned.labels), "annotations": _nulls(owned.annotations)}
-    status = {"capacity": _nulls(owned.capacity), "allocatable": _nulls(owned.allocatable)}
     configurations = []
-    if any(metadata.values()):
-        configurations.append(ApplyConfiguration(manager, {"metadata": metadata}, withdraws=True))
-    if any(status.values()):
-        configurations.append(ApplyConfiguration(manager, {"status": status}, "status", withdraws=True))
+    for parent, names in KEYED_MAPS.items():
+        nulls = {name: dict.fromkeys(sorted(node.owned[manager][name])) for name in names}
+        if any(nulls.values()):
+            subresource = "status" if parent == "status" else ""
+            configurations.append(ApplyConfiguration(manager, {parent: nulls}, subresource, withdraws=True))
     return configurations
-
-
-def _nulls(keys: Iterable[str]) -> dict[str, None]:
-    return dict.fromkeys(sorted(keys))
 
 
 class NodeApplier:

@@ -95,7 +95,7 @@ class VirtualNodes:
         self._warnings.mended(node)
 
     async def _update(self, desired: DesiredNode, node: NodeView | None) -> str:
-        """The problem that prevents the update; empty where there is none."""
+        """The problem that prevents the update, if any."""
         if node is None and desired.advertised is not None:
             node = await self._create(desired)
         if node is None:

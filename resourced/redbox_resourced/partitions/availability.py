@@ -1,6 +1,6 @@
 """Whether a partition accepts jobs at all, and if not, why, in words for an administrator. Pure.
 
-Busy nodes are no reason: queueing is Slurm's job. The message changes only with what keeps jobs away, so that
+Busy nodes do not count: queueing is Slurm's job. The message changes only with what keeps jobs away, so that
 a busy cluster does not cause a write of a Node's status at every job.
 """
 

@@ -1,4 +1,4 @@
-"""The whole status of a pod on a virtual node. Pure.
+"""The whole status of a pod on a virtual node, but for its host's address. Pure.
 
 Phase and exit code come from red-box alone. Each time comes from red-box, Slurm or the API server, never from
 the clock: so the same job makes the same status, and an unchanged status is not written.
@@ -7,13 +7,12 @@ the clock: so the same job makes the same status, and an unchanged status is not
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
 
 from redbox_api.models import FINAL_PHASES, Job, Phase
+from redbox_kube.api.objects import Object
 from redbox_resourced.pods.exit_status import BY_STATE, Refusal, exit_code_of, word_of
 from redbox_resourced.pods.pod_view import SUBMITTED, BoundPod, PodContainer
 
-Object = dict[str, Any]
 NOT_RUN = "NotRunOnVirtualNode"
 NOT_RUN_MESSAGE = (
     "This node stands for a partition of Slurm and runs no containers: jobs come to it as SlurmJobs. "
@@ -22,11 +21,10 @@ NOT_RUN_MESSAGE = (
 LONGEST_MESSAGE = 1024
 
 
-def waiting(pod: BoundPod, host: str, *, reason: str, message: str) -> Object:
+def waiting(pod: BoundPod, *, reason: str, message: str) -> Object:
     """The job is not submitted yet; reason and message say why."""
     return _status(
         pod,
-        host,
         phase="Pending",
         state={"waiting": {"reason": reason, "message": message[:LONGEST_MESSAGE]}},
         since=pod.created_at,
@@ -34,24 +32,20 @@ def waiting(pod: BoundPod, host: str, *, reason: str, message: str) -> Object:
     )
 
 
-def of_job(pod: BoundPod, host: str, job: Job) -> Object:
+def of_job(pod: BoundPod, job: Job) -> Object:
     """As red-box reports the job."""
     if job.phase in FINAL_PHASES:
-        return _ended(pod, host, job)
+        return _ended(pod, job)
     submitted = _submitted(pod, job)
     if job.started_at is None:
-        queued = {"reason": _reason(job), "message": _why(job)}
-        phase = (
-            "Running" if pod.phase == "Running" else "Pending"
-        )  # a requeued job: a pod's phase never goes back
-        state: Object = {"waiting": queued}
-        return _status(
-            pod, host, phase=phase, state=state, since=_since(pod, job), submitted=submitted, runs=job.run
-        )
+        state: Object = {"waiting": {"reason": _reason(job), "message": _why(job)}}
+        # The phase of a pod never goes back, although its job may be requeued.
+        phase = "Running" if pod.phase == "Running" else "Pending"
+        since = _since(pod, job)
+        return _status(pod, phase=phase, state=state, since=since, submitted=submitted, runs=job.run)
     started = _time(job.started_at)
     return _status(
         pod,
-        host,
         phase="Running",
         state={"running": {"startedAt": started}},
         since=started,
@@ -61,12 +55,11 @@ def of_job(pod: BoundPod, host: str, job: Job) -> Object:
     )
 
 
-def refused(pod: BoundPod, host: str, refusal: Refusal) -> Object:
+def refused(pod: BoundPod, refusal: Refusal) -> Object:
     """The job was rejected."""
     state = {"terminated": _terminated(refusal.exit_code, "Refused", refusal.word(), pod.created_at)}
     status = _status(
         pod,
-        host,
         phase="Failed",
         state=state,
         since=pod.created_at,
@@ -75,18 +68,17 @@ def refused(pod: BoundPod, host: str, refusal: Refusal) -> Object:
     return status | {"reason": "Refused", "message": refusal.sentence[:LONGEST_MESSAGE]}
 
 
-def foreign_pod(pod: BoundPod, host: str) -> Object:
+def foreign_pod(pod: BoundPod) -> Object:
     """A pod that is not of a job: it fails, once."""
     state = {"terminated": _terminated(1, NOT_RUN, NOT_RUN_MESSAGE, pod.created_at)}
-    status = _status(pod, host, phase="Failed", state=state, since=pod.created_at)
+    status = _status(pod, phase="Failed", state=state, since=pod.created_at)
     return status | {"reason": NOT_RUN, "message": NOT_RUN_MESSAGE}
 
 
-def daemon_pod(pod: BoundPod, host: str) -> Object:
+def daemon_pod(pod: BoundPod) -> Object:
     """A DaemonSet's pod: failed, it would be recreated forever; pending, it would stall each rollout."""
     status = _status(
         pod,
-        host,
         phase="Running",
         state={"running": {"startedAt": pod.created_at}},
         since=pod.created_at,
@@ -95,7 +87,7 @@ def daemon_pod(pod: BoundPod, host: str) -> Object:
     return status | {"reason": NOT_RUN, "message": NOT_RUN_MESSAGE}
 
 
-def _ended(pod: BoundPod, host: str, job: Job) -> Object:
+def _ended(pod: BoundPod, job: Job) -> Object:
     code = exit_code_of(job)
     end = job.ended_at or job.started_at or job.submitted_at
     finished = _time(end) if end else pod.created_at
@@ -106,7 +98,6 @@ def _ended(pod: BoundPod, host: str, job: Job) -> Object:
         terminated["signal"] = job.signal
     status = _status(
         pod,
-        host,
         phase="Failed" if code else "Succeeded",
         state={"terminated": terminated},
         since=finished,
@@ -118,7 +109,6 @@ def _ended(pod: BoundPod, host: str, job: Job) -> Object:
 
 def _status(
     pod: BoundPod,
-    host: str,
     *,
     phase: str,
     state: Object,
@@ -138,8 +128,6 @@ def _status(
     ]
     return {
         "phase": phase,
-        "hostIP": host,
-        "hostIPs": [{"ip": host}],
         "startTime": pod.created_at,
         "conditions": [*conditions, submitted] if submitted else conditions,
         "containerStatuses": [

@@ -12,13 +12,10 @@ import re
 import sys
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 from redbox_kube.api.informer import Place
-from redbox_kube.api.objects import can_be_called
+from redbox_kube.api.objects import Object, can_be_called
 from redbox_kube.names import ATTACH_ONLY, ENV_MODE
-
-Object = dict[str, Any]
 
 ATTEMPT = "REDBOX_ATTEMPT"
 NUMBER = re.compile(r"[0-9]{1,9}")

@@ -171,7 +171,7 @@ class PodReconciler:
         elif connection is None:
             return None
         elif refusal := self._rejected.get(pod.uid):
-            await self._write(pod, pod_status.refused(pod, self._host, refusal))
+            await self._write(pod, pod_status.refused(pod, refusal))
         elif pod.role is PodRole.JOB:
             try:
                 return await self._reconcile_job(pod, connection)
@@ -179,10 +179,10 @@ class PodReconciler:
                 return await self._report_pending(pod, pending)
             except SubmissionRejected as rejected:
                 self._rejected[pod.uid] = rejected.refusal
-                await self._write(pod, pod_status.refused(pod, self._host, rejected.refusal))
+                await self._write(pod, pod_status.refused(pod, rejected.refusal))
         else:
             status = pod_status.daemon_pod if pod.role is PodRole.DAEMON else pod_status.foreign_pod
-            await self._write(pod, status(pod, self._host))
+            await self._write(pod, status(pod))
         return None
 
     async def _reconcile_job(self, pod: BoundPod, connection: ClusterConnection) -> float | None:
@@ -204,7 +204,7 @@ class PodReconciler:
                     job = await self._submitter.attach_or_submit(pod, connection)
             self._verified.add(pod.uid)
             feed.take(job)
-        await self._write(pod, pod_status.of_job(pod, self._host, feed.of_pod(pod) or job))
+        await self._write(pod, pod_status.of_job(pod, feed.of_pod(pod) or job))
         self._missing_since.pop(pod.uid, None)
         return self._backoff(pod) if job.phase is Phase.SUBMITTING else None
 
@@ -230,10 +230,11 @@ class PodReconciler:
         return pause
 
     async def _write_waiting(self, pod: BoundPod, reason: str, message: str) -> None:
-        await self._write(pod, pod_status.waiting(pod, self._host, reason=reason, message=message))
+        await self._write(pod, pod_status.waiting(pod, reason=reason, message=message))
 
     async def _write(self, pod: BoundPod, status: Object) -> None:
         """Write the status, unless the pod has it already."""
+        status = {**status, "hostIP": self._host, "hostIPs": [{"ip": self._host}]}
         if digest_of(status) == pod.status_digest:
             return
         body = {"metadata": {"namespace": pod.namespace, "uid": pod.uid}, "status": status}
