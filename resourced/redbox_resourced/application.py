@@ -41,7 +41,6 @@ class ResourcedSettings:
 
 
 async def run_resourced(settings: ResourcedSettings) -> None:
-    """Publish and serve until SIGTERM."""
     cancel_on_sigterm()
     overrides = OverridesFile(settings.overrides)
     overrides.load()

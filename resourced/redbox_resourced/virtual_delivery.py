@@ -70,7 +70,6 @@ class VirtualDelivery:
         return self._certificate.note
 
     async def run(self) -> None:
-        """Serve until cancelled."""
         await self._policy.wait()
         await self._runner.setup()
         try:

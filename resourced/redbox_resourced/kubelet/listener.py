@@ -59,7 +59,6 @@ class KubeletListener:
         self._changed.set()
 
     async def run(self) -> None:
-        """Serve until cancelled."""
         with _listening_socket(*self._bind_to) as listening:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._informer.run())

@@ -49,6 +49,10 @@ class ServingKeyPair:
     certificate: bytes
     key: bytes
 
+    @classmethod
+    def read(cls, certificate: Path, key: Path) -> ServingKeyPair:
+        return cls(certificate.read_bytes(), key.read_bytes())
+
     def renewal(self) -> datetime:
         """The time at which it must be renewed."""
         certificate = x509.load_pem_x509_certificate(self.certificate)
@@ -117,7 +121,6 @@ class ServingCertificate:
         self._changed = changed
 
     async def run(self) -> None:
-        """Renew until cancelled."""
         if self._given:
             await self._follow_files(self._given)
         pair = self._stored()
@@ -132,7 +135,7 @@ class ServingCertificate:
         current: ServingKeyPair | None = None
         while True:
             try:
-                pair = ServingKeyPair((folder / "tls.crt").read_bytes(), (folder / "tls.key").read_bytes())
+                pair = ServingKeyPair.read(folder / "tls.crt", folder / "tls.key")
             except OSError as error:
                 self._set_note(f"the serving certificate cannot be read: {error}")
             else:
@@ -166,29 +169,23 @@ class ServingCertificate:
 
     async def _request_until_signed(self, key: Key) -> bytes:
         node = self._objects.impersonating(USER, GROUP)
-        path = ResourcePath(
-            "CertificateSigningRequest", _request_name(key, self._address), api_version=API_VERSION
-        )
+        name = _request_name(key, self._address)
+        path = ResourcePath("CertificateSigningRequest", name, api_version=API_VERSION)
         try:
             while True:
                 try:
-                    status = await self._request_status(node, path, key)
+                    request = await node.get(path) or await node.create(path.all(), self._request(name, key))
                 except ApiError as error:
-                    self._set_note(
-                        f"no serving certificate could be requested; a self-signed one is in use: {error}"
-                    )
+                    self._set_note(f"no serving certificate could be requested, ours is self-signed: {error}")
                     await asyncio.sleep(RETRY_S)
                     continue
+                status = (request or {}).get("status", {})
                 if status.get("certificate"):
                     return base64.b64decode(status["certificate"])
-                self._set_note(_request_note(path.name, status))
+                self._set_note(_request_note(name, status))
                 await asyncio.sleep(POLL_S)
         finally:
             await node.close()
-
-    async def _request_status(self, node: ObjectClient, path: ResourcePath, key: Key) -> Object:
-        request = await node.get(path) or await node.create(path.all(), self._request(path.name, key))
-        return dict((request or {}).get("status", {}))
 
     def _request(self, name: str, key: Key) -> Object:
         request = base64.b64encode(signing_request(key, self._address)).decode()
@@ -213,9 +210,7 @@ class ServingCertificate:
 
     def _stored(self) -> ServingKeyPair | None:
         try:
-            pair = ServingKeyPair(
-                (self._folder / CERTIFICATE).read_bytes(), (self._folder / KEY).read_bytes()
-            )
+            pair = ServingKeyPair.read(self._folder / CERTIFICATE, self._folder / KEY)
         except FileNotFoundError:
             return None
         return pair if pair.renewal() > datetime.now(UTC) and pair.is_for(self._address) else None
@@ -250,9 +245,7 @@ def _request_note(name: str, status: Object) -> str:
     for verdict in ("Denied", "Failed"):
         if verdict in conditions:
             why = conditions[verdict]
-            return (
-                f"CertificateSigningRequest {name} is {verdict.lower()}, a self-signed one is in use: {why}"
-            )
+            return f"CertificateSigningRequest {name} is {verdict.lower()}, ours is self-signed: {why}"
     if "Approved" in conditions:
         return f"CertificateSigningRequest {name} is approved and waits for the cluster's signer"
     return f"the serving certificate is self-signed; to replace it, run: kubectl certificate approve {name}"
@@ -266,12 +259,8 @@ def _request_name(key: Key, address: str) -> str:
 
 
 def _subject() -> x509.Name:
-    return x509.Name(
-        [
-            x509.NameAttribute(NameOID.ORGANIZATION_NAME, GROUP),
-            x509.NameAttribute(NameOID.COMMON_NAME, USER),
-        ]
-    )
+    attributes = ((NameOID.ORGANIZATION_NAME, GROUP), (NameOID.COMMON_NAME, USER))
+    return x509.Name([x509.NameAttribute(oid, value) for oid, value in attributes])
 
 
 def _names(address: str) -> x509.SubjectAlternativeName:

@@ -33,7 +33,6 @@ def pod_list(pods: Iterable[BoundPod]) -> Object:
 
 
 def summary(pods: Iterable[BoundPod], used: Usage) -> Object:
-    """For /stats/summary."""
     return {
         "node": {"nodeName": NODE},
         "pods": [_pod_stats(pod, used.get(pod.uid)) for pod in pods if not pod.has_ended],

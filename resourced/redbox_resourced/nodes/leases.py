@@ -35,7 +35,6 @@ class NodeLeases:
         self._warnings = GroupedWarnings("node Leases not renewed", gathers_s=PERIOD_S)
 
     async def run(self) -> None:
-        """Renew until cancelled."""
         loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as group:
             while True:

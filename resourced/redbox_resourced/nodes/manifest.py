@@ -140,17 +140,11 @@ def availability_configurations(
 
     A cordon by hand belongs to another field manager and stays.
     """
-    condition = NodeCondition(
-        "PartitionUp",
-        "True" if availability.accepts_jobs else "False",
-        availability.reason,
-        availability.message,
-    )
-    cordon = {} if availability.accepts_jobs else {"unschedulable": True}
+    word, cordon = ("True", {}) if availability.accepts_jobs else ("False", {"unschedulable": True})
+    condition = NodeCondition("PartitionUp", word, availability.reason, availability.message)
+    status = {"conditions": [condition.to_json(node, now)]}
     return [
-        ApplyConfiguration(
-            AVAILABILITY_MANAGER, {"status": {"conditions": [condition.to_json(node, now)]}}, "status"
-        ),
+        ApplyConfiguration(AVAILABILITY_MANAGER, {"status": status}, "status"),
         # With the providerID: a configuration without any field of the spec could remove the whole spec.
         ApplyConfiguration(AVAILABILITY_MANAGER, {"spec": {"providerID": node.provider_id, **cordon}}),
     ]

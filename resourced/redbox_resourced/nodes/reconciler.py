@@ -65,13 +65,11 @@ class NodeReconciler:
 
     @property
     def unready(self) -> str | None:
-        """What is not listed yet."""
         if not self._clusters.synced:
             return "the SlurmClusters are not listed yet"
         return None if self._nodes.listed.is_set() else "the Nodes are not listed yet"
 
     async def run(self) -> None:
-        """Reconcile until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._nodes.run())
             group.create_task(self._leases.run())

@@ -91,7 +91,6 @@ class NodeApplier:
             applied.digests[configuration.target] = digest
 
     def forget(self, node_name: str) -> None:
-        """Drop what is remembered of a deleted Node."""
         self._applied.pop(node_name, None)
 
     async def _send(self, node: NodeView, configuration: ApplyConfiguration, version: str) -> str | None:

@@ -74,7 +74,6 @@ def labels_of(advertised: AdvertisedPartition) -> dict[str, str]:
 
 
 def resources_of(advertised: AdvertisedPartition) -> dict[str, str]:
-    """Extended resources."""
     key_prefix = prefix(advertised.partition, advertised.cluster)
     return {f"{key_prefix}/{name}": str(amount) for name, amount in advertised.amounts.items()}
 

@@ -34,7 +34,6 @@ class PartitionAvailability:
 
 
 def availability_of(partition: Partition) -> PartitionAvailability:
-    """As Slurm reports the partition."""
     if partition.state.upper() != "UP":
         reason = f"Partition{partition.state.capitalize()}"
         return _closed(reason, f"Slurm has the partition in state {partition.state}.")

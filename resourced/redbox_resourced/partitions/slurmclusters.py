@@ -76,7 +76,6 @@ class ClusterRegistry:
         return None
 
     async def run(self) -> None:
-        """Follow until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._informer.run())
             while True:

@@ -52,12 +52,10 @@ class PodInformer:
         )
 
     def on(self, node: str) -> Collection[BoundPod]:
-        """The pods of one node."""
         informer, _ = self._informers.get(node, (None, None))
         return informer.items.values() if informer else ()
 
     async def run(self) -> None:
-        """Follow nodes and their pods until cancelled."""
         selection = {"labelSelector": LABEL_VIRTUAL}
         nodes = Informer(
             self._objects,

@@ -33,7 +33,6 @@ def waiting(pod: BoundPod, *, reason: str, message: str) -> Object:
 
 
 def of_job(pod: BoundPod, job: Job) -> Object:
-    """As red-box reports the job."""
     if job.phase in FINAL_PHASES:
         return _ended(pod, job)
     submitted = _submitted(pod, job)

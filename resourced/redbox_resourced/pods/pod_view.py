@@ -98,7 +98,6 @@ class BoundPod:
 
     @property
     def has_ended(self) -> bool:
-        """Whether its phase is final."""
         return self.phase in ENDED
 
 

@@ -87,7 +87,6 @@ class PodReconciler:
         )
 
     async def run(self) -> None:
-        """Reconcile until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.informer.run())
             group.create_task(self.queue.run(self._reconcile, workers=None))

@@ -33,7 +33,6 @@ class TokenPolicy:
         self._account = account
 
     async def wait(self) -> None:
-        """Return once the policy is in force."""
         while self.problem:
             try:
                 problem = "" if await self._refuses() else MISSING

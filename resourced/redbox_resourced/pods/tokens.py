@@ -23,7 +23,6 @@ class PodTokens:
         self._used: WeakValueDictionary[tuple[str, str], RedboxToken] = WeakValueDictionary()
 
     def of(self, pod: BoundPod, audience: str) -> RedboxToken:
-        """The pod's token for one red-box."""
         token = self._used.get((pod.uid, audience))
         if token is None:
             account = ServiceAccountName(pod.namespace, pod.account)

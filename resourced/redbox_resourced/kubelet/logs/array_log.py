@@ -29,7 +29,7 @@ class ArrayLog:
         self._silent: list[_TaskLog] = []
 
     async def copy(self, job: Job) -> None:
-        """To its end; raises Enough at the reader's limit."""
+        """To its end; raises ByteLimitReached at the reader's limit."""
         there = self._new(job)
         if self._request.tail_lines is not None:
             await _begin_at_last(there, min(self._request.tail_lines, MOST_LINES))

@@ -47,7 +47,6 @@ class LogRequest:
 
 
 def read_query(query: Mapping[str, str], now: datetime) -> LogRequest:
-    """As the API server forwards it."""
     if query.get("stream", "") not in STREAMS:
         raise LogRequestRejected(
             f"stream must be one of All, Stdout and Stderr, not {query['stream'][:64]!r}"
