@@ -1,4 +1,4 @@
-"""Nobody but whom the API server lets at nodes gets an answer from the kubelet API, over real TLS."""
+"""Only clients whom the API server lets at nodes get an answer from the kubelet API, over real TLS."""
 
 from __future__ import annotations
 
@@ -137,9 +137,9 @@ class Served:
 
 
 def handshakes_under_way() -> int:
-    """What costs: TLS' own buffers, where nobody has proved yet who they are."""
+    """TLS buffers of clients that have not authenticated yet: these are what costs memory."""
     in_handshake = sslproto.SSLProtocolState.DO_HANDSHAKE
-    states = (vars(one)["_state"] for one in gc.get_objects() if isinstance(one, sslproto.SSLProtocol))
+    states = (vars(item)["_state"] for item in gc.get_objects() if isinstance(item, sslproto.SSLProtocol))
     return sum(state is in_handshake for state in states)
 
 
@@ -245,7 +245,7 @@ async def test_an_answer_of_the_api_server_is_asked_for_once_and_names_what_is_a
     for _ in range(3):
         assert await authorizer.allows(client, NodeAccess("get", "log", "hpc1.debug"))
     asked = [review["resourceAttributes"] for review in api_server.reviews]
-    assert [(one["subresource"], one["name"]) for one in asked] == [
+    assert [(item["subresource"], item["name"]) for item in asked] == [
         ("log", "hpc1.debug"),
         ("proxy", "hpc1.debug"),
     ]

@@ -92,9 +92,9 @@ def test_a_node_whose_labels_a_hand_changed_is_its_clusters_all_the_same(labels:
     assert desired_nodes_of_deleted({"hpc1"}, nodes) == []
     desired, _ = desired_nodes(followed(partition("other")), nodes, NONE, 20)
     assert {item.node for item in desired} == {"hpc1.debug", "hpc1.gpu-big-5f87b3", "hpc1.other"}
-    unusable = desired_nodes_of_invalid("hpc1", "why", nodes)
-    assert [provider_id(item.cluster, item.partition) for item in unusable] == [
-        one.provider_id for one in nodes
+    invalid = desired_nodes_of_invalid("hpc1", "why", nodes)
+    assert [provider_id(item.cluster, item.partition) for item in invalid] == [
+        node_view.provider_id for node_view in nodes
     ]
 
 

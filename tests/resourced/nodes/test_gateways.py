@@ -1,4 +1,4 @@
-"""What is said of a gateway, and what is withdrawn."""
+"""What is applied of a gateway, and what is withdrawn."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ def claims(
     return by_manager
 
 
-def is_withdrawn(said: list[ApplyConfiguration]) -> bool:
+def is_withdrawn(applied: list[ApplyConfiguration]) -> bool:
     nulls = {"metadata": {"labels": {"some.redbox.dev/key": None}, "annotations": {}}}
-    return [(claim.withdraws, claim.body) for claim in said] == [(True, nulls)]
+    return [(claim.withdraws, claim.body) for claim in applied] == [(True, nulls)]
 
 
 def test_each_cluster_speaks_for_itself() -> None:
     offers = {"hpc1": offers_of("hpc1", "debug"), "hpc2": offers_of("hpc2", "debug")}
-    said = claims(real_node("n", BOTH), offers)
-    assert set(said) == {field_manager_of("hpc1"), field_manager_of("hpc2")}
-    capacity = said[field_manager_of("hpc2")][1].body["status"]["capacity"]
+    applied = claims(real_node("n", BOTH), offers)
+    assert set(applied) == {field_manager_of("hpc1"), field_manager_of("hpc2")}
+    capacity = applied[field_manager_of("hpc2")][1].body["status"]["capacity"]
     assert all(key.startswith("debug.hpc2.redbox.dev/") for key in capacity)
 
 
@@ -52,15 +52,15 @@ def test_a_node_that_is_no_gateway_of_it_hears_nothing_from_a_cluster() -> None:
 
 def test_what_was_said_is_withdrawn_where_the_label_went() -> None:
     node = real_node("n", {}, (field_manager_of("hpc1"),))
-    said = claims(node, {"hpc1": offers_of("hpc1", "debug")})
-    assert is_withdrawn(said[field_manager_of("hpc1")])
+    applied = claims(node, {"hpc1": offers_of("hpc1", "debug")})
+    assert is_withdrawn(applied[field_manager_of("hpc1")])
 
 
 def test_what_a_deleted_cluster_said_is_withdrawn() -> None:
     node = real_node("n", BOTH, (field_manager_of("hpc1"), field_manager_of("hpc2")))
-    said = claims(node, {"hpc1": offers_of("hpc1", "debug")})
-    assert is_withdrawn(said[field_manager_of("hpc2")])
-    assert not is_withdrawn(said[field_manager_of("hpc1")])
+    applied = claims(node, {"hpc1": offers_of("hpc1", "debug")})
+    assert is_withdrawn(applied[field_manager_of("hpc2")])
+    assert not is_withdrawn(applied[field_manager_of("hpc1")])
 
 
 def test_what_a_silent_cluster_said_stays() -> None:
@@ -87,8 +87,8 @@ def test_old_keys_speak_of_the_default_partition_of_the_first_cluster() -> None:
         advertised_partition("hpc1", partition("a"), NO_OVERRIDE),
         advertised_partition("hpc1", partition("b", is_default=True), NO_OVERRIDE),
     )
-    said = claims(real_node("n", BOTH), {"hpc2": offers_of("hpc2", "debug"), "hpc1": first}, old_keys=True)
-    assert said[OLD_KEYS][0].body["metadata"]["labels"]["wlm.sylabs.io/partition"] == "b"
+    applied = claims(real_node("n", BOTH), {"hpc2": offers_of("hpc2", "debug"), "hpc1": first}, old_keys=True)
+    assert applied[OLD_KEYS][0].body["metadata"]["labels"]["wlm.sylabs.io/partition"] == "b"
 
 
 def test_old_keys_are_withdrawn_where_they_are_no_longer_wanted() -> None:

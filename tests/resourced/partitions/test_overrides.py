@@ -47,7 +47,7 @@ def test_partitions_of_the_sylabs_configuration_are_read() -> None:
     }
     gpu = overrides.of("hpc1", "GPU_big")
     assert gpu.limits() == {}
-    assert [(one.name, one.version, one.quantity) for one in gpu.additional_features] == [
+    assert [(item.name, item.version, item.quantity) for item in gpu.additional_features] == [
         ("singularity", "3.1", 0),
         ("nvidia-gpu", "2080ti-cuda-7.0", 20),
     ]

@@ -33,19 +33,19 @@ def pod(phase: str = "Pending", status: dict[str, Any] | None = None) -> BoundPo
     )
 
 
-def job(phase: Phase, **known: Any) -> Job:
+def job(phase: Phase, **fields: Any) -> Job:
     owner = OwnerRef(cluster="prod", namespace="alice", account="default")
-    given: dict[str, Any] = {"job_id": "7", "submitted_at": SUBMITTED_AT, **known}
+    given: dict[str, Any] = {"job_id": "7", "submitted_at": SUBMITTED_AT, **fields}
     return Job(key="k", attempt=1, owner=owner, user="alice", phase=phase, **given)
 
 
 def container(status: dict[str, Any]) -> dict[str, Any]:
-    one: dict[str, Any] = status["containerStatuses"][0]
-    return one
+    found: dict[str, Any] = status["containerStatuses"][0]
+    return found
 
 
 def condition(status: dict[str, Any], kind: str) -> dict[str, Any]:
-    return next(one for one in status["conditions"] if one["type"] == kind)
+    return next(item for item in status["conditions"] if item["type"] == kind)
 
 
 def test_a_waiting_job_is_pending_and_says_why() -> None:
@@ -106,9 +106,9 @@ def test_a_refusal_fails_the_pod_with_red_boxs_sentence() -> None:
 def test_what_is_written_is_known_again_in_whatever_order_and_with_whatever_others_add() -> None:
     wanted = pod_status.of_job(pod(), job(Phase.RUNNING, started_at=STARTED_AT))
     scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None}
-    conditions = [{**one, "lastProbeTime": None} for one in reversed(wanted["conditions"])]
-    seen = {**wanted, "conditions": [scheduled, *conditions], "qosClass": "BestEffort"}
-    assert pod("Running", seen).status_digest == digest_of(wanted)
+    conditions = [{**item, "lastProbeTime": None} for item in reversed(wanted["conditions"])]
+    written = {**wanted, "conditions": [scheduled, *conditions], "qosClass": "BestEffort"}
+    assert pod("Running", written).status_digest == digest_of(wanted)
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ class ApiServer:
             self.written.set_result(body)
 
 
-class Known:
+class OneCluster:
     """One SlurmCluster, which serves every node."""
 
     followed: ClassVar[dict[str, Any]] = {}
@@ -83,7 +83,7 @@ class AllRefused(PodReconciler):
 async def test_a_refusal_that_cannot_be_written_is_written_later() -> None:
     server = ApiServer()
     pods = AllRefused(
-        cast("ObjectClient", server), cast("ClusterRegistry", Known()), cast("Any", None), "10.0.0.7"
+        cast("ObjectClient", server), cast("ClusterRegistry", OneCluster()), cast("Any", None), "10.0.0.7"
     )
     running = asyncio.create_task(pods.run())
     async with asyncio.timeout(30):
@@ -125,16 +125,16 @@ class Redbox:
         return self.job
 
 
-class Knows:
+class Harness:
     """A pod whose job red-box once had, and a clock."""
 
     def __init__(self) -> None:
         self.at = 0.0
         self.redbox = Redbox()
-        self.server = Written()
+        self.server = AcceptingApiServer()
         node = ClusterConnection(slurm_cluster(), cast("Any", self.redbox))
-        one = SimpleNamespace(cluster=node.cluster, client=node.client)
-        clusters = SimpleNamespace(followed={"hpc1": one}, of_node=lambda _: node)
+        feed = SimpleNamespace(cluster=node.cluster, client=node.client)
+        clusters = SimpleNamespace(followed={"hpc1": feed}, of_node=lambda _: node)
         self.pods = PodReconciler(
             cast("ObjectClient", self.server),
             cast("ClusterRegistry", clusters),
@@ -150,7 +150,7 @@ class Knows:
         await until(lambda: self.redbox.asked > before and self.pods.queue.is_idle)
 
 
-class Written(ApiServer):
+class AcceptingApiServer(ApiServer):
     """Takes every write."""
 
     def __init__(self) -> None:
@@ -172,44 +172,44 @@ async def until(holds: Callable[[], object]) -> None:
 
 
 @asynccontextmanager
-async def known_pod() -> AsyncIterator[Knows]:
-    knows = Knows()
-    running = asyncio.create_task(knows.pods.run())
+async def submitted_pod() -> AsyncIterator[Harness]:
+    harness = Harness()
+    running = asyncio.create_task(harness.pods.run())
     try:
-        await until(lambda: knows.redbox.asked and knows.pods.queue.is_idle)
-        yield knows
+        await until(lambda: harness.redbox.asked and harness.pods.queue.is_idle)
+        yield harness
     finally:
         running.cancel()
         await asyncio.wait({running})
 
 
 async def test_a_job_that_red_box_does_not_know_for_a_while_is_not_lost() -> None:
-    async with known_pod() as knows:
-        knows.at = LOST_AFTER_S - 1
-        await knows.look()
-        assert knows.server.phases == []
-        knows.redbox.job = RUNNING
-        await knows.look()
-        assert set(knows.server.phases) == {"Running"}
+    async with submitted_pod() as harness:
+        harness.at = LOST_AFTER_S - 1
+        await harness.look()
+        assert harness.server.phases == []
+        harness.redbox.job = RUNNING
+        await harness.look()
+        assert set(harness.server.phases) == {"Running"}
 
 
-async def test_a_job_that_was_known_meanwhile_is_missed_anew() -> None:
-    async with known_pod() as knows:
-        feed = knows.pods.job_feeds["hpc1"]
+async def test_a_job_that_was_known_meanwhile_is_missed_again() -> None:
+    async with submitted_pod() as harness:
+        feed = harness.pods.job_feeds["hpc1"]
         feed.take(RUNNING)  # as its watch does
-        knows.pods.enqueue(PLACE)
-        await until(lambda: knows.server.phases and knows.pods.queue.is_idle)
+        harness.pods.enqueue(PLACE)
+        await until(lambda: harness.server.phases and harness.pods.queue.is_idle)
         feed.rows.clear()
-        knows.at = LOST_AFTER_S
-        await knows.look()
-        assert set(knows.server.phases) == {"Running"}
+        harness.at = LOST_AFTER_S
+        await harness.look()
+        assert set(harness.server.phases) == {"Running"}
 
 
 async def test_a_job_that_red_box_does_not_know_for_long_is_lost() -> None:
-    async with known_pod() as knows:
-        knows.at = LOST_AFTER_S
-        await knows.look()
-        assert knows.server.phases == ["Failed"]
+    async with submitted_pod() as harness:
+        harness.at = LOST_AFTER_S
+        await harness.look()
+        assert harness.server.phases == ["Failed"]
 
 
 async def test_neither_a_retry_nor_a_change_after_the_shutdown_starts_work() -> None:
@@ -217,7 +217,7 @@ async def test_neither_a_retry_nor_a_change_after_the_shutdown_starts_work() -> 
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
     server = ApiServer()
     pods = AllRefused(
-        cast("ObjectClient", server), cast("ClusterRegistry", Known()), cast("Any", None), "10.0.0.7"
+        cast("ObjectClient", server), cast("ClusterRegistry", OneCluster()), cast("Any", None), "10.0.0.7"
     )
     running = asyncio.create_task(pods.run())
     await until(lambda: server.writes == 1 and pods.queue.is_idle)  # it failed: a retry is due in 50 ms

@@ -1,4 +1,4 @@
-"""Which pod is a companion, and whose request is believed."""
+"""Which pod is a companion, and whose request is used."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_the_pod_that_the_operator_named_is_the_companion() -> None:
     ("bound", "owner", "cluster", "reason"),
     [
         (pod(), None, "hpc1", "NoSuchOwner"),
-        (pod(), slurm_job(metadata={"uid": "one-made-anew"}), "hpc1", "NoSuchOwner"),
+        (pod(), slurm_job(metadata={"uid": "recreated"}), "hpc1", "NoSuchOwner"),
         (pod(), slurm_job(status={}), "hpc1", "NotTheCompanion"),
         (pod(), slurm_job(status={"companion": {"uid": "another"}}), "hpc1", "NotTheCompanion"),
         (pod(attempt="2"), slurm_job(), "hpc1", "NotTheCompanion"),

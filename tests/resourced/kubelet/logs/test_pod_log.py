@@ -58,10 +58,10 @@ async def test_what_red_box_does_not_give_is_said_and_the_other_stream_comes() -
 
 async def test_an_end_that_no_exit_code_tells_is_the_last_line() -> None:
     files = Files(stdout=[b"one\ntwo"])
-    said = b"redbox: It ran longer than its time limit.\n"
-    assert await read(files, TIMED_OUT) == b"one\ntwo\n" + said
-    assert await read(files, TIMED_OUT, tail_lines=2) == b"two\n" + said
-    assert await read(files, TIMED_OUT, tail_lines=1) == said
+    message = b"redbox: It ran longer than its time limit.\n"
+    assert await read(files, TIMED_OUT) == b"one\ntwo\n" + message
+    assert await read(files, TIMED_OUT, tail_lines=2) == b"two\n" + message
+    assert await read(files, TIMED_OUT, tail_lines=1) == message
     assert await read(files, TIMED_OUT, tail_lines=0) == b""
     assert await read(files, TIMED_OUT, streams=("stdout",)) == b"one\ntwo"
 
