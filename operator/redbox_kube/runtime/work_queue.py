@@ -56,8 +56,7 @@ class WorkQueue(Generic[KeyT]):
     async def run(self, work: Callable[[KeyT], Awaitable[None]], *, workers: int | None) -> None:
         """Work until cancelled. What `work` raises ends it all: it handles what it expects.
 
-        With `workers=None` each key has a task of its own, so that one that hangs takes no worker from
-        others.
+        With `workers=None` each key has a task of its own: a key that hangs takes no worker from others.
         """
         try:
             async with asyncio.TaskGroup() as group:
