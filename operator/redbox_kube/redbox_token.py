@@ -1,39 +1,46 @@
-"""The controller's own token for one red-box, renewed well before it expires."""
+"""Service account tokens for one red-box, renewed well before they expire."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
 
-from redbox_kube.api.objects import ObjectClient
+from redbox_kube.api.objects import ObjectClient, PodRef
 
 LIFETIME_S = 3600
-USED_FOR_S = 2400.0
 
 
 @dataclass(frozen=True)
 class ServiceAccountName:
-    """The controller's own service account."""
+    """A service account: the controller's own, or with `pod` that of a pod."""
 
     namespace: str
     name: str
 
 
-@dataclass
+@dataclass(eq=False)
 class RedboxToken:
-    """The token for one audience; a RedboxClient calls it before each request."""
+    """One account's token for one audience, bound to `pod` if given; a RedboxClient calls it."""
 
     objects: ObjectClient
     account: ServiceAccountName
     audience: str
+    pod: PodRef | None = None
+    lifetime_s: int = LIFETIME_S
     _token: str = ""
-    _issued_at: float = field(default=0.0)
+    _issued_at: float = 0.0
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def __call__(self) -> str:
-        now = asyncio.get_running_loop().time()
-        if not self._token or now - self._issued_at > USED_FOR_S:
-            self._token = await self.objects.token_for(
-                self.account.namespace, self.account.name, self.audience, seconds=LIFETIME_S
-            )
-            self._issued_at = now
-        return self._token
+        async with self._lock:
+            now = asyncio.get_running_loop().time()
+            if not self._token or now - self._issued_at > self.lifetime_s * 2 / 3:
+                self._token = await self.objects.token_for(
+                    self.account.namespace,
+                    self.account.name,
+                    self.audience,
+                    seconds=self.lifetime_s,
+                    pod=self.pod,
+                )
+                self._issued_at = now
+            return self._token

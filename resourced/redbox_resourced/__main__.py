@@ -1,17 +1,17 @@
-"""Starts the program `redbox-resourced`, or says which extra it lacks. What it can do is in `cli`."""
+"""Starts `redbox-resourced`, or names the extra that is not installed. The commands are in `cli`."""
 
 import sys
 
 
 def main() -> None:
-    """Run the command line; without the extra `resourced` there is none."""
+    """Run the command line, if the extra `resourced` is installed."""
     try:
         from redbox_resourced.cli import app
     except ModuleNotFoundError as missing:
         if (missing.name or "").partition(".")[0] == "redbox_resourced":
             raise
-        cure = "install what red-box's wheel needs for it: pip install 'WHEEL[resourced]'"
-        sys.exit(f"redbox-resourced: {missing.name} is not installed: {cure}")
+        fix = "install red-box's wheel with this extra: pip install 'WHEEL[resourced]'"
+        sys.exit(f"redbox-resourced: {missing.name} is not installed: {fix}")
     app()
 
 

@@ -1,4 +1,4 @@
-"""resourced put together: what is served, who leads, and what runs while this process does."""
+"""resourced as a whole: what is served, the leader election, and what runs in this process."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from redbox_kube.api.lease import Lease
 from redbox_kube.api.objects import ObjectClient
 from redbox_kube.redbox_token import ServiceAccountName
 from redbox_kube.runtime.health_server import serving
-from redbox_resourced.nodes.gateways import Gateways
+from redbox_resourced.nodes.gateways import GatewayNodes
 from redbox_resourced.nodes.node_view import MANAGER
-from redbox_resourced.nodes.readiness import Service
-from redbox_resourced.nodes.reconciler import Publishing
-from redbox_resourced.nodes.server_side_apply import NodeClaims
+from redbox_resourced.nodes.readiness import NodeReadiness
+from redbox_resourced.nodes.reconciler import NodeReconciler
+from redbox_resourced.nodes.server_side_apply import NodeApplier
 from redbox_resourced.nodes.virtual_nodes import VirtualNodes
 from redbox_resourced.partitions.overrides import OverridesFile
-from redbox_resourced.partitions.slurmclusters import Clusters
+from redbox_resourced.partitions.slurmclusters import ClusterRegistry
 from redbox_resourced.virtual_delivery import KubeletSettings, VirtualDelivery
 
 LEASE = "redbox-resourced"
 
 
 @dataclass(frozen=True)
-class Settings:
-    """How this resourced runs."""
+class ResourcedSettings:
+    """The command line's options."""
 
     account: ServiceAccountName
     kubelet: KubeletSettings
     health_port: int = 8080
-    most_nodes: int = 20
+    node_limit: int = 20
+    """Virtual nodes of one SlurmCluster."""
     gone_after_s: float = 600.0
     old_keys: bool = False
     overrides: Path | None = None
 
 
-async def run_resourced(settings: Settings) -> None:
-    """Publish and serve until told to end."""
-    end_when_told()
+async def run_resourced(settings: ResourcedSettings) -> None:
+    cancel_on_sigterm()
     overrides = OverridesFile(settings.overrides)
     overrides.load()
     objects = await ObjectClient.connect(MANAGER)
@@ -52,57 +52,57 @@ async def run_resourced(settings: Settings) -> None:
 
 
 class Resourced:
-    """The parts, and in which order they begin."""
+    """The components, and the order in which they start."""
 
-    def __init__(self, objects: ObjectClient, settings: Settings, overrides: OverridesFile) -> None:
+    def __init__(self, objects: ObjectClient, settings: ResourcedSettings, overrides: OverridesFile) -> None:
         self._objects = objects
         self._settings = settings
         self._registry = CollectorRegistry()
-        self._clusters = Clusters(objects, settings.account)
+        self._clusters = ClusterRegistry(objects, settings.account)
         self._delivery = VirtualDelivery(objects, self._clusters, settings.account, settings.kubelet)
-        claims = NodeClaims(objects)
+        applier = NodeApplier(objects)
         self._virtual = VirtualNodes(
             objects,
-            claims,
+            applier,
             settings.kubelet.address,
-            Service(self._delivery),
+            NodeReadiness(self._delivery),
             gone_after_s=settings.gone_after_s,
             old_keys=settings.old_keys,
         )
-        self._publishing = Publishing(
+        self._nodes = NodeReconciler(
             objects,
             self._clusters,
             overrides=overrides,
             virtual=self._virtual,
-            gateways=Gateways(claims, settings.old_keys),
-            most_nodes=settings.most_nodes,
+            gateways=GatewayNodes(applier, settings.old_keys),
+            node_limit=settings.node_limit,
             registry=self._registry,
         )
         self._lease = Lease(objects, settings.account.namespace, LEASE)
         self._leads = False
 
     async def run(self) -> None:
-        """Wait for the Lease, then run all of it."""
+        """Wait for the Lease, then run all components."""
         async with (
             serving(self._settings.health_port, self._registry, unready=self._unready),
             self._lease.leading(),
             asyncio.TaskGroup() as group,
         ):
             self._leads = True
-            self._virtual.kubernetes = await self._objects.server_version()
-            for part in (self._clusters, self._delivery, self._publishing):
-                group.create_task(part.run())
+            self._virtual.kubernetes_version = await self._objects.server_version()
+            for component in (self._clusters, self._delivery, self._nodes):
+                group.create_task(component.run())
 
     def _unready(self) -> str | None:
-        """One that could take over at once is as ready as it can be."""
+        """A standby that could take over at once is ready."""
         if not self._leads:
-            return None if self._lease.leader else "the Lease has not been seen yet"
-        virtual = self._delivery.trouble if self._clusters.deliver_virtually else ""
-        return self._publishing.unready or virtual or None
+            return None if self._lease.leader else "the Lease has not been read yet"
+        delivery = self._delivery.problem if self._clusters.deliver_virtually else ""
+        return self._nodes.unready or delivery or None
 
 
-def end_when_told() -> None:
-    """SIGTERM ends it in order: the lease is free for the next one at once."""
-    this = asyncio.current_task()
-    if this is not None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
+def cancel_on_sigterm() -> None:
+    """Cancel the current task at SIGTERM: an orderly shutdown releases the Lease at once."""
+    task = asyncio.current_task()
+    if task is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)

@@ -11,9 +11,9 @@ import typer
 
 from redbox_kube.redbox_token import ServiceAccountName
 from redbox_kube.runtime.log import configure_log
-from redbox_resourced.application import Settings, run_resourced
-from redbox_resourced.nodes.manifest import Address
-from redbox_resourced.partitions.overrides import BadOverrides
+from redbox_resourced.application import ResourcedSettings, run_resourced
+from redbox_resourced.nodes.manifest import KubeletAddress
+from redbox_resourced.partitions.overrides import InvalidOverrides
 from redbox_resourced.virtual_delivery import KubeletSettings
 
 app = typer.Typer(
@@ -21,8 +21,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> None:  # noqa: FBT001 (typer calls it)
-    if wanted:
+def _print_version(requested: bool) -> None:  # noqa: FBT001 (typer calls it)
+    if requested:
         typer.echo(f"redbox-resourced {version('red-box')}")
         raise typer.Exit
 
@@ -34,18 +34,20 @@ def options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """Hold the options that every command shares."""
+    """Options that all commands share."""
 
 
 @app.command()
 def run(
     *,
-    namespace: Annotated[str, typer.Option(envvar="REDBOX_NAMESPACE", help="Where resourced itself runs.")],
+    namespace: Annotated[
+        str, typer.Option(envvar="REDBOX_NAMESPACE", help="The namespace in which resourced runs.")
+    ],
     ip: Annotated[
         str, typer.Option(envvar="POD_IP", help="Where the API server reaches virtual nodes' kubelet API.")
     ],
     account: Annotated[
-        str, typer.Option(envvar="REDBOX_SERVICE_ACCOUNT", help="Its own service account.")
+        str, typer.Option(envvar="REDBOX_SERVICE_ACCOUNT", help="The service account of resourced.")
     ] = "redbox-resourced",
     port: Annotated[int, typer.Option(envvar="REDBOX_KUBELET_PORT", help="The kubelet API's port.")] = 10250,
     state: Annotated[
@@ -59,7 +61,7 @@ def run(
         Path | None,
         typer.Option(
             envvar="REDBOX_SERVING_FOLDER",
-            help="A folder with tls.crt and tls.key for the kubelet API; else a certificate is asked for.",
+            help="A folder with tls.crt and tls.key for the kubelet API; without it one is requested.",
         ),
     ] = None,
     health_port: Annotated[
@@ -68,7 +70,7 @@ def run(
     most_nodes: Annotated[
         int,
         typer.Option(
-            envvar="REDBOX_VIRTUAL_NODES", min=0, help="Virtual nodes for one SlurmCluster at most."
+            envvar="REDBOX_VIRTUAL_NODES", min=0, help="Maximum number of virtual nodes of a SlurmCluster."
         ),
     ] = 20,
     gone_after: Annotated[
@@ -76,7 +78,7 @@ def run(
         typer.Option(
             envvar="REDBOX_GONE_AFTER",
             min=0,
-            help="Seconds for which Slurm must lack a partition before its virtual node is deleted.",
+            help="Seconds without the partition in Slurm after which its virtual node is deleted.",
         ),
     ] = 600.0,
     old_keys: Annotated[
@@ -85,17 +87,17 @@ def run(
     overrides: Annotated[
         Path | None,
         typer.Option(
-            envvar="REDBOX_OVERRIDES", help="A file of limits and features that Slurm does not say."
+            envvar="REDBOX_OVERRIDES", help="A file of limits and features that Slurm does not report."
         ),
     ] = None,
 ) -> None:
-    """Publish partitions until told to end."""
+    """Publish partitions until SIGTERM."""
     configure_log(sys.stderr)
-    settings = Settings(
+    settings = ResourcedSettings(
         account=ServiceAccountName(namespace, account),
-        kubelet=KubeletSettings(Address(ip, port), state, serving),
+        kubelet=KubeletSettings(KubeletAddress(ip, port), state, serving),
         health_port=health_port,
-        most_nodes=most_nodes,
+        node_limit=most_nodes,
         gone_after_s=gone_after,
         old_keys=old_keys,
         overrides=overrides,
@@ -103,5 +105,5 @@ def run(
     try:
         with contextlib.suppress(asyncio.CancelledError):  # SIGTERM
             asyncio.run(run_resourced(settings))
-    except BadOverrides as error:
+    except InvalidOverrides as error:
         sys.exit(f"redbox-resourced: {error}")

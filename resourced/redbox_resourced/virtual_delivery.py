@@ -1,4 +1,4 @@
-"""Virtual delivery as a whole: the pods on virtual nodes, and the kubelet API that serves them."""
+"""Virtual delivery: the pods on virtual nodes, and the kubelet API that serves them."""
 
 from __future__ import annotations
 
@@ -12,45 +12,44 @@ from redbox_resourced.kubelet.authorization import Authorizer
 from redbox_resourced.kubelet.listener import KubeletListener
 from redbox_resourced.kubelet.server import KubeletApi
 from redbox_resourced.kubelet.serving_certificate import ServingCertificate
-from redbox_resourced.nodes.manifest import Address
-from redbox_resourced.partitions.slurmclusters import Clusters
-from redbox_resourced.pods.reconciler import VirtualPods
-from redbox_resourced.pods.submission import Submission
+from redbox_resourced.nodes.manifest import KubeletAddress
+from redbox_resourced.partitions.slurmclusters import ClusterRegistry
+from redbox_resourced.pods.reconciler import PodReconciler
+from redbox_resourced.pods.submission import PodSubmitter
 from redbox_resourced.pods.token_policy import TokenPolicy
 from redbox_resourced.pods.tokens import PodTokens
 
-NEEDED_EVERY_S = 0.5
+POLL_S = 0.5
 
 
 @dataclass(frozen=True)
 class KubeletSettings:
-    """Where the API server finds the kubelet API, and what it is served with."""
+    """The kubelet API's address and certificate."""
 
-    address: Address
-    """This pod's own, which the virtual nodes have as theirs."""
+    address: KubeletAddress
+    """This pod's own, which the virtual nodes publish as theirs."""
     folder: Path
     """Keeps keys and certificates over a restart in the same pod."""
     certificate: Path | None = None
-    """A folder with tls.crt and tls.key, where an administrator gives them."""
+    """A folder with tls.crt and tls.key, where an administrator provides them."""
 
 
 class VirtualDelivery:
-    """`run` it in a TaskGroup, beside the clusters."""
+    """`run` it in a TaskGroup, beside the cluster registry."""
 
     def __init__(
         self,
         objects: ObjectClient,
-        clusters: Clusters,
+        clusters: ClusterRegistry,
         account: ServiceAccountName,
         settings: KubeletSettings,
     ) -> None:
-        submission = Submission(objects, PodTokens(objects))
+        submitter = PodSubmitter(objects, PodTokens(objects))
         self._clusters = clusters
         self._policy = TokenPolicy(objects, account)
         ip, port = settings.address.ip, settings.address.port
-        self._pods = VirtualPods(objects, clusters, submission, ip)
-        self._api = KubeletApi(self._pods, clusters, submission, Authorizer(objects))
-        self._runner = self._api.runner()
+        self._pods = PodReconciler(objects, clusters, submitter, ip)
+        self._runner = KubeletApi(self._pods, clusters, submitter, Authorizer(objects)).runner()
         self._listener = KubeletListener(objects, self._runner, ip, port)
         self._certificate = ServingCertificate(
             objects,
@@ -61,9 +60,9 @@ class VirtualDelivery:
         )
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Why the nodes are not served; empty where they are."""
-        return self._policy.trouble or self._listener.trouble
+        return self._policy.problem or self._listener.problem
 
     @property
     def note(self) -> str:
@@ -71,19 +70,15 @@ class VirtualDelivery:
         return self._certificate.note
 
     async def run(self) -> None:
-        """Serve until cancelled."""
         await self._policy.wait()
         await self._runner.setup()
         try:
             async with asyncio.TaskGroup() as group:
-                for part in (self._listener, self._pods):
-                    group.create_task(part.run())
-                await self._needed()
+                for component in (self._listener, self._pods):
+                    group.create_task(component.run())
+                # Only now: an administrator need not approve a certificate where there are gateways alone.
+                while not (self._clusters.deliver_virtually or self._pods.informer.by_key):  # noqa: ASYNC110 (rare)
+                    await asyncio.sleep(POLL_S)
                 group.create_task(self._certificate.run())
         finally:
             await self._runner.cleanup()
-
-    async def _needed(self) -> None:
-        """An administrator is not to approve what only gateways would never use."""
-        while not (self._clusters.deliver_virtually or self._pods.bound.by_key):  # noqa: ASYNC110 (rare)
-            await asyncio.sleep(NEEDED_EVERY_S)

@@ -26,7 +26,7 @@ from redbox_resourced.kubelet.authorization import Authorizer
 from redbox_resourced.kubelet.listener import KubeletListener
 from redbox_resourced.kubelet.server import KubeletApi
 from redbox_resourced.kubelet.serving_certificate import Key, ServingCertificate
-from redbox_resourced.pods.reconciler import VirtualPods
+from redbox_resourced.pods.reconciler import PodReconciler
 from tests.e2e.client_certificate import ClientCertificate, signed
 from tests.e2e.virtual_stand import approve
 
@@ -97,7 +97,7 @@ async def serving(bed: Bed, folder: Path) -> AsyncIterator[int]:
     objects = ObjectClient(client.ApiClient(), "e2e")
     with socket.create_server((ADDRESS, 0)) as found:
         port = int(found.getsockname()[1])
-    pods = VirtualPods(objects, None, None, ADDRESS)  # type: ignore[arg-type]
+    pods = PodReconciler(objects, None, None, ADDRESS)  # type: ignore[arg-type]
     api = KubeletApi(pods, None, None, Authorizer(objects))  # type: ignore[arg-type]
     runner = api.runner()
     await runner.setup()

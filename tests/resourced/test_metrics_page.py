@@ -9,8 +9,8 @@ from typing import Any, cast
 
 from prometheus_client import CollectorRegistry
 
-from redbox_resourced.nodes.reconciler import Metrics
-from tests.resourced.clusters_seen import followed
+from redbox_resourced.nodes.reconciler import ResourcedMetrics
+from tests.resourced.factories import followed
 
 PAGE = Path(__file__).parents[2] / "docs/metrics.md"
 ROW = re.compile(r"\| `(redbox_resourced_\w+)` \| (\w+) \|(.*?)\|")
@@ -19,7 +19,7 @@ ROW = re.compile(r"\| `(redbox_resourced_\w+)` \| (\w+) \|(.*?)\|")
 async def test_the_page_lists_what_there_is() -> None:
     registry = CollectorRegistry()
     clusters = cast("Any", SimpleNamespace(followed={"hpc1": followed()}))
-    Metrics(registry).tell(clusters, {}, problems=0)
+    ResourcedMetrics(registry).update(clusters, {}, problems=0)
     there = {
         family.name: (family.type, {label for sample in family.samples for label in sample.labels})
         for family in registry.collect()

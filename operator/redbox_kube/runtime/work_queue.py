@@ -14,7 +14,7 @@ KeyT = TypeVar("KeyT", bound=Hashable)
 
 
 class WorkQueue(Generic[KeyT]):
-    """First in, first out, for any number of workers."""
+    """First come, first served, by a number of workers, or by a task for each key."""
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[KeyT] = asyncio.Queue()
@@ -25,6 +25,11 @@ class WorkQueue(Generic[KeyT]):
 
     def __len__(self) -> int:
         return len(self._queued)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no key is queued or worked on; alarms may be set."""
+        return not self._queued and not self._working
 
     def add(self, key: KeyT) -> None:
         """Process it as soon as possible."""
@@ -48,10 +53,16 @@ class WorkQueue(Generic[KeyT]):
         """Cancel its timer."""
         self._cancel_timer(key)
 
-    async def run(self, work: Callable[[KeyT], Awaitable[None]], *, workers: int) -> None:
-        """Process keys until cancelled. An exception of `work` stops all workers."""
+    async def run(self, work: Callable[[KeyT], Awaitable[None]], *, workers: int | None) -> None:
+        """Work until cancelled. What `work` raises ends it all: it handles what it expects.
+
+        With `workers=None` each key has a task of its own: a key that hangs takes no worker from others.
+        """
         try:
             async with asyncio.TaskGroup() as group:
+                if workers is None:
+                    while True:
+                        group.create_task(self._work_on(await self._next(), work))
                 for _ in range(workers):
                     group.create_task(self._work(work))
         finally:
@@ -60,16 +71,22 @@ class WorkQueue(Generic[KeyT]):
 
     async def _work(self, work: Callable[[KeyT], Awaitable[None]]) -> None:
         while True:
-            key = await self._queue.get()
-            self._queued.discard(key)
-            self._working.add(key)
-            try:
-                await work(key)
-            finally:
-                self._working.discard(key)
-            if key in self._readded:
-                self._readded.discard(key)
-                self.add(key)
+            await self._work_on(await self._next(), work)
+
+    async def _next(self) -> KeyT:
+        key = await self._queue.get()
+        self._queued.discard(key)
+        self._working.add(key)
+        return key
+
+    async def _work_on(self, key: KeyT, work: Callable[[KeyT], Awaitable[None]]) -> None:
+        try:
+            await work(key)
+        finally:
+            self._working.discard(key)
+        if key in self._readded:
+            self._readded.discard(key)
+            self.add(key)
 
     def _time_is_up(self, key: KeyT) -> None:
         self._timers.pop(key, None)

@@ -1,8 +1,8 @@
-"""Who may use the kubelet API: the holder of a client certificate whom the API server lets at nodes.
+"""Authorization for the kubelet API: a client certificate whose user may access nodes.
 
-The TLS handshake has shown that the cluster's client CA signed the certificate; other kubelets and plain
-users have such certificates too. So each request is put to the API server (SubjectAccessReview), as a kubelet
-does it: `nodes/log`, `nodes/stats`, …, else `nodes/proxy`.
+The TLS handshake proves that the cluster's client CA signed the certificate; other kubelets and plain users
+have such certificates too. So each request is checked with a SubjectAccessReview, as a kubelet does: first
+for `nodes/log`, `nodes/stats`, …, then for `nodes/proxy`.
 """
 
 from __future__ import annotations
@@ -15,60 +15,60 @@ from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, ResourcePa
 
 API_VERSION = "authorization.k8s.io/v1"
 REVIEWS = ResourcePath("SubjectAccessReview", api_version=API_VERSION)
-EVERYBODY = "system:authenticated"
-ALLOWED_FOR_S = 300.0  # both as the kubelet's own defaults
+AUTHENTICATED_GROUP = "system:authenticated"
+ALLOWED_FOR_S = 300.0  # both are the kubelet's own defaults
 REFUSED_FOR_S = 30.0
-MOST_REMEMBERED = 1024
+CACHE_SIZE = 1024
 
 
 @dataclass(frozen=True)
-class Client:
-    """Who a certificate is for: its common name is the user, its organizations are the groups."""
+class KubeletClient:
+    """The subject of a client certificate: its common name is the user, its organizations are the groups."""
 
     user: str
     groups: tuple[str, ...]
 
     @classmethod
-    def of(cls, certificate: dict[str, Any]) -> Client | None:
-        """From what `ssl` says of the peer; None where no user is named."""
+    def of(cls, certificate: dict[str, Any]) -> KubeletClient | None:
+        """From `ssl`'s peer certificate; None where it names no user."""
         parts = [part for names in certificate.get("subject", ()) for part in names]
         users = [value for name, value in parts if name == "commonName"]
         groups = [value for name, value in parts if name == "organizationName"]
-        return cls(users[-1], (*groups, EVERYBODY)) if users and users[-1] else None
+        return cls(users[-1], (*groups, AUTHENTICATED_GROUP)) if users and users[-1] else None
 
 
 @dataclass(frozen=True)
-class Access:
-    """What is asked: a verb, a part of a node, and which node; an empty name is all of them."""
+class NodeAccess:
+    """A verb on a subresource of a node; an empty name means all nodes."""
 
     verb: str
-    part: str
+    subresource: str
     node: str = ""
 
 
 @dataclass
 class Authorizer:
-    """Asks the API server, and remembers its answers for a while."""
+    """Asks the API server, and caches its decisions."""
 
     objects: ObjectClient
-    _known: dict[tuple[Client, Access], tuple[bool, float]] = field(default_factory=dict)
+    _cache: dict[tuple[KubeletClient, NodeAccess], tuple[bool, float]] = field(default_factory=dict)
 
-    async def allows(self, client: Client, access: Access) -> bool:
-        """Whether the client may; raises ApiError where nobody can say."""
+    async def allows(self, client: KubeletClient, access: NodeAccess) -> bool:
+        """Whether the client has this access; raises ApiError where the API server cannot decide."""
         now = asyncio.get_running_loop().time()
-        allowed, until = self._known.get((client, access), (False, 0.0))
-        if now < until:
+        allowed, expires = self._cache.get((client, access), (False, 0.0))
+        if now < expires:
             return allowed
-        allowed = await self._ask(client, access) or await self._ask(
-            client, Access(access.verb, "proxy", access.node)
+        allowed = await self._review(client, access) or await self._review(
+            client, NodeAccess(access.verb, "proxy", access.node)
         )
-        if len(self._known) >= MOST_REMEMBERED:
-            self._known.clear()
-        self._known[client, access] = allowed, now + (ALLOWED_FOR_S if allowed else REFUSED_FOR_S)
+        if len(self._cache) >= CACHE_SIZE:
+            self._cache.clear()
+        self._cache[client, access] = allowed, now + (ALLOWED_FOR_S if allowed else REFUSED_FOR_S)
         return allowed
 
-    async def _ask(self, client: Client, access: Access) -> bool:
-        attributes: Object = {"verb": access.verb, "resource": "nodes", "subresource": access.part}
+    async def _review(self, client: KubeletClient, access: NodeAccess) -> bool:
+        attributes: Object = {"verb": access.verb, "resource": "nodes", "subresource": access.subresource}
         if access.node:
             attributes["name"] = access.node
         spec = {"user": client.user, "groups": list(client.groups), "resourceAttributes": attributes}

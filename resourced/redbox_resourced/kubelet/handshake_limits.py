@@ -1,9 +1,9 @@
-"""Whose TLS handshake is under way, and who waits for that: few at once, in all and of one address.
+"""Bounds on TLS handshakes in progress: in all, and for each client address.
 
-From its first moment a handshake costs asyncio 300 KiB, whoever opened the connection and whether or not
-anything is said on it. So a connection waits for its turn as a bare socket, which costs next to nothing, and
-an address that opens many makes its own wait. Where all addresses together are too many, the one that came
-first gives way: who means well is done within milliseconds, who says nothing is not.
+From its first moment a handshake costs asyncio 300 KiB, whether or not the client ever sends a byte. So a
+connection waits for its slot as a bare socket, which costs next to nothing, and an address that opens many
+connections delays only its own. Where all addresses together exceed the bound, the oldest handshake is
+cancelled: an honest client finishes within milliseconds, a silent one does not.
 """
 
 from __future__ import annotations
@@ -15,49 +15,49 @@ from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
 AT_ONCE = 128
-AT_ONCE_OF_ONE_ADDRESS = 32
-MOST_WAITING = 1024
+AT_ONCE_PER_ADDRESS = 32
+MAX_WAITING = 1024
 Tasks = dict["asyncio.Task[object]", None]
-"""In the order in which they came."""
+"""In the order of their arrival."""
 
 
 @dataclass
-class Handshakes:
-    """Those of one listener, each in a task of its own; the task that gives way is cancelled."""
+class HandshakeLimits:
+    """For one listener; each handshake runs in a task of its own, which is cancelled to make room."""
 
     at_once: int = AT_ONCE
-    at_once_of_one_address: int = AT_ONCE_OF_ONE_ADDRESS
-    most_waiting: int = MOST_WAITING
-    _under_way: Tasks = field(default_factory=dict)
+    at_once_per_address: int = AT_ONCE_PER_ADDRESS
+    max_waiting: int = MAX_WAITING
+    _in_progress: Tasks = field(default_factory=dict)
     _waiting: Tasks = field(default_factory=dict)
-    _shares: WeakValueDictionary[str, asyncio.Semaphore] = field(default_factory=WeakValueDictionary)
-    """Of the addresses that have anything under way or waiting."""
+    _per_address: WeakValueDictionary[str, asyncio.Semaphore] = field(default_factory=WeakValueDictionary)
+    """For addresses that have a handshake in progress or waiting."""
 
     @asynccontextmanager
-    async def turn(self, address: str) -> AsyncIterator[None]:
-        """Wait until it is this address' turn; inside, the handshake is under way."""
-        share = self._shares.setdefault(address, asyncio.Semaphore(self.at_once_of_one_address))
-        with _among(self._waiting, self.most_waiting):
-            await share.acquire()
+    async def slot(self, address: str) -> AsyncIterator[None]:
+        """Wait for a slot of this address, and hold it during the handshake."""
+        slots = self._per_address.setdefault(address, asyncio.Semaphore(self.at_once_per_address))
+        with _registered(self._waiting, self.max_waiting):
+            await slots.acquire()
         try:
-            with _among(self._under_way, self.at_once):
+            with _registered(self._in_progress, self.at_once):
                 yield
         finally:
-            share.release()
+            slots.release()
 
 
 @contextmanager
-def _among(tasks: Tasks, most: int) -> Iterator[None]:
-    """This task is one of them; where they are too many, the first gives way."""
-    if len(tasks) >= most:
-        first = next(iter(tasks))
-        del tasks[first]
-        first.cancel()
-    this = asyncio.current_task()
-    if this is not None:
-        tasks[this] = None
+def _registered(tasks: Tasks, limit: int) -> Iterator[None]:
+    """Add the current task; at the limit, the oldest task is cancelled."""
+    if len(tasks) >= limit:
+        oldest = next(iter(tasks))
+        del tasks[oldest]
+        oldest.cancel()
+    task = asyncio.current_task()
+    if task is not None:
+        tasks[task] = None
     try:
         yield
     finally:
-        if this is not None:
-            tasks.pop(this, None)
+        if task is not None:
+            tasks.pop(task, None)

@@ -1,7 +1,7 @@
-"""The TLS listener of the kubelet API: who shows no certificate of the cluster's client CA gets no answer.
+"""The TLS listener of the kubelet API: clients must show a certificate of the cluster's client CA.
 
-Certificate and CA change while it serves. New connections meet the new ones; those that there are go on.
-Connections are taken one by one, and not by asyncio's own server, which begins a handshake with each at once.
+Certificate and CA may change while it serves: new connections use the new ones, existing connections go on.
+Connections are accepted here, and not by asyncio's own server, which begins a handshake with each at once.
 """
 
 from __future__ import annotations
@@ -22,59 +22,58 @@ from redbox_api.authorities import pem_of
 from redbox_kube.api.informer import Informer, Place
 from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
-from redbox_resourced.kubelet.handshake_limits import Handshakes
-from redbox_resourced.kubelet.serving_certificate import Pair
+from redbox_resourced.kubelet.handshake_limits import HandshakeLimits
+from redbox_resourced.kubelet.serving_certificate import ServingKeyPair
 
 log = structlog.get_logger(__name__)
 CLIENT_CA_NAMESPACE, CLIENT_CA_NAME = "kube-system", "extension-apiserver-authentication"
 CLIENT_CA_KEY = "client-ca-file"
 BACKLOG = 128
 HANDSHAKE_S = 5.0
-ACCEPT_AGAIN_S = 0.5
+RETRY_ACCEPT_S = 0.5
 
 
 class KubeletListener:
-    """Serves an aiohttp runner on one port, as soon as a certificate and the clients' CA are there."""
+    """Serves an aiohttp runner on one port, as soon as the certificate and the clients' CA are available."""
 
     def __init__(self, objects: ObjectClient, runner: web.AppRunner, address: str, port: int) -> None:
         self.serves = asyncio.Event()
-        self.trouble = "the kubelet API waits for its certificate"
+        self.problem = "the kubelet API is waiting for its certificate"
         self._runner = runner
         self._bind_to = (address, port)
-        self._pair: Pair | None = None
+        self._pair: ServingKeyPair | None = None
         self._client_ca = ""
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # without a certificate: no handshake succeeds
-        self._handshakes = Handshakes()
-        self._troubles = GroupedWarnings("connections not taken")
+        self._handshakes = HandshakeLimits()
+        self._warnings = GroupedWarnings("connections not accepted")
         self._changed = asyncio.Event()
         selection = {"fieldSelector": f"metadata.name={CLIENT_CA_NAME}"}
-        where = ResourcePath("ConfigMap", namespace=CLIENT_CA_NAMESPACE)
-        self._mirror = Informer(
-            objects, where, selection=selection, reduced=_client_ca, on_change=self._ca_told
+        path = ResourcePath("ConfigMap", namespace=CLIENT_CA_NAMESPACE)
+        self._informer = Informer(
+            objects, path, selection=selection, reduced=_client_ca, on_change=self._client_ca_changed
         )
 
-    def use(self, pair: Pair) -> None:
-        """Serve with this certificate from now on."""
+    def use(self, pair: ServingKeyPair) -> None:
+        """Use this certificate for new connections."""
         self._pair = pair
         self._changed.set()
 
     async def run(self) -> None:
-        """Serve until cancelled."""
-        with _listening(*self._bind_to) as listening:
+        with _listening_socket(*self._bind_to) as listening:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._mirror.run())
-                group.create_task(self._keep_tls())
+                group.create_task(self._informer.run())
+                group.create_task(self._update_tls())
                 await self.serves.wait()
                 await self._accept(listening, group)
 
-    async def _keep_tls(self) -> None:
-        """Have new connections meet the newest certificate and CA."""
+    async def _update_tls(self) -> None:
+        """Use the newest certificate and CA for new connections."""
         while True:
             await self._changed.wait()
             self._changed.clear()
             context = self._context()
             if context is not None:
-                self._tls, self.trouble = context, ""
+                self._tls, self.problem = context, ""
                 self.serves.set()
 
     async def _accept(self, listening: socket.socket, group: asyncio.TaskGroup) -> None:
@@ -82,36 +81,36 @@ class KubeletListener:
         while True:
             try:
                 connection, peer = await loop.sock_accept(listening)
-            except OSError as error:  # no descriptors, most often: who connects waits in the kernel
-                self._troubles.failed("kubelet API", error)
-                await asyncio.sleep(ACCEPT_AGAIN_S)
+            except OSError as error:  # most often no file descriptors: connections wait in the kernel
+                self._warnings.failed("kubelet API", error)
+                await asyncio.sleep(RETRY_ACCEPT_S)
                 continue
-            self._troubles.recovered("kubelet API")
-            group.create_task(self._greet(connection, str(peer[0])))
-            await asyncio.sleep(0)  # where there is always a next one, others must have their turn too
+            self._warnings.recovered("kubelet API")
+            group.create_task(self._handshake(connection, str(peer[0])))
+            await asyncio.sleep(0)  # accept may always succeed at once: let other tasks run
 
-    async def _greet(self, connection: socket.socket, address: str) -> None:
-        """The handshake, in its turn; who fails it, or gives way, is closed without a word."""
+    async def _handshake(self, connection: socket.socket, address: str) -> None:
+        """Shake hands within the limits; a failed or cancelled connection is closed without an answer."""
         serve: Any = self._runner.server
-        with contextlib.ExitStack() as unserved:
-            unserved.callback(connection.close)
+        with contextlib.ExitStack() as opened:
+            opened.callback(connection.close)
             try:
-                async with self._handshakes.turn(address):
+                async with self._handshakes.slot(address):
                     await asyncio.get_running_loop().connect_accepted_socket(
                         serve, connection, ssl=self._tls, ssl_handshake_timeout=HANDSHAKE_S
                     )
-                unserved.pop_all()  # the connection is the server's now
-            except OSError:  # all that TLS may have against it, too
+                opened.pop_all()  # from here on the server owns the connection
+            except OSError:  # including every TLS failure
                 return
             except Exception:
-                # What a stranger sends must not end what serves all.
+                # Bytes of an unauthenticated client must not stop the server.
                 log.exception("handshake")
 
     def _context(self) -> ssl.SSLContext | None:
         if self._pair is None:
             return None
         if not self._client_ca:
-            self.trouble = (
+            self.problem = (
                 f"the kubelet API does not serve: ConfigMap {CLIENT_CA_NAMESPACE}/{CLIENT_CA_NAME} has no "
                 f"{CLIENT_CA_KEY}; the API server needs --client-ca-file"
             )
@@ -119,39 +118,36 @@ class KubeletListener:
         try:
             return tls_context(self._pair, self._client_ca)
         except (ssl.SSLError, ValueError) as error:
-            self.trouble = f"the kubelet API's certificate cannot be used: {error}"
-            log.warning("kubelet API", trouble=self.trouble)
+            self.problem = f"the kubelet API's certificate cannot be used: {error}"
+            log.warning("kubelet API", problem=self.problem)
             return None
 
-    def _ca_told(self, _: set[Place]) -> None:
-        found = self._mirror.items.get((CLIENT_CA_NAMESPACE, CLIENT_CA_NAME), "")
-        if found != self._client_ca or not found:
-            self._client_ca = found
+    def _client_ca_changed(self, _: set[Place]) -> None:
+        client_ca = self._informer.items.get((CLIENT_CA_NAMESPACE, CLIENT_CA_NAME), "")
+        if client_ca != self._client_ca or not client_ca:
+            self._client_ca = client_ca
             self._changed.set()
 
 
-def tls_context(pair: Pair, client_ca: str) -> ssl.SSLContext:
-    """TLS that demands a certificate of the client, signed by this CA alone."""
+def tls_context(pair: ServingKeyPair, client_ca: str) -> ssl.SSLContext:
+    """TLS that requires a client certificate, signed by this CA alone."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_verify_locations(cadata=pem_of(client_ca))
-    with tempfile.NamedTemporaryFile(dir=_memory()) as file:  # ssl takes a key from a file only
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 (0600, and for a moment)
+    with tempfile.NamedTemporaryFile(dir=memory) as file:  # ssl reads a key only from a file
         file.write(pair.key + b"\n" + pair.certificate)
         file.flush()
         context.load_cert_chain(file.name)
     return context
 
 
-def _memory() -> str | None:
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 (0600, and for a moment)
-
-
 def _client_ca(config_map: Object) -> str:
     return str(config_map.get("data", {}).get(CLIENT_CA_KEY, ""))
 
 
-def _listening(address: str, port: int) -> socket.socket:
+def _listening_socket(address: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ipaddress.ip_address(address).version == 6 else socket.AF_INET  # noqa: PLR2004
     listening = socket.create_server((address, port), family=family, backlog=BACKLOG)
     listening.settimeout(0)  # the loop waits

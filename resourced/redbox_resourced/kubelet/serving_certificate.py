@@ -1,9 +1,10 @@
-"""The certificate that all virtual nodes are served with: where it comes from, and its renewal.
+"""The serving certificate of all virtual nodes: its source, and its renewal.
 
-All share one listener, and so one certificate: the API server checks the address, not the node's name. In
-this order: files that an administrator gives; else one that the cluster signs, once an administrator approves
-of the request; and until then one that we sign ourselves, which API servers that check none take. Keys are
-made here and never leave this pod's own folder: after a restart in the same pod the request is the same one.
+All share one listener, and so one certificate: the API server checks the address, not the node's name.
+Sources, in this order: files that an administrator provides; else a certificate that the cluster signs, once
+an administrator has approved the request; and until then a self-signed one, which an API server accepts that
+verifies none. Keys are generated here and never leave this pod's own folder: after a restart in the same pod
+the request stays the same.
 """
 
 from __future__ import annotations
@@ -29,35 +30,39 @@ from redbox_kube.api.objects import ApiError, Object, ObjectClient, ResourcePath
 log = structlog.get_logger(__name__)
 GROUP = "system:nodes"
 USER = "system:node:redbox-virtual"
-"""No Node has this name: who holds the certificate is nobody else."""
+"""No Node has this name, so the certificate gives the rights of none."""
 API_VERSION = "certificates.k8s.io/v1"
 SIGNER = "kubernetes.io/kubelet-serving"
 SELF_SIGNED_FOR = timedelta(days=90)
-USED_PART = 0.8  # of a certificate's life, before it is renewed
+RENEW_AT = 0.8  # of a certificate's life, before it is renewed
 KEY, CERTIFICATE, REQUESTED_KEY = "serving.key", "serving.crt", "requested.key"
-LAST_MOMENTS = timedelta(minutes=10)
-LOOK_EVERY_S = 5.0
-AFTER_FAULT_S = 30.0
+EXPIRY_MARGIN = timedelta(minutes=10)
+POLL_S = 5.0
+RETRY_S = 30.0
 Key = ec.EllipticCurvePrivateKey
 
 
 @dataclass(frozen=True)
-class Pair:
+class ServingKeyPair:
     """A certificate and its key, as PEM."""
 
     certificate: bytes
     key: bytes
 
+    @classmethod
+    def read(cls, certificate: Path, key: Path) -> ServingKeyPair:
+        return cls(certificate.read_bytes(), key.read_bytes())
+
     def renewal(self) -> datetime:
-        """When it is time for another."""
-        read = x509.load_pem_x509_certificate(self.certificate)
-        begin, end = read.not_valid_before_utc, read.not_valid_after_utc
-        return begin + USED_PART * (end - begin)
+        """The time at which it must be renewed."""
+        certificate = x509.load_pem_x509_certificate(self.certificate)
+        begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+        return begin + RENEW_AT * (end - begin)
 
     def is_for(self, address: str) -> bool:
         """Whether it names the address."""
-        read = x509.load_pem_x509_certificate(self.certificate)
-        names = read.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        certificate = x509.load_pem_x509_certificate(self.certificate)
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         return ipaddress.ip_address(address) in names.get_values_for_type(x509.IPAddress)
 
 
@@ -71,14 +76,14 @@ def key_pem(key: Key) -> bytes:
 
 
 def signing_request(key: Key, address: str) -> bytes:
-    """As the signer kubelet-serving demands it."""
+    """As the signer kubelet-serving requires it."""
     builder = x509.CertificateSigningRequestBuilder().subject_name(_subject())
     builder = builder.add_extension(_names(address), critical=False)
     return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
-def self_signed(key: Key, address: str, now: datetime) -> Pair:
-    """For API servers that do not check."""
+def self_signed(key: Key, address: str, now: datetime) -> ServingKeyPair:
+    """For API servers that do not verify it."""
     usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
     certificate = (
         x509.CertificateBuilder()
@@ -92,11 +97,11 @@ def self_signed(key: Key, address: str, now: datetime) -> Pair:
         .add_extension(usage, critical=False)
         .sign(key, hashes.SHA256())
     )
-    return Pair(certificate.public_bytes(serialization.Encoding.PEM), key_pem(key))
+    return ServingKeyPair(certificate.public_bytes(serialization.Encoding.PEM), key_pem(key))
 
 
 class ServingCertificate:
-    """Has a pair at any time after `run` has begun; `changed` is called with each new one."""
+    """Provides key pairs while `run` runs; `changed` is called with each new one."""
 
     def __init__(
         self,
@@ -105,10 +110,10 @@ class ServingCertificate:
         *,
         folder: Path,
         given: Path | None,
-        changed: Callable[[Pair], None],
+        changed: Callable[[ServingKeyPair], None],
     ) -> None:
         self.note = ""
-        """What an administrator has to do for it, in a sentence; empty where there is nothing."""
+        """What an administrator has yet to do for it; empty where there is nothing."""
         self._objects = objects
         self._address = address
         self._folder = folder
@@ -116,7 +121,6 @@ class ServingCertificate:
         self._changed = changed
 
     async def run(self) -> None:
-        """Keep it new until cancelled."""
         if self._given:
             await self._follow_files(self._given)
         pair = self._stored()
@@ -124,68 +128,64 @@ class ServingCertificate:
             if pair is not None:
                 self._use(pair)
                 await _sleep_until(pair.renewal())
-            pair = await self._have_signed(serves=pair)
+            pair = await self._request_signed(current=pair)
 
     async def _follow_files(self, folder: Path) -> None:
-        """A Secret that is mounted here, which somebody else renews."""
-        known: Pair | None = None
+        """A mounted Secret, which is renewed elsewhere."""
+        current: ServingKeyPair | None = None
         while True:
             try:
-                pair = Pair((folder / "tls.crt").read_bytes(), (folder / "tls.key").read_bytes())
+                pair = ServingKeyPair.read(folder / "tls.crt", folder / "tls.key")
             except OSError as error:
-                self._say(f"the serving certificate cannot be read: {error}")
+                self._set_note(f"the serving certificate cannot be read: {error}")
             else:
-                if pair != known:
+                if pair != current:
                     self._use(pair)
-                    known = pair
-            await asyncio.sleep(LOOK_EVERY_S)
+                    current = pair
+            await asyncio.sleep(POLL_S)
 
-    async def _have_signed(self, serves: Pair | None) -> Pair:
-        """Ask, and wait for approval; meanwhile what serves goes on, and at last one that we sign."""
+    async def _request_signed(self, current: ServingKeyPair | None) -> ServingKeyPair:
+        """Request one and wait for approval; meanwhile serve the current one, then a self-signed one."""
         key = self._requested_key()
         async with asyncio.TaskGroup() as group:
-            bridging = group.create_task(self._bridge(serves, key))
-            certificate = await self._ask_until_signed(key)
+            bridging = group.create_task(self._bridge(current, key))
+            certificate = await self._request_until_signed(key)
             bridging.cancel()
-        pair = Pair(certificate, key_pem(key))
+        pair = ServingKeyPair(certificate, key_pem(key))
         self._store(KEY, pair.key)
         self._store(CERTIFICATE, pair.certificate)
         (self._folder / REQUESTED_KEY).unlink(missing_ok=True)
         return pair
 
-    async def _bridge(self, serves: Pair | None, key: Key) -> None:
-        if serves is not None:
-            end = x509.load_pem_x509_certificate(serves.certificate).not_valid_after_utc
-            left = end - datetime.now(UTC)  # of one that lasts ten minutes, all would be last moments
-            await _sleep_until(end - min(LAST_MOMENTS, left / 4))
+    async def _bridge(self, current: ServingKeyPair | None, key: Key) -> None:
+        if current is not None:
+            end = x509.load_pem_x509_certificate(current.certificate).not_valid_after_utc
+            left = end - datetime.now(UTC)  # a certificate may last no longer than the margin
+            await _sleep_until(end - min(EXPIRY_MARGIN, left / 4))
         while True:
             own = self_signed(key, self._address, datetime.now(UTC))
             self._changed(own)
             await _sleep_until(own.renewal())
 
-    async def _ask_until_signed(self, key: Key) -> bytes:
+    async def _request_until_signed(self, key: Key) -> bytes:
         node = self._objects.impersonating(USER, GROUP)
-        where = ResourcePath(
-            "CertificateSigningRequest", _request_name(key, self._address), api_version=API_VERSION
-        )
+        name = _request_name(key, self._address)
+        path = ResourcePath("CertificateSigningRequest", name, api_version=API_VERSION)
         try:
             while True:
                 try:
-                    status = await self._ask(node, where, key)
+                    request = await node.get(path) or await node.create(path.all(), self._request(name, key))
                 except ApiError as error:
-                    self._say(f"no serving certificate could be asked for, and ours is self-signed: {error}")
-                    await asyncio.sleep(AFTER_FAULT_S)
+                    self._set_note(f"no serving certificate could be requested, ours is self-signed: {error}")
+                    await asyncio.sleep(RETRY_S)
                     continue
+                status = (request or {}).get("status", {})
                 if status.get("certificate"):
                     return base64.b64decode(status["certificate"])
-                self._say(_outstanding(where.name, status))
-                await asyncio.sleep(LOOK_EVERY_S)
+                self._set_note(_request_note(name, status))
+                await asyncio.sleep(POLL_S)
         finally:
             await node.close()
-
-    async def _ask(self, node: ObjectClient, where: ResourcePath, key: Key) -> Object:
-        request = await node.get(where) or await node.create(where.all(), self._request(where.name, key))
-        return dict((request or {}).get("status", {}))
 
     def _request(self, name: str, key: Key) -> Object:
         request = base64.b64encode(signing_request(key, self._address)).decode()
@@ -197,26 +197,26 @@ class ServingCertificate:
             "spec": spec,
         }
 
-    def _use(self, pair: Pair) -> None:
+    def _use(self, pair: ServingKeyPair) -> None:
         self.note = ""
         self._changed(pair)
 
-    def _say(self, note: str) -> None:
+    def _set_note(self, note: str) -> None:
         if note != self.note:
             log.warning("serving certificate", note=note)
         self.note = note
 
-    # -- what outlives a restart in the same pod
+    # -- files that survive a restart in the same pod
 
-    def _stored(self) -> Pair | None:
+    def _stored(self) -> ServingKeyPair | None:
         try:
-            pair = Pair((self._folder / CERTIFICATE).read_bytes(), (self._folder / KEY).read_bytes())
+            pair = ServingKeyPair.read(self._folder / CERTIFICATE, self._folder / KEY)
         except FileNotFoundError:
             return None
         return pair if pair.renewal() > datetime.now(UTC) and pair.is_for(self._address) else None
 
     def _requested_key(self) -> Key:
-        """The key of the request that is under way, else a new one's."""
+        """The key of the pending request, else a new key."""
         try:
             key = serialization.load_pem_private_key((self._folder / REQUESTED_KEY).read_bytes(), None)
         except (FileNotFoundError, ValueError):
@@ -227,26 +227,28 @@ class ServingCertificate:
         return key
 
     def _store(self, name: str, content: bytes) -> None:
-        """Where it cannot be kept, the next start asks anew."""
-        unfinished = self._folder / f".{name}"
+        """Where it cannot be stored, the next start makes a new request."""
+        temporary = self._folder / f".{name}"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
                 file.write(content)
-            unfinished.replace(self._folder / name)
+            temporary.replace(self._folder / name)
         except OSError as error:
-            log.warning("serving certificate not kept", folder=str(self._folder), error=str(error))
+            log.warning("serving certificate not stored", folder=str(self._folder), error=str(error))
 
 
-def _outstanding(name: str, status: Object) -> str:
-    judged = {one["type"]: one.get("message", "") for one in status.get("conditions", [])}
+def _request_note(name: str, status: Object) -> str:
+    conditions = {
+        condition["type"]: condition.get("message", "") for condition in status.get("conditions", [])
+    }
     for verdict in ("Denied", "Failed"):
-        if verdict in judged:
-            word = verdict.lower()
-            return f"CertificateSigningRequest {name} is {word}, ours is self-signed: {judged[verdict]}"
-    if "Approved" in judged:
-        return f"CertificateSigningRequest {name} is approved, and waits for the cluster's signer"
-    return f"the serving certificate is self-signed until this is done: kubectl certificate approve {name}"
+        if verdict in conditions:
+            why = conditions[verdict]
+            return f"CertificateSigningRequest {name} is {verdict.lower()}, ours is self-signed: {why}"
+    if "Approved" in conditions:
+        return f"CertificateSigningRequest {name} is approved and waits for the cluster's signer"
+    return f"the serving certificate is self-signed; to replace it, run: kubectl certificate approve {name}"
 
 
 def _request_name(key: Key, address: str) -> str:
@@ -257,17 +259,13 @@ def _request_name(key: Key, address: str) -> str:
 
 
 def _subject() -> x509.Name:
-    return x509.Name(
-        [
-            x509.NameAttribute(NameOID.ORGANIZATION_NAME, GROUP),
-            x509.NameAttribute(NameOID.COMMON_NAME, USER),
-        ]
-    )
+    attributes = ((NameOID.ORGANIZATION_NAME, GROUP), (NameOID.COMMON_NAME, USER))
+    return x509.Name([x509.NameAttribute(oid, value) for oid, value in attributes])
 
 
 def _names(address: str) -> x509.SubjectAlternativeName:
     return x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))])
 
 
-async def _sleep_until(moment: datetime) -> None:
-    await asyncio.sleep(max(0.0, (moment - datetime.now(UTC)).total_seconds()))
+async def _sleep_until(time: datetime) -> None:
+    await asyncio.sleep(max(0.0, (time - datetime.now(UTC)).total_seconds()))

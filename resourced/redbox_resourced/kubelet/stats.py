@@ -1,20 +1,19 @@
-"""What the virtual nodes say in numbers: of what is known, nothing else. Pure.
+"""Statistics of virtual nodes: pods and the usage that Slurm measured, nothing else. Pure.
 
-What a job uses is what Slurm measured, as red-box tells it: an absent number is shown as unknown by those who
-ask, an invented one as true. All nodes share one address, so what is asked of one is answered for all, unless
-the path names it; no number is a node's.
+Without a measurement a number is left out: clients show an absent number as unknown, and an invented one as
+true. All nodes share one address, so an answer covers the pods of all, unless the path names a node; no
+number is a node's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC
-from typing import Any
 
 from redbox_api.usage import JobUsage
+from redbox_kube.api.objects import Object
 from redbox_resourced.pods.pod_view import BoundPod
 
-Object = dict[str, Any]
 Usage = Mapping[str, JobUsage]
 """By the pod's uid."""
 NODE = "redbox-virtual"
@@ -29,12 +28,11 @@ NANO = 1_000_000_000
 
 
 def pod_list(pods: Iterable[BoundPod]) -> Object:
-    """As /pods has it, with what is kept of each."""
+    """For /pods, with the fields that are kept."""
     return {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": [_pod(pod) for pod in pods]}
 
 
 def summary(pods: Iterable[BoundPod], used: Usage) -> Object:
-    """As /stats/summary has it."""
     return {
         "node": {"nodeName": NODE},
         "pods": [_pod_stats(pod, used.get(pod.uid)) for pod in pods if not pod.has_ended],
@@ -42,17 +40,17 @@ def summary(pods: Iterable[BoundPod], used: Usage) -> Object:
 
 
 def resource_metrics(pods: Iterable[BoundPod], used: Usage) -> str:
-    """As /metrics/resource has it; a job is its pod's first container."""
-    told = [(pod, used[pod.uid]) for pod in pods if pod.uid in used and not pod.has_ended]
-    return "".join(f"{line}\n" for line in _metric_lines(told)) + NO_ERROR
+    """For /metrics/resource; a job counts as its pod's first container."""
+    measured = [(pod, used[pod.uid]) for pod in pods if pod.uid in used and not pod.has_ended]
+    return "".join(f"{line}\n" for line in _metric_lines(measured)) + NO_ERROR
 
 
-def _metric_lines(told: list[tuple[BoundPod, JobUsage]]) -> Iterator[str]:
+def _metric_lines(measured: list[tuple[BoundPod, JobUsage]]) -> Iterator[str]:
     for of in ("container", "pod"):
-        for name, kind, what in ((CPU, "counter", "seconds of CPU used"), (MEMORY, "gauge", "bytes in use")):
-            yield f"# HELP {of}_{name} {what} by the job, as Slurm measured it"
+        for name, kind, text in ((CPU, "counter", "seconds of CPU used"), (MEMORY, "gauge", "bytes in use")):
+            yield f"# HELP {of}_{name} {text} by the job, as Slurm measured it"
             yield f"# TYPE {of}_{name} {kind}"
-            for pod, used in told:
+            for pod, used in measured:
                 container = f'container="{pod.containers[0].name}",' if of == "container" else ""
                 value = used.cpu_seconds if name == CPU else used.memory_bytes
                 at = int(used.measured_at.timestamp() * 1000)
@@ -87,7 +85,9 @@ def _pod(pod: BoundPod) -> Object:
         "spec": {
             "nodeName": pod.node,
             "serviceAccountName": pod.account,
-            "containers": [{"name": one.name, "image": one.image} for one in pod.containers],
+            "containers": [
+                {"name": container.name, "image": container.image} for container in pod.containers
+            ],
         },
         "status": {"phase": pod.phase},
     }

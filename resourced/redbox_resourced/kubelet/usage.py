@@ -1,7 +1,7 @@
-"""What the jobs of pods use, asked at red-box when somebody asks for it here.
+"""The usage of pods' jobs, requested from red-box on demand.
 
-One question serves all pods of a service account, and its answer is kept for a while: each virtual node is
-asked apart by those who gather metrics, and all of them are answered alike.
+One request covers all pods of a service account, and its answer is cached for a while: metrics-server queries
+each virtual node separately, and all get the same answer.
 """
 
 from __future__ import annotations
@@ -17,92 +17,96 @@ from redbox_api.errors import RedboxError
 from redbox_api.usage import JobUsage
 from redbox_kube.api.objects import ApiError
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
-from redbox_resourced.partitions.slurmclusters import Clusters
-from redbox_resourced.pods.pod_view import BoundPod, Role
-from redbox_resourced.pods.submission import Submission, key_of
+from redbox_resourced.partitions.slurmclusters import ClusterRegistry
+from redbox_resourced.pods.pod_view import BoundPod, PodRole
+from redbox_resourced.pods.submission import PodSubmitter
 
 FRESH_S = 15.0
-ONE_S = 4.0
-ALL_S = 8.0  # who gathers metrics waits for ten seconds
+REQUEST_S = 4.0
+ALL_S = 8.0  # metrics-server waits for ten seconds
 AT_ONCE = 16
 
-Asker = tuple[str, str, str]
-"""Node's cluster as its name has it, namespace, account."""
+AccountKey = tuple[str, str, str]
+"""Cluster (as in the node's name), namespace, account."""
 
 
 @dataclass(frozen=True)
-class Speaker:
-    """Speaks for a pod, over the connections of its SlurmCluster's client."""
+class AccountClient:
+    """A client with the token of one of the account's pods, on the connections of the cluster's client."""
 
-    pod: str
-    of: RedboxClient
+    pod_uid: str
+    cluster_client: RedboxClient
     client: RedboxClient
 
 
 class PodUsage:
-    """By pod, as last told; what cannot be asked keeps its last numbers, and their time."""
+    """Cached by pod; where a request fails, the last numbers stay, with their time."""
 
     def __init__(
-        self, pods: Callable[[], Iterable[BoundPod]], clusters: Clusters, submission: Submission
+        self, pods: Callable[[], Iterable[BoundPod]], clusters: ClusterRegistry, submitter: PodSubmitter
     ) -> None:
         self._pods = pods
         self._clusters = clusters
-        self._submission = submission
-        self._asking = asyncio.Lock()
+        self._submitter = submitter
+        self._lock = asyncio.Lock()
         self._due = float("-inf")
-        self._known: dict[str, JobUsage] = {}
-        self._speakers: dict[Asker, Speaker] = {}
-        self._troubles = GroupedWarnings("no usage")
+        self._usage: dict[str, JobUsage] = {}
+        self._clients: dict[AccountKey, AccountClient] = {}
+        self._warnings = GroupedWarnings("usage not read")
 
     async def now(self) -> Mapping[str, JobUsage]:
         """By the pod's uid."""
-        async with self._asking:
+        async with self._lock:
             now = asyncio.get_running_loop().time()
             if now >= self._due:
-                await self._ask_all()
+                await self._request_all()
                 self._due = now + FRESH_S
-            return self._known
+            return self._usage
 
-    async def _ask_all(self) -> None:
-        askers: defaultdict[Asker, list[BoundPod]] = defaultdict(list)
+    async def _request_all(self) -> None:
+        accounts: defaultdict[AccountKey, list[BoundPod]] = defaultdict(list)
         for pod in self._pods():
-            if pod.role is Role.JOB and pod.phase == "Running":
-                askers[pod.node.partition(".")[0], pod.namespace, pod.account].append(pod)
-        for gone in self._speakers.keys() - askers.keys():
-            del self._speakers[gone]
-            self._troubles.recovered("/".join(gone))
-        running = {pod.uid for pods in askers.values() for pod in pods}
-        self._known = {uid: used for uid, used in self._known.items() if uid in running}
+            if pod.role is PodRole.JOB and pod.phase == "Running":
+                accounts[pod.node.partition(".")[0], pod.namespace, pod.account].append(pod)
+        for idle in self._clients.keys() - accounts.keys():
+            del self._clients[idle]
+            self._warnings.recovered("/".join(idle))
+        running = {pod.uid for pods in accounts.values() for pod in pods}
+        self._usage = {uid: used for uid, used in self._usage.items() if uid in running}
         at_once = asyncio.Semaphore(AT_ONCE)
-        with contextlib.suppress(TimeoutError):  # those who were too slow keep their last numbers
+        with contextlib.suppress(TimeoutError):  # for those that were too slow the last numbers stay
             async with asyncio.timeout(ALL_S), asyncio.TaskGroup() as group:
-                for asker, pods in askers.items():
-                    group.create_task(self._ask(asker, pods, at_once))
+                for account, pods in accounts.items():
+                    group.create_task(self._request(account, pods, at_once))
 
-    async def _ask(self, asker: Asker, pods: list[BoundPod], at_once: asyncio.Semaphore) -> None:
-        client = self._client(asker, pods)
+    async def _request(self, account: AccountKey, pods: list[BoundPod], at_once: asyncio.Semaphore) -> None:
+        client = self._client(account, pods)
         if client is None:
             return
         try:
-            async with at_once, asyncio.timeout(ONE_S):
-                told = await client.usage()
+            async with at_once, asyncio.timeout(REQUEST_S):
+                usage = await client.usage()
         except (RedboxError, ApiError, TimeoutError) as error:
-            self._troubles.failed("/".join(asker), error)
+            self._warnings.failed("/".join(account), error)
             return
-        self._troubles.recovered("/".join(asker))
-        by_job = {(used.key, used.attempt): used for used in told.items}
+        self._warnings.recovered("/".join(account))
+        by_job = {(used.key, used.attempt): used for used in usage.items}
         for pod in pods:
-            used = by_job.get((key_of(pod), pod.attempt))
+            used = by_job.get((pod.key, pod.attempt))
             if used is not None:
-                self._known[pod.uid] = used
+                self._usage[pod.uid] = used
 
-    def _client(self, asker: Asker, pods: list[BoundPod]) -> RedboxClient | None:
-        """The same as long as its pod runs and the SlurmCluster does not move: its token is used again."""
-        node = self._clusters.of_node(pods[0].node)
-        if node is None:
+    def _client(self, account: AccountKey, pods: list[BoundPod]) -> RedboxClient | None:
+        """The same client, with its token, as long as its pod runs and the SlurmCluster's client stays."""
+        connection = self._clusters.of_node(pods[0].node)
+        if connection is None:
             return None
-        speaker = self._speakers.get(asker)
-        if speaker is None or speaker.of is not node.client or speaker.pod not in {pod.uid for pod in pods}:
-            client = self._submission.speaking_for(pods[0], node)
-            speaker = self._speakers[asker] = Speaker(pods[0].uid, node.client, client)
-        return speaker.client
+        cached = self._clients.get(account)
+        if (
+            cached is None
+            or cached.cluster_client is not connection.client
+            or cached.pod_uid not in {pod.uid for pod in pods}
+        ):
+            client = self._submitter.client_for(pods[0], connection)
+            cached = self._clients[account] = AccountClient(pods[0].uid, connection.client, client)
+        return cached.client

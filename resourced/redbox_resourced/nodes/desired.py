@@ -1,8 +1,8 @@
-"""Which virtual nodes there should be, and what becomes of those that are there. Pure.
+"""The virtual nodes that should exist, and what happens to the others. Pure.
 
-A Node is never deleted because somebody is silent: only when Slurm, heard just now, lists other partitions
-and not this one, for some minutes; or when an administrator of Kubernetes no longer wants it. Until then,
-and as long as an unfinished pod is bound to it, it is cordoned and served.
+A Node is never deleted because an answer is missing: only when Slurm, in a fresh answer, lists other
+partitions and not this one, for some minutes; or when the configuration in Kubernetes no longer selects it.
+Until then, and as long as an unfinished pod is bound to it, it is cordoned and served.
 """
 
 from __future__ import annotations
@@ -14,112 +14,121 @@ from redbox_api.models import Partition
 from redbox_kube.names import ANNOTATION_PARTITION
 from redbox_kube.node_labels import dns_label, virtual_node
 from redbox_kube.slurm_cluster import Delivery
-from redbox_resourced.nodes.node_view import SeenNode
-from redbox_resourced.partitions.advertised import Offer, offer_of
-from redbox_resourced.partitions.availability import Standing, standing_of, unwanted, vanished
+from redbox_resourced.nodes.node_view import NodeView
+from redbox_resourced.partitions.advertised import AdvertisedPartition, advertised_partition
+from redbox_resourced.partitions.availability import (
+    PartitionAvailability,
+    availability_of,
+    deleted_in_slurm,
+    not_selected,
+)
 from redbox_resourced.partitions.overrides import Overrides
 from redbox_resourced.partitions.partition_feed import Followed
 
-LEFT_OUT = "The filter of partitions, or the number of virtual nodes allowed, leaves the partition out of"
+EXCLUDED = "The filter of partitions, or the number of virtual nodes allowed, leaves the partition out of"
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What one virtual node should be. None: not known now, so what is said of it stays."""
+class DesiredNode:
+    """One virtual node. A field that is None is unknown now: the Node keeps what it has."""
 
     node: str
     cluster: str
     partition: str
     unreachable: str = ""
-    slurm: str = ""
-    offer: Offer | None = None
-    standing: Standing | None = None
+    slurm_version: str = ""
+    advertised: AdvertisedPartition | None = None
+    availability: PartitionAvailability | None = None
     delete: bool = False
-    """Once no unfinished pod is bound to it."""
-    is_sure: bool = True
-    """Whether deleting it need not wait: it is an administrator's will."""
+    """As soon as no unfinished pod is bound to it."""
+    after_grace: bool = False
+    """Delete it only after Slurm has not listed the partition for some minutes."""
 
 
-def wishes_of(
-    followed: Followed, nodes: Iterable[SeenNode], overrides: Overrides, most: int
-) -> tuple[list[Wish], int]:
-    """For one SlurmCluster; and how many of its partitions get no node because `most` have one."""
+def desired_nodes(
+    followed: Followed, nodes: Iterable[NodeView], overrides: Overrides, limit: int
+) -> tuple[list[DesiredNode], int]:
+    """The nodes of one SlurmCluster, and how many of its partitions get none because of the limit."""
     cluster = followed.cluster.name
-    own = [node for node in nodes if node.cluster == dns_label(cluster)]
+    existing = [node for node in nodes if node.cluster == dns_label(cluster)]
     if followed.cluster.spec.delivery is not Delivery.VIRTUAL:
         why = f"SlurmCluster {cluster} is not delivered through virtual nodes (delivery: Virtual)."
-        return [_unwanted(node, followed, why) for node in own], 0
+        return [_not_selected(node, followed, why) for node in existing], 0
     if not followed.told:
         return [], 0
-    chosen = _chosen(followed.partitions, {node.name for node in own}, cluster, most)
-    wishes = [_wish(followed, partition, overrides) for partition in chosen]
-    named = {wish.node for wish in wishes}
-    wishes += [_leftover(node, followed) for node in own if node.name not in named]
-    return wishes, len(followed.partitions) - len(chosen)
+    selected = _selected(followed.partitions, {node.name for node in existing}, cluster, limit)
+    desired = [
+        DesiredNode(
+            node=virtual_node(partition.name, cluster),
+            cluster=cluster,
+            partition=partition.name,
+            unreachable=followed.unreachable,
+            slurm_version=followed.version,
+            advertised=advertised_partition(cluster, partition, overrides.of(cluster, partition.name)),
+            availability=availability_of(partition),
+        )
+        for partition in selected
+    ]
+    names = {node.node for node in desired}
+    desired += [_leftover(node, followed) for node in existing if node.name not in names]
+    return desired, len(followed.partitions) - len(selected)
 
 
-def wishes_of_unusable(cluster: str, why: str, nodes: Iterable[SeenNode]) -> list[Wish]:
-    """For a SlurmCluster that nobody can follow."""
-    own = (node for node in nodes if node.cluster == dns_label(cluster))
-    return [Wish(node.name, cluster, _true_name(node), unreachable=why) for node in own]
-
-
-def wishes_of_others(known: Iterable[str], nodes: Iterable[SeenNode]) -> list[Wish]:
-    """For nodes whose SlurmCluster was deleted."""
-    labels = {dns_label(cluster) for cluster in known}
-    others = (node for node in nodes if node.is_virtual and node.cluster not in labels)
-    standing = unwanted("Its SlurmCluster was deleted.")
+def desired_nodes_of_invalid(cluster: str, why: str, nodes: Iterable[NodeView]) -> list[DesiredNode]:
+    """For a SlurmCluster whose spec cannot be used."""
     return [
-        Wish(node.name, node.cluster, _true_name(node), standing=standing, delete=True) for node in others
+        DesiredNode(node.name, cluster, _partition_name(node), unreachable=why)
+        for node in nodes
+        if node.cluster == dns_label(cluster)
     ]
 
 
-def _chosen(
-    partitions: Mapping[str, Partition], existing: set[str], cluster: str, most: int
+def desired_nodes_of_deleted(existing: Iterable[str], nodes: Iterable[NodeView]) -> list[DesiredNode]:
+    """For nodes whose SlurmCluster is not among the existing ones."""
+    labels = {dns_label(cluster) for cluster in existing}
+    why = not_selected("Its SlurmCluster was deleted.")
+    return [
+        DesiredNode(node.name, node.cluster, _partition_name(node), availability=why, delete=True)
+        for node in nodes
+        if node.is_virtual and node.cluster not in labels
+    ]
+
+
+def _selected(
+    partitions: Mapping[str, Partition], existing: set[str], cluster: str, limit: int
 ) -> list[Partition]:
-    """Those that have a node keep it; then the default one, then by name."""
+    """Partitions that have a node keep it; then the default partition, then by name."""
 
     def rank(partition: Partition) -> tuple[bool, bool, str]:
         has_node = virtual_node(partition.name, cluster) in existing
         return (not has_node, not partition.is_default, partition.name)
 
-    return sorted(partitions.values(), key=rank)[:most]
+    return sorted(partitions.values(), key=rank)[:limit]
 
 
-def _wish(followed: Followed, partition: Partition, overrides: Overrides) -> Wish:
-    cluster = followed.cluster.name
-    return Wish(
-        node=virtual_node(partition.name, cluster),
-        cluster=cluster,
-        partition=partition.name,
-        unreachable=followed.unreachable,
-        slurm=followed.version,
-        offer=offer_of(cluster, partition, overrides.of(cluster, partition.name)),
-        standing=standing_of(partition),
-    )
-
-
-def _leftover(node: SeenNode, followed: Followed) -> Wish:
-    """There, and not among those that should be."""
-    cluster, partition = followed.cluster.name, _true_name(node)
+def _leftover(node: NodeView, followed: Followed) -> DesiredNode:
+    """A Node that exists, of a partition that is not selected."""
+    cluster, partition = followed.cluster.name, _partition_name(node)
     if followed.lacks(partition):
-        return Wish(node.name, cluster, partition, standing=vanished(partition), delete=True, is_sure=False)
+        deleted = deleted_in_slurm(partition)
+        return DesiredNode(node.name, cluster, partition, availability=deleted, delete=True, after_grace=True)
     if followed.has(partition):
-        return _unwanted(node, followed, f"{LEFT_OUT} SlurmCluster {cluster}.")
-    return Wish(node.name, cluster, partition, unreachable=followed.unreachable)
+        return _not_selected(node, followed, f"{EXCLUDED} SlurmCluster {cluster}.")
+    return DesiredNode(node.name, cluster, partition, unreachable=followed.unreachable)
 
 
-def _unwanted(node: SeenNode, followed: Followed, why: str) -> Wish:
-    return Wish(
+def _not_selected(node: NodeView, followed: Followed, why: str) -> DesiredNode:
+    return DesiredNode(
         node=node.name,
         cluster=followed.cluster.name,
-        partition=_true_name(node),
+        partition=_partition_name(node),
         unreachable=followed.unreachable,
-        standing=unwanted(why),
+        availability=not_selected(why),
         delete=True,
     )
 
 
-def _true_name(node: SeenNode) -> str:
-    written = node.annotations.get(ANNOTATION_PARTITION, "")
-    return written if dns_label(written) == node.partition else node.partition
+def _partition_name(node: NodeView) -> str:
+    """The partition's name in Slurm, from the annotation if that fits the immutable providerID."""
+    annotated = node.annotations.get(ANNOTATION_PARTITION, "")
+    return annotated if dns_label(annotated) == node.partition else node.partition

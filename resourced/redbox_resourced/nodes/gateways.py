@@ -1,8 +1,8 @@
-"""What clusters offer, on the real nodes that an administrator made their gateways.
+"""Gateways: real nodes that an administrator labelled to carry the partitions of a SlurmCluster.
 
-Each cluster is a field manager of its own, so that two clusters on one node know nothing of each other. What
-is no longer said (a partition that went, a label that was taken away, a SlurmCluster that was deleted) is
-withdrawn; what was said by a cluster that cannot be asked now stays.
+Each SlurmCluster is a field manager of its own, so that two of them on one node stay independent. Keys that
+no longer apply (a deleted partition, a removed gateway label, a deleted SlurmCluster) are withdrawn; those of
+a SlurmCluster whose red-box cannot be reached stay.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from redbox_kube.api.objects import ApiError
 from redbox_kube.node_labels import dns_label
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
-from redbox_resourced.nodes.node_view import MANAGER, SeenNode
-from redbox_resourced.nodes.server_side_apply import Claim, NodeClaims, withdrawal
+from redbox_resourced.nodes.node_view import MANAGER, NodeView
+from redbox_resourced.nodes.server_side_apply import ApplyConfiguration, NodeApplier, withdrawal
 from redbox_resourced.partitions.advertised import (
-    Offer,
+    AdvertisedPartition,
+    advertised_partition,
     annotations_of,
     labels_of,
-    offer_of,
-    old_labels_of,
+    legacy_labels_of,
     resources_of,
 )
 from redbox_resourced.partitions.overrides import Overrides
@@ -29,95 +29,96 @@ from redbox_resourced.partitions.partition_feed import Followed
 
 PREFIX = f"{MANAGER}.gateway."
 OLD_KEYS = f"{MANAGER}.old-keys"
-Offers = Mapping[str, tuple[Offer, ...] | None]
-"""By cluster; None: red-box has named no partition since this process began, or names none any more."""
+AdvertisedByCluster = Mapping[str, tuple[AdvertisedPartition, ...] | None]
+"""None: red-box has listed no partition since this process started, or lists none now."""
 
 
-def manager_of(cluster: str) -> str:
-    """The field manager that speaks for it."""
+def field_manager_of(cluster: str) -> str:
     return f"{PREFIX}{dns_label(cluster)}"
 
 
-def offers_now(clusters: Mapping[str, Followed], unusable: Iterable[str], overrides: Overrides) -> Offers:
-    """What each cluster offers now."""
-    offers: dict[str, tuple[Offer, ...] | None] = dict.fromkeys(unusable)
+def advertised_by_cluster(
+    clusters: Mapping[str, Followed], invalid: Iterable[str], overrides: Overrides
+) -> AdvertisedByCluster:
+    """The current partitions of all SlurmClusters."""
+    advertised: dict[str, tuple[AdvertisedPartition, ...] | None] = dict.fromkeys(invalid)
     for name, followed in clusters.items():
-        told = tuple(
-            offer_of(name, partition, overrides.of(name, partition.name))
+        partitions = tuple(
+            advertised_partition(name, partition, overrides.of(name, partition.name))
             for partition in followed.partitions.values()
         )
-        offers[name] = told if followed.names_any else None
-    return offers
+        advertised[name] = partitions if followed.names_any else None
+    return advertised
 
 
-def claims_of_gateway(node: SeenNode, offers: Offers, *, old_keys: bool) -> list[Claim]:
-    """What all clusters have to say of one real node. Pure."""
-    said: list[Claim] = []
-    for cluster, offered in offers.items():
-        if offered and node.is_gateway_of(cluster):
-            said += _claims(manager_of(cluster), offered)
-    gateway_of = sorted(cluster for cluster in offers if node.is_gateway_of(cluster))
-    first = offers[gateway_of[0]] if gateway_of and old_keys else ()
+def gateway_configurations(
+    node: NodeView, advertised: AdvertisedByCluster, *, old_keys: bool
+) -> list[ApplyConfiguration]:
+    """What all SlurmClusters apply to one real node, and what is withdrawn from it. Pure."""
+    served = sorted(cluster for cluster in advertised if node.is_gateway_of(cluster))
+    configurations: list[ApplyConfiguration] = []
+    for cluster in served:
+        if partitions := advertised[cluster]:
+            configurations += _configurations(field_manager_of(cluster), partitions)
+    first = advertised[served[0]] if served and old_keys else ()
     if first:
-        said.append(Claim(OLD_KEYS, {"metadata": {"labels": old_labels_of(_foremost(first))}}))
-    silent = {manager_of(cluster) for cluster, offered in offers.items() if offered is None}
+        # Old keys do not name the partition, so there can be one: the default, else the first by name.
+        partition = min(first, key=lambda partition: (not partition.is_default, partition.partition))
+        body = {"metadata": {"labels": legacy_labels_of(partition)}}
+        configurations.append(ApplyConfiguration(OLD_KEYS, body))
     kept = {
-        *(claim.manager for claim in said),
-        *(silent & {manager_of(cluster) for cluster in gateway_of}),
+        *(configuration.manager for configuration in configurations),
+        *(field_manager_of(cluster) for cluster in served if advertised[cluster] is None),
         *([OLD_KEYS] if first is None else []),
     }
-    speaking = {manager for manager in node.owned if manager.startswith((PREFIX, OLD_KEYS))}
-    return said + [claim for manager in sorted(speaking - kept) for claim in withdrawal(node, manager)]
+    owners = {manager for manager in node.owned if manager.startswith((PREFIX, OLD_KEYS))}
+    for manager in sorted(owners - kept):
+        configurations += withdrawal(node, manager)
+    return configurations
 
 
 @dataclass
-class Gateways:
-    """Keeps the gateways' labels and resources."""
+class GatewayNodes:
+    """Keeps the labels and resources of gateways."""
 
-    claims: NodeClaims
+    applier: NodeApplier
     old_keys: bool
     problems: dict[str, str] = field(default_factory=dict)
-    _troubles: GroupedWarnings = field(
-        default_factory=lambda: GroupedWarnings("gateways not as they should be")
-    )
+    _warnings: GroupedWarnings = field(default_factory=lambda: GroupedWarnings("gateway not updated"))
 
-    async def settle(self, nodes: Collection[SeenNode], offers: Offers) -> None:
-        """One look at all of them; what fails is tried again at the next."""
-        for gone in self.problems.keys() - {node.name for node in nodes}:
-            self._is_well(gone)
+    async def reconcile(self, nodes: Collection[NodeView], advertised: AdvertisedByCluster) -> None:
+        """Update all gateways; failures are retried at the next reconciliation."""
+        for deleted in self.problems.keys() - {node.name for node in nodes}:
+            self._succeeded(deleted)
         async with asyncio.TaskGroup() as group:
             for node in nodes:
-                group.create_task(self._keep(node, offers))
+                group.create_task(self._update(node, advertised))
 
-    async def _keep(self, node: SeenNode, offers: Offers) -> None:
+    async def _update(self, node: NodeView, advertised: AdvertisedByCluster) -> None:
+        configurations = gateway_configurations(node, advertised, old_keys=self.old_keys)
         try:
-            await self.claims.keep(node, claims_of_gateway(node, offers, old_keys=self.old_keys))
+            await self.applier.apply(node, configurations)
         except ApiError as error:
             self.problems[node.name] = str(error)
-            self._troubles.failed(node.name, str(error))
+            self._warnings.failed(node.name, str(error))
         else:
-            self._is_well(node.name)
+            self._succeeded(node.name)
 
-    def _is_well(self, node: str) -> None:
+    def _succeeded(self, node: str) -> None:
         self.problems.pop(node, None)
-        self._troubles.recovered(node)
+        self._warnings.recovered(node)
 
 
-def _claims(manager: str, offers: Iterable[Offer]) -> list[Claim]:
+def _configurations(manager: str, partitions: Iterable[AdvertisedPartition]) -> list[ApplyConfiguration]:
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     resources: dict[str, str] = {}
-    for offer in offers:
-        labels |= labels_of(offer)
-        annotations |= annotations_of(offer)
-        resources |= resources_of(offer)
-    # The kubelet would work out what is allocatable itself, some seconds later; said here, it is ours.
+    for partition in partitions:
+        labels |= labels_of(partition)
+        annotations |= annotations_of(partition)
+        resources |= resources_of(partition)
+    # The kubelet would compute `allocatable` itself, some seconds later; applied here, the field is ours.
     return [
-        Claim(manager, {"metadata": {"labels": labels, "annotations": annotations}}),
-        Claim(manager, {"status": {"capacity": resources, "allocatable": resources}}, "status"),
+        ApplyConfiguration(manager, {"metadata": {"labels": labels, "annotations": annotations}}),
+        ApplyConfiguration(manager, {"status": {"capacity": resources, "allocatable": resources}}, "status"),
     ]
-
-
-def _foremost(offers: Iterable[Offer]) -> Offer:
-    """The one partition that keys without a partition's name can speak of."""
-    return min(offers, key=lambda offer: (not offer.is_default, offer.partition))

@@ -1,7 +1,7 @@
-"""Tells an administrator of partitions beyond the number of virtual nodes allowed, and what to do about it.
+"""Reports partitions without a virtual node because a SlurmCluster has more than are allowed.
 
-In the log once for each change, and as an event of the SlurmCluster, for `kubectl describe`: events live for
-an hour, so there is a new one every hour as long as it is so.
+A line in the log for each change, and an event of the SlurmCluster for `kubectl describe`: events live for an
+hour, so a new one is written every hour while the limit is exceeded.
 """
 
 from __future__ import annotations
@@ -20,44 +20,42 @@ log = structlog.get_logger(__name__)
 REASON = "TooManyPartitions"
 
 
-class LeftOut:
-    """What was told of each SlurmCluster."""
+class NodeLimitEvents:
+    """Remembers what was reported for each SlurmCluster."""
 
     def __init__(self, objects: ObjectClient) -> None:
         self._objects = objects
         self._logged: dict[str, int] = {}
         self._events: dict[str, str] = {}
 
-    async def tell(self, cluster: SlurmCluster, without_node: int, most: int) -> None:
-        """So many of its partitions have no node now; most often none."""
+    async def report(self, cluster: SlurmCluster, without_node: int, limit: int) -> None:
+        """Report the number of partitions without a node; most often it is 0."""
         before, self._logged[cluster.name] = self._logged.get(cluster.name, 0), without_node
         if without_node not in {0, before}:
-            log.warning("too many partitions", cluster=cluster.name, without_node=without_node, most=most)
-        if without_node:
-            now = datetime.now(UTC)
-            await self._tell_kubernetes(event_of(cluster, without_node, most, now), now)
-
-    async def _tell_kubernetes(self, event: Event, now: datetime) -> None:
-        about = event.about.name
-        if self._events.get(about) == event.name:
+            log.warning("too many partitions", cluster=cluster.name, without_node=without_node, most=limit)
+        if not without_node:
             return
-        self._events[about] = event.name
+        now = datetime.now(UTC)
+        event = limit_event(cluster, without_node, limit, now)
+        if self._events.get(cluster.name) == event.name:
+            return
+        self._events[cluster.name] = event.name
         try:
-            await self._objects.create(event.where, event.body(now))  # None: told before
+            await self._objects.create(event.where, event.body(now))  # None: it exists already
         except ApiError as error:
-            log.warning("event not written", cluster=about, error=str(error))
+            log.warning("event not written", cluster=cluster.name, error=str(error))
 
 
-def event_of(cluster: SlurmCluster, without_node: int, most: int, now: datetime) -> Event:
-    """One for this number, of this hour."""
+def limit_event(cluster: SlurmCluster, without_node: int, limit: int, now: datetime) -> Event:
+    """One event for this number and hour."""
     return Event(
         about=ResourcePath("SlurmCluster", cluster.name, api_version=API_VERSION),
         uid=str(cluster.metadata["uid"]),
-        change=f"{without_node}|{most}|{now:%Y-%m-%dT%H}",
+        change=f"{without_node}|{limit}|{now:%Y-%m-%dT%H}",
         severity=WARNING,
         reason=REASON,
         message=(
-            f"{without_node} of its partitions have no virtual node, since {most} nodes are allowed: "
+            f"{without_node} of its partitions have no virtual node, since {limit} nodes are allowed: "
             "raise resourced.virtualNodes of the chart, or name the partitions in spec.partitions"
         ),
         action="Publish",

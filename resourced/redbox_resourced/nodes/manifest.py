@@ -1,7 +1,7 @@
-"""A partition as a Node: what is said of it, by three field managers. Pure.
+"""A partition as a Node: the fields of its three field managers. Pure.
 
-That the node is served is said always; where Slurm has the partition, and what it offers, only while red-box
-has told: so a red-box that is away takes no label, no capacity and no cordon back.
+Whether the node is served is always written. Availability and capacity are written only after red-box has
+reported them: so an unreachable red-box takes no label, no capacity and no cordon back.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from redbox_kube.api.objects import Object
 from redbox_kube.names import (
     ANNOTATION_PARTITION,
     LABEL_CLUSTER,
@@ -20,38 +21,37 @@ from redbox_kube.names import (
     TAINT_UNREACHABLE,
 )
 from redbox_kube.node_labels import dns_label, key_part, partition_label, virtual_node
-from redbox_resourced.nodes.node_view import MANAGER, PROVIDER, SeenNode
-from redbox_resourced.nodes.readiness import Served
-from redbox_resourced.nodes.server_side_apply import Claim
+from redbox_resourced.nodes.node_view import MANAGER, PROVIDER, NodeView
+from redbox_resourced.nodes.readiness import ServingStatus
+from redbox_resourced.nodes.server_side_apply import ApplyConfiguration
 from redbox_resourced.partitions.advertised import (
-    Offer,
+    AdvertisedPartition,
     annotations_of,
     labels_of,
-    old_labels_of,
+    legacy_labels_of,
     resources_of,
 )
-from redbox_resourced.partitions.availability import Standing
+from redbox_resourced.partitions.availability import PartitionAvailability
 
-Object = dict[str, Any]
-STANDING_MANAGER = f"{MANAGER}.standing"
-OFFER_MANAGER = f"{MANAGER}.offer"
+AVAILABILITY_MANAGER = f"{MANAGER}.standing"
+CAPACITY_MANAGER = f"{MANAGER}.offer"
 PODS = "100000"
 METRICS_PATH = "metrics.k8s.io/resource-metrics-path"
-"""Where metrics-server asks: all nodes share one address, and each would tell of all pods else."""
+"""The path for metrics-server: all nodes share one address, so that /metrics/resource has the pods of all."""
 PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")
 
 
 @dataclass(frozen=True)
-class Address:
-    """Where the API server finds the kubelet API of all virtual nodes."""
+class KubeletAddress:
+    """Where the API server reaches the kubelet API of all virtual nodes."""
 
     ip: str
     port: int
 
 
 @dataclass(frozen=True)
-class Versions:
-    """What `kubectl get nodes` shows."""
+class NodeVersions:
+    """For the Node's nodeInfo, which `kubectl get nodes` shows."""
 
     kubernetes: str
     redbox: str
@@ -59,17 +59,17 @@ class Versions:
 
 
 @dataclass(frozen=True)
-class Condition:
-    """One of the node's."""
+class NodeCondition:
+    """A condition of the Node."""
 
     kind: str
     status: str
     reason: str
     message: str
 
-    def written(self, seen: SeenNode, now: str) -> Object:
-        """With the time since when its status is what it is."""
-        before, since = seen.conditions.get(self.kind, ("", ""))
+    def to_json(self, node: NodeView, now: str) -> Object:
+        """With the time of the last change of its status."""
+        before, since = node.conditions.get(self.kind, ("", ""))
         at = since if before == self.status and since else now
         return {
             "type": self.kind,
@@ -82,7 +82,7 @@ class Condition:
 
 
 def new_node(cluster: str, partition: str) -> Object:
-    """What a Node must have before anybody sees it: the taint, and the labels by which it is known again."""
+    """Created with the taint, which must precede any pod, and with the fields that identify the Node."""
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -92,76 +92,81 @@ def new_node(cluster: str, partition: str) -> Object:
 
 
 def provider_id(cluster: str, partition: str) -> str:
-    """Tells a node of ours from one that happens to have its name."""
+    """Distinguishes a virtual node from a foreign Node of the same name."""
     return f"{PROVIDER}{dns_label(cluster)}/{dns_label(partition)}"
 
 
-def taints(seen: tuple[Mapping[str, Any], ...], *, unreachable: bool) -> list[Mapping[str, Any]]:
-    """Others' as they are, ours as they are to be. The list is one field: it has no owners of its parts."""
+def taints(current: tuple[Mapping[str, Any], ...], *, unreachable: bool) -> list[Mapping[str, Any]]:
+    """Foreign taints as they are, then ours: the list is a single field, its items have no owners."""
     ours = [TAINT_SLURM, TAINT_UNREACHABLE] if unreachable else [TAINT_SLURM]
-    others = [one for one in seen if one["key"] not in {TAINT_SLURM, TAINT_UNREACHABLE}]
-    return [*others, *map(_taint, ours)]
+    foreign = [taint for taint in current if taint["key"] not in {TAINT_SLURM, TAINT_UNREACHABLE}]
+    return [*foreign, *map(_taint, ours)]
 
 
-def claims_of_identity(cluster: str, partition: str) -> list[Claim]:
-    """By what users, their pods and our own watch of pods find it."""
-    return [Claim(MANAGER, {"metadata": _identity(cluster, partition)})]
+def identity_configurations(cluster: str, partition: str) -> list[ApplyConfiguration]:
+    """Labels and annotation by which users, pods and the pod informer select the Node."""
+    return [ApplyConfiguration(MANAGER, {"metadata": _identity(cluster, partition)})]
 
 
-def claims_of_serving(
-    seen: SeenNode, served: Served, unreachable: str, address: Address, now: str
-) -> list[Claim]:
-    """Whether it is served, where it answers, and whether red-box can be reached."""
+def serving_configurations(
+    node: NodeView, serving: ServingStatus, unreachable: str, address: KubeletAddress, now: str
+) -> list[ApplyConfiguration]:
+    """Whether the Node is served, where, and whether red-box can be reached."""
     reachable = (
-        Condition("RedBoxReachable", "False", "Unreachable", unreachable)
+        NodeCondition("RedBoxReachable", "False", "Unreachable", unreachable)
         if unreachable
-        else Condition("RedBoxReachable", "True", "Reachable", "red-box answers.")
+        else NodeCondition("RedBoxReachable", "True", "Reachable", "red-box answers.")
     )
     ready = (
-        Condition("Ready", "False", "NotServed", served.trouble)
-        if served.trouble
-        else Condition("Ready", "True", "Served", f"resourced serves this node. {served.note}".strip())
+        NodeCondition("Ready", "False", "NotServed", serving.problem)
+        if serving.problem
+        else NodeCondition("Ready", "True", "Served", f"resourced serves this node. {serving.note}".strip())
     )
-    none = [Condition(kind, "False", "Virtual", "A virtual node has none of its own.") for kind in PRESSURES]
+    pressures = [
+        NodeCondition(kind, "False", "Virtual", "A virtual node has none of its own.") for kind in PRESSURES
+    ]
     status = {
         "addresses": [{"type": "InternalIP", "address": address.ip}],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": address.port}},
-        "conditions": [one.written(seen, now) for one in (ready, reachable, *none)],
+        "conditions": [condition.to_json(node, now) for condition in (ready, reachable, *pressures)],
     }
-    return [Claim(MANAGER, {"status": status}, "status")]
+    return [ApplyConfiguration(MANAGER, {"status": status}, "status")]
 
 
-def claims_of_standing(seen: SeenNode, standing: Standing, now: str) -> list[Claim]:
-    """Whether the partition takes jobs: where not, the node is cordoned, but first says why.
+def availability_configurations(
+    node: NodeView, availability: PartitionAvailability, now: str
+) -> list[ApplyConfiguration]:
+    """The condition PartitionUp, and after it the cordon where the partition accepts no jobs.
 
-    A cordon by hand is its owner's, and left alone.
+    A cordon by hand belongs to another field manager and stays.
     """
-    word = "True" if standing.takes_jobs else "False"
-    cordon = {} if standing.takes_jobs else {"unschedulable": True}
-    condition = Condition("PartitionUp", word, standing.reason, standing.message).written(seen, now)
+    word, cordon = ("True", {}) if availability.accepts_jobs else ("False", {"unschedulable": True})
+    condition = NodeCondition("PartitionUp", word, availability.reason, availability.message)
+    status = {"conditions": [condition.to_json(node, now)]}
     return [
-        Claim(STANDING_MANAGER, {"status": {"conditions": [condition]}}, "status"),
-        # The providerID is said beside it: a claim that named nothing of the spec could take all of it away.
-        Claim(STANDING_MANAGER, {"spec": {"providerID": seen.provider_id, **cordon}}),
+        ApplyConfiguration(AVAILABILITY_MANAGER, {"status": status}, "status"),
+        # With the providerID: a configuration without any field of the spec could remove the whole spec.
+        ApplyConfiguration(AVAILABILITY_MANAGER, {"spec": {"providerID": node.provider_id, **cordon}}),
     ]
 
 
-def claims_of_offer(offer: Offer, versions: Versions, *, old_keys: bool) -> list[Claim]:
-    """What the partition has."""
-    total = offer.amounts
+def capacity_configurations(
+    advertised: AdvertisedPartition, versions: NodeVersions, *, old_keys: bool
+) -> list[ApplyConfiguration]:
+    """Labels, annotations, capacity and versions of the partition."""
     capacity = {
-        "cpu": str(total["cpus"]),
-        "memory": f"{total['mem']}Mi",
+        "cpu": str(advertised.amounts["cpus"]),
+        "memory": f"{advertised.amounts['mem']}Mi",
         "pods": PODS,
-        **resources_of(offer),
+        **resources_of(advertised),
     }
-    node = virtual_node(offer.partition, offer.cluster)
-    annotations = {**annotations_of(offer), METRICS_PATH: f"/metrics/resource/{node}"}
-    metadata = {"labels": _labels(offer, old_keys=old_keys), "annotations": annotations}
+    node = virtual_node(advertised.partition, advertised.cluster)
+    annotations = {**annotations_of(advertised), METRICS_PATH: f"/metrics/resource/{node}"}
+    metadata = {"labels": _labels(advertised, old_keys=old_keys), "annotations": annotations}
     status = {"capacity": capacity, "allocatable": capacity, "nodeInfo": _node_info(versions)}
     return [
-        Claim(OFFER_MANAGER, {"metadata": metadata}),
-        Claim(OFFER_MANAGER, {"status": status}, "status"),
+        ApplyConfiguration(CAPACITY_MANAGER, {"metadata": metadata}),
+        ApplyConfiguration(CAPACITY_MANAGER, {"status": status}, "status"),
     ]
 
 
@@ -174,20 +179,20 @@ def _identity(cluster: str, partition: str) -> Object:
     return {"labels": labels, "annotations": {ANNOTATION_PARTITION: partition}}
 
 
-def _labels(offer: Offer, *, old_keys: bool) -> dict[str, str]:
-    place = key_part(f"redbox-{offer.cluster}")
+def _labels(advertised: AdvertisedPartition, *, old_keys: bool) -> dict[str, str]:
+    zone = key_part(f"redbox-{advertised.cluster}")
     return {
-        "kubernetes.io/hostname": key_part(virtual_node(offer.partition, offer.cluster)),
+        "kubernetes.io/hostname": key_part(virtual_node(advertised.partition, advertised.cluster)),
         "node.kubernetes.io/exclude-from-external-load-balancers": "true",
-        "topology.kubernetes.io/region": place,
-        "topology.kubernetes.io/zone": place,
-        **({LABEL_DEFAULT_PARTITION: "true"} if offer.is_default else {}),
-        **labels_of(offer),
-        **(old_labels_of(offer) if old_keys else {}),
+        "topology.kubernetes.io/region": zone,
+        "topology.kubernetes.io/zone": zone,
+        **({LABEL_DEFAULT_PARTITION: "true"} if advertised.is_default else {}),
+        **labels_of(advertised),
+        **(legacy_labels_of(advertised) if old_keys else {}),
     }
 
 
-def _node_info(versions: Versions) -> Object:
+def _node_info(versions: NodeVersions) -> Object:
     return {
         "kubeletVersion": f"{versions.kubernetes}+redbox.{versions.redbox}",
         "osImage": f"Slurm {versions.slurm}".strip(),

@@ -1,7 +1,7 @@
-"""A Node of Kubernetes, as much of it as is needed to keep what we say of it. Pure.
+"""The parts of a Kubernetes Node that resourced needs. Pure.
 
-Of all nodes only those are kept that are ours, that an administrator made a gateway, or on which we said
-something before: the API server's record of who owns which field tells that, also after a restart.
+Kept are only virtual nodes, gateways, and Nodes in which resourced owns fields: the API server's
+managedFields show that also after a restart.
 """
 
 from __future__ import annotations
@@ -10,38 +10,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from redbox_kube.api.objects import Object
 from redbox_kube.node_labels import gateway_key
 
-Object = dict[str, Any]
 MANAGER = "redbox-resourced"
 PROVIDER = "redbox://"
-"""Before the place of a virtual node, which is its providerID."""
+"""The scheme of a virtual node's providerID."""
 CONDITIONS = ("Ready", "RedBoxReachable", "PartitionUp", "MemoryPressure", "DiskPressure", "PIDPressure")
 GATEWAY = gateway_key("x").removesuffix("x")
+KEYED_MAPS = {"metadata": ("labels", "annotations"), "status": ("capacity", "allocatable")}
+"""The maps of a Node in which resourced owns keys."""
+OwnedKeys = dict[str, set[str]]
+"""By the map's name."""
 
 
 @dataclass(frozen=True)
-class Owned:
-    """Keys that a field manager owns, by the maps that they are in."""
-
-    labels: tuple[str, ...] = ()
-    annotations: tuple[str, ...] = ()
-    capacity: tuple[str, ...] = ()
-    allocatable: tuple[str, ...] = ()
-
-    def __or__(self, other: Owned) -> Owned:
-        """Of the node itself, and of its status: the API server writes them down apart."""
-        return Owned(
-            self.labels + other.labels,
-            self.annotations + other.annotations,
-            self.capacity + other.capacity,
-            self.allocatable + other.allocatable,
-        )
-
-
-@dataclass(frozen=True)
-class SeenNode:
-    """One node."""
+class NodeView:
+    """One Node."""
 
     name: str
     uid: str
@@ -50,42 +35,41 @@ class SeenNode:
     annotations: Mapping[str, str]
     taints: tuple[Mapping[str, Any], ...]
     conditions: Mapping[str, tuple[str, str]]
-    """Of each of ours its status, and since when."""
-    owned: Mapping[str, Owned]
-    """By field managers of ours."""
+    """Status and lastTransitionTime of the conditions that resourced writes."""
+    owned: Mapping[str, OwnedKeys]
+    """By resourced's field managers."""
     provider_id: str
     is_being_deleted: bool
 
     @property
     def is_virtual(self) -> bool:
-        """By what nobody can change: a hand takes labels away, and a kubelet sets any on its own node."""
+        """By the immutable providerID: any label can be removed, or set by a kubelet on its own Node."""
         return self.provider_id.startswith(PROVIDER)
 
     @property
     def cluster(self) -> str:
-        """Of a virtual node, as one label of a DNS name."""
+        """A virtual node's SlurmCluster, as a DNS label."""
         return self.provider_id.removeprefix(PROVIDER).partition("/")[0]
 
     @property
     def partition(self) -> str:
-        """Of a virtual node, as one label of a DNS name."""
+        """A virtual node's partition, as a DNS label."""
         return self.provider_id.removeprefix(PROVIDER).partition("/")[2]
 
     def is_gateway_of(self, cluster: str) -> bool:
         return not self.is_virtual and self.labels.get(gateway_key(cluster)) == "true"
 
 
-def kept(node: Object) -> SeenNode | None:
-    """What is kept of a Node; None: nothing of it is ours."""
-    seen = read_node(node)
-    is_gateway = any(key.startswith(GATEWAY) for key in seen.labels)
-    return seen if seen.is_virtual or is_gateway or seen.owned else None
+def managed_node(node: Object) -> NodeView | None:
+    """The Node's view; None where resourced has nothing to do with it."""
+    view = read_node(node)
+    is_gateway = any(key.startswith(GATEWAY) for key in view.labels)
+    return view if view.is_virtual or is_gateway or view.owned else None
 
 
-def read_node(node: Object) -> SeenNode:
-    """As the API server shows it."""
+def read_node(node: Object) -> NodeView:
     metadata, spec, status = node["metadata"], node.get("spec", {}), node.get("status", {})
-    return SeenNode(
+    return NodeView(
         name=metadata["name"],
         uid=metadata["uid"],
         version=metadata["resourceVersion"],
@@ -93,9 +77,9 @@ def read_node(node: Object) -> SeenNode:
         annotations=metadata.get("annotations", {}),
         taints=tuple(spec.get("taints", [])),
         conditions={
-            one["type"]: (one["status"], one.get("lastTransitionTime") or "")
-            for one in status.get("conditions", [])
-            if one["type"] in CONDITIONS
+            condition["type"]: (condition["status"], condition.get("lastTransitionTime") or "")
+            for condition in status.get("conditions", [])
+            if condition["type"] in CONDITIONS
         },
         owned=_owned(metadata.get("managedFields", [])),
         provider_id=spec.get("providerID", ""),
@@ -103,24 +87,16 @@ def read_node(node: Object) -> SeenNode:
     )
 
 
-def _owned(managed: list[Object]) -> dict[str, Owned]:
-    owned: dict[str, Owned] = {}
-    for one in managed:
-        manager = one["manager"]
-        if manager.startswith(MANAGER) and one.get("operation") == "Apply":
-            owned[manager] = owned.get(manager, Owned()) | _keys(one.get("fieldsV1", {}))
+def _owned(managed_fields: list[Object]) -> dict[str, OwnedKeys]:
+    """The API server has separate entries for a Node and its status."""
+    owned: dict[str, OwnedKeys] = {}
+    for entry in managed_fields:
+        manager, fields = entry["manager"], entry.get("fieldsV1", {})
+        if not manager.startswith(MANAGER) or entry.get("operation") != "Apply":
+            continue
+        keys = owned.setdefault(manager, {name: set() for names in KEYED_MAPS.values() for name in names})
+        for parent, names in KEYED_MAPS.items():
+            for name in names:
+                of_map = fields.get(f"f:{parent}", {}).get(f"f:{name}", {})
+                keys[name] |= {key.removeprefix("f:") for key in of_map if key.startswith("f:")}
     return owned
-
-
-def _keys(fields: Object) -> Owned:
-    metadata, status = fields.get("f:metadata", {}), fields.get("f:status", {})
-    return Owned(
-        labels=_names(metadata.get("f:labels", {})),
-        annotations=_names(metadata.get("f:annotations", {})),
-        capacity=_names(status.get("f:capacity", {})),
-        allocatable=_names(status.get("f:allocatable", {})),
-    )
-
-
-def _names(fields: Object) -> tuple[str, ...]:
-    return tuple(name.removeprefix("f:") for name in fields if name.startswith("f:"))

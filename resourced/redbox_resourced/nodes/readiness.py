@@ -1,4 +1,4 @@
-"""Whether virtual nodes are served by this process: their condition Ready says that, and nothing else."""
+"""The condition Ready of virtual nodes: whether this process serves them, and nothing else."""
 
 from __future__ import annotations
 
@@ -6,39 +6,39 @@ import asyncio
 from dataclasses import dataclass
 from typing import Protocol
 
-BEGINS_WITHIN_S = 20.0
+STARTUP_S = 20.0
 
 
-class Serves(Protocol):
-    """What serves them."""
+class NodeServer(Protocol):
+    """The component that serves virtual nodes."""
 
     @property
-    def trouble(self) -> str:
-        """Why it does not; empty where it does."""
+    def problem(self) -> str:
+        """Why nodes are not served; empty where they are."""
 
     @property
     def note(self) -> str:
-        """What an administrator has yet to do."""
+        """The action that an administrator has yet to take, if any."""
 
 
 @dataclass(frozen=True)
-class Served:
-    """`trouble` is empty where nodes are served."""
+class ServingStatus:
+    """`problem` is empty where nodes are served."""
 
-    trouble: str = ""
+    problem: str = ""
     note: str = ""
 
 
-class Service:
-    """Asks it, with patience: what has just begun is not said to be broken."""
+class NodeReadiness:
+    """Reports the server's status; a problem counts only after the time that a start may take."""
 
-    def __init__(self, serves: Serves) -> None:
-        self._serves = serves
-        self._began_at: float | None = None
+    def __init__(self, server: NodeServer) -> None:
+        self._server = server
+        self._started_at: float | None = None
 
-    def now(self) -> Served | None:
-        """None: it is about to begin, and what nodes say of it stays."""
+    def status(self) -> ServingStatus | None:
+        """None during startup: the nodes' conditions stay as they are."""
         now = asyncio.get_running_loop().time()
-        self._began_at = self._began_at or now
-        served = Served(self._serves.trouble, self._serves.note)
-        return None if served.trouble and now - self._began_at < BEGINS_WITHIN_S else served
+        self._started_at = self._started_at or now
+        status = ServingStatus(self._server.problem, self._server.note)
+        return None if status.problem and now - self._started_at < STARTUP_S else status

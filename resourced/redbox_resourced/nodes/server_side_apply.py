@@ -1,10 +1,10 @@
-"""What we say of nodes, written by server-side apply: a claim owns its fields, and withdraws those it drops.
+"""Fields of Nodes written by server-side apply: a configuration owns its fields, and removes those it drops.
 
-A claim is sent when it is new, and again after anybody else has changed the node: then the API server, which
-knows who owns what, decides whether anything has to change. So nothing is compared here, and what a kubelet
-that was restarted or a hand with kubectl took away comes back. Each claim names the version that it follows:
-a change of somebody else's between two claims makes the second one fail, and is seen, rather than pass
-unseen under a version of our own.
+A configuration is sent when it is new, and again after another writer has changed the Node: the API server
+records who owns which field and decides whether anything changes. So nothing is compared here, and fields
+that a restarted kubelet or a hand with kubectl removed come back. Each request names the resourceVersion that
+it follows: a foreign change between two of our requests makes the second one fail with a conflict, instead of
+staying unnoticed behind a version of our own.
 """
 
 from __future__ import annotations
@@ -15,27 +15,25 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any
 
-from redbox_kube.api.objects import ApiRefused, ObjectClient, ResourcePath
-from redbox_resourced.nodes.node_view import SeenNode
+from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, ResourcePath
+from redbox_resourced.nodes.node_view import KEYED_MAPS, NodeView
 
-Object = dict[str, Any]
 OWN_VERSIONS_REMEMBERED = 16
 
 
 @dataclass(frozen=True)
-class Claim:
-    """What one field manager says of a node, of the node itself or of its status."""
+class ApplyConfiguration:
+    """The fields of one field manager, in a Node or in its status."""
 
     manager: str
     body: Object
     subresource: str = ""
     withdraws: bool = False
-    """It takes back all that this manager said: the body has null for each key."""
+    """Removes all fields of this manager: the body has null for each key."""
 
     @property
-    def place(self) -> tuple[str, str]:
+    def target(self) -> tuple[str, str]:
         return self.manager, self.subresource
 
     def digest(self) -> bytes:
@@ -43,79 +41,74 @@ class Claim:
 
 
 @dataclass
-class _Said:
-    """What was said of one node, and the versions of it that came of that."""
+class _Applied:
+    """What was applied to one Node, and the resourceVersions that resulted."""
 
     uid: str
     digests: dict[tuple[str, str], bytes] = field(default_factory=dict)
     versions: deque[str] = field(default_factory=lambda: deque(maxlen=OWN_VERSIONS_REMEMBERED))
 
 
-def withdrawal(node: SeenNode, manager: str) -> list[Claim]:
-    """Takes back what this manager said, key by key.
+def withdrawal(node: NodeView, manager: str) -> list[ApplyConfiguration]:
+    """Remove the manager's fields, key by key.
 
-    To apply nothing would do it too, but not alone: of a map in which nobody else is known to own anything,
-    the API server then drops the whole, and a kubelet that has just registered owns nothing of `capacity`.
+    Applying an empty configuration would do the same, but not alone: of a map in which the API server records
+    no other owner it then drops the whole, and a kubelet that has just registered owns nothing of `capacity`.
     """
-    owned = node.owned[manager]
-    metadata = {"labels": _nulls(owned.labels), "annotations": _nulls(owned.annotations)}
-    status = {"capacity": _nulls(owned.capacity), "allocatable": _nulls(owned.allocatable)}
-    claims = []
-    if any(metadata.values()):
-        claims.append(Claim(manager, {"metadata": metadata}, withdraws=True))
-    if any(status.values()):
-        claims.append(Claim(manager, {"status": status}, "status", withdraws=True))
-    return claims
+    configurations = []
+    for parent, names in KEYED_MAPS.items():
+        nulls = {name: dict.fromkeys(sorted(node.owned[manager][name])) for name in names}
+        if any(nulls.values()):
+            subresource = "status" if parent == "status" else ""
+            configurations.append(ApplyConfiguration(manager, {parent: nulls}, subresource, withdraws=True))
+    return configurations
 
 
-def _nulls(keys: Iterable[str]) -> dict[str, None]:
-    return dict.fromkeys(sorted(keys))
-
-
-class NodeClaims:
-    """Remembers what was said of which node."""
+class NodeApplier:
+    """Applies configurations to Nodes, and remembers which are in force."""
 
     def __init__(self, objects: ObjectClient) -> None:
         self._objects = objects
-        self._said: dict[str, _Said] = {}
+        self._applied: dict[str, _Applied] = {}
 
-    async def keep(self, node: SeenNode, claims: Iterable[Claim]) -> None:
-        """Have these hold."""
-        said = self._said.get(node.name)
-        if said is None or said.uid != node.uid:
-            said = self._said[node.name] = _Said(node.uid)
-        if node.version not in said.versions:
-            said.digests.clear()  # somebody else was here
-            said.versions.append(node.version)
-        for claim in claims:
-            if said.digests.get(claim.place) != claim.digest() and not await self._say(node, claim, said):
-                said.versions.clear()  # it has moved, or is another Node by now: the next look sees it
+    async def apply(self, node: NodeView, configurations: Iterable[ApplyConfiguration]) -> None:
+        """Send those that are new, or all after a foreign change."""
+        applied = self._applied.get(node.name)
+        if applied is None or applied.uid != node.uid:
+            applied = self._applied[node.name] = _Applied(node.uid)
+        if node.version not in applied.versions:
+            applied.digests.clear()  # another writer changed the Node
+            applied.versions.append(node.version)
+        for configuration in configurations:
+            digest = configuration.digest()
+            if applied.digests.get(configuration.target) == digest:
+                continue
+            version = await self._send(node, configuration, applied.versions[-1])
+            if version is None:
+                applied.versions.clear()  # changed or recreated meanwhile: the next reconciliation sees it
                 return
+            applied.versions.append(version)
+            applied.digests[configuration.target] = digest
 
     def forget(self, node_name: str) -> None:
-        """It is gone."""
-        self._said.pop(node_name, None)
+        self._applied.pop(node_name, None)
 
-    async def _say(self, node: SeenNode, claim: Claim, said: _Said) -> bool:
-        """Whether it was still the version that we know."""
-        # The uid keeps the API server from making a Node anew that was deleted a moment ago.
-        known = {"uid": node.uid, "resourceVersion": said.versions[-1]}
-        body = {**claim.body, "metadata": {**claim.body.get("metadata", {}), **known}}
-        applied = await self._apply(ResourcePath("Node", node.name), claim, body)
-        if applied is None:
-            return False
-        said.versions.append(applied["metadata"]["resourceVersion"])
-        said.digests[claim.place] = claim.digest()
-        return True
-
-    async def _apply(self, where: ResourcePath, claim: Claim, body: Object) -> Object | None:
-        if claim.withdraws:
-            return await self._objects.merge(where, body, subresource=claim.subresource)
+    async def _send(self, node: NodeView, configuration: ApplyConfiguration, version: str) -> str | None:
+        """The new resourceVersion; None where the Node no longer has the expected one."""
+        # The uid keeps the API server from recreating a Node that was deleted a moment ago.
+        expected = {"uid": node.uid, "resourceVersion": version}
+        metadata = {**configuration.body.get("metadata", {}), **expected}
+        body = {**configuration.body, "metadata": metadata}
+        path, subresource = ResourcePath("Node", node.name), configuration.subresource
         try:
-            return await self._objects.apply(
-                where, body, field_manager=claim.manager, subresource=claim.subresource
-            )
+            if configuration.withdraws:
+                written = await self._objects.merge(path, body, subresource=subresource)
+            else:
+                written = await self._objects.apply(
+                    path, body, field_manager=configuration.manager, subresource=subresource
+                )
         except ApiRefused as refusal:
-            if refusal.status == HTTPStatus.CONFLICT:
+            if refusal.status == HTTPStatus.CONFLICT and not configuration.withdraws:
                 return None
             raise
+        return None if written is None else str(written["metadata"]["resourceVersion"])

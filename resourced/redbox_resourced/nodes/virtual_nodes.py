@@ -1,7 +1,7 @@
-"""Keeps the virtual nodes as they should be: made, described, tainted, and deleted when nobody needs them.
+"""Creates, updates, taints and deletes virtual nodes until they are as `desired` demands.
 
-What should be is `wishes`' to say. A Node of the same name that is not ours is left alone, and that is said.
-One that others delete is made again at once, so that its companions go on.
+A foreign Node of the same name is left alone and reported as a problem. A virtual node that was deleted by
+hand is recreated at once, so that its companions go on.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ import structlog
 from redbox_kube.api.objects import ApiError, ObjectClient, ResourcePath
 from redbox_kube.names import LABEL_JOB_UID
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
-from redbox_resourced.nodes.desired import Wish
+from redbox_resourced.nodes.desired import DesiredNode
 from redbox_resourced.nodes.manifest import (
-    Address,
-    Versions,
-    claims_of_identity,
-    claims_of_offer,
-    claims_of_serving,
-    claims_of_standing,
+    KubeletAddress,
+    NodeVersions,
+    availability_configurations,
+    capacity_configurations,
+    identity_configurations,
     new_node,
     provider_id,
+    serving_configurations,
     taints,
 )
-from redbox_resourced.nodes.node_view import SeenNode, read_node
-from redbox_resourced.nodes.readiness import Service
-from redbox_resourced.nodes.server_side_apply import Claim, NodeClaims
+from redbox_resourced.nodes.node_view import NodeView, read_node
+from redbox_resourced.nodes.readiness import NodeReadiness
+from redbox_resourced.nodes.server_side_apply import ApplyConfiguration, NodeApplier
 
 log = structlog.get_logger(__name__)
 WRITES_AT_ONCE = 8
@@ -40,118 +40,118 @@ LEASE_API = "coordination.k8s.io/v1"
 
 
 class VirtualNodes:
-    """Writes what is wished."""
+    """Writes desired nodes."""
 
     def __init__(
         self,
         objects: ObjectClient,
-        claims: NodeClaims,
-        address: Address,
-        service: Service,
+        applier: NodeApplier,
+        address: KubeletAddress,
+        readiness: NodeReadiness,
         *,
         gone_after_s: float,
         old_keys: bool,
     ) -> None:
-        self.kubernetes = ""
-        """The API server's version."""
+        self.kubernetes_version = ""
         self.problems: dict[str, str] = {}
-        """By node: what keeps it from being as it should."""
+        """By node: why it could not be updated."""
         self._objects = objects
-        self._claims = claims
+        self._applier = applier
         self._address = address
-        self._service = service
-        self._own_version = version("red-box")  # each look at metadata parses a file
+        self._readiness = readiness
+        self._redbox_version = version("red-box")  # each call parses a file
         self._gone_after_s = gone_after_s
         self._old_keys = old_keys
-        self._lacked_since: dict[str, float] = {}
-        self._troubles = GroupedWarnings("virtual nodes not as they should be")
+        self._missing_since: dict[str, float] = {}
+        self._warnings = GroupedWarnings("virtual node not updated")
 
-    async def settle(self, wishes: Iterable[Wish], nodes: Mapping[str, SeenNode]) -> None:
-        """One look at all of them; what fails is tried again at the next."""
-        wished = {wish.node: wish for wish in wishes}
-        self._lacked_since = {name: at for name, at in self._lacked_since.items() if name in wished}
-        for unwished in self.problems.keys() - wished.keys():
-            self._is_well(unwished)
+    async def reconcile(self, desired: Iterable[DesiredNode], nodes: Mapping[str, NodeView]) -> None:
+        """Update all nodes; failures are retried at the next reconciliation."""
+        by_name = {node.node: node for node in desired}
+        self._missing_since = {name: at for name, at in self._missing_since.items() if name in by_name}
+        for name in self.problems.keys() - by_name.keys():
+            self._succeeded(name)
         at_once = asyncio.Semaphore(WRITES_AT_ONCE)
         async with asyncio.TaskGroup() as group:
-            for wish in wished.values():
-                group.create_task(self._try(wish, nodes.get(wish.node), at_once))
+            for name, node in by_name.items():
+                group.create_task(self._try_update(node, nodes.get(name), at_once))
 
-    async def _try(self, wish: Wish, node: SeenNode | None, at_once: asyncio.Semaphore) -> None:
+    async def _try_update(
+        self, desired: DesiredNode, node: NodeView | None, at_once: asyncio.Semaphore
+    ) -> None:
         async with at_once:
             try:
-                problem = await self._fulfil(wish, node)
+                problem = await self._update(desired, node)
             except ApiError as error:
                 problem = str(error)
         if problem:
-            self.problems[wish.node] = problem
-            self._troubles.failed(wish.node, problem)
+            self.problems[desired.node] = problem
+            self._warnings.failed(desired.node, problem)
         else:
-            self._is_well(wish.node)
+            self._succeeded(desired.node)
 
-    def _is_well(self, node: str) -> None:
+    def _succeeded(self, node: str) -> None:
         self.problems.pop(node, None)
-        self._troubles.recovered(node)
+        self._warnings.recovered(node)
 
-    async def _fulfil(self, wish: Wish, node: SeenNode | None) -> str:
-        """What is wrong, or nothing."""
-        if node is None and wish.offer is not None:
-            node = await self._make(wish)
+    async def _update(self, desired: DesiredNode, node: NodeView | None) -> str:
+        """The problem that prevents the update, if any."""
+        if node is None and desired.advertised is not None:
+            node = await self._create(desired)
         if node is None:
             return ""
-        expected = provider_id(wish.cluster, wish.partition)
-        if node.provider_id != expected:
+        if node.provider_id != provider_id(desired.cluster, desired.partition):
             return f"a Node {node.name} exists that is not ours: delete it, or leave the partition out"
-        tainted = await self._retaint(wish, node)
+        tainted = await self._update_taints(desired, node)
         if tainted is None:
-            return ""  # it moved: the next look sees it
-        await self._claims.keep(tainted, self._said_of(wish, tainted))
-        if not wish.delete:
-            self._lacked_since.pop(node.name, None)
-        elif self._is_due(wish) and not await self._is_needed(node):
-            await self.remove(node)
+            return ""  # changed meanwhile: the next reconciliation sees it
+        await self._applier.apply(tainted, self._configurations(desired, tainted))
+        if not desired.delete:
+            self._missing_since.pop(node.name, None)
+        elif self._is_due(desired) and not await self._has_unfinished_pod(node):
+            await self._delete(node)
         return ""
 
-    async def _make(self, wish: Wish) -> SeenNode | None:
-        where = ResourcePath("Node", wish.node)
-        made = await self._objects.create(where.all(), new_node(wish.cluster, wish.partition))
-        if made is not None:
-            log.info("virtual node made", node=wish.node, partition=wish.partition)
-        found = made or await self._objects.get(where)
-        return None if found is None else read_node(found)
+    async def _create(self, desired: DesiredNode) -> NodeView | None:
+        path = ResourcePath("Node", desired.node)
+        created = await self._objects.create(path.all(), new_node(desired.cluster, desired.partition))
+        if created is not None:
+            log.info("virtual node created", node=desired.node, partition=desired.partition)
+        node = created or await self._objects.get(path)
+        return None if node is None else read_node(node)
 
-    async def _retaint(self, wish: Wish, node: SeenNode) -> SeenNode | None:
-        """The node as it is then; None where it is not the version that was seen."""
-        wanted = taints(node.taints, unreachable=bool(wish.unreachable))
-        if {(one["key"], one["effect"]) for one in wanted} == {
-            (one["key"], one["effect"]) for one in node.taints
+    async def _update_taints(self, desired: DesiredNode, node: NodeView) -> NodeView | None:
+        """The Node with its taints; None where its resourceVersion is no longer the expected one."""
+        wanted = taints(node.taints, unreachable=bool(desired.unreachable))
+        if {(taint["key"], taint["effect"]) for taint in wanted} == {
+            (taint["key"], taint["effect"]) for taint in node.taints
         }:
             return node
         body = {"metadata": {"resourceVersion": node.version}, "spec": {"taints": wanted}}
         merged = await self._objects.merge(ResourcePath("Node", node.name), body)
         return None if merged is None else read_node(merged)
 
-    def _said_of(self, wish: Wish, node: SeenNode) -> list[Claim]:
+    def _configurations(self, desired: DesiredNode, node: NodeView) -> list[ApplyConfiguration]:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        claims = claims_of_identity(wish.cluster, wish.partition)
-        served = self._service.now()
-        if served is not None:
-            claims += claims_of_serving(node, served, wish.unreachable, self._address, now)
-        if wish.standing is not None:
-            claims += claims_of_standing(node, wish.standing, now)
-        if wish.offer is not None:
-            versions = Versions(self.kubernetes, self._own_version, wish.slurm)
-            claims += claims_of_offer(wish.offer, versions, old_keys=self._old_keys)
-        return claims
+        configurations = identity_configurations(desired.cluster, desired.partition)
+        serving = self._readiness.status()
+        if serving is not None:
+            configurations += serving_configurations(node, serving, desired.unreachable, self._address, now)
+        if desired.availability is not None:
+            configurations += availability_configurations(node, desired.availability, now)
+        if desired.advertised is not None:
+            versions = NodeVersions(self.kubernetes_version, self._redbox_version, desired.slurm_version)
+            configurations += capacity_configurations(desired.advertised, versions, old_keys=self._old_keys)
+        return configurations
 
-    def _is_due(self, wish: Wish) -> bool:
-        if wish.is_sure:
+    def _is_due(self, desired: DesiredNode) -> bool:
+        if not desired.after_grace:
             return True
         now = asyncio.get_running_loop().time()
-        return now - self._lacked_since.setdefault(wish.node, now) >= self._gone_after_s
+        return now - self._missing_since.setdefault(desired.node, now) >= self._gone_after_s
 
-    async def _is_needed(self, node: SeenNode) -> bool:
-        """Whether a job's pod that has not ended is bound to it; DaemonSets' pods never end."""
+    async def _has_unfinished_pod(self, node: NodeView) -> bool:
+        """Of a job only: pods of DaemonSets never finish."""
         selection = {
             "fieldSelector": f"spec.nodeName={node.name},{UNFINISHED}",
             "labelSelector": LABEL_JOB_UID,
@@ -161,9 +161,8 @@ class VirtualNodes:
             return bool(page)
         return False
 
-    async def remove(self, node: SeenNode) -> None:
-        """The Node and its Lease."""
+    async def _delete(self, node: NodeView) -> None:
         await self._objects.delete(ResourcePath("Node", node.name), uid=node.uid)
         await self._objects.delete(ResourcePath("Lease", node.name, LEASES, LEASE_API))
-        self._claims.forget(node.name)
-        log.info("virtual node removed", node=node.name)
+        self._applier.forget(node.name)
+        log.info("virtual node deleted", node=node.name)

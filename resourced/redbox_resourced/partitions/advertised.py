@@ -1,8 +1,8 @@
-"""What a partition offers, and under which keys a node says so. Pure.
+"""What a node advertises of a partition: labels, annotations and extended resources. Pure.
 
-It is what the partition *has*: never what is free, also when it is drained, powered down or empty. A limit
-that Slurm does not set has no label. Every key begins with the partition's own prefix, so that any number
-of partitions and clusters share a node.
+Advertised is what the partition *has*, never what is free, also when it is drained, powered down or empty. A
+limit that Slurm does not set has no label. Every key begins with the partition's own prefix, so that any
+number of partitions and clusters share a node.
 """
 
 from __future__ import annotations
@@ -20,81 +20,84 @@ from redbox_kube.node_labels import (
     partition_label,
     prefix,
 )
-from redbox_resourced.partitions.overrides import Override
+from redbox_resourced.partitions.overrides import PartitionOverride
 
 AMOUNTS = frozenset({"nodes", "cpus", "mem", "gpus"})
 PLAIN_GRES = re.compile(r"[A-Za-z0-9]+([_-][A-Za-z0-9]+)*(:[A-Za-z0-9]+([_-][A-Za-z0-9]+)*)?")
-OLD_GROUP = "wlm.sylabs.io"
+LEGACY_GROUP = "wlm.sylabs.io"
 
 
 @dataclass(frozen=True)
-class Offer:
-    """One partition as it is published."""
+class AdvertisedPartition:
+    """One partition, its overrides applied."""
 
     cluster: str
     partition: str
     is_default: bool = False
     limits: Mapping[Limit, int] = field(default_factory=dict)
     amounts: Mapping[str, int] = field(default_factory=dict)
-    """What is counted: nodes, cpus, mem (MB), gpus, each gres, each feature that has a quantity."""
+    """Countable: nodes, cpus, mem (MB), gpus, each gres, each feature with a quantity."""
     features: Mapping[str, str] = field(default_factory=dict)
-    """With their versions; `true` where there is none."""
+    """Versions by name; `true` for a feature without version."""
 
 
-def offer_of(cluster: str, partition: Partition, override: Override) -> Offer:
-    """What Slurm says, and what the administrator says instead."""
+def advertised_partition(
+    cluster: str, partition: Partition, override: PartitionOverride
+) -> AdvertisedPartition:
+    """Slurm's values with the administrator's overrides."""
     total = partition.total
     amounts = {"nodes": total.nodes, "cpus": total.cpus, "mem": total.mem_mb, "gpus": total.gpus}
     amounts |= {_gres_name(name): amount for name, amount in total.gres.items()}
-    additional = override.additional_features
-    return Offer(
+    extra = override.additional_features
+    return AdvertisedPartition(
         cluster=cluster,
         partition=partition.name,
         is_default=partition.is_default,
         limits=_limits(partition.limits) | override.limits(),
-        amounts=amounts | {_feature_name(one.name): one.quantity for one in additional if one.quantity},
-        features=dict.fromkeys(partition.features, "true") | {one.name: one.version for one in additional},
+        amounts=amounts | {_feature_name(item.name): item.quantity for item in extra if item.quantity},
+        features=dict.fromkeys(partition.features, "true") | {item.name: item.version for item in extra},
     )
 
 
-def labels_of(offer: Offer) -> dict[str, str]:
-    """Limits as numbers, for Gt and Lt, and features."""
-    head = prefix(offer.partition, offer.cluster)
+def labels_of(advertised: AdvertisedPartition) -> dict[str, str]:
+    """Limits, as numbers for Gt and Lt, and features."""
+    key_prefix = prefix(advertised.partition, advertised.cluster)
     limits = {
-        limit_key(limit, offer.partition, offer.cluster): str(value) for limit, value in offer.limits.items()
+        limit_key(limit, advertised.partition, advertised.cluster): str(value)
+        for limit, value in advertised.limits.items()
     }
     features = {
-        f"{head}/{_feature_name(name)}": _label_value(version) for name, version in offer.features.items()
+        f"{key_prefix}/{_feature_name(name)}": _label_value(version)
+        for name, version in advertised.features.items()
     }
-    return {f"{head}/partition": partition_label(offer.partition), **limits, **features}
+    return {f"{key_prefix}/partition": partition_label(advertised.partition), **limits, **features}
 
 
-def resources_of(offer: Offer) -> dict[str, str]:
-    """Extended resources."""
-    head = prefix(offer.partition, offer.cluster)
-    return {f"{head}/{name}": str(amount) for name, amount in offer.amounts.items()}
+def resources_of(advertised: AdvertisedPartition) -> dict[str, str]:
+    key_prefix = prefix(advertised.partition, advertised.cluster)
+    return {f"{key_prefix}/{name}": str(amount) for name, amount in advertised.amounts.items()}
 
 
-def annotations_of(offer: Offer) -> dict[str, str]:
-    """The true name."""
-    return {f"{prefix(offer.partition, offer.cluster)}/partition": offer.partition}
+def annotations_of(advertised: AdvertisedPartition) -> dict[str, str]:
+    """The partition's name in Slurm."""
+    return {f"{prefix(advertised.partition, advertised.cluster)}/partition": advertised.partition}
 
 
-def old_labels_of(offer: Offer) -> dict[str, str]:
-    """What the Sylabs operator wrote: one partition's only, since its keys do not name it."""
+def legacy_labels_of(advertised: AdvertisedPartition) -> dict[str, str]:
+    """The Sylabs operator's labels: for one partition a node, since the keys do not name the partition."""
     numbers = {
-        "nodes": offer.limits.get(Limit.NODES),
-        "wall-time": offer.limits.get(Limit.TIME_S),
-        "cpu-per-node": offer.limits.get(Limit.CPUS_PER_NODE),
-        "mem-per-node": offer.limits.get(Limit.MEM_MB_PER_NODE),
+        "nodes": advertised.limits.get(Limit.NODES),
+        "wall-time": advertised.limits.get(Limit.TIME_S),
+        "cpu-per-node": advertised.limits.get(Limit.CPUS_PER_NODE),
+        "mem-per-node": advertised.limits.get(Limit.MEM_MB_PER_NODE),
     }
     labels = {name: str(value) for name, value in numbers.items() if value is not None}
-    for name, version in offer.features.items():
+    for name, version in advertised.features.items():
         labels.setdefault(key_part(name), _label_value(version))
         if version and version != "true":
             labels.setdefault(key_part(f"{name}_{version}"), "true")
-    labels["partition"] = partition_label(offer.partition)
-    return {f"{OLD_GROUP}/{name}": value for name, value in labels.items()}
+    labels["partition"] = partition_label(advertised.partition)
+    return {f"{LEGACY_GROUP}/{name}": value for name, value in labels.items()}
 
 
 def _limits(limits: PartitionLimits) -> dict[Limit, int]:
@@ -109,7 +112,7 @@ def _limits(limits: PartitionLimits) -> dict[Limit, int]:
 
 
 def _gres_name(gres: str) -> str:
-    """`gpu:tesla` becomes `gpu.tesla`; what is odd, or one of our own words, stands under `gres.`."""
+    """`gpu:tesla` becomes `gpu.tesla`; unusual names, and our own (AMOUNTS), get the prefix `gres.`."""
     plain = PLAIN_GRES.fullmatch(gres) and gres not in AMOUNTS
     return gres.replace(":", ".") if plain else f"gres.{key_part(gres, LONGEST_LABEL - len('gres.'))}"
 

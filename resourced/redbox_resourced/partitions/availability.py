@@ -1,7 +1,7 @@
-"""Whether a partition can take jobs at all now, and if not, why, in words for an administrator. Pure.
+"""Whether a partition accepts jobs at all, and if not, why, in words for an administrator. Pure.
 
-Busy nodes are no reason: queueing is Slurm's. What is said changes only with what keeps jobs away, so that a
-cluster at work does not have its nodes' statuses written at every job.
+Busy nodes do not count: queueing is Slurm's job. The message changes only with what keeps jobs away, so that
+a busy cluster does not cause a write of a Node's status at every job.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from redbox_api.models import Partition
 
-AWAY = {
+UNAVAILABLE_STATES = {
     "maint": "Maintenance",
     "drained": "Drained",
     "draining": "Draining",
@@ -21,54 +21,55 @@ AWAY = {
     "unknown": "Unknown",
     "future": "Future",
 }
-"""Slurm's words for nodes that start no job, with ours for a partition that has no others."""
+"""Slurm's states of nodes that start no jobs; the value is the reason where all nodes are unavailable."""
 
 
 @dataclass(frozen=True)
-class Standing:
-    """`takes_jobs` is what keeps its node open; `reason` is one word, `message` a sentence or two."""
+class PartitionAvailability:
+    """Where `accepts_jobs` is False, the virtual node is cordoned; reason and message go to its condition."""
 
-    takes_jobs: bool
+    accepts_jobs: bool
     reason: str
     message: str
 
 
-def standing_of(partition: Partition) -> Standing:
-    """As Slurm says it."""
+def availability_of(partition: Partition) -> PartitionAvailability:
     if partition.state.upper() != "UP":
-        word = partition.state.capitalize()
-        return _closed(f"Partition{word}", f"Slurm has the partition in state {partition.state}.")
+        reason = f"Partition{partition.state.capitalize()}"
+        return _closed(reason, f"Slurm has the partition in state {partition.state}.")
     if partition.total.nodes == 0:
         return _closed("NoNodes", "The partition has no nodes.")
-    away = {state: count for state, count in partition.node_states.items() if state in AWAY}
-    if not away:
+    unavailable = {
+        state: count for state, count in partition.node_states.items() if state in UNAVAILABLE_STATES
+    }
+    if not unavailable:
         return _open("Up", "Slurm takes jobs for the partition.")
-    message = _counted(partition, away)
-    if sum(away.values()) < partition.total.nodes:
+    message = _node_counts(partition, unavailable)
+    if sum(unavailable.values()) < partition.total.nodes:
         return _open("PartlyAway", message)
-    commonest = max(sorted(away), key=lambda state: away[state])
-    return _closed(AWAY[commonest], message)
+    most_common = max(sorted(unavailable), key=lambda state: unavailable[state])
+    return _closed(UNAVAILABLE_STATES[most_common], message)
 
 
-def vanished(partition: str) -> Standing:
-    """Slurm lists its partitions, and this is none of them."""
-    return _closed("Gone", f"Slurm has no partition {partition} any more.")
+def deleted_in_slurm(partition: str) -> PartitionAvailability:
+    """Slurm lists its partitions, and this one is missing."""
+    return _closed("Gone", f"Slurm no longer has a partition {partition}.")
 
 
-def unwanted(why: str) -> Standing:
-    """An administrator of Kubernetes wants no node for it."""
+def not_selected(why: str) -> PartitionAvailability:
+    """The configuration in Kubernetes excludes the partition."""
     return _closed("Unwanted", why)
 
 
-def _closed(reason: str, message: str) -> Standing:
-    return Standing(takes_jobs=False, reason=reason, message=message)
+def _closed(reason: str, message: str) -> PartitionAvailability:
+    return PartitionAvailability(accepts_jobs=False, reason=reason, message=message)
 
 
-def _open(reason: str, message: str) -> Standing:
-    return Standing(takes_jobs=True, reason=reason, message=message)
+def _open(reason: str, message: str) -> PartitionAvailability:
+    return PartitionAvailability(accepts_jobs=True, reason=reason, message=message)
 
 
-def _counted(partition: Partition, away: dict[str, int]) -> str:
-    states = ", ".join(f"{count} {state}" for state, count in sorted(away.items()))
-    said = f"{sum(away.values())} of {partition.total.nodes} nodes start no jobs: {states}."
-    return f"{said} Slurm's reason: {partition.reason}" if partition.reason else said
+def _node_counts(partition: Partition, unavailable: dict[str, int]) -> str:
+    states = ", ".join(f"{count} {state}" for state, count in sorted(unavailable.items()))
+    counts = f"{sum(unavailable.values())} of {partition.total.nodes} nodes start no jobs: {states}."
+    return f"{counts} Slurm's reason: {partition.reason}" if partition.reason else counts

@@ -1,7 +1,8 @@
-"""What an administrator says of partitions instead of Slurm: limits, and features that Slurm does not know.
+"""An administrator's overrides of partitions: limits, and features that Slurm does not report.
 
-The fields are those of the Sylabs operator's configuration: an old file goes on when it is put under its
-cluster's name. What is not set is Slurm's; `auto_…: true` says so explicitly, and wins over a number.
+The fields are those of the Sylabs operator's configuration: an old file works once it is put under its
+cluster's name. A limit that is not set is Slurm's; `auto_…: true` states that explicitly and wins over a
+number.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ SECONDS = {"h": 3600, "m": 60, "s": 1}
 DURATION = re.compile(r"(\d+[hms])+")
 
 
-class BadOverrides(Exception):
-    """The file of overrides cannot be used: which place in it, and why."""
+class InvalidOverrides(Exception):
+    """The overrides file cannot be used; the message names the place and the cause."""
 
 
 def _seconds(given: object) -> object:
@@ -33,20 +34,20 @@ Count = Annotated[int, Field(ge=0, le=2**53)]
 Seconds = Annotated[int, Field(ge=1, le=2**53), BeforeValidator(_seconds)]
 
 
-class _Written(BaseModel):
+class _StrictModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Feature(_Written):
-    """Something that the partition has, and how many of it."""
+class AdditionalFeature(_StrictModel):
+    """A feature of the partition; with a quantity it is an extended resource as well."""
 
     name: Annotated[str, Field(min_length=1, max_length=256)]
     version: Annotated[str, Field(max_length=256, coerce_numbers_to_str=True)] = ""
     quantity: Count = 0
 
 
-class Override(_Written):
-    """One partition, where it is not as Slurm says."""
+class PartitionOverride(_StrictModel):
+    """What replaces Slurm's values for one partition."""
 
     auto_nodes: bool = False
     auto_cpu_per_node: bool = False
@@ -58,10 +59,10 @@ class Override(_Written):
     mem_per_node: Annotated[Count | None, Field(description="In MB.")] = None
     gpu_per_node: Count | None = None
     wall_time: Annotated[Seconds | None, Field(description="10h, 1h30m, or seconds.")] = None
-    additional_features: list[Feature] = []
+    additional_features: list[AdditionalFeature] = []
 
     def limits(self) -> dict[Limit, int]:
-        """Those that are fixed here."""
+        """The limits that are set here."""
         fixed = {
             Limit.NODES: (self.nodes, self.auto_nodes),
             Limit.CPUS_PER_NODE: (self.cpu_per_node, self.auto_cpu_per_node),
@@ -72,66 +73,65 @@ class Override(_Written):
         return {limit: value for limit, (value, auto) in fixed.items() if value is not None and not auto}
 
 
-AS_SLURM_SAYS = Override()
+NO_OVERRIDE = PartitionOverride()
 
 
-class Overrides(_Written):
-    """By cluster, then by partition, both by their true names."""
+class Overrides(_StrictModel):
+    """By cluster, then by partition, both by their names in Slurm."""
 
-    clusters: dict[str, dict[str, Override]] = {}
+    clusters: dict[str, dict[str, PartitionOverride]] = {}
 
-    def of(self, cluster: str, partition: str) -> Override:
-        return self.clusters.get(cluster, {}).get(partition, AS_SLURM_SAYS)
+    def of(self, cluster: str, partition: str) -> PartitionOverride:
+        return self.clusters.get(cluster, {}).get(partition, NO_OVERRIDE)
 
 
-def read_overrides(text: str, where: str) -> Overrides:
-    """Parse and check; BadOverrides says where in the file it went wrong."""
+def read_overrides(text: str, source: str) -> Overrides:
+    """Parse and validate; raises InvalidOverrides."""
     try:
-        given: Any = yaml.safe_load(text)
-        return Overrides.model_validate({} if given is None else given)
+        document: Any = yaml.safe_load(text)
+        return Overrides.model_validate({} if document is None else document)
     except yaml.YAMLError as error:
-        raise BadOverrides(f"{where} is no YAML: {error}") from error
+        raise InvalidOverrides(f"{source} is not valid YAML: {error}") from error
     except ValidationError as error:
-        raise BadOverrides(f"{where}: {'; '.join(_problems(error.errors()))}") from error
-
-
-def _problems(errors: list[Any]) -> list[str]:
-    return [f"{'.'.join(map(str, one['loc'])) or 'the file'}: {one['msg']}" for one in errors]
+        problems = (
+            f"{'.'.join(map(str, item['loc'])) or 'the file'}: {item['msg']}" for item in error.errors()
+        )
+        raise InvalidOverrides(f"{source}: {'; '.join(problems)}") from error
 
 
 class OverridesFile:
-    """The file as it is mounted: read again when it changes; a bad change leaves what was good."""
+    """The mounted file, read again when it changes; after an invalid change the last valid content stays."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._text = ""
-        self.now = Overrides()
+        self.current = Overrides()
         self.fault = ""
-        """Why the newest file is not used."""
+        """Why the current file is not used; empty where it is."""
 
     def load(self) -> None:
-        """Read it for the first time: a file that cannot be used is refused."""
+        """Read it at startup; raises InvalidOverrides."""
         if self._path is not None:
-            self.now = self._read(self._path)
+            self.current = self._read(self._path)
 
     def reload(self) -> bool:
-        """Whether something is different now, be it a fault."""
+        """Read it again; True if its content or its fault has changed."""
         if self._path is None:
             return False
-        before, fault = self.now, self.fault
+        before, fault = self.current, self.fault
         try:
-            self.now, self.fault = self._read(self._path), ""
-        except BadOverrides as error:
+            self.current, self.fault = self._read(self._path), ""
+        except InvalidOverrides as error:
             self.fault = str(error)
-        return self.now != before or self.fault != fault
+        return self.current != before or self.fault != fault
 
     def _read(self, path: Path) -> Overrides:
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise BadOverrides(f"{path} cannot be read: {error}") from error
+            raise InvalidOverrides(f"{path} cannot be read: {error}") from error
         if text == self._text and not self.fault:
-            return self.now
+            return self.current
         overrides = read_overrides(text, str(path))
         self._text = text
         return overrides

@@ -1,14 +1,13 @@
-"""The SlurmClusters that there are, and what the red-box of each says of its partitions.
+"""The SlurmClusters that exist, each with a feed of the partitions that its red-box reports.
 
-Each has a task of its own, so that one that hangs holds up no other. Nothing is decided here: who publishes
-partitions looks at `followed` whenever it is told of a change, and who serves a virtual node asks `of_node`.
+Each feed runs in its own task, so that a red-box that hangs delays no other. Nothing is decided here: the
+node reconciler reads `followed` on each change, and code that serves a virtual node calls `of_node`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import structlog
@@ -25,107 +24,101 @@ from redbox_resourced.partitions.partition_feed import Followed
 log = structlog.get_logger(__name__)
 
 
-class ServedNode(NamedTuple):
-    """Whose virtual node it is, and who is asked for its jobs."""
+class ClusterConnection(NamedTuple):
+    """A SlurmCluster and the client of its red-box."""
 
     cluster: SlurmCluster
     client: RedboxClient
 
 
-@dataclass
-class Clusters:
+class ClusterRegistry:
     """Follows every SlurmCluster; `run` it in a TaskGroup."""
 
-    objects: ObjectClient
-    account: ServiceAccountName
-    changed: list[Callable[[], None]] = field(default_factory=list)
-    """Called whenever anything is known anew."""
-    unusable: dict[str, str] = field(default_factory=dict)
-    """Those that are written in a way that nobody can follow, and why."""
-    settled: bool = False
-    """Whether all SlurmClusters are known: before that, nobody can say which is gone."""
-    _running: dict[str, tuple[Followed, asyncio.Task[None]]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        where = ResourcePath("SlurmCluster", api_version=API_VERSION)
-        self._mirror = Informer(self.objects, where, reduced=whole, on_change=self._told)
-        self._moved: set[str] = set()
+    def __init__(self, objects: ObjectClient, account: ServiceAccountName) -> None:
+        self.on_change: list[Callable[[], None]] = []
+        """Callbacks for every change of a SlurmCluster or its partitions."""
+        self.invalid: dict[str, str] = {}
+        """SlurmClusters whose spec cannot be used, and why."""
+        self.synced = False
+        """Whether all SlurmClusters are listed: before that, none can be considered deleted."""
+        self._objects = objects
+        self._account = account
+        self._feeds: dict[str, tuple[Followed, asyncio.Task[None]]] = {}
+        resource = ResourcePath("SlurmCluster", api_version=API_VERSION)
+        self._informer = Informer(objects, resource, reduced=whole, on_change=self._enqueue)
+        self._changed: set[str] = set()
         self._wake = asyncio.Event()
 
     @property
     def names(self) -> set[str]:
-        """Of all that there are, followed or not."""
-        return {name for _, name in self._mirror.items}
+        """All that exist, followed or not."""
+        return {name for _, name in self._informer.items}
 
     @property
     def followed(self) -> Mapping[str, Followed]:
-        """By the SlurmCluster's name."""
-        return {name: followed for name, (followed, _) in self._running.items()}
+        """Feeds by the SlurmCluster's name."""
+        return {name: feed for name, (feed, _) in self._feeds.items()}
 
     @property
     def deliver_virtually(self) -> bool:
-        """Whether any of them has its companions on virtual nodes."""
-        return any(one.cluster.spec.delivery is Delivery.VIRTUAL for one, _ in self._running.values())
+        """Whether any SlurmCluster runs its companions on virtual nodes."""
+        return any(feed.cluster.spec.delivery is Delivery.VIRTUAL for feed, _ in self._feeds.values())
 
-    def of_node(self, node_name: str) -> ServedNode | None:
-        """Whose virtual node has this name; None where no SlurmCluster is known that would have it.
+    def of_node(self, node_name: str) -> ClusterConnection | None:
+        """The SlurmCluster of a virtual node; None where no followed SlurmCluster has such a node.
 
-        It is asked at every look at a pod: what it costs must not grow with the number of partitions.
+        Called at every reconciliation of a pod: its cost must not grow with the number of partitions.
         """
-        written = node_name.partition(".")[0]
-        for followed, _ in self._running.values():
-            if dns_label(followed.cluster.name) == written:
-                return ServedNode(followed.cluster, followed.client)
+        cluster_label = node_name.partition(".")[0]
+        for feed, _ in self._feeds.values():
+            if dns_label(feed.cluster.name) == cluster_label:
+                return ClusterConnection(feed.cluster, feed.client)
         return None
 
     async def run(self) -> None:
-        """Follow until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._mirror.run())
+            group.create_task(self._informer.run())
             while True:
                 await self._wake.wait()
                 self._wake.clear()
-                while self._moved:
-                    await self._settle(self._moved.pop(), group)
-                self.settled = True
-                self._tell()
+                while self._changed:
+                    await self._reconcile(self._changed.pop(), group)
+                self.synced = True
+                self._notify()
 
-    def _tell(self) -> None:
-        for listener in self.changed:
-            listener()
+    def _notify(self) -> None:
+        for callback in self.on_change:
+            callback()
 
-    def _told(self, places: set[Place]) -> None:
-        self._moved |= {name for _, name in places}
+    def _enqueue(self, places: set[Place]) -> None:
+        self._changed |= {name for _, name in places}
         self._wake.set()
 
-    async def _settle(self, name: str, group: asyncio.TaskGroup) -> None:
-        """Have the SlurmCluster followed as it is now written, or no more."""
+    async def _reconcile(self, name: str, group: asyncio.TaskGroup) -> None:
+        """Start, replace or stop the feed of a SlurmCluster, as its current spec demands."""
         try:
-            cluster = self._read(name)
-            known, _ = self._running.get(name, (None, None))
-            if cluster and known and known.takes(cluster):
+            manifest = self._informer.items.get(("", name))
+            cluster = None if manifest is None else SlurmCluster.model_validate(manifest)
+            feed, _ = self._feeds.get(name, (None, None))
+            if cluster and feed and feed.takes(cluster):
                 return
-            await self._forget(name)
+            await self._stop(name)
             if cluster is not None:
-                followed = Followed(cluster, self._client(cluster), self._tell)
-                self._running[name] = (followed, group.create_task(followed.run()))
-        except (ValueError, OSError) as error:  # ValidationError is the one, SSLError the other
-            await self._forget(name)
-            self.unusable[name] = f"SlurmCluster {name} cannot be used: {error}"
-            log.warning("unusable", cluster=name, error=str(error))
+                feed = Followed(cluster, self._client(cluster), self._notify)
+                self._feeds[name] = (feed, group.create_task(feed.run()))
+        except (ValueError, OSError) as error:  # pydantic's ValidationError, ssl's SSLError
+            await self._stop(name)
+            self.invalid[name] = f"SlurmCluster {name} cannot be used: {error}"
+            log.warning("SlurmCluster cannot be used", cluster=name, error=str(error))
 
-    async def _forget(self, name: str) -> None:
-        self.unusable.pop(name, None)
-        if name in self._running:
-            _, task = self._running.pop(name)
+    async def _stop(self, name: str) -> None:
+        self.invalid.pop(name, None)
+        if name in self._feeds:
+            _, task = self._feeds.pop(name)
             task.cancel()
             await asyncio.wait({task})
 
-    def _read(self, name: str) -> SlurmCluster | None:
-        raw = self._mirror.items.get(("", name))
-        return None if raw is None else SlurmCluster.model_validate(raw)
-
     def _client(self, cluster: SlurmCluster) -> RedboxClient:
         spec = cluster.spec
-        token = RedboxToken(self.objects, self.account, spec.audience)
+        token = RedboxToken(self._objects, self._account, spec.audience)
         return RedboxClient(spec.endpoint, token=token, ca_bundle=spec.ca_bundle)

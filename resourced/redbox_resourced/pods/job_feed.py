@@ -17,7 +17,6 @@ from redbox_api.errors import Unreachable
 from redbox_api.models import FINAL_PHASES, Job, Phase
 from redbox_resourced.partitions.retry_forever import keep_on
 from redbox_resourced.pods.pod_view import BoundPod
-from redbox_resourced.pods.submission import key_of
 
 log = structlog.get_logger(__name__)
 ACTIVE = [phase.value for phase in Phase if phase not in FINAL_PHASES]
@@ -39,7 +38,7 @@ class JobRows:
 
     def of_pod(self, pod: BoundPod) -> Job | None:
         """The newest that is known of a pod's job."""
-        return self.rows.get((pod.namespace, pod.account, key_of(pod), pod.attempt))
+        return self.rows.get((pod.namespace, pod.account, pod.key, pod.attempt))
 
     def take(self, job: Job) -> None:
         """A row that was asked for singly; one that the watch has brought since is newer."""
@@ -47,7 +46,7 @@ class JobRows:
 
     def forget(self, pod: BoundPod) -> None:
         """The pod has ended, or is gone."""
-        self.rows.pop((pod.namespace, pod.account, key_of(pod), pod.attempt), None)
+        self.rows.pop((pod.namespace, pod.account, pod.key, pod.attempt), None)
 
     async def run(self) -> None:
         """Follow until cancelled."""

@@ -1,19 +1,18 @@
-"""What a pod on a virtual node says of itself, whole. Pure.
+"""The whole status of a pod on a virtual node, but for its host's address. Pure.
 
-Phase and exit code come from red-box alone. Each time is one that red-box, Slurm or the API server gave,
-never the clock's: so the same job makes the same status, and what has not changed is not written.
+Phase and exit code come from red-box alone. Each time comes from red-box, Slurm or the API server, never from
+the clock: so the same job makes the same status, and an unchanged status is not written.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
 
 from redbox_api.models import FINAL_PHASES, Job, Phase
+from redbox_kube.api.objects import Object
 from redbox_resourced.pods.exit_status import BY_STATE, Refusal, exit_code_of, word_of
-from redbox_resourced.pods.pod_view import SUBMITTED, BoundPod, Container
+from redbox_resourced.pods.pod_view import SUBMITTED, BoundPod, PodContainer
 
-Object = dict[str, Any]
 NOT_RUN = "NotRunOnVirtualNode"
 NOT_RUN_MESSAGE = (
     "This node stands for a partition of Slurm and runs no containers: jobs come to it as SlurmJobs. "
@@ -22,11 +21,10 @@ NOT_RUN_MESSAGE = (
 LONGEST_MESSAGE = 1024
 
 
-def waiting(pod: BoundPod, host: str, *, reason: str, message: str) -> Object:
-    """Not at red-box yet, and why."""
+def waiting(pod: BoundPod, *, reason: str, message: str) -> Object:
+    """The job is not submitted yet; reason and message say why."""
     return _status(
         pod,
-        host,
         phase="Pending",
         state={"waiting": {"reason": reason, "message": message[:LONGEST_MESSAGE]}},
         since=pod.created_at,
@@ -34,22 +32,19 @@ def waiting(pod: BoundPod, host: str, *, reason: str, message: str) -> Object:
     )
 
 
-def of_job(pod: BoundPod, host: str, job: Job) -> Object:
-    """What red-box says of the job."""
+def of_job(pod: BoundPod, job: Job) -> Object:
     if job.phase in FINAL_PHASES:
-        return _ended(pod, host, job)
+        return _ended(pod, job)
     submitted = _submitted(pod, job)
     if job.started_at is None:
-        queued = {"reason": _reason(job), "message": _why(job)}
-        phase = "Running" if pod.phase == "Running" else "Pending"  # a requeued one: phases never go back
-        state: Object = {"waiting": queued}
-        return _status(
-            pod, host, phase=phase, state=state, since=_since(pod, job), submitted=submitted, runs=job.run
-        )
+        state: Object = {"waiting": {"reason": _reason(job), "message": _why(job)}}
+        # The phase of a pod never goes back, although its job may be requeued.
+        phase = "Running" if pod.phase == "Running" else "Pending"
+        since = _since(pod, job)
+        return _status(pod, phase=phase, state=state, since=since, submitted=submitted, runs=job.run)
     started = _time(job.started_at)
     return _status(
         pod,
-        host,
         phase="Running",
         state={"running": {"startedAt": started}},
         since=started,
@@ -59,12 +54,11 @@ def of_job(pod: BoundPod, host: str, job: Job) -> Object:
     )
 
 
-def refused(pod: BoundPod, host: str, refusal: Refusal) -> Object:
-    """It never became a job."""
+def refused(pod: BoundPod, refusal: Refusal) -> Object:
+    """The job was rejected."""
     state = {"terminated": _terminated(refusal.exit_code, "Refused", refusal.word(), pod.created_at)}
     status = _status(
         pod,
-        host,
         phase="Failed",
         state=state,
         since=pod.created_at,
@@ -73,18 +67,17 @@ def refused(pod: BoundPod, host: str, refusal: Refusal) -> Object:
     return status | {"reason": "Refused", "message": refusal.sentence[:LONGEST_MESSAGE]}
 
 
-def stranger(pod: BoundPod, host: str) -> Object:
-    """A pod that nobody will run: it fails, once."""
+def foreign_pod(pod: BoundPod) -> Object:
+    """A pod that is not of a job: it fails, once."""
     state = {"terminated": _terminated(1, NOT_RUN, NOT_RUN_MESSAGE, pod.created_at)}
-    status = _status(pod, host, phase="Failed", state=state, since=pod.created_at)
+    status = _status(pod, phase="Failed", state=state, since=pod.created_at)
     return status | {"reason": NOT_RUN, "message": NOT_RUN_MESSAGE}
 
 
-def daemon(pod: BoundPod, host: str) -> Object:
-    """A DaemonSet's pod: failed it would be made again for ever, pending it would stall each rollout."""
+def daemon_pod(pod: BoundPod) -> Object:
+    """A DaemonSet's pod: failed, it would be recreated forever; pending, it would stall each rollout."""
     status = _status(
         pod,
-        host,
         phase="Running",
         state={"running": {"startedAt": pod.created_at}},
         since=pod.created_at,
@@ -93,7 +86,7 @@ def daemon(pod: BoundPod, host: str) -> Object:
     return status | {"reason": NOT_RUN, "message": NOT_RUN_MESSAGE}
 
 
-def _ended(pod: BoundPod, host: str, job: Job) -> Object:
+def _ended(pod: BoundPod, job: Job) -> Object:
     code = exit_code_of(job)
     end = job.ended_at or job.started_at or job.submitted_at
     finished = _time(end) if end else pod.created_at
@@ -104,7 +97,6 @@ def _ended(pod: BoundPod, host: str, job: Job) -> Object:
         terminated["signal"] = job.signal
     status = _status(
         pod,
-        host,
         phase="Failed" if code else "Succeeded",
         state={"terminated": terminated},
         since=finished,
@@ -116,7 +108,6 @@ def _ended(pod: BoundPod, host: str, job: Job) -> Object:
 
 def _status(
     pod: BoundPod,
-    host: str,
     *,
     phase: str,
     state: Object,
@@ -126,7 +117,9 @@ def _status(
     runs: int = 1,
 ) -> Object:
     is_ready = "True" if ready else "False"
-    why = {} if ready else _not_ready(state)
+    why: Object = {}
+    if not ready:
+        why["reason"] = "PodCompleted" if "terminated" in state else "ContainersNotReady"
     conditions = [
         {"type": "Initialized", "status": "True", "lastTransitionTime": pod.created_at},
         {"type": "Ready", "status": is_ready, "lastTransitionTime": since, **why},
@@ -134,15 +127,15 @@ def _status(
     ]
     return {
         "phase": phase,
-        "hostIP": host,
-        "hostIPs": [{"ip": host}],
         "startTime": pod.created_at,
         "conditions": [*conditions, submitted] if submitted else conditions,
-        "containerStatuses": [_container(one, state, ready=ready, runs=runs) for one in pod.containers],
+        "containerStatuses": [
+            _container(container, state, ready=ready, runs=runs) for container in pod.containers
+        ],
     }
 
 
-def _container(container: Container, state: Object, *, ready: bool, runs: int) -> Object:
+def _container(container: PodContainer, state: Object, *, ready: bool, runs: int) -> Object:
     return {
         "name": container.name,
         "image": container.image,
@@ -168,7 +161,9 @@ def _terminated(code: int, reason: str, message: str, finished: str) -> Object:
 def _submitted(pod: BoundPod, job: Job) -> Object:
     since = _since(pod, job)
     if job.job_id is None:
-        return _condition(SUBMITTED, "True", since, "Accepted", "red-box has the job and gives it to Slurm")
+        return _condition(
+            SUBMITTED, "True", since, "Accepted", "red-box has accepted the job and submits it to Slurm"
+        )
     return _condition(SUBMITTED, "True", since, "Submitted", f"Slurm job {job.job_id} of {job.user}")
 
 
@@ -186,12 +181,8 @@ def _condition(kind: str, status: str, since: str, reason: str, message: str) ->
     }
 
 
-def _not_ready(state: Object) -> Object:
-    return {"reason": "PodCompleted"} if "terminated" in state else {"reason": "ContainersNotReady"}
-
-
 def _reason(job: Job) -> str:
-    """One word: why it does not run."""
+    """Why it does not run, in one word."""
     if job.phase is Phase.SUBMITTING:
         return "Submitting"
     if job.run > 1:
@@ -200,7 +191,7 @@ def _reason(job: Job) -> str:
 
 
 def _why(job: Job) -> str:
-    """In red-box's sentence, else in Slurm's words."""
+    """Red-box's message, else Slurm's state and reason."""
     words = " ".join(filter(None, (job.state, job.reason))) or job.phase.value
     return (job.message or f"Slurm says: {words}")[:LONGEST_MESSAGE]
 
@@ -215,5 +206,5 @@ def _end_reason(job: Job, code: int) -> str:
     return "Error" if code else "Completed"
 
 
-def _time(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _time(time: datetime) -> str:
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

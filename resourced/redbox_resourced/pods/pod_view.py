@@ -1,7 +1,7 @@
-"""A pod that is bound to one of our nodes, as much of it as is needed. Pure.
+"""The parts of a pod on a virtual node that resourced needs. Pure.
 
-Ten thousand of them are kept, so a pod is held as these few fields; of its status there is a digest, which
-tells whether what we would write is what is there.
+Ten thousand of them are kept, so a pod is these few fields; of its status only a digest is kept, which shows
+whether a status to write differs from the current one.
 """
 
 from __future__ import annotations
@@ -12,12 +12,10 @@ import re
 import sys
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
-from redbox_kube.api.objects import is_path_segment
+from redbox_kube.api.informer import Place
+from redbox_kube.api.objects import Object, is_path_segment
 from redbox_kube.names import ATTACH_ONLY, ENV_MODE
-
-Object = dict[str, Any]
 
 ATTEMPT = "REDBOX_ATTEMPT"
 NUMBER = re.compile(r"[0-9]{1,9}")
@@ -25,24 +23,24 @@ A_VERSION = re.compile(r"([a-z0-9.-]+/)?v[a-z0-9]+")
 OUR_GROUPS = frozenset({"redbox.dev", "wlm.sylabs.io", "slurm.sylabs.io"})
 OUR_KINDS = frozenset({"SlurmJob", "WlmJob"})
 SUBMITTED = "redbox.dev/Submitted"
-"""The condition by which a pod is known to be a companion whose job is at red-box: only we write it."""
+"""The condition of a companion whose job is at red-box: only resourced writes it."""
 WRITTEN = ("phase", "reason", "message", "hostIP", "hostIPs", "startTime", "containerStatuses")
 CONDITION = ("status", "reason", "message", "lastTransitionTime")
 CONDITIONS = frozenset({"Initialized", "Ready", "ContainersReady", SUBMITTED})
 ENDED = frozenset({"Succeeded", "Failed"})
 
 
-class Role(Enum):
-    """What a pod is to us."""
+class PodRole(Enum):
+    """By the pod's controller."""
 
-    JOB = "job"  # its controller is one of our kinds; whether it is the companion is for `submission` to say
-    DAEMON = "daemon"  # a DaemonSet's, which tolerates every taint
-    STRANGER = "stranger"
+    JOB = "job"  # of one of our kinds; `submission` verifies that it is the companion
+    DAEMON = "daemon"  # of a DaemonSet, which tolerates every taint
+    FOREIGN = "foreign"
 
 
 @dataclass(frozen=True, slots=True)
-class Controller:
-    """The object that a pod belongs to."""
+class ControllerRef:
+    """The owner that controls a pod."""
 
     api_version: str
     kind: str
@@ -51,8 +49,8 @@ class Controller:
 
 
 @dataclass(frozen=True, slots=True)
-class Container:
-    """One of the pod's containers; none of them ever runs."""
+class PodContainer:
+    """A container of the pod; none of them ever runs."""
 
     name: str
     image: str
@@ -60,7 +58,7 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class BoundPod:
-    """One pod on one of our nodes."""
+    """A pod on a virtual node."""
 
     namespace: str
     name: str
@@ -68,40 +66,46 @@ class BoundPod:
     node: str
     account: str
     created_at: str
-    controller: Controller | None
+    controller: ControllerRef | None
     attempt: int
-    containers: tuple[Container, ...]
+    containers: tuple[PodContainer, ...]
     phase: str
     is_submitted: bool
     not_submitted: str
-    """Why it is not, as far as the pod says."""
+    """The message of the condition Submitted, where that is False."""
     is_being_deleted: bool
     submitted_by_another: bool
-    """Its request needs values of Secrets or ConfigMaps: a submitter pod reads them, we only follow."""
-    seen: bytes
-    """The digest of its status."""
+    """Its request needs values of Secrets or ConfigMaps, which a submitter pod reads."""
+    status_digest: bytes
 
     @property
-    def role(self) -> Role:
-        """By its controller alone: labels are for everybody to set."""
+    def place(self) -> Place:
+        return self.namespace, self.name
+
+    @property
+    def key(self) -> str:
+        """The job's key at red-box: the uid of the pod's controller."""
+        return self.controller.uid if self.controller else ""
+
+    @property
+    def role(self) -> PodRole:
+        """From its controller alone: any user can set labels."""
         if self.controller is None:
-            return Role.STRANGER
+            return PodRole.FOREIGN
         if self.controller.kind in OUR_KINDS and self.controller.api_version.split("/")[0] in OUR_GROUPS:
-            return Role.JOB
-        return Role.DAEMON if self.controller.kind == "DaemonSet" else Role.STRANGER
+            return PodRole.JOB
+        return PodRole.DAEMON if self.controller.kind == "DaemonSet" else PodRole.FOREIGN
 
     @property
     def has_ended(self) -> bool:
-        """Its phase is final, so it is left alone."""
         return self.phase in ENDED
 
 
 def read_pod(pod: Object) -> BoundPod:
-    """As the API server shows it."""
     metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status", {})
-    env = [one for container in spec["containers"] for one in container.get("env", [])]
+    env = [variable for container in spec["containers"] for variable in container.get("env", [])]
     conditions: list[Object] = status.get("conditions", [])
-    submitted = next((one for one in conditions if one["type"] == SUBMITTED), {})
+    submitted = next((condition for condition in conditions if condition["type"] == SUBMITTED), {})
     return BoundPod(
         namespace=sys.intern(metadata["namespace"]),
         name=metadata["name"],
@@ -111,41 +115,42 @@ def read_pod(pod: Object) -> BoundPod:
         created_at=metadata["creationTimestamp"],
         controller=_controller(metadata),
         attempt=_attempt(env),
-        containers=tuple(_container(one) for one in spec["containers"]),
+        containers=tuple(map(_container, spec["containers"])),
         phase=sys.intern(status.get("phase", "Pending")),
         is_submitted=submitted.get("status") == "True",
         not_submitted=submitted.get("message", "") if submitted.get("status") == "False" else "",
         is_being_deleted="deletionTimestamp" in metadata,
         submitted_by_another={"name": ENV_MODE, "value": ATTACH_ONLY} in env,
-        seen=digest_of(status),
+        status_digest=digest_of(status),
     )
 
 
 def digest_of(status: Object) -> bytes:
-    """Of what we write in a status, in whatever order it is, and of nothing else."""
+    """Of the fields that resourced writes, independent of their order, and of no others."""
     ours: Object = {name: status[name] for name in WRITTEN if status.get(name)}
-    conditions = (one for one in status.get("conditions", []) if one["type"] in CONDITIONS)
     ours["conditions"] = {
-        one["type"]: {name: one[name] for name in CONDITION if one.get(name)} for one in conditions
+        condition["type"]: {name: condition[name] for name in CONDITION if condition.get(name)}
+        for condition in status.get("conditions", [])
+        if condition["type"] in CONDITIONS
     }
     return hashlib.blake2b(json.dumps(ours, sort_keys=True).encode(), digest_size=16).digest()
 
 
-def _controller(metadata: Object) -> Controller | None:
+def _controller(metadata: Object) -> ControllerRef | None:
     for owner in metadata.get("ownerReferences", []):
         if owner.get("controller"):
             version, name = owner["apiVersion"], owner["name"]
             if not A_VERSION.fullmatch(version) or not is_path_segment(name):
-                return None  # there is no such object: a stranger's
-            return Controller(sys.intern(version), sys.intern(owner["kind"]), name, owner["uid"])
+                return None  # no object can have this name or version
+            return ControllerRef(sys.intern(version), sys.intern(owner["kind"]), name, owner["uid"])
     return None
 
 
 def _attempt(env: list[Object]) -> int:
-    """From the pod's spec, which nobody can change, as its labels can be."""
-    written = next((one.get("value", "") for one in env if one["name"] == ATTEMPT), "")
-    return int(written) if NUMBER.fullmatch(written) else 1
+    """From the pod's spec, which is immutable; labels are not."""
+    value = next((variable.get("value", "") for variable in env if variable["name"] == ATTEMPT), "")
+    return int(value) if NUMBER.fullmatch(value) else 1
 
 
-def _container(container: Object) -> Container:
-    return Container(sys.intern(container["name"]), sys.intern(container.get("image", "")))
+def _container(container: Object) -> PodContainer:
+    return PodContainer(sys.intern(container["name"]), sys.intern(container.get("image", "")))

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from redbox_kube.runtime.work_queue import WorkQueue
 
 
-async def run_until(queue: WorkQueue[str], work: object, done: asyncio.Event) -> None:
+async def run_until(
+    queue: WorkQueue[str], work: object, done: asyncio.Event, workers: int | None = 4
+) -> None:
     async with asyncio.timeout(5):
-        running = asyncio.create_task(queue.run(work, workers=4))  # type: ignore[arg-type]
+        running = asyncio.create_task(queue.run(work, workers=workers))  # type: ignore[arg-type]
         await done.wait()
         running.cancel()
         await asyncio.wait({running})
 
 
-async def test_a_key_is_never_worked_on_twice_at_once_and_a_change_meanwhile_is_not_lost() -> None:
+@pytest.mark.parametrize("workers", [4, None])
+async def test_a_key_is_never_worked_on_twice_at_once_and_a_change_meanwhile_is_not_lost(
+    workers: int | None,
+) -> None:
     queue: WorkQueue[str] = WorkQueue()
     at_work, most, times, done = 0, 0, 0, asyncio.Event()
 
@@ -33,7 +40,7 @@ async def test_a_key_is_never_worked_on_twice_at_once_and_a_change_meanwhile_is_
 
     queue.add("one")
     queue.add("one")
-    await run_until(queue, work, done)
+    await run_until(queue, work, done, workers)
     assert (most, times) == (1, 2)
 
 
@@ -49,6 +56,22 @@ async def test_one_that_hangs_holds_up_nobody_else() -> None:
     queue.add("hangs")
     queue.add("other")
     await run_until(queue, work, done)
+
+
+async def test_with_a_task_for_each_key_any_number_may_hang() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    done = asyncio.Event()
+
+    async def work(key: str) -> None:
+        if key != "last":
+            await asyncio.Event().wait()
+        done.set()
+
+    for number in range(100):
+        queue.add(f"hangs-{number}")
+    queue.add("last")
+    assert not queue.is_idle
+    await run_until(queue, work, done, workers=None)
 
 
 async def test_of_two_times_the_earlier_counts() -> None:

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import asyncio
 
-from redbox_resourced.kubelet.handshake_limits import Handshakes
+from redbox_resourced.kubelet.handshake_limits import HandshakeLimits
 
 
 class Connection:
     """One that never says anything."""
 
-    def __init__(self, handshakes: Handshakes, address: str) -> None:
+    def __init__(self, handshakes: HandshakeLimits, address: str) -> None:
         self.has_begun = False
         self.task = asyncio.create_task(self._run(handshakes, address))
 
-    async def _run(self, handshakes: Handshakes, address: str) -> None:
-        async with handshakes.turn(address):
+    async def _run(self, handshakes: HandshakeLimits, address: str) -> None:
+        async with handshakes.slot(address):
             self.has_begun = True
             await asyncio.Event().wait()
 
 
-async def opened(handshakes: Handshakes, *addresses: str) -> list[Connection]:
+async def opened(handshakes: HandshakeLimits, *addresses: str) -> list[Connection]:
     connections = [Connection(handshakes, address) for address in addresses]
     await settled()
     return connections
@@ -32,38 +32,38 @@ async def settled() -> None:
 
 
 async def ended(*connections: Connection) -> None:
-    for one in connections:
-        one.task.cancel()
-    await asyncio.wait({one.task for one in connections})
+    for connection in connections:
+        connection.task.cancel()
+    await asyncio.wait({connection.task for connection in connections})
     await settled()
 
 
 async def test_an_address_has_its_share_and_its_next_ones_wait_for_it() -> None:
-    handshakes = Handshakes(at_once_of_one_address=2)
+    handshakes = HandshakeLimits(at_once_per_address=2)
     first, second, third, other = await opened(handshakes, "a", "a", "a", "b")
-    assert [one.has_begun for one in (first, second, third, other)] == [True, True, False, True]
+    assert [connection.has_begun for connection in (first, second, third, other)] == [True, True, False, True]
     await ended(second)
     assert third.has_begun
     await ended(first, third, other)
 
 
 async def test_where_all_are_too_many_the_first_gives_way() -> None:
-    connections = await opened(Handshakes(at_once=2), "a", "b", "c")
-    assert [one.task.done() for one in connections] == [True, False, False]
+    connections = await opened(HandshakeLimits(at_once=2), "a", "b", "c")
+    assert [connection.task.done() for connection in connections] == [True, False, False]
     assert connections[2].has_begun
     await ended(*connections)
 
 
 async def test_of_those_who_wait_the_first_gives_way_and_who_has_begun_goes_on() -> None:
-    handshakes = Handshakes(at_once_of_one_address=1, most_waiting=2)
+    handshakes = HandshakeLimits(at_once_per_address=1, max_waiting=2)
     connections = await opened(handshakes, "a", "a", "a", "a")
-    assert [one.task.done() for one in connections] == [False, True, False, False]
+    assert [connection.task.done() for connection in connections] == [False, True, False, False]
     await ended(connections[0])
-    assert [one.has_begun for one in connections] == [True, False, True, False]
+    assert [connection.has_begun for connection in connections] == [True, False, True, False]
     await ended(*connections)
 
 
 async def test_an_address_without_connections_is_forgotten() -> None:
-    handshakes = Handshakes()
+    handshakes = HandshakeLimits()
     await ended(*await opened(handshakes, "a", "b"))
-    assert not handshakes._shares
+    assert not handshakes._per_address

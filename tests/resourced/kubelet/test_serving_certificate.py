@@ -14,7 +14,13 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from redbox_kube.api.objects import Object, ResourcePath
-from redbox_resourced.kubelet.serving_certificate import GROUP, USER, Pair, ServingCertificate, make_key
+from redbox_resourced.kubelet.serving_certificate import (
+    GROUP,
+    USER,
+    ServingCertificate,
+    ServingKeyPair,
+    make_key,
+)
 
 ADDRESS = "127.0.0.1"
 SHORT, LONG = timedelta(seconds=2), timedelta(days=365)
@@ -55,12 +61,14 @@ class Cluster:
         return builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM)
 
 
-async def served(cluster: Cluster, folder: Path, until: Callable[[list[Pair]], bool]) -> list[Pair]:
+async def served(
+    cluster: Cluster, folder: Path, until: Callable[[list[ServingKeyPair]], bool]
+) -> list[ServingKeyPair]:
     """The certificates that the cluster signed, one after the other, as they came to be served."""
-    signed: list[Pair] = []
+    signed: list[ServingKeyPair] = []
     enough = asyncio.Event()
 
-    def changed(pair: Pair) -> None:
+    def changed(pair: ServingKeyPair) -> None:
         read = x509.load_pem_x509_certificate(pair.certificate)
         if read.not_valid_after_utc - read.not_valid_before_utc in {SHORT, LONG}:  # not one of our own
             signed.append(pair)
@@ -81,7 +89,7 @@ async def served(cluster: Cluster, folder: Path, until: Callable[[list[Pair]], b
 
 
 async def test_it_is_renewed_with_a_new_key_before_it_ends(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("redbox_resourced.kubelet.serving_certificate.LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr("redbox_resourced.kubelet.serving_certificate.POLL_S", 0.05)
     cluster = Cluster(SHORT, LONG)
     first, second = await served(cluster, tmp_path, lambda pairs: len(pairs) == 2)
     assert first.key != second.key
@@ -91,7 +99,7 @@ async def test_it_is_renewed_with_a_new_key_before_it_ends(tmp_path: Path, monke
 
 
 async def test_a_restart_goes_on_with_the_one_that_there_is(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("redbox_resourced.kubelet.serving_certificate.LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr("redbox_resourced.kubelet.serving_certificate.POLL_S", 0.05)
     cluster = Cluster(LONG)
     before = await served(cluster, tmp_path, bool)
     assert await served(cluster, tmp_path, bool) == before
@@ -99,7 +107,7 @@ async def test_a_restart_goes_on_with_the_one_that_there_is(tmp_path: Path, monk
 
 
 async def test_one_that_is_due_is_not_served_after_a_restart(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("redbox_resourced.kubelet.serving_certificate.LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr("redbox_resourced.kubelet.serving_certificate.POLL_S", 0.05)
     [short] = await served(Cluster(SHORT), tmp_path, bool)
     await asyncio.sleep(max(0.0, (short.renewal() - datetime.now(UTC)).total_seconds()) + 0.1)
     [new] = await served(Cluster(LONG), tmp_path, bool)

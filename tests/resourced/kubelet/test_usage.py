@@ -44,7 +44,7 @@ def used(name: str, cpu_s: float = 2.0) -> JobUsage:
 
 
 class Redbox:
-    """Tells what the jobs of whoever asks use."""
+    """Reports the usage of the jobs of the calling account."""
 
     def __init__(self) -> None:
         self.jobs: list[JobUsage] = []
@@ -53,7 +53,7 @@ class Redbox:
         self.spoken_for: list[str] = []
         self.client = object()
 
-    def speaking_for(self, asking: BoundPod, _: object) -> Any:
+    def client_for(self, asking: BoundPod, _: object) -> Any:
         redbox = self
         redbox.spoken_for.append(asking.name)
 
@@ -81,8 +81,8 @@ def usage_of(redbox: Redbox, *pods: BoundPod) -> PodUsage:
 
 async def test_one_question_serves_all_pods_of_an_account(redbox: Redbox) -> None:
     redbox.jobs = [used("a"), used("b"), used("not-here")]
-    told = await usage_of(redbox, pod("a"), pod("b")).now()
-    assert set(told) == {"uid-a", "uid-b"}
+    result = await usage_of(redbox, pod("a"), pod("b")).now()
+    assert set(result) == {"uid-a", "uid-b"}
     assert redbox.asked == ["a"]
 
 
@@ -132,7 +132,7 @@ def test_a_pod_is_shown_with_what_its_job_uses() -> None:
     assert shown["podRef"] == {"name": "a", "namespace": "alice", "uid": "uid-a"}
     assert shown["cpu"] == {"time": "2026-11-21T13:00:00Z", "usageCoreNanoSeconds": 2_000_000_000}
     assert shown["memory"]["workingSetBytes"] == 4096
-    assert [one["name"] for one in shown["containers"]] == ["companion"]
+    assert [container["name"] for container in shown["containers"]] == ["companion"]
 
 
 def test_numbers_that_nobody_measured_are_left_out() -> None:

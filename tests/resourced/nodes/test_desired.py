@@ -7,33 +7,38 @@ from typing import Any
 
 import pytest
 
-from redbox_resourced.nodes.desired import Wish, wishes_of, wishes_of_others, wishes_of_unusable
+from redbox_resourced.nodes.desired import (
+    DesiredNode,
+    desired_nodes,
+    desired_nodes_of_deleted,
+    desired_nodes_of_invalid,
+)
 from redbox_resourced.nodes.manifest import provider_id
 from redbox_resourced.partitions.overrides import Overrides
-from tests.resourced.clusters_seen import followed, node, partition
+from tests.resourced.factories import followed, node, partition
 
 NONE = Overrides()
 
 
-def by_name(wishes: list[Wish]) -> dict[str, Wish]:
-    return {wish.partition: wish for wish in wishes}
+def by_name(desired: list[DesiredNode]) -> dict[str, DesiredNode]:
+    return {item.partition: item for item in desired}
 
 
 def test_each_partition_has_a_node() -> None:
-    wishes, left_out = wishes_of(followed(partition("debug"), partition("GPU_big")), [], NONE, 20)
-    assert {wish.node for wish in wishes} == {"hpc1.debug", "hpc1.gpu-big-5f87b3"}
-    assert all(wish.offer and wish.standing and not wish.delete for wish in wishes)
+    desired, left_out = desired_nodes(followed(partition("debug"), partition("GPU_big")), [], NONE, 20)
+    assert {item.node for item in desired} == {"hpc1.debug", "hpc1.gpu-big-5f87b3"}
+    assert all(item.advertised and item.availability and not item.delete for item in desired)
     assert left_out == 0
 
 
 def test_a_partition_that_slurm_no_longer_lists_is_cordoned_and_goes_in_time() -> None:
-    wishes, _ = wishes_of(followed(partition("debug")), [node("debug"), node("old")], NONE, 20)
-    old = by_name(wishes)["old"]
+    desired, _ = desired_nodes(followed(partition("debug")), [node("debug"), node("old")], NONE, 20)
+    old = by_name(desired)["old"]
     assert old.delete
-    assert not old.is_sure
-    assert old.standing is not None
-    assert (old.standing.takes_jobs, old.standing.reason) == (False, "Gone")
-    assert old.offer is None
+    assert old.after_grace
+    assert old.availability is not None
+    assert (old.availability.accepts_jobs, old.availability.reason) == (False, "Gone")
+    assert old.advertised is None
 
 
 @pytest.mark.parametrize("why", ["empty", "stale", "unheard"])
@@ -43,40 +48,40 @@ def test_a_partition_is_not_gone_because_nobody_said_that_it_is_there(why: str) 
         cluster.stale_since = datetime.now(UTC)
     if why == "unheard":
         cluster.fault = "no answer"
-    wishes, _ = wishes_of(cluster, [node("old")], NONE, 20)
-    old = by_name(wishes)["old"]
+    desired, _ = desired_nodes(cluster, [node("old")], NONE, 20)
+    old = by_name(desired)["old"]
     assert not old.delete
-    assert old.standing is None
+    assert old.availability is None
 
 
 def test_before_red_box_has_answered_nothing_is_wished_of_its_nodes() -> None:
-    assert wishes_of(followed(listed=False, fault="not asked"), [node("debug")], NONE, 20) == ([], 0)
+    assert desired_nodes(followed(listed=False, fault="not asked"), [node("debug")], NONE, 20) == ([], 0)
 
 
 @pytest.mark.parametrize("spec", [{"delivery": "Container"}, {"partitions": {"exclude": ["deb*"]}}])
 def test_what_an_administrator_no_longer_wants_goes_without_waiting(spec: dict[str, Any]) -> None:
-    wishes, _ = wishes_of(followed(partition("debug"), **spec), [node("debug")], NONE, 20)
-    assert [(wish.delete, wish.is_sure) for wish in wishes] == [(True, True)]
-    assert wishes[0].standing is not None
-    assert not wishes[0].standing.takes_jobs
+    desired, _ = desired_nodes(followed(partition("debug"), **spec), [node("debug")], NONE, 20)
+    assert [(item.delete, item.after_grace) for item in desired] == [(True, False)]
+    assert desired[0].availability is not None
+    assert not desired[0].availability.accepts_jobs
 
 
 def test_beyond_the_number_allowed_those_that_have_a_node_keep_it_then_the_default_comes() -> None:
     names = ("a", "b", "c", "z")
     cluster = followed(*(partition(name, is_default=name == "z") for name in names))
-    wishes, left_out = wishes_of(cluster, [node("c")], NONE, 2)
-    assert {wish.partition for wish in wishes if not wish.delete} == {"c", "z"}
+    desired, left_out = desired_nodes(cluster, [node("c")], NONE, 2)
+    assert {item.partition for item in desired if not item.delete} == {"c", "z"}
     assert left_out == 2
 
 
 def test_nodes_of_other_clusters_are_not_its_business() -> None:
-    wishes, _ = wishes_of(followed(partition("debug")), [node("old", cluster="hpc2")], NONE, 20)
-    assert set(by_name(wishes)) == {"debug"}
+    desired, _ = desired_nodes(followed(partition("debug")), [node("old", cluster="hpc2")], NONE, 20)
+    assert set(by_name(desired)) == {"debug"}
 
 
 def test_nodes_of_a_deleted_slurmcluster_go() -> None:
-    wishes = wishes_of_others({"hpc1"}, [node("debug"), node("old", cluster="hpc2")])
-    assert [(wish.node, wish.delete, wish.is_sure) for wish in wishes] == [("hpc2.old", True, True)]
+    desired = desired_nodes_of_deleted({"hpc1"}, [node("debug"), node("old", cluster="hpc2")])
+    assert [(item.node, item.delete, item.after_grace) for item in desired] == [("hpc2.old", True, False)]
 
 
 @pytest.mark.parametrize(
@@ -84,17 +89,17 @@ def test_nodes_of_a_deleted_slurmcluster_go() -> None:
 )
 def test_a_node_whose_labels_a_hand_changed_is_its_clusters_all_the_same(labels: dict[str, str]) -> None:
     nodes = [node("debug", labels=labels), node("GPU_big", labels=labels, annotations={})]
-    assert wishes_of_others({"hpc1"}, nodes) == []
-    wishes, _ = wishes_of(followed(partition("other")), nodes, NONE, 20)
-    assert {wish.node for wish in wishes} == {"hpc1.debug", "hpc1.gpu-big-5f87b3", "hpc1.other"}
-    unusable = wishes_of_unusable("hpc1", "why", nodes)
-    assert [provider_id(wish.cluster, wish.partition) for wish in unusable] == [
-        one.provider_id for one in nodes
+    assert desired_nodes_of_deleted({"hpc1"}, nodes) == []
+    desired, _ = desired_nodes(followed(partition("other")), nodes, NONE, 20)
+    assert {item.node for item in desired} == {"hpc1.debug", "hpc1.gpu-big-5f87b3", "hpc1.other"}
+    invalid = desired_nodes_of_invalid("hpc1", "why", nodes)
+    assert [provider_id(item.cluster, item.partition) for item in invalid] == [
+        node_view.provider_id for node_view in nodes
     ]
 
 
 def test_a_slurmcluster_that_cannot_be_used_keeps_its_nodes_and_says_why() -> None:
-    wishes = wishes_of_unusable("hpc1", "caBundle holds no certificate", [node("debug")])
-    assert [(wish.node, wish.unreachable, wish.delete) for wish in wishes] == [
+    desired = desired_nodes_of_invalid("hpc1", "caBundle holds no certificate", [node("debug")])
+    assert [(item.node, item.unreachable, item.delete) for item in desired] == [
         ("hpc1.debug", "caBundle holds no certificate", False)
     ]

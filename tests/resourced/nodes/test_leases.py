@@ -11,14 +11,14 @@ from structlog.testing import capture_logs
 
 from redbox_kube.api.objects import ApiUnreachable, Object, ObjectClient
 from redbox_resourced.nodes import leases
-from redbox_resourced.nodes.leases import Heartbeats
-from tests.resourced.clusters_seen import node
+from redbox_resourced.nodes.leases import NodeLeases
+from tests.resourced.factories import node
 
 NODES = 200
 
 
 class ApiServer:
-    """Away until it is told to come back."""
+    """Away until `is_away` is reset."""
 
     def __init__(self) -> None:
         self.is_away = True
@@ -53,7 +53,7 @@ class Keeps(ApiServer):
 async def test_a_lease_is_labelled_also_where_an_older_release_made_it() -> None:
     server = Keeps()
     nodes = [node("debug")]
-    running = asyncio.create_task(Heartbeats(cast("ObjectClient", server), lambda: nodes).run())
+    running = asyncio.create_task(NodeLeases(cast("ObjectClient", server), lambda: nodes).run())
     await until(lambda: server.merged)
     running.cancel()
     await asyncio.wait({running})
@@ -72,18 +72,18 @@ async def until(holds: Callable[[], object]) -> None:
 async def test_an_api_server_that_is_away_is_told_once_for_all_nodes_and_when_it_is_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(leases, "EVERY_S", 0.5)
+    monkeypatch.setattr(leases, "PERIOD_S", 0.5)
     server = ApiServer()
     nodes = [node(f"n{number}") for number in range(NODES)]
-    beating = Heartbeats(cast("ObjectClient", server), lambda: nodes)
-    with capture_logs() as told:
-        running = asyncio.create_task(beating.run())
+    leases_of_nodes = NodeLeases(cast("ObjectClient", server), lambda: nodes)
+    with capture_logs() as lines:
+        running = asyncio.create_task(leases_of_nodes.run())
         await until(lambda: server.asked >= 3 * NODES)
         server.is_away = False
-        await until(lambda: len(told) == 2)
+        await until(lambda: len(lines) == 2)
         running.cancel()
         await asyncio.wait({running})
-    assert [(line["event"], line["count"]) for line in told] == [
-        ("heartbeats missed", NODES),
-        ("heartbeats missed: over", NODES),
+    assert [(line["event"], line["count"]) for line in lines] == [
+        ("node Leases not renewed", NODES),
+        ("node Leases not renewed: over", NODES),
     ]

@@ -1,4 +1,4 @@
-"""Partitions that get no virtual node are told of, and not again and again."""
+"""Partitions that get no virtual node are reported once."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from redbox_kube.api.objects import ApiUnreachable, Object, ResourcePath
-from redbox_resourced.nodes.limit_events import LeftOut, event_of
-from tests.resourced.clusters_seen import slurm_cluster
+from redbox_resourced.nodes.limit_events import NodeLimitEvents, limit_event
+from tests.resourced.factories import slurm_cluster
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -34,14 +34,14 @@ def kubernetes() -> Kubernetes:
 
 
 @pytest.fixture
-def told(kubernetes: Kubernetes) -> LeftOut:
-    return LeftOut(cast("Any", kubernetes))
+def events(kubernetes: Kubernetes) -> NodeLimitEvents:
+    return NodeLimitEvents(cast("Any", kubernetes))
 
 
 async def test_the_slurm_cluster_has_an_event_that_says_what_to_do(
-    told: LeftOut, kubernetes: Kubernetes
+    events: NodeLimitEvents, kubernetes: Kubernetes
 ) -> None:
-    await told.tell(slurm_cluster(), 3, 20)
+    await events.report(slurm_cluster(), 3, 20)
     [(namespace, event)] = kubernetes.events
     assert namespace == "default"
     assert event["involvedObject"]["name"] == "hpc1"
@@ -49,27 +49,31 @@ async def test_the_slurm_cluster_has_an_event_that_says_what_to_do(
     assert "resourced.virtualNodes" in event["message"]
 
 
-async def test_the_same_is_not_told_again_and_another_number_is(
-    told: LeftOut, kubernetes: Kubernetes
+async def test_the_same_is_not_reported_again_and_another_number_is(
+    events: NodeLimitEvents, kubernetes: Kubernetes
 ) -> None:
     for number in (3, 3, 3, 4):
-        await told.tell(slurm_cluster(), number, 20)
+        await events.report(slurm_cluster(), number, 20)
     assert [event["message"][0] for _, event in kubernetes.events] == ["3", "4"]
 
 
-async def test_nothing_is_told_where_all_have_a_node(told: LeftOut, kubernetes: Kubernetes) -> None:
-    await told.tell(slurm_cluster(), 0, 20)
+async def test_nothing_is_reported_where_all_have_a_node(
+    events: NodeLimitEvents, kubernetes: Kubernetes
+) -> None:
+    await events.report(slurm_cluster(), 0, 20)
     assert kubernetes.events == []
 
 
-async def test_an_event_that_cannot_be_written_stops_nothing(told: LeftOut, kubernetes: Kubernetes) -> None:
+async def test_an_event_that_cannot_be_written_stops_nothing(
+    events: NodeLimitEvents, kubernetes: Kubernetes
+) -> None:
     kubernetes.is_away = True
-    await told.tell(slurm_cluster(), 3, 20)
+    await events.report(slurm_cluster(), 3, 20)
 
 
 def test_an_hour_later_it_is_another_event() -> None:
     first, second, third = (
-        event_of(slurm_cluster(), 3, 20, NOON.replace(hour=hour, minute=minute)).name
+        limit_event(slurm_cluster(), 3, 20, NOON.replace(hour=hour, minute=minute)).name
         for hour, minute in ((12, 0), (12, 59), (13, 0))
     )
     assert first == second != third

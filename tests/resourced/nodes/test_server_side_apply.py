@@ -7,13 +7,17 @@ from typing import Any, cast
 import pytest
 
 from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, ResourcePath
-from redbox_resourced.nodes.manifest import Address, claims_of_serving, claims_of_standing, taints
-from redbox_resourced.nodes.node_view import SeenNode, read_node
-from redbox_resourced.nodes.node_view import kept as kept_of
-from redbox_resourced.nodes.readiness import Served
-from redbox_resourced.nodes.server_side_apply import Claim, NodeClaims, withdrawal
-from redbox_resourced.partitions.availability import vanished
-from tests.resourced.clusters_seen import node
+from redbox_resourced.nodes.manifest import (
+    KubeletAddress,
+    availability_configurations,
+    serving_configurations,
+    taints,
+)
+from redbox_resourced.nodes.node_view import NodeView, managed_node, read_node
+from redbox_resourced.nodes.readiness import ServingStatus
+from redbox_resourced.nodes.server_side_apply import ApplyConfiguration, NodeApplier, withdrawal
+from redbox_resourced.partitions.availability import deleted_in_slurm
+from tests.resourced.factories import node
 
 NOW = "2026-01-01T00:00:00Z"
 SLURM = {"key": "redbox.dev/slurm", "effect": "NoSchedule"}
@@ -34,19 +38,19 @@ class Applies:
         return {"metadata": {"name": where.name, "resourceVersion": f"own-{len(self.applied)}"}}
 
 
-def seen(version: str, uid: str = "u") -> SeenNode:
+def seen(version: str, uid: str = "u") -> NodeView:
     return node("debug", resourceVersion=version, uid=uid)
 
 
-def claim(**labels: str) -> Claim:
-    return Claim("m", {"metadata": {"labels": labels}})
+def claim(**labels: str) -> ApplyConfiguration:
+    return ApplyConfiguration("m", {"metadata": {"labels": labels}})
 
 
-async def kept(*steps: tuple[SeenNode, Claim]) -> Applies:
+async def kept(*steps: tuple[NodeView, ApplyConfiguration]) -> Applies:
     objects = Applies()
-    claims = NodeClaims(cast("ObjectClient", objects))
-    for one, said in steps:
-        await claims.keep(one, [said])
+    applier = NodeApplier(cast("ObjectClient", objects))
+    for node_view, configuration in steps:
+        await applier.apply(node_view, [configuration])
     return objects
 
 
@@ -94,20 +98,23 @@ class Contended(Versioned):
 
 async def test_somebody_elses_change_between_two_of_ours_is_not_taken_for_ours() -> None:
     objects = Contended()
-    claims = NodeClaims(cast("ObjectClient", objects))
-    said = [Claim("m", {"metadata": {"labels": {"a": "1"}}}), Claim("n", {"status": {}}, "status")]
+    applier = NodeApplier(cast("ObjectClient", objects))
+    configurations = [
+        ApplyConfiguration("m", {"metadata": {"labels": {"a": "1"}}}),
+        ApplyConfiguration("n", {"status": {}}, "status"),
+    ]
     for _ in range(3):
-        await claims.keep(seen(objects.version), said)
+        await applier.apply(seen(objects.version), configurations)
     assert [manager for manager, _, _ in objects.applied] == ["m", "m", "n"]
 
 
 async def test_a_watch_that_lags_behind_many_changes_of_ours_holds_nothing_up() -> None:
     objects = Versioned()
-    claims = NodeClaims(cast("ObjectClient", objects))
+    applier = NodeApplier(cast("ObjectClient", objects))
     for number in range(40):
-        await claims.keep(seen("1"), [claim(a=str(number))])
+        await applier.apply(seen("1"), [claim(a=str(number))])
     for _ in range(2):
-        await claims.keep(seen(objects.version), [claim(a="last")])
+        await applier.apply(seen(objects.version), [claim(a="last")])
     assert objects.applied[-1][2]["metadata"]["labels"] == {"a": "last"}
 
 
@@ -121,31 +128,34 @@ def test_taints_of_others_stay_and_ours_are_as_they_should_be() -> None:
     assert taints((SLURM, UNREACHABLE, OTHERS), unreachable=False) == [OTHERS, SLURM]
 
 
-def conditions(claims: list[Claim]) -> dict[str, dict[str, Any]]:
-    return {one["type"]: one for claim in claims for one in claim.body.get("status", {})["conditions"]}
+def conditions(claims: list[ApplyConfiguration]) -> dict[str, dict[str, Any]]:
+    found = [condition for claim in claims for condition in claim.body.get("status", {})["conditions"]]
+    return {condition["type"]: condition for condition in found}
 
 
 def test_ready_is_that_it_is_served_and_nothing_else() -> None:
-    address = Address("10.0.0.1", 10250)
-    away = conditions(claims_of_serving(seen("1"), Served(), "no answer", address, NOW))
+    address = KubeletAddress("10.0.0.1", 10250)
+    away = conditions(serving_configurations(seen("1"), ServingStatus(), "no answer", address, NOW))
     assert (away["Ready"]["status"], away["RedBoxReachable"]["status"]) == ("True", "False")
-    broken = conditions(claims_of_serving(seen("1"), Served("no certificate"), "", address, NOW))
+    broken = conditions(serving_configurations(seen("1"), ServingStatus("no certificate"), "", address, NOW))
     assert (broken["Ready"]["status"], broken["Ready"]["message"]) == ("False", "no certificate")
 
 
 def test_a_condition_keeps_the_time_of_its_last_change() -> None:
     before = node("debug")
     since = "2025-01-01T00:00:00Z"
-    known = SeenNode(
+    node_view = NodeView(
         **{**vars(before), "conditions": {"Ready": ("True", since), "RedBoxReachable": ("False", since)}}
     )
-    now = conditions(claims_of_serving(known, Served(), "", Address("10.0.0.1", 10250), NOW))
+    now = conditions(
+        serving_configurations(node_view, ServingStatus(), "", KubeletAddress("10.0.0.1", 10250), NOW)
+    )
     assert now["Ready"]["lastTransitionTime"] == since
     assert now["RedBoxReachable"]["lastTransitionTime"] == NOW
 
 
 def test_a_node_says_why_before_it_is_cordoned() -> None:
-    claims = claims_of_standing(seen("1"), vanished("debug"), NOW)
+    claims = availability_configurations(seen("1"), deleted_in_slurm("debug"), NOW)
     assert [claim.subresource for claim in claims] == ["status", ""]
     assert claims[1].body == {"spec": {"providerID": "redbox://hpc1/debug", "unschedulable": True}}
 
@@ -193,5 +203,5 @@ def test_only_nodes_that_we_have_to_do_with_are_kept(
     metadata: dict[str, Any], provider_id: str, *, is_kept: bool
 ) -> None:
     metadata = {"name": "n", "uid": "u", "resourceVersion": "1", **metadata}
-    seen = kept_of({"metadata": metadata, "spec": {"providerID": provider_id}})
-    assert (seen is not None) == is_kept
+    node_view = managed_node({"metadata": metadata, "spec": {"providerID": provider_id}})
+    assert (node_view is not None) == is_kept

@@ -9,14 +9,14 @@ from typing import cast
 import pytest
 
 from redbox_kube.api.objects import ApiUnreachable, Object, ObjectClient, ResourcePath
-from redbox_resourced.nodes.desired import Wish, wishes_of
-from redbox_resourced.nodes.manifest import Address
-from redbox_resourced.nodes.node_view import SeenNode
-from redbox_resourced.nodes.readiness import Served, Service
-from redbox_resourced.nodes.server_side_apply import NodeClaims
+from redbox_resourced.nodes.desired import DesiredNode, desired_nodes
+from redbox_resourced.nodes.manifest import KubeletAddress
+from redbox_resourced.nodes.node_view import NodeView
+from redbox_resourced.nodes.readiness import NodeReadiness, ServingStatus
+from redbox_resourced.nodes.server_side_apply import NodeApplier
 from redbox_resourced.nodes.virtual_nodes import VirtualNodes
 from redbox_resourced.partitions.overrides import Overrides
-from tests.resourced.clusters_seen import followed, node, partition
+from tests.resourced.factories import followed, node, partition
 
 
 class Api:
@@ -62,16 +62,16 @@ class Api:
 
 def keeper(api: Api, *, gone_after_s: float = 0.0) -> VirtualNodes:
     objects = cast("ObjectClient", api)
-    service = Service(Served())
-    address = Address("10.0.0.1", 10250)
+    service = NodeReadiness(ServingStatus())
+    address = KubeletAddress("10.0.0.1", 10250)
     return VirtualNodes(
-        objects, NodeClaims(objects), address, service, gone_after_s=gone_after_s, old_keys=False
+        objects, NodeApplier(objects), address, service, gone_after_s=gone_after_s, old_keys=False
     )
 
 
-def wished(*nodes: SeenNode) -> list[Wish]:
+def wished(*nodes: NodeView) -> list[DesiredNode]:
     """Slurm has `debug`, and nothing else any more."""
-    return wishes_of(followed(partition("debug")), nodes, Overrides(), 20)[0]
+    return desired_nodes(followed(partition("debug")), nodes, Overrides(), 20)[0]
 
 
 GONE = ["Node hpc1.old", "Lease hpc1.old"]
@@ -85,25 +85,25 @@ async def test_a_node_goes_when_its_time_has_come_and_no_job_is_left_on_it(
     pods: list[Object], gone_after_s: float, deleted: list[str]
 ) -> None:
     api, old = Api(pods), node("old")
-    await keeper(api, gone_after_s=gone_after_s).settle(wished(old), {old.name: old})
+    await keeper(api, gone_after_s=gone_after_s).reconcile(wished(old), {old.name: old})
     assert api.deleted == deleted
 
 
 async def test_a_partition_that_is_back_has_its_time_begin_anew() -> None:
     api, old = Api(), node("old")
     nodes = keeper(api, gone_after_s=600.0)
-    await nodes.settle(wished(old), {old.name: old})
-    assert nodes._lacked_since
-    back = wishes_of(followed(partition("old")), [old], Overrides(), 20)[0]
-    await nodes.settle(back, {old.name: old})
-    assert not nodes._lacked_since
+    await nodes.reconcile(wished(old), {old.name: old})
+    assert nodes._missing_since
+    back = desired_nodes(followed(partition("old")), [old], Overrides(), 20)[0]
+    await nodes.reconcile(back, {old.name: old})
+    assert not nodes._missing_since
 
 
 async def test_a_node_of_somebody_else_is_neither_changed_nor_deleted() -> None:
     api = Api()
     theirs = replace(node("old"), labels={}, provider_id="")
     nodes = keeper(api)
-    await nodes.settle([replace(wish, delete=True) for wish in wished()], {"hpc1.debug": theirs})
+    await nodes.reconcile([replace(item, delete=True) for item in wished()], {"hpc1.debug": theirs})
     assert api.deleted == []
     assert api.applied == []
     assert "not ours" in nodes.problems["hpc1.debug"]
@@ -113,7 +113,7 @@ async def test_a_node_of_somebody_else_is_neither_changed_nor_deleted() -> None:
 async def test_the_labels_by_which_a_node_is_found_come_back(*, is_listed: bool) -> None:
     api, bared = Api(), node("debug", labels={}, annotations={})
     cluster = followed(*([partition("debug")] if is_listed else []), fault="" if is_listed else "away")
-    await keeper(api).settle(wishes_of(cluster, [bared], Overrides(), 20)[0], {bared.name: bared})
+    await keeper(api).reconcile(desired_nodes(cluster, [bared], Overrides(), 20)[0], {bared.name: bared})
     found = {key: api.labels.get(f"redbox.dev/{key}") for key in ("virtual", "cluster", "partition")}
     assert found == {"virtual": "true", "cluster": "hpc1", "partition": "debug"}
 
@@ -122,7 +122,7 @@ async def test_a_node_that_an_api_server_refuses_holds_up_no_other() -> None:
     api = Api()
     api.broken_for = "hpc1.a"
     nodes = keeper(api)
-    wishes = wishes_of(followed(partition("a"), partition("b")), [], Overrides(), 20)[0]
-    await nodes.settle(wishes, {})
+    desired = desired_nodes(followed(partition("a"), partition("b")), [], Overrides(), 20)[0]
+    await nodes.reconcile(desired, {})
     assert set(api.applied) == {"hpc1.b"}
     assert set(nodes.problems) == {"hpc1.a"}

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from redbox_api.models import Amounts, Partition, PartitionLimits
 from redbox_kube.node_labels import LABEL_VALUE, Limit
 from redbox_resourced.partitions.advertised import (
-    Offer,
+    AdvertisedPartition,
+    advertised_partition,
     annotations_of,
     labels_of,
-    offer_of,
-    old_labels_of,
+    legacy_labels_of,
     resources_of,
 )
-from redbox_resourced.partitions.overrides import AS_SLURM_SAYS, Feature, Override
+from redbox_resourced.partitions.overrides import NO_OVERRIDE, AdditionalFeature, PartitionOverride
 
 NOTHING = Amounts(nodes=0, cpus=0, mem_mb=0)
 GPUS = Amounts(nodes=2, cpus=64, mem_mb=512000, gpus=8, gres={"gpu:tesla": 8})
@@ -29,8 +29,8 @@ def partition(name: str = "debug", **fields: Any) -> Partition:
     return Partition(name=name, **given)
 
 
-def offered(override: Override = AS_SLURM_SAYS, **fields: Any) -> Offer:
-    return offer_of("hpc1", partition(**fields), override)
+def offered(override: PartitionOverride = NO_OVERRIDE, **fields: Any) -> AdvertisedPartition:
+    return advertised_partition("hpc1", partition(**fields), override)
 
 
 def test_amounts_are_what_the_partition_has_and_not_what_is_free() -> None:
@@ -91,14 +91,17 @@ def test_any_gres_makes_a_valid_resource_that_hides_no_other(gres: str) -> None:
 
 
 def test_a_fixed_limit_stands_in_place_of_slurms() -> None:
-    override = Override(nodes=10, wall_time=36000)
+    override = PartitionOverride(nodes=10, wall_time=36000)
     offer = offered(override, limits=PartitionLimits(max_nodes=3, max_mem_mb_per_node=4000))
     assert offer.limits == {Limit.NODES: 10, Limit.TIME_S: 36000, Limit.MEM_MB_PER_NODE: 4000}
 
 
 def test_additional_features_have_versions_and_quantities() -> None:
-    features = [Feature(name="singularity", version="3.1.0"), Feature(name="seats", quantity=20)]
-    offer = offered(Override(additional_features=features), features=["intel"])
+    features = [
+        AdditionalFeature(name="singularity", version="3.1.0"),
+        AdditionalFeature(name="seats", quantity=20),
+    ]
+    offer = offered(PartitionOverride(additional_features=features), features=["intel"])
     labels, resources = labels_of(offer), resources_of(offer)
     head = "debug.hpc1.redbox.dev/feature."
     assert {key: value for key, value in labels.items() if key.startswith(head)} == {
@@ -111,14 +114,14 @@ def test_additional_features_have_versions_and_quantities() -> None:
 
 
 def test_old_keys_are_those_of_the_sylabs_operator() -> None:
-    override = Override(
+    override = PartitionOverride(
         nodes=10,
         wall_time=36000,
         cpu_per_node=8,
         mem_per_node=2048,
-        additional_features=[Feature(name="cuda", version="10")],
+        additional_features=[AdditionalFeature(name="cuda", version="10")],
     )
-    assert old_labels_of(offered(override)) == {
+    assert legacy_labels_of(offered(override)) == {
         "wlm.sylabs.io/partition": "debug",
         "wlm.sylabs.io/nodes": "10",
         "wlm.sylabs.io/wall-time": "36000",
@@ -130,5 +133,5 @@ def test_old_keys_are_those_of_the_sylabs_operator() -> None:
 
 
 def test_a_feature_cannot_pass_for_an_old_limit() -> None:
-    labels = old_labels_of(offered(Override(nodes=10), features=["nodes", "partition"]))
+    labels = legacy_labels_of(offered(PartitionOverride(nodes=10), features=["nodes", "partition"]))
     assert labels == {"wlm.sylabs.io/nodes": "10", "wlm.sylabs.io/partition": "debug"}

@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 from redbox_kube.node_labels import Limit
-from redbox_resourced.partitions.overrides import BadOverrides, Override, OverridesFile, read_overrides
+from redbox_resourced.partitions.overrides import (
+    InvalidOverrides,
+    OverridesFile,
+    PartitionOverride,
+    read_overrides,
+)
 
 SYLABS = """
 clusters:
@@ -42,19 +47,19 @@ def test_partitions_of_the_sylabs_configuration_are_read() -> None:
     }
     gpu = overrides.of("hpc1", "GPU_big")
     assert gpu.limits() == {}
-    assert [(one.name, one.version, one.quantity) for one in gpu.additional_features] == [
+    assert [(item.name, item.version, item.quantity) for item in gpu.additional_features] == [
         ("singularity", "3.1", 0),
         ("nvidia-gpu", "2080ti-cuda-7.0", 20),
     ]
 
 
 def test_what_is_not_in_the_file_is_as_slurm_says() -> None:
-    assert read_overrides("", "overrides.yaml").of("hpc1", "debug") == Override()
+    assert read_overrides("", "overrides.yaml").of("hpc1", "debug") == PartitionOverride()
 
 
 @pytest.mark.parametrize(("written", "seconds"), [("10h", 36000), ("1h30m", 5400), ("90", 90), (90, 90)])
 def test_a_wall_time_is_a_duration_or_seconds(written: str | int, seconds: int) -> None:
-    assert Override.model_validate({"wall_time": written}).wall_time == seconds
+    assert PartitionOverride.model_validate({"wall_time": written}).wall_time == seconds
 
 
 @pytest.mark.parametrize(
@@ -64,12 +69,12 @@ def test_a_wall_time_is_a_duration_or_seconds(written: str | int, seconds: int) 
         ("clusters: {hpc1: {debug: {nodes: -1}}}", "clusters.hpc1.debug.nodes"),
         ("clusters: {hpc1: {debug: {wall_time: soon}}}", "clusters.hpc1.debug.wall_time"),
         ("clusters: {hpc1: [debug]}", "clusters.hpc1"),
-        ("[", "no YAML"),
+        ("[", "not valid YAML"),
         ("just words", "overrides.yaml"),
     ],
 )
 def test_a_file_that_cannot_be_used_says_where(text: str, named: str) -> None:
-    with pytest.raises(BadOverrides, match=named):
+    with pytest.raises(InvalidOverrides, match=named):
         read_overrides(text, "overrides.yaml")
 
 
@@ -82,18 +87,18 @@ def test_a_change_is_seen_and_a_bad_one_leaves_what_was_good(tmp_path: Path) -> 
     path.write_text("clusters: {hpc1: {debug: {nodes: many}}}")
     assert file.reload()
     assert "clusters.hpc1.debug.nodes" in file.fault
-    assert file.now.of("hpc1", "debug").nodes == 3
+    assert file.current.of("hpc1", "debug").nodes == 3
     assert not file.reload()
     path.write_text("clusters: {hpc1: {debug: {nodes: 3}}}")
     assert file.reload()
     assert file.fault == ""
     path.write_text("clusters: {hpc1: {debug: {nodes: 4}}}")
     assert file.reload()
-    assert file.now.of("hpc1", "debug").nodes == 4
+    assert file.current.of("hpc1", "debug").nodes == 4
 
 
 def test_a_file_that_is_not_there_is_refused_at_the_start(tmp_path: Path) -> None:
-    with pytest.raises(BadOverrides, match="cannot be read"):
+    with pytest.raises(InvalidOverrides, match="cannot be read"):
         OverridesFile(tmp_path / "none.yaml").load()
 
 

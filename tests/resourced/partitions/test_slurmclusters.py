@@ -13,7 +13,7 @@ import pytest
 from redbox.server.certificates import make_authority
 from redbox_kube.api.objects import ApiUnreachable, Object, ObjectClient
 from redbox_kube.redbox_token import ServiceAccountName
-from redbox_resourced.partitions.slurmclusters import Clusters
+from redbox_resourced.partitions.slurmclusters import ClusterRegistry
 
 AUTHORITY = make_authority("tests", datetime(2026, 11, 21, tzinfo=UTC)).certificate.decode()
 COMMENT = "# Universität Zürich\n"
@@ -43,24 +43,26 @@ class ApiServer:
         raise ApiUnreachable("away")
 
 
-async def settled(*clusters: Object) -> tuple[set[str], dict[str, str]]:
+async def synced(*clusters: Object) -> tuple[set[str], dict[str, str]]:
     """Which are followed, and which cannot be, once all are known."""
-    there = Clusters(cast("ObjectClient", ApiServer(*clusters)), ServiceAccountName("redbox", "resourced"))
-    running = asyncio.create_task(there.run())
+    registry = ClusterRegistry(
+        cast("ObjectClient", ApiServer(*clusters)), ServiceAccountName("redbox", "resourced")
+    )
+    running = asyncio.create_task(registry.run())
     async with asyncio.timeout(10):
-        while not there.settled and not running.done():  # noqa: ASYNC110 (it sets no event)
+        while not registry.synced and not running.done():  # noqa: ASYNC110 (it sets no event)
             await asyncio.sleep(0)
-    seen = set(there.followed), dict(there.unusable)
+    result = set(registry.followed), dict(registry.invalid)
     assert not running.done()
     running.cancel()
     await asyncio.wait({running})
-    return seen
+    return result
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1"])
 async def test_a_bundle_with_a_comment_in_any_script_is_used(encoding: str) -> None:
     bundle = (COMMENT + AUTHORITY).encode(encoding)
-    assert await settled(slurm_cluster("hpc1", bundle)) == ({"hpc1"}, {})
+    assert await synced(slurm_cluster("hpc1", bundle)) == ({"hpc1"}, {})
 
 
 @pytest.mark.parametrize(
@@ -76,6 +78,6 @@ async def test_a_bundle_with_a_comment_in_any_script_is_used(encoding: str) -> N
     ids=["nothing", "a word", "no text", "zeros", "no base64", "no endpoint"],
 )
 async def test_one_that_cannot_be_used_is_said_and_harms_no_other(bad: Object) -> None:
-    followed, unusable = await settled(bad, slurm_cluster("hpc1", AUTHORITY.encode()))
+    followed, invalid = await synced(bad, slurm_cluster("hpc1", AUTHORITY.encode()))
     assert followed == {"hpc1"}
-    assert "SlurmCluster bad cannot be used" in unusable["bad"]
+    assert "SlurmCluster bad cannot be used" in invalid["bad"]

@@ -13,7 +13,6 @@ from redbox_resourced.pods import pod_status
 from redbox_resourced.pods.exit_status import Refusal
 from redbox_resourced.pods.pod_view import SUBMITTED, BoundPod, digest_of, read_pod
 
-HOST = "10.0.0.7"
 SUBMITTED_AT = datetime(2026, 11, 21, 13, 0, tzinfo=UTC)
 STARTED_AT = SUBMITTED_AT + timedelta(seconds=30)
 ENDED_AT = STARTED_AT + timedelta(minutes=1)
@@ -34,23 +33,23 @@ def pod(phase: str = "Pending", status: dict[str, Any] | None = None) -> BoundPo
     )
 
 
-def job(phase: Phase, **known: Any) -> Job:
+def job(phase: Phase, **fields: Any) -> Job:
     owner = OwnerRef(cluster="prod", namespace="alice", account="default")
-    given: dict[str, Any] = {"job_id": "7", "submitted_at": SUBMITTED_AT, **known}
+    given: dict[str, Any] = {"job_id": "7", "submitted_at": SUBMITTED_AT, **fields}
     return Job(key="k", attempt=1, owner=owner, user="alice", phase=phase, **given)
 
 
 def container(status: dict[str, Any]) -> dict[str, Any]:
-    one: dict[str, Any] = status["containerStatuses"][0]
-    return one
+    found: dict[str, Any] = status["containerStatuses"][0]
+    return found
 
 
 def condition(status: dict[str, Any], kind: str) -> dict[str, Any]:
-    return next(one for one in status["conditions"] if one["type"] == kind)
+    return next(item for item in status["conditions"] if item["type"] == kind)
 
 
 def test_a_waiting_job_is_pending_and_says_why() -> None:
-    status = pod_status.of_job(pod(), HOST, job(Phase.PENDING, state="PENDING", reason="Priority"))
+    status = pod_status.of_job(pod(), job(Phase.PENDING, state="PENDING", reason="Priority"))
     assert status["phase"] == "Pending"
     waiting = container(status)["state"]["waiting"]
     assert waiting == {"reason": "Queued", "message": "Slurm says: PENDING Priority"}
@@ -58,7 +57,7 @@ def test_a_waiting_job_is_pending_and_says_why() -> None:
 
 
 def test_a_running_job_is_ready_since_it_started() -> None:
-    status = pod_status.of_job(pod(), HOST, job(Phase.RUNNING, started_at=STARTED_AT))
+    status = pod_status.of_job(pod(), job(Phase.RUNNING, started_at=STARTED_AT))
     assert (status["phase"], container(status)["ready"]) == ("Running", True)
     ready = condition(status, "Ready")
     assert (ready["status"], ready["lastTransitionTime"]) == ("True", "2026-11-21T13:00:30Z")
@@ -66,7 +65,7 @@ def test_a_running_job_is_ready_since_it_started() -> None:
 
 def test_a_requeued_job_stays_running_and_counts_its_runs() -> None:
     again = job(Phase.PENDING, run=2, message="Slurm requeued it; it waits for its next run.")
-    status = pod_status.of_job(pod("Running"), HOST, again)
+    status = pod_status.of_job(pod("Running"), again)
     assert (status["phase"], container(status)["restartCount"]) == ("Running", 1)
     assert container(status)["state"]["waiting"]["reason"] == "Requeued"
     assert condition(status, "Ready")["status"] == "False"
@@ -86,7 +85,7 @@ def test_a_requeued_job_stays_running_and_counts_its_runs() -> None:
 )
 def test_an_end_is_told_by_code_and_word(ended: Job, phase: str, code: int, reason: str) -> None:
     ended = ended.model_copy(update={"started_at": STARTED_AT, "ended_at": ENDED_AT})
-    status = pod_status.of_job(pod("Running"), HOST, ended)
+    status = pod_status.of_job(pod("Running"), ended)
     terminated = container(status)["state"]["terminated"]
     assert (status["phase"], terminated["exitCode"], terminated["reason"]) == (phase, code, reason)
     assert (terminated["startedAt"], terminated["finishedAt"]) == (
@@ -97,7 +96,7 @@ def test_an_end_is_told_by_code_and_word(ended: Job, phase: str, code: int, reas
 
 
 def test_a_refusal_fails_the_pod_with_red_boxs_sentence() -> None:
-    status = pod_status.refused(pod(), HOST, Refusal("Slurm has no partition nowhere."))
+    status = pod_status.refused(pod(), Refusal("Slurm has no partition nowhere."))
     assert (status["phase"], status["message"]) == ("Failed", "Slurm has no partition nowhere.")
     word = json.loads(container(status)["state"]["terminated"]["message"])
     assert word["refused"] == "Slurm has no partition nowhere."
@@ -105,16 +104,16 @@ def test_a_refusal_fails_the_pod_with_red_boxs_sentence() -> None:
 
 
 def test_what_is_written_is_known_again_in_whatever_order_and_with_whatever_others_add() -> None:
-    wanted = pod_status.of_job(pod(), HOST, job(Phase.RUNNING, started_at=STARTED_AT))
+    wanted = pod_status.of_job(pod(), job(Phase.RUNNING, started_at=STARTED_AT))
     scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None}
-    conditions = [{**one, "lastProbeTime": None} for one in reversed(wanted["conditions"])]
-    seen = {**wanted, "conditions": [scheduled, *conditions], "qosClass": "BestEffort"}
-    assert pod("Running", seen).seen == digest_of(wanted)
+    conditions = [{**item, "lastProbeTime": None} for item in reversed(wanted["conditions"])]
+    written = {**wanted, "conditions": [scheduled, *conditions], "qosClass": "BestEffort"}
+    assert pod("Running", written).status_digest == digest_of(wanted)
 
 
 @pytest.mark.parametrize(
     "changed", [{"phase": "Failed"}, {"message": "another"}, {"containerStatuses": []}, {"conditions": []}]
 )
 def test_what_differs_is_seen_to_differ(changed: dict[str, Any]) -> None:
-    wanted = pod_status.of_job(pod(), HOST, job(Phase.RUNNING, started_at=STARTED_AT))
+    wanted = pod_status.of_job(pod(), job(Phase.RUNNING, started_at=STARTED_AT))
     assert digest_of({**wanted, **changed}) != digest_of(wanted)

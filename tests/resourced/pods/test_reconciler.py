@@ -10,12 +10,12 @@ from typing import Any, ClassVar, cast
 
 from redbox_api.models import Job, JobList, OwnerRef, Phase
 from redbox_kube.api.objects import ApiUnreachable, Object, ObjectClient, ResourcePath
-from redbox_resourced.partitions.slurmclusters import Clusters, ServedNode
+from redbox_resourced.partitions.slurmclusters import ClusterConnection, ClusterRegistry
 from redbox_resourced.pods.exit_status import Refusal
 from redbox_resourced.pods.pod_view import SUBMITTED, BoundPod
-from redbox_resourced.pods.reconciler import LOST_AFTER_S, VirtualPods
-from redbox_resourced.pods.submission import Never
-from tests.resourced.clusters_seen import slurm_cluster
+from redbox_resourced.pods.reconciler import LOST_AFTER_S, PodReconciler
+from redbox_resourced.pods.submission import SubmissionRejected
+from tests.resourced.factories import slurm_cluster
 
 NODE: Object = {"metadata": {"name": "hpc1.debug"}, "spec": {"providerID": "redbox://hpc1/debug"}}
 OWNER = {
@@ -61,32 +61,34 @@ class ApiServer:
             self.written.set_result(body)
 
 
-class Known:
+class OneCluster:
     """One SlurmCluster, which serves every node."""
 
     followed: ClassVar[dict[str, Any]] = {}
 
-    def of_node(self, _: str) -> ServedNode:
-        return cast("ServedNode", object())
+    def of_node(self, _: str) -> ClusterConnection:
+        return cast("ClusterConnection", object())
 
 
-class AllRefused(VirtualPods):
+class AllRefused(PodReconciler):
     """Red-box will never have any of them."""
 
     asked = 0
 
-    async def _keep_job(self, pod: BoundPod, node: ServedNode) -> float | None:  # noqa: ARG002
+    async def _reconcile_job(self, pod: BoundPod, connection: ClusterConnection) -> float | None:  # noqa: ARG002
         self.asked += 1
-        raise Never(Refusal("no mapping for this account"))
+        raise SubmissionRejected(Refusal("no mapping for this account"))
 
 
 async def test_a_refusal_that_cannot_be_written_is_written_later() -> None:
     server = ApiServer()
-    pods = AllRefused(cast("ObjectClient", server), cast("Clusters", Known()), cast("Any", None), "10.0.0.7")
+    pods = AllRefused(
+        cast("ObjectClient", server), cast("ClusterRegistry", OneCluster()), cast("Any", None), "10.0.0.7"
+    )
     running = asyncio.create_task(pods.run())
     async with asyncio.timeout(30):
         assert "no mapping" in str(await server.written)
-        pods.look_at(("alice", "cow-job"))  # its own write comes back
+        pods.enqueue(("alice", "cow-job"))  # the event of its own write
         await asyncio.sleep(0.1)
     assert pods.asked == 1
     assert not running.done()
@@ -118,24 +120,24 @@ class Redbox:
         await asyncio.Event().wait()
         yield None
 
-    async def job_of_known(self, _pod: BoundPod, _node: ServedNode) -> Job | None:
+    async def submitted_job(self, _pod: BoundPod, _node: ClusterConnection) -> Job | None:
         self.asked += 1
         return self.job
 
 
-class Knows:
+class Harness:
     """A pod whose job red-box once had, and a clock."""
 
     def __init__(self) -> None:
         self.at = 0.0
         self.redbox = Redbox()
-        self.server = Written()
-        node = ServedNode(slurm_cluster(), cast("Any", self.redbox))
-        one = SimpleNamespace(cluster=node.cluster, client=node.client)
-        clusters = SimpleNamespace(followed={"hpc1": one}, of_node=lambda _: node)
-        self.pods = VirtualPods(
+        self.server = AcceptingApiServer()
+        node = ClusterConnection(slurm_cluster(), cast("Any", self.redbox))
+        feed = SimpleNamespace(cluster=node.cluster, client=node.client)
+        clusters = SimpleNamespace(followed={"hpc1": feed}, of_node=lambda _: node)
+        self.pods = PodReconciler(
             cast("ObjectClient", self.server),
-            cast("Clusters", clusters),
+            cast("ClusterRegistry", clusters),
             cast("Any", self.redbox),
             "10.0.0.7",
             now=lambda: self.at,
@@ -144,11 +146,11 @@ class Knows:
     async def look(self) -> None:
         """One, whole."""
         before = self.redbox.asked
-        self.pods.look_at(PLACE)
-        await until(lambda: self.redbox.asked > before and not self.pods._looking)
+        self.pods.enqueue(PLACE)
+        await until(lambda: self.redbox.asked > before and self.pods.queue.is_idle)
 
 
-class Written(ApiServer):
+class AcceptingApiServer(ApiServer):
     """Takes every write."""
 
     def __init__(self) -> None:
@@ -170,41 +172,57 @@ async def until(holds: Callable[[], object]) -> None:
 
 
 @asynccontextmanager
-async def known_pod() -> AsyncIterator[Knows]:
-    knows = Knows()
-    running = asyncio.create_task(knows.pods.run())
+async def submitted_pod() -> AsyncIterator[Harness]:
+    harness = Harness()
+    running = asyncio.create_task(harness.pods.run())
     try:
-        await until(lambda: knows.redbox.asked and not knows.pods._looking)
-        yield knows
+        await until(lambda: harness.redbox.asked and harness.pods.queue.is_idle)
+        yield harness
     finally:
         running.cancel()
         await asyncio.wait({running})
 
 
 async def test_a_job_that_red_box_does_not_know_for_a_while_is_not_lost() -> None:
-    async with known_pod() as knows:
-        knows.at = LOST_AFTER_S - 1
-        await knows.look()
-        assert knows.server.phases == []
-        knows.redbox.job = RUNNING
-        await knows.look()
-        assert set(knows.server.phases) == {"Running"}
+    async with submitted_pod() as harness:
+        harness.at = LOST_AFTER_S - 1
+        await harness.look()
+        assert harness.server.phases == []
+        harness.redbox.job = RUNNING
+        await harness.look()
+        assert set(harness.server.phases) == {"Running"}
 
 
-async def test_a_job_that_was_known_meanwhile_is_missed_anew() -> None:
-    async with known_pod() as knows:
-        rows, _ = knows.pods._rows["hpc1"]
-        rows.take(RUNNING)  # the watch told of it
-        knows.pods.look_at(PLACE)
-        await until(lambda: knows.server.phases and not knows.pods._looking)
-        rows.rows.clear()
-        knows.at = LOST_AFTER_S
-        await knows.look()
-        assert set(knows.server.phases) == {"Running"}
+async def test_a_job_that_was_known_meanwhile_is_missed_again() -> None:
+    async with submitted_pod() as harness:
+        feed = harness.pods.job_feeds["hpc1"]
+        feed.take(RUNNING)  # as its watch does
+        harness.pods.enqueue(PLACE)
+        await until(lambda: harness.server.phases and harness.pods.queue.is_idle)
+        feed.rows.clear()
+        harness.at = LOST_AFTER_S
+        await harness.look()
+        assert set(harness.server.phases) == {"Running"}
 
 
 async def test_a_job_that_red_box_does_not_know_for_long_is_lost() -> None:
-    async with known_pod() as knows:
-        knows.at = LOST_AFTER_S
-        await knows.look()
-        assert knows.server.phases == ["Failed"]
+    async with submitted_pod() as harness:
+        harness.at = LOST_AFTER_S
+        await harness.look()
+        assert harness.server.phases == ["Failed"]
+
+
+async def test_neither_a_retry_nor_a_change_after_the_shutdown_starts_work() -> None:
+    errors: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+    server = ApiServer()
+    pods = AllRefused(
+        cast("ObjectClient", server), cast("ClusterRegistry", OneCluster()), cast("Any", None), "10.0.0.7"
+    )
+    running = asyncio.create_task(pods.run())
+    await until(lambda: server.writes == 1 and pods.queue.is_idle)  # it failed: a retry is due in 50 ms
+    running.cancel()
+    await asyncio.wait({running})
+    pods.enqueue(PLACE)
+    await asyncio.sleep(0.1)
+    assert (errors, pods.asked, server.writes) == ([], 1, 1)

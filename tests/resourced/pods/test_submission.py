@@ -1,4 +1,4 @@
-"""Which pod is a companion, and whose request is believed."""
+"""Which pod is a companion, and whose request is used."""
 
 from __future__ import annotations
 
@@ -14,9 +14,15 @@ from redbox_api.errors import Busy, NoSuchJob
 from redbox_api.models import Job, JobRequest, OwnerRef, Phase, Problem
 from redbox_kube.api.objects import ObjectClient, ResourcePath
 from redbox_kube.slurm_cluster import SlurmCluster
-from redbox_resourced.partitions.slurmclusters import ServedNode
-from redbox_resourced.pods.pod_view import BoundPod, Role, read_pod
-from redbox_resourced.pods.submission import Never, NotYet, Submission, name_companion, read_request
+from redbox_resourced.partitions.slurmclusters import ClusterConnection
+from redbox_resourced.pods.pod_view import BoundPod, PodRole, read_pod
+from redbox_resourced.pods.submission import (
+    PodSubmitter,
+    SubmissionPending,
+    SubmissionRejected,
+    read_request,
+    verify_companion,
+)
 from redbox_resourced.pods.tokens import PodTokens
 
 REQUEST = json.dumps({"batch": "#!/bin/sh\ntrue\n"})
@@ -61,7 +67,7 @@ def slurm_job(**changed: Any) -> dict[str, Any]:
 
 def named(bound: BoundPod, owner: dict[str, Any] | None, cluster: str = "hpc1") -> str:
     assert bound.controller is not None
-    return name_companion(bound, bound.controller, owner, cluster)
+    return verify_companion(bound, bound.controller, owner, cluster)
 
 
 def test_the_pod_that_the_operator_named_is_the_companion() -> None:
@@ -72,7 +78,7 @@ def test_the_pod_that_the_operator_named_is_the_companion() -> None:
     ("bound", "owner", "cluster", "reason"),
     [
         (pod(), None, "hpc1", "NoSuchOwner"),
-        (pod(), slurm_job(metadata={"uid": "one-made-anew"}), "hpc1", "NoSuchOwner"),
+        (pod(), slurm_job(metadata={"uid": "recreated"}), "hpc1", "NoSuchOwner"),
         (pod(), slurm_job(status={}), "hpc1", "NotTheCompanion"),
         (pod(), slurm_job(status={"companion": {"uid": "another"}}), "hpc1", "NotTheCompanion"),
         (pod(attempt="2"), slurm_job(), "hpc1", "NotTheCompanion"),
@@ -87,7 +93,7 @@ def test_the_pod_that_the_operator_named_is_the_companion() -> None:
     ],
 )
 def test_no_other_pod_is(bound: BoundPod, owner: dict[str, Any] | None, cluster: str, reason: str) -> None:
-    with pytest.raises(NotYet) as refused:
+    with pytest.raises(SubmissionPending) as refused:
         named(bound, owner, cluster)
     assert refused.value.reason == reason
 
@@ -104,7 +110,7 @@ def test_no_other_pod_is(bound: BoundPod, owner: dict[str, Any] | None, cluster:
 def test_only_the_request_that_the_operator_froze_is_sent(
     config_map: dict[str, Any] | None, reason: str
 ) -> None:
-    with pytest.raises(NotYet) as refused:
+    with pytest.raises(SubmissionPending) as refused:
         read_request(config_map, DIGEST)
     assert refused.value.reason == reason
 
@@ -112,7 +118,7 @@ def test_only_the_request_that_the_operator_froze_is_sent(
 def test_a_request_of_a_newer_operator_is_refused_by_the_field() -> None:
     newer = json.dumps({"batch": "#!/bin/sh\n", "quantum": True})
     digest = f"sha256:{hashlib.sha256(newer.encode()).hexdigest()}"
-    with pytest.raises(Never, match="quantum"):
+    with pytest.raises(SubmissionRejected, match="quantum"):
         read_request({"data": {"request.json": newer}}, digest)
 
 
@@ -163,12 +169,12 @@ def problem(status: int) -> Problem:
     return Problem(type="t", title="No", status=status, detail="not now", retry=status == 429)
 
 
-def submission(server: Throttled) -> tuple[Submission, ServedNode]:
+def submission(server: Throttled) -> tuple[PodSubmitter, ClusterConnection]:
     objects = cast("ObjectClient", server)
     spec = {"endpoint": "https://r", "caBundle": "", "audience": "redbox.dev/hpc1/x"}
     cluster = SlurmCluster.model_validate({"metadata": {"name": "hpc1"}, "spec": spec})
-    node = ServedNode(cluster, cast("RedboxClient", server))
-    return Submission(objects, PodTokens(objects)), node
+    node = ClusterConnection(cluster, cast("RedboxClient", server))
+    return PodSubmitter(objects, PodTokens(objects)), node
 
 
 async def test_a_submit_that_is_throttled_waits_its_turn_and_asks_nothing_else_again() -> None:
@@ -180,7 +186,7 @@ async def test_a_submit_that_is_throttled_waits_its_turn_and_asks_nothing_else_a
 
 async def test_one_that_is_throttled_for_long_says_so_and_comes_again() -> None:
     submit, node = submission(Throttled(10_000))
-    with pytest.raises(NotYet) as busy:
+    with pytest.raises(SubmissionPending) as busy:
         await submit.attach_or_submit(pod(), node)
     assert busy.value.reason == "Busy"
 
@@ -188,16 +194,16 @@ async def test_one_that_is_throttled_for_long_says_so_and_comes_again() -> None:
 @pytest.mark.parametrize(
     ("owner", "role"),
     [
-        ({}, Role.JOB),
-        ({"apiVersion": "wlm.sylabs.io/v1alpha1", "kind": "WlmJob"}, Role.JOB),
-        ({"apiVersion": "slurm.sylabs.io/v1alpha1"}, Role.JOB),
-        ({"apiVersion": "evil.example/v1"}, Role.STRANGER),
-        ({"controller": False}, Role.STRANGER),
-        ({"apiVersion": "apps/v1", "kind": "DaemonSet"}, Role.DAEMON),
-        ({"apiVersion": "batch/v1", "kind": "Job"}, Role.STRANGER),
+        ({}, PodRole.JOB),
+        ({"apiVersion": "wlm.sylabs.io/v1alpha1", "kind": "WlmJob"}, PodRole.JOB),
+        ({"apiVersion": "slurm.sylabs.io/v1alpha1"}, PodRole.JOB),
+        ({"apiVersion": "evil.example/v1"}, PodRole.FOREIGN),
+        ({"controller": False}, PodRole.FOREIGN),
+        ({"apiVersion": "apps/v1", "kind": "DaemonSet"}, PodRole.DAEMON),
+        ({"apiVersion": "batch/v1", "kind": "Job"}, PodRole.FOREIGN),
     ],
 )
-def test_a_pods_controller_says_what_it_is_to_us(owner: dict[str, Any], role: Role) -> None:
+def test_a_pods_controller_says_what_it_is_to_us(owner: dict[str, Any], role: PodRole) -> None:
     assert pod(owner=owner).role is role
 
 
@@ -218,7 +224,7 @@ def test_a_pods_controller_says_what_it_is_to_us(owner: dict[str, Any], role: Ro
     ],
 )
 def test_a_pod_whose_controller_nothing_can_be_called_is_a_strangers(owner: dict[str, Any]) -> None:
-    assert pod(owner=owner).role is Role.STRANGER
+    assert pod(owner=owner).role is PodRole.FOREIGN
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ class ApiServer:
 
     def __init__(self, *answers: Exception | str) -> None:
         self.answers = list(answers)
-        self.troubles: list[str] = []
+        self.problems: list[str] = []
         self.policy = TokenPolicy(
             cast("ObjectClient", self), ServiceAccountName("redbox-system", "redbox-resourced")
         )
@@ -27,7 +27,7 @@ class ApiServer:
     async def token_for(self, *asked: Any, seconds: int) -> str:
         assert asked == ("redbox-system", "redbox-resourced", "nobody.invalid")
         assert seconds == 600
-        self.troubles.append(self.policy.trouble)
+        self.problems.append(self.policy.problem)
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -37,21 +37,21 @@ class ApiServer:
 async def test_where_the_policy_refuses_there_is_no_trouble() -> None:
     policy = ApiServer(DENIED).policy
     await policy.wait()
-    assert policy.trouble == ""
+    assert policy.problem == ""
 
 
 @pytest.mark.parametrize(
-    ("answer", "trouble"),
+    ("answer", "problem"),
     [
         ("a token", MISSING),
-        (ApiUnreachable("away"), "nobody can say"),
-        (ApiRefused(403, "serviceaccounts/token is forbidden: no RBAC"), "nobody can say"),
+        (ApiUnreachable("away"), "cannot check"),
+        (ApiRefused(403, "serviceaccounts/token is forbidden: no RBAC"), "cannot check"),
     ],
 )
 async def test_else_it_waits_and_says_so(
-    answer: Exception | str, trouble: str, monkeypatch: pytest.MonkeyPatch
+    answer: Exception | str, problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(token_policy, "AGAIN_S", 0.0)
+    monkeypatch.setattr(token_policy, "RETRY_S", 0.0)
     server = ApiServer(answer, DENIED)
     await server.policy.wait()
-    assert trouble in server.troubles[1]
+    assert problem in server.problems[1]

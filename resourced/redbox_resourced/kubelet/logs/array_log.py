@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from redbox_api.models import FINAL_PHASES, ArrayTask, Job, Phase
-from redbox_resourced.kubelet.logs.lines import Lines, Out
+from redbox_resourced.kubelet.logs.lines import LogWriter
 from redbox_resourced.kubelet.logs.query import MOST_LINES, LogRequest, Stream
-from redbox_resourced.kubelet.logs.streams import Reading, Streams
+from redbox_resourced.kubelet.logs.streams import JobStreams, StreamCursor
 
 ASKED_AGAIN_AT_ONCE = 3
 
@@ -21,7 +21,7 @@ ASKED_AGAIN_AT_ONCE = 3
 class ArrayLog:
     """Copies it once."""
 
-    def __init__(self, streams: Streams, request: LogRequest, out: Out) -> None:
+    def __init__(self, streams: JobStreams, request: LogRequest, out: LogWriter) -> None:
         self._streams = streams
         self._request = request
         self._out = _TaskOut(out)
@@ -29,13 +29,13 @@ class ArrayLog:
         self._silent: list[_TaskLog] = []
 
     async def copy(self, job: Job) -> None:
-        """To its end; raises Enough at the reader's limit."""
+        """To its end; raises ByteLimitReached at the reader's limit."""
         there = self._new(job)
         if self._request.tail_lines is not None:
             await _begin_at_last(there, min(self._request.tail_lines, MOST_LINES))
         await self._catch_up(there)
         while self._request.follow and job.phase not in FINAL_PHASES:
-            job = await self._streams.later()
+            job = await self._streams.poll_job()
             await self._catch_up(self._new(job))
         tasks = [self._tasks[index] for index in sorted(self._tasks)]
         for task in tasks:
@@ -64,27 +64,29 @@ class ArrayLog:
 class _TaskOut:
     """The reader, as tasks in turn write to it: what one writes never goes on with a line of another."""
 
-    def __init__(self, out: Out) -> None:
+    def __init__(self, out: LogWriter) -> None:
         self.out = out
-        self._last: Reading | None = None
+        self._last: StreamCursor | None = None
 
-    async def write(self, data: bytes, reading: Reading) -> None:
+    async def write(self, data: bytes, reading: StreamCursor) -> None:
         if self._last is not reading:
             await self.out.begin_line()
             self._last = reading
-        await self.out(data)
+        await self.out.write(data)
 
 
 class _TaskLog:
     """One task's part."""
 
-    def __init__(self, told: ArrayTask, streams: Streams, names: tuple[Stream, ...], out: _TaskOut) -> None:
+    def __init__(
+        self, told: ArrayTask, streams: JobStreams, names: tuple[Stream, ...], out: _TaskOut
+    ) -> None:
         self.told = told
         self.is_shown = False
         self._speaks = "stderr" in names  # where a companion has its own lines
         self._streams = streams
         self._out = out
-        self._readings = [streams.reading(name, told.index) for name in names]
+        self._readings = [streams.cursor(name, told.index) for name in names]
 
     async def begin_at_last(self, left: int) -> int:
         """Skip all but the last so many lines, its own one among them; how many it has of these."""
@@ -94,7 +96,7 @@ class _TaskLog:
         lines = 0
         for reading in reversed(self._readings):
             count = await self._streams.count_lines(reading, left - lines)
-            reading.begin_at_last(count)
+            reading.start_at_last(count)
             lines += count
         self.is_shown = lines == left  # without its line, for which there is no room
         return lines + (self._speaks and not self.is_shown)
@@ -114,28 +116,28 @@ class _TaskLog:
             await self._copy(reading)
             late = reading.copied - before
             if late and was_shown and self._speaks:
-                await self._out.out.say(
+                await self._out.out.write_message(
                     f"task {self.told.index}: {late} bytes of {reading.query.stream} came late, "
                     "and stand above this line"
                 )
 
     async def say_troubles(self) -> None:
         for reading in self._readings:
-            if reading.trouble:
-                await self._out.out.say(
-                    f"{reading.query.stream} cannot be read: task {self.told.index}: {reading.trouble}"
+            if reading.problem:
+                await self._out.out.write_message(
+                    f"{reading.query.stream} cannot be read: task {self.told.index}: {reading.problem}"
                 )
 
-    async def _copy(self, reading: Reading) -> None:
+    async def _copy(self, reading: StreamCursor) -> None:
         async def write(data: bytes) -> None:
             await self._out.write(data, reading)
 
-        await self._streams.copy(reading, write, Lines(self._out.out.stamped_for), self._show)
+        await self._streams.copy(reading, write, self._out.out.timestamps_of, self._show)
 
     async def _show(self) -> None:
         was_shown, self.is_shown = self.is_shown, True
         if self._speaks and not was_shown:
-            await self._out.out.say(heading(self.told))
+            await self._out.out.write_message(heading(self.told))
 
 
 def shown_tasks(job: Job, *, follow: bool) -> list[ArrayTask]:

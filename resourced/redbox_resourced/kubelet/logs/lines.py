@@ -1,6 +1,6 @@
-"""What one reader of a log is given: whole lines, stamped where that is asked, up to a limit of bytes.
+"""The reader's side of a log: whole lines, with timestamps if requested, up to a limit of bytes.
 
-Lines of our own begin with `redbox: `, as the companion's do, and never in the midst of another line.
+Lines of our own begin with `redbox: `, as the companion's do, and never in the middle of another line.
 """
 
 from __future__ import annotations
@@ -9,59 +9,59 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
-from redbox_api.models import Job
-from redbox_resourced.kubelet.logs.query import stamp
+from redbox_api.models import FINAL_PHASES, Job
 
-LONGEST_LINE = 16384  # as container runtimes have it: what is longer goes out in parts
+LONGEST_LINE = 16384  # as container runtimes have it: longer lines are written in parts
 Write = Callable[[bytes], Awaitable[object]]
 
 
-class Enough(Exception):
-    """The reader's limit is reached."""
+class ByteLimitReached(Exception):
+    """The reader has got as many bytes as it requested."""
 
 
-class Out:
-    """The reader, whom one stream writes to at a time, up to its limit."""
+class LogWriter:
+    """Writes to the reader, for one stream at a time."""
 
-    def __init__(self, write: Write, limit: int | None = None, stamped_for: Job | None = None) -> None:
-        self.stamped_for = stamped_for
+    def __init__(self, write: Write, limit: int | None = None, timestamps_of: Job | None = None) -> None:
+        self.timestamps_of = timestamps_of
         self._write = write
-        self._left = limit
+        self._bytes_left = limit
         self._in_mid_line = False
-        self._writing = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
-    async def __call__(self, data: bytes) -> None:
-        async with self._writing:
+    async def write(self, data: bytes) -> None:
+        async with self._lock:
             self._in_mid_line = not data.endswith(b"\n")
-            if self._left is None:
+            if self._bytes_left is None:
                 await self._write(data)
                 return
-            await self._write(data[: self._left])
-            self._left = max(0, self._left - len(data))
-            if not self._left:
-                raise Enough
+            await self._write(data[: self._bytes_left])
+            self._bytes_left = max(0, self._bytes_left - len(data))
+            if not self._bytes_left:
+                raise ByteLimitReached
 
     async def begin_line(self) -> None:
-        """What is written next does not go on with the line before."""
+        """End an unfinished line, so that the next write does not continue it."""
         if self._in_mid_line:
-            await self(b"\n")
+            await self.write(b"\n")
 
-    async def say(self, sentence: str) -> None:
-        """One line of our own."""
+    async def write_message(self, sentence: str) -> None:
+        """Write a line of our own."""
         await self.begin_line()
-        await self(Lines(self.stamped_for).add(f"redbox: {' '.join(sentence.split())}\n".encode()))
+        line = f"redbox: {' '.join(sentence.split())}\n".encode()
+        await self.write(LineBuffer(self.timestamps_of).add(line))
 
 
-class Lines:
-    """Holds back the beginning of a line until its end comes, and stamps lines where a job is given."""
+class LineBuffer:
+    """Holds the beginning of a line back until its end arrives; adds timestamps where a job is given."""
 
-    def __init__(self, stamped_for: Job | None) -> None:
-        self._job = stamped_for
+    def __init__(self, timestamps_of: Job | None) -> None:
+        self._job = timestamps_of
         self._held = b""
-        self._inside = False  # the last byte that went out was not a line's end
+        self._in_mid_line = False  # the last byte that was released is not a newline
 
     def add(self, piece: bytes) -> bytes:
-        """What can go out now."""
+        """The bytes that can be written now."""
         end = piece.rfind(b"\n") + 1
         if not end and len(self._held) + len(piece) < LONGEST_LINE:
             self._held += piece
@@ -69,18 +69,25 @@ class Lines:
         end = end or len(piece)
         whole = self._held + piece[:end] if self._held else piece[:end]
         self._held = piece[end:]
-        return self._stamped(whole)
+        return self._with_timestamps(whole)
 
     def rest(self) -> bytes:
-        """The last line, where nothing ends it."""
+        """The last line, which has no newline."""
         held, self._held = self._held, b""
-        return self._stamped(held) if held else b""
+        return self._with_timestamps(held) if held else b""
 
-    def _stamped(self, data: bytes) -> bytes:
-        inside, self._inside = self._inside, not data.endswith(b"\n")
+    def _with_timestamps(self, data: bytes) -> bytes:
+        continues, self._in_mid_line = self._in_mid_line, not data.endswith(b"\n")
         if self._job is None:
             return data
-        mark = stamp(self._job, datetime.now(UTC))
-        end = b"" if self._inside else b"\n"
-        body = data.removesuffix(b"\n").replace(b"\n", b"\n" + mark) + end
-        return body if inside else mark + body
+        time = timestamp(self._job, datetime.now(UTC))
+        end = b"" if self._in_mid_line else b"\n"
+        body = data.removesuffix(b"\n").replace(b"\n", b"\n" + time) + end
+        return body if continues else time + body
+
+
+def timestamp(job: Job, now: datetime) -> bytes:
+    """The latest time at which a line that is read now can have been written."""
+    ended = job.ended_at if job.phase in FINAL_PHASES else None
+    latest = min(now, ended) if ended else now
+    return latest.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ ").encode()

@@ -1,8 +1,8 @@
 """A pod's log for one reader: both streams of its job, read through red-box as the pod's own account.
 
-Nothing is read before somebody asks, and nothing once nobody does. The two streams are put together line by
-line, in the order in which they are read; bytes are passed on as they are. What red-box will not give, and an
-end that no exit code tells, is said in a line of our own at the end, as a companion does.
+Nothing is read before a reader asks, and nothing after it has gone. The two streams are joined line by line,
+in the order in which they are read; bytes are copied unchanged. Streams that red-box refuses, and an end that
+no exit code expresses, get a line of our own at the end, as in a companion's log.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from redbox_api.client import RedboxClient
 from redbox_api.errors import Refused
 from redbox_api.models import FINAL_PHASES, Job
 from redbox_resourced.kubelet.logs.array_log import ArrayLog
-from redbox_resourced.kubelet.logs.lines import Enough, Lines, Out, Write
-from redbox_resourced.kubelet.logs.query import MOST_LINES, LogRequest, leaving_out_the_last, shares
-from redbox_resourced.kubelet.logs.streams import Reading, Streams
+from redbox_resourced.kubelet.logs.lines import ByteLimitReached, LogWriter, Write
+from redbox_resourced.kubelet.logs.query import MOST_LINES, LogRequest, tail_shares, without_last_line
+from redbox_resourced.kubelet.logs.streams import JobStreams
 from redbox_resourced.pods.exit_status import sentence_of
 
 
 @dataclass(frozen=True)
 class PodLog:
-    """The log of one attempt of one job, and how to get at it."""
+    """The log of one attempt of one job."""
 
     client: RedboxClient
     key: str
@@ -31,56 +31,48 @@ class PodLog:
     job: Job
 
     async def copy(self, request: LogRequest, write: Write) -> None:
-        """Pass on what is asked for, to its end; raises RedboxError where red-box stays away."""
-        streams = Streams(self.client, self.key, self.attempt)
-        out = Out(write, request.limit_bytes, self.job if request.timestamps else None)
+        """Copy the requested part, to its end; raises RedboxError where red-box stays unreachable."""
+        streams = JobStreams(self.client, self.key, self.attempt)
+        writer = LogWriter(write, request.limit_bytes, self.job if request.timestamps else None)
         job = self.job
-        while request.follow and not _is_in_slurm(job):
-            job = await streams.later()
+        while request.follow and job.state is None and job.phase not in FINAL_PHASES:
+            job = await streams.poll_job()  # only Slurm's state shows whether the job is an array
         try:
-            await self._copy(streams, request, out, job)
-        except* Enough:
+            await self._copy(streams, request, writer, job)
+        except* ByteLimitReached:
             pass
 
-    async def _copy(self, streams: Streams, request: LogRequest, out: Out, job: Job) -> None:
-        sentence = sentence_of(job)
-        asked = request if sentence is None else leaving_out_the_last(request)
+    async def _copy(self, streams: JobStreams, request: LogRequest, writer: LogWriter, job: Job) -> None:
+        message = sentence_of(job)
+        output = request if message is None else without_last_line(request)
         if job.array is None:
-            await _copy_both(streams, asked, out)
+            await _copy_both(streams, output, writer)
         else:
-            await ArrayLog(streams, asked, out).copy(job)
+            await ArrayLog(streams, output, writer).copy(job)
         if request.follow and job.phase not in FINAL_PHASES:
-            with suppress(Refused):  # what of the streams it refuses is said by them
-                sentence = sentence_of(await streams.now())
+            with suppress(Refused):  # a refusal of the streams has its own line
+                message = sentence_of(await streams.get_job())
         elif request.tail_lines == 0:
             return
-        if sentence and "stderr" in request.streams:  # where a companion has its own lines
-            await out.say(sentence)
+        if message and "stderr" in request.streams:  # where a companion has its own lines
+            await writer.write_message(message)
 
 
-def _is_in_slurm(job: Job) -> bool:
-    """Not before Slurm has shown it can one know whether it is an array."""
-    return job.state is not None or job.phase in FINAL_PHASES
-
-
-async def _copy_both(streams: Streams, request: LogRequest, out: Out) -> None:
-    """Streams beside each other, each of its own lines."""
-    readings = [streams.reading(name) for name in request.streams]
+async def _copy_both(streams: JobStreams, request: LogRequest, writer: LogWriter) -> None:
+    """Copy the streams concurrently."""
+    cursors = [streams.cursor(name) for name in request.streams]
     if request.tail_lines is not None:
-        await _begin_at_last(streams, readings, min(request.tail_lines, MOST_LINES))
+        wanted = min(request.tail_lines, MOST_LINES)
+        counts = [await streams.count_lines(cursor, wanted) for cursor in cursors]
+        for cursor, count, share in zip(cursors, counts, tail_shares(wanted, tuple(counts)), strict=True):
+            # A stream of which all lines are wanted starts at its first byte: it may have grown meanwhile.
+            if not share == count < wanted:
+                cursor.start_at_last(share)
     async with asyncio.TaskGroup() as group:
-        for reading in readings:
+        for cursor in cursors:
             if request.follow:
-                reading.follow()
-            group.create_task(streams.copy(reading, out, Lines(out.stamped_for)))
-    for reading in readings:
-        if reading.trouble:
-            await out.say(f"{reading.query.stream} cannot be read: {reading.trouble}")
-
-
-async def _begin_at_last(streams: Streams, readings: list[Reading], wanted: int) -> None:
-    """One whose lines are all wanted begins at its first byte: it may have grown since they were counted."""
-    lines = [await streams.count_lines(reading, wanted) for reading in readings]
-    for reading, counted, part in zip(readings, lines, shares(wanted, tuple(lines)), strict=True):
-        if not part == counted < wanted:
-            reading.begin_at_last(part)
+                cursor.follow()
+            group.create_task(streams.copy(cursor, writer.write, writer.timestamps_of))
+    for cursor in cursors:
+        if cursor.problem:
+            await writer.write_message(f"{cursor.query.stream} cannot be read: {cursor.problem}")

@@ -1,8 +1,8 @@
-"""What `kubectl logs` may ask, and what of it can be honoured for the output files of a Slurm job. Pure.
+"""The options of `kubectl logs`, and which of them the output files of a Slurm job support. Pure.
 
-The files carry no times. `--since` is honoured where it does not need them: from before the job's start it is
-the whole log, after its end it is nothing, and between the two it is refused with a sentence. `--timestamps`
-says when a line was read here, or when the job ended if that was before: no line was written later than that.
+The files contain no times. `--since` works where it needs none: a time before the job's start selects the
+whole log, one after its end selects nothing, and one between is rejected. `--timestamps` is the time at which
+a line was read here, or the job's end if that is earlier: no line was written later.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ STREAMS: dict[str, tuple[Stream, ...]] = {
 MOST_LINES = 1_000_000
 
 
-class NotHonoured(Exception):
-    """It cannot be answered truthfully; the message says why, and what to ask instead."""
+class LogRequestRejected(Exception):
+    """The request has no correct answer; the message says why, and what to request instead."""
 
     def __init__(self, message: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> None:
         super().__init__(message)
@@ -35,7 +35,7 @@ class NotHonoured(Exception):
 
 @dataclass(frozen=True)
 class LogRequest:
-    """One reader's wish."""
+    """The query of one reader."""
 
     streams: tuple[Stream, ...] = STREAMS[""]
     follow: bool = False
@@ -47,9 +47,10 @@ class LogRequest:
 
 
 def read_query(query: Mapping[str, str], now: datetime) -> LogRequest:
-    """As the API server passes it on."""
     if query.get("stream", "") not in STREAMS:
-        raise NotHonoured(f"stream is one of All, Stdout and Stderr, not {query['stream'][:64]!r}")
+        raise LogRequestRejected(
+            f"stream must be one of All, Stdout and Stderr, not {query['stream'][:64]!r}"
+        )
     return LogRequest(
         streams=STREAMS[query.get("stream", "")],
         follow=_flag(query, "follow"),
@@ -61,59 +62,53 @@ def read_query(query: Mapping[str, str], now: datetime) -> LogRequest:
     )
 
 
-def attempt_asked(request: LogRequest, attempt: int, run: int) -> int:
-    """Which attempt's log it is; the one before, where `--previous` is asked."""
+def requested_attempt(request: LogRequest, attempt: int, run: int) -> int:
+    """The pod's own attempt, or with `--previous` the one before."""
     if not request.previous:
         return attempt
     if run > 1:
-        raise NotHonoured(
+        raise LogRequestRejected(
             f"Slurm requeued this job: it is in run {run}, and writes to the same output file as the run "
             "before. With --open-mode=append among the job's options its log has all runs (no --previous)."
         )
     if attempt == 1:
-        raise NotHonoured(
+        raise LogRequestRejected(
             "there is no previous run: this is the job's first attempt, and it was not requeued"
         )
     return attempt - 1
 
 
 def is_empty_since(request: LogRequest, job: Job) -> bool:
-    """Whether nothing was written since then; NotHonoured where only times of lines could tell."""
+    """Whether no line is newer; raises LogRequestRejected where that depends on the times of lines."""
     since = request.since
     if since is None or job.started_at is None or since <= job.started_at:
         return False
     if job.phase in FINAL_PHASES and job.ended_at is not None and since > job.ended_at:
         return True
-    raise NotHonoured(
-        "a Slurm job's output has no times of its lines, so --since and --since-time can be honoured only "
-        f"for a time before the job's start ({_said(job.started_at)}) or after its end: use --tail"
+    start = job.started_at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    raise LogRequestRejected(
+        "a Slurm job's output has no times of its lines, so --since and --since-time work only "
+        f"for a time before the job's start ({start}) or after its end: use --tail"
     )
 
 
-def stamp(job: Job, now: datetime) -> bytes:
-    """The latest time at which a line that is read now can have been written."""
-    ended = job.ended_at if job.phase in FINAL_PHASES else None
-    moment = min(now, ended) if ended else now
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ ").encode()
-
-
-def leaving_out_the_last(request: LogRequest) -> LogRequest:
-    """Of the lines asked for, all but the last, which is one of our own."""
+def without_last_line(request: LogRequest) -> LogRequest:
+    """One line less: the last one is our own."""
     if not request.tail_lines or "stderr" not in request.streams:
         return request
     return replace(request, tail_lines=request.tail_lines - 1)
 
 
-def shares(wanted: int, lines: tuple[int, ...]) -> tuple[int, ...]:
-    """How many of the last lines come from each stream, where the files do not tell which came last.
+def tail_shares(wanted: int, counts: tuple[int, ...]) -> tuple[int, ...]:
+    """How many of the last lines come from each stream: the files do not show the order between the two.
 
-    Each stream has an equal share; what one does not need, the other gets.
+    Each stream has an equal share; lines that one does not need go to the other.
     """
-    if len(lines) == 1:
-        return (min(wanted, lines[0]),)
-    out, err = lines
-    of_err = min(err, max(wanted // 2, wanted - out))
-    return min(out, wanted - of_err), of_err
+    if len(counts) == 1:
+        return (min(wanted, counts[0]),)
+    out, err = counts
+    err_share = min(err, max(wanted // 2, wanted - out))
+    return min(out, wanted - err_share), err_share
 
 
 def _flag(query: Mapping[str, str], name: str) -> bool:
@@ -125,7 +120,7 @@ def _number(query: Mapping[str, str], name: str) -> int | None:
     if not text:
         return None
     if not text.isdecimal() or len(text) > len(str(1 << 63)):
-        raise NotHonoured(f"{name} is a number that is not negative, not {text[:64]!r}")
+        raise LogRequestRejected(f"{name} must be a number that is not negative, not {text[:64]!r}")
     return int(text)
 
 
@@ -137,11 +132,9 @@ def _since(query: Mapping[str, str], now: datetime) -> datetime | None:
     if not text:
         return None
     try:
-        moment = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
-        raise NotHonoured(f"sinceTime is a time as 2026-11-21T13:00:00Z, not {text[:64]!r}") from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-def _said(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        raise LogRequestRejected(
+            f"sinceTime must be a time as 2026-11-21T13:00:00Z, not {text[:64]!r}"
+        ) from None
+    return time if time.tzinfo else time.replace(tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""The streams of one job, read through red-box from where a reader stands, whatever breaks off in between."""
+"""The streams of one job, read through red-box, and resumed at the cursor after a connection breaks."""
 
 from __future__ import annotations
 
@@ -11,49 +11,48 @@ from redbox_api.client import LogQuery, RedboxClient
 from redbox_api.errors import Busy, NotAccepted, NotAllowed, Unreachable
 from redbox_api.log_reader import Patience, follow_log
 from redbox_api.models import Job
-from redbox_resourced.kubelet.logs.lines import Lines
+from redbox_resourced.kubelet.logs.lines import LineBuffer
 from redbox_resourced.kubelet.logs.query import Stream
 
-LOOK_EVERY_S = 2.0
+POLL_S = 2.0
 GIVE_UP_S = 15.0
 
 
 @dataclass
-class Reading:
-    """Where the reader of one stream stands."""
+class StreamCursor:
+    """The position of the reader in one stream."""
 
     query: LogQuery
     copied: int = 0
-    trouble: str = ""
-    """Why red-box does not give the rest of it."""
+    problem: str = ""
+    """Why red-box refuses the rest of it."""
 
-    def begin_at_last(self, lines: int) -> None:
+    def start_at_last(self, lines: int) -> None:
         self.query = replace(self.query, tail_lines=lines)
 
     def follow(self) -> None:
-        """From now on to the job's end, instead of what there is now."""
+        """Read until the job's end, instead of the bytes that exist now."""
         self.query = replace(self.query, follow=True)
 
 
 @dataclass(frozen=True)
-class Streams:
-    """Those of one attempt of one job, and how to get at them."""
+class JobStreams:
+    """The streams of one attempt of one job."""
 
     client: RedboxClient
     key: str
     attempt: int
 
-    def reading(self, stream: Stream, task: int | None = None) -> Reading:
-        """One that begins at the first byte."""
-        return Reading(LogQuery(stream=stream, attempt=self.attempt, task=task))
+    def cursor(self, stream: Stream, task: int | None = None) -> StreamCursor:
+        """At the first byte."""
+        return StreamCursor(LogQuery(stream=stream, attempt=self.attempt, task=task))
 
-    async def later(self) -> Job:
-        """The job a while later."""
-        await asyncio.sleep(LOOK_EVERY_S)
-        return await self.now()
+    async def poll_job(self) -> Job:
+        """The job after a pause."""
+        await asyncio.sleep(POLL_S)
+        return await self.get_job()
 
-    async def now(self) -> Job:
-        """The job as it is."""
+    async def get_job(self) -> Job:
         patience = Patience()
         while True:
             try:
@@ -63,68 +62,67 @@ class Streams:
 
     async def copy(
         self,
-        reading: Reading,
-        out: Callable[[bytes], Awaitable[None]],
-        lines: Lines,
+        cursor: StreamCursor,
+        write: Callable[[bytes], Awaitable[None]],
+        timestamps_of: Job | None,
         before: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Line by line; what red-box will not give is noted, and another stream's may come all the same.
+        """Copy line by line; a refusal is recorded in the cursor and leaves other streams unaffected.
 
-        `before` is awaited before anything is made of a piece: what it says is stamped earlier.
+        `before` is awaited before a piece is processed, so that lines it writes have an earlier timestamp.
         """
-        reading.trouble = ""
+        lines = LineBuffer(timestamps_of)
+        cursor.problem = ""
         try:
-            async with aclosing(self._read(reading)) as pieces:
+            async with aclosing(self._read(cursor)) as pieces:
                 async for piece in pieces:
                     if before:
                         await before()
-                    reading.copied += len(piece)
+                    cursor.copied += len(piece)
                     if whole := lines.add(piece):
-                        await out(whole)
+                        await write(whole)
         except (NotAllowed, NotAccepted) as refused:
-            reading.trouble = str(refused)
+            cursor.problem = str(refused)
         if rest := lines.rest():
-            await out(rest)
+            await write(rest)
 
-    async def count_lines(self, reading: Reading, wanted: int) -> int:
-        """How many of the wanted lines a stream has: all of them if they do not begin at its first byte."""
-        query = replace(reading.query, tail_lines=wanted)
+    async def count_lines(self, cursor: StreamCursor, wanted: int) -> int:
+        """How many of the wanted last lines a stream has."""
+        if not wanted:
+            return 0
+        query = replace(cursor.query, tail_lines=wanted)
         patience = Patience(give_up_s=GIVE_UP_S)
-        while wanted:
+        while True:
             try:
-                return min(wanted, await self._lines_of(query, wanted))
+                async with self.client.read_log(self.key, query) as answer:
+                    if answer.offset > 0:
+                        return wanted  # the stream has more lines than these
+                    lines, last = 0, b"\n"
+                    async for piece in answer.pieces:
+                        lines += piece.count(b"\n")
+                        last = piece[-1:] or last
+                    return min(wanted, lines + (last != b"\n"))
             except (Unreachable, Busy) as error:
                 await patience.wait(error)
             except (NotAllowed, NotAccepted):
-                return 0  # it is said where the stream is read
-        return 0
+                return 0  # reported when the stream is read
 
-    async def _lines_of(self, query: LogQuery, enough: int) -> int:
-        async with self.client.read_log(self.key, query) as answer:
-            if answer.offset > 0:
-                return enough
-            lines, last = 0, b"\n"
-            async for piece in answer.pieces:
-                lines += piece.count(b"\n")
-                last = piece[-1:] or last
-        return lines + (last != b"\n")
-
-    async def _read(self, reading: Reading) -> AsyncGenerator[bytes, None]:
-        """A follower's bytes to the job's end, else those that there are now; a break is gone on from."""
-        if reading.query.follow:
-            async with aclosing(follow_log(self.client, self.key, reading.query)) as pieces:
+    async def _read(self, cursor: StreamCursor) -> AsyncGenerator[bytes, None]:
+        """A follower's bytes up to the job's end, else the bytes that exist now; resumed after a break."""
+        if cursor.query.follow:
+            async with aclosing(follow_log(self.client, self.key, cursor.query)) as pieces:
                 async for piece in pieces:
                     yield piece
             return
         patience = Patience(give_up_s=GIVE_UP_S)
         while True:
             try:
-                async with self.client.read_log(self.key, reading.query) as answer:
+                async with self.client.read_log(self.key, cursor.query) as answer:
                     patience.answered()
-                    reading.query = reading.query.at(answer.generation, answer.offset)
+                    cursor.query = cursor.query.at(answer.generation, answer.offset)
                     async for piece in answer.pieces:
                         yield piece
-                        reading.query = reading.query.at(answer.generation, reading.query.offset + len(piece))
+                        cursor.query = cursor.query.at(answer.generation, cursor.query.offset + len(piece))
                     return
             except (Unreachable, Busy) as error:
                 await patience.wait(error)

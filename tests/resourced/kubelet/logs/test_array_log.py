@@ -10,7 +10,7 @@ from redbox_api.models import ArrayTask
 from redbox_companion import arrays
 from redbox_resourced.kubelet.logs import streams
 from redbox_resourced.kubelet.logs.array_log import heading
-from tests.resourced.log_files import Files, array, read
+from tests.resourced.fakes import Files, array, read
 
 ZERO, ONE, TWO = (f"redbox: task {index}: SUCCEEDED\n".encode() for index in range(3))
 TASKS = {"stdout_0": [b"a\n", b"b\n"], "stdout_1": [b"c\n"], "stdout_2": [b"d\n", b"e\n"]}
@@ -19,7 +19,7 @@ WHOLE = ZERO + b"a\nb\n" + ONE + b"c\n" + TWO + b"d\ne\n"
 
 @pytest.fixture(autouse=True)
 def _looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(streams, "POLL_S", 0.0)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from redbox_api.models import Phase
 from redbox_resourced.kubelet.logs import streams
-from redbox_resourced.kubelet.logs.lines import LONGEST_LINE, Lines
-from tests.resourced.log_files import BROKEN, JOB, Files, array, read
+from redbox_resourced.kubelet.logs.lines import LONGEST_LINE, LineBuffer
+from tests.resourced.fakes import BROKEN, JOB, Files, array, read
 
 TIMED_OUT = JOB.model_copy(
     update={"phase": Phase.FAILED, "state": "TIMEOUT", "message": "It ran longer than its time limit."}
@@ -58,10 +58,10 @@ async def test_what_red_box_does_not_give_is_said_and_the_other_stream_comes() -
 
 async def test_an_end_that_no_exit_code_tells_is_the_last_line() -> None:
     files = Files(stdout=[b"one\ntwo"])
-    said = b"redbox: It ran longer than its time limit.\n"
-    assert await read(files, TIMED_OUT) == b"one\ntwo\n" + said
-    assert await read(files, TIMED_OUT, tail_lines=2) == b"two\n" + said
-    assert await read(files, TIMED_OUT, tail_lines=1) == said
+    message = b"redbox: It ran longer than its time limit.\n"
+    assert await read(files, TIMED_OUT) == b"one\ntwo\n" + message
+    assert await read(files, TIMED_OUT, tail_lines=2) == b"two\n" + message
+    assert await read(files, TIMED_OUT, tail_lines=1) == message
     assert await read(files, TIMED_OUT, tail_lines=0) == b""
     assert await read(files, TIMED_OUT, streams=("stdout",)) == b"one\ntwo"
 
@@ -82,7 +82,7 @@ async def test_a_follower_gets_the_whole_log_of_a_job_that_red_box_tells_no_more
 async def test_a_follower_waits_until_slurm_tells_whether_it_is_an_array(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(streams, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(streams, "POLL_S", 0.0)
     submitted = JOB.model_copy(update={"state": None, "phase": Phase.PENDING})
     files = Files(stdout_0=[b"zero\n"])
     files.later = [submitted, array("S")]
@@ -92,7 +92,7 @@ async def test_a_follower_waits_until_slurm_tells_whether_it_is_an_array(
 
 @given(st.lists(st.binary(max_size=40) | st.just(b"\n") | st.just(b"x" * LONGEST_LINE)))
 def test_holding_lines_back_loses_and_doubles_nothing(pieces: list[bytes]) -> None:
-    lines = Lines(None)
+    lines = LineBuffer(None)
     assert b"".join([*(lines.add(piece) for piece in pieces), lines.rest()]) == b"".join(pieces)
 
 

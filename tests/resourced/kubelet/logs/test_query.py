@@ -3,14 +3,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from redbox_api.models import Job, OwnerRef, Phase
+from redbox_resourced.kubelet.logs.lines import timestamp
 from redbox_resourced.kubelet.logs.query import (
     LogRequest,
-    NotHonoured,
-    attempt_asked,
+    LogRequestRejected,
     is_empty_since,
     read_query,
-    shares,
-    stamp,
+    requested_attempt,
+    tail_shares,
 )
 
 START = datetime(2026, 11, 21, 13, 0, tzinfo=UTC)
@@ -57,12 +57,12 @@ def test_the_query_of_the_api_server_is_read_whole() -> None:
     ],
 )
 def test_what_cannot_be_read_is_refused_by_its_name(query: dict[str, str]) -> None:
-    with pytest.raises(NotHonoured, match=next(iter(query))):
+    with pytest.raises(LogRequestRejected, match=next(iter(query))):
         read_query(query, NOW)
 
 
 @pytest.mark.parametrize(
-    ("since", "seen", "empty"),
+    ("since", "row", "empty"),
     [
         (None, job(Phase.RUNNING), False),
         (START - timedelta(seconds=1), job(Phase.RUNNING), False),
@@ -72,26 +72,26 @@ def test_what_cannot_be_read_is_refused_by_its_name(query: dict[str, str]) -> No
     ],
 )
 def test_since_is_honoured_where_no_time_of_a_line_is_needed(
-    since: datetime | None, seen: Job, *, empty: bool
+    since: datetime | None, row: Job, *, empty: bool
 ) -> None:
-    assert is_empty_since(LogRequest(since=since), seen) is empty
+    assert is_empty_since(LogRequest(since=since), row) is empty
 
 
-@pytest.mark.parametrize("seen", [job(Phase.RUNNING), job(Phase.FAILED, ended=END)])
-def test_since_is_refused_in_the_midst_of_a_job(seen: Job) -> None:
-    with pytest.raises(NotHonoured, match="--tail"):
-        is_empty_since(LogRequest(since=START + timedelta(seconds=1)), seen)
+@pytest.mark.parametrize("row", [job(Phase.RUNNING), job(Phase.FAILED, ended=END)])
+def test_since_is_refused_in_the_midst_of_a_job(row: Job) -> None:
+    with pytest.raises(LogRequestRejected, match="--tail"):
+        is_empty_since(LogRequest(since=START + timedelta(seconds=1)), row)
 
 
 @pytest.mark.parametrize(
-    ("seen", "said"),
+    ("row", "stamp"),
     [
         (job(Phase.RUNNING), b"2026-11-21T14:00:00.000000Z "),
         (job(Phase.FAILED, ended=END), b"2026-11-21T13:05:00.000000Z "),
     ],
 )
-def test_a_stamp_is_never_before_the_line_was_written(seen: Job, said: bytes) -> None:
-    assert stamp(seen, NOW) == said
+def test_a_stamp_is_never_before_the_line_was_written(row: Job, stamp: bytes) -> None:
+    assert timestamp(row, NOW) == stamp
 
 
 @pytest.mark.parametrize(
@@ -111,15 +111,15 @@ def test_a_stamp_is_never_before_the_line_was_written(seen: Job, said: bytes) ->
 def test_the_last_lines_are_shared_and_never_too_many(
     wanted: int, lines: tuple[int, ...], parts: tuple[int, ...]
 ) -> None:
-    assert shares(wanted, lines) == parts
+    assert tail_shares(wanted, lines) == parts
 
 
 def test_previous_is_the_attempt_before() -> None:
-    assert attempt_asked(LogRequest(previous=True), attempt=3, run=1) == 2
-    assert attempt_asked(LogRequest(), attempt=3, run=2) == 3
+    assert requested_attempt(LogRequest(previous=True), attempt=3, run=1) == 2
+    assert requested_attempt(LogRequest(), attempt=3, run=2) == 3
 
 
 @pytest.mark.parametrize(("attempt", "run", "why"), [(1, 1, "no previous run"), (2, 2, "requeued")])
 def test_previous_is_refused_where_nobody_has_it(attempt: int, run: int, why: str) -> None:
-    with pytest.raises(NotHonoured, match=why):
-        attempt_asked(LogRequest(previous=True), attempt, run)
+    with pytest.raises(LogRequestRejected, match=why):
+        requested_attempt(LogRequest(previous=True), attempt, run)

@@ -28,7 +28,7 @@ LOCKED = Problem(type="about:blank", title="HTTP 403", status=403, detail="it is
 class Files:
     """A red-box that has these pieces of each stream; `BROKEN` among them breaks an answer off.
 
-    A task's stream is called as `stdout_3`. `late` is there only for followers, `refused` for nobody.
+    A task's stream is called as `stdout_3`. `late` is there only for followers, `refused` for no reader.
     """
 
     def __init__(self, **streams: Sequence[bytes]) -> None:

@@ -8,7 +8,7 @@ from redbox_api.client import RedboxClient
 from redbox_api.models import Amounts, Partition
 from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_resourced.nodes.manifest import new_node
-from redbox_resourced.nodes.node_view import SeenNode, read_node
+from redbox_resourced.nodes.node_view import NodeView, read_node
 from redbox_resourced.partitions.partition_feed import Followed
 
 NOTHING = Amounts(nodes=0, cpus=0, mem_mb=0)
@@ -42,14 +42,14 @@ def followed(*partitions: Partition, listed: bool = True, fault: str = "", **spe
     return one
 
 
-def node(name: str, cluster: str = "hpc1", **changed: Any) -> SeenNode:
+def node(name: str, cluster: str = "hpc1", **changed: Any) -> NodeView:
     """The virtual node of a partition."""
     made = new_node(cluster, name)
     made["metadata"] |= {"uid": f"uid-of-{name}", "resourceVersion": "1", **changed}
     return read_node(made)
 
 
-def real_node(name: str, labels: dict[str, str], managers: tuple[str, ...] = ()) -> SeenNode:
+def real_node(name: str, labels: dict[str, str], managers: tuple[str, ...] = ()) -> NodeView:
     fields: dict[str, Any] = {"f:metadata": {"f:labels": {".": {}, "f:some.redbox.dev/key": {}}}}
     managed = [{"manager": manager, "operation": "Apply", "fieldsV1": fields} for manager in managers]
     metadata = {"name": name, "uid": f"uid-of-{name}", "resourceVersion": "1", "labels": labels}

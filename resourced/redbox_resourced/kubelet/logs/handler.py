@@ -1,0 +1,133 @@
+"""Answers GET /containerLogs: finds the pod, its job and the attempt, then streams the log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from datetime import UTC, datetime
+from http import HTTPStatus
+
+from aiohttp import web
+
+from redbox_api.client import RedboxClient
+from redbox_api.errors import NoSuchJob, RedboxError, Refused
+from redbox_api.models import Job
+from redbox_kube.api.objects import ApiError
+from redbox_kube.runtime.grouped_warnings import GroupedWarnings
+from redbox_resourced.kubelet.logs.pod_log import PodLog
+from redbox_resourced.kubelet.logs.query import (
+    LogRequest,
+    LogRequestRejected,
+    is_empty_since,
+    read_query,
+    requested_attempt,
+)
+from redbox_resourced.partitions.slurmclusters import ClusterConnection, ClusterRegistry
+from redbox_resourced.pods.informer import PodInformer
+from redbox_resourced.pods.pod_status import NOT_RUN_MESSAGE
+from redbox_resourced.pods.pod_view import BoundPod, PodRole
+from redbox_resourced.pods.submission import PodSubmitter
+
+MOST_READERS = 500  # each holds 0.3 MiB, and 1 MiB where it has stopped reading
+
+
+class LogInterrupted(ConnectionError):
+    """The log ended early, after its first bytes were sent."""
+
+
+class LogHandler:
+    """Serves the logs of all pods, to a bounded number of readers."""
+
+    def __init__(self, informer: PodInformer, clusters: ClusterRegistry, submitter: PodSubmitter) -> None:
+        self._informer = informer
+        self._clusters = clusters
+        self._submitter = submitter
+        self._warnings = GroupedWarnings("logs interrupted")
+        self._readers: defaultdict[str, set[asyncio.Task[object]]] = defaultdict(set)
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        try:
+            pod, connection = self._find_pod(request)
+            query = read_query(request.query, datetime.now(UTC))
+            return await self._answer(request, pod, connection, query)
+        except LogInterrupted:
+            if request.transport is not None:
+                request.transport.abort()  # so that no reader takes this for the end of the log
+            raise
+        except LogRequestRejected as rejected:
+            return web.Response(status=rejected.status, text=str(rejected))
+        except Refused as refused:
+            message = f"red-box refuses this log: {refused}"
+            return web.Response(status=HTTPStatus.BAD_REQUEST, text=message)
+        except (RedboxError, ApiError, TimeoutError) as error:
+            message = f"red-box cannot be reached for this log: {error}"
+            return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE, text=message)
+
+    def end_readers(self, pod: BoundPod) -> None:
+        """The log of a deleted pod ends, as it does with containers."""
+        for task in self._readers.get(pod.uid, ()):
+            task.cancel()
+
+    def _find_pod(self, request: web.Request) -> tuple[BoundPod, ClusterConnection]:
+        container = request.match_info["container"]
+        pod = self._informer.pods.get((request.match_info["namespace"], request.match_info["pod"]))
+        if pod is None or container not in {item.name for item in pod.containers}:
+            message = f"container {container} of this pod is not on a virtual node"
+            raise LogRequestRejected(message, HTTPStatus.NOT_FOUND)
+        connection = self._clusters.of_node(pod.node)
+        if pod.role is not PodRole.JOB or connection is None:
+            raise LogRequestRejected(NOT_RUN_MESSAGE)
+        if sum(map(len, self._readers.values())) >= MOST_READERS:
+            message = f"{MOST_READERS} logs are being read now; retry later"
+            raise LogRequestRejected(message, HTTPStatus.SERVICE_UNAVAILABLE)
+        return pod, connection
+
+    async def _answer(
+        self, request: web.Request, pod: BoundPod, connection: ClusterConnection, query: LogRequest
+    ) -> web.StreamResponse:
+        """All checks precede the first byte; after it, a failure can only break the connection."""
+        redbox = self._submitter.client_for(pod, connection)
+        job = await _get_job(redbox, pod, pod.attempt)
+        attempt = requested_attempt(query, pod.attempt, job.run)
+        if attempt != pod.attempt:
+            job = await _get_job(redbox, pod, attempt)
+        is_empty = is_empty_since(query, job)
+        answer = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8"})
+        answer.enable_chunked_encoding()
+        await answer.prepare(request)
+        if not is_empty:
+            await self._copy(PodLog(redbox, pod.key, attempt, job), pod, query, answer)
+        await answer.write_eof()
+        return answer
+
+    async def _copy(self, log: PodLog, pod: BoundPod, query: LogRequest, answer: web.StreamResponse) -> None:
+        """Until the end of the log, the deletion of the pod, or the reader's disconnect."""
+        copying = asyncio.create_task(log.copy(query, answer.write))
+        self._readers[pod.uid].add(copying)
+        try:
+            await asyncio.wait({copying})
+        finally:
+            copying.cancel()
+            await asyncio.wait({copying})
+            self._readers[pod.uid].discard(copying)
+            if not self._readers[pod.uid]:
+                del self._readers[pod.uid]
+        error = None if copying.cancelled() else copying.exception()
+        if error is not None:
+            name = f"{pod.namespace}/{pod.name}"
+            self._warnings.failed(name, repr(error))
+            self._warnings.recovered(name)  # a reader that goes on makes a new request
+            raise LogInterrupted
+
+
+async def _get_job(redbox: RedboxClient, pod: BoundPod, attempt: int) -> Job:
+    try:
+        return await redbox.get_job(pod.key, attempt=attempt)
+    except NoSuchJob:
+        if attempt == pod.attempt and pod.not_submitted:
+            why = f"the job was not submitted{'' if pod.has_ended else ' yet'}: {pod.not_submitted}"
+        elif pod.has_ended or attempt != pod.attempt:
+            why = "red-box no longer has this pod's job: its output is where Slurm wrote it"
+        else:
+            why = "the job is not submitted yet"
+        raise LogRequestRejected(why) from None
