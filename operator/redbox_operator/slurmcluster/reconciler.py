@@ -29,7 +29,7 @@ from redbox_operator.api.constants import CLUSTER_FINALIZER, cluster_finalizer
 from redbox_operator.api.slurmcluster_status import ClusterFacts, SlurmClusterStatus, cluster_status_of
 from redbox_operator.api.slurmjob_status import Condition, Truth
 from redbox_operator.object_cache import Known
-from redbox_operator.slurmcluster.job_feed import Away, RedboxLink, link_to, since_of
+from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable, link_to, stale_since
 from redbox_operator.slurmcluster.registry import Links
 from redbox_operator.status_writer import Writer
 
@@ -232,7 +232,7 @@ class SlurmClusters:
                 reason="Answers" if trouble is None else "Misconfigured" if link is None else "Unreachable",
                 told=told,
                 partitions=partitions,
-                stale_since=since_of(link.remark) if link else None,
+                stale_since=stale_since(link.bookmark_message) if link else None,
                 phases=[one.phase for one in self._known.of_cluster(where.name)],
                 orphans=entry.orphans,
                 in_use_by=in_use_by,
@@ -263,7 +263,7 @@ async def _asked(link: RedboxLink) -> tuple[Cluster | None, list[str] | None]:
     try:
         told = await link.describe()
         return told, [partition.name for partition in await link.partitions()]
-    except (Away, RedboxError) as error:
+    except (RedboxUnavailable, RedboxError) as error:
         log.info("redbox does not describe itself", slurmcluster=link.cluster.name, error=str(error))
         return None, None
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from redbox_api.errors import NoSuchJob, RedboxError
+from redbox_api.feed import RowKey
 from redbox_api.models import FINAL_PHASES, Job
 from redbox_kube.api.events import WARNING
 from redbox_kube.api.objects import Object
@@ -22,7 +23,7 @@ from redbox_operator.api.problems import Problem
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.slurmjob_status import Condition, ConditionType, SlurmJobStatus, Truth
 from redbox_operator.object_cache import KnownJob
-from redbox_operator.slurmcluster.job_feed import Away, RedboxLink, RowKey
+from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable
 from redbox_operator.status_writer import Writer, where_is
 
 log = structlog.get_logger(__name__)
@@ -70,7 +71,7 @@ class Ending:
             left = await _cancel(job, link)
         except NoSuchJob:
             trouble = _not_known(status.job_id, link) if status.job_id else ""
-        except Away as away:
+        except RedboxUnavailable as away:
             if not away.until_return:
                 raise
             trouble = f"{_not_cancelled(link)} is away ({away}). {_goes_on('is back')}"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from redbox_api.feed import RowKey
 from redbox_api.models import Job, Phase
 from redbox_operator.api.constants import Role
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.slurmjob_status import ConditionType, SlurmJobStatus
 from redbox_operator.companion.builder import needs_collector, needs_submitter
 from redbox_operator.object_cache import KnownJob
-from redbox_operator.slurmcluster.job_feed import RedboxLink, RowKey
+from redbox_operator.slurmcluster.job_feed import RedboxLink
 from redbox_operator.slurmjob import attempts
 from redbox_operator.slurmjob.attempts import Attempt
 from redbox_operator.slurmjob.status import Holding

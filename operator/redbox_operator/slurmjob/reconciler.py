@@ -32,7 +32,7 @@ from redbox_operator.companion.placement import cluster_of
 from redbox_operator.companion.plan import Companion, LastWord
 from redbox_operator.metrics import Metrics
 from redbox_operator.object_cache import Known, KnownJob
-from redbox_operator.slurmcluster.job_feed import Away, RedboxLink
+from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable
 from redbox_operator.slurmcluster.registry import Links
 from redbox_operator.slurmjob import attempts
 from redbox_operator.slurmjob.deletion import Ending
@@ -129,7 +129,7 @@ class Reconciler:
     async def _handle(self, place: Place) -> None:
         try:
             again_in_s = await self.reconcile(place)
-        except Away as away:
+        except RedboxUnavailable as away:
             # Whoever waits for its return is woken by that: ten thousand pauses would be a busy loop.
             self._metrics.errors.labels("redbox").inc()
             again_in_s = None if away.until_return else random.uniform(1.0, AWAY_PAUSE_S)  # noqa: S311 (no secret)
@@ -212,7 +212,7 @@ class Reconciler:
         status = known.status
         moved_on = status.finished or status.reason in {attempts.RETRYING, attempts.SUSPENDED}
         if row is None and status.companion and not moved_on:
-            row = await link.look(case.row_key)
+            row = await link.find(case.row_key)
         if moved_on and row is not None and row.phase in FINAL_PHASES and is_told(status, row):
             row = None  # the status has all of it
         return replace(case, row=row)
@@ -291,7 +291,7 @@ class Reconciler:
         before, after = case.before, status_of(facts)
         if after == before:
             if case.link is not None:
-                case.link.lag_of(case.row_key)  # what came is told already: the next change is not late by it
+                case.link.take_lag(case.row_key)  # the status shows it: the next change is not late by it
             return after
         where = where_is(case.job.place)
         written = await self._writer.status(where, case.job.uid, after.written())
@@ -301,7 +301,7 @@ class Reconciler:
         for waiting in self.known.waiting_for(case.known.place):
             self.queue.add(waiting)
         if case.link is not None:
-            self._observe(case.link.lag_of(case.row_key), before, after, case.job)
+            self._observe(case.link.take_lag(case.row_key), before, after, case.job)
         await self._writer.tell(where, case.job.uid, tellings(before.conditions, after.conditions))
         return after
 

@@ -18,6 +18,7 @@ from typing import TypeVar
 import structlog
 
 from redbox_api.errors import NoSuchJob, RedboxError
+from redbox_api.feed import RowKey
 from redbox_api.models import FINAL_PHASES
 from redbox_kube.api.metadata_list import ObjectMetadata
 from redbox_kube.api.objects import ApiError, ApiRefused, ApiUnreadable, ObjectClient, ResourcePath
@@ -29,7 +30,7 @@ from redbox_operator.api.slurmjob import Place, Resource
 from redbox_operator.companion.plan import companion_of
 from redbox_operator.metrics import Metrics
 from redbox_operator.object_cache import PodName
-from redbox_operator.slurmcluster.job_feed import Away, Row, RowKey
+from redbox_operator.slurmcluster.job_feed import RedboxUnavailable, Row
 from redbox_operator.slurmcluster.reconciler import SlurmClusters
 from redbox_operator.slurmjob.optional_kinds import if_served
 from redbox_operator.slurmjob.reconciler import Reconciler
@@ -121,7 +122,9 @@ class Sweep:
     async def _compare(self) -> None:
         await self._of_clusters()
         living = {
-            name: dict(link.living()) for name, link in self._clusters.links.by_name.items() if link.synced
+            name: dict(link.active_rows())
+            for name, link in self._clusters.links.by_name.items()
+            if link.synced
         }
         uids: set[str] = set()
         for resource in self._scope.resources:
@@ -268,7 +271,7 @@ class Sweep:
                 log.warning("orphan cancelled", slurmcluster=name, job_id=row.job_id, key=key.key)
             except NoSuchJob:
                 continue
-            except Away as away:
+            except RedboxUnavailable as away:
                 log.warning("orphans not cancelled", slurmcluster=name, error=str(away))
                 return
             except RedboxError as error:

@@ -18,7 +18,7 @@ from redbox_resourced.nodes.node_view import SeenNode
 from redbox_resourced.partitions.advertised import Offer, offer_of
 from redbox_resourced.partitions.availability import Standing, standing_of, unwanted, vanished
 from redbox_resourced.partitions.overrides import Overrides
-from redbox_resourced.partitions.partition_feed import Followed
+from redbox_resourced.partitions.partition_feed import PartitionFeed
 
 LEFT_OUT = "The filter of partitions, or the number of virtual nodes allowed, leaves the partition out of"
 
@@ -41,7 +41,7 @@ class Wish:
 
 
 def wishes_of(
-    followed: Followed, nodes: Iterable[SeenNode], overrides: Overrides, most: int
+    followed: PartitionFeed, nodes: Iterable[SeenNode], overrides: Overrides, most: int
 ) -> tuple[list[Wish], int]:
     """For one SlurmCluster; and how many of its partitions get no node because `most` have one."""
     cluster = followed.cluster.name
@@ -49,7 +49,7 @@ def wishes_of(
     if followed.cluster.spec.delivery is not Delivery.VIRTUAL:
         why = f"SlurmCluster {cluster} is not delivered through virtual nodes (delivery: Virtual)."
         return [_unwanted(node, followed, why) for node in own], 0
-    if not followed.told:
+    if not followed.is_settled:
         return [], 0
     chosen = _chosen(followed.partitions, {node.name for node in own}, cluster, most)
     wishes = [_wish(followed, partition, overrides) for partition in chosen]
@@ -86,7 +86,7 @@ def _chosen(
     return sorted(partitions.values(), key=rank)[:most]
 
 
-def _wish(followed: Followed, partition: Partition, overrides: Overrides) -> Wish:
+def _wish(followed: PartitionFeed, partition: Partition, overrides: Overrides) -> Wish:
     cluster = followed.cluster.name
     return Wish(
         node=virtual_node(partition.name, cluster),
@@ -99,17 +99,17 @@ def _wish(followed: Followed, partition: Partition, overrides: Overrides) -> Wis
     )
 
 
-def _leftover(node: SeenNode, followed: Followed) -> Wish:
+def _leftover(node: SeenNode, followed: PartitionFeed) -> Wish:
     """There, and not among those that should be."""
     cluster, partition = followed.cluster.name, _true_name(node)
     if followed.lacks(partition):
         return Wish(node.name, cluster, partition, standing=vanished(partition), delete=True, is_sure=False)
-    if followed.has(partition):
+    if partition in followed.all_partitions:
         return _unwanted(node, followed, f"{LEFT_OUT} SlurmCluster {cluster}.")
     return Wish(node.name, cluster, partition, unreachable=followed.unreachable)
 
 
-def _unwanted(node: SeenNode, followed: Followed, why: str) -> Wish:
+def _unwanted(node: SeenNode, followed: PartitionFeed, why: str) -> Wish:
     return Wish(
         node=node.name,
         cluster=followed.cluster.name,

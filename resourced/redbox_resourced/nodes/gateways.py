@@ -25,7 +25,7 @@ from redbox_resourced.partitions.advertised import (
     resources_of,
 )
 from redbox_resourced.partitions.overrides import Overrides
-from redbox_resourced.partitions.partition_feed import Followed
+from redbox_resourced.partitions.partition_feed import PartitionFeed
 
 PREFIX = f"{MANAGER}.gateway."
 OLD_KEYS = f"{MANAGER}.old-keys"
@@ -38,7 +38,9 @@ def manager_of(cluster: str) -> str:
     return f"{PREFIX}{dns_label(cluster)}"
 
 
-def offers_now(clusters: Mapping[str, Followed], unusable: Iterable[str], overrides: Overrides) -> Offers:
+def offers_now(
+    clusters: Mapping[str, PartitionFeed], unusable: Iterable[str], overrides: Overrides
+) -> Offers:
     """What each cluster offers now."""
     offers: dict[str, tuple[Offer, ...] | None] = dict.fromkeys(unusable)
     for name, followed in clusters.items():
@@ -46,7 +48,7 @@ def offers_now(clusters: Mapping[str, Followed], unusable: Iterable[str], overri
             offer_of(name, partition, overrides.of(name, partition.name))
             for partition in followed.partitions.values()
         )
-        offers[name] = told if followed.names_any else None
+        offers[name] = told if followed.all_partitions else None
     return offers
 
 

@@ -20,7 +20,7 @@ from redbox_kube.names import API_VERSION
 from redbox_kube.node_labels import dns_label
 from redbox_kube.redbox_token import RedboxToken, ServiceAccountName
 from redbox_kube.slurm_cluster import Delivery, SlurmCluster
-from redbox_resourced.partitions.partition_feed import Followed
+from redbox_resourced.partitions.partition_feed import PartitionFeed
 
 log = structlog.get_logger(__name__)
 
@@ -44,7 +44,7 @@ class Clusters:
     """Those that are written in a way that nobody can follow, and why."""
     settled: bool = False
     """Whether all SlurmClusters are known: before that, nobody can say which is gone."""
-    _running: dict[str, tuple[Followed, asyncio.Task[None]]] = field(default_factory=dict)
+    _running: dict[str, tuple[PartitionFeed, asyncio.Task[None]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         where = ResourcePath("SlurmCluster", api_version=API_VERSION)
@@ -58,7 +58,7 @@ class Clusters:
         return {name for _, name in self._mirror.items}
 
     @property
-    def followed(self) -> Mapping[str, Followed]:
+    def followed(self) -> Mapping[str, PartitionFeed]:
         """By the SlurmCluster's name."""
         return {name: followed for name, (followed, _) in self._running.items()}
 
@@ -103,11 +103,11 @@ class Clusters:
         try:
             cluster = self._read(name)
             known, _ = self._running.get(name, (None, None))
-            if cluster and known and known.takes(cluster):
+            if cluster and known and known.adopt(cluster):
                 return
             await self._forget(name)
             if cluster is not None:
-                followed = Followed(cluster, self._client(cluster), self._tell)
+                followed = PartitionFeed(cluster, self._client(cluster), self._tell)
                 self._running[name] = (followed, group.create_task(followed.run()))
         except (ValueError, OSError) as error:  # ValidationError is the one, SSLError the other
             await self._forget(name)

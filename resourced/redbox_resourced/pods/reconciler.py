@@ -26,7 +26,7 @@ from redbox_resourced.partitions.slurmclusters import Clusters, ServedNode
 from redbox_resourced.pods import pod_status
 from redbox_resourced.pods.exit_status import Refusal
 from redbox_resourced.pods.informer import PodsOfNodes
-from redbox_resourced.pods.job_feed import JobRows
+from redbox_resourced.pods.job_feed import PodJobFeed
 from redbox_resourced.pods.pod_view import BoundPod, Role, digest_of
 from redbox_resourced.pods.submission import Never, NotYet, Submission, key_of
 
@@ -61,7 +61,7 @@ class VirtualPods:
         self._submission = submission
         self._host = host
         self._now = now
-        self._rows: dict[str, tuple[JobRows, asyncio.Task[None]]] = {}
+        self._rows: dict[str, tuple[PodJobFeed, asyncio.Task[None]]] = {}
         self._looking: set[Place] = set()
         self._look_again: set[Place] = set()
         self._later: dict[Place, asyncio.TimerHandle] = {}
@@ -119,11 +119,11 @@ class VirtualPods:
                 del self._rows[name]
         for name, one in followed.items():
             if name not in self._rows and self.bound.settled:
-                rows = JobRows(name, one.client, self.bound.by_key, self._job_changed, self._look_at_all)
+                rows = PodJobFeed(name, one.client, self.bound.by_key, self._job_changed, self._look_at_all)
                 self._rows[name] = rows, self._group.create_task(rows.run())
                 self._look_at_all()
 
-    def _rows_of(self, node: ServedNode) -> JobRows | None:
+    def _rows_of(self, node: ServedNode) -> PodJobFeed | None:
         rows, _ = self._rows.get(node.cluster.name, (None, None))
         return rows
 
@@ -229,7 +229,7 @@ class VirtualPods:
             raise NotYet("NotKnown", f"the red-box of {node.cluster.name} does not know this job now")
         return _lost(pod, node)
 
-    async def _wait_for_redbox(self, pod: BoundPod, node: ServedNode, rows: JobRows | None) -> None:
+    async def _wait_for_redbox(self, pod: BoundPod, node: ServedNode, rows: PodJobFeed | None) -> None:
         """It is looked at again once that red-box is heard; a job that it has already goes on meanwhile."""
         if rows is not None and not pod.is_submitted:
             sentence = f"the red-box of {node.cluster.name} cannot be reached: {rows.fault}"
