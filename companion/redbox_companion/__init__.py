@@ -1,4 +1,4 @@
-"""The companion: in a small container for each job, it submits, relays its output, and exits as it did.
+"""The companion: in a small container for each job, it submits, relays output, and exits as the job did.
 
 There is one for each job, so its start and its memory count. A third of both would go into `argparse`,
 `dataclasses` (which brings `inspect`) and `importlib.metadata`: none of them is imported here.

@@ -43,6 +43,7 @@ from redbox_api.models import (
     WhoAmI,
 )
 from redbox_api.usage import UsageList
+from redbox_shared.wire import GENERATION_HEADER, OFFSET_HEADER
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 TokenSource = Callable[[], Awaitable[str]]
@@ -341,7 +342,7 @@ def _read(form: type[AnswerT], said: bytes, path: str) -> AnswerT:
 
 def _begins_at(answer: ClientResponse, path: str) -> tuple[str, int]:
     """The generation of a log (empty: there is no file) and the offset in it. Others' pages say neither."""
-    generation, offset = answer.headers.get("redbox-generation"), answer.headers.get("redbox-offset", "")
+    generation, offset = answer.headers.get(GENERATION_HEADER), answer.headers.get(OFFSET_HEADER, "")
     if generation is None or not OFFSET.fullmatch(offset):
         raise Unreachable(f"{path}: {STRANGE}: it does not say where in which file it begins")
     return generation, int(offset)

@@ -17,9 +17,8 @@ from __future__ import annotations
 import re
 
 from redbox_api.models import Problem
+from redbox_shared.wire import PROBLEMS
 
-PROBLEMS = "https://redbox.dev/problems/"
-"""Before the name of each kind of problem that red-box tells of."""
 STRANGE = "something that is no answer of red-box"
 SECONDS = re.compile(r"[0-9]{1,9}")
 LONGEST_PAUSE_S = 600.0  # the longest that red-box has its callers wait

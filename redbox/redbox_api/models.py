@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
 from redbox_api.job_parts import Container, EnvName, EnvValue, Name, Path, RequestModel, Resources, Text
+from redbox_shared import job_end
 
 KEY_PATTERN = r"^[A-Za-z0-9-]{1,64}$"
 MAX_SCRIPT_BYTES = 4 * 1024 * 1024
@@ -96,7 +97,7 @@ class Phase(StrEnum):
     LOST = "Lost"  # Slurm no longer knows it; its outcome is unknown
 
 
-FINAL_PHASES = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED, Phase.LOST})
+FINAL_PHASES = frozenset(map(Phase, job_end.FINAL_PHASES))
 
 
 class OwnerRef(ResponseModel):

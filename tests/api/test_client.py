@@ -11,7 +11,6 @@ import pytest
 from redbox.server.certificates import make_authority
 from redbox_api.client import RedboxClient
 from redbox_api.errors import (
-    PROBLEMS,
     Busy,
     Conflict,
     NoSuchJob,
@@ -24,6 +23,7 @@ from redbox_api.errors import (
 )
 from redbox_api.job_parts import Container, RegistryCredentials
 from redbox_api.models import JobRequest, OwnerRef, Phase, Problem
+from redbox_shared.wire import PROBLEMS
 from tests.redbox.http.stand import SCRIPT, Stand, standing
 from tests.redbox.jobs.simulated import REFUSED, UNAVAILABLE
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-PROBLEMS = "https://redbox.dev/problems/"
+from redbox_shared.wire import PROBLEMS
+
 Refusal = tuple[int, dict[str, Any]]
 NOTHING_THERE: Refusal = (404, {"title": "There is no such thing", "detail": "the globs find nothing"})
 

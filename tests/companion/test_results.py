@@ -131,7 +131,7 @@ def test_what_is_there_and_cannot_be_read_fails_the_results(redbox: Scripted, po
     assert pod.run().returncode == 0
     told = pod.word["results"]
     assert (told["outcome"], told["files"]) == ("Failed", 1)
-    assert told["message"] == "secret: it is there, but the job's user may not read it"
+    assert told["message"] == "secret: it exists, but the job's user may not read it"
 
 
 def test_what_is_not_in_the_tar_is_named_and_the_rest_comes(redbox: Scripted, pod: Pod) -> None:
@@ -202,7 +202,7 @@ def test_a_tar_that_always_breaks_off_fails_the_results_and_not_the_job(redbox: 
     pod.want_results("out")
     redbox.tars["out"] = b"no tar at all" * 1000
     assert pod.run(timeout=90).returncode == 0
-    assert "broke off" in pod.word["results"]["message"]
+    assert "cut off" in pod.word["results"]["message"]
 
 
 def test_with_results_only_a_job_that_has_ended_is_collected_and_nothing_relayed(

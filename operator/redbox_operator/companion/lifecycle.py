@@ -18,7 +18,7 @@ import structlog
 from redbox_api.models import Dependency
 from redbox_kube.api.objects import ApiRefused, Object, ResourcePath
 from redbox_kube.slurm_cluster import SlurmCluster
-from redbox_operator.api.constants import CA_FILE, REQUEST_FILE, Role, pod_name
+from redbox_operator.api.constants import Role, pod_name
 from redbox_operator.api.problems import Problem
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.slurmjob_status import CompanionStatus
@@ -41,6 +41,7 @@ from redbox_operator.companion.plan import (
     replaced,
 )
 from redbox_operator.status_writer import Writer
+from redbox_shared.pod_contract import CA_FILE, REQUEST_FILE
 
 log = structlog.get_logger(__name__)
 DELETED_AGAIN_S = 5.0

@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from redbox_api.models import FINAL_PHASES, Job, Phase
-from redbox_resourced.pods.exit_status import BY_STATE, Refusal, exit_code_of, word_of
+from redbox_resourced.pods.exit_status import Refusal, end_of, termination_message_of
 from redbox_resourced.pods.pod_view import SUBMITTED, BoundPod, Container
+from redbox_shared.job_end import EXIT_BY_STATE
 
 Object = dict[str, Any]
 NOT_RUN = "NotRunOnVirtualNode"
@@ -61,7 +62,9 @@ def of_job(pod: BoundPod, host: str, job: Job) -> Object:
 
 def refused(pod: BoundPod, host: str, refusal: Refusal) -> Object:
     """It never became a job."""
-    state = {"terminated": _terminated(refusal.exit_code, "Refused", refusal.word(), pod.created_at)}
+    state = {
+        "terminated": _terminated(refusal.exit_code, "Refused", refusal.termination_message(), pod.created_at)
+    }
     status = _status(
         pod,
         host,
@@ -94,10 +97,10 @@ def daemon(pod: BoundPod, host: str) -> Object:
 
 
 def _ended(pod: BoundPod, host: str, job: Job) -> Object:
-    code = exit_code_of(job)
+    code = end_of(job).pod_exit_code()
     end = job.ended_at or job.started_at or job.submitted_at
     finished = _time(end) if end else pod.created_at
-    terminated = _terminated(code, _end_reason(job, code), word_of(job), finished)
+    terminated = _terminated(code, _end_reason(job, code), termination_message_of(job), finished)
     if job.started_at:
         terminated["startedAt"] = _time(job.started_at)
     if job.signal:
@@ -210,7 +213,7 @@ def _end_reason(job: Job, code: int) -> str:
         return "OOMKilled"
     if job.phase in {Phase.CANCELLED, Phase.LOST}:
         return job.phase.value
-    if job.state in BY_STATE:
+    if job.state in EXIT_BY_STATE:
         return job.state
     return "Error" if code else "Completed"
 

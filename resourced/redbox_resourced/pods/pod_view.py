@@ -15,11 +15,10 @@ from enum import Enum
 from typing import Any
 
 from redbox_kube.api.objects import can_be_called
-from redbox_kube.names import ATTACH_ONLY, ENV_MODE
+from redbox_shared.pod_contract import ATTACH_ONLY, ATTEMPT, MODE
 
 Object = dict[str, Any]
 
-ATTEMPT = "REDBOX_ATTEMPT"
 NUMBER = re.compile(r"[0-9]{1,9}")
 A_VERSION = re.compile(r"([a-z0-9.-]+/)?v[a-z0-9]+")
 OUR_GROUPS = frozenset({"redbox.dev", "wlm.sylabs.io", "slurm.sylabs.io"})
@@ -116,7 +115,7 @@ def read_pod(pod: Object) -> BoundPod:
         is_submitted=submitted.get("status") == "True",
         not_submitted=submitted.get("message", "") if submitted.get("status") == "False" else "",
         is_being_deleted="deletionTimestamp" in metadata,
-        submitted_by_another={"name": ENV_MODE, "value": ATTACH_ONLY} in env,
+        submitted_by_another={"name": MODE, "value": ATTACH_ONLY} in env,
         seen=digest_of(status),
     )
 

@@ -29,13 +29,13 @@ from redbox_resourced.pods.informer import PodsOfNodes
 from redbox_resourced.pods.job_feed import PodJobFeed
 from redbox_resourced.pods.pod_view import BoundPod, Role, digest_of
 from redbox_resourced.pods.submission import Never, NotYet, Submission, key_of
+from redbox_shared.job_end import LOST_AFTER_S
 
 log = structlog.get_logger(__name__)
 AT_ONCE = 32
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 60.0
 SAID_AFTER = 5  # tries, about a second: the operator names a companion a moment after it made it
-LOST_AFTER_S = 600.0  # as companion and operator have it
 
 
 RedboxCaller = tuple[str, str, str]

@@ -23,8 +23,8 @@ from redbox_resourced.partitions.slurmclusters import ServedNode
 from redbox_resourced.pods.exit_status import Refusal
 from redbox_resourced.pods.pod_view import BoundPod, Controller
 from redbox_resourced.pods.tokens import PodTokens
+from redbox_shared.pod_contract import REQUEST_FILE
 
-REQUEST_FILE = "request.json"
 PUT_TRIES = 20
 BUSY_S = 1.0
 DEFAULT_ACCOUNT = "default"

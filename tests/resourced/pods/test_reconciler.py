@@ -13,8 +13,9 @@ from redbox_kube.api.objects import ApiUnreachable, Object, ObjectClient, Resour
 from redbox_resourced.partitions.slurmclusters import Clusters, ServedNode
 from redbox_resourced.pods.exit_status import Refusal
 from redbox_resourced.pods.pod_view import SUBMITTED, BoundPod
-from redbox_resourced.pods.reconciler import LOST_AFTER_S, VirtualPods
+from redbox_resourced.pods.reconciler import VirtualPods
 from redbox_resourced.pods.submission import Never
+from redbox_shared.job_end import LOST_AFTER_S
 from tests.resourced.clusters_seen import slurm_cluster
 
 NODE: Object = {"metadata": {"name": "hpc1.debug"}, "spec": {"providerID": "redbox://hpc1/debug"}}

@@ -21,6 +21,7 @@ from redbox.http.middleware.authenticated_route import CallersRoute
 from redbox.http.services import AskedDep, ServicesDep
 from redbox.logs.service import Query as LogQuery
 from redbox_api.job_parts import RequestModel
+from redbox_shared.wire import GENERATION_HEADER, OFFSET_HEADER
 
 OCTETS = "application/octet-stream"
 router = APIRouter(tags=["logs"], route_class=CallersRoute, responses=documented(*ALWAYS))
@@ -80,7 +81,7 @@ async def read(
         held.enter_context(services.streams.one_more(asked.caller))
         opening = services.logs.read(asked, stream, place.task, place.query())
         answer = await unless_caller_leaves(request, held.enter_async_context(opening))
-        headers = {"Redbox-Generation": answer.generation, "Redbox-Offset": str(answer.offset)}
+        headers = {GENERATION_HEADER: answer.generation, OFFSET_HEADER: str(answer.offset)}
         if answer.nothing_more:
             return Response(status_code=HTTPStatus.NO_CONTENT, headers=headers)
         pieces = _counted(answer.pieces, services.metrics.bytes_relayed)

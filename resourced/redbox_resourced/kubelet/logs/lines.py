@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from redbox_api.models import Job
 from redbox_resourced.kubelet.logs.query import stamp
+from redbox_shared.own_lines import own_line
 
 LONGEST_LINE = 16384  # as container runtimes have it: what is longer goes out in parts
 Write = Callable[[bytes], Awaitable[object]]
@@ -49,7 +50,7 @@ class Out:
     async def say(self, sentence: str) -> None:
         """One line of our own."""
         await self.begin_line()
-        await self(Lines(self.stamped_for).add(f"redbox: {' '.join(sentence.split())}\n".encode()))
+        await self(Lines(self.stamped_for).add(own_line(sentence)))
 
 
 class Lines:

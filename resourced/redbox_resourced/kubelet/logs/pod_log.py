@@ -18,7 +18,7 @@ from redbox_resourced.kubelet.logs.array_log import ArrayLog
 from redbox_resourced.kubelet.logs.lines import Enough, Lines, Out, Write
 from redbox_resourced.kubelet.logs.query import MOST_LINES, LogRequest, leaving_out_the_last, shares
 from redbox_resourced.kubelet.logs.streams import Reading, Streams
-from redbox_resourced.pods.exit_status import sentence_of
+from redbox_resourced.pods.exit_status import explanation_of
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class PodLog:
             pass
 
     async def _copy(self, streams: Streams, request: LogRequest, out: Out, job: Job) -> None:
-        sentence = sentence_of(job)
+        sentence = explanation_of(job)
         asked = request if sentence is None else leaving_out_the_last(request)
         if job.array is None:
             await _copy_both(streams, asked, out)
@@ -51,7 +51,7 @@ class PodLog:
             await ArrayLog(streams, asked, out).copy(job)
         if request.follow and job.phase not in FINAL_PHASES:
             with suppress(Refused):  # what of the streams it refuses is said by them
-                sentence = sentence_of(await streams.now())
+                sentence = explanation_of(await streams.now())
         elif request.tail_lines == 0:
             return
         if sentence and "stderr" in request.streams:  # where a companion has its own lines
