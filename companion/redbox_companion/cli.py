@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, exit_on_signal)
     signal.signal(signal.SIGINT, exit_on_signal)
     try:
-        pod = settings.settings_from(os.environ, _mode(arguments))
+        pod = settings.CompanionSettings(os.environ, _mode(arguments))
         return CompanionProcess(pod, BlockingClient(pod)).run()
     except settings.PodMisconfigured as error:
         sys.stderr.write(f"redbox-companion: {error}\n")

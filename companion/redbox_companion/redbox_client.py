@@ -14,7 +14,7 @@ import socket
 import ssl
 from contextlib import contextmanager
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
 from redbox_companion.settings import PodMisconfigured
@@ -47,12 +47,13 @@ class RedboxUnreachable(Exception):
         self.retry_after = retry_after
 
 
-class RedboxAnswer(NamedTuple):
+class RedboxAnswer:
     """A whole response: a job, or a problem."""
 
-    status: int
-    body: dict[str, Any]
-    retry_after: float = 0.0
+    def __init__(self, status: int, body: dict[str, Any], retry_after: float = 0.0) -> None:
+        self.status = status
+        self.body = body
+        self.retry_after = retry_after
 
     @property
     def explanation(self) -> str:

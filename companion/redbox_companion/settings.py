@@ -8,9 +8,8 @@ They are added to the request here, so that no object of ours contains them.
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from redbox_shared import pod_contract
@@ -20,7 +19,7 @@ from redbox_shared.pod_contract import JOB_VARIABLE_PREFIX, RESULTS_ONLY, SUBMIT
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-KEY = re.compile(r"[A-Za-z0-9-]{1,64}")
+LONGEST_KEY = 64
 MODES = (WHOLE, SUBMIT_ONLY, RESULTS_ONLY)
 ENDS = ("Always", "Succeeded", "Failed")
 
@@ -29,67 +28,50 @@ class PodMisconfigured(Exception):
     """The pod's settings are wrong; the message says which."""
 
 
-class ResultsRequest(NamedTuple):
+class ResultsRequest:
     """Which files of the job's working directory to collect into a folder, and after which ends."""
 
-    patterns: Sequence[str]
-    when: str
-    folder: Path
+    def __init__(self, patterns: Sequence[str], when: str, folder: Path) -> None:
+        self.patterns = patterns
+        self.when = when
+        self.folder = folder
 
 
-class CompanionSettings(NamedTuple):
+class CompanionSettings:
     """Where red-box is, which job this pod represents, and where the termination message goes."""
 
-    endpoint: str
-    key: str
-    attempt: int
-    mode: str
-    request_file: Path
-    token_file: Path
-    ca_file: Path | None
-    termination_file: Path
-    environment: Mapping[str, str]
-    registry: Mapping[str, str] | None
-    batch_file: Path | None
-    results: ResultsRequest | None
-    lost_after_s: float
-
-
-def settings_from(environ: Mapping[str, str], mode: str = "") -> CompanionSettings:
-    """Read the pod's environment; an error names the variable that is missing or malformed."""
-    key = _required(environ, pod_contract.KEY)
-    _check(
-        KEY.fullmatch(key), f"{pod_contract.KEY} is {key!r}: it must be 1 to 64 letters, digits and hyphens"
-    )
-    endpoint = _required(environ, pod_contract.ENDPOINT)
-    _check(
-        _is_address(endpoint), f"{pod_contract.ENDPOINT} is {endpoint!r}: its form must be https://HOST:PORT"
-    )
-    mode = mode or environ.get(pod_contract.MODE) or WHOLE
-    _check(mode in MODES, f"{pod_contract.MODE} is {mode!r}: it must be one of {', '.join(MODES)}")
-    results = _results(environ)
-    _check(
-        mode != RESULTS_ONLY or results, f"{pod_contract.RESULTS} is not set, but the mode is {RESULTS_ONLY}"
-    )
-    return CompanionSettings(
-        endpoint=endpoint,
-        key=key,
-        attempt=_number(environ, pod_contract.ATTEMPT, 1),
-        mode=mode,
-        request_file=Path(environ.get(pod_contract.REQUEST_FILE_PATH, pod_contract.DEFAULT_REQUEST_FILE)),
-        token_file=Path(environ.get(pod_contract.TOKEN_FILE_PATH, pod_contract.DEFAULT_TOKEN_FILE)),
-        ca_file=_path(environ, pod_contract.CA_FILE_PATH),
-        termination_file=termination_file(environ),
-        environment={
+    def __init__(self, environ: Mapping[str, str], mode: str = "") -> None:
+        """Read the pod's environment; an error names the variable that is missing or malformed."""
+        self.key = _required(environ, pod_contract.KEY)
+        is_key = len(self.key) <= LONGEST_KEY and self.key.isascii() and self.key.replace("-", "0").isalnum()
+        _check(is_key, pod_contract.KEY, self.key, f"be 1 to {LONGEST_KEY} letters, digits and hyphens")
+        self.endpoint = _required(environ, pod_contract.ENDPOINT)
+        _check(
+            _is_address(self.endpoint),
+            pod_contract.ENDPOINT,
+            self.endpoint,
+            "have the form https://HOST:PORT",
+        )
+        self.mode = mode or environ.get(pod_contract.MODE) or WHOLE
+        _check(self.mode in MODES, pod_contract.MODE, self.mode, f"be one of {', '.join(MODES)}")
+        self.results = _results(environ)
+        if self.mode == RESULTS_ONLY and not self.results:
+            raise PodMisconfigured(f"{pod_contract.RESULTS} is not set, but the mode is {RESULTS_ONLY}")
+        self.attempt = _number(environ, pod_contract.ATTEMPT, 1)
+        self.request_file = Path(
+            environ.get(pod_contract.REQUEST_FILE_PATH, pod_contract.DEFAULT_REQUEST_FILE)
+        )
+        self.token_file = Path(environ.get(pod_contract.TOKEN_FILE_PATH, pod_contract.DEFAULT_TOKEN_FILE))
+        self.ca_file = _path(environ, pod_contract.CA_FILE_PATH)
+        self.termination_file = termination_file(environ)
+        self.environment = {
             name[len(JOB_VARIABLE_PREFIX) :]: value
             for name, value in environ.items()
             if name.startswith(JOB_VARIABLE_PREFIX)
-        },
-        registry=_registry(environ),
-        batch_file=_path(environ, pod_contract.BATCH_FILE_PATH),
-        results=results,
-        lost_after_s=_number(environ, pod_contract.LOST_AFTER, LOST_AFTER_S),
-    )
+        }
+        self.registry = _registry(environ)
+        self.batch_file = _path(environ, pod_contract.BATCH_FILE_PATH)
+        self.lost_after_s = _number(environ, pod_contract.LOST_AFTER, LOST_AFTER_S)
 
 
 def termination_file(environ: Mapping[str, str]) -> Path:
@@ -124,8 +106,8 @@ def _results(environ: Mapping[str, str]) -> ResultsRequest | None:
         msg = f'{pod_contract.RESULTS} is {raw!r}: an example is {{"from": ["out/*"], "when": "Always"}}'
         raise PodMisconfigured(msg) from error
     named = isinstance(patterns, list) and patterns and all(isinstance(p, str) and p for p in patterns)
-    _check(named, f"{pod_contract.RESULTS} is {raw!r}: `from` must name at least one path or glob")
-    _check(when in ENDS, f"{pod_contract.RESULTS} is {raw!r}: `when` must be one of {', '.join(ENDS)}")
+    _check(named, pod_contract.RESULTS, raw, "name at least one path or glob in `from`")
+    _check(when in ENDS, pod_contract.RESULTS, raw, f"have one of {', '.join(ENDS)} as `when`")
     folder = environ.get(pod_contract.RESULTS_FOLDER_PATH, pod_contract.RESULTS_FOLDER)
     return ResultsRequest(patterns, when, Path(folder))
 
@@ -138,10 +120,8 @@ def _registry(environ: Mapping[str, str]) -> dict[str, str] | None:
 
 def _number(environ: Mapping[str, str], name: str, otherwise: int) -> int:
     value = environ.get(name) or str(otherwise)
-    _check(
-        value.isascii() and value.isdecimal() and int(value[:9]),
-        f"{name} is {value!r}: it must be a number from 1 on",
-    )
+    is_number = value.isascii() and value.isdecimal() and int(value[:9])
+    _check(is_number, name, value, "be a number from 1 on")
     return int(value[:9])
 
 
@@ -158,11 +138,13 @@ def _is_address(endpoint: str) -> bool:
 
 
 def _required(environ: Mapping[str, str], name: str) -> str:
-    value = environ.get(name, "")
-    _check(value, f"{name} is not set: this program runs in a pod that the Red Box operator creates")
-    return value
+    if not environ.get(name):
+        raise PodMisconfigured(
+            f"{name} is not set: this program runs in a pod that the Red Box operator creates"
+        )
+    return environ[name]
 
 
-def _check(right: object, sentence: str) -> None:
-    if not right:
-        raise PodMisconfigured(sentence)
+def _check(valid: object, name: str, value: str, must: str) -> None:
+    if not valid:
+        raise PodMisconfigured(f"{name} is {value!r}: it must {must}")

@@ -20,7 +20,7 @@ A pod that only collects results ends with 74 where it could not. docs/reference
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,15 +48,25 @@ LOST_AFTER_S = 600
 MESSAGE_BYTES = 4096  # the kubelet cuts a longer one, and half a JSON document is unreadable
 
 
-class JobEnd(NamedTuple):
+class JobEnd:
     """A job that has ended, as red-box describes it."""
 
-    phase: str
-    state: str | None
-    exit_code: int | None
-    signal: int | None
-    job_id: str | None
-    message: str | None
+    def __init__(
+        self,
+        phase: str,
+        *,
+        state: str | None,
+        exit_code: int | None,
+        signal: int | None,
+        job_id: str | None,
+        message: str | None,
+    ) -> None:
+        self.phase = phase
+        self.state = state
+        self.exit_code = exit_code
+        self.signal = signal
+        self.job_id = job_id
+        self.message = message
 
     @classmethod
     def from_json(cls, job: Mapping[str, Any]) -> JobEnd:
@@ -67,7 +77,12 @@ class JobEnd(NamedTuple):
             return job[name] if isinstance(job.get(name), int) else None
 
         return cls(
-            job["phase"], text("state"), number("exitCode"), number("signal"), text("jobID"), text("message")
+            job["phase"],
+            state=text("state"),
+            exit_code=number("exitCode"),
+            signal=number("signal"),
+            job_id=text("jobID"),
+            message=text("message"),
         )
 
     def pod_exit_code(self) -> int:

@@ -36,7 +36,14 @@ class Refusal:
 
 def end_of(job: Job) -> JobEnd:
     """The job's end; the job must be final."""
-    return JobEnd(job.phase.value, job.state, job.exit_code, job.signal, job.job_id, job.message)
+    return JobEnd(
+        job.phase.value,
+        state=job.state,
+        exit_code=job.exit_code,
+        signal=job.signal,
+        job_id=job.job_id,
+        message=job.message,
+    )
 
 
 def explanation_of(job: Job) -> str | None:
