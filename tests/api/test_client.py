@@ -205,7 +205,7 @@ async def test_a_watch_that_tells_nonsense_is_no_answer(tmp_path: Path, line: by
         RedboxClient("http://redbox", socket=path) as client,
     ):
         for watch in (client.watch_jobs("e.0"), client.watch_partitions("e.0")):
-            with pytest.raises(Unreachable, match="is no answer of red-box: it is no"):
+            with pytest.raises(Unreachable, match="did not come from red-box: it is not a"):
                 await anext(watch)
 
 
@@ -218,7 +218,7 @@ PLAIN = b'{"type": "about:blank", "title": "Not Found", "status": 404, "detail":
 def test_what_a_stranger_answers_is_not_taken_for_red_boxs_word(status: int, body: bytes) -> None:
     made = refusal(status, body, "1")
     assert type(made) is Unreachable
-    assert re.match(f"HTTP {status}, with something that is no answer of red-box", str(made))
+    assert re.match(f"HTTP {status}: the response did not come from red-box", str(made))
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ async def test_what_answers_in_its_place_says_nothing_of_its_jobs(
     redbox.put(job("one", Phase.RUNNING))
     async with redbox.serving(tmp_path), following(redbox) as seen:
         redbox.stranger = stranger
-        with pytest.raises(RedboxUnavailable, match="no answer of red-box"):
+        with pytest.raises(RedboxUnavailable, match="did not come from red-box"):
             await seen.link.cancel(row_key("one"), all_attempts=True)
         assert seen.turns == [True, False]
         redbox.stranger = None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from redbox_api.client import LogQuery, RedboxClient
 from redbox_api.errors import Busy, NotAccepted, NotAllowed, Unreachable
-from redbox_api.log_reader import Patience, follow_log
+from redbox_api.log_reader import BoundedRetry, follow_log
 from redbox_api.models import Job
 from redbox_resourced.kubelet.logs.lines import Lines
 from redbox_resourced.kubelet.logs.query import Stream
@@ -54,12 +54,12 @@ class Streams:
 
     async def now(self) -> Job:
         """The job as it is."""
-        patience = Patience()
+        retry = BoundedRetry()
         while True:
             try:
                 return await self.client.get_job(self.key, attempt=self.attempt)
             except (Unreachable, Busy) as error:
-                await patience.wait(error)
+                await retry.wait(error)
 
     async def copy(
         self,
@@ -89,12 +89,12 @@ class Streams:
     async def count_lines(self, reading: Reading, wanted: int) -> int:
         """How many of the wanted lines a stream has: all of them if they do not begin at its first byte."""
         query = replace(reading.query, tail_lines=wanted)
-        patience = Patience(give_up_s=GIVE_UP_S)
+        retry = BoundedRetry(give_up_s=GIVE_UP_S)
         while wanted:
             try:
                 return min(wanted, await self._lines_of(query, wanted))
             except (Unreachable, Busy) as error:
-                await patience.wait(error)
+                await retry.wait(error)
             except (NotAllowed, NotAccepted):
                 return 0  # it is said where the stream is read
         return 0
@@ -116,15 +116,15 @@ class Streams:
                 async for piece in pieces:
                     yield piece
             return
-        patience = Patience(give_up_s=GIVE_UP_S)
+        retry = BoundedRetry(give_up_s=GIVE_UP_S)
         while True:
             try:
                 async with self.client.read_log(self.key, reading.query) as answer:
-                    patience.answered()
+                    retry.answered()
                     reading.query = reading.query.at(answer.generation, answer.offset)
                     async for piece in answer.pieces:
                         yield piece
                         reading.query = reading.query.at(answer.generation, reading.query.offset + len(piece))
                     return
             except (Unreachable, Busy) as error:
-                await patience.wait(error)
+                await retry.wait(error)
