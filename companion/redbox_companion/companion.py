@@ -1,8 +1,8 @@
 """The life of a companion: attach or submit, relay the output, collect results, and end as the job ended.
 
-It requests its key first and attaches to the job that has it; it submits only if there is no such job. It never
-cancels: on SIGTERM it exits at once, and the job lives on. Its own lines are on stderr, before the first byte
-of the job or after the last, and between the tasks of an array: never within the job's output.
+It requests its key first and attaches to the job that has it; it submits only if there is no such job. It
+never cancels: on SIGTERM it exits at once, and the job lives on. Its own lines are on stderr, before the
+job's first byte or after the last, and between the tasks of an array: never within the job's output.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from redbox_shared.job_end import (
 
 
 @dataclass(frozen=True)
-class Refusal:
+class JobRefusal:
     """Why the job was never submitted: red-box's sentence, and its problem type."""
 
     sentence: str
@@ -24,7 +24,7 @@ class Refusal:
     exit_code: int = EXIT_REFUSED
 
     @classmethod
-    def by(cls, refused: Refused) -> Refusal:
+    def by(cls, refused: Refused) -> JobRefusal:
         """From red-box's answer."""
         denied = isinstance(refused, NotAllowed | NotAuthenticated)
         return cls(str(refused), refused.problem.type, EXIT_NOT_ALLOWED if denied else EXIT_REFUSED)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from redbox_api.models import FINAL_PHASES, Job, Phase
-from redbox_resourced.pods.exit_status import Refusal, end_of, termination_message_of
+from redbox_resourced.pods.exit_status import JobRefusal, end_of, termination_message_of
 from redbox_resourced.pods.pod_view import SUBMITTED, BoundPod, Container
 from redbox_shared.job_end import EXIT_BY_STATE
 
@@ -60,7 +60,7 @@ def of_job(pod: BoundPod, host: str, job: Job) -> Object:
     )
 
 
-def refused(pod: BoundPod, host: str, refusal: Refusal) -> Object:
+def refused(pod: BoundPod, host: str, refusal: JobRefusal) -> Object:
     """It never became a job."""
     state = {
         "terminated": _terminated(refusal.exit_code, "Refused", refusal.termination_message(), pod.created_at)

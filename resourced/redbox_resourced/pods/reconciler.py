@@ -24,7 +24,7 @@ from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_kube.slurm_cluster import Delivery
 from redbox_resourced.partitions.slurmclusters import Clusters, ServedNode
 from redbox_resourced.pods import pod_status
-from redbox_resourced.pods.exit_status import Refusal
+from redbox_resourced.pods.exit_status import JobRefusal
 from redbox_resourced.pods.informer import PodsOfNodes
 from redbox_resourced.pods.job_feed import PodJobFeed
 from redbox_resourced.pods.pod_view import BoundPod, Role, digest_of
@@ -69,7 +69,7 @@ class VirtualPods:
         self._troubles = GroupedWarnings("pods not kept")
         self._verified: set[str] = set()  # uids of pods found to be companions, until their status says it
         self._missing_since: dict[str, float] = {}  # by uid, where red-box had the job and shows none
-        self._refusals: dict[str, Refusal] = {}  # by uid, until their status says it: never asked twice
+        self._refusals: dict[str, JobRefusal] = {}  # by uid, until their status says it: never asked twice
         self._writing = asyncio.Semaphore(AT_ONCE)
         self._asking: defaultdict[RedboxCaller, asyncio.Semaphore] = defaultdict(
             lambda: asyncio.Semaphore(AT_ONCE)
@@ -245,7 +245,7 @@ class VirtualPods:
                 await self._write(pod, said)
         return pause
 
-    async def _say_never(self, pod: BoundPod, refusal: Refusal) -> None:
+    async def _say_never(self, pod: BoundPod, refusal: JobRefusal) -> None:
         await self._write(pod, pod_status.refused(pod, self._host, refusal))
 
     async def _let_go(self, pod: BoundPod) -> None:

@@ -20,7 +20,7 @@ from redbox_api.errors import Busy, Conflict, NoSuchJob, NotAuthenticated, Redbo
 from redbox_api.models import Job, JobRequest, Phase
 from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
 from redbox_resourced.partitions.slurmclusters import ServedNode
-from redbox_resourced.pods.exit_status import Refusal
+from redbox_resourced.pods.exit_status import JobRefusal
 from redbox_resourced.pods.pod_view import BoundPod, Controller
 from redbox_resourced.pods.tokens import PodTokens
 from redbox_shared.pod_contract import REQUEST_FILE
@@ -42,7 +42,7 @@ class NotYet(Exception):
 class Never(Exception):
     """It can never be submitted."""
 
-    def __init__(self, refusal: Refusal) -> None:
+    def __init__(self, refusal: JobRefusal) -> None:
         super().__init__(refusal.sentence)
         self.refusal = refusal
 
@@ -76,7 +76,7 @@ def read_request(config_map: Object | None, digest: str) -> JobRequest:
     try:
         return JobRequest.model_validate_json(request)
     except ValidationError as error:
-        raise Never(Refusal(f"The job's request is not one that this resourced reads: {error}")) from error
+        raise Never(JobRefusal(f"The job's request is not one that this resourced reads: {error}")) from error
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class Submission:
         except Conflict as conflict:  # its own key with another body is its job all the same
             job = await self._job_at(redbox, pod)
             if job is None:
-                raise Never(Refusal.by(conflict)) from conflict
+                raise Never(JobRefusal.by(conflict)) from conflict
             return job
 
 
@@ -155,7 +155,7 @@ def _judged() -> Iterator[None]:
     except Refused as refused:
         if refused.retry:
             raise NotYet("Busy", str(refused), after_s=refused.retry_after) from refused
-        raise Never(Refusal.by(refused)) from refused
+        raise Never(JobRefusal.by(refused)) from refused
     except RedboxError as error:
         raise NotYet("RedboxUnreachable", str(error)) from error
 

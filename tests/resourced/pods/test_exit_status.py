@@ -6,7 +6,7 @@ import pytest
 
 from redbox_api.models import Job, OwnerRef, Phase
 from redbox_resourced.pods.exit_status import (
-    Refusal,
+    JobRefusal,
     end_of,
     explanation_of,
     termination_message_of,
@@ -50,6 +50,6 @@ def test_a_job_that_runs_has_no_explanation_of_its_end() -> None:
 
 
 def test_a_refusal_of_any_length_fits_a_termination_message() -> None:
-    message = Refusal("ä" * 10_000, "urn:redbox:refused").termination_message()
+    message = JobRefusal("ä" * 10_000, "urn:redbox:refused").termination_message()
     assert len(message.encode()) <= MESSAGE_BYTES
     assert json.loads(message)["refused"].startswith("ää")

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, cast
 from redbox_api.models import Job, JobList, OwnerRef, Phase
 from redbox_kube.api.objects import ApiUnreachable, Object, ObjectClient, ResourcePath
 from redbox_resourced.partitions.slurmclusters import Clusters, ServedNode
-from redbox_resourced.pods.exit_status import Refusal
+from redbox_resourced.pods.exit_status import JobRefusal
 from redbox_resourced.pods.pod_view import SUBMITTED, BoundPod
 from redbox_resourced.pods.reconciler import VirtualPods
 from redbox_resourced.pods.submission import Never
@@ -78,7 +78,7 @@ class AllRefused(VirtualPods):
 
     async def _keep_job(self, pod: BoundPod, node: ServedNode) -> float | None:  # noqa: ARG002
         self.asked += 1
-        raise Never(Refusal("no mapping for this account"))
+        raise Never(JobRefusal("no mapping for this account"))
 
 
 async def test_a_refusal_that_cannot_be_written_is_written_later() -> None:
