@@ -65,7 +65,7 @@ class CompanionProcess:
                 return self._end_with_results_only()
             self._attach_or_submit()
             if self._settings.mode == SUBMIT_ONLY:
-                self._write_message(job_end.JobEnd.from_json(self._job()))
+                self._write_message(job_end.JobEnd(self._job()))
                 return 0
             self._relay(self._job_in_slurm())
             return self._end_as(self._final_job())
@@ -208,7 +208,7 @@ class CompanionProcess:
     # -- ending
 
     def _end_as(self, job: dict[str, Any]) -> int:
-        end = job_end.JobEnd.from_json(job)
+        end = job_end.JobEnd(job)
         for error in self._log_errors:
             self._say(error)
         if sentence := end.explanation():
@@ -220,7 +220,7 @@ class CompanionProcess:
 
     def _end_with_results_only(self) -> int:
         self._attached = True
-        end = job_end.JobEnd.from_json(self._final_job())
+        end = job_end.JobEnd(self._final_job())
         results = self._results(end)
         self._write_message(end, results=results)
         return job_end.EXIT_RESULTS_FAILED if results and results.outcome == "Failed" else 0

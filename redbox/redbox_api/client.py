@@ -248,23 +248,19 @@ class RedboxClient:
         *,
         content: str | None = None,
     ) -> AnswerT:
-        return _read(answer, await self._send(method, path, query, content=content), path)
-
-    async def _send(
-        self, method: str, path: str, query: Mapping[str, Any], *, content: str | None = None
-    ) -> bytes:
-        headers = await self._headers() | (
-            {"content-type": "application/json"} if content is not None else {}
-        )
+        headers = await self._headers()
+        if content is not None:
+            headers["content-type"] = "application/json"
         within = self._deadlines.answer
         try:
             async with (
                 asyncio.timeout(within),
-                self._exchange(method, path, query, headers, content=content) as answer,
+                self._exchange(method, path, query, headers, content=content) as response,
             ):
-                return await whole(answer.content)
+                body = await whole(response.content)
         except TimeoutError as error:
             raise Unreachable(f"{path}: no answer within {within:g} s") from error
+        return _read(answer, body, path)
 
     @asynccontextmanager
     async def _exchange(

@@ -51,39 +51,14 @@ MESSAGE_BYTES = 4096  # the kubelet cuts a longer one, and half a JSON document 
 class JobEnd:
     """A job that has ended, as red-box describes it."""
 
-    def __init__(
-        self,
-        phase: str,
-        *,
-        state: str | None,
-        exit_code: int | None,
-        signal: int | None,
-        job_id: str | None,
-        message: str | None,
-    ) -> None:
-        self.phase = phase
-        self.state = state
-        self.exit_code = exit_code
-        self.signal = signal
-        self.job_id = job_id
-        self.message = message
-
-    @classmethod
-    def from_json(cls, job: Mapping[str, Any]) -> JobEnd:
-        def text(name: str) -> str | None:
-            return None if job.get(name) is None else str(job[name])
-
-        def number(name: str) -> int | None:
-            return job[name] if isinstance(job.get(name), int) else None
-
-        return cls(
-            job["phase"],
-            state=text("state"),
-            exit_code=number("exitCode"),
-            signal=number("signal"),
-            job_id=text("jobID"),
-            message=text("message"),
-        )
+    def __init__(self, job: Mapping[str, Any]) -> None:
+        """`job` as in red-box's JSON."""
+        self.phase: str = job["phase"]
+        self.state: str | None = job.get("state")
+        self.exit_code: int | None = job.get("exitCode")
+        self.signal: int | None = job.get("signal")
+        self.job_id: str | None = job.get("jobID")
+        self.message: str | None = job.get("message")
 
     def pod_exit_code(self) -> int:
         """The exit code of the job's pod."""
@@ -91,9 +66,9 @@ class JobEnd:
             return EXIT_BY_PHASE[self.phase]
         if self.state in EXIT_BY_STATE:
             return EXIT_BY_STATE[self.state]
-        if self.signal:
+        if isinstance(self.signal, int) and self.signal:
             return (BEYOND_SIGNALS + self.signal) & 0xFF
-        return ((self.exit_code or 0) & 0xFF) or 1
+        return (self.exit_code & 0xFF if isinstance(self.exit_code, int) else 0) or 1
 
     def explanation(self) -> str | None:
         """Red-box's sentence about this end; None where the job's own exit code is enough."""

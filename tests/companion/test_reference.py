@@ -18,7 +18,7 @@ CODES = {state: int(row[2]) for row in ROW.finditer(PAGE.read_text()) for state 
 @pytest.mark.parametrize("state", sorted(job_end.EXIT_BY_STATE.keys() | CODES.keys()))
 def test_the_exit_code_of_each_state_is_the_one_in_the_reference(state: str) -> None:
     phase = "Cancelled" if state == "CANCELLED" else "Failed"
-    end = JobEnd.from_json({"phase": phase, "state": state, "exitCode": 0})
+    end = JobEnd({"phase": phase, "state": state, "exitCode": 0})
     assert end.pod_exit_code() == CODES[state]
 
 

@@ -6,7 +6,7 @@ from redbox_shared.job_end import MESSAGE_BYTES, JobEnd, encode_message, refusal
 
 
 def end(phase: str = "Failed", **fields: object) -> JobEnd:
-    return JobEnd.from_json({"phase": phase, **fields})
+    return JobEnd({"phase": phase, **fields})
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ from redbox_shared.job_end import (
     refusal_message,
 )
 
+END_FIELDS = {"phase", "state", "exit_code", "signal", "job_id", "message"}
+
 
 @dataclass(frozen=True)
 class JobRefusal:
@@ -36,14 +38,7 @@ class JobRefusal:
 
 def end_of(job: Job) -> JobEnd:
     """The job's end; the job must be final."""
-    return JobEnd(
-        job.phase.value,
-        state=job.state,
-        exit_code=job.exit_code,
-        signal=job.signal,
-        job_id=job.job_id,
-        message=job.message,
-    )
+    return JobEnd(job.model_dump(by_alias=True, include=END_FIELDS))
 
 
 def explanation_of(job: Job) -> str | None:

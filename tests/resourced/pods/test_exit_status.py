@@ -39,7 +39,7 @@ def test_exit_code_and_termination_message_are_the_companions(
     phase: Phase, state: str | None, code: int | None, signal: int | None
 ) -> None:
     job = ended(phase, state, code, signal)
-    companion = JobEnd.from_json(json.loads(job.model_dump_json(by_alias=True)))
+    companion = JobEnd(json.loads(job.model_dump_json(by_alias=True)))
     assert end_of(job).pod_exit_code() == companion.pod_exit_code()
     assert json.loads(termination_message_of(job)) == companion.termination_message(logs="complete")
     assert explanation_of(job) == companion.explanation()
