@@ -7,9 +7,11 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from redbox_companion import outcome, settings
-from redbox_companion.companion import Companion, leave
-from redbox_companion.redbox import PROBLEMS, Redbox
+from redbox_companion import settings
+from redbox_companion.companion import CompanionProcess, exit_on_signal, write_termination_message
+from redbox_companion.redbox_client import BlockingClient
+from redbox_shared import job_end
+from redbox_shared.wire import PROBLEMS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,42 +19,42 @@ if TYPE_CHECKING:
 HELP = """\
 usage: redbox-companion [--submit-only | --results-only] [--version]
 
-Stands for one Slurm job in Kubernetes: submits it, relays its output, brings its results, exits as it did.
-It is told what to do by the environment of the pod that the Red Box operator makes.
+Represents one Slurm job in a pod: submits it, relays its output, collects its results, exits as it did.
+Its settings are environment variables of the pod, which the Red Box operator creates.
 """
 MODES = {f"--{mode}": mode for mode in settings.MODES}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Stand for one Slurm job in a pod that the operator made."""
+    """Represent one Slurm job in a pod that the operator created."""
     arguments = sys.argv[1:] if argv is None else argv
     if "--version" in arguments:
-        return _say(f"redbox-companion {_version()}")
+        return _print(f"redbox-companion {_version()}")
     if "--help" in arguments or "-h" in arguments:
-        return _say(HELP.rstrip())
-    signal.signal(signal.SIGTERM, leave)
-    signal.signal(signal.SIGINT, leave)
+        return _print(HELP.rstrip())
+    signal.signal(signal.SIGTERM, exit_on_signal)
+    signal.signal(signal.SIGINT, exit_on_signal)
     try:
-        told = settings.settings_from(os.environ, _mode(arguments))
-        return Companion(told, Redbox(told)).run()
-    except settings.BadSettings as error:
+        pod = settings.CompanionSettings(os.environ, _mode(arguments))
+        return CompanionProcess(pod, BlockingClient(pod)).run()
+    except settings.PodMisconfigured as error:
         sys.stderr.write(f"redbox-companion: {error}\n")
-        word = outcome.word_of_refusal(str(error), problem=f"{PROBLEMS}bad-settings")
-        outcome.leave_word(settings.termination_file(os.environ), word)
-        return outcome.BAD_SETTINGS
+        message = job_end.refusal_message(str(error), problem_type=f"{PROBLEMS}bad-settings")
+        write_termination_message(settings.termination_file(os.environ), message)
+        return job_end.EXIT_BAD_SETTINGS
     except Exception:  # noqa: BLE001 - 1 would be taken for the job's own exit code
         sys.excepthook(*sys.exc_info())
-        return outcome.LOST
+        return job_end.EXIT_LOST
 
 
 def _mode(arguments: Sequence[str]) -> str:
     unknown = [argument for argument in arguments if argument not in MODES]
     if unknown:
-        raise settings.BadSettings(f"{unknown[0]} is no option of this program: see --help")
+        raise settings.PodMisconfigured(f"unknown option {unknown[0]}: see --help")
     return MODES[arguments[-1]] if arguments else ""
 
 
-def _say(text: str) -> int:
+def _print(text: str) -> int:
     sys.stdout.write(f"{text}\n")
     return 0
 

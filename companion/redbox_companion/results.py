@@ -1,7 +1,7 @@
-"""Bringing results: files of the job's working directory, as they were, into a folder of the pod (a volume).
+"""Collecting results: files of the job's working directory into a folder of the pod, which is a volume.
 
-Red-box sends a tar for each path or glob, which is unpacked while it comes. One that breaks off is asked for
-anew. Whatever goes wrong here is told of the results, never of the job.
+Red-box sends a tar for each path or glob, which is unpacked while it arrives, and requested again if it was
+cut off. A failure here fails the results, never the job.
 """
 
 from __future__ import annotations
@@ -10,31 +10,31 @@ import tarfile
 from http import HTTPStatus
 from typing import TYPE_CHECKING, NamedTuple
 
-from redbox_companion.redbox import Answer, NoAnswer, Redbox
-from redbox_companion.unpacking import Tally, Unpacking
+from redbox_companion.redbox_client import BlockingClient, RedboxAnswer, RedboxUnreachable
+from redbox_companion.unpacking import TarUnpacker, UnpackedTar
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from redbox_companion.patience import Patience
-    from redbox_companion.settings import Results
+    from redbox_companion.retrier import Retrier
+    from redbox_companion.settings import ResultsRequest
 
 COLLECTED, SKIPPED, FAILED = "Collected", "Skipped", "Failed"
-BROKEN_TRIES = 6  # tars that began and broke off; then it is not the network
-NAMED = 3  # of the paths that were left out
+CUT_OFF_TRIES = 6  # tars that began and did not end; after so many it is not the network
+NAMED_PATHS = 3  # of those that were left out
 MESSAGE_CHARACTERS = 500
 
 
-class NotThere(Exception):
-    """There is no tar of this path or glob, and it says why."""
+class ResultsMissing(Exception):
+    """There is no tar of this path or glob; the message says why."""
 
 
-class BrokenOff(Exception):
+class TarCutOff(Exception):
     """A tar began, and did not end."""
 
 
-class Outcome(NamedTuple):
-    """What became of the results, as the operator reads it."""
+class ResultsOutcome(NamedTuple):
+    """How collecting ended, as the operator reads it."""
 
     outcome: str
     files: int = 0
@@ -42,86 +42,89 @@ class Outcome(NamedTuple):
     message: str = ""
 
 
-def skipped(wanted: Results, phase: str) -> Outcome | None:
-    """Whether results are not wanted after this end of the job."""
+def skipped(wanted: ResultsRequest, phase: str) -> ResultsOutcome | None:
+    """The outcome if results are not wanted after this end of the job."""
     if wanted.when == "Always" or (wanted.when == "Succeeded") == (phase == "Succeeded"):
         return None
-    return Outcome(SKIPPED, message=f"the job ended as {phase}, and results are wanted when {wanted.when}")
+    return ResultsOutcome(
+        SKIPPED, message=f"the job ended as {phase}, and results are collected when {wanted.when}"
+    )
 
 
-class Collection:
-    """Tars of one job, asked for until they are whole."""
+class ResultsCollector:
+    """Requests tars of one job until they are whole."""
 
-    def __init__(self, redbox: Redbox, path: str, attempt: int, patience: Patience) -> None:
+    def __init__(self, redbox: BlockingClient, path: str, attempt: int, retrier: Retrier) -> None:
         """`path` is the job's at red-box."""
         self._redbox = redbox
         self._path = f"{path}/archive"
         self._attempt = attempt
-        self._patience = patience
+        self._retrier = retrier
 
-    def collect(self, wanted: Results) -> Outcome:
-        """Each glob in turn; one that finds nothing does not keep the others away."""
-        unpacking = Unpacking(wanted.folder)
-        tallies: list[Tally] = []
-        troubles: list[str] = []
+    def collect(self, wanted: ResultsRequest) -> ResultsOutcome:
+        """Each glob in turn; a glob that finds nothing does not keep the others away."""
+        unpacker = TarUnpacker(wanted.folder)
+        tars: list[UnpackedTar] = []
+        errors: list[str] = []
         for glob in wanted.patterns:
             try:
-                tally = self._bring(glob, unpacking)
-                tallies.append(tally)
-                troubles += [f"{glob}: {trouble}" for trouble in _told(tally)]
-            except NotThere as error:
-                troubles.append(f"{glob}: {error}")
+                tar = self._collect_glob(glob, unpacker)
+                tars.append(tar)
+                if tar.left_out:
+                    errors.append(f"{glob}: {_left_out(tar)}")
+            except ResultsMissing as error:
+                errors.append(f"{glob}: {error}")
             except OSError as error:
-                troubles.append(_words(error, wanted.folder))
+                errors.append(_volume_error(error, wanted.folder))
         try:
-            unpacking.finish()
+            unpacker.finish()
         except OSError as error:
-            troubles.append(_words(error, wanted.folder))
-        return Outcome(
-            outcome=FAILED if troubles else COLLECTED,
-            files=sum(tally.files for tally in tallies),
-            bytes=sum(tally.bytes for tally in tallies),
-            message="; ".join(troubles)[:MESSAGE_CHARACTERS],
+            errors.append(_volume_error(error, wanted.folder))
+        return ResultsOutcome(
+            outcome=FAILED if errors else COLLECTED,
+            files=sum(tar.files for tar in tars),
+            bytes=sum(tar.bytes for tar in tars),
+            message="; ".join(errors)[:MESSAGE_CHARACTERS],
         )
 
-    def _bring(self, glob: str, unpacking: Unpacking) -> Tally:
-        broken = 0
+    def _collect_glob(self, glob: str, unpacker: TarUnpacker) -> UnpackedTar:
+        cut_off = 0
         while True:
             try:
-                return self._unpack(glob, unpacking)
-            except NoAnswer as error:
-                self._patience.wait(str(error), at_least=error.retry_after)
-            except BrokenOff as error:
-                broken += 1
-                if broken == BROKEN_TRIES:
-                    raise NotThere(f"its tar broke off {broken} times, the last time so: {error}") from error
-                self._patience.wait(str(error))
+                return self._request_tar(glob, unpacker)
+            except RedboxUnreachable as error:
+                self._retrier.wait(str(error), at_least=error.retry_after)
+            except TarCutOff as error:
+                cut_off += 1
+                if cut_off == CUT_OFF_TRIES:
+                    raise ResultsMissing(
+                        f"its tar was cut off {cut_off} times, the last time: {error}"
+                    ) from error
+                self._retrier.wait(str(error))
 
-    def _unpack(self, glob: str, unpacking: Unpacking) -> Tally:
+    def _request_tar(self, glob: str, unpacker: TarUnpacker) -> UnpackedTar:
         with self._redbox.stream(self._path, {"attempt": self._attempt, "glob": glob}) as stream:
             if stream.status != HTTPStatus.OK:
                 raise _refusal(stream.whole())
             try:
-                tally = unpacking.take(stream)
-            except (NoAnswer, tarfile.TarError) as error:
-                raise BrokenOff(str(error)) from error
-        if not tally.members:  # red-box refuses globs that find nothing
-            raise NotThere("it is there, but the job's user may not read it")
-        return tally
+                tar = unpacker.unpack(stream)
+            except (RedboxUnreachable, tarfile.TarError) as error:
+                raise TarCutOff(str(error)) from error
+        if not tar.members:  # red-box refuses globs that find nothing
+            raise ResultsMissing("it exists, but the job's user may not read it")
+        return tar
 
 
-def _refusal(answer: Answer) -> Exception:
+def _refusal(answer: RedboxAnswer) -> Exception:
     if answer.may_change or answer.status == HTTPStatus.UNAUTHORIZED:
-        return NoAnswer(answer.explanation, retry_after=answer.retry_after)
-    return NotThere(answer.explanation)
+        return RedboxUnreachable(answer.explanation, retry_after=answer.retry_after)
+    return ResultsMissing(answer.explanation)
 
 
-def _words(error: OSError, folder: Path) -> str:
+def _volume_error(error: OSError, folder: Path) -> str:
     return f"{error.filename or folder}: {error.strerror or error}"
 
 
-def _told(tally: Tally) -> list[str]:
-    if not tally.left_out:
-        return []
-    named = "; ".join(f"{path}: {why}" for path, why in tally.left_out[:NAMED])
-    return [f"{len(tally.left_out)} left out: {named}"]
+def _left_out(tar: UnpackedTar) -> str:
+    named = "; ".join(f"{path}: {why}" for path, why in tar.left_out[:NAMED_PATHS])
+    return f"{len(tar.left_out)} left out: {named}"

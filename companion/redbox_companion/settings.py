@@ -1,95 +1,86 @@
-"""What the companion is told: environment variables and files that the operator put into its pod.
+"""The companion's settings: environment variables and files that the operator put into its pod.
 
 The frozen request is a file; values that the kubelet resolved (env with valueFrom) arrive as
 `REDBOX_ENV_<NAME>`, those of a registry's Secret as `REDBOX_REGISTRY_…`, a script of a ConfigMap as a file.
-They are put into the request here, so that they are in no object of ours.
+They are added to the request here, so that no object of ours contains them.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+
+from redbox_shared import pod_contract
+from redbox_shared.job_end import LOST_AFTER_S
+from redbox_shared.pod_contract import JOB_VARIABLE_PREFIX, RESULTS_ONLY, SUBMIT_ONLY, WHOLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-ENV_PREFIX = "REDBOX_ENV_"
-KEY = re.compile(r"[A-Za-z0-9-]{1,64}")
-WHOLE, SUBMIT_ONLY, RESULTS_ONLY = "whole", "submit-only", "results-only"
+LONGEST_KEY = 64
 MODES = (WHOLE, SUBMIT_ONLY, RESULTS_ONLY)
 ENDS = ("Always", "Succeeded", "Failed")
 
 
-class BadSettings(Exception):
-    """The pod was made wrong: the message says what is missing."""
+class PodMisconfigured(Exception):
+    """The pod's settings are wrong; the message says which."""
 
 
-class Results(NamedTuple):
-    """What to bring of the job's working directory into a folder, and after which ends."""
+class ResultsRequest:
+    """Which files of the job's working directory to collect into a folder, and after which ends."""
 
-    patterns: Sequence[str]
-    when: str
-    folder: Path
-
-
-class Settings(NamedTuple):
-    """Where red-box is, which job this pod stands for, and where to leave word."""
-
-    endpoint: str
-    key: str
-    attempt: int
-    mode: str
-    request_file: Path
-    token_file: Path
-    ca_file: Path | None
-    termination_file: Path
-    environment: Mapping[str, str]
-    registry: Mapping[str, str] | None
-    batch_file: Path | None
-    results: Results | None
-    lost_after_s: float
+    def __init__(self, patterns: Sequence[str], when: str, folder: Path) -> None:
+        self.patterns = patterns
+        self.when = when
+        self.folder = folder
 
 
-def settings_from(environ: Mapping[str, str], mode: str = "") -> Settings:
-    """Read the pod's environment; says which variable is missing or malformed."""
-    key = _required(environ, "REDBOX_KEY")
-    _check(KEY.fullmatch(key), f"REDBOX_KEY is {key!r}: it must be 1 to 64 letters, digits and hyphens")
-    endpoint = _required(environ, "REDBOX_ENDPOINT")
-    _check(_is_address(endpoint), f"REDBOX_ENDPOINT is {endpoint!r}: it must be as https://HOST:PORT")
-    mode = mode or environ.get("REDBOX_MODE") or WHOLE
-    _check(mode in MODES, f"REDBOX_MODE is {mode!r}: it must be one of {', '.join(MODES)}")
-    results = _results(environ)
-    _check(mode != RESULTS_ONLY or results, "REDBOX_RESULTS is not set, and results are all that is wanted")
-    ca_file = environ.get("REDBOX_CA_FILE")
-    return Settings(
-        endpoint=endpoint,
-        key=key,
-        attempt=_number(environ, "REDBOX_ATTEMPT", 1),
-        mode=mode,
-        request_file=Path(environ.get("REDBOX_REQUEST_FILE", "/etc/redbox/job/request.json")),
-        token_file=Path(environ.get("REDBOX_TOKEN_FILE", "/var/run/secrets/redbox/token")),
-        ca_file=Path(ca_file) if ca_file else None,
-        termination_file=termination_file(environ),
-        environment={
-            name[len(ENV_PREFIX) :]: value for name, value in environ.items() if name.startswith(ENV_PREFIX)
-        },
-        registry=_registry(environ),
-        batch_file=Path(environ["REDBOX_BATCH_FILE"]) if environ.get("REDBOX_BATCH_FILE") else None,
-        results=results,
-        lost_after_s=_number(environ, "REDBOX_LOST_AFTER", 600),
-    )
+class CompanionSettings:
+    """Where red-box is, which job this pod represents, and where the termination message goes."""
+
+    def __init__(self, environ: Mapping[str, str], mode: str = "") -> None:
+        """Read the pod's environment; an error names the variable that is missing or malformed."""
+        self.key = _required(environ, pod_contract.KEY)
+        is_key = len(self.key) <= LONGEST_KEY and self.key.isascii() and self.key.replace("-", "0").isalnum()
+        _check(is_key, pod_contract.KEY, self.key, f"be 1 to {LONGEST_KEY} letters, digits and hyphens")
+        self.endpoint = _required(environ, pod_contract.ENDPOINT)
+        _check(
+            _is_address(self.endpoint),
+            pod_contract.ENDPOINT,
+            self.endpoint,
+            "have the form https://HOST:PORT",
+        )
+        self.mode = mode or environ.get(pod_contract.MODE) or WHOLE
+        _check(self.mode in MODES, pod_contract.MODE, self.mode, f"be one of {', '.join(MODES)}")
+        self.results = _results(environ)
+        if self.mode == RESULTS_ONLY and not self.results:
+            raise PodMisconfigured(f"{pod_contract.RESULTS} is not set, but the mode is {RESULTS_ONLY}")
+        self.attempt = _number(environ, pod_contract.ATTEMPT, 1)
+        self.request_file = Path(
+            environ.get(pod_contract.REQUEST_FILE_PATH, pod_contract.DEFAULT_REQUEST_FILE)
+        )
+        self.token_file = Path(environ.get(pod_contract.TOKEN_FILE_PATH, pod_contract.DEFAULT_TOKEN_FILE))
+        self.ca_file = _path(environ, pod_contract.CA_FILE_PATH)
+        self.termination_file = termination_file(environ)
+        self.environment = {
+            name[len(JOB_VARIABLE_PREFIX) :]: value
+            for name, value in environ.items()
+            if name.startswith(JOB_VARIABLE_PREFIX)
+        }
+        self.registry = _registry(environ)
+        self.batch_file = _path(environ, pod_contract.BATCH_FILE_PATH)
+        self.lost_after_s = _number(environ, pod_contract.LOST_AFTER, LOST_AFTER_S)
 
 
 def termination_file(environ: Mapping[str, str]) -> Path:
-    """Where the kubelet looks for the word that a container leaves behind."""
-    return Path(environ.get("REDBOX_TERMINATION_FILE", "/dev/termination-log"))
+    """Where the kubelet reads a container's termination message."""
+    return Path(environ.get(pod_contract.TERMINATION_FILE_PATH, "/dev/termination-log"))
 
 
-def read_request(settings: Settings) -> bytes:
-    """The frozen request as it goes to red-box, with the values that only this pod knows."""
+def read_request(settings: CompanionSettings) -> bytes:
+    """The frozen request as it goes to red-box, with the values that only this pod has."""
     try:
         request: dict[str, Any] = json.loads(settings.request_file.read_bytes())
         if settings.batch_file:
@@ -100,39 +91,42 @@ def read_request(settings: Settings) -> bytes:
             request["container"] = {**request["container"], "registry": settings.registry}
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         msg = f"the job's request in {settings.request_file} cannot be read: {error!r}"
-        raise BadSettings(msg) from error
+        raise PodMisconfigured(msg) from error
     return json.dumps(request).encode()
 
 
-def _results(environ: Mapping[str, str]) -> Results | None:
-    raw = environ.get("REDBOX_RESULTS")
+def _results(environ: Mapping[str, str]) -> ResultsRequest | None:
+    raw = environ.get(pod_contract.RESULTS)
     if not raw:
         return None
     try:
-        asked = json.loads(raw)
-        patterns, when = asked["from"], asked.get("when", "Always")
+        wanted = json.loads(raw)
+        patterns, when = wanted["from"], wanted.get("when", "Always")
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        msg = f'REDBOX_RESULTS is {raw!r}: it must be as {{"from": ["out/*"], "when": "Always"}}'
-        raise BadSettings(msg) from error
+        msg = f'{pod_contract.RESULTS} is {raw!r}: an example is {{"from": ["out/*"], "when": "Always"}}'
+        raise PodMisconfigured(msg) from error
     named = isinstance(patterns, list) and patterns and all(isinstance(p, str) and p for p in patterns)
-    _check(named, f"REDBOX_RESULTS is {raw!r}: `from` must name at least one path or glob")
-    _check(when in ENDS, f"REDBOX_RESULTS is {raw!r}: `when` must be one of {', '.join(ENDS)}")
-    return Results(patterns, when, Path(environ.get("REDBOX_RESULTS_FOLDER", "/results")))
+    _check(named, pod_contract.RESULTS, raw, "name at least one path or glob in `from`")
+    _check(when in ENDS, pod_contract.RESULTS, raw, f"have one of {', '.join(ENDS)} as `when`")
+    folder = environ.get(pod_contract.RESULTS_FOLDER_PATH, pod_contract.RESULTS_FOLDER)
+    return ResultsRequest(patterns, when, Path(folder))
 
 
 def _registry(environ: Mapping[str, str]) -> dict[str, str] | None:
-    username = environ.get("REDBOX_REGISTRY_USERNAME", "")
-    password = environ.get("REDBOX_REGISTRY_PASSWORD", "")
+    username = environ.get(pod_contract.REGISTRY_USERNAME, "")
+    password = environ.get(pod_contract.REGISTRY_PASSWORD, "")
     return {"username": username, "password": password} if username or password else None
 
 
 def _number(environ: Mapping[str, str], name: str, otherwise: int) -> int:
     value = environ.get(name) or str(otherwise)
-    _check(
-        value.isascii() and value.isdecimal() and int(value[:9]),
-        f"{name} is {value!r}: it must be a number from 1 on",
-    )
+    is_number = value.isascii() and value.isdecimal() and int(value[:9])
+    _check(is_number, name, value, "be a number from 1 on")
     return int(value[:9])
+
+
+def _path(environ: Mapping[str, str], name: str) -> Path | None:
+    return Path(environ[name]) if environ.get(name) else None
 
 
 def _is_address(endpoint: str) -> bool:
@@ -144,11 +138,13 @@ def _is_address(endpoint: str) -> bool:
 
 
 def _required(environ: Mapping[str, str], name: str) -> str:
-    value = environ.get(name, "")
-    _check(value, f"{name} is not set: this program runs in a pod that the Red Box operator makes")
-    return value
+    if not environ.get(name):
+        raise PodMisconfigured(
+            f"{name} is not set: this program runs in a pod that the Red Box operator creates"
+        )
+    return environ[name]
 
 
-def _check(right: object, sentence: str) -> None:
-    if not right:
-        raise BadSettings(sentence)
+def _check(valid: object, name: str, value: str, must: str) -> None:
+    if not valid:
+        raise PodMisconfigured(f"{name} is {value!r}: it must {must}")

@@ -16,10 +16,6 @@ LABEL_VIRTUAL = f"{GROUP}/virtual"
 ANNOTATION_PARTITION = f"{GROUP}/partition"
 """The partition's true name, which may not be a valid label value."""
 
-ENV_MODE = "REDBOX_MODE"
-ATTACH_ONLY = "attach-only"
-"""In the environment of a pod on a virtual node: another pod, which has a kubelet, submits its job."""
-
 TAINT_SLURM = f"{GROUP}/slurm"
 """Keeps other pods from virtual nodes."""
 TAINT_UNREACHABLE = f"{GROUP}/unreachable"

@@ -1,4 +1,4 @@
-"""The certificates of authorities, as administrators give them and as `ssl` takes them."""
+"""Certificates of authorities: from bundles of administrators to PEM for `ssl`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from __future__ import annotations
 def pem_of(bundle: str | bytes) -> str:
     """A bundle in ASCII, which is all of PEM: certificates come with comments, in any script and encoding.
 
-    ValueError where nothing of it is left. An empty one stays empty: that is none, and to those who speak TLS
-    it means the authorities of the system.
+    ValueError if nothing is left. An empty bundle stays empty: TLS clients then use the system's authorities.
     """
     raw = bundle.encode("ascii", "ignore") if isinstance(bundle, str) else bundle
     pem = raw.decode("ascii", "ignore")

@@ -1,4 +1,4 @@
-"""What is read of an answer: all of it, or line by line, and never without an end."""
+"""Reading a response's body: as a whole or line by line, with a bound on its size."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import AsyncIterator
 from aiohttp import StreamReader
 
 LONGEST = 64 << 20
-"""Of what is held in memory at once: an array of 50,000 tasks is 8 MiB."""
+"""Bytes held in memory at once: an array of 50,000 tasks is 8 MiB."""
 
 
 class TooLong(Exception):
-    """More than red-box ever says."""
+    """The response is larger than red-box's responses are."""
 
 
 async def whole(content: StreamReader) -> bytes:
-    """All of it."""
+    """The whole body."""
     read = bytearray()
     async for piece in content.iter_any():
         read += piece
@@ -24,7 +24,7 @@ async def whole(content: StreamReader) -> bytes:
 
 
 async def lines(content: StreamReader) -> AsyncIterator[bytes]:
-    """Each document of a watch, however long; only LF ends one: U+2028 and others may stand in it."""
+    """The documents of a watch; only LF ends a line: U+2028 and others may be in it."""
     begun = bytearray()
     async for piece in content.iter_any():
         first, *others = piece.split(b"\n")

@@ -1,10 +1,9 @@
 """A client for red-box, as the operator, resourced and other Python programs use it.
 
-One `RedboxClient` is one red-box and one caller. It opens no connection before it is asked, gives every
-request a deadline, and raises the exceptions of `redbox_api.errors`. Whoever holds the reason for a request
-decides whether to ask again. Only where a connection is dropped before an answer begins does aiohttp send
-GET, PUT and DELETE once more, which in red-box's contract is as if they were sent once. No redirect is
-followed: a token goes to the red-box that it is for, or nowhere.
+One `RedboxClient` is one red-box and one caller. It opens connections on demand, gives every
+request a deadline, and raises the exceptions of `redbox_api.errors`. It does not retry: callers do. Only if a
+connection is dropped before a response begins does aiohttp repeat GET, PUT and DELETE, which in red-box's
+contract has the same effect as one request. Redirects are not followed: a token goes only to its red-box.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from yarl import URL
 
 from redbox_api.bodies import TooLong, lines, whole
 from redbox_api.connections import ClientConnections, explain
-from redbox_api.errors import STRANGE, RedboxError, Unreachable, refusal
+from redbox_api.errors import FOREIGN, RedboxError, Unreachable, refusal
 from redbox_api.files import FileList
 from redbox_api.job_parts import REVEAL_SECRETS
 from redbox_api.models import (
@@ -43,6 +42,7 @@ from redbox_api.models import (
     WhoAmI,
 )
 from redbox_api.usage import UsageList
+from redbox_shared.wire import GENERATION_HEADER, OFFSET_HEADER
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 TokenSource = Callable[[], Awaitable[str]]
@@ -62,7 +62,7 @@ class Deadlines:
 
 @dataclass(frozen=True)
 class LogQuery:
-    """Which log, where its reader stands, and how much it wants."""
+    """Which log, the reader's position, and how much to read."""
 
     stream: Literal["stdout", "stderr"] = "stdout"
     attempt: int = 1
@@ -78,7 +78,6 @@ class LogQuery:
         return replace(self, generation=generation, offset=offset, tail=None, tail_lines=None)
 
     def parameters(self) -> dict[str, Any]:
-        """As they are sent."""
         given = {
             "attempt": self.attempt,
             "task": self.task,
@@ -102,7 +101,7 @@ class LogAnswer:
 
 
 class RedboxClient:
-    """Speaks to one red-box as one caller."""
+    """Sends requests to one red-box as one caller."""
 
     def __init__(
         self,
@@ -113,7 +112,7 @@ class RedboxClient:
         socket: str | None = None,
         deadlines: Deadlines | None = None,
     ) -> None:
-        """`token` is asked before each request (tokens rotate); `ca_bundle` is PEM, `socket` a path."""
+        """`token` is called before each request (tokens rotate); `ca_bundle` is PEM, `socket` a path."""
         self._token = token
         self._deadlines = deadlines or Deadlines()
         self._endpoint = endpoint
@@ -136,7 +135,7 @@ class RedboxClient:
     # -- jobs
 
     async def put_job(self, key: str, request: JobRequest, *, attempt: int = 1) -> Job:
-        """Submit, or attach to what this key already is."""
+        """Submit, or attach to the job that has this key."""
         body = request.model_dump_json(by_alias=True, exclude_defaults=True, context=REVEAL_SECRETS)
         return await self._ask(Job, "PUT", _job(key), {"attempt": attempt}, content=body)
 
@@ -182,7 +181,7 @@ class RedboxClient:
                 yield _read(WatchEvent, line, "/v1/jobs")
 
     async def check(self, request: JobRequest) -> Check:
-        """Would Slurm take it, and when would it start."""
+        """Whether Slurm would accept it, and when it would start."""
         body = request.model_dump_json(by_alias=True, exclude_defaults=True, context=REVEAL_SECRETS)
         return await self._ask(Check, "POST", "/v1/check", {}, content=body)
 
@@ -192,14 +191,14 @@ class RedboxClient:
     async def stream(
         self, method: str, path: str, query: Mapping[str, Any], *, quiet: float | None = None
     ) -> AsyncIterator[ClientResponse]:
-        """An answer that comes piece by piece (logs, tar, watch); a refusal is raised before the first."""
+        """A response read piece by piece (logs, tar, watch); a refusal is raised before the first."""
         silence = self._deadlines.quiet if quiet is None else quiet
         async with self._exchange(method, path, query, await self._headers(), quiet=silence) as answer:
             yield answer
 
     @asynccontextmanager
     async def read_log(self, key: str, query: LogQuery) -> AsyncIterator[LogAnswer]:
-        """One answer about a log; `redbox_api.log_reader` asks again until the end."""
+        """One response with part of a log; `redbox_api.log_reader` repeats this to the end."""
         path = f"{_job(key)}/logs/{query.stream}"
         async with self.stream("GET", path, query.parameters(), quiet=self._deadlines.log_quiet) as answer:
             generation, offset = _begins_at(answer, path)
@@ -215,7 +214,7 @@ class RedboxClient:
         return await self._ask(FileList, "GET", f"{_job(key)}/files", {"attempt": attempt, "glob": pattern})
 
     async def usage(self) -> UsageList:
-        """What the caller's running jobs use."""
+        """Resource usage of the caller's running jobs."""
         return await self._ask(UsageList, "GET", "/v1/usage", {})
 
     # -- the cluster
@@ -229,17 +228,16 @@ class RedboxClient:
         return await self._ask(PartitionList, "GET", "/v1/partitions", {})
 
     async def watch_partitions(self, since: str | None = None) -> AsyncIterator[PartitionEvent]:
-        """What changes in them from a list's revision on; ends and raises as `watch_jobs` does."""
+        """Changes from a list's revision on; ends and raises as `watch_jobs` does."""
         query = {"watch": "true"} | ({"since": since} if since else {})
         async with self.stream("GET", "/v1/partitions", query) as answer:
             async for line in lines(answer.content):
                 yield _read(PartitionEvent, line, "/v1/partitions")
 
     async def whoami(self) -> WhoAmI:
-        """Who the caller is there."""
         return await self._ask(WhoAmI, "GET", "/v1/whoami", {})
 
-    # -- how
+    # -- requests
 
     async def _ask(
         self,
@@ -250,23 +248,19 @@ class RedboxClient:
         *,
         content: str | None = None,
     ) -> AnswerT:
-        return _read(answer, await self._send(method, path, query, content=content), path)
-
-    async def _send(
-        self, method: str, path: str, query: Mapping[str, Any], *, content: str | None = None
-    ) -> bytes:
-        headers = await self._headers() | (
-            {"content-type": "application/json"} if content is not None else {}
-        )
+        headers = await self._headers()
+        if content is not None:
+            headers["content-type"] = "application/json"
         within = self._deadlines.answer
         try:
             async with (
                 asyncio.timeout(within),
-                self._exchange(method, path, query, headers, content=content) as answer,
+                self._exchange(method, path, query, headers, content=content) as response,
             ):
-                return await whole(answer.content)
+                body = await whole(response.content)
         except TimeoutError as error:
             raise Unreachable(f"{path}: no answer within {within:g} s") from error
+        return _read(answer, body, path)
 
     @asynccontextmanager
     async def _exchange(
@@ -295,33 +289,33 @@ class RedboxClient:
             raise Unreachable(f"{path}: {explain(error)}") from error
 
     async def _refusal(self, answer: ClientResponse, path: str) -> RedboxError:
-        """A stream has no deadline as a whole; what is said instead of one has."""
+        """A stream has no deadline as a whole, but the body of a refusal has one."""
         within = self._deadlines.answer
         reading = asyncio.timeout(within)
         try:
             async with reading:
-                said = await whole(answer.content)
+                body = await whole(answer.content)
         except TimeoutError as error:
             if not reading.expired():
                 raise
             raise Unreachable(f"{path}: no answer within {within:g} s") from error
-        return refusal(answer.status, said, answer.headers.get("retry-after"))
+        return refusal(answer.status, body, answer.headers.get("retry-after"))
 
     async def _headers(self) -> dict[str, str]:
         return {"authorization": f"Bearer {await self._token()}"} if self._token else {}
 
 
 def _job(key: str) -> str:
-    """A job's path, whatever its key is made of."""
+    """A job's path, whatever characters its key has."""
     return f"/v1/jobs/{quote(key, safe='')}"
 
 
 def _url(endpoint: str, path: str, query: Mapping[str, Any]) -> URL:
-    """Where to send it: the path as it is written, not as it could be shortened (`..`)."""
+    """The request's URL, with the path unchanged: `..` is not resolved."""
     try:
-        base = URL(endpoint).with_user(None)  # nothing that would stand in the token's place
+        base = URL(endpoint).with_user(None)  # or it would replace the token
     except ValueError as error:
-        raise Unreachable(f"{endpoint} is no address: {error}") from error
+        raise Unreachable(f"{endpoint} is not a valid address: {error}") from error
     return base.with_path(base.raw_path.rstrip("/") + quote(path, safe="/%"), encoded=True).with_query(query)
 
 
@@ -329,19 +323,19 @@ def _owner(owner: OwnerRef | None) -> dict[str, str]:
     return {"namespace": owner.namespace, "account": owner.account} if owner else {}
 
 
-def _read(form: type[AnswerT], said: bytes, path: str) -> AnswerT:
-    """A page of a proxy's may come with 200, too."""
+def _read(form: type[AnswerT], body: bytes, path: str) -> AnswerT:
+    """Parse a response; a proxy's page may come with 200, too."""
     try:
-        return form.model_validate_json(said)
+        return form.model_validate_json(body)
     except ValidationError as error:
         flaw = error.errors(include_url=False)[0]
         words = " ".join([*map(str, flaw["loc"]), flaw["msg"]])
-        raise Unreachable(f"{path}: {STRANGE}: it is no {form.__name__}: {words}") from error
+        raise Unreachable(f"{path}: {FOREIGN}: it is not a {form.__name__}: {words}") from error
 
 
 def _begins_at(answer: ClientResponse, path: str) -> tuple[str, int]:
-    """The generation of a log (empty: there is no file) and the offset in it. Others' pages say neither."""
-    generation, offset = answer.headers.get("redbox-generation"), answer.headers.get("redbox-offset", "")
+    """The generation of a log (empty: there is no file) and the offset; only red-box sends both."""
+    generation, offset = answer.headers.get(GENERATION_HEADER), answer.headers.get(OFFSET_HEADER, "")
     if generation is None or not OFFSET.fullmatch(offset):
-        raise Unreachable(f"{path}: {STRANGE}: it does not say where in which file it begins")
+        raise Unreachable(f"{path}: {FOREIGN}: it lacks its position in the log")
     return generation, int(offset)

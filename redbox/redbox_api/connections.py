@@ -1,4 +1,4 @@
-"""The connections to one red-box, which all who speak to it through one client share."""
+"""The connections to one red-box, shared by all users of one client."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from redbox_api.authorities import pem_of
 from redbox_api.errors import Unreachable
 
 IDLE_S = 10.0
-"""An idle one is let go long before red-box does it (30 s), since a request on one that is just being ended
-gets no answer."""
+"""An idle connection is closed long before red-box closes it (30 s): a request on a connection that is just
+being closed gets no answer."""
 READ_AHEAD = 64 * 1024
-"""What is held of a log whose reader is slow, of which there may be a thousand; more made none faster."""
+"""Buffered of a log whose reader is slow; there may be a thousand. Larger buffers were not faster."""
 NO_LIMIT = 0
-"""A thousand followed logs are a thousand connections: red-box limits them, and says so."""
+"""A thousand followed logs are a thousand connections: red-box limits them itself."""
 
 
 class ClientConnections:
-    """Opened when they are needed first, in the event loop that needs them."""
+    """Opened on first use, in the event loop that uses them."""
 
     def __init__(self, *, socket: str | None, ca_bundle: str | bytes | None) -> None:
         self._socket = socket
@@ -39,7 +39,7 @@ class ClientConnections:
         self._closed = False
 
     def session(self) -> ClientSession:
-        """What requests are sent by."""
+        """The session that sends requests."""
         if self._closed:
             raise Unreachable("this client is closed")
         if self._session is None:
@@ -47,7 +47,7 @@ class ClientConnections:
         return self._session
 
     async def close(self) -> None:
-        """End them all, for good."""
+        """Close all; the object cannot be used again."""
         self._closed = True
         if self._session is not None:
             await self._session.close()
@@ -59,7 +59,7 @@ class ClientConnections:
 
 
 def plain_session(connector: BaseConnector) -> ClientSession:
-    """One that does what it is asked and no more; deadlines are for each request to give."""
+    """A session without cookies, proxies or decompression; each request sets its own deadlines."""
     return ClientSession(
         connector=connector,
         timeout=ClientTimeout(total=None),
@@ -67,12 +67,12 @@ def plain_session(connector: BaseConnector) -> ClientSession:
         headers={"accept-encoding": "identity"},
         auto_decompress=False,
         read_bufsize=READ_AHEAD,
-        trust_env=False,  # neither a proxy nor a netrc of whoever started the program
+        trust_env=False,  # neither proxy variables nor a netrc file
     )
 
 
 def explain(error: Exception) -> str:
-    """Why there is no answer: the same words for the same fault, so nothing of aiohttp's own objects."""
+    """Why there is no answer: the same words for the same fault, without addresses of aiohttp's objects."""
     match error:
         case ConnectionTimeoutError():
             return "no connection in time"

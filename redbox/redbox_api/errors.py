@@ -1,15 +1,15 @@
-"""What can go wrong when one talks to a red-box.
+"""Errors of requests to a red-box.
 
 RedboxError
-├── Unreachable          no connection, no answer in time, half of one, a stranger: what was done is unknown
+├── Unreachable          no (whole) answer in time, or another server's: what was done is unknown
 └── Refused              red-box answered with a problem document
-    ├── NotAuthenticated     401: the token is not good, and why
-    ├── NotAllowed           403: no mapping, or not this caller's to do
+    ├── NotAuthenticated     401: the token is not accepted
+    ├── NotAllowed           403: no mapping, or this caller may not do this
     ├── NoSuchJob            404
-    ├── Conflict             409: the key is taken by another body, or was cancelled before
-    ├── TooOld               410: the revision of a watch is no longer known; list, then watch from there
-    ├── NotAccepted          422: the request, or Slurm, says that this can never work
-    └── Busy                 429 and 503: trying again after `retry_after` seconds is right
+    ├── Conflict             409: another body has the key, or it was cancelled before
+    ├── TooOld               410: the revision of a watch is too old; list, then watch from there
+    ├── NotAccepted          422: the request can never work, by red-box's rules or Slurm's
+    └── Busy                 429 and 503: retry after `retry_after` seconds
 """
 
 from __future__ import annotations
@@ -17,24 +17,23 @@ from __future__ import annotations
 import re
 
 from redbox_api.models import Problem
+from redbox_shared.wire import PROBLEMS
 
-PROBLEMS = "https://redbox.dev/problems/"
-"""Before the name of each kind of problem that red-box tells of."""
-STRANGE = "something that is no answer of red-box"
+FOREIGN = "the response did not come from red-box"
 SECONDS = re.compile(r"[0-9]{1,9}")
-LONGEST_PAUSE_S = 600.0  # the longest that red-box has its callers wait
+LONGEST_PAUSE_S = 600.0  # red-box asks for no longer pause
 
 
 class RedboxError(Exception):
-    """Base of all that this client raises."""
+    """Base of all errors of this client."""
 
 
 class Unreachable(RedboxError):
-    """No answer: what the server did is unknown; PUT and DELETE may be sent again as they are."""
+    """No answer: what the server did is unknown; PUT and DELETE may be repeated unchanged."""
 
 
 class Refused(RedboxError):
-    """Red-box answered, and the answer is no."""
+    """Red-box refused the request."""
 
     def __init__(self, problem: Problem, *, retry_after: float | None = None) -> None:
         super().__init__(f"{problem.title}: {problem.detail}")
@@ -48,31 +47,31 @@ class Refused(RedboxError):
 
 
 class NotAuthenticated(Refused):
-    """Red-box does not believe who the caller is."""
+    """Red-box does not accept the caller's token."""
 
 
 class NotAllowed(Refused):
-    """Red-box knows the caller, and does not let it."""
+    """The caller may not do this."""
 
 
 class NoSuchJob(Refused):
-    """There is no such job, or it is somebody else's."""
+    """There is no such job, or it belongs to another owner."""
 
 
 class Conflict(Refused):
-    """The key is taken."""
+    """The key belongs to another request, or was cancelled."""
 
 
 class TooOld(Refused):
-    """The watch must begin anew."""
+    """The revision of a watch is too old: list again."""
 
 
 class NotAccepted(Refused):
-    """It can never work as it was asked."""
+    """The request can never work."""
 
 
 class Busy(Refused):
-    """Later."""
+    """The request may succeed later."""
 
 
 BY_STATUS: dict[int, type[Refused]] = {
@@ -90,20 +89,20 @@ BY_STATUS: dict[int, type[Refused]] = {
 def refusal(status: int, body: bytes, retry_after: str | None) -> RedboxError:
     """The exception for an answer that is not a success.
 
-    Only a problem of red-box's own is its word. What a proxy or a stranger at its address answers, such as a
-    plain 404 while red-box is restarted, tells nothing of any job.
+    Only problems of red-box's own types count. The answer of a proxy or of another server at its address,
+    such as a plain 404 while red-box is restarted, contains nothing about any job.
     """
     try:
         problem = Problem.model_validate_json(body)
     except ValueError:
         problem = None
     if problem is None or not problem.type.startswith(PROBLEMS):
-        return Unreachable(f"HTTP {status}, with {STRANGE}")
+        return Unreachable(f"HTTP {status}: {FOREIGN}")
     return BY_STATUS.get(status, Refused)(problem, retry_after=_seconds(retry_after))
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """How long to wait, as far as that is sensible; the other form, a date, red-box does not use."""
+    """The pause in seconds, bounded; red-box does not use the other form of the header, a date."""
     if retry_after is None or not SECONDS.fullmatch(retry_after):
         return None
     return min(float(retry_after), LONGEST_PAUSE_S)

@@ -20,7 +20,7 @@ class FileEntry(ResponseModel):
 
 
 class FileList(ResponseModel):
-    """What a glob found."""
+    """The files that match a glob."""
 
     items: list[FileEntry]
     truncated: bool = False

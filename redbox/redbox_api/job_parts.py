@@ -1,6 +1,6 @@
 """Parts of a job's request that SlurmJobs have as well: resources, and a container with its options.
 
-Their descriptions are what `kubectl explain` and the API's documentation show.
+`kubectl explain` and the API's documentation show their descriptions.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ EnvValue = Annotated[str, Field(max_length=131072, pattern=r"^[^\x00]*$")]
 
 
 class RequestModel(BaseModel):
-    """Base of what callers send: an unknown field is refused by its name."""
+    """Base of requests: an unknown field is rejected by its name."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
 
 
 class Resources(RequestModel):
-    """What the job asks of Slurm; what is not said is left to the script, the partition and Slurm."""
+    """Resources for the job; unset ones are left to the script, the partition and Slurm."""
 
     nodes: Annotated[int, Field(ge=1, le=100_000, description="as --nodes: how many")] | None = None
     tasks: (

@@ -1,8 +1,8 @@
-"""The contract: what travels between red-box and those who call it.
+"""The contract: requests and responses between red-box and its callers.
 
-Requests refuse what they do not know, by name; answers may grow, so clients ignore what they do not know.
-On the wire names are camelCase, as Kubernetes has them; in Python they are snake_case.
-Nothing here decides anything: red-box does, on the far side of these models.
+An unknown field of a request is rejected by its name; responses may grow, so clients ignore unknown fields.
+On the wire names are camelCase, as in Kubernetes; in Python they are snake_case. These models make no
+decisions: red-box does.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
 from redbox_api.job_parts import Container, EnvName, EnvValue, Name, Path, RequestModel, Resources, Text
+from redbox_shared import job_end
 
 KEY_PATTERN = r"^[A-Za-z0-9-]{1,64}$"
 MAX_SCRIPT_BYTES = 4 * 1024 * 1024
 
 
 class ResponseModel(BaseModel):
-    """Base of what red-box answers."""
+    """Base of responses."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
 
 
 class Dependency(RequestModel):
-    """This job waits for another one of the same caller, named by its key, or by Slurm's job id."""
+    """This job waits for another job of the same caller, named by its key or by Slurm's job id."""
 
     type: Literal["after", "afterany", "afterok", "afternotok", "aftercorr", "singleton"] = "afterok"
     key: Annotated[str, Field(pattern=KEY_PATTERN)] | None = None
@@ -43,7 +44,7 @@ class Dependency(RequestModel):
 
 
 class JobRequest(RequestModel):
-    """One job: a batch script or a container, and what Slurm should give it."""
+    """One job: a batch script or a container, and the resources it needs."""
 
     batch: str | None = None
     container: Container | None = None
@@ -84,7 +85,7 @@ class JobRequest(RequestModel):
 
 
 class Phase(StrEnum):
-    """Our word for where a job is; `state` beside it is Slurm's."""
+    """Where a job is, by red-box's own phases; `state` is Slurm's."""
 
     SUBMITTING = "Submitting"  # journaled; Slurm has not confirmed an id yet
     PENDING = "Pending"
@@ -93,14 +94,14 @@ class Phase(StrEnum):
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
     CANCELLED = "Cancelled"
-    LOST = "Lost"  # Slurm no longer knows it; its outcome is unknown
+    LOST = "Lost"  # Slurm has no record of it; its outcome is unknown
 
 
-FINAL_PHASES = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED, Phase.LOST})
+FINAL_PHASES = frozenset(map(Phase, job_end.FINAL_PHASES))
 
 
 class OwnerRef(ResponseModel):
-    """Who a job belongs to."""
+    """The owner of a job."""
 
     cluster: str
     namespace: str
@@ -108,7 +109,7 @@ class OwnerRef(ResponseModel):
 
 
 class ArrayCounts(ResponseModel):
-    """How many tasks of an array are where."""
+    """How many tasks of an array are in each phase."""
 
     total: int
     pending: int = 0
@@ -119,7 +120,7 @@ class ArrayCounts(ResponseModel):
 
 
 class ArrayTask(ResponseModel):
-    """One task of an array; only GET of a single job lists them."""
+    """One task of an array; only GET of a single job lists tasks."""
 
     index: int
     job_id: Annotated[str, Field(alias="jobID")]
@@ -130,14 +131,14 @@ class ArrayTask(ResponseModel):
 
 
 class LogPath(ResponseModel):
-    """Where the job's output goes, as Slurm resolved it; None where Slurm has not said yet."""
+    """Where the job's output goes, as Slurm resolved it; None until Slurm has reported it."""
 
     stdout: str | None = None
     stderr: str | None = None
 
 
 class Job(ResponseModel):
-    """All that red-box knows of a job. Unknown is None, and a stale truth says since when it is stale."""
+    """One job. Unknown fields are None; `staleSince` is set while Slurm does not answer."""
 
     key: str
     attempt: int
@@ -179,7 +180,7 @@ class Cancelled(ResponseModel):
 
 
 class JobList(ResponseModel):
-    """A page of jobs; `revision` is where a watch that misses nothing begins."""
+    """A page of jobs; a watch from `revision` misses nothing."""
 
     items: list[Job]
     revision: str
@@ -196,7 +197,7 @@ class WatchEvent(ResponseModel):
 
 
 class Problem(ResponseModel):
-    """RFC 9457, with whether trying again can help."""
+    """An error (RFC 9457); `retry`: the same request may succeed later."""
 
     type: str
     title: str
@@ -209,7 +210,7 @@ class Problem(ResponseModel):
 class PartitionLimits(ResponseModel):
     """Limits of a partition for one job, as configured; None is UNLIMITED.
 
-    Slurm has no such limit on GPUs: theirs is what the best equipped node has, None where there is no node.
+    Slurm has no such limit on GPUs: theirs is the number in the best equipped node, None without nodes.
     """
 
     max_time_s: int | None = None
@@ -221,7 +222,7 @@ class PartitionLimits(ResponseModel):
 
 
 class Amounts(ResponseModel):
-    """Countable things, all of them or the free ones."""
+    """Countable resources, all of them or the free ones."""
 
     nodes: int
     cpus: int
@@ -231,7 +232,7 @@ class Amounts(ResponseModel):
 
 
 class Partition(ResponseModel):
-    """A partition as it is: what it has, not what happens to be free, and that too."""
+    """A partition, with all its resources and the free ones."""
 
     name: str
     is_default: bool = False
@@ -256,7 +257,7 @@ class PartitionList(ResponseModel):
 class PartitionEvent(ResponseModel):
     """One line of a watch: a partition that is new or has changed, one that was removed, or a bookmark.
 
-    A bookmark says since when Slurm could not be asked, if that is so.
+    A bookmark has `staleSince` while Slurm does not answer.
     """
 
     type: Literal["partition", "gone", "bookmark", "error"]
@@ -267,7 +268,7 @@ class PartitionEvent(ResponseModel):
 
 
 class Cluster(ResponseModel):
-    """What this red-box stands in front of."""
+    """The cluster behind this red-box."""
 
     name: str
     workload_manager: str
@@ -280,7 +281,7 @@ class Cluster(ResponseModel):
 
 
 class WhoAmI(ResponseModel):
-    """Who the caller is here, and what the caller may do."""
+    """The caller's identity, Unix user and rights."""
 
     identity: str
     owner: OwnerRef
@@ -293,7 +294,7 @@ class WhoAmI(ResponseModel):
 
 
 class Check(ResponseModel):
-    """What `sbatch --test-only` says of a request."""
+    """The result of `sbatch --test-only` for a request."""
 
     valid: bool
     would_start_at: datetime | None = None

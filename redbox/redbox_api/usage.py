@@ -1,4 +1,4 @@
-"""The contract's part on what running jobs use."""
+"""The contract's part on resource usage of running jobs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from redbox_api.models import ResponseModel
 
 
 class JobUsage(ResponseModel):
-    """What one running job uses, of an array all its running tasks together."""
+    """Usage of one running job; of an array, of all its running tasks together."""
 
     key: str
     attempt: int
@@ -20,7 +20,7 @@ class JobUsage(ResponseModel):
 
 
 class UsageList(ResponseModel):
-    """Jobs that run and were measured; one that is missing was not."""
+    """Running jobs that were measured."""
 
     items: list[JobUsage]
     stale_since: datetime | None = None

@@ -11,7 +11,6 @@ import pytest
 from redbox.server.certificates import make_authority
 from redbox_api.client import RedboxClient
 from redbox_api.errors import (
-    PROBLEMS,
     Busy,
     Conflict,
     NoSuchJob,
@@ -24,6 +23,7 @@ from redbox_api.errors import (
 )
 from redbox_api.job_parts import Container, RegistryCredentials
 from redbox_api.models import JobRequest, OwnerRef, Phase, Problem
+from redbox_shared.wire import PROBLEMS
 from tests.redbox.http.fakes import SCRIPT
 from tests.redbox.http.harness import Stand, standing
 from tests.redbox.jobs.fakes import REFUSED, UNAVAILABLE
@@ -206,7 +206,7 @@ async def test_a_watch_that_tells_nonsense_is_no_answer(tmp_path: Path, line: by
         RedboxClient("http://redbox", socket=path) as client,
     ):
         for watch in (client.watch_jobs("e.0"), client.watch_partitions("e.0")):
-            with pytest.raises(Unreachable, match="is no answer of red-box: it is no"):
+            with pytest.raises(Unreachable, match="did not come from red-box: it is not a"):
                 await anext(watch)
 
 
@@ -219,7 +219,7 @@ PLAIN = b'{"type": "about:blank", "title": "Not Found", "status": 404, "detail":
 def test_what_a_stranger_answers_is_not_taken_for_red_boxs_word(status: int, body: bytes) -> None:
     made = refusal(status, body, "1")
     assert type(made) is Unreachable
-    assert re.match(f"HTTP {status}, with something that is no answer of red-box", str(made))
+    assert re.match(f"HTTP {status}: the response did not come from red-box", str(made))
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ import pytest
 
 from redbox_api.client import LogQuery, RedboxClient
 from redbox_api.errors import Busy, NoSuchJob, RedboxError, Unreachable
-from redbox_api.log_reader import Patience, follow_log
+from redbox_api.log_reader import BoundedRetry, follow_log
 from redbox_api.models import Problem
+from redbox_shared.backoff import Backoff
 from tests.redbox.http.harness import Stand
 
 LINES = b"".join(b"line %d\n" % number for number in range(20_000))
@@ -54,8 +55,8 @@ async def over(line: Line, path: Path) -> AsyncIterator[RedboxClient]:
         yield client
 
 
-def hurried() -> Patience:
-    return Patience(first_s=0.001, longest_s=0.01)
+def hurried() -> BoundedRetry:
+    return BoundedRetry(backoff=Backoff(0.001, 0.01))
 
 
 async def read_all(client: RedboxClient, begin: LogQuery | None = None) -> bytes:
@@ -109,25 +110,27 @@ class Sleeps:
         self.now += seconds
 
 
-async def exhaust(patience: Patience, error: RedboxError) -> None:
+async def exhaust(retry: BoundedRetry, error: RedboxError) -> None:
     for _ in range(100):
-        await patience.wait(error)
+        await retry.wait(error)
 
 
-async def test_patience_grows_and_ends() -> None:
+async def test_pauses_grow_and_end() -> None:
     time = Sleeps()
-    patience = Patience(give_up_s=10, clock=lambda: time.now, sleep=time.sleep)
+    retry = BoundedRetry(
+        give_up_s=10, backoff=Backoff(0.2, 5.0, jitter=0.0), clock=lambda: time.now, sleep=time.sleep
+    )
     with pytest.raises(Unreachable):
-        await exhaust(patience, Unreachable("no route"))
+        await exhaust(retry, Unreachable("no route"))
     assert time.slept[:5] == [0.2, 0.4, 0.8, 1.6, 3.2]
-    patience.answered()
-    await patience.wait(Unreachable("no route"))
+    retry.answered()
+    await retry.wait(Unreachable("no route"))
     assert time.slept[-1] == 0.2
 
 
-async def test_patience_waits_as_long_as_it_is_told() -> None:
+async def test_a_pause_is_as_long_as_red_box_asks_for() -> None:
     time = Sleeps()
-    patience = Patience(clock=lambda: time.now, sleep=time.sleep)
+    retry = BoundedRetry(clock=lambda: time.now, sleep=time.sleep)
     problem = Problem(type="a", title="Not now", status=503, detail="later", retry=True)
-    await patience.wait(Busy(problem, retry_after=7))
+    await retry.wait(Busy(problem, retry_after=7))
     assert time.slept == [7]

@@ -15,8 +15,8 @@ from pathlib import Path
 from aiohttp import web
 
 from redbox.server.certificates import CertificateAndKey, issue_server, make_authority
-from redbox_api.errors import PROBLEMS
 from redbox_api.models import FINAL_PHASES, Cluster, Job, JobList, PartitionList, Phase, Problem, WatchEvent
+from redbox_shared.wire import PROBLEMS
 
 PAGE = 500
 BOOKMARK_S = 10.0

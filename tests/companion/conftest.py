@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.companion.certificates import make_certificate
-from tests.companion.pod import Pod
-from tests.companion.scripted import Scripted, serving
+from tests.companion.fakes import ScriptedServer, serving
+from tests.companion.harness import Pod
 
 
 @pytest.fixture(scope="session")
@@ -20,13 +20,13 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.fixture
-def redbox(certificate: tuple[Path, Path]) -> Iterator[Scripted]:
-    with serving(Scripted(), certificate) as scripted:
+def redbox(certificate: tuple[Path, Path]) -> Iterator[ScriptedServer]:
+    with serving(ScriptedServer(), certificate) as scripted:
         yield scripted
 
 
 @pytest.fixture
-def pod(tmp_path: Path, redbox: Scripted, certificate: tuple[Path, Path]) -> Pod:
+def pod(tmp_path: Path, redbox: ScriptedServer, certificate: tuple[Path, Path]) -> Pod:
     (tmp_path / "token").write_text("the-token\n")
     (tmp_path / "request.json").write_text(json.dumps({"batch": "#!/bin/sh\necho hi\n", "env": {"A": "1"}}))
     environ = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import subprocess
 
-from tests.companion.pod import Pod
-from tests.companion.scripted import Scripted
+from tests.companion.fakes import ScriptedServer
+from tests.companion.harness import Pod
 
 IS_ARRAY = (422, {"title": "This cannot work", "detail": "This job is an array", "retry": False})
 
@@ -24,7 +24,7 @@ def array(phase: str, *tasks: str) -> dict[str, object]:
     }
 
 
-def test_each_tasks_output_comes_whole_when_the_task_has_ended(redbox: Scripted, pod: Pod) -> None:
+def test_each_tasks_output_comes_whole_when_the_task_has_ended(redbox: ScriptedServer, pod: Pod) -> None:
     redbox.refuse_log = {"stdout": IS_ARRAY, "stderr": IS_ARRAY}
     pod.environ["PYTHONUNBUFFERED"] = "1"
     redbox.job = array("Running", "Running", "Succeeded")
@@ -36,20 +36,20 @@ def test_each_tasks_output_comes_whole_when_the_task_has_ended(redbox: Scripted,
         out, err = companion.communicate(timeout=30)
     assert out == b"zero\n" * 9
     assert err == b"redbox: task 1: SUCCEEDED\napart\nredbox: task 0: FAILED, exit code 2\n"
-    assert pod.word["logs"] == "complete"
+    assert pod.termination_message["logs"] == "complete"
 
 
-def test_a_task_that_cannot_be_read_is_named_and_the_others_come(redbox: Scripted, pod: Pod) -> None:
+def test_a_task_that_cannot_be_read_is_named_and_the_others_come(redbox: ScriptedServer, pod: Pod) -> None:
     redbox.job = array("Succeeded", "Succeeded", "Succeeded")
     redbox.refuse_log = {"stdout 0": (403, {"title": "This may not be read", "retry": False})}
     redbox.task_logs = {"stdout 1": b"one\n"}
     ended = pod.run()
     assert ended.stdout == b"one\n"
     assert b"redbox: stdout cannot be read: task 0: This may not be read\n" in ended.stderr
-    assert pod.word["logs"] == "cut"
+    assert pod.termination_message["logs"] == "cut"
 
 
-def test_what_of_a_task_is_shown_late_is_said_to_be_its_own(redbox: Scripted, pod: Pod) -> None:
+def test_what_of_a_task_is_shown_late_is_said_to_be_its_own(redbox: ScriptedServer, pod: Pod) -> None:
     redbox.job = array("Succeeded", "Succeeded", "Succeeded")
     redbox.task_logs = {"stdout 0": b"ze", "stdout 1": b"one\n"}
     redbox.late = {"stdout 0": b"zero\n"}
@@ -61,7 +61,7 @@ def test_what_of_a_task_is_shown_late_is_said_to_be_its_own(redbox: Scripted, po
 
 
 def test_a_task_of_which_nothing_is_shown_yet_has_its_line_when_something_is(
-    redbox: Scripted, pod: Pod
+    redbox: ScriptedServer, pod: Pod
 ) -> None:
     redbox.job = array("Succeeded", "Succeeded", "Succeeded")
     redbox.task_logs, redbox.late = {"stderr 1": b"one\n"}, {"stderr 0": b"zero\n"}
@@ -70,7 +70,7 @@ def test_a_task_of_which_nothing_is_shown_yet_has_its_line_when_something_is(
 
 
 def test_a_task_of_which_nothing_was_shown_is_asked_for_again_while_others_run(
-    redbox: Scripted, pod: Pod
+    redbox: ScriptedServer, pod: Pod
 ) -> None:
     redbox.job = array("Running", "Succeeded", "Running")
     with pod.start(stdout=subprocess.PIPE, stderr=subprocess.PIPE) as companion:

@@ -9,17 +9,20 @@ from typing import Any
 
 import pytest
 
-from tests.companion.pod import Pod
-from tests.companion.scripted import PROBLEMS, Scripted
+from redbox_shared.wire import PROBLEMS
+from tests.companion.fakes import ScriptedServer
+from tests.companion.harness import Pod
 
 DONE = {"phase": "Succeeded", "exitCode": 0, "jobID": "7", "state": "COMPLETED"}
 
 
-def test_it_submits_relays_both_streams_apart_and_says_that_it_is_done(redbox: Scripted, pod: Pod) -> None:
+def test_it_submits_relays_both_streams_apart_and_says_that_it_is_done(
+    redbox: ScriptedServer, pod: Pod
+) -> None:
     redbox.logs = {"stdout": b"to out\n\x00\xff", "stderr": b"to err\n"}
     ended = pod.run()
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"to out\n\x00\xff", b"to err\n")
-    assert pod.word == {
+    assert pod.termination_message == {
         "final": True,
         "logs": "complete",
         "exitCode": 0,
@@ -29,79 +32,81 @@ def test_it_submits_relays_both_streams_apart_and_says_that_it_is_done(redbox: S
     }
 
 
-def test_values_that_only_the_pod_knows_go_into_the_request(redbox: Scripted, pod: Pod) -> None:
+def test_values_that_only_the_pod_knows_go_into_the_request(redbox: ScriptedServer, pod: Pod) -> None:
     pod.environ["REDBOX_ENV_PASSWORD"] = "a,b\n'ü"
     pod.run()
     assert redbox.bodies[0]["env"] == {"A": "1", "PASSWORD": "a,b\n'ü"}
 
 
-def test_it_attaches_to_a_job_that_exists_and_never_submits_then(redbox: Scripted, pod: Pod) -> None:
+def test_it_attaches_to_a_job_that_exists_and_never_submits_then(redbox: ScriptedServer, pod: Pod) -> None:
     redbox.job = DONE | {"phase": "Failed", "exitCode": 3, "state": "FAILED"}
     assert pod.run().returncode == 3
     assert redbox.bodies == []
 
 
-def test_a_submit_that_is_in_doubt_is_asked_for_again(redbox: Scripted, pod: Pod) -> None:
+def test_a_submit_that_is_in_doubt_is_asked_for_again(redbox: ScriptedServer, pod: Pod) -> None:
     redbox.job = {"phase": "Submitting"}
     assert pod.run().returncode == 0
     assert len(redbox.bodies) == 1
 
 
-def test_answers_that_break_off_lose_and_double_no_byte(redbox: Scripted, pod: Pod) -> None:
+def test_answers_that_break_off_lose_and_double_no_byte(redbox: ScriptedServer, pod: Pod) -> None:
     redbox.logs["stdout"] = bytes(range(256)) * 20
     redbox.break_after = 1500
     assert pod.run(timeout=60).stdout == redbox.logs["stdout"]
 
 
-def test_a_red_box_that_is_not_ready_is_asked_again(redbox: Scripted, pod: Pod) -> None:
+def test_a_red_box_that_is_not_ready_is_asked_again(redbox: ScriptedServer, pod: Pod) -> None:
     redbox.failures = [503, 503, 401, 500]
     assert pod.run().returncode == 0
 
 
-def test_a_refusal_is_told_in_words_and_is_not_tried_again(redbox: Scripted, pod: Pod) -> None:
+def test_a_refusal_is_told_in_words_and_is_not_tried_again(redbox: ScriptedServer, pod: Pod) -> None:
     redbox.refuse_put = [
         (422, {"title": "This cannot work", "detail": "invalid partition: nope", "retry": False})
     ]
     ended = pod.run()
     assert ended.returncode == 65
     assert ended.stderr == b"redbox: This cannot work: invalid partition: nope\n"
-    assert pod.word == {
+    assert pod.termination_message == {
         "refused": "This cannot work: invalid partition: nope",
         "type": f"{PROBLEMS}scripted",
     }
     assert len(redbox.bodies) == 1
 
 
-def test_a_caller_who_may_not_gets_another_code(redbox: Scripted, pod: Pod) -> None:
+def test_a_caller_who_may_not_gets_another_code(redbox: ScriptedServer, pod: Pod) -> None:
     redbox.refuse_put = [
         (403, {"title": "The caller may not do this", "detail": "no mapping", "retry": False})
     ]
     assert pod.run().returncode == 77
 
 
-def test_a_long_refusal_is_cut_until_the_kubelet_takes_the_whole_word(redbox: Scripted, pod: Pod) -> None:
+def test_a_long_refusal_is_cut_until_the_kubelet_takes_the_whole_word(
+    redbox: ScriptedServer, pod: Pod
+) -> None:
     redbox.refuse_put = [(422, {"title": "No", "detail": "ü\x1b" * 4000, "retry": False})]
     pod.run()
-    assert pod.word["refused"].startswith("No: ü")
+    assert pod.termination_message["refused"].startswith("No: ü")
 
 
 def test_a_key_that_is_taken_by_another_body_is_attached_to_and_that_is_told(
-    redbox: Scripted, pod: Pod
+    redbox: ScriptedServer, pod: Pod
 ) -> None:
     redbox.job = {"phase": "Submitting"}
     redbox.refuse_put = [(409, {"title": "The key is taken", "detail": "another body"})]
     redbox.after_log = DONE
     assert pod.run().returncode == 0
-    assert pod.word["specDrift"] == "The key is taken: another body"
+    assert pod.termination_message["specDrift"] == "The key is taken: another body"
 
 
-def test_a_key_that_stands_for_nothing_any_more_is_a_refusal(redbox: Scripted, pod: Pod) -> None:
+def test_a_key_that_stands_for_nothing_any_more_is_a_refusal(redbox: ScriptedServer, pod: Pod) -> None:
     redbox.refuse_put = [(409, {"title": "The key is taken", "detail": "it was cancelled"})]
     assert pod.run().returncode == 65
-    assert pod.word["refused"] == "The key is taken: it was cancelled"
+    assert pod.termination_message["refused"] == "The key is taken: it was cancelled"
 
 
-def test_a_registrys_credentials_go_into_the_request(redbox: Scripted, pod: Pod) -> None:
+def test_a_registrys_credentials_go_into_the_request(redbox: ScriptedServer, pod: Pod) -> None:
     (pod.folder / "request.json").write_text('{"container": {"image": "docker://private/cow"}}')
     pod.environ |= {"REDBOX_REGISTRY_USERNAME": "alice", "REDBOX_REGISTRY_PASSWORD": "secret"}
     pod.run()
@@ -109,7 +114,7 @@ def test_a_registrys_credentials_go_into_the_request(redbox: Scripted, pod: Pod)
     assert redbox.bodies == [{"container": {"image": "docker://private/cow", "registry": credentials}}]
 
 
-def test_a_script_of_a_config_map_goes_into_the_request_as_it_is(redbox: Scripted, pod: Pod) -> None:
+def test_a_script_of_a_config_map_goes_into_the_request_as_it_is(redbox: ScriptedServer, pod: Pod) -> None:
     script = "#!/bin/sh\necho ü\n" + "#" * 900_000
     (pod.folder / "batch").write_text(script, "utf-8")
     (pod.folder / "request.json").write_text('{"name": "cow"}')
@@ -118,7 +123,7 @@ def test_a_script_of_a_config_map_goes_into_the_request_as_it_is(redbox: Scripte
     assert redbox.bodies == [{"name": "cow", "batch": script}]
 
 
-def test_a_caller_who_stays_unknown_is_refused_in_the_end(redbox: Scripted, pod: Pod) -> None:
+def test_a_caller_who_stays_unknown_is_refused_in_the_end(redbox: ScriptedServer, pod: Pod) -> None:
     pod.environ["REDBOX_LOST_AFTER"] = "1"
     redbox.failures = [401] * 100
     ended = pod.run()
@@ -126,7 +131,7 @@ def test_a_caller_who_stays_unknown_is_refused_in_the_end(redbox: Scripted, pod:
     assert ended.stderr.startswith(b"redbox: waiting for red-box: Not now: starting\n")
 
 
-def test_a_log_that_cannot_be_read_does_not_change_the_jobs_outcome(redbox: Scripted, pod: Pod) -> None:
+def test_a_log_that_cannot_be_read_does_not_change_the_jobs_outcome(redbox: ScriptedServer, pod: Pod) -> None:
     redbox.job = DONE
     redbox.refuse_log = {
         "stderr": (403, {"title": "Not readable", "detail": "permission denied", "retry": False})
@@ -134,11 +139,11 @@ def test_a_log_that_cannot_be_read_does_not_change_the_jobs_outcome(redbox: Scri
     ended = pod.run()
     assert ended.returncode == 0
     assert ended.stderr == b"redbox: stderr cannot be read: Not readable: permission denied\n"
-    assert pod.word["logs"] == "unread"
+    assert pod.termination_message["logs"] == "unread"
 
 
 def test_a_log_that_red_box_does_not_know_for_a_while_is_read_while_the_job_lives(
-    redbox: Scripted, pod: Pod
+    redbox: ScriptedServer, pod: Pod
 ) -> None:
     redbox.job = DONE | {"phase": "Running"}
     redbox.logs["stdout"] = b"late\n"
@@ -149,10 +154,10 @@ def test_a_log_that_red_box_does_not_know_for_a_while_is_read_while_the_job_live
             assert companion.poll() is None
         redbox.refuse_log = {}
         assert companion.communicate(timeout=30) == (b"late\n", b"")
-    assert pod.word["logs"] == "complete"
+    assert pod.termination_message["logs"] == "complete"
 
 
-def test_logs_are_asked_for_when_slurm_has_shown_the_job(redbox: Scripted, pod: Pod) -> None:
+def test_logs_are_asked_for_when_slurm_has_shown_the_job(redbox: ScriptedServer, pod: Pod) -> None:
     redbox.job = {"phase": "Pending", "jobID": "7"}
     with pod.start() as companion:
         while len(redbox.asked) < 4:
@@ -162,7 +167,7 @@ def test_logs_are_asked_for_when_slurm_has_shown_the_job(redbox: Scripted, pod: 
         assert companion.wait(timeout=30) == 0
 
 
-def test_a_job_that_red_box_knew_and_no_longer_knows_is_lost(redbox: Scripted, pod: Pod) -> None:
+def test_a_job_that_red_box_knew_and_no_longer_knows_is_lost(redbox: ScriptedServer, pod: Pod) -> None:
     pod.environ["REDBOX_LOST_AFTER"] = "1"
     redbox.job = DONE | {"phase": "Running"}
     with pod.start(stderr=subprocess.PIPE) as companion:
@@ -173,7 +178,9 @@ def test_a_job_that_red_box_knew_and_no_longer_knows_is_lost(redbox: Scripted, p
     assert [method for method, _ in redbox.asked if method == "PUT"] == []
 
 
-def test_a_stdout_that_nobody_reads_holds_up_neither_stderr_nor_sigterm(redbox: Scripted, pod: Pod) -> None:
+def test_a_stdout_that_nobody_reads_holds_up_neither_stderr_nor_sigterm(
+    redbox: ScriptedServer, pod: Pod
+) -> None:
     redbox.piece = 65536
     redbox.logs = {"stdout": bytes(4_000_000), "stderr": b"heard\n"}
     redbox.job = DONE
@@ -184,7 +191,9 @@ def test_a_stdout_that_nobody_reads_holds_up_neither_stderr_nor_sigterm(redbox: 
         assert companion.wait(timeout=10) == 143
 
 
-def test_a_stdout_that_is_closed_cuts_the_log_and_leaves_the_outcome(redbox: Scripted, pod: Pod) -> None:
+def test_a_stdout_that_is_closed_cuts_the_log_and_leaves_the_outcome(
+    redbox: ScriptedServer, pod: Pod
+) -> None:
     redbox.job = DONE | {"phase": "Failed", "exitCode": 4}
     redbox.logs["stdout"] = b"to nobody\n"
     reader, writer = os.pipe()
@@ -192,14 +201,14 @@ def test_a_stdout_that_is_closed_cuts_the_log_and_leaves_the_outcome(redbox: Scr
     with pod.start(stdout=writer) as companion:
         os.close(writer)
         assert companion.wait(timeout=30) == 4
-    assert pod.word["logs"] == "cut"
+    assert pod.termination_message["logs"] == "cut"
 
 
-def test_with_submit_only_it_ends_as_soon_as_the_job_is_submitted(redbox: Scripted, pod: Pod) -> None:
+def test_with_submit_only_it_ends_as_soon_as_the_job_is_submitted(redbox: ScriptedServer, pod: Pod) -> None:
     redbox.logs["stdout"] = b"not read here\n"
     ended = pod.run("--submit-only")
     assert (ended.returncode, ended.stdout) == (0, b"")
-    assert (len(redbox.bodies), pod.word["jobID"]) == (1, "7")
+    assert (len(redbox.bodies), pod.termination_message["jobID"]) == (1, "7")
     assert not any("/logs/" in path for _, path in redbox.asked)
 
 
@@ -217,13 +226,13 @@ def test_with_submit_only_it_ends_as_soon_as_the_job_is_submitted(redbox: Script
         ({"phase": "Lost", "message": "Slurm no longer knows it"}, 70),
     ],
 )
-def test_it_exits_as_the_job_did(redbox: Scripted, pod: Pod, job: dict[str, Any], code: int) -> None:
+def test_it_exits_as_the_job_did(redbox: ScriptedServer, pod: Pod, job: dict[str, Any], code: int) -> None:
     redbox.job = job
     assert pod.run().returncode == code
 
 
 def test_a_message_for_a_person_is_a_line_of_its_own_behind_all_of_the_jobs(
-    redbox: Scripted, pod: Pod
+    redbox: ScriptedServer, pod: Pod
 ) -> None:
     redbox.job = {"phase": "Failed", "state": "TIMEOUT", "message": "it ran into\nits limit of 1 minute"}
     redbox.logs["stderr"] = b"half a line"
@@ -232,13 +241,13 @@ def test_a_message_for_a_person_is_a_line_of_its_own_behind_all_of_the_jobs(
 
 @pytest.mark.parametrize("end", [{"signal": 11, "exitCode": None}, {"exitCode": None}])
 def test_an_end_that_no_exit_code_tells_is_told_in_words(
-    redbox: Scripted, pod: Pod, end: dict[str, Any]
+    redbox: ScriptedServer, pod: Pod, end: dict[str, Any]
 ) -> None:
     redbox.job = {"phase": "Failed", "state": "FAILED", "message": "It was ended.", **end}
     assert pod.run().stderr == b"redbox: It was ended.\n"
 
 
-def test_an_exit_code_is_not_told_in_words_too(redbox: Scripted, pod: Pod) -> None:
+def test_an_exit_code_is_not_told_in_words_too(redbox: ScriptedServer, pod: Pod) -> None:
     redbox.job = {"phase": "Failed", "state": "FAILED", "exitCode": 3, "message": "It exited with code 3."}
     ended = pod.run()
     assert (ended.returncode, ended.stderr) == (3, b"")
@@ -269,22 +278,22 @@ def test_a_pod_that_was_made_wrong_is_told_so(pod: Pod, name: str, value: str, w
     assert ended.returncode == 78
     assert word in ended.stderr
     assert b"Traceback" not in ended.stderr
-    assert word.decode() in pod.word["refused"]
+    assert word.decode() in pod.termination_message["refused"]
 
 
 def test_a_flag_that_it_does_not_know_is_refused_by_its_name(pod: Pod) -> None:
     ended = pod.run("--submit")
-    assert (ended.returncode, b"--submit is no option" in ended.stderr) == (78, True)
+    assert (ended.returncode, b"unknown option --submit" in ended.stderr) == (78, True)
 
 
-def test_a_defect_of_its_own_is_not_taken_for_the_jobs_exit_code(redbox: Scripted, pod: Pod) -> None:
+def test_a_defect_of_its_own_is_not_taken_for_the_jobs_exit_code(redbox: ScriptedServer, pod: Pod) -> None:
     redbox.job = DONE | {"array": {"total": 1}, "tasks": ["nonsense"]}
     redbox.refuse_log = {name: (422, {"title": "An array", "retry": False}) for name in ("stdout", "stderr")}
     assert pod.run().returncode == 0
-    assert pod.word["logs"] == "cut"
+    assert pod.termination_message["logs"] == "cut"
 
 
-def test_sigterm_ends_it_while_the_job_lives_on(redbox: Scripted, pod: Pod) -> None:
+def test_sigterm_ends_it_while_the_job_lives_on(redbox: ScriptedServer, pod: Pod) -> None:
     redbox.job = DONE | {"phase": "Running"}
     with pod.start() as companion:
         while len(redbox.asked) < 4:  # attached, and following

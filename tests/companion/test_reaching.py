@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.companion.certificates import make_certificate
-from tests.companion.pod import Pod
-from tests.companion.scripted import Scripted, serving
+from tests.companion.fakes import ScriptedServer, serving
+from tests.companion.harness import Pod
 
 DONE = {"phase": "Succeeded", "exitCode": 0, "jobID": "7", "state": "COMPLETED"}
 HTML = b"<html>under maintenance</html>"
@@ -32,7 +32,7 @@ STRANGERS = (
 
 @pytest.mark.parametrize("stranger", STRANGERS)
 def test_what_is_no_answer_of_red_box_is_asked_again_and_nothing_of_it_is_shown(
-    redbox: Scripted, pod: Pod, stranger: bytes
+    redbox: ScriptedServer, pod: Pod, stranger: bytes
 ) -> None:
     redbox.strange = [stranger]
     redbox.logs["stdout"] = b"the jobs\n"
@@ -43,7 +43,7 @@ def test_what_is_no_answer_of_red_box_is_asked_again_and_nothing_of_it_is_shown(
 
 @pytest.mark.parametrize("stranger", STRANGERS)
 def test_a_stranger_in_the_midst_of_a_log_leaves_no_trace_in_it(
-    redbox: Scripted, pod: Pod, stranger: bytes
+    redbox: ScriptedServer, pod: Pod, stranger: bytes
 ) -> None:
     redbox.job = DONE | {"phase": "Running"}
     redbox.after_log = DONE
@@ -54,7 +54,7 @@ def test_a_stranger_in_the_midst_of_a_log_leaves_no_trace_in_it(
             assert companion.poll() is None
         redbox.strange = [stranger] * 2
         assert companion.communicate(timeout=30) == (redbox.logs["stdout"], b"")
-    assert pod.word["logs"] == "complete"
+    assert pod.termination_message["logs"] == "complete"
 
 
 def test_a_certificate_of_another_authority_is_not_trusted_and_that_is_told(pod: Pod, tmp_path: Path) -> None:
@@ -78,19 +78,19 @@ def test_a_name_that_does_not_resolve_is_waited_for_and_told(pod: Pod) -> None:
 def test_a_red_box_that_is_restarted_is_come_back_to_and_the_log_is_whole(
     certificate: tuple[Path, Path], pod: Pod
 ) -> None:
-    first = Scripted(job=DONE | {"phase": "Running"}, break_after=300)
+    first = ScriptedServer(job=DONE | {"phase": "Running"}, break_after=300)
     first.logs["stdout"] = b"0123456789" * 100
     with serving(first, certificate):
         pod.environ["REDBOX_ENDPOINT"] = f"https://localhost:{first.port}"
         companion = pod.start(stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         while not any("offset=301" in path for _, path in first.asked):
             assert companion.poll() is None
-    with companion, serving(Scripted(logs=first.logs, job=DONE, port=first.port), certificate):
+    with companion, serving(ScriptedServer(logs=first.logs, job=DONE, port=first.port), certificate):
         assert companion.communicate(timeout=30) == (first.logs["stdout"], b"")
 
 
 def test_each_request_carries_the_token_that_the_kubelet_has_put_there_last(
-    redbox: Scripted, pod: Pod
+    redbox: ScriptedServer, pod: Pod
 ) -> None:
     redbox.job = DONE | {"phase": "Running"}
     redbox.refuse_log = {"stdout": (401, {"title": "The caller is not known", "detail": "expired"})}
@@ -115,7 +115,7 @@ def test_a_token_that_is_none_yet_is_waited_for_and_never_shown(pod: Pod, token:
 
 
 def test_a_mapping_that_is_gone_for_a_moment_does_not_end_a_job_that_is_there(
-    redbox: Scripted, pod: Pod
+    redbox: ScriptedServer, pod: Pod
 ) -> None:
     redbox.job = DONE | {"phase": "Running"}
     redbox.after_log = DONE

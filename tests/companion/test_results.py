@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.companion.pod import COMMAND, Pod
-from tests.companion.scripted import Scripted
+from tests.companion.fakes import ScriptedServer
+from tests.companion.harness import COMMAND, Pod
 
 DONE = {"phase": "Succeeded", "exitCode": 0, "jobID": "7", "state": "COMPLETED"}
 FAILED = DONE | {"phase": "Failed", "exitCode": 3, "state": "FAILED"}
@@ -49,7 +49,7 @@ def tar(*entries: tuple[tarfile.TarInfo, bytes]) -> bytes:
 
 
 @pytest.fixture
-def redbox(redbox: Scripted) -> Scripted:
+def redbox(redbox: ScriptedServer) -> ScriptedServer:
     redbox.job, redbox.piece = DONE, 5000
     return redbox
 
@@ -58,7 +58,7 @@ def mode_of(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_files_folders_and_links_come_as_they_were(redbox: Scripted, pod: Pod) -> None:
+def test_files_folders_and_links_come_as_they_were(redbox: ScriptedServer, pod: Pod) -> None:
     results = pod.want_results("out")
     redbox.tars["out"] = tar(
         folder("out", 0o750),
@@ -71,7 +71,12 @@ def test_files_folders_and_links_come_as_they_were(redbox: Scripted, pod: Pod) -
         folder("out/empty", 0o700),
     )
     assert pod.run().returncode == 0
-    assert pod.word["results"] == {"outcome": "Collected", "files": 6, "bytes": 10013, "message": ""}
+    assert pod.termination_message["results"] == {
+        "outcome": "Collected",
+        "files": 6,
+        "bytes": 10013,
+        "message": "",
+    }
     out = results / "out"
     assert (out / "data").read_bytes() == b"\x00\xff" * 5000
     assert [mode_of(out / name) for name in (".", "data", "run.sh", "private", "empty")] == [
@@ -102,21 +107,21 @@ def test_files_folders_and_links_come_as_they_were(redbox: Scripted, pod: Pod) -
     ],
 )
 def test_what_lies_or_leads_outside_is_left_out_and_told_and_the_rest_comes(
-    redbox: Scripted, pod: Pod, outside: tuple[tarfile.TarInfo, bytes]
+    redbox: ScriptedServer, pod: Pod, outside: tuple[tarfile.TarInfo, bytes]
 ) -> None:
     results = pod.want_results("out")
     before = sorted(pod.folder.iterdir())
     redbox.tars["out"] = tar(folder("out"), outside, entry("out/kept", b"kept"))
     assert pod.run().returncode == 0
-    told = pod.word["results"]
-    assert (told["outcome"], told["files"]) == ("Failed", 1)
-    assert told["message"].startswith("out: 1 left out: ")
+    message = pod.termination_message["results"]
+    assert (message["outcome"], message["files"]) == ("Failed", 1)
+    assert message["message"].startswith("out: 1 left out: ")
     assert (results / "out/kept").read_bytes() == b"kept"
     assert [path.name for path in (results / "out").iterdir()] == ["kept"]
     assert sorted({*pod.folder.iterdir()} - {pod.folder / "termination"}) == before
 
 
-def test_a_file_does_not_come_through_a_link_that_came_before_it(redbox: Scripted, pod: Pod) -> None:
+def test_a_file_does_not_come_through_a_link_that_came_before_it(redbox: ScriptedServer, pod: Pod) -> None:
     results = pod.want_results("out")
     redbox.tars["out"] = tar(
         folder("out"), entry("out/kept", b"kept"), link("out/link", "kept"), entry("out/link", b"changed")
@@ -125,22 +130,22 @@ def test_a_file_does_not_come_through_a_link_that_came_before_it(redbox: Scripte
     assert ((results / "out/kept").read_bytes(), (results / "out/link").read_bytes()) == (b"kept", b"changed")
 
 
-def test_what_is_there_and_cannot_be_read_fails_the_results(redbox: Scripted, pod: Pod) -> None:
+def test_what_is_there_and_cannot_be_read_fails_the_results(redbox: ScriptedServer, pod: Pod) -> None:
     pod.want_results("secret", "a")
     redbox.tars["secret"], redbox.tars["a"] = tar(), tar(entry("a", b"a"))
     assert pod.run().returncode == 0
-    told = pod.word["results"]
-    assert (told["outcome"], told["files"]) == ("Failed", 1)
-    assert told["message"] == "secret: it is there, but the job's user may not read it"
+    message = pod.termination_message["results"]
+    assert (message["outcome"], message["files"]) == ("Failed", 1)
+    assert message["message"] == "secret: it exists, but the job's user may not read it"
 
 
-def test_what_is_not_in_the_tar_is_named_and_the_rest_comes(redbox: Scripted, pod: Pod) -> None:
+def test_what_is_not_in_the_tar_is_named_and_the_rest_comes(redbox: ScriptedServer, pod: Pod) -> None:
     results = pod.want_results("out")
     record = {"REDBOX.incomplete": "out/n\u00e4me", "REDBOX.why": "it cannot be read: Permission denied"}
-    told = entry("out", type=tarfile.DIRTYPE, mode=0o700, pax_headers=record)
-    redbox.tars["out"] = tar(folder("out", 0o750), told, entry("out/kept", b"kept"))
+    message = entry("out", type=tarfile.DIRTYPE, mode=0o700, pax_headers=record)
+    redbox.tars["out"] = tar(folder("out", 0o750), message, entry("out/kept", b"kept"))
     assert pod.run().returncode == 0
-    assert pod.word["results"] == {
+    assert pod.termination_message["results"] == {
         "outcome": "Failed",
         "files": 1,
         "bytes": 4,
@@ -149,7 +154,7 @@ def test_what_is_not_in_the_tar_is_named_and_the_rest_comes(redbox: Scripted, po
     assert (mode_of(results / "out"), (results / "out/kept").read_bytes()) == (0o750, b"kept")
 
 
-def test_setuid_stays_behind(redbox: Scripted, pod: Pod) -> None:
+def test_setuid_stays_behind(redbox: ScriptedServer, pod: Pod) -> None:
     results = pod.want_results("tool")
     redbox.tars["tool"] = tar(entry("tool", b"", mode=0o6755))
     pod.run()
@@ -157,13 +162,18 @@ def test_setuid_stays_behind(redbox: Scripted, pod: Pod) -> None:
 
 
 def test_a_glob_that_finds_nothing_is_told_by_its_name_and_does_not_keep_others_away(
-    redbox: Scripted, pod: Pod
+    redbox: ScriptedServer, pod: Pod
 ) -> None:
     results = pod.want_results("none/*", "*.dat")
     redbox.tars["*.dat"] = tar(entry("a.dat", b"a"))
     ended = pod.run()
     message = "none/*: There is no such thing: the globs find nothing"
-    assert pod.word["results"] == {"outcome": "Failed", "files": 1, "bytes": 1, "message": message}
+    assert pod.termination_message["results"] == {
+        "outcome": "Failed",
+        "files": 1,
+        "bytes": 1,
+        "message": message,
+    }
     assert ended.stderr == f"redbox: results: {message}\n".encode()
     assert (results / "a.dat").read_bytes() == b"a"
 
@@ -180,40 +190,47 @@ def test_a_glob_that_finds_nothing_is_told_by_its_name_and_does_not_keep_others_
     ],
 )
 def test_results_come_after_the_ends_that_were_asked_for(
-    redbox: Scripted, pod: Pod, when: str, job: dict[str, Any], outcome: str
+    redbox: ScriptedServer, pod: Pod, when: str, job: dict[str, Any], outcome: str
 ) -> None:
     results = pod.want_results("a", when=when)
     redbox.job, redbox.tars["a"] = job, tar(entry("a", b"a"))
     pod.run()
-    assert pod.word["results"]["outcome"] == outcome
+    assert pod.termination_message["results"]["outcome"] == outcome
     assert (results / "a").exists() == (outcome == "Collected")
 
 
-def test_a_tar_that_breaks_off_is_asked_for_again_and_counted_once(redbox: Scripted, pod: Pod) -> None:
+def test_a_tar_that_breaks_off_is_asked_for_again_and_counted_once(redbox: ScriptedServer, pod: Pod) -> None:
     results = pod.want_results("out")
     redbox.tars["out"] = tar(folder("out", 0o555), *(entry(f"out/{i}", bytes(2000)) for i in range(20)))
     redbox.break_after, redbox.breaks = 30_000, 3
     assert pod.run().returncode == 0
-    assert pod.word["results"] == {"outcome": "Collected", "files": 20, "bytes": 40_000, "message": ""}
+    assert pod.termination_message["results"] == {
+        "outcome": "Collected",
+        "files": 20,
+        "bytes": 40_000,
+        "message": "",
+    }
     assert len(list((results / "out").iterdir())) == 20
 
 
-def test_a_tar_that_always_breaks_off_fails_the_results_and_not_the_job(redbox: Scripted, pod: Pod) -> None:
+def test_a_tar_that_always_breaks_off_fails_the_results_and_not_the_job(
+    redbox: ScriptedServer, pod: Pod
+) -> None:
     pod.want_results("out")
     redbox.tars["out"] = b"no tar at all" * 1000
     assert pod.run(timeout=90).returncode == 0
-    assert "broke off" in pod.word["results"]["message"]
+    assert "cut off" in pod.termination_message["results"]["message"]
 
 
 def test_with_results_only_a_job_that_has_ended_is_collected_and_nothing_relayed(
-    redbox: Scripted, pod: Pod
+    redbox: ScriptedServer, pod: Pod
 ) -> None:
     results = pod.want_results("a")
     redbox.job, redbox.tars["a"], redbox.logs["stdout"] = FAILED, tar(entry("a", b"a")), b"not read here"
     pod.environ["REDBOX_MODE"] = "results-only"
     ended = pod.run()
     assert (ended.returncode, ended.stdout, (results / "a").read_bytes()) == (0, b"", b"a")
-    assert pod.word["results"]["outcome"] == "Collected"
+    assert pod.termination_message["results"]["outcome"] == "Collected"
     redbox.tars.clear()
     assert pod.run().returncode == 74
 
@@ -232,16 +249,16 @@ def small_volume(path: Path, size: str) -> Iterator[None]:
 
 
 @as_root
-def test_a_full_volume_fails_the_results_and_leaves_no_half_file(redbox: Scripted, pod: Pod) -> None:
+def test_a_full_volume_fails_the_results_and_leaves_no_half_file(redbox: ScriptedServer, pod: Pod) -> None:
     results = pod.want_results("out")
     redbox.job = FAILED
     redbox.tars["out"] = tar(entry("small", b"small"), entry("large", bytes(500_000)))
     with small_volume(results, "256k"):
         assert pod.run().returncode == 3
         assert [path.name for path in results.iterdir()] == ["small"]
-    told = pod.word
-    assert (told["exitCode"], told["results"]["outcome"]) == (3, "Failed")
-    assert "No space left on device" in told["results"]["message"]
+    message = pod.termination_message
+    assert (message["exitCode"], message["results"]["outcome"]) == (3, "Failed")
+    assert "No space left on device" in message["results"]["message"]
 
 
 def without_rights(pod: Pod) -> subprocess.CompletedProcess[bytes]:
@@ -251,7 +268,9 @@ def without_rights(pod: Pod) -> subprocess.CompletedProcess[bytes]:
 
 
 @as_root
-def test_collecting_anew_what_is_there_already_and_read_only_is_right(redbox: Scripted, pod: Pod) -> None:
+def test_collecting_anew_what_is_there_already_and_read_only_is_right(
+    redbox: ScriptedServer, pod: Pod
+) -> None:
     results = pod.want_results("out", "out/deep/*")
     redbox.tars["out"] = tar(
         folder("out", 0o555),
@@ -262,7 +281,7 @@ def test_collecting_anew_what_is_there_already_and_read_only_is_right(redbox: Sc
     redbox.tars["out/deep/*"] = tar(entry("out/deep/b", b"b", mode=0o400))
     for _ in range(2):
         assert without_rights(pod).stderr == b""
-        assert pod.word["results"]["outcome"] == "Collected"
+        assert pod.termination_message["results"]["outcome"] == "Collected"
         assert [mode_of(results / name) for name in ("out", "out/a", "out/deep", "out/deep/b")] == [
             0o555,
             0o444,
@@ -272,11 +291,11 @@ def test_collecting_anew_what_is_there_already_and_read_only_is_right(redbox: Sc
 
 
 @as_root
-def test_a_volume_that_is_not_writable_is_said_to_be(redbox: Scripted, pod: Pod) -> None:
+def test_a_volume_that_is_not_writable_is_said_to_be(redbox: ScriptedServer, pod: Pod) -> None:
     results = pod.want_results("a")
     redbox.tars["a"] = tar(entry("a", b"a"))
     with small_volume(results, "256k"):
         results.chmod(0o755)
         subprocess.run(["mount", "-o", "remount,ro", results], check=True)
         pod.run()
-    assert pod.word["results"]["message"] == f"{results}/a: Read-only file system"
+    assert pod.termination_message["results"]["message"] == f"{results}/a: Read-only file system"

@@ -15,7 +15,7 @@ from redbox_bed.hosts.waiting import wait_until
 from tests.e2e.asking import new_key
 from tests.e2e.redbox_server import RedboxServer
 
-SOURCES = CHECKOUT / "companion/redbox_companion"
+SOURCES = (CHECKOUT / "companion/redbox_companion", CHECKOUT / "redbox/redbox_shared")
 LIBRARY = "/opt/redbox-companion"
 USER = "nobody"
 ENDS_WITHIN_S = 120
@@ -28,9 +28,10 @@ COMMAND = ("python3", "-I", "-c", RUN, LIBRARY)
 
 def install(host: Host) -> None:
     """The checkout's companion, compiled as it is in its image."""
-    host.run("install", "-d", "-m", "755", LIBRARY, f"{LIBRARY}/redbox_companion")
-    for source in SOURCES.glob("*.py"):
-        host.write(f"{LIBRARY}/redbox_companion/{source.name}", source.read_bytes())
+    for package in SOURCES:
+        host.run("install", "-d", "-m", "755", LIBRARY, f"{LIBRARY}/{package.name}")
+        for source in package.glob("*.py"):
+            host.write(f"{LIBRARY}/{package.name}/{source.name}", source.read_bytes())
     host.run("python3", "-m", "compileall", "-q", LIBRARY)
 
 

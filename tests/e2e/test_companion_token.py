@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from redbox_bed.bed import Bed
-from redbox_operator.api.constants import TOKEN_FILE, TOKEN_FOLDER
+from redbox_shared.pod_contract import TOKEN_FILE, TOKEN_FOLDER
 from tests.e2e.slurmjobs import Applied, SlurmJobs, follow
 
 SHORTEST_LIFE_S = 600  # the API server refuses less

@@ -14,7 +14,7 @@ import pytest
 from redbox_bed import login_node
 from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
-from redbox_kube.names import ATTACH_ONLY, ENV_MODE
+from redbox_shared.pod_contract import ATTACH_ONLY, MODE
 from tests.e2e.resourced_process import eventually
 from tests.e2e.virtual_stand import Companion, Stand, state_of, virtual_stand
 
@@ -158,7 +158,7 @@ def test_a_job_with_secrets_is_followed_and_submitted_by_another(stand: Stand) -
     companion = stand.slurm_job(FAILS)
     body = json.dumps({"batch": FAILS, "name": companion.name})
     stand.config_map(companion, body)
-    pod = stand.pod(companion, env=[{"name": ENV_MODE, "value": ATTACH_ONLY}])
+    pod = stand.pod(companion, env=[{"name": MODE, "value": ATTACH_ONLY}])
     stand.name_companion(companion, pod["metadata"]["uid"], body)
     companion.has_condition("WaitsForSubmitter")
     assert stand.jobs_in_slurm(companion.name) == []

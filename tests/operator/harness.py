@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from redbox_api.errors import NoSuchJob
+from redbox_api.feed import RowKey
 from redbox_api.models import Job, OwnerRef, Phase, Problem
 from redbox_kube.api.objects import ResourcePath
 from redbox_kube.slurm_cluster import SlurmCluster
@@ -17,7 +18,7 @@ from redbox_operator.api.slurmjob import SLURM_JOBS, SlurmJobRef
 from redbox_operator.companion.plan import companion_of
 from redbox_operator.metrics import OperatorMetrics
 from redbox_operator.object_cache import ObjectCache
-from redbox_operator.slurmcluster.job_feed import Away, RedboxLink, RowKey
+from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable
 from redbox_operator.slurmcluster.registry import RedboxLinks
 from redbox_operator.slurmjob import deletion
 from redbox_operator.slurmjob import reconciler as reconciling
@@ -50,7 +51,7 @@ class Link:
     def row(self, wanted: RowKey) -> Job | None:
         return self.rows.get(wanted)
 
-    async def look(self, wanted: RowKey) -> Job | None:
+    async def find(self, wanted: RowKey) -> Job | None:
         unlisted = None if wanted in self.absent else self.unlisted.get(wanted)
         return self.rows.get(wanted, unlisted)
 
@@ -60,13 +61,13 @@ class Link:
     def forget(self, done: RowKey) -> None:
         self.rows.pop(done, None)
 
-    def lag_of(self, noted: RowKey) -> float | None:
+    def take_lag(self, noted: RowKey) -> float | None:
         self.unrecorded.discard(noted)
         return 0.1
 
     async def cancel(self, wanted: RowKey, *, all_attempts: bool) -> list[Job]:
         if self.away:
-            raise Away("no route")
+            raise RedboxUnavailable("no route")
         if self.refusal:
             raise self.refusal
         self.done.append(

@@ -25,11 +25,11 @@ class Part:
     packages: tuple[str, ...]
 
 
-COMPANION = Part("redbox-companion", "", ("redbox_companion",))
+COMPANION = Part("redbox-companion", "", ("redbox_companion", "redbox_shared"))
 WITH_EXTRA = (
-    Part("redbox", "server", ("redbox", "redbox_api")),
-    Part("redbox-operator", "operator", ("redbox_operator", "redbox_kube", "redbox_api")),
-    Part("redbox-resourced", "resourced", ("redbox_resourced", "redbox_kube", "redbox_api")),
+    Part("redbox", "server", ("redbox", "redbox_api", "redbox_shared")),
+    Part("redbox-operator", "operator", ("redbox_operator", "redbox_kube", "redbox_api", "redbox_shared")),
+    Part("redbox-resourced", "resourced", ("redbox_resourced", "redbox_kube", "redbox_api", "redbox_shared")),
 )
 IMPORT_ALL = """
 import importlib, json, pkgutil, sys

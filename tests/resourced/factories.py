@@ -9,7 +9,7 @@ from redbox_api.models import Amounts, Partition
 from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_resourced.nodes.manifest import new_node
 from redbox_resourced.nodes.node_view import NodeView, read_node
-from redbox_resourced.partitions.partition_feed import Followed
+from redbox_resourced.partitions.partition_feed import PartitionFeed
 
 NOTHING = Amounts(nodes=0, cpus=0, mem_mb=0)
 
@@ -33,13 +33,16 @@ def slurm_cluster(name: str = "hpc1", **spec: Any) -> SlurmCluster:
     )
 
 
-def followed(*partitions: Partition, listed: bool = True, fault: str = "", **spec: Any) -> Followed:
+def followed(*partitions: Partition, listed: bool = True, fault: str = "", **spec: Any) -> PartitionFeed:
     """As after red-box has named these."""
-    one = Followed(slurm_cluster(**spec), RedboxClient("https://redbox.example.org"), lambda: None)
-    one._all = {partition.name: partition for partition in partitions}
-    one._listed = listed
-    one.fault = fault
-    return one
+    return PartitionFeed(
+        slurm_cluster(**spec),
+        RedboxClient("https://redbox.example.org"),
+        lambda: None,
+        {partition.name: partition for partition in partitions},
+        listed=listed,
+        fault=fault,
+    )
 
 
 def node(name: str, cluster: str = "hpc1", **changed: Any) -> NodeView:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from enum import StrEnum
 
-from redbox_kube.names import ATTACH_ONLY, GROUP
+from redbox_kube.names import GROUP
+from redbox_shared import pod_contract
 
 FIELD_MANAGER = "redbox-operator"
 FINALIZER = f"{GROUP}/slurm-job"
@@ -15,17 +16,6 @@ ANNOTATION_ABANDON = f"{GROUP}/abandon"
 ANNOTATION_REACHES = f"{GROUP}/reaches"
 """On a companion's pod: a digest of red-box's address and CA."""
 LABEL_ROLE = f"{GROUP}/role"
-
-COMPANION_CONTAINER = "companion"
-REQUEST_FOLDER = "/etc/redbox/job"
-REQUEST_FILE = "request.json"
-CA_FILE = "ca.crt"
-TOKEN_FOLDER = "/var/run/secrets/redbox"  # noqa: S105 (a folder)
-TOKEN_FILE = "token"  # noqa: S105 (a file's name)
-BATCH_FOLDER = "/etc/redbox/batch"
-BATCH_FILE = "batch"
-RESULTS_FOLDER = "/results"
-ENV_PREFIX = "REDBOX_ENV_"
 
 
 class PodRole(StrEnum):
@@ -39,10 +29,10 @@ class PodRole(StrEnum):
 class CompanionMode(StrEnum):
     """The work of the companion in a pod."""
 
-    WHOLE = "whole"
-    SUBMIT_ONLY = "submit-only"
-    RESULTS_ONLY = "results-only"
-    ATTACH_ONLY = ATTACH_ONLY  # on a virtual node: another pod submits
+    WHOLE = pod_contract.WHOLE
+    SUBMIT_ONLY = pod_contract.SUBMIT_ONLY
+    RESULTS_ONLY = pod_contract.RESULTS_ONLY
+    ATTACH_ONLY = pod_contract.ATTACH_ONLY  # on a virtual node: another pod submits
 
 
 def cluster_finalizer(namespace: str, *, limited: bool) -> str:

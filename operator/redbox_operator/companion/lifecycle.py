@@ -19,7 +19,7 @@ import structlog
 from redbox_api.models import Dependency
 from redbox_kube.api.objects import ApiRefused, Object, ResourcePath
 from redbox_kube.slurm_cluster import SlurmCluster
-from redbox_operator.api.constants import CA_FILE, REQUEST_FILE, PodRole, pod_name
+from redbox_operator.api.constants import PodRole, pod_name
 from redbox_operator.api.problems import StatusProblem
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.slurmjob_status import CompanionStatus
@@ -42,6 +42,7 @@ from redbox_operator.companion.plan import (
     replaced,
 )
 from redbox_operator.status_writer import StatusWriter
+from redbox_shared.pod_contract import CA_FILE, REQUEST_FILE
 
 log = structlog.get_logger(__name__)
 AFTER_DELETE_S = 5.0

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from redbox_kube.slurm_cluster import SlurmCluster
-from redbox_operator.api.constants import (
+from redbox_operator.api.constants import CompanionMode, pod_name
+from redbox_operator.api.slurmjob import SlurmJob
+from redbox_operator.api.slurmjob_fields import ResultsSpec, Volume
+from redbox_shared import pod_contract
+from redbox_shared.pod_contract import (
     BATCH_FILE,
     BATCH_FOLDER,
     CA_FILE,
-    ENV_PREFIX,
     REQUEST_FILE,
     REQUEST_FOLDER,
     RESULTS_FOLDER,
     TOKEN_FILE,
     TOKEN_FOLDER,
-    CompanionMode,
-    pod_name,
 )
-from redbox_operator.api.slurmjob import SlurmJob
-from redbox_operator.api.slurmjob_fields import ResultsSpec, Volume
 
 Object = dict[str, Any]
 TOKEN_SECONDS = 3600
@@ -41,7 +41,7 @@ class PodParts:
     limits: dict[str, str] = field(default_factory=lambda: {"memory": "64Mi"})
     has_results: bool = False
 
-    def set_env(self, **settings: str) -> None:
+    def set_env(self, settings: Mapping[str, str]) -> None:
         """Set variables literally: `$` is doubled, since the kubelet replaces $(NAME)."""
         self.env += [{"name": name, "value": value.replace("$", "$$")} for name, value in settings.items()]
 
@@ -57,10 +57,12 @@ def parts_of(
     """The parts of this pod. On a virtual node no container runs, so nothing is mounted or requested."""
     parts = PodParts()
     parts.set_env(
-        REDBOX_ENDPOINT=cluster.spec.endpoint,
-        REDBOX_KEY=job.uid,
-        REDBOX_ATTEMPT=str(attempt),
-        REDBOX_MODE=mode.value,
+        {
+            pod_contract.ENDPOINT: cluster.spec.endpoint,
+            pod_contract.KEY: job.uid,
+            pod_contract.ATTEMPT: str(attempt),
+            pod_contract.MODE: mode.value,
+        }
     )
     if virtual:
         parts.requests, parts.limits = {"cpu": "0", "memory": "0"}, {}
@@ -75,9 +77,11 @@ def parts_of(
 
 def _mount_request_and_token(parts: PodParts, job: SlurmJob, cluster: SlurmCluster, attempt: int) -> None:
     parts.set_env(
-        REDBOX_CA_FILE=f"{REQUEST_FOLDER}/{CA_FILE}",
-        REDBOX_REQUEST_FILE=f"{REQUEST_FOLDER}/{REQUEST_FILE}",
-        REDBOX_TOKEN_FILE=f"{TOKEN_FOLDER}/{TOKEN_FILE}",
+        {
+            pod_contract.CA_FILE_PATH: f"{REQUEST_FOLDER}/{CA_FILE}",
+            pod_contract.REQUEST_FILE_PATH: f"{REQUEST_FOLDER}/{REQUEST_FILE}",
+            pod_contract.TOKEN_FILE_PATH: f"{TOKEN_FOLDER}/{TOKEN_FILE}",
+        }
     )
     token = {"audience": cluster.spec.audience, "expirationSeconds": TOKEN_SECONDS, "path": TOKEN_FILE}
     parts.mount("job", REQUEST_FOLDER, {"configMap": {"name": pod_name(job.name, attempt)}})
@@ -87,22 +91,23 @@ def _mount_request_and_token(parts: PodParts, job: SlurmJob, cluster: SlurmClust
 def _add_kubelet_values(parts: PodParts, job: SlurmJob, attempt: int) -> None:
     spec = job.spec
     for variable in spec.env:
-        name, source = f"{ENV_PREFIX}{variable.name}", variable.value_from
+        name, source = f"{pod_contract.JOB_VARIABLE_PREFIX}{variable.name}", variable.value_from
         if source and source.field_ref and source.field_ref.field_path == POD_NAME:
-            parts.set_env(
-                **{name: pod_name(job.name, attempt)}
-            )  # of the job's pod, also where another pod submits
+            parts.set_env({name: pod_name(job.name, attempt)})  # also where another pod submits
         elif source:
             value_from = source.model_dump(by_alias=True, exclude_defaults=True)
             parts.env.append({"name": name, "valueFrom": value_from})
     if spec.container and spec.container.registry_secret:
-        for name, key in (("REDBOX_REGISTRY_USERNAME", "username"), ("REDBOX_REGISTRY_PASSWORD", "password")):
+        for name, key in (
+            (pod_contract.REGISTRY_USERNAME, "username"),
+            (pod_contract.REGISTRY_PASSWORD, "password"),
+        ):
             secret_key = {"name": spec.container.registry_secret, "key": key}
             parts.env.append({"name": name, "valueFrom": {"secretKeyRef": secret_key}})
     if spec.batch_from:
         reference = spec.batch_from.config_map_key_ref
         items = [{"key": reference.key, "path": BATCH_FILE}]
-        parts.set_env(REDBOX_BATCH_FILE=f"{BATCH_FOLDER}/{BATCH_FILE}")
+        parts.set_env({pod_contract.BATCH_FILE_PATH: f"{BATCH_FOLDER}/{BATCH_FILE}"})
         parts.mount("batch", BATCH_FOLDER, {"configMap": {"name": reference.name, "items": items}})
 
 
@@ -110,7 +115,7 @@ def _mount_results(parts: PodParts, results: ResultsSpec) -> None:
     parts.has_results = True
     folder = f"{RESULTS_FOLDER}/{results.folder}" if results.folder else RESULTS_FOLDER
     settings = {"from": results.sources, "when": results.when.value}
-    parts.set_env(REDBOX_RESULTS=json.dumps(settings), REDBOX_RESULTS_FOLDER=folder)
+    parts.set_env({pod_contract.RESULTS: json.dumps(settings), pod_contract.RESULTS_FOLDER_PATH: folder})
     parts.mount("results", RESULTS_FOLDER, _volume(results.volume), read_only=False)
 
 

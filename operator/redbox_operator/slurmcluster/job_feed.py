@@ -1,9 +1,9 @@
-"""What one red-box says of its jobs: one watch per SlurmCluster, the newest row of every job that matters.
+"""The jobs of one red-box: one watch per SlurmCluster, and the newest row of every job that is not final.
 
-A row counts for a SlurmJob only if its owner is that SlurmJob's namespace and service account: keys can be
-chosen by anybody. Only jobs that are not final are listed: red-box remembers ended ones for weeks, and those
-whose end was missed are asked for one by one. While red-box is away nothing is asked of it but whether it is
-back; who waits for that is woken then.
+A row counts for a SlurmJob only if its owner is that SlurmJob's namespace and service account: anybody can
+choose keys. Only jobs that are not final are listed, because red-box remembers ended jobs for weeks; a job
+whose end was missed is requested by itself. While red-box is unavailable it gets only the feed's own retries;
+its return wakes the SlurmJobs that wait for it.
 """
 
 from __future__ import annotations
@@ -13,39 +13,31 @@ import zlib
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import structlog
 
 from redbox_api.client import Deadlines, RedboxClient
-from redbox_api.errors import NoSuchJob, RedboxError, TooOld, Unreachable
-from redbox_api.models import FINAL_PHASES, Cluster, Job, OwnerRef, Partition, Phase
+from redbox_api.errors import NoSuchJob, Unreachable
+from redbox_api.feed import Feed, RowKey, list_active_jobs
+from redbox_api.models import FINAL_PHASES, Cluster, Job, OwnerRef, Partition, Phase, WatchEvent
 from redbox_kube.api.objects import ApiError, ObjectClient
 from redbox_kube.redbox_token import RedboxToken, ServiceAccountName
 from redbox_kube.slurm_cluster import SlurmCluster
+from redbox_shared.backoff import Backoff
 
 log = structlog.get_logger(__name__)
 DEADLINES = Deadlines(connect=3.0, answer=10.0, quiet=30.0)
 CALL_S = 15.0
 MOST_CALLS = 8
-ASKS_AGAIN_S = 0.5
-LONGEST_PAUSE_S = 3.0  # so that what waits for its return is done soon after
-LIVING = tuple(phase.value for phase in Phase if phase not in FINAL_PHASES)
+BACKOFF = Backoff(0.5, 3.0, factor=1.5)  # short: SlurmJobs wait for its return
+NO_ANSWER = "red-box did not answer in time"
 AnswerT = TypeVar("AnswerT")
-
-
-class RowKey(NamedTuple):
-    """One attempt of one owner's job."""
-
-    key: str
-    attempt: int
-    namespace: str
-    account: str
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A job as red-box has it, packed: ten thousand as models would be 50 MiB."""
+    """A job as red-box has it, packed: ten thousand as models would take 50 MiB."""
 
     phase: Phase
     job_id: str | None
@@ -54,17 +46,15 @@ class Row:
 
     @classmethod
     def of(cls, job: Job) -> Row:
-        """The job, packed."""
         text = job.model_dump_json(by_alias=True, exclude_defaults=True)
         return cls(job.phase, job.job_id, job.spec_digest is not None, zlib.compress(text.encode(), 1))
 
     def unpacked(self) -> Job:
-        """To look at it."""
         return Job.model_validate_json(zlib.decompress(self.packed))
 
 
-class Away(Exception):
-    """Red-box cannot be asked now. `until_return`: its return wakes all who wait; else it is only busy."""
+class RedboxUnavailable(Exception):
+    """Red-box cannot be called now. `until_return`: its return wakes all that wait; else it is only busy."""
 
     def __init__(self, why: str, *, until_return: bool = True) -> None:
         super().__init__(why)
@@ -72,7 +62,7 @@ class Away(Exception):
 
 
 class RedboxLink:
-    """One SlurmCluster's red-box: its rows, kept new for as long as it is run."""
+    """One SlurmCluster's red-box: its rows, kept current while it runs, and bounded calls."""
 
     def __init__(
         self,
@@ -82,77 +72,77 @@ class RedboxLink:
         changed: Callable[[str], None],
         turned: Callable[[RedboxLink], None],
     ) -> None:
-        """`changed` hears the key of each row that changes, `turned` that red-box went or came back."""
+        """`changed` is called with the key of each row that changes, `turned` when `reachable` changes."""
         self.cluster = cluster
         self.client = client
         self.rows: dict[RowKey, Row] = {}
-        self.synced = False  # the rows were complete once, so that what is missing is known to be missing
+        self.synced = False  # the rows were complete once, so that a job without a row is not active
         self.reachable: bool | None = None
-        self.trouble = "it has not been asked yet"
-        self.remark: str | None = None  # what its last bookmark said: that Slurm does not answer, say
+        self.trouble = "no answer yet"
+        self.bookmark_message: str | None = None  # of the last bookmark: Slurm does not answer, for instance
         self._changed = changed
         self._turned = turned
         self._absent: set[RowKey] = set()
         self._arrived: dict[RowKey, float] = {}
-        self._revision: str | None = None
-        self._doubted = asyncio.Event()
         self._calls = 0
+        self._feed: Feed[WatchEvent] = Feed(
+            self._list, client.watch_jobs, self._on_event, self._turn, backoff=BACKOFF, retry_on=(ApiError,)
+        )
 
     async def run(self) -> None:
-        """Follow red-box until cancelled."""
+        """Follow red-box's jobs until cancelled."""
         async with self.client:
-            await self._run()
+            await self._feed.run()
 
-    # -- what is known
+    # -- rows
 
-    def row(self, wanted: RowKey) -> Job | None:
-        """The newest that is known of this job."""
-        row = self.rows.get(wanted)
+    def row(self, key: RowKey) -> Job | None:
+        """The newest row of this job."""
+        row = self.rows.get(key)
         return row.unpacked() if row else None
 
-    def forget(self, done: RowKey) -> None:
-        """The row of a job that needs no more attention."""
-        self.rows.pop(done, None)
-        self._arrived.pop(done, None)
-        self._absent.discard(done)
+    def forget(self, key: RowKey) -> None:
+        """Drop the row of a job that needs no more attention."""
+        self.rows.pop(key, None)
+        self._arrived.pop(key, None)
+        self._absent.discard(key)
 
-    def presume_absent(self, new: RowKey) -> None:
-        """Nobody can have submitted this before now: should somebody, the watch tells."""
-        if new not in self.rows:
-            self._absent.add(new)
+    def presume_absent(self, key: RowKey) -> None:
+        """Record that no job can have this key before now; the watch shows it if that changes."""
+        if key not in self.rows:
+            self._absent.add(key)
 
-    def lag_of(self, told: RowKey) -> float | None:
-        """How long ago the oldest change came that had not been told before now."""
-        arrived = self._arrived.pop(told, None)
+    def take_lag(self, key: RowKey) -> float | None:
+        """How long ago the oldest change arrived that no status shows yet; resets it."""
+        arrived = self._arrived.pop(key, None)
         return None if arrived is None else asyncio.get_running_loop().time() - arrived
 
-    def living(self) -> Iterator[tuple[RowKey, Row]]:
+    def active_rows(self) -> Iterator[tuple[RowKey, Row]]:
         """Rows of jobs that have not ended."""
-        return ((key, row) for key, row in self.rows.items() if _lives(row))
+        return ((key, row) for key, row in self.rows.items() if row.phase not in FINAL_PHASES)
 
-    # -- what is asked
+    # -- calls
 
-    async def look(self, wanted: RowKey) -> Job | None:
-        """The row, asked for if the list and the watch did not bring it. None: red-box has no such job."""
-        known = self.row(wanted)
-        if known is not None or wanted in self._absent:
-            return known
-        owner = _owner(wanted)
+    async def find(self, key: RowKey) -> Job | None:
+        """The row, requested if neither list nor watch contained it. None: red-box has no such job."""
+        row = self.row(key)
+        if row is not None or key in self._absent:
+            return row
         try:
             job = await self._call(
-                lambda: self.client.get_job(wanted.key, attempt=wanted.attempt, owner=owner)
+                lambda: self.client.get_job(key.key, attempt=key.attempt, owner=_owner(key))
             )
         except NoSuchJob:
-            self._absent.add(wanted)
+            self._absent.add(key)
             return None
-        self.rows.setdefault(wanted, Row.of(job))
-        return self.row(wanted)
+        self.rows.setdefault(key, Row.of(job))
+        return self.row(key)
 
-    async def cancel(self, wanted: RowKey, *, all_attempts: bool) -> list[Job]:
+    async def cancel(self, key: RowKey, *, all_attempts: bool) -> list[Job]:
         """Cancel one attempt, or all and those that may still come. Raises NoSuchJob where there was none."""
         return await self._call(
             lambda: self.client.cancel_job(
-                wanted.key, attempt=wanted.attempt, all_attempts=all_attempts, owner=_owner(wanted)
+                key.key, attempt=key.attempt, all_attempts=all_attempts, owner=_owner(key)
             )
         )
 
@@ -164,35 +154,34 @@ class RedboxLink:
         """All of them."""
         return (await self._call_slurm(self.client.partitions)).items
 
-    async def act(self, wanted: RowKey, act: str) -> Job:
-        """Hold or release a job that waits."""
-        owner = _owner(wanted)
+    async def act(self, key: RowKey, act: str) -> Job:
+        """Hold or release a pending job."""
         return await self._call_slurm(
-            lambda: self.client.act_on_job(wanted.key, act, attempt=wanted.attempt, owner=owner)
+            lambda: self.client.act_on_job(key.key, act, attempt=key.attempt, owner=_owner(key))
         )
 
     async def _call_slurm(self, call: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
-        """What red-box answers only after Slurm has: that it is late says nothing of red-box."""
+        """A call that red-box answers only after Slurm has: if it is late, red-box may well be reachable."""
         try:
             return await self._bounded(call)
         except (Unreachable, TimeoutError) as error:
-            raise Away(str(error) or "it did not answer in time", until_return=False) from error
+            raise RedboxUnavailable(str(error) or NO_ANSWER, until_return=False) from error
 
     async def _call(self, call: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
-        """What red-box answers by itself: silence means that it is away."""
+        """A call that red-box answers by itself: no answer shows that it is unreachable."""
         try:
             return await self._bounded(call)
         except (Unreachable, TimeoutError) as error:
-            self._turn(str(error) or "it did not answer in time")
-            self._doubted.set()
-            raise Away(self.trouble) from error
+            self._turn(str(error) or NO_ANSWER)
+            self._feed.restart()
+            raise RedboxUnavailable(self.trouble) from error
 
     async def _bounded(self, call: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
-        """In time and number: a red-box that hangs must not keep all who work from other clusters."""
+        """Bound time and number of calls: a red-box that hangs must not block work for other clusters."""
         if self.reachable is False:
-            raise Away(self.trouble)
+            raise RedboxUnavailable(self.trouble)
         if self._calls >= MOST_CALLS:
-            raise Away("it has enough to do", until_return=False)
+            raise RedboxUnavailable("too many calls are in progress", until_return=False)
         self._calls += 1
         try:
             async with asyncio.timeout(CALL_S):
@@ -200,75 +189,48 @@ class RedboxLink:
         finally:
             self._calls -= 1
 
-    # -- following
-
-    async def _run(self) -> None:
-        pause = ASKS_AGAIN_S
-        while True:
-            self._doubted.clear()
-            following = asyncio.create_task(self._follow())
-            doubted = asyncio.create_task(self._doubted.wait())
-            try:
-                await asyncio.wait({following, doubted}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for task in (following, doubted):
-                    task.cancel()
-                await asyncio.wait({following, doubted})
-            pause = ASKS_AGAIN_S if self.reachable else min(LONGEST_PAUSE_S, pause * 1.5)
-            if not following.cancelled() and (error := following.exception()) is not None:
-                if not isinstance(error, (RedboxError, ApiError, TimeoutError)):
-                    raise error
-                self._turn(str(error) or type(error).__name__)
-            await asyncio.sleep(pause)
-
-    async def _follow(self) -> None:
-        """List where no revision is known, then watch from there to the stream's end."""
-        if self._revision is None:
-            self._revision = await self._list()
-            self._turn(None)
-        try:
-            async for event in self.client.watch_jobs(self._revision):
-                self._turn(None)
-                if event.type == "bookmark":
-                    self.remark = event.message
-                elif event.job is not None:
-                    self._take(event.job, gone=event.type == "gone")
-                if event.type != "error":
-                    self._revision = event.revision
-        except TooOld:
-            self._revision = None
+    # -- the feed
 
     async def _list(self) -> str:
-        revision, found = "", set()
-        async for page in self.client.list_jobs(limit=500, phase=LIVING):
-            for job in page.items:
-                found.add(_row_key(job))
-                self._take(job, gone=False)
-            revision = revision or page.revision
+        listed: set[RowKey] = set()
+
+        def take(job: Job) -> None:
+            listed.add(RowKey.of(job))
+            self._take(job, gone=False)
+
+        revision = await list_active_jobs(self.client, take)
         self._absent.clear()
-        for missed in [key for key, row in self.rows.items() if key not in found and _lives(row)]:
-            del self.rows[missed]  # it has ended, or is unknown now: asked for when its SlurmJob is looked at
-            self._changed(missed.key)
+        for key in [key for key, _ in self.active_rows() if key not in listed]:
+            del self.rows[key]  # it has ended or is unknown: requested when its SlurmJob is reconciled
+            self._changed(key.key)
         self.synced = True
+        self._turn(None)
         return revision
 
+    def _on_event(self, event: WatchEvent) -> None:
+        self._turn(None)
+        if event.type == "bookmark":
+            self.bookmark_message = event.message
+        elif event.job is not None:
+            self._take(event.job, gone=event.type == "gone")
+
     def _take(self, job: Job, *, gone: bool) -> None:
-        place, row = _row_key(job), Row.of(job)
-        self._absent.discard(place)
+        key, row = RowKey.of(job), Row.of(job)
+        self._absent.discard(key)
         if gone:
-            self.rows.pop(place, None)
-        elif self.rows.get(place) == row:
+            self.rows.pop(key, None)
+        elif self.rows.get(key) == row:
             return
         else:
-            self.rows[place] = row
-            self._arrived.setdefault(place, asyncio.get_running_loop().time())
+            self.rows[key] = row
+            self._arrived.setdefault(key, asyncio.get_running_loop().time())
         self._changed(job.key)
 
     def _turn(self, trouble: str | None) -> None:
         reachable = trouble is None
-        told = self.reachable is not reachable
+        changed = self.reachable is not reachable
         self.reachable, self.trouble = reachable, trouble or ""
-        if told:
+        if changed:
             log.info("redbox", cluster=self.cluster.name, reachable=reachable, trouble=trouble)
             self._turned(self)
 
@@ -281,29 +243,21 @@ def link_to(
     changed: Callable[[str], None],
     turned: Callable[[RedboxLink], None],
 ) -> RedboxLink:
-    """The link to a SlurmCluster's red-box, with tokens for that one alone."""
+    """The link to a SlurmCluster's red-box, with tokens for that red-box alone."""
     spec = cluster.spec
     token = RedboxToken(objects, account, spec.audience)
     client = RedboxClient(spec.endpoint, token=token, ca_bundle=spec.ca_bundle, deadlines=DEADLINES)
     return RedboxLink(cluster, client, changed=changed, turned=turned)
 
 
-def since_of(remark: str | None) -> datetime | None:
-    """Since when Slurm does not answer, as a bookmark has it."""
-    text = (remark or "").removeprefix("stale since ")
+def stale_since(bookmark_message: str | None) -> datetime | None:
+    """Since when Slurm does not answer, from a bookmark's message."""
+    text = (bookmark_message or "").removeprefix("stale since ")
     try:
         return datetime.fromisoformat(text)
     except ValueError:
         return None
 
 
-def _owner(wanted: RowKey) -> OwnerRef:
-    return OwnerRef(cluster="", namespace=wanted.namespace, account=wanted.account)
-
-
-def _row_key(job: Job) -> RowKey:
-    return RowKey(job.key, job.attempt, job.owner.namespace, job.owner.account)
-
-
-def _lives(row: Row) -> bool:
-    return row.phase not in FINAL_PHASES
+def _owner(key: RowKey) -> OwnerRef:
+    return OwnerRef(cluster="", namespace=key.namespace, account=key.account)

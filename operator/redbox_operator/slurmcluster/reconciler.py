@@ -29,7 +29,7 @@ from redbox_operator.api.constants import CLUSTER_FINALIZER, cluster_finalizer
 from redbox_operator.api.slurmcluster_status import ClusterFacts, SlurmClusterStatus, cluster_status_of
 from redbox_operator.api.slurmjob_status import ConditionStatus, StatusCondition
 from redbox_operator.object_cache import ObjectCache
-from redbox_operator.slurmcluster.job_feed import Away, RedboxLink, link_to, since_of
+from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable, link_to, stale_since
 from redbox_operator.slurmcluster.registry import RedboxLinks
 from redbox_operator.status_writer import StatusWriter
 
@@ -232,7 +232,7 @@ class SlurmClusters:
                 reason="Answers" if trouble is None else "Misconfigured" if link is None else "Unreachable",
                 description=description,
                 partitions=partitions,
-                stale_since=since_of(link.remark) if link else None,
+                stale_since=stale_since(link.bookmark_message) if link else None,
                 phases=[job.phase for job in self._cache.jobs_of(where.name)],
                 orphans=entry.orphans,
                 in_use_by=in_use_by,
@@ -265,7 +265,7 @@ async def _describe(link: RedboxLink) -> tuple[Cluster | None, list[str] | None]
     try:
         description = await link.describe()
         return description, [partition.name for partition in await link.partitions()]
-    except (Away, RedboxError) as error:
+    except (RedboxUnavailable, RedboxError) as error:
         log.info("redbox does not describe itself", slurmcluster=link.cluster.name, error=str(error))
         return None, None
 

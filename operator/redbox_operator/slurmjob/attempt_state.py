@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from redbox_api.feed import RowKey
 from redbox_api.models import Job, Phase
 from redbox_operator.api.constants import PodRole, pod_name
 from redbox_operator.api.slurmjob import SlurmJob
@@ -14,7 +15,7 @@ from redbox_operator.companion.builder import needs_collector, needs_submitter
 from redbox_operator.companion.lifecycle import CompanionState
 from redbox_operator.companion.plan import CompanionPod, FinalMessage
 from redbox_operator.object_cache import CachedJob, PodName
-from redbox_operator.slurmcluster.job_feed import RedboxLink, RowKey
+from redbox_operator.slurmcluster.job_feed import RedboxLink
 from redbox_operator.slurmjob import attempts
 from redbox_operator.slurmjob.attempts import Attempt
 from redbox_operator.slurmjob.status import HoldState, StatusInputs

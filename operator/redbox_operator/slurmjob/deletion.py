@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from redbox_api.errors import NoSuchJob, RedboxError
+from redbox_api.feed import RowKey
 from redbox_api.models import FINAL_PHASES, Job
 from redbox_kube.api.events import WARNING
 from redbox_kube.api.objects import Object
@@ -27,7 +28,7 @@ from redbox_operator.api.slurmjob_status import (
     StatusCondition,
 )
 from redbox_operator.object_cache import CachedJob
-from redbox_operator.slurmcluster.job_feed import Away, RedboxLink, RowKey
+from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable
 from redbox_operator.status_writer import StatusWriter, path_of
 
 log = structlog.get_logger(__name__)
@@ -79,7 +80,7 @@ class Deletion:
                 f"{red_box} has no record of it, though it was submitted as Slurm's job {status.job_id}. "
                 f"`redbox recover` on the login node restores the record. {_continues('has the record')}"
             )
-        except Away as away:
+        except RedboxUnavailable as away:
             if not away.until_return:
                 raise
             obstacle = f"{red_box} is away ({away}). {_continues('is back')}"

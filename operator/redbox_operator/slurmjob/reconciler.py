@@ -47,7 +47,7 @@ from redbox_operator.companion.placement import cluster_of
 from redbox_operator.companion.plan import CompanionPod
 from redbox_operator.metrics import OperatorMetrics
 from redbox_operator.object_cache import CachedJob, ObjectCache
-from redbox_operator.slurmcluster.job_feed import Away, RedboxLink
+from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable
 from redbox_operator.slurmcluster.registry import RedboxLinks
 from redbox_operator.slurmjob import attempts, dependencies
 from redbox_operator.slurmjob.attempt_state import (
@@ -155,7 +155,7 @@ class Reconciler:
     async def _handle(self, ref: SlurmJobRef) -> None:
         try:
             requeue_after_s = await self.reconcile(ref)
-        except Away as away:
+        except RedboxUnavailable as away:
             # The link's return queues all its SlurmJobs: ten thousand timers would be a busy loop.
             self._metrics.errors.labels("redbox").inc()
             requeue_after_s = None if away.until_return else random.uniform(1.0, AWAY_PAUSE_S)  # noqa: S311 (no secret)
@@ -243,7 +243,7 @@ class Reconciler:
         between_attempts = status.reason in {attempts.RETRYING, attempts.SUSPENDED}
         is_over = status.finished or between_attempts
         if row is None and status.companion and not is_over:
-            row = await link.look(state.row_key)  # its last change may have been missed
+            row = await link.find(state.row_key)  # its last change may have been missed
         if is_over and row is not None and row.phase in FINAL_PHASES and is_recorded(status, row):
             row = None
         if row is None and attempts.next_begins_in(cached.job.spec, status, now()) == 0.0:
@@ -327,7 +327,7 @@ class Reconciler:
         before, after = state.before, status_of(status_inputs(state, companion, self.cache.companions, now()))
         if after == before:
             if state.link is not None:
-                state.link.lag_of(state.row_key)  # the change altered nothing: the next one has its own lag
+                state.link.take_lag(state.row_key)  # the change altered nothing: the next one has its own lag
             return after
         path = path_of(state.job.ref)
         written = await self._writer.status(path, state.job.uid, after.written())
@@ -336,7 +336,7 @@ class Reconciler:
         self._cache_written(state.cached, written)
         self._wake_dependents(state.job.ref)
         if state.link is not None:
-            lag_s = state.link.lag_of(state.row_key)
+            lag_s = state.link.take_lag(state.row_key)
             self._metrics.observe_status(
                 lag_s, before, after, state.job.metadata.get("creationTimestamp", "")
             )

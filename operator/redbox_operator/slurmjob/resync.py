@@ -19,6 +19,7 @@ from typing import TypeVar
 import structlog
 
 from redbox_api.errors import NoSuchJob, RedboxError
+from redbox_api.feed import RowKey
 from redbox_api.models import FINAL_PHASES
 from redbox_kube.api.metadata_list import ObjectMetadata
 from redbox_kube.api.objects import ApiError, ApiRefused, ApiUnreadable, ObjectClient, ResourcePath
@@ -30,7 +31,7 @@ from redbox_operator.api.slurmjob import Resource, SlurmJobRef
 from redbox_operator.companion.plan import companion_of
 from redbox_operator.metrics import OperatorMetrics
 from redbox_operator.object_cache import PodName
-from redbox_operator.slurmcluster.job_feed import Away, Row, RowKey
+from redbox_operator.slurmcluster.job_feed import RedboxUnavailable, Row
 from redbox_operator.slurmcluster.reconciler import SlurmClusters
 from redbox_operator.slurmjob.optional_kinds import if_served
 from redbox_operator.slurmjob.reconciler import Reconciler
@@ -124,7 +125,7 @@ class Resync:
         await self.list_clusters()
         # Rows from before the SlurmJobs are listed: a job that is submitted meanwhile is not an orphan.
         links = self._clusters.links.by_name.items()
-        rows = {name: dict(link.living()) for name, link in links if link.synced}
+        rows = {name: dict(link.active_rows()) for name, link in links if link.synced}
         uids: set[str] = set()
         for resource in self._scope.resources:
             uids |= await self._compare_jobs(resource)
@@ -266,7 +267,7 @@ class Resync:
                 log.warning("orphan cancelled", slurmcluster=name, job_id=row.job_id, key=key.key)
             except NoSuchJob:
                 continue
-            except Away as away:
+            except RedboxUnavailable as away:
                 log.warning("orphans not cancelled", slurmcluster=name, error=str(away))
                 return
             except RedboxError as error:

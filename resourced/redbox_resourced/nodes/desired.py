@@ -23,7 +23,7 @@ from redbox_resourced.partitions.availability import (
     not_selected,
 )
 from redbox_resourced.partitions.overrides import Overrides
-from redbox_resourced.partitions.partition_feed import Followed
+from redbox_resourced.partitions.partition_feed import PartitionFeed
 
 EXCLUDED = "The filter of partitions, or the number of virtual nodes allowed, leaves the partition out of"
 
@@ -46,7 +46,7 @@ class DesiredNode:
 
 
 def desired_nodes(
-    followed: Followed, nodes: Iterable[NodeView], overrides: Overrides, limit: int
+    followed: PartitionFeed, nodes: Iterable[NodeView], overrides: Overrides, limit: int
 ) -> tuple[list[DesiredNode], int]:
     """The nodes of one SlurmCluster, and how many of its partitions get none because of the limit."""
     cluster = followed.cluster.name
@@ -54,7 +54,7 @@ def desired_nodes(
     if followed.cluster.spec.delivery is not Delivery.VIRTUAL:
         why = f"SlurmCluster {cluster} is not delivered through virtual nodes (delivery: Virtual)."
         return [_not_selected(node, followed, why) for node in existing], 0
-    if not followed.told:
+    if not followed.is_settled:
         return [], 0
     selected = _selected(followed.partitions, {node.name for node in existing}, cluster, limit)
     desired = [
@@ -106,18 +106,18 @@ def _selected(
     return sorted(partitions.values(), key=rank)[:limit]
 
 
-def _leftover(node: NodeView, followed: Followed) -> DesiredNode:
+def _leftover(node: NodeView, followed: PartitionFeed) -> DesiredNode:
     """A Node that exists, of a partition that is not selected."""
     cluster, partition = followed.cluster.name, _partition_name(node)
     if followed.lacks(partition):
         deleted = deleted_in_slurm(partition)
         return DesiredNode(node.name, cluster, partition, availability=deleted, delete=True, after_grace=True)
-    if followed.has(partition):
+    if partition in followed.all_partitions:
         return _not_selected(node, followed, f"{EXCLUDED} SlurmCluster {cluster}.")
     return DesiredNode(node.name, cluster, partition, unreachable=followed.unreachable)
 
 
-def _not_selected(node: NodeView, followed: Followed, why: str) -> DesiredNode:
+def _not_selected(node: NodeView, followed: PartitionFeed, why: str) -> DesiredNode:
     return DesiredNode(
         node=node.name,
         cluster=followed.cluster.name,

@@ -25,7 +25,7 @@ from redbox_resourced.partitions.advertised import (
     resources_of,
 )
 from redbox_resourced.partitions.overrides import Overrides
-from redbox_resourced.partitions.partition_feed import Followed
+from redbox_resourced.partitions.partition_feed import PartitionFeed
 
 PREFIX = f"{MANAGER}.gateway."
 OLD_KEYS = f"{MANAGER}.old-keys"
@@ -38,7 +38,7 @@ def field_manager_of(cluster: str) -> str:
 
 
 def advertised_by_cluster(
-    clusters: Mapping[str, Followed], invalid: Iterable[str], overrides: Overrides
+    clusters: Mapping[str, PartitionFeed], invalid: Iterable[str], overrides: Overrides
 ) -> AdvertisedByCluster:
     """The current partitions of all SlurmClusters."""
     advertised: dict[str, tuple[AdvertisedPartition, ...] | None] = dict.fromkeys(invalid)
@@ -47,7 +47,7 @@ def advertised_by_cluster(
             advertised_partition(name, partition, overrides.of(name, partition.name))
             for partition in followed.partitions.values()
         )
-        advertised[name] = partitions if followed.names_any else None
+        advertised[name] = partitions if followed.all_partitions else None
     return advertised
 
 

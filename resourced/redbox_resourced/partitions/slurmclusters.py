@@ -19,7 +19,7 @@ from redbox_kube.names import API_VERSION
 from redbox_kube.node_labels import dns_label
 from redbox_kube.redbox_token import RedboxToken, ServiceAccountName
 from redbox_kube.slurm_cluster import Delivery, SlurmCluster
-from redbox_resourced.partitions.partition_feed import Followed
+from redbox_resourced.partitions.partition_feed import PartitionFeed
 
 log = structlog.get_logger(__name__)
 
@@ -43,7 +43,7 @@ class ClusterRegistry:
         """Whether all SlurmClusters are listed: before that, none can be considered deleted."""
         self._objects = objects
         self._account = account
-        self._feeds: dict[str, tuple[Followed, asyncio.Task[None]]] = {}
+        self._feeds: dict[str, tuple[PartitionFeed, asyncio.Task[None]]] = {}
         resource = ResourcePath("SlurmCluster", api_version=API_VERSION)
         self._informer = Informer(objects, resource, reduced=whole, on_change=self._enqueue)
         self._changed: set[str] = set()
@@ -55,7 +55,7 @@ class ClusterRegistry:
         return {name for _, name in self._informer.items}
 
     @property
-    def followed(self) -> Mapping[str, Followed]:
+    def followed(self) -> Mapping[str, PartitionFeed]:
         """Feeds by the SlurmCluster's name."""
         return {name: feed for name, (feed, _) in self._feeds.items()}
 
@@ -100,11 +100,11 @@ class ClusterRegistry:
             manifest = self._informer.items.get(("", name))
             cluster = None if manifest is None else SlurmCluster.model_validate(manifest)
             feed, _ = self._feeds.get(name, (None, None))
-            if cluster and feed and feed.takes(cluster):
+            if cluster and feed and feed.adopt(cluster):
                 return
             await self._stop(name)
             if cluster is not None:
-                feed = Followed(cluster, self._client(cluster), self._notify)
+                feed = PartitionFeed(cluster, self._client(cluster), self._notify)
                 self._feeds[name] = (feed, group.create_task(feed.run()))
         except (ValueError, OSError) as error:  # pydantic's ValidationError, ssl's SSLError
             await self._stop(name)

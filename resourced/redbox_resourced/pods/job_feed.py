@@ -1,8 +1,8 @@
-"""What one red-box says of the jobs of our pods: one watch for all of them, and the newest row of each.
+"""The jobs of one red-box as pods need them: one watch for all of them, and the newest row of each.
 
 resourced has the role `operator` there, so that ten thousand pods cost one stream and no request each. Only
-rows of pods that are known and have not ended are kept; one that is missing is asked for singly, as the pod.
-A row counts for a pod only if its owner is the pod's namespace and account: keys are for anybody to choose.
+rows of pods that exist and have not ended are kept; a missing row is requested by itself, as the pod's
+account. A row counts for a pod only if its owner is the pod's namespace and account: anybody can choose keys.
 """
 
 from __future__ import annotations
@@ -13,19 +13,18 @@ from dataclasses import dataclass, field
 import structlog
 
 from redbox_api.client import RedboxClient
-from redbox_api.errors import Unreachable
-from redbox_api.models import FINAL_PHASES, Job, Phase
-from redbox_resourced.partitions.retry_forever import keep_on
+from redbox_api.feed import Feed, Resume, RowKey, list_active_jobs
+from redbox_api.models import Job, WatchEvent
+from redbox_kube.api.objects import ApiError
 from redbox_resourced.pods.pod_view import BoundPod
+from redbox_shared.backoff import Backoff
 
 log = structlog.get_logger(__name__)
-ACTIVE = [phase.value for phase in Phase if phase not in FINAL_PHASES]
-RowPlace = tuple[str, str, str, int]
-"""Namespace, account, key, attempt."""
+BACKOFF = Backoff(0.25, 10.0)
 
 
 @dataclass
-class JobRows:
+class PodJobFeed:
     """One red-box's rows. `wanted` are the keys of our pods; `changed` is called with such a key."""
 
     cluster: str
@@ -33,52 +32,60 @@ class JobRows:
     wanted: Collection[str]
     changed: Callable[[str], None]
     connected: Callable[[], None]
-    fault: str = "red-box was not asked yet"
-    rows: dict[RowPlace, Job] = field(default_factory=dict)
+    fault: str = "red-box has not answered yet"
+    rows: dict[RowKey, Job] = field(default_factory=dict)
 
     def of_pod(self, pod: BoundPod) -> Job | None:
-        """The newest that is known of a pod's job."""
-        return self.rows.get((pod.namespace, pod.account, pod.key, pod.attempt))
+        """The newest row of a pod's job."""
+        return self.rows.get(_row_key(pod))
 
     def take(self, job: Job) -> None:
-        """A row that was asked for singly; one that the watch has brought since is newer."""
-        self.rows.setdefault(_place(job), job)
+        """Keep a row that was requested by itself; a row that the watch has brought since is newer."""
+        self.rows.setdefault(RowKey.of(job), job)
 
     def forget(self, pod: BoundPod) -> None:
-        """The pod has ended, or is gone."""
-        self.rows.pop((pod.namespace, pod.account, pod.key, pod.attempt), None)
+        """Drop the row of a pod that has ended or is gone."""
+        self.rows.pop(_row_key(pod), None)
 
     async def run(self) -> None:
-        """Follow until cancelled."""
-        await keep_on(self._follow, self._failed, first_pause_s=0.25)
+        """Follow red-box's jobs until cancelled."""
+        feed: Feed[WatchEvent] = Feed(
+            self._list,
+            self.client.watch_jobs,
+            self._on_event,
+            self._on_failure,
+            backoff=BACKOFF,
+            retry_on=(ApiError, ValueError),
+            resume=Resume.AFTER_CLEAN_END,
+        )
+        await feed.run()
 
-    async def _follow(self) -> None:
-        """List what is not final, then watch everything from there."""
-        revision = ""
-        rows: dict[RowPlace, Job] = {}
-        async for page in self.client.list_jobs(limit=500, phase=ACTIVE):
-            rows |= {_place(job): job for job in page.items if job.key in self.wanted}
-            revision = revision or page.revision
+    async def _list(self) -> str:
+        rows: dict[RowKey, Job] = {}
+
+        def take(job: Job) -> None:
+            if job.key in self.wanted:
+                rows[RowKey.of(job)] = job
+
+        revision = await list_active_jobs(self.client, take)
         self.rows, self.fault = rows, ""
         self.connected()
-        async for event in self.client.watch_jobs(revision):
-            if event.type == "error":
-                raise Unreachable(event.message or "the watch of jobs failed")
-            if event.job is not None and event.job.key in self.wanted:
-                self._take(event.job, gone=event.type == "gone")
+        return revision
 
-    def _take(self, job: Job, *, gone: bool) -> None:
-        if gone:
-            self.rows.pop(_place(job), None)
+    def _on_event(self, event: WatchEvent) -> None:
+        if event.job is None or event.job.key not in self.wanted:
+            return
+        if event.type == "gone":
+            self.rows.pop(RowKey.of(event.job), None)
         else:
-            self.rows[_place(job)] = job
-        self.changed(job.key)
+            self.rows[RowKey.of(event.job)] = event.job
+        self.changed(event.job.key)
 
-    def _failed(self, why: str) -> None:
+    def _on_failure(self, why: str) -> None:
         if why != self.fault:
             log.warning("jobs unknown", cluster=self.cluster, error=why)
         self.fault = why
 
 
-def _place(job: Job) -> RowPlace:
-    return job.owner.namespace, job.owner.account, job.key, job.attempt
+def _row_key(pod: BoundPod) -> RowKey:
+    return RowKey(pod.key, pod.attempt, pod.namespace, pod.account)

@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 
 from redbox_api.models import FINAL_PHASES, Job, Phase
 from redbox_kube.api.objects import Object
-from redbox_resourced.pods.exit_status import BY_STATE, Refusal, exit_code_of, word_of
+from redbox_resourced.pods.exit_status import JobRefusal, end_of, termination_message_of
 from redbox_resourced.pods.pod_view import SUBMITTED, BoundPod, PodContainer
+from redbox_shared.job_end import EXIT_BY_STATE
 
 NOT_RUN = "NotRunOnVirtualNode"
 NOT_RUN_MESSAGE = (
@@ -54,9 +55,10 @@ def of_job(pod: BoundPod, job: Job) -> Object:
     )
 
 
-def refused(pod: BoundPod, refusal: Refusal) -> Object:
+def refused(pod: BoundPod, refusal: JobRefusal) -> Object:
     """The job was rejected."""
-    state = {"terminated": _terminated(refusal.exit_code, "Refused", refusal.word(), pod.created_at)}
+    message = refusal.termination_message()
+    state = {"terminated": _terminated(refusal.exit_code, "Refused", message, pod.created_at)}
     status = _status(
         pod,
         phase="Failed",
@@ -87,10 +89,10 @@ def daemon_pod(pod: BoundPod) -> Object:
 
 
 def _ended(pod: BoundPod, job: Job) -> Object:
-    code = exit_code_of(job)
+    code = end_of(job).pod_exit_code()
     end = job.ended_at or job.started_at or job.submitted_at
     finished = _time(end) if end else pod.created_at
-    terminated = _terminated(code, _end_reason(job, code), word_of(job), finished)
+    terminated = _terminated(code, _end_reason(job, code), termination_message_of(job), finished)
     if job.started_at:
         terminated["startedAt"] = _time(job.started_at)
     if job.signal:
@@ -201,7 +203,7 @@ def _end_reason(job: Job, code: int) -> str:
         return "OOMKilled"
     if job.phase in {Phase.CANCELLED, Phase.LOST}:
         return job.phase.value
-    if job.state in BY_STATE:
+    if job.state in EXIT_BY_STATE:
         return job.state
     return "Error" if code else "Completed"
 

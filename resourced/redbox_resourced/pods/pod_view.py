@@ -15,9 +15,8 @@ from enum import Enum
 
 from redbox_kube.api.informer import Place
 from redbox_kube.api.objects import Object, is_path_segment
-from redbox_kube.names import ATTACH_ONLY, ENV_MODE
+from redbox_shared.pod_contract import ATTACH_ONLY, ATTEMPT, MODE
 
-ATTEMPT = "REDBOX_ATTEMPT"
 NUMBER = re.compile(r"[0-9]{1,9}")
 A_VERSION = re.compile(r"([a-z0-9.-]+/)?v[a-z0-9]+")
 OUR_GROUPS = frozenset({"redbox.dev", "wlm.sylabs.io", "slurm.sylabs.io"})
@@ -120,7 +119,7 @@ def read_pod(pod: Object) -> BoundPod:
         is_submitted=submitted.get("status") == "True",
         not_submitted=submitted.get("message", "") if submitted.get("status") == "False" else "",
         is_being_deleted="deletionTimestamp" in metadata,
-        submitted_by_another={"name": ENV_MODE, "value": ATTACH_ONLY} in env,
+        submitted_by_another={"name": MODE, "value": ATTACH_ONLY} in env,
         status_digest=digest_of(status),
     )
 

@@ -36,18 +36,19 @@ from redbox_kube.runtime.work_queue import WorkQueue
 from redbox_kube.slurm_cluster import Delivery
 from redbox_resourced.partitions.slurmclusters import ClusterConnection, ClusterRegistry
 from redbox_resourced.pods import pod_status
-from redbox_resourced.pods.exit_status import Refusal
+from redbox_resourced.pods.exit_status import JobRefusal
 from redbox_resourced.pods.informer import PodInformer
-from redbox_resourced.pods.job_feed import JobRows
+from redbox_resourced.pods.job_feed import PodJobFeed
 from redbox_resourced.pods.pod_view import BoundPod, PodRole, digest_of
 from redbox_resourced.pods.submission import PodSubmitter, SubmissionPending, SubmissionRejected
+from redbox_shared.job_end import LOST_AFTER_S
 
 log = structlog.get_logger(__name__)
 AT_ONCE = 32
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 60.0
 SILENT_TRIES = 5  # about a second: the operator names a companion a moment after it created it
-LOST_AFTER_S = 600.0  # as companion and operator have it
+
 
 RedboxCaller = tuple[str, str, str]
 """Cluster, namespace, account: red-box limits each of them, and none waits for another."""
@@ -67,7 +68,7 @@ class PodReconciler:
     ) -> None:
         self.informer = PodInformer(objects, self.enqueue, self._pod_deleted)
         self.queue: WorkQueue[Place] = WorkQueue()
-        self.job_feeds: dict[str, JobRows] = {}
+        self.job_feeds: dict[str, PodJobFeed] = {}
         """By SlurmCluster."""
         self.on_delete: list[Callable[[BoundPod], None]] = []
         self._objects = objects
@@ -80,7 +81,7 @@ class PodReconciler:
         self._warnings = GroupedWarnings("pods not reconciled")
         self._verified: set[str] = set()  # uids of verified companions, until their status shows it
         self._missing_since: dict[str, float] = {}  # by uid, where red-box had the job and lists none now
-        self._rejected: dict[str, Refusal] = {}  # by uid, until the status shows it: submitted only once
+        self._rejected: dict[str, JobRefusal] = {}  # by uid, until the status shows it: submitted only once
         self._writing = asyncio.Semaphore(AT_ONCE)
         self._calling: defaultdict[RedboxCaller, asyncio.Semaphore] = defaultdict(
             lambda: asyncio.Semaphore(AT_ONCE)
@@ -122,7 +123,7 @@ class PodReconciler:
         for name, cluster in clusters.items():
             if name not in self.job_feeds and self.informer.synced:
                 keys = self.informer.by_key
-                feed = JobRows(name, cluster.client, keys, self._job_changed, self._enqueue_all)
+                feed = PodJobFeed(name, cluster.client, keys, self._job_changed, self._enqueue_all)
                 self.job_feeds[name] = feed
                 self._feed_tasks[name] = group.create_task(feed.run())
                 self._enqueue_all()

@@ -20,11 +20,11 @@ from redbox_api.errors import Busy, Conflict, NoSuchJob, NotAuthenticated, Redbo
 from redbox_api.models import Job, JobRequest, Phase
 from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
 from redbox_resourced.partitions.slurmclusters import ClusterConnection
-from redbox_resourced.pods.exit_status import Refusal
+from redbox_resourced.pods.exit_status import JobRefusal
 from redbox_resourced.pods.pod_view import BoundPod, ControllerRef
 from redbox_resourced.pods.tokens import PodTokens
+from redbox_shared.pod_contract import REQUEST_FILE
 
-REQUEST_FILE = "request.json"
 PUT_TRIES = 20
 BUSY_S = 1.0
 DEFAULT_ACCOUNT = "default"
@@ -42,7 +42,7 @@ class SubmissionPending(Exception):
 class SubmissionRejected(Exception):
     """The job can never be submitted."""
 
-    def __init__(self, refusal: Refusal) -> None:
+    def __init__(self, refusal: JobRefusal) -> None:
         super().__init__(refusal.sentence)
         self.refusal = refusal
 
@@ -77,7 +77,7 @@ def read_request(config_map: Object | None, digest: str) -> JobRequest:
     try:
         return JobRequest.model_validate_json(request)
     except ValidationError as error:
-        refusal = Refusal(f"This version of resourced cannot read the job's request: {error}")
+        refusal = JobRefusal(f"This version of resourced cannot read the job's request: {error}")
         raise SubmissionRejected(refusal) from error
 
 
@@ -111,7 +111,7 @@ class PodSubmitter:
             ) as conflict:  # the key exists with another body: it is this pod's job all the same
                 job = await _get_job(redbox, pod)
                 if job is None:
-                    raise SubmissionRejected(Refusal.by(conflict)) from conflict
+                    raise SubmissionRejected(JobRefusal.by(conflict)) from conflict
                 return job
 
     async def submitted_job(self, pod: BoundPod, connection: ClusterConnection) -> Job | None:
@@ -154,6 +154,6 @@ def _translated_errors() -> Iterator[None]:
     except Refused as refused:
         if refused.retry:
             raise SubmissionPending("Busy", str(refused), after_s=refused.retry_after) from refused
-        raise SubmissionRejected(Refusal.by(refused)) from refused
+        raise SubmissionRejected(JobRefusal.by(refused)) from refused
     except RedboxError as error:
         raise SubmissionPending("RedboxUnreachable", str(error)) from error

@@ -12,8 +12,9 @@ import pytest
 
 from redbox_api.client import Deadlines, RedboxClient
 from redbox_api.errors import NoSuchJob
+from redbox_api.feed import RowKey
 from redbox_api.models import Job, OwnerRef, Phase
-from redbox_operator.slurmcluster.job_feed import Away, RedboxLink, RowKey
+from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable
 from tests.bench.scripted_redbox import ScriptedRedbox
 from tests.operator.factories import slurm_cluster
 
@@ -83,7 +84,7 @@ async def test_a_slow_slurm_makes_no_red_box_unreachable(redbox: ScriptedRedbox,
     redbox.slurm_answers.clear()
     async with redbox.serving(tmp_path), following(redbox) as seen:
         turns = len(seen.turns)
-        with pytest.raises(Away) as away:
+        with pytest.raises(RedboxUnavailable) as away:
             await seen.link.describe()
         assert not away.value.until_return
         assert seen.link.reachable
@@ -96,10 +97,10 @@ async def test_an_end_that_was_missed_is_asked_for_and_known(redbox: ScriptedRed
     redbox.put(job("ended", Phase.SUCCEEDED))
     async with redbox.serving(tmp_path), following(redbox) as seen:
         assert seen.link.row(row_key("ended")) is None
-        found = await seen.link.look(row_key("ended"))
+        found = await seen.link.find(row_key("ended"))
         assert found is not None
         assert found.phase is Phase.SUCCEEDED
-        assert await seen.link.look(row_key("nobody's")) is None
+        assert await seen.link.find(row_key("nobody's")) is None
 
 
 async def test_what_is_known_to_be_missing_is_not_asked_for_again_until_a_watch_brings_it(
@@ -108,7 +109,7 @@ async def test_what_is_known_to_be_missing_is_not_asked_for_again_until_a_watch_
     async with redbox.serving(tmp_path), following(redbox) as seen:
         seen.link.presume_absent(row_key("new"))
         redbox.rows["new"] = job("new", Phase.PENDING)
-        assert await seen.link.look(row_key("new")) is None
+        assert await seen.link.find(row_key("new")) is None
         redbox.put(job("new", Phase.RUNNING))
         await seen.until(lambda: seen.link.row(row_key("new")))
 
@@ -127,7 +128,7 @@ async def test_what_answers_in_its_place_says_nothing_of_its_jobs(
     redbox.put(job("one", Phase.RUNNING))
     async with redbox.serving(tmp_path), following(redbox) as seen:
         redbox.stranger = stranger
-        with pytest.raises(Away, match="no answer of red-box"):
+        with pytest.raises(RedboxUnavailable, match="did not come from red-box"):
             await seen.link.cancel(row_key("one"), all_attempts=True)
         assert seen.turns == [True, False]
         redbox.stranger = None
@@ -143,7 +144,7 @@ async def test_a_page_in_the_place_of_a_watch_ends_no_link(redbox: ScriptedRedbo
         redbox.put(job("one", Phase.RUNNING))
         redbox.stranger = (200, "<html>Sign in</html>\n")
         made = Following(redbox)
-        made.link._revision = "e.0"  # it had listed before
+        made.link._feed._revision = "e.0"  # it had listed before
         running = asyncio.create_task(made.link.run())
         await made.until(lambda: made.link.reachable is False)
         redbox.stranger = None
@@ -161,7 +162,7 @@ async def test_its_going_and_its_return_are_told_once_each(redbox: ScriptedRedbo
         running = asyncio.create_task(made.link.run())
         await made.until(lambda: made.link.synced)
     await made.until(lambda: made.link.reachable is False)
-    with pytest.raises(Away) as away:
+    with pytest.raises(RedboxUnavailable) as away:
         await made.link.cancel(row_key("one"), all_attempts=True)
     assert away.value.until_return
     async with redbox.serving(tmp_path, port=port):

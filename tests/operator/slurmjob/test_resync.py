@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from redbox_api.feed import RowKey
 from redbox_api.models import FINAL_PHASES, Job, OwnerRef, Phase
 from redbox_kube.api.objects import ApiRefused, ApiUnreachable, Object, ResourcePath
 from redbox_kube.names import API_VERSION
@@ -18,7 +19,7 @@ from redbox_operator.api.slurmjob import SLURM_JOBS, SlurmJob
 from redbox_operator.companion.plan import companion_of
 from redbox_operator.metrics import OperatorMetrics
 from redbox_operator.object_cache import ObjectCache
-from redbox_operator.slurmcluster.job_feed import RedboxLink, Row, RowKey
+from redbox_operator.slurmcluster.job_feed import RedboxLink, Row
 from redbox_operator.slurmcluster.reconciler import SlurmClusters
 from redbox_operator.slurmcluster.registry import RedboxLinks
 from redbox_operator.slurmjob import resync as sweeping
@@ -51,7 +52,7 @@ class Link:
         self.rows: dict[RowKey, Row] = {}
         self.cancelled: list[str] = []
 
-    def living(self) -> Iterator[tuple[RowKey, Row]]:
+    def active_rows(self) -> Iterator[tuple[RowKey, Row]]:
         return ((key, row) for key, row in self.rows.items() if row.phase not in FINAL_PHASES)
 
     def forget(self, done: RowKey) -> None:

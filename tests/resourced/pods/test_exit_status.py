@@ -5,15 +5,13 @@ import json
 import pytest
 
 from redbox_api.models import Job, OwnerRef, Phase
-from redbox_companion import outcome
 from redbox_resourced.pods.exit_status import (
-    BY_STATE,
-    LONGEST_WORD,
-    Refusal,
-    exit_code_of,
-    sentence_of,
-    word_of,
+    JobRefusal,
+    end_of,
+    explanation_of,
+    termination_message_of,
 )
+from redbox_shared.job_end import EXIT_BY_STATE, MESSAGE_BYTES, JobEnd
 
 OWNER = OwnerRef(cluster="prod", namespace="alice", account="default")
 PHASES = (Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED, Phase.LOST)
@@ -35,19 +33,23 @@ def ended(phase: Phase, state: str | None, code: int | None, signal: int | None)
 
 
 @pytest.mark.parametrize("phase", PHASES)
-@pytest.mark.parametrize("state", [*BY_STATE, "FAILED", "COMPLETED", None])
+@pytest.mark.parametrize("state", [*EXIT_BY_STATE, "FAILED", "COMPLETED", None])
 @pytest.mark.parametrize(("code", "signal"), [(0, None), (3, None), (256, None), (0, 9), (None, None)])
-def test_exit_code_and_word_are_the_companions(
+def test_exit_code_and_termination_message_are_the_companions(
     phase: Phase, state: str | None, code: int | None, signal: int | None
 ) -> None:
     job = ended(phase, state, code, signal)
-    answer = json.loads(job.model_dump_json(by_alias=True))
-    assert exit_code_of(job) == outcome.exit_code_of(answer)
-    assert json.loads(word_of(job)) == outcome.word_of(answer, logs="complete")
-    assert sentence_of(job) == outcome.sentence_of(answer)
+    companion = JobEnd(json.loads(job.model_dump_json(by_alias=True)))
+    assert end_of(job).pod_exit_code() == companion.pod_exit_code()
+    assert json.loads(termination_message_of(job)) == companion.termination_message(logs="complete")
+    assert explanation_of(job) == companion.explanation()
+
+
+def test_a_job_that_runs_has_no_explanation_of_its_end() -> None:
+    assert explanation_of(ended(Phase.RUNNING, "RUNNING", None, None)) is None
 
 
 def test_a_refusal_of_any_length_fits_a_termination_message() -> None:
-    word = Refusal("ä" * 10_000, "urn:redbox:refused").word()
-    assert len(word.encode()) <= LONGEST_WORD
-    assert json.loads(word)["refused"].startswith("ää")
+    message = JobRefusal("ä" * 10_000, "urn:redbox:refused").termination_message()
+    assert len(message.encode()) <= MESSAGE_BYTES
+    assert json.loads(message)["refused"].startswith("ää")

@@ -10,7 +10,7 @@ import pytest
 
 from redbox_api.models import Job, OwnerRef, Phase
 from redbox_resourced.pods import pod_status
-from redbox_resourced.pods.exit_status import Refusal
+from redbox_resourced.pods.exit_status import JobRefusal
 from redbox_resourced.pods.pod_view import SUBMITTED, BoundPod, digest_of, read_pod
 
 SUBMITTED_AT = datetime(2026, 11, 21, 13, 0, tzinfo=UTC)
@@ -96,7 +96,7 @@ def test_an_end_is_told_by_code_and_word(ended: Job, phase: str, code: int, reas
 
 
 def test_a_refusal_fails_the_pod_with_red_boxs_sentence() -> None:
-    status = pod_status.refused(pod(), Refusal("Slurm has no partition nowhere."))
+    status = pod_status.refused(pod(), JobRefusal("Slurm has no partition nowhere."))
     assert (status["phase"], status["message"]) == ("Failed", "Slurm has no partition nowhere.")
     word = json.loads(container(status)["state"]["terminated"]["message"])
     assert word["refused"] == "Slurm has no partition nowhere."

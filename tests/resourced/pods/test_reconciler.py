@@ -11,10 +11,11 @@ from typing import Any, ClassVar, cast
 from redbox_api.models import Job, JobList, OwnerRef, Phase
 from redbox_kube.api.objects import ApiUnreachable, Object, ObjectClient, ResourcePath
 from redbox_resourced.partitions.slurmclusters import ClusterConnection, ClusterRegistry
-from redbox_resourced.pods.exit_status import Refusal
+from redbox_resourced.pods.exit_status import JobRefusal
 from redbox_resourced.pods.pod_view import SUBMITTED, BoundPod
-from redbox_resourced.pods.reconciler import LOST_AFTER_S, PodReconciler
+from redbox_resourced.pods.reconciler import PodReconciler
 from redbox_resourced.pods.submission import SubmissionRejected
+from redbox_shared.job_end import LOST_AFTER_S
 from tests.resourced.factories import slurm_cluster
 
 NODE: Object = {"metadata": {"name": "hpc1.debug"}, "spec": {"providerID": "redbox://hpc1/debug"}}
@@ -77,7 +78,7 @@ class AllRefused(PodReconciler):
 
     async def _reconcile_job(self, pod: BoundPod, connection: ClusterConnection) -> float | None:  # noqa: ARG002
         self.asked += 1
-        raise SubmissionRejected(Refusal("no mapping for this account"))
+        raise SubmissionRejected(JobRefusal("no mapping for this account"))
 
 
 async def test_a_refusal_that_cannot_be_written_is_written_later() -> None:

@@ -30,8 +30,8 @@ from starlette.exceptions import HTTPException
 
 from redbox.http.answers.validation_messages import validation_message
 from redbox.observability.sanitize import printable
-from redbox_api.errors import PROBLEMS
 from redbox_api.models import Problem
+from redbox_shared.wire import PROBLEMS
 
 MEDIA_TYPE = "application/problem+json"
 

@@ -1,9 +1,6 @@
-"""The log of an array for one reader: task by task, as a companion has it, so that no two are mixed.
+"""The log of an array for one reader: task by task, as a companion writes it (`redbox_shared.own_lines`).
 
-Before each goes a line of our own, which task it is and how it ended; then comes its stdout, then its stderr.
-A follower gets each task when it has ended; another reader all that have begun. A task of which nothing is
-shown has its line at the end: its output may come late, and until then it is asked for again, a few at a
-time. What comes of a task after others is said to be its own.
+A follower gets each task once it has ended; another reader gets all tasks that have begun.
 """
 
 from __future__ import annotations
@@ -14,55 +11,53 @@ from redbox_api.models import FINAL_PHASES, ArrayTask, Job, Phase
 from redbox_resourced.kubelet.logs.lines import LogWriter
 from redbox_resourced.kubelet.logs.query import MOST_LINES, LogRequest, Stream
 from redbox_resourced.kubelet.logs.streams import JobStreams, StreamCursor
-
-ASKED_AGAIN_AT_ONCE = 3
+from redbox_shared.own_lines import REREAD_AT_ONCE, late_output, task_heading
 
 
 class ArrayLog:
-    """Copies it once."""
+    """Copies the log once."""
 
     def __init__(self, streams: JobStreams, request: LogRequest, out: LogWriter) -> None:
         self._streams = streams
         self._request = request
-        self._out = _TaskOut(out)
+        self._out = _TaskOutput(out)
         self._tasks: dict[int, _TaskLog] = {}
         self._silent: list[_TaskLog] = []
 
     async def copy(self, job: Job) -> None:
         """To its end; raises ByteLimitReached at the reader's limit."""
-        there = self._new(job)
+        first = self._add_tasks(job)
         if self._request.tail_lines is not None:
-            await _begin_at_last(there, min(self._request.tail_lines, MOST_LINES))
-        await self._catch_up(there)
+            await _begin_at_last(first, min(self._request.tail_lines, MOST_LINES))
+        await self._catch_up(first)
         while self._request.follow and job.phase not in FINAL_PHASES:
             job = await self._streams.poll_job()
-            await self._catch_up(self._new(job))
+            await self._catch_up(self._add_tasks(job))
         tasks = [self._tasks[index] for index in sorted(self._tasks)]
         for task in tasks:
             await task.finish(follow=self._request.follow)
         for task in tasks:
-            await task.say_troubles()
+            await task.report_unreadable()
 
-    def _new(self, job: Job) -> list[_TaskLog]:
-        """Those that can be shown since the last look."""
+    def _add_tasks(self, job: Job) -> list[_TaskLog]:
+        """The tasks that can be shown and could not be before."""
         new = [
-            _TaskLog(told, self._streams, self._request.streams, self._out)
-            for told in shown_tasks(job, follow=self._request.follow)
-            if told.index not in self._tasks
+            _TaskLog(task, self._streams, self._request.streams, self._out)
+            for task in shown_tasks(job, follow=self._request.follow)
+            if task.index not in self._tasks
         ]
-        self._tasks |= {one.told.index: one for one in new}
+        self._tasks |= {log.task.index: log for log in new}
         return new
 
     async def _catch_up(self, new: Iterable[_TaskLog]) -> None:
-        again, rest = self._silent[:ASKED_AGAIN_AT_ONCE], self._silent[ASKED_AGAIN_AT_ONCE:]
-        asked = [*new, *again]
-        for task in asked:
+        due = [*new, *self._silent[:REREAD_AT_ONCE]]
+        for task in due:
             await task.catch_up()
-        self._silent = rest + [task for task in asked if not task.is_shown]
+        self._silent = self._silent[REREAD_AT_ONCE:] + [task for task in due if not task.is_shown]
 
 
-class _TaskOut:
-    """The reader, as tasks in turn write to it: what one writes never goes on with a line of another."""
+class _TaskOutput:
+    """The reader, as tasks write to it in turn: none of them continues a line of another."""
 
     def __init__(self, out: LogWriter) -> None:
         self.out = out
@@ -76,89 +71,81 @@ class _TaskOut:
 
 
 class _TaskLog:
-    """One task's part."""
+    """One task's part of the log."""
 
     def __init__(
-        self, told: ArrayTask, streams: JobStreams, names: tuple[Stream, ...], out: _TaskOut
+        self, task: ArrayTask, streams: JobStreams, names: tuple[Stream, ...], out: _TaskOutput
     ) -> None:
-        self.told = told
+        self.task = task
         self.is_shown = False
-        self._speaks = "stderr" in names  # where a companion has its own lines
+        self._has_own_lines = "stderr" in names  # as a companion's
         self._streams = streams
         self._out = out
-        self._readings = [streams.cursor(name, told.index) for name in names]
+        self._readings = [streams.cursor(name, task.index) for name in names]
 
-    async def begin_at_last(self, left: int) -> int:
-        """Skip all but the last so many lines, its own one among them; how many it has of these."""
-        if not left:
+    async def begin_at_last(self, wanted: int) -> int:
+        """Skip all but the last `wanted` lines, the heading among them; returns how many of these it has."""
+        if not wanted:
             self.is_shown, self._readings = True, []
             return 0
         lines = 0
         for reading in reversed(self._readings):
-            count = await self._streams.count_lines(reading, left - lines)
+            count = await self._streams.count_lines(reading, wanted - lines)
             reading.start_at_last(count)
             lines += count
-        self.is_shown = lines == left  # without its line, for which there is no room
-        return lines + (self._speaks and not self.is_shown)
+        self.is_shown = lines == wanted  # without its heading, for which there is no room
+        return lines + (self._has_own_lines and not self.is_shown)
 
     async def catch_up(self) -> None:
-        """Copy what there is now."""
+        """Copy what is there now."""
         for reading in self._readings:
             await self._copy(reading)
 
     async def finish(self, *, follow: bool) -> None:
-        """Nothing more is waited for; a follower gets what a file system shows late."""
+        """Show the heading at the latest now; a follower gets what a file system shows late."""
         was_shown = self.is_shown
-        await self._show()
+        await self._show_heading()
         for reading in self._readings if follow else ():
             reading.follow()
             before = reading.copied
             await self._copy(reading)
-            late = reading.copied - before
-            if late and was_shown and self._speaks:
-                await self._out.out.write_message(
-                    f"task {self.told.index}: {late} bytes of {reading.query.stream} came late, "
-                    "and stand above this line"
-                )
+            count = reading.copied - before
+            if count and was_shown and self._has_own_lines:
+                await self._out.out.write_message(late_output(self.task.index, count, reading.query.stream))
 
-    async def say_troubles(self) -> None:
+    async def report_unreadable(self) -> None:
         for reading in self._readings:
             if reading.problem:
                 await self._out.out.write_message(
-                    f"{reading.query.stream} cannot be read: task {self.told.index}: {reading.problem}"
+                    f"{reading.query.stream} cannot be read: task {self.task.index}: {reading.problem}"
                 )
 
     async def _copy(self, reading: StreamCursor) -> None:
         async def write(data: bytes) -> None:
             await self._out.write(data, reading)
 
-        await self._streams.copy(reading, write, self._out.out.timestamps_of, self._show)
+        await self._streams.copy(reading, write, self._out.out.timestamps_of, self._show_heading)
 
-    async def _show(self) -> None:
+    async def _show_heading(self) -> None:
         was_shown, self.is_shown = self.is_shown, True
-        if self._speaks and not was_shown:
-            await self._out.out.write_message(heading(self.told))
+        if self._has_own_lines and not was_shown:
+            task = self.task
+            heading = task_heading(task.index, task.state or task.phase, task.exit_code, task.signal)
+            await self._out.out.write_message(heading)
 
 
 def shown_tasks(job: Job, *, follow: bool) -> list[ArrayTask]:
-    """A follower's tasks are those whose output is whole; another reader's all that have begun."""
-    over = job.phase in FINAL_PHASES
+    """For a follower the tasks whose output is complete; for another reader all that have begun."""
+    is_final = job.phase in FINAL_PHASES
     shown = [
         task
         for task in job.tasks or ()
-        if over or task.phase in FINAL_PHASES or not (follow or task.phase is Phase.PENDING)
+        if is_final or task.phase in FINAL_PHASES or not (follow or task.phase is Phase.PENDING)
     ]
     return sorted(shown, key=lambda task: task.index)
 
 
-def heading(task: ArrayTask) -> str:
-    """Which task it is, and how it ended: in the companion's words."""
-    how = f", exit code {task.exit_code}" if task.exit_code else ""
-    how = f", signal {task.signal}" if task.signal else how
-    return f"task {task.index}: {task.state or task.phase}{how}"
-
-
 async def _begin_at_last(tasks: list[_TaskLog], lines: int) -> None:
-    """The last lines are found from the last task back: those before them are not asked for at all."""
+    """Find the last lines from the last task back: tasks before them are not requested at all."""
     for task in reversed(tasks):
         lines -= await task.begin_at_last(lines)

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
 from redbox_api.models import FINAL_PHASES, Job
+from redbox_shared.own_lines import own_line
 
 LONGEST_LINE = 16384  # as container runtimes have it: longer lines are written in parts
 Write = Callable[[bytes], Awaitable[object]]
@@ -48,7 +49,7 @@ class LogWriter:
     async def write_message(self, sentence: str) -> None:
         """Write a line of our own."""
         await self.begin_line()
-        line = f"redbox: {' '.join(sentence.split())}\n".encode()
+        line = own_line(sentence)
         await self.write(LineBuffer(self.timestamps_of).add(line))
 
 

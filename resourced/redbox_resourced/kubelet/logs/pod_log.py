@@ -18,7 +18,7 @@ from redbox_resourced.kubelet.logs.array_log import ArrayLog
 from redbox_resourced.kubelet.logs.lines import ByteLimitReached, LogWriter, Write
 from redbox_resourced.kubelet.logs.query import MOST_LINES, LogRequest, tail_shares, without_last_line
 from redbox_resourced.kubelet.logs.streams import JobStreams
-from redbox_resourced.pods.exit_status import sentence_of
+from redbox_resourced.pods.exit_status import explanation_of
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class PodLog:
             pass
 
     async def _copy(self, streams: JobStreams, request: LogRequest, writer: LogWriter, job: Job) -> None:
-        message = sentence_of(job)
+        message = explanation_of(job)
         output = request if message is None else without_last_line(request)
         if job.array is None:
             await _copy_both(streams, output, writer)
@@ -51,7 +51,7 @@ class PodLog:
             await ArrayLog(streams, output, writer).copy(job)
         if request.follow and job.phase not in FINAL_PHASES:
             with suppress(Refused):  # a refusal of the streams has its own line
-                message = sentence_of(await streams.get_job())
+                message = explanation_of(await streams.get_job())
         elif request.tail_lines == 0:
             return
         if message and "stderr" in request.streams:  # where a companion has its own lines

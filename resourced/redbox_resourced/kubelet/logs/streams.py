@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from redbox_api.client import LogQuery, RedboxClient
 from redbox_api.errors import Busy, NotAccepted, NotAllowed, Unreachable
-from redbox_api.log_reader import Patience, follow_log
+from redbox_api.log_reader import BoundedRetry, follow_log
 from redbox_api.models import Job
 from redbox_resourced.kubelet.logs.lines import LineBuffer
 from redbox_resourced.kubelet.logs.query import Stream
@@ -53,12 +53,12 @@ class JobStreams:
         return await self.get_job()
 
     async def get_job(self) -> Job:
-        patience = Patience()
+        retry = BoundedRetry()
         while True:
             try:
                 return await self.client.get_job(self.key, attempt=self.attempt)
             except (Unreachable, Busy) as error:
-                await patience.wait(error)
+                await retry.wait(error)
 
     async def copy(
         self,
@@ -91,7 +91,7 @@ class JobStreams:
         if not wanted:
             return 0
         query = replace(cursor.query, tail_lines=wanted)
-        patience = Patience(give_up_s=GIVE_UP_S)
+        retry = BoundedRetry(give_up_s=GIVE_UP_S)
         while True:
             try:
                 async with self.client.read_log(self.key, query) as answer:
@@ -103,7 +103,7 @@ class JobStreams:
                         last = piece[-1:] or last
                     return min(wanted, lines + (last != b"\n"))
             except (Unreachable, Busy) as error:
-                await patience.wait(error)
+                await retry.wait(error)
             except (NotAllowed, NotAccepted):
                 return 0  # reported when the stream is read
 
@@ -114,15 +114,15 @@ class JobStreams:
                 async for piece in pieces:
                     yield piece
             return
-        patience = Patience(give_up_s=GIVE_UP_S)
+        retry = BoundedRetry(give_up_s=GIVE_UP_S)
         while True:
             try:
                 async with self.client.read_log(self.key, cursor.query) as answer:
-                    patience.answered()
+                    retry.answered()
                     cursor.query = cursor.query.at(answer.generation, answer.offset)
                     async for piece in answer.pieces:
                         yield piece
                         cursor.query = cursor.query.at(answer.generation, cursor.query.offset + len(piece))
                     return
             except (Unreachable, Busy) as error:
-                await patience.wait(error)
+                await retry.wait(error)

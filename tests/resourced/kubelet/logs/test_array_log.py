@@ -6,10 +6,7 @@ import re
 
 import pytest
 
-from redbox_api.models import ArrayTask
-from redbox_companion import arrays
 from redbox_resourced.kubelet.logs import streams
-from redbox_resourced.kubelet.logs.array_log import heading
 from tests.resourced.fakes import Files, array, read
 
 ZERO, ONE, TWO = (f"redbox: task {index}: SUCCEEDED\n".encode() for index in range(3))
@@ -20,15 +17,6 @@ WHOLE = ZERO + b"a\nb\n" + ONE + b"c\n" + TWO + b"d\ne\n"
 @pytest.fixture(autouse=True)
 def _looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "POLL_S", 0.0)
-
-
-@pytest.mark.parametrize(
-    "ended",
-    [{"exitCode": 0}, {"exitCode": 3}, {"exitCode": 0, "signal": 9}, {"exitCode": 3, "signal": 9}, {}],
-)
-def test_a_tasks_line_has_the_companions_words(ended: dict[str, int]) -> None:
-    told = {"index": 7, "jobID": "5_7", "phase": "Failed", "state": "FAILED", **ended}
-    assert heading(ArrayTask.model_validate(told)) == arrays.heading(told)
 
 
 async def test_each_task_stands_below_its_line() -> None:

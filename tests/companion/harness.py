@@ -1,4 +1,4 @@
-"""A pod as a companion finds it: its environment, its files, and the word that it leaves."""
+"""A pod as a companion finds it: its environment, its files, and the termination_message that it leaves."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Pod:
         return folder
 
     @property
-    def word(self) -> dict[str, Any]:
+    def termination_message(self) -> dict[str, Any]:
         raw = (self.folder / "termination").read_bytes()
         assert len(raw) <= 4096
-        word: dict[str, Any] = json.loads(raw)
-        return word
+        termination_message: dict[str, Any] = json.loads(raw)
+        return termination_message

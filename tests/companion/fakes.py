@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-PROBLEMS = "https://redbox.dev/problems/"
+from redbox_shared.wire import PROBLEMS
+
 Refusal = tuple[int, dict[str, Any]]
 NOTHING_THERE: Refusal = (404, {"title": "There is no such thing", "detail": "the globs find nothing"})
 
 
 @dataclass
-class Scripted:
+class ScriptedServer:
     """What the server has, and what it was asked."""
 
     job: dict[str, Any] | None = None
@@ -43,7 +44,7 @@ class Scripted:
 
 
 @contextmanager
-def serving(scripted: Scripted, certificate: tuple[Path, Path]) -> Iterator[Scripted]:
+def serving(scripted: ScriptedServer, certificate: tuple[Path, Path]) -> Iterator[ScriptedServer]:
     """Serve on a loopback port until the block ends."""
     handler = type("Handler", (_Handler,), {"scripted": scripted})
     server = _Server(("127.0.0.1", scripted.port), handler)
@@ -69,7 +70,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    scripted: Scripted
+    scripted: ScriptedServer
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:

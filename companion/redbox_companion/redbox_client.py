@@ -1,9 +1,9 @@
-"""Talking to red-box: one connection a request, one caller, blocking, standard library only.
+"""Requests to red-box: one connection for each, one caller, blocking, standard library only.
 
-A request either gets an answer of red-box, whatever its status, or raises `NoAnswer`; what to do then is for
-the caller to say. What a proxy or a stranger at that address answers is no answer: red-box's own refusals
-carry a problem type of its own, and its answers about a job say the job's phase. The token is read anew for
-each request, because the kubelet rotates it.
+A request either gets a response of red-box, whatever its status, or raises `RedboxUnreachable`; the caller
+decides what to do then. Responses of a proxy or of another server at that address do not count: refusals of
+red-box have a problem type of its own, and its responses about a job contain the job's phase. The token is
+read again for each request, because the kubelet rotates it.
 """
 
 from __future__ import annotations
@@ -14,23 +14,24 @@ import socket
 import ssl
 from contextlib import contextmanager
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
-from redbox_companion.settings import BadSettings
+from redbox_companion.settings import PodMisconfigured
+from redbox_shared import pod_contract
+from redbox_shared.wire import PROBLEMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from redbox_companion.settings import Settings
+    from redbox_companion.settings import CompanionSettings
 
-PROBLEMS = "https://redbox.dev/problems/"
 CONNECT_S = 10.0
-ANSWER_S = 90.0  # a submit may take as long as Slurm does
-QUIET_S = 400.0  # red-box ends an answer that has been silent for 300 s, so that we ask again
-LONGEST_PAUSE_S = 60.0  # however long red-box would have us wait
-MOST_BYTES = 8 << 20  # of an answer that is held in memory: an array of 50,000 tasks
+RESPONSE_S = 90.0  # a submit may take as long as Slurm does
+SILENT_S = 400.0  # red-box ends a response that was silent for 300 s, so that we repeat the request
+LONGEST_RETRY_AFTER_S = 60.0
+MOST_BYTES = 8 << 20  # of a response that is held in memory: an array of 50,000 tasks
 KEEP_ALIVE = (
     ("TCP_KEEPIDLE", 15),
     ("TCP_KEEPINTVL", 5),
@@ -38,42 +39,43 @@ KEEP_ALIVE = (
 )  # a dead peer is noticed in 30 s
 
 
-class NoAnswer(Exception):
-    """No answer, half of one, or a stranger's: what red-box did is unknown, and asking again is right."""
+class RedboxUnreachable(Exception):
+    """No response, half of one, or another server's: what red-box did is unknown; repeat the request."""
 
     def __init__(self, why: str, *, retry_after: float = 0.0) -> None:
         super().__init__(why)
         self.retry_after = retry_after
 
 
-class Answer(NamedTuple):
-    """A whole answer: a job, or a problem."""
+class RedboxAnswer:
+    """A whole response: a job, or a problem."""
 
-    status: int
-    body: dict[str, Any]
-    retry_after: float = 0.0
+    def __init__(self, status: int, body: dict[str, Any], retry_after: float = 0.0) -> None:
+        self.status = status
+        self.body = body
+        self.retry_after = retry_after
 
     @property
     def explanation(self) -> str:
-        """What red-box says of a refusal, for a person."""
+        """The problem as a sentence."""
         title, detail = self.body.get("title", f"HTTP {self.status}"), self.body.get("detail", "")
         return f"{title}: {detail}" if detail else str(title)
 
     @property
     def may_change(self) -> bool:
-        """Whether asking again can help."""
+        """Whether the same request may succeed later."""
         return bool(self.body.get("retry", self.status >= HTTPStatus.INTERNAL_SERVER_ERROR))
 
     @property
     def is_of_redbox(self) -> bool:
-        """Whether this is what red-box says of a job, and not something that else listens there."""
+        """Whether it came from red-box, and not from another server at its address."""
         if self.status < HTTPStatus.MULTIPLE_CHOICES:
             return isinstance(self.body.get("phase"), str)
         return str(self.body.get("type", "")).startswith(PROBLEMS)
 
 
-class Stream:
-    """An answer that is read piece by piece."""
+class AnswerStream:
+    """A response that is read piece by piece."""
 
     def __init__(self, endpoint: str, response: http.client.HTTPResponse) -> None:
         self._endpoint = endpoint
@@ -81,62 +83,64 @@ class Stream:
         self.status = response.status
 
     def header(self, name: str) -> str:
-        """Empty where there is none."""
+        """Empty if it is missing."""
         return self._response.getheader(name, "")
 
     def read(self, size: int) -> bytes:
-        """As much as asked for; less at the end only."""
+        """Exactly `size` bytes; fewer at the end only."""
         with _reaching(self._endpoint):
             return self._response.read(size)
 
     def read_some(self, size: int) -> bytes:
-        """What is there, at least a byte; nothing at the end only."""
+        """The bytes that are there, at least one; none at the end only."""
         with _reaching(self._endpoint):
             return self._response.read1(size)
 
-    def whole(self) -> Answer:
-        """All of it."""
+    def whole(self) -> RedboxAnswer:
         raw = self.read(MOST_BYTES)
         after = self.header("Retry-After")
         try:
             body = json.loads(raw)
         except ValueError:
             body = None
-        pause = min(float(after), LONGEST_PAUSE_S) if after.isascii() and after.isdecimal() else 0.0
-        answer = Answer(self.status, body if isinstance(body, dict) else {}, pause)
+        pause = min(float(after), LONGEST_RETRY_AFTER_S) if after.isascii() and after.isdecimal() else 0.0
+        answer = RedboxAnswer(self.status, body if isinstance(body, dict) else {}, pause)
         if not answer.is_of_redbox:
-            raise self.is_strange()
+            raise self.foreign()
         return answer
 
-    def is_strange(self) -> NoAnswer:
-        """The error that says so."""
-        return NoAnswer(f"{self._endpoint}: HTTP {self.status}, with something that is no answer of red-box")
+    def foreign(self) -> RedboxUnreachable:
+        """The error for a response that did not come from red-box."""
+        return RedboxUnreachable(
+            f"{self._endpoint}: HTTP {self.status}: the response did not come from red-box"
+        )
 
 
-class Redbox:
-    """One red-box, asked as this pod's service account."""
+class BlockingClient:
+    """One red-box, and this pod's service account as the caller."""
 
-    def __init__(self, settings: Settings) -> None:
-        """Nothing is connected yet."""
+    def __init__(self, settings: CompanionSettings) -> None:
         self._settings = settings
         self._address = urlsplit(settings.endpoint.rstrip("/"))
         self._trust = _trust(settings.ca_file)
 
-    def ask(self, method: str, path: str, query: Mapping[str, Any], body: bytes | None = None) -> Answer:
-        """Send one request and read the whole answer."""
-        with self._open(method, path, query, body, timeout=ANSWER_S) as stream:
+    def request(
+        self, method: str, path: str, query: Mapping[str, Any], body: bytes | None = None
+    ) -> RedboxAnswer:
+        """Send one request and read the whole response."""
+        with self._open(method, path, query, body, timeout=RESPONSE_S) as stream:
             return stream.whole()
 
     @contextmanager
-    def stream(self, path: str, query: Mapping[str, Any]) -> Iterator[Stream]:
-        """An answer that is read piece by piece."""
-        with self._open("GET", path, query, None, timeout=QUIET_S) as stream:
+    def stream(self, path: str, query: Mapping[str, Any]) -> Iterator[AnswerStream]:
+        """A response that is read piece by piece."""
+        with self._open("GET", path, query, None, timeout=SILENT_S) as stream:
             yield stream
 
     @contextmanager
     def _open(
         self, method: str, path: str, query: Mapping[str, Any], body: bytes | None, *, timeout: float
-    ) -> Iterator[Stream]:
+    ) -> Iterator[AnswerStream]:
         with _reaching(self._settings.endpoint):
             connection = http.client.HTTPSConnection(
                 self._address.hostname or "",
@@ -156,7 +160,7 @@ class Redbox:
                     method, f"{self._address.path}{path}?{urlencode(query, doseq=True)}", body, headers
                 )
                 response = connection.getresponse()
-            yield Stream(self._settings.endpoint, response)
+            yield AnswerStream(self._settings.endpoint, response)
         finally:
             connection.close()
 
@@ -169,22 +173,22 @@ class Redbox:
 
 @contextmanager
 def _reaching(endpoint: str) -> Iterator[None]:
-    """Whatever goes wrong between us and red-box is `NoAnswer`."""
+    """Every failure between us and red-box becomes `RedboxUnreachable`."""
     try:
         yield
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise NoAnswer(f"{endpoint}: {str(error) or type(error).__name__}") from error
+        raise RedboxUnreachable(f"{endpoint}: {str(error) or type(error).__name__}") from error
 
 
 def _trust(ca_file: Path | None) -> ssl.SSLContext:
-    """Red-box's own authority, or where none is given the system's."""
+    """Red-box's own authority; without a file, those of the system."""
     try:
         if ca_file is None or not ca_file.stat().st_size:
             return ssl.create_default_context()
         return ssl.create_default_context(cafile=ca_file)
     except OSError as error:
-        raise BadSettings(
-            f"the certificates in REDBOX_CA_FILE, {ca_file}, cannot be read: {error}"
+        raise PodMisconfigured(
+            f"the certificates in {pod_contract.CA_FILE_PATH}, {ca_file}, cannot be read: {error}"
         ) from error
 
 

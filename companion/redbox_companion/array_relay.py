@@ -1,0 +1,93 @@
+"""The log of an array: each task as a whole once it has ended, so that no two tasks are mixed.
+
+Each task has a heading on stderr, then its stdout, then its stderr (see `redbox_shared.own_lines`).
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from redbox_companion.log_relay import LogRelay, LogUnreadable
+from redbox_shared.job_end import FINAL_PHASES
+from redbox_shared.own_lines import REREAD_AT_ONCE, late_output, task_heading
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    # Of a task, by the stream's name; each calls its argument before its first byte.
+    RelaysOf = Callable[[int, Callable[[], None]], Mapping[str, LogRelay]]
+
+POLL_S = 2.0
+HEADING_FIRST_S = 0.02  # stdout and stderr are two pipes: their reader has to see the heading first
+
+
+class ArrayTaskLog:
+    """The output of a task that has ended, and how much of it was copied."""
+
+    def __init__(self, task: Mapping[str, Any], relays_of: RelaysOf, say: Callable[[str], None]) -> None:
+        self.index: int = task["index"]
+        self.is_shown = False
+        self._task = task
+        self._say = say
+        self._relays = relays_of(self.index, self._show_heading)
+
+    def catch_up(self) -> None:
+        """Copy what is there now."""
+        for relay in self._relays.values():
+            _copy_unless_unreadable(relay.catch_up)
+
+    def finish(self) -> list[tuple[str, str]]:
+        """Copy the rest, the array being final; returns the streams that cannot be read, and why."""
+        was_shown, unreadable = self.is_shown, []
+        self._show_heading()
+        for stream, relay in self._relays.items():
+            before = relay.copied
+            if why := _copy_unless_unreadable(relay.follow):
+                unreadable.append((stream, f"task {self.index}: {why}"))
+            if was_shown and (count := relay.copied - before):
+                self._say(late_output(self.index, count, stream))
+        return unreadable
+
+    def _show_heading(self) -> None:
+        if not self.is_shown:
+            self.is_shown = True
+            task = self._task
+            state = task.get("state") or task["phase"]
+            self._say(task_heading(self.index, state, task.get("exitCode"), task.get("signal")))
+            time.sleep(HEADING_FIRST_S)
+
+
+def follow_tasks(
+    get_job: Callable[[], dict[str, Any]], relays_of: RelaysOf, say: Callable[[str], None]
+) -> list[tuple[str, str]]:
+    """Copy until the array is final and all is written; returns the streams that cannot be read, and why."""
+    tasks: dict[int, ArrayTaskLog] = {}
+    silent: list[ArrayTaskLog] = []
+    while True:
+        job = get_job()
+        new = [ArrayTaskLog(task, relays_of, say) for task in ended_tasks(job) if task["index"] not in tasks]
+        tasks |= {task.index: task for task in new}
+        due = [*new, *silent[:REREAD_AT_ONCE]]
+        for task in due:
+            task.catch_up()
+        silent = silent[REREAD_AT_ONCE:] + [task for task in due if not task.is_shown]
+        if job["phase"] in FINAL_PHASES:
+            break
+        time.sleep(POLL_S)
+    return [stream for index in sorted(tasks) for stream in tasks[index].finish()]
+
+
+def ended_tasks(job: dict[str, Any]) -> list[dict[str, Any]]:
+    """The tasks whose output is complete, by index; of a final array, all."""
+    is_final = job["phase"] in FINAL_PHASES
+    ended = (task for task in job.get("tasks") or () if is_final or task["phase"] in FINAL_PHASES)
+    return sorted(ended, key=lambda task: int(task["index"]))
+
+
+def _copy_unless_unreadable(copy: Callable[[], None]) -> str:
+    try:
+        copy()
+    except LogUnreadable as error:
+        return str(error)
+    return ""

@@ -1,0 +1,128 @@
+"""Copying one of the job's streams to one of ours, byte by byte, without loss or doubling.
+
+A position is the *generation* of the file (a requeue begins a new one) and the offset in it; every request
+contains both. After a response that ended or was cut off, the next request asks for the next byte, until
+red-box answers 204: the job is final and there are no more bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from redbox_companion.redbox_client import AnswerStream, BlockingClient, RedboxUnreachable
+from redbox_companion.retrier import Retrier
+from redbox_shared.wire import GENERATION_HEADER, OFFSET_HEADER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+PIECE = 65536
+EMPTY_PAUSE_S = 0.2  # red-box waits for the first byte; this is in case it does not
+
+
+class LogUnreadable(Exception):
+    """Red-box refuses to read this log, and retrying does not help."""
+
+
+class OutputClosed(Exception):
+    """Our own stream cannot be written to any more."""
+
+
+class OutputStream:
+    """One of our own streams."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.in_mid_line = False
+
+    def write(self, piece: bytes) -> None:
+        """All of it, however long the reader takes: while it does not read, we do not read either."""
+        view = memoryview(piece)
+        while view:
+            try:
+                count = os.write(self._descriptor, view)
+            except OSError as error:
+                raise OutputClosed(f"it cannot be written to: {error.strerror}") from error
+            view = view[count:]
+        self.in_mid_line = piece[-1:] != b"\n"
+
+
+class LogRelay:
+    """One log of the job, copied to one of our streams."""
+
+    def __init__(
+        self,
+        redbox: BlockingClient,
+        path: str,
+        query: Mapping[str, Any],
+        output: OutputStream,
+        before_first: Callable[[], None] | None = None,
+    ) -> None:
+        """Begin at the first byte of the current generation; `before_first` runs before it is written."""
+        self._before_first = before_first
+        self._redbox = redbox
+        self._path = path
+        self._query = query
+        self._output = output
+        self._retrier = Retrier()
+        self._generation = ""
+        self._offset = 0
+        self.copied = 0
+
+    def follow(self) -> None:
+        """Copy until the job is final and its last byte is out."""
+        while (count := self._copy_answer(follow=True)) is not None:
+            if not count:
+                time.sleep(EMPTY_PAUSE_S)
+
+    def catch_up(self) -> None:
+        """Copy what is there now."""
+        while self._copy_answer(follow=False):
+            pass
+
+    def _copy_answer(self, *, follow: bool) -> int | None:
+        """Copy one response; returns the number of bytes, None if there will never be more."""
+        while True:
+            try:
+                return self._try_copy(follow=follow)
+            except RedboxUnreachable as error:
+                self._retrier.wait(str(error), at_least=error.retry_after)
+
+    def _try_copy(self, *, follow: bool) -> int | None:
+        query = {**self._query, "follow": str(follow).lower(), "offset": self._offset}
+        if self._generation:
+            query["generation"] = self._generation
+        with self._redbox.stream(self._path, query) as stream:
+            if stream.status == HTTPStatus.NO_CONTENT and stream.header(OFFSET_HEADER):
+                return None
+            if stream.status != HTTPStatus.OK:
+                raise _refusal(stream)
+            self._check_position(stream)
+            self._retrier.reset()
+            before = self.copied
+            while piece := stream.read_some(PIECE):
+                if self._before_first and not self.copied:
+                    self._before_first()
+                self._output.write(piece)
+                self._offset += len(piece)
+                self.copied += len(piece)
+            return self.copied - before
+
+    def _check_position(self, stream: AnswerStream) -> None:
+        """Record where the response begins; any other position would lose or double bytes."""
+        generation, offset = stream.header(GENERATION_HEADER), stream.header(OFFSET_HEADER)
+        if not (offset.isascii() and offset.isdecimal()):
+            raise stream.foreign()
+        if int(offset) != (self._offset if generation == self._generation else 0):
+            raise stream.foreign()
+        self._generation, self._offset = generation, int(offset)
+
+
+def _refusal(stream: AnswerStream) -> Exception:
+    answer = stream.whole()
+    if not answer.may_change:
+        return LogUnreadable(answer.explanation)
+    return RedboxUnreachable(answer.explanation, retry_after=answer.retry_after)

@@ -1,0 +1,27 @@
+"""Lines of our own in the log of a job's pod: how they begin, and those about an array's tasks.
+
+The log of an array shows each task as a whole: its heading, its stdout, its stderr. A task without output so
+far is read again, `REREAD_AT_ONCE` at a time, and has its heading at the latest when the array is final. What
+arrives of a task after others is announced by a line below it.
+"""
+
+from __future__ import annotations
+
+PREFIX = "redbox: "
+REREAD_AT_ONCE = 3
+
+
+def own_line(sentence: str) -> bytes:
+    """One line, whatever white space the sentence has."""
+    return f"{PREFIX}{' '.join(sentence.split())}\n".encode()
+
+
+def task_heading(index: int, state: str, exit_code: int | None, signal: int | None) -> str:
+    """Which task it is, and how it ended."""
+    end = f", signal {signal}" if signal else f", exit code {exit_code}" if exit_code else ""
+    return f"task {index}: {state}{end}"
+
+
+def late_output(index: int, count: int, stream: str) -> str:
+    """For output of a task that stands below another task's."""
+    return f"task {index}: {count} bytes of {stream} came late, and stand above this line"

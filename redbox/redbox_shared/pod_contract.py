@@ -1,0 +1,37 @@
+"""Variables and files of a job's pod: the operator sets them, companion and resourced read them."""
+
+from __future__ import annotations
+
+COMPANION_CONTAINER = "companion"
+
+ENDPOINT = "REDBOX_ENDPOINT"
+KEY = "REDBOX_KEY"
+ATTEMPT = "REDBOX_ATTEMPT"
+MODE = "REDBOX_MODE"
+CA_FILE_PATH = "REDBOX_CA_FILE"
+TOKEN_FILE_PATH = "REDBOX_TOKEN_FILE"  # noqa: S105 (a variable's name)
+REQUEST_FILE_PATH = "REDBOX_REQUEST_FILE"
+BATCH_FILE_PATH = "REDBOX_BATCH_FILE"
+TERMINATION_FILE_PATH = "REDBOX_TERMINATION_FILE"
+REGISTRY_USERNAME = "REDBOX_REGISTRY_USERNAME"
+REGISTRY_PASSWORD = "REDBOX_REGISTRY_PASSWORD"  # noqa: S105 (a variable's name)
+RESULTS = "REDBOX_RESULTS"
+RESULTS_FOLDER_PATH = "REDBOX_RESULTS_FOLDER"
+LOST_AFTER = "REDBOX_LOST_AFTER"
+JOB_VARIABLE_PREFIX = "REDBOX_ENV_"
+"""Before the name of a variable of the job's own environment whose value only the kubelet knows."""
+
+WHOLE, SUBMIT_ONLY, RESULTS_ONLY = "whole", "submit-only", "results-only"
+ATTACH_ONLY = "attach-only"
+"""In a pod on a virtual node, which has no companion: another pod, which has a kubelet, submits its job."""
+
+REQUEST_FOLDER = "/etc/redbox/job"
+REQUEST_FILE = "request.json"
+CA_FILE = "ca.crt"
+TOKEN_FOLDER = "/var/run/secrets/redbox"  # noqa: S105 (a folder)
+TOKEN_FILE = "token"  # noqa: S105 (a file's name)
+BATCH_FOLDER = "/etc/redbox/batch"
+BATCH_FILE = "batch"
+RESULTS_FOLDER = "/results"
+DEFAULT_REQUEST_FILE = f"{REQUEST_FOLDER}/{REQUEST_FILE}"
+DEFAULT_TOKEN_FILE = f"{TOKEN_FOLDER}/{TOKEN_FILE}"

@@ -1,0 +1,10 @@
+"""Names in red-box's HTTP API that its clients in different parts need, the companion among them."""
+
+from __future__ import annotations
+
+PROBLEMS = "https://redbox.dev/problems/"
+"""Before the name of each type of problem: an error without it did not come from red-box."""
+GENERATION_HEADER = "Redbox-Generation"
+"""Which file a log is read from: a requeue begins a new one. Empty: there is no file."""
+OFFSET_HEADER = "Redbox-Offset"
+"""At which byte of that file the response begins."""

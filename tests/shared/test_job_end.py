@@ -1,0 +1,58 @@
+import json
+
+import pytest
+
+from redbox_shared.job_end import MESSAGE_BYTES, JobEnd, encode_message, refusal_message
+
+
+def end(phase: str = "Failed", **fields: object) -> JobEnd:
+    return JobEnd({"phase": phase, **fields})
+
+
+@pytest.mark.parametrize(
+    ("job", "code"),
+    [
+        (end("Succeeded", state="COMPLETED", exitCode=0), 0),
+        (end(state="FAILED", exitCode=3), 3),
+        (end(state="FAILED", exitCode=256), 1),
+        (end(state="FAILED", exitCode=0, signal=9), 137),
+        (end(state="TIMEOUT", exitCode=0, signal=9), 124),
+        (end(state="NODE_FAIL"), 75),
+        (end("Cancelled", state="CANCELLED", signal=15), 143),
+        (end("Lost"), 70),
+        (end(state="FAILED", exitCode="3"), 1),
+        (end(), 1),
+    ],
+)
+def test_the_exit_code_stands_for_the_end(job: JobEnd, code: int) -> None:
+    assert job.pod_exit_code() == code
+
+
+@pytest.mark.parametrize(
+    ("job", "explanation"),
+    [
+        (end("Succeeded", state="COMPLETED", message="It is done."), None),
+        (end(state="FAILED", exitCode=3, message="It failed."), None),
+        (end(state="FAILED", exitCode=0, signal=9, message="It was killed."), "It was killed."),
+        (end(state="TIMEOUT", exitCode=0, message="It was too slow."), "It was too slow."),
+        (end("Lost"), None),
+    ],
+)
+def test_an_end_is_explained_where_no_exit_code_of_its_own_does(job: JobEnd, explanation: str | None) -> None:
+    assert job.explanation() == explanation
+
+
+def test_a_termination_message_leaves_out_what_is_unknown() -> None:
+    assert end("Lost").termination_message(logs=None, results={"outcome": "Failed"}) == {
+        "final": True,
+        "phase": "Lost",
+        "results": {"outcome": "Failed"},
+    }
+
+
+def test_the_longest_string_of_a_message_is_cut_until_it_fits() -> None:
+    raw = encode_message(refusal_message("ü" * 10_000, problem_type="https://redbox.dev/problems/x"))
+    assert len(raw) <= MESSAGE_BYTES
+    message = json.loads(raw)
+    assert message["refused"].startswith("üü")
+    assert message["type"] == "https://redbox.dev/problems/x"
