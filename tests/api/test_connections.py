@@ -230,7 +230,7 @@ async def pieces_of(client: RedboxClient) -> AsyncGenerator[bytes, None]:
     "endpoint",
     [
         "https://127.0.0.1:1",
-        "https://nobody.invalid",
+        "https://probe.invalid",
         "https://127.0.0.1:99999",
         "https://[x",
         "nonsense",

@@ -18,10 +18,10 @@ from redbox_bed.hosts.host import Host
 from tests.bench.bench_slurm import USER, clear
 from tests.bench.benchmark import Trial, benchmark
 from tests.bench.rows import Figure, Target, percentile
-from tests.e2e import companion_pod
-from tests.e2e.asking import ended, script, started
-from tests.e2e.companion_pod import CompanionPod
-from tests.e2e.redbox_server import RedboxServer, running
+from tests.e2e.harness import companion_pod
+from tests.e2e.harness.companion_pod import CompanionPod
+from tests.e2e.harness.redbox_jobs import ended, script, started
+from tests.e2e.harness.redbox_server import RedboxServer, running
 
 LOAD = Path(__file__).parent / "loads/companion.py"
 HERE, NODE = "n3", "n1"

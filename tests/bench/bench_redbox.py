@@ -19,8 +19,8 @@ from redbox_bed.bed import Bed
 from tests.bench.bench_slurm import USER, clear, on_login
 from tests.bench.benchmark import Trial, benchmark
 from tests.bench.rows import Figure, Target, percentile
-from tests.e2e.asking import ended, new_key, script
-from tests.e2e.redbox_server import NAME, RedboxServer, running
+from tests.e2e.harness.redbox_jobs import ended, new_key, script
+from tests.e2e.harness.redbox_server import NAME, RedboxServer, running
 
 LOAD = Path(__file__).parent / "loads/redbox.py"
 BARE = "bare sbatch"

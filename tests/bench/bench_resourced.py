@@ -14,8 +14,15 @@ from redbox_bed.delivery import Kubernetes
 from redbox_bed.hosts.host import Host
 from tests.bench.benchmark import Trial, benchmark
 from tests.bench.rows import Figure, Target
-from tests.e2e.resourced_process import CLUSTER, eventually, install, redbox_of, remove_all, slurm_cluster
-from tests.e2e.virtual_stand import InBed
+from tests.e2e.harness.resourced_process import (
+    CLUSTER,
+    eventually,
+    install,
+    redbox_of,
+    remove_all,
+    slurm_cluster,
+)
+from tests.e2e.harness.virtual_delivery import InBed
 
 PARTITIONS = 200
 BEDS_OWN = 3

@@ -28,7 +28,7 @@ from tests.bench.bench_kubernetes import (
 from tests.bench.benchmark import Trial, benchmark
 from tests.bench.kubectl import Kubectl, pod
 from tests.bench.rows import Figure
-from tests.e2e.redbox_server import end_red_box
+from tests.e2e.harness.redbox_server import end_red_box
 
 MANY = 100
 LABEL = {"app": "bench"}

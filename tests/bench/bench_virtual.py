@@ -21,8 +21,8 @@ from tests.bench.benchmark import Trial, benchmark
 from tests.bench.kubectl import Kubectl, pod
 from tests.bench.rows import Figure, Target, percentile
 from tests.bench.virtual_jobs import NAMESPACE, VirtualJobs, administrator
-from tests.e2e.virtual_chart import virtual_delivery, with_containers
-from tests.e2e.virtual_stand import Companion, Stand, virtual_stand
+from tests.e2e.harness.virtual_chart import virtual_delivery, with_containers
+from tests.e2e.harness.virtual_delivery import Companion, Stand, virtual_stand
 
 SINGLE = 20
 BURST = 500

@@ -27,7 +27,7 @@ from redbox_resourced.pods.pod_view import SUBMITTED
 from tests.bench.benchmark import Trial, benchmark
 from tests.bench.rows import Figure, Target
 from tests.bench.virtual_jobs import administrator
-from tests.e2e.virtual_stand import TOLERATIONS, InBed, install
+from tests.e2e.harness.virtual_delivery import TOLERATIONS, InBed, install
 
 CLUSTER = "scale"
 PORT = 11443

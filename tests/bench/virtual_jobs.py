@@ -15,7 +15,7 @@ from typing import Any
 from kubernetes.aio import client, config
 
 from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
-from tests.e2e.virtual_stand import CLUSTER, TOLERATIONS
+from tests.e2e.harness.virtual_delivery import CLUSTER, TOLERATIONS
 
 NAMESPACE = "alice"
 API = "redbox.dev/v1alpha1"

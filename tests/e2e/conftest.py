@@ -11,10 +11,10 @@ from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
 from redbox_bed.delivery import take_away
 from redbox_bed.hosts.host import Host
-from tests.e2e import slurmjobs
-from tests.e2e.redbox_server import RedboxServer
-from tests.e2e.slurmjobs import SlurmJobs
-from tests.e2e.virtual_chart import virtual_delivery
+from tests.e2e.harness import slurmjobs
+from tests.e2e.harness.redbox_server import RedboxServer
+from tests.e2e.harness.slurmjobs import SlurmJobs
+from tests.e2e.harness.virtual_chart import virtual_delivery
 
 
 @pytest.fixture(scope="session")

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, NamedTuple, Protocol, Self, cast
 
 from redbox_kube.api.metadata_list import ObjectMetadata
 from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, PodRef, ResourcePath
+from tests.kube.object_rules import is_selected, merge_patched
 
 FIELD_MANAGER = "test"
 
@@ -241,7 +242,7 @@ class FakeApiServer:
             found = self.put(where)
         before = self._managed.get((where, manager, subresource), {})
         self._managed[where, manager, subresource] = _copied(body)
-        return self._stored(where, _merged(found, _merged(_withdrawal(before, body), body)))
+        return self._stored(where, merge_patched(found, merge_patched(_withdrawal(before, body), body)))
 
     async def merge(self, where: ResourcePath, body: Object, *, subresource: str = "") -> Object | None:
         self._receive("merge", where)
@@ -251,7 +252,7 @@ class FakeApiServer:
             return None
         if subresource == "status":
             body = {"status": body["status"]}
-        return self._stored(where, _merged(found, _copied(body)))
+        return self._stored(where, merge_patched(found, _copied(body)))
 
     async def delete(self, where: ResourcePath, *, uid: str = "", grace_s: int | None = None) -> None:
         del grace_s
@@ -270,7 +271,9 @@ class FakeApiServer:
     ) -> AsyncIterator[tuple[list[Object], str]]:
         self._receive("list", where)
         version = str(self._version)
-        found = [_copied(body) for at, body in self.objects.items() if _selected(at, body, where, selection)]
+        found = [
+            _copied(body) for at, body in self.objects.items() if is_selected(at, body, where, selection)
+        ]
         for start in range(0, max(len(found), 1), self._page_size):
             yield found[start : start + self._page_size], version
 
@@ -364,20 +367,6 @@ def _place(where: ResourcePath, metadata: Object) -> ResourcePath:
     return replace(where, name=metadata["name"], namespace=metadata.get("namespace", where.namespace))
 
 
-def _merged(target: Object, patch: Object) -> Object:
-    """As a JSON merge patch has it: null removes."""
-    merged = dict(target)
-    for key, value in patch.items():
-        if value is None:
-            merged.pop(key, None)
-        elif isinstance(value, dict):
-            inner = merged.get(key)
-            merged[key] = _merged(inner if isinstance(inner, dict) else {}, value)
-        else:
-            merged[key] = value
-    return merged
-
-
 def _withdrawal(before: Object, after: Object) -> Object:
     """Null for each field that a manager applied before and no longer names."""
     gone: Object = {}
@@ -394,46 +383,10 @@ def _withdrawal(before: Object, after: Object) -> Object:
 
 
 def _event(change: Change, where: ResourcePath, selection: Mapping[str, str] | None) -> Object | None:
-    was = change.before is not None and _selected(change.where, change.before, where, selection)
-    is_now = change.after is not None and _selected(change.where, change.after, where, selection)
+    was = change.before is not None and is_selected(change.where, change.before, where, selection)
+    is_now = change.after is not None and is_selected(change.where, change.after, where, selection)
     if not was and not is_now:
         return None
     body = _copied(change.after or change.before or {})
     body["metadata"]["resourceVersion"] = str(change.version)
     return {"type": "DELETED" if not is_now else "MODIFIED" if was else "ADDED", "object": body}
-
-
-def _selected(
-    at: ResourcePath, body: Object, where: ResourcePath, selection: Mapping[str, str] | None
-) -> bool:
-    same = (at.kind, at.api_version) == (where.kind, where.api_version) and where.namespace in {
-        "",
-        at.namespace,
-    }
-    selection = selection or {}
-    labels = body["metadata"].get("labels") or {}
-    return (
-        same
-        and all(_holds(term, labels.get) for term in _terms(selection, "labelSelector"))
-        and all(_holds(term, lambda path: _field(body, path)) for term in _terms(selection, "fieldSelector"))
-    )
-
-
-def _terms(selection: Mapping[str, str], name: str) -> Iterator[str]:
-    return (term for term in selection.get(name, "").split(",") if term)
-
-
-def _holds(term: str, value_of: Callable[[str], str | None]) -> bool:
-    if "!=" in term:
-        key, _, value = term.partition("!=")
-        return value_of(key) != value
-    key, equals, value = term.partition("=")
-    found = value_of(key)
-    return found == value if equals else found is not None
-
-
-def _field(body: Object, path: str) -> str:
-    found: Any = body
-    for key in path.split("."):
-        found = (found or {}).get(key)
-    return str(found or "")

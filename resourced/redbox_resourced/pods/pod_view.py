@@ -29,7 +29,7 @@ CONDITIONS = frozenset({"Initialized", "Ready", "ContainersReady", SUBMITTED})
 ENDED = frozenset({"Succeeded", "Failed"})
 
 
-class PodRole(Enum):
+class BoundPodKind(Enum):
     """By the pod's controller."""
 
     JOB = "job"  # of one of our kinds; `submission` verifies that it is the companion
@@ -87,13 +87,13 @@ class BoundPod:
         return self.controller.uid if self.controller else ""
 
     @property
-    def role(self) -> PodRole:
+    def role(self) -> BoundPodKind:
         """From its controller alone: any user can set labels."""
         if self.controller is None:
-            return PodRole.FOREIGN
+            return BoundPodKind.FOREIGN
         if self.controller.kind in OUR_KINDS and self.controller.api_version.split("/")[0] in OUR_GROUPS:
-            return PodRole.JOB
-        return PodRole.DAEMON if self.controller.kind == "DaemonSet" else PodRole.FOREIGN
+            return BoundPodKind.JOB
+        return BoundPodKind.DAEMON if self.controller.kind == "DaemonSet" else BoundPodKind.FOREIGN
 
     @property
     def has_ended(self) -> bool:

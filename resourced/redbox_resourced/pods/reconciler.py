@@ -39,7 +39,7 @@ from redbox_resourced.pods import pod_status
 from redbox_resourced.pods.exit_status import JobRefusal
 from redbox_resourced.pods.informer import PodInformer
 from redbox_resourced.pods.job_feed import PodJobFeed
-from redbox_resourced.pods.pod_view import BoundPod, PodRole, digest_of
+from redbox_resourced.pods.pod_view import BoundPod, BoundPodKind, digest_of
 from redbox_resourced.pods.submission import PodSubmitter, SubmissionPending, SubmissionRejected
 from redbox_shared.job_end import LOST_AFTER_S
 
@@ -172,7 +172,7 @@ class PodReconciler:
             return None
         elif refusal := self._rejected.get(pod.uid):
             await self._write(pod, pod_status.refused(pod, refusal))
-        elif pod.role is PodRole.JOB:
+        elif pod.role is BoundPodKind.JOB:
             try:
                 return await self._reconcile_job(pod, connection)
             except SubmissionPending as pending:
@@ -181,7 +181,7 @@ class PodReconciler:
                 self._rejected[pod.uid] = rejected.refusal
                 await self._write(pod, pod_status.refused(pod, rejected.refusal))
         else:
-            status = pod_status.daemon_pod if pod.role is PodRole.DAEMON else pod_status.foreign_pod
+            status = pod_status.daemon_pod if pod.role is BoundPodKind.DAEMON else pod_status.foreign_pod
             await self._write(pod, status(pod))
         return None
 

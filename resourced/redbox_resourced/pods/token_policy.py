@@ -15,7 +15,7 @@ from redbox_kube.api.objects import ApiError, ApiRefused, ObjectClient
 from redbox_kube.redbox_token import ServiceAccountName
 
 log = structlog.get_logger(__name__)
-PROBE_AUDIENCE = "nobody.invalid"
+PROBE_AUDIENCE = "probe.invalid"
 SHORTEST_S = 600
 RETRY_S = 30.0
 MISSING = (

@@ -15,7 +15,7 @@ from redbox_api.models import Job, JobRequest, OwnerRef, Phase, Problem
 from redbox_kube.api.objects import ObjectClient, ResourcePath
 from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_resourced.partitions.slurmclusters import ClusterConnection
-from redbox_resourced.pods.pod_view import BoundPod, PodRole, read_pod
+from redbox_resourced.pods.pod_view import BoundPod, BoundPodKind, read_pod
 from redbox_resourced.pods.submission import (
     PodSubmitter,
     SubmissionPending,
@@ -194,16 +194,16 @@ async def test_one_that_is_throttled_for_long_says_so_and_comes_again() -> None:
 @pytest.mark.parametrize(
     ("owner", "role"),
     [
-        ({}, PodRole.JOB),
-        ({"apiVersion": "wlm.sylabs.io/v1alpha1", "kind": "WlmJob"}, PodRole.JOB),
-        ({"apiVersion": "slurm.sylabs.io/v1alpha1"}, PodRole.JOB),
-        ({"apiVersion": "evil.example/v1"}, PodRole.FOREIGN),
-        ({"controller": False}, PodRole.FOREIGN),
-        ({"apiVersion": "apps/v1", "kind": "DaemonSet"}, PodRole.DAEMON),
-        ({"apiVersion": "batch/v1", "kind": "Job"}, PodRole.FOREIGN),
+        ({}, BoundPodKind.JOB),
+        ({"apiVersion": "wlm.sylabs.io/v1alpha1", "kind": "WlmJob"}, BoundPodKind.JOB),
+        ({"apiVersion": "slurm.sylabs.io/v1alpha1"}, BoundPodKind.JOB),
+        ({"apiVersion": "evil.example/v1"}, BoundPodKind.FOREIGN),
+        ({"controller": False}, BoundPodKind.FOREIGN),
+        ({"apiVersion": "apps/v1", "kind": "DaemonSet"}, BoundPodKind.DAEMON),
+        ({"apiVersion": "batch/v1", "kind": "Job"}, BoundPodKind.FOREIGN),
     ],
 )
-def test_a_pods_controller_says_what_it_is_to_us(owner: dict[str, Any], role: PodRole) -> None:
+def test_a_pods_controller_says_what_it_is_to_us(owner: dict[str, Any], role: BoundPodKind) -> None:
     assert pod(owner=owner).role is role
 
 
@@ -224,7 +224,7 @@ def test_a_pods_controller_says_what_it_is_to_us(owner: dict[str, Any], role: Po
     ],
 )
 def test_a_pod_whose_controller_nothing_can_be_called_is_a_strangers(owner: dict[str, Any]) -> None:
-    assert pod(owner=owner).role is PodRole.FOREIGN
+    assert pod(owner=owner).role is BoundPodKind.FOREIGN
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ class ApiServer:
         )
 
     async def token_for(self, *asked: Any, seconds: int) -> str:
-        assert asked == ("redbox-system", "redbox-resourced", "nobody.invalid")
+        assert asked == ("redbox-system", "redbox-resourced", "probe.invalid")
         assert seconds == 600
         self.problems.append(self.policy.problem)
         answer = self.answers.pop(0)

@@ -25,7 +25,7 @@ from redbox_resourced.kubelet.logs.query import (
 from redbox_resourced.partitions.slurmclusters import ClusterConnection, ClusterRegistry
 from redbox_resourced.pods.informer import PodInformer
 from redbox_resourced.pods.pod_status import NOT_RUN_MESSAGE
-from redbox_resourced.pods.pod_view import BoundPod, PodRole
+from redbox_resourced.pods.pod_view import BoundPod, BoundPodKind
 from redbox_resourced.pods.submission import PodSubmitter
 
 MOST_READERS = 500  # each holds 0.3 MiB, and 1 MiB where it has stopped reading
@@ -75,7 +75,7 @@ class LogHandler:
             message = f"container {container} of this pod is not on a virtual node"
             raise LogRequestRejected(message, HTTPStatus.NOT_FOUND)
         connection = self._clusters.of_node(pod.node)
-        if pod.role is not PodRole.JOB or connection is None:
+        if pod.role is not BoundPodKind.JOB or connection is None:
             raise LogRequestRejected(NOT_RUN_MESSAGE)
         if sum(map(len, self._readers.values())) >= MOST_READERS:
             message = f"{MOST_READERS} logs are being read now; retry later"

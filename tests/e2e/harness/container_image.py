@@ -1,0 +1,21 @@
+"""A small container image, built on the login host as alice."""
+
+import shlex
+
+IMAGE = "/home/alice/redbox-tests/image.sif"
+SHOW = 'for word in "$@"; do printf "<%s>" "$word"; done'
+BUILD = f"""
+set -eu
+[ ! -e {IMAGE} ] || exit 0
+mkdir -p /home/alice/redbox-tests
+box=$(mktemp -d)
+cd "$box"
+mkdir bin proc sys dev tmp etc home mnt .singularity.d
+cp /bin/busybox "$box/bin/"
+for tool in sh cat env printf id hostname sleep ls pwd; do ln -s busybox "$box/bin/$tool"; done
+printf '#!/bin/sh\n%s\n' {shlex.quote(SHOW)} >"$box/.singularity.d/runscript"
+chmod 755 "$box/.singularity.d/runscript"
+touch "$box/etc/passwd" "$box/etc/group" "$box/etc/resolv.conf" "$box/etc/hosts" "$box/etc/localtime"
+apptainer -q build {IMAGE} "$box"
+chmod -R u+w "$box"; rm -rf "$box"
+"""

@@ -1,0 +1,224 @@
+"""SlurmJobs on the bed as users have them: applied, looked at, changed and deleted by kubectl.
+
+Red Box is installed once for all tests that use these, as the checkout has it, and stays; red-box is running
+whenever a test begins.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import yaml
+
+from redbox_bed import login_node
+from redbox_bed.bed import Bed
+from redbox_bed.core.progress import Progress
+from redbox_bed.delivery import Kubernetes, deliver
+from redbox_bed.hosts.host import Host
+from tests.e2e.harness.redbox_server import end_red_box
+
+WITHIN_S = 110
+ATTEMPTS = "JobIDRaw,State"
+Seen = TypeVar("Seen")
+Status = dict[str, Any]
+
+
+def eventually(look: Callable[[], Seen | None], within_s: float = WITHIN_S, *, what: str = "that") -> Seen:
+    """What `look` gives once it gives something true."""
+    deadline = time.monotonic() + within_s
+    while not (seen := look()):
+        assert time.monotonic() < deadline, f"it did not come to {what} within {within_s:.0f} s"
+        time.sleep(0.2)
+    return seen
+
+
+@dataclass(frozen=True)
+class Applied:
+    """A SlurmJob that was applied."""
+
+    kubectl: Kubernetes
+    login: Host
+    namespace: str
+    name: str
+
+    def __call__(self, *arguments: str) -> str:
+        return self.kubectl(f"--namespace={self.namespace}", *arguments)
+
+    def get(self, kind: str = "slurmjob", name: str = "") -> dict[str, Any]:
+        """The object, or another of its namespace; nothing where there is none."""
+        text = self("get", kind, name or self.name, "--ignore-not-found", "--output=json")
+        return dict(json.loads(text)) if text.strip() else {}
+
+    @property
+    def pod(self) -> str:
+        return f"{self.name}-job"
+
+    # -- what is said of it
+
+    @property
+    def status(self) -> Status:
+        return dict(self.get().get("status", {}))
+
+    @property
+    def conditions(self) -> dict[str, tuple[str, str]]:
+        """Status and reason of each."""
+        return {one["type"]: (one["status"], one["reason"]) for one in self.status.get("conditions", [])}
+
+    def until(self, holds: Callable[[Status], object], within_s: float = WITHIN_S) -> Status:
+        """The status once this holds of it."""
+        deadline = time.monotonic() + within_s
+        while not holds(status := self.status):
+            assert time.monotonic() < deadline, f"{self.name} did not come to that: {status}"
+            time.sleep(0.2)
+        return status
+
+    def comes_to(self, **fields: object) -> Status:
+        """The status once it says all of this."""
+        return self.until(lambda status: fields.items() <= status.items())
+
+    def reaches(self, *phases: str, within_s: float = WITHIN_S) -> Status:
+        """The status once it has one of these phases."""
+        return self.until(lambda status: status.get("phase") in phases, within_s)
+
+    def says(self, condition: str, reason: str) -> Status:
+        """The status once a condition has this reason."""
+        return self.until(
+            lambda status: any(
+                (one["type"], one["reason"]) == (condition, reason) for one in status.get("conditions", [])
+            )
+        )
+
+    def wait(self, condition: str) -> Status:
+        """`kubectl wait --for=…`, and the status then."""
+        self("wait", f"slurmjob/{self.name}", f"--for={condition}", f"--timeout={WITHIN_S}s")
+        return self.status
+
+    def finishes(self) -> Status:
+        return self.wait("condition=Finished")
+
+    def starts(self) -> Status:
+        return self.wait("jsonpath={.status.phase}=Running")
+
+    def events(self) -> list[str]:
+        """Reasons of what was told of it, oldest first."""
+        selector = f"--field-selector=involvedObject.name={self.name},involvedObject.kind=SlurmJob"
+        found = json.loads(self("get", "events", selector, "--output=json"))["items"]
+        found.sort(key=lambda one: one["metadata"]["creationTimestamp"])
+        return [one["reason"] for one in found for _ in range(one.get("count") or 1)]
+
+    def in_slurm(self) -> list[tuple[str, str]]:
+        """Every job of this name that Slurm ever had: id and state."""
+        out = self.login.run("sacct", "-XDnPa", "-o", ATTEMPTS, f"--name={self.name}").stdout
+        rows = (line.split("|") for line in out.splitlines())
+        return [(row[0], row[1].split()[0]) for row in rows]
+
+    # -- its log
+
+    def has_a_log(self) -> None:
+        """Once the pod's container has begun."""
+        states = "--output=jsonpath={.status.containerStatuses[*].state}"
+        eventually(
+            lambda: (
+                {"running", "terminated"} & json.loads(self("get", "pod", self.pod, states) or "{}").keys()
+            )
+        )
+
+    def log(self) -> str:
+        """The whole log: until the pod has ended, it is followed to its end."""
+        self.has_a_log()
+        return self("logs", "--follow", self.pod)
+
+    # -- what is done to it
+
+    def change(self, **spec: object) -> None:
+        self("patch", "slurmjob", self.name, "--type=merge", f"--patch={json.dumps({'spec': spec})}")
+
+    def abandon(self) -> None:
+        self("annotate", "slurmjob", self.name, "redbox.dev/abandon=true")
+
+    def delete(self, *, wait: bool = True) -> None:
+        how = "--timeout=60s" if wait else "--wait=false"
+        self("delete", "slurmjob", self.name, "--ignore-not-found", how)
+
+    def is_gone(self, within_s: float = WITHIN_S) -> None:
+        """Wait until it is no more."""
+        eventually(lambda: not self.get(), within_s, what=f"the end of {self.name}")
+
+
+@dataclass
+class SlurmJobs:
+    """Those of one test, all deleted at its end."""
+
+    kubectl: Kubernetes
+    login: Host
+    made: list[Applied] = field(default_factory=list)
+
+    @classmethod
+    def on(cls, bed: Bed) -> SlurmJobs:
+        """Red Box as the checkout has it is installed first, once for all tests."""
+        delivered(bed.places.state)
+        login_node.start(bed.host("login"))
+        return cls(Kubernetes(bed), bed.host("login"))
+
+    def apply(self, batch: str = "", *, namespace: str = "alice", name: str = "", **spec: Any) -> Applied:
+        """Apply one: `batch` is the script's lines after #!, fields are as the manifest has them."""
+        job = Applied(self.kubectl, self.login, namespace, name or new_name())
+        if batch:
+            spec["batch"] = f"#!/bin/bash\n{batch}\n"
+        manifest = {
+            "apiVersion": "redbox.dev/v1alpha1",
+            "kind": "SlurmJob",
+            "metadata": {"name": job.name, "namespace": namespace},
+            "spec": {"cluster": "hpc1", **spec},
+        }
+        self.made.append(job)
+        self.kubectl("apply", "--filename=-", stdin=yaml.safe_dump(manifest))
+        return job
+
+    def clean(self) -> None:
+        """All at once: each waits for its job's end in Slurm."""
+        for namespace in {job.namespace for job in self.made}:
+            names = [job.name for job in self.made if job.namespace == namespace]
+            self.kubectl(
+                *("delete", "slurmjob", *names, f"--namespace={namespace}"),
+                *("--ignore-not-found", "--timeout=90s"),
+            )
+
+
+@cache
+def delivered(_: Path) -> None:
+    """Both sides as the checkout has them, installed once for all tests; the bed's folder says which bed."""
+    bed = Bed.open()
+    end_red_box(bed.host("login"))
+    deliver(bed, Progress.silent())
+
+
+def new_name() -> str:
+    return f"t-{uuid4().hex[:8]}"
+
+
+def follow(job: Applied, bed: Bed, pod: str = "") -> subprocess.Popen[str]:
+    """`kubectl logs --follow`, as somebody would who is there from the start."""
+    program = str(bed.places.state / "bin/kubectl")
+    command = [program, "--kubeconfig", str(bed.places.kubeconfig), "logs", "--follow", pod or job.pod]
+    return subprocess.Popen(
+        [*command, f"--namespace={job.namespace}"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def kill(bed: Bed, controller: str) -> None:
+    """Kill -9, in the middle of whatever it does; the kubelet starts it anew."""
+    running = f"{controller.replace('r', '[r]', 1)} run"
+    for name in ("k1", "k2"):
+        bed.host(name).run("sh", "-c", f"kill -9 $(pgrep -f '{running}')", check=False)

@@ -1,0 +1,63 @@
+"""Virtual delivery as the chart installs it, and the same red-box beside it with containers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from redbox_bed.bed import Bed
+from redbox_bed.core.errors import BedError
+from redbox_bed.delivery import CHART, RELEASE, Helm, Kubernetes
+from tests.e2e.harness.slurmjobs import eventually
+from tests.e2e.harness.virtual_delivery import approve
+
+WITH_CONTAINERS = "containers"
+
+
+def install(bed: Bed, delivery: str, *, resourced: bool) -> None:
+    Helm(bed)(
+        *("upgrade", RELEASE, str(CHART), "--reuse-values", "--take-ownership", "--wait", "--timeout=110s"),
+        *(
+            f"--set=resourced.enabled={str(resourced).lower()}",
+            f"--set=slurmClusters.hpc1.delivery={delivery}",
+        ),
+    )
+
+
+@contextmanager
+def virtual_delivery(bed: Bed) -> Iterator[None]:
+    """resourced serves, its certificate approved; in the end all is as it was delivered."""
+    kubernetes = Kubernetes(bed)
+    install(bed, "Virtual", resourced=True)
+    try:
+        eventually(lambda: "hpc1.debug" in kubernetes("get", "nodes", "-o", "name"))
+        approve(kubernetes)
+        eventually(lambda: _is_served(kubernetes))
+        yield
+    finally:
+        install(bed, "Container", resourced=False)
+        kubernetes("delete", "nodes", "--selector=redbox.dev/virtual", "--ignore-not-found")
+
+
+def _is_served(kubernetes: Kubernetes) -> bool:
+    """Whether the API server takes resourced's certificate: a moment after it was approved."""
+    try:
+        return kubernetes("get", "--raw", "/api/v1/nodes/hpc1.debug/proxy/healthz") == "ok"
+    except BedError:
+        return False
+
+
+@contextmanager
+def with_containers(kubernetes: Kubernetes) -> Iterator[str]:
+    """The same red-box as another SlurmCluster, whose companions are containers; no job of it may be left."""
+    cluster = json.loads(kubernetes("get", "slurmcluster", "hpc1", "--output=json"))
+    spec = {**cluster["spec"], "delivery": "Container"}
+    made = {
+        "apiVersion": cluster["apiVersion"],
+        "kind": "SlurmCluster",
+        "metadata": {"name": WITH_CONTAINERS},
+    }
+    kubernetes.apply(json.dumps({**made, "spec": spec}))
+    yield WITH_CONTAINERS
+    kubernetes("delete", "slurmcluster", WITH_CONTAINERS, "--timeout=60s")

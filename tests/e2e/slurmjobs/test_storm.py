@@ -1,0 +1,138 @@
+"""Many SlurmJobs while operator, companions, red-box, resourced, kubelets and API server are killed and nodes
+drained, with containers and on virtual nodes.
+
+At the end there is one job in Slurm for each SlurmJob, its output is whole, its status is what sacct says.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from redbox_bed import login_node
+from redbox_bed.bed import Bed
+from redbox_bed.core.errors import BedError
+from redbox_bed.core.progress import Progress
+from redbox_bed.delivery import TENANTS, Kubernetes
+from redbox_bed.hosts.host import Host
+from redbox_bed.kube import kube_cluster
+from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, eventually, kill
+
+JOBS = int(os.environ.get("STORM_JOBS", "60"))
+BLOWS_S = float(os.environ.get("STORM_SECONDS", "45"))
+SEED = int(os.environ.get("STORM_SEED", "20261121"))
+CALMS_WITHIN_S = 900.0
+SCRIPT = "#SBATCH --mem=20M\nfor i in $(seq 1 20); do seq $i 200; sleep 0.1; done\nexit {code}"
+OUTPUT = "".join(f"{number}\n" for part in range(1, 21) for number in range(part, 201))
+
+
+@dataclass
+class Storm:
+    """What is killed, and what was."""
+
+    bed: Bed
+    kubectl: Kubernetes
+    chance: random.Random
+    delivery: str
+    kills: dict[str, int] = field(default_factory=dict)
+
+    def strike(self, jobs: list[Applied]) -> None:
+        """One fault, and its repair, if Kubernetes does not repair it itself."""
+        login = self.bed.host("login")
+        faults: dict[str, Callable[[], None]] = {
+            "operator": lambda: kill(self.bed, "redbox-operator"),
+            "companion": lambda: self._delete_companion(self.chance.choice(jobs)),
+            "red-box": lambda: self._restart_redbox(login),
+            "kubelet": lambda: self._restart(self.bed.host(self.chance.choice(["k1", "k2"])), "kubelet"),
+            "API server": lambda: self._restart(self.bed.host("k0"), "kube-apiserver"),
+            "node of Kubernetes": lambda: self._drain(self.chance.choice(["k1", "k2"])),
+            "node of Slurm": lambda: self._drain_in_slurm(login, self.chance.choice(["n1", "n2", "n3"])),
+        }
+        weights = [3, 6, 3, 1, 1, 1, 2]
+        if self.delivery == "Virtual":
+            faults["resourced"] = lambda: kill(self.bed, "redbox-resourced")
+            weights.append(6)
+        name = self.chance.choices(list(faults), weights)[0]
+        faults[name]()
+        self.kills[name] = self.kills.get(name, 0) + 1
+
+    def _delete_companion(self, job: Applied) -> None:
+        job("delete", "pod", job.pod, "--ignore-not-found", "--wait=false")
+
+    def _restart_redbox(self, login: Host) -> None:
+        login.kill(login_node.SERVICE)
+        time.sleep(self.chance.uniform(0, 3))
+        login_node.start(login)
+
+    def _restart(self, host: Host, daemon: str) -> None:
+        host.kill(daemon)
+        kube_cluster.up(self.bed, Progress.silent())
+
+    def _drain(self, node: str) -> None:
+        """As before its maintenance: companions are evicted, and the operator, if it is there."""
+        try:
+            self.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=60s")
+        finally:
+            self.kubectl("uncordon", node)
+
+    def _drain_in_slurm(self, login: Host, node: str) -> None:
+        update = ("scontrol", "update", f"nodename={node}")
+        login.run(*update, "state=drain", "reason=storm")
+        time.sleep(self.chance.uniform(0, 3))
+        login.run(*update, "state=resume")
+
+
+@pytest.mark.timeout(1800)
+def test_after_a_storm_everything_is_as_slurm_says(bed: Bed, jobs: SlurmJobs, delivery: str) -> None:
+    storm = Storm(bed, jobs.kubectl, random.Random(SEED), delivery)
+    applied: list[Applied] = []
+    codes: dict[str, int] = {}
+    ends_at = time.monotonic() + BLOWS_S
+    while len(applied) < JOBS or time.monotonic() < ends_at:
+        if len(applied) < JOBS:
+            code = storm.chance.choice([0, 0, 0, 5])
+            job = _applied(jobs, storm.chance.choice(TENANTS), SCRIPT.format(code=code))
+            applied.append(job)
+            codes[job.name] = code
+        if len(applied) % 10 == 0 or len(applied) == JOBS:
+            storm.strike(applied)
+    faults = [fault for job in applied for fault in _faults(job, codes[job.name])]
+    assert faults == [], storm.kills
+    assert len(storm.kills) >= 3, storm.kills
+
+
+def _applied(jobs: SlurmJobs, namespace: str, script: str) -> Applied:
+    """Users try again while the API server is away."""
+
+    def apply() -> Applied | None:
+        try:
+            return jobs.apply(script, namespace=namespace, resources={"time": "5"})
+        except BedError:
+            return None
+
+    return eventually(apply, what="an API server that answers")
+
+
+def _faults(job: Applied, code: int) -> list[str]:
+    phase = "Succeeded" if code == 0 else "Failed"
+    status = job.reaches("Succeeded", "Failed", "Cancelled", within_s=CALMS_WITHIN_S)
+    state = "COMPLETED" if code == 0 else "FAILED"
+    ids = job.in_slurm()
+    found = []
+    if ids != [(status.get("jobID"), state)]:
+        found.append(f"{job.name}: sacct has {ids}, the status says {status.get('jobID')}")
+    if (status["phase"], status.get("exitCode")) != (phase, code):
+        found.append(f"{job.name}: {status['phase']} {status.get('exitCode')}, not {phase} {code}")
+    path = f"{status.get('workingDirectory')}/slurm-{status.get('jobID')}.out"
+    written = job.login.run("cat", path, check=False).stdout
+    if written != OUTPUT:
+        found.append(f"{job.name}: its output has {len(written)} bytes of {len(OUTPUT)}")
+    told = job.events()
+    if any(told.count(reason) > 1 for reason in ("Submitted", "Succeeded", "Failed")):
+        found.append(f"{job.name}: told twice: {told}")
+    return found
