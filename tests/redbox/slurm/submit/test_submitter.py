@@ -69,6 +69,18 @@ async def test_what_slurms_tools_need_is_in_their_environment_and_in_the_jobs() 
     assert agents.calls[-1][3] == {"SLURM_CONF": "/opt/slurm.conf"}
 
 
+@pytest.mark.parametrize("failed", [late(), done("HOME=/wrong\0", "env: broken\n", code=1)])
+async def test_an_environment_that_could_not_be_read_is_read_again(failed: Any) -> None:
+    agents = ScriptedAgents({"sbatch": done("7\n"), "/usr/bin/env": failed})
+    manager = SlurmManager(agents, REDBOX, SlurmSettings())
+    assert isinstance(await manager.submit(ALICE, submission()), SubmitUnavailable)
+    assert agents.called("sbatch") == []
+    del agents.answers["/usr/bin/env"]
+    outcome = await manager.submit(ALICE, submission())
+    assert isinstance(outcome, SubmitAccepted)
+    assert outcome.working_directory == "/home/alice/work"
+
+
 @pytest.mark.parametrize(
     "lost",
     [
