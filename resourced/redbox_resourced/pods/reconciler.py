@@ -28,6 +28,7 @@ from http import HTTPStatus
 
 import structlog
 
+from redbox_api.feed import RowKey
 from redbox_api.models import Job, OwnerRef, Phase
 from redbox_kube.api.informer import Place
 from redbox_kube.api.objects import ApiError, ApiRefused, Object, ObjectClient, ResourcePath
@@ -38,7 +39,7 @@ from redbox_resourced.partitions.slurmclusters import ClusterConnection, Cluster
 from redbox_resourced.pods import pod_status
 from redbox_resourced.pods.exit_status import JobRefusal
 from redbox_resourced.pods.informer import PodInformer
-from redbox_resourced.pods.job_feed import PodJobFeed
+from redbox_resourced.pods.job_feed import PodJobFeed, row_key_of
 from redbox_resourced.pods.pod_view import BoundPod, BoundPodKind, digest_of
 from redbox_resourced.pods.submission import PodSubmitter, SubmissionPending, SubmissionRejected
 from redbox_shared.job_end import LOST_AFTER_S
@@ -122,11 +123,15 @@ class PodReconciler:
                 del self.job_feeds[name]
         for name, cluster in clusters.items():
             if name not in self.job_feeds and self.informer.synced:
-                keys = self.informer.by_key
-                feed = PodJobFeed(name, cluster.client, keys, self._job_changed, self._enqueue_all)
+                callbacks = (self._is_row_of_pod, self._job_changed, self._enqueue_all)
+                feed = PodJobFeed(name, cluster.client, *callbacks)
                 self.job_feeds[name] = feed
                 self._feed_tasks[name] = group.create_task(feed.run())
                 self._enqueue_all()
+
+    def _is_row_of_pod(self, key: RowKey) -> bool:
+        places = self.informer.by_key.get(key.key, ())
+        return any(row_key_of(self.informer.pods[place]) == key for place in places)
 
     def _job_changed(self, key: str) -> None:
         for place in tuple(self.informer.by_key.get(key, ())):
