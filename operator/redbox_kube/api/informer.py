@@ -38,7 +38,6 @@ Reduced = Any
 
 
 def whole(body: Object) -> Reduced | None:
-    """Store the whole object."""
     return body
 
 

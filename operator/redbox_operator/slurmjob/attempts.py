@@ -36,7 +36,6 @@ class Attempt:
 
 
 def current(status: SlurmJobStatus) -> Attempt:
-    """The attempt that the status describes."""
     return Attempt(status.attempts or FIRST, status.resumed or 0)
 
 
