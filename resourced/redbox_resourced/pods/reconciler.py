@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -42,12 +41,12 @@ from redbox_resourced.pods.informer import PodInformer
 from redbox_resourced.pods.job_feed import PodJobFeed, row_key_of
 from redbox_resourced.pods.pod_view import BoundPod, BoundPodKind, digest_of
 from redbox_resourced.pods.submission import PodSubmitter, SubmissionPending, SubmissionRejected
+from redbox_shared.backoff import Backoff
 from redbox_shared.job_end import LOST_AFTER_S
 
 log = structlog.get_logger(__name__)
 AT_ONCE = 32
-FIRST_PAUSE_S = 0.05
-LONGEST_PAUSE_S = 60.0
+BACKOFF = Backoff(0.05, 60.0)
 SILENT_TRIES = 5  # about a second: the operator names a companion a moment after it created it
 
 
@@ -269,8 +268,7 @@ class PodReconciler:
 
     def _backoff(self, pod: BoundPod) -> float:
         tries = self._tries[pod.place] = self._tries.get(pod.place, 0) + 1
-        longest = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(tries - 1, 12))
-        return longest * random.uniform(0.5, 1.0)  # noqa: S311 (spreads load)
+        return BACKOFF.pause_s(tries)
 
 
 def _path(pod: BoundPod) -> ResourcePath:

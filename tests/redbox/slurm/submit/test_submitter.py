@@ -42,7 +42,7 @@ def submission(directory: str = "{home}/work", **fields: object) -> Submission:
     request = JobRequest.model_validate(
         {"batch": "#!/bin/sh\n"} | fields if "container" not in fields else fields
     )
-    return Submission(request, MARK, "name", directory, "12345678")
+    return Submission(request, MARK, "name", directory)
 
 
 async def submit(
