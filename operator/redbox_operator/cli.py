@@ -2,13 +2,13 @@
 
 import asyncio
 import sys
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
 from redbox_kube.redbox_token import ServiceAccountName
 from redbox_kube.runtime.log import configure_log
+from redbox_kube.runtime.version_option import add_version_option
 from redbox_operator.application import Options, run_operator
 from redbox_operator.install import commands
 
@@ -19,22 +19,7 @@ app = typer.Typer(
 )
 app.add_typer(commands.crds, name="crds")
 app.command()(commands.uninstall)
-
-
-def _print_version(wanted: bool) -> None:  # noqa: FBT001 (typer calls it)
-    if wanted:
-        typer.echo(f"redbox-operator {version('red-box')}")
-        raise typer.Exit
-
-
-@app.callback()
-def common_options(
-    *,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
-    ] = False,
-) -> None:
-    """Options that all commands share."""
+add_version_option(app, "redbox-operator")
 
 
 @app.command()

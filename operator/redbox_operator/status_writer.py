@@ -69,7 +69,6 @@ class StatusWriter:
                 self.count("Event", "create")
 
     def count(self, kind: str, verb: str) -> None:
-        """Count one write."""
         self._metrics.writes.labels(kind, verb).inc()
 
 

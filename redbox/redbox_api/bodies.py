@@ -15,7 +15,6 @@ class TooLong(Exception):
 
 
 async def whole(content: StreamReader) -> bytes:
-    """The whole body."""
     read = bytearray()
     async for piece in content.iter_any():
         read += piece

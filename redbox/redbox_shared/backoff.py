@@ -19,6 +19,10 @@ class Backoff:
 
     def pause_s(self, failures: int) -> float:
         """How long to wait after so many failures in a row; 0 and 1 both give the first pause."""
+        jitter = random.uniform(1.0 - self._jitter, 1.0)  # noqa: S311 (spreads load)
+        return self.full_pause_s(failures) * jitter
+
+    def full_pause_s(self, failures: int) -> float:
+        """The same without jitter."""
         exponent = min(max(failures - 1, 0), MOST_DOUBLINGS)
-        longest_s = min(self._longest_s, self._first_s * self._factor**exponent)
-        return longest_s * random.uniform(1.0 - self._jitter, 1.0)  # noqa: S311 (spreads load)
+        return min(self._longest_s, self._first_s * self._factor**exponent)

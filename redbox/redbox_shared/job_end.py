@@ -61,7 +61,6 @@ class JobEnd:
         self.message: str | None = job.get("message")
 
     def pod_exit_code(self) -> int:
-        """The exit code of the job's pod."""
         if self.phase in EXIT_BY_PHASE:
             return EXIT_BY_PHASE[self.phase]
         if self.state in EXIT_BY_STATE:

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import sys
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +10,7 @@ import typer
 
 from redbox_kube.redbox_token import ServiceAccountName
 from redbox_kube.runtime.log import configure_log
+from redbox_kube.runtime.version_option import add_version_option
 from redbox_resourced.application import ResourcedSettings, run_resourced
 from redbox_resourced.nodes.manifest import KubeletAddress
 from redbox_resourced.partitions.overrides import InvalidOverrides
@@ -19,22 +19,7 @@ from redbox_resourced.virtual_delivery import KubeletSettings
 app = typer.Typer(
     name="redbox-resourced", help="Publishes Slurm's partitions in Kubernetes.", no_args_is_help=True
 )
-
-
-def _print_version(requested: bool) -> None:  # noqa: FBT001 (typer calls it)
-    if requested:
-        typer.echo(f"redbox-resourced {version('red-box')}")
-        raise typer.Exit
-
-
-@app.callback()
-def options(
-    *,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
-    ] = False,
-) -> None:
-    """Options that all commands share."""
+add_version_option(app, "redbox-resourced")
 
 
 @app.command()

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.lint.sources import ROOT
+from tests.lint.sources import ROOT, sources
 
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "deploy/local/README.md"])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "deploy/local/README.md"])
 LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
 PROBLEM = re.compile(r'Problem\(\s*"([A-Za-z]+)"')
 
@@ -61,3 +61,22 @@ def test_every_title_of_red_boxs_problems_is_in_the_troubleshooting() -> None:
     assert len(titles) > 10
     page = (ROOT / "docs" / "troubleshooting.md").read_text()
     assert not {title for title in titles if f"`{title}`" not in page}
+
+
+MAPS = sorted(
+    [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs/decisions").glob("*.md"), ROOT / "CONTRIBUTING.md"]
+)
+MODULE = re.compile(r"`([\w./-]+/[\w-]+\.(?:py|go))`")
+NOT_MODULES = re.compile(r"NAME|operator/__init__\.py")
+"""What a reader is to create, and what must not exist."""
+
+
+@pytest.mark.parametrize("page", MAPS, ids=lambda page: page.name)
+def test_a_module_that_a_page_names_is_there(page: Path) -> None:
+    paths = ["/" + str(path.relative_to(ROOT)) for path in sources() if path.suffix in {".py", ".go"}]
+    named = set(MODULE.findall(page.read_text()))
+    assert not {
+        name
+        for name in named
+        if not NOT_MODULES.search(name) and not any(path.endswith("/" + name) for path in paths)
+    }

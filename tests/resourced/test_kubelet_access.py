@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from redbox_kube.api.objects import ApiUnreachable, Object, ObjectClient, ResourcePath
+from redbox_kube.api.objects import ApiUnreachable, Object, ResourcePath
 from redbox_resourced.kubelet.authorization import Authorizer, KubeletClient, NodeAccess
 from redbox_resourced.kubelet.handshake_limits import AT_ONCE, AT_ONCE_PER_ADDRESS
 from redbox_resourced.kubelet.listener import KubeletListener, tls_context
@@ -29,6 +29,7 @@ from redbox_resourced.kubelet.server import KubeletApi
 from redbox_resourced.kubelet.serving_certificate import ServingKeyPair, key_pem, make_key, self_signed
 from redbox_resourced.partitions.slurmclusters import ClusterRegistry
 from redbox_resourced.pods.reconciler import PodReconciler
+from tests.kube.fakes import FakeApiServer
 
 NOW = datetime.now(UTC)
 ADDRESS = "127.0.0.1"
@@ -67,29 +68,21 @@ class Authority:
         )
 
 
-class ApiServer:
+class ReviewingApiServer(FakeApiServer):
     """An API server with a client CA, which lets one group at nodes."""
 
     def __init__(self, client_ca: str) -> None:
-        self.client_ca = client_ca
+        super().__init__()
         self.reviews: list[Object] = []
-        self.is_away = False
+        client_cas = ResourcePath("ConfigMap", "extension-apiserver-authentication", "kube-system")
+        self.put(client_cas, data={"client-ca-file": client_ca})
 
-    async def create(self, _: ResourcePath, body: Object) -> Object:
-        if self.is_away:
-            raise ApiUnreachable("away")
+    async def create(self, where: ResourcePath, body: Object) -> Object | None:
+        self._receive("create", where)
         self.reviews.append(body["spec"])
         attributes = body["spec"]["resourceAttributes"]
         allowed = API_SERVER[1] in body["spec"]["groups"] and attributes["subresource"] == "proxy"
         return {"status": {"allowed": allowed}}
-
-    async def pages(self, *_: Any) -> AsyncIterator[tuple[list[Object], str]]:
-        metadata = {"namespace": "kube-system", "name": "extension-apiserver-authentication"}
-        yield [{"metadata": metadata, "data": {"client-ca-file": self.client_ca}}], "1"
-
-    async def watch(self, *_: Any) -> AsyncIterator[Object]:
-        await asyncio.Event().wait()
-        yield {}
 
 
 class Served:
@@ -98,10 +91,10 @@ class Served:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.authority = Authority("kubernetes")
-        self.api_server = ApiServer(self.authority.pem)
+        self.api_server = ReviewingApiServer(self.authority.pem)
         self.port = free_port()
         self.pair = self_signed(make_key(), ADDRESS, NOW)
-        objects = cast("ObjectClient", self.api_server)
+        objects = self.api_server.client
         clusters = cast("ClusterRegistry", None)
         pods = PodReconciler(objects, clusters, cast("Any", None), ADDRESS)
         api = KubeletApi(pods, clusters, cast("Any", None), Authorizer(objects))
@@ -193,7 +186,7 @@ async def test_who_is_known_and_may_not_learns_nothing(
 
 
 async def test_where_nobody_can_say_nobody_is_answered(served: Served) -> None:
-    served.api_server.is_away = True
+    served.api_server.fail(ApiUnreachable("away"), verb="create")
     answer = await served.get(served.authority.issue(*API_SERVER, ExtendedKeyUsageOID.CLIENT_AUTH), "/pods")
     assert answer.status_code == 503
 
@@ -239,8 +232,8 @@ async def test_many_clients_at_once_of_one_address_are_all_answered(served: Serv
 
 
 async def test_an_answer_of_the_api_server_is_asked_for_once_and_names_what_is_asked() -> None:
-    api_server = ApiServer("")
-    authorizer = Authorizer(cast("ObjectClient", api_server))
+    api_server = ReviewingApiServer("")
+    authorizer = Authorizer(api_server.client)
     client = KubeletClient(API_SERVER[0], (API_SERVER[1], "system:authenticated"))
     for _ in range(3):
         assert await authorizer.allows(client, NodeAccess("get", "log", "hpc1.debug"))
@@ -262,7 +255,7 @@ def test_our_own_certificate_names_our_address() -> None:
 async def test_the_clients_ca_may_have_comments_in_any_script(served: Served) -> None:
     commented = tls_context(served.pair, f"# Universität Zürich\n{served.authority.pem}")
     assert len(commented.get_ca_certs()) == 1
-    listener = KubeletListener(cast("ObjectClient", ApiServer("ä")), served.runner, ADDRESS, free_port())
+    listener = KubeletListener(ReviewingApiServer("ä").client, served.runner, ADDRESS, free_port())
     listener.use(served.pair)
     running = asyncio.create_task(listener.run())
     async with asyncio.timeout(10):

@@ -18,3 +18,7 @@ def test_half_of_a_pause_is_random() -> None:
     pauses = [Backoff(1.0, 10.0).pause_s(4) for _ in range(200)]
     assert 4.0 <= min(pauses) < 5.0
     assert 7.0 < max(pauses) <= 8.0
+
+
+def test_the_full_pause_has_no_jitter() -> None:
+    assert Backoff(1.0, 10.0).full_pause_s(4) == 8.0

@@ -29,7 +29,6 @@ class ListPage(NamedTuple):
 
 
 def as_object(raw: bytes) -> Object:
-    """An object."""
     return dict(parsed(raw))
 
 

@@ -38,7 +38,6 @@ class Event:
         return f"{self.about.name[:200]}.{digest}"
 
     def body(self, now: datetime) -> Object:
-        """The object to create."""
         time = now.strftime("%Y-%m-%dT%H:%M:%SZ")
         about = {
             "apiVersion": self.about.api_version,

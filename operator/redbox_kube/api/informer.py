@@ -9,7 +9,6 @@ must not stop the controller for all.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import Any
@@ -26,10 +25,11 @@ from redbox_kube.api.objects import (
     ResourcePath,
 )
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
+from redbox_shared.backoff import Backoff
 
 log = structlog.get_logger(__name__)
-FIRST_DELAY_S = 1.0
-LONGEST_DELAY_S = 30.0
+BACKOFF = Backoff(1.0, 30.0)
+SHORTEST_WATCH_S = 1.0
 MAX_ERROR_LENGTH = 200
 Place = tuple[str, str]
 """Namespace and name."""
@@ -38,7 +38,6 @@ Reduced = Any
 
 
 def whole(body: Object) -> Reduced | None:
-    """Store the whole object."""
     return body
 
 
@@ -62,7 +61,7 @@ class Informer:
         self._reduced = reduced
         self._on_change = on_change
         self._version = ""
-        self._delay = FIRST_DELAY_S
+        self._failures = 0
         self._unreadable: set[Place] = set()
         self._warnings = GroupedWarnings(f"{where.kind} not read")
 
@@ -78,8 +77,8 @@ class Informer:
                     # expired version, missing right, undecodable event: only a list has the current state
                     self._version = ""
                 log.info("watch broken", kind=self._where.kind, error=str(error))
-                await asyncio.sleep(self._delay * random.uniform(0.5, 1.0))  # noqa: S311 (spreads load)
-                self._delay = min(LONGEST_DELAY_S, self._delay * 2)
+                self._failures += 1
+                await asyncio.sleep(BACKOFF.pause_s(self._failures))
 
     async def _list(self) -> None:
         found: dict[Place, Reduced] = {}
@@ -104,11 +103,11 @@ class Informer:
                 code = body.get("code")
                 raise ApiRefused(code if isinstance(code, int) else HTTPStatus.GONE, str(body.get("message")))
             self._version = str(body["metadata"]["resourceVersion"])
-            if loop.time() - began >= self._delay:  # a watch that keeps breaking resumes after growing delays
-                self._delay = FIRST_DELAY_S
+            if loop.time() - began >= BACKOFF.full_pause_s(self._failures + 1):
+                self._failures = 0  # a watch that breaks sooner resumes after growing pauses
             if event["type"] != "BOOKMARK":
                 self._update(body, gone=event["type"] == "DELETED")
-        if loop.time() - began < FIRST_DELAY_S:
+        if loop.time() - began < SHORTEST_WATCH_S:
             raise ApiUnreachable("the watch ended as soon as it had begun")
 
     def _update(self, body: Object, *, gone: bool) -> None:

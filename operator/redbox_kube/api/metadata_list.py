@@ -45,7 +45,6 @@ class MetadataPage(_Read):
         return self.metadata.continues_at
 
     def listed(self) -> list[ObjectMetadata]:
-        """The objects of this page."""
         return [item.metadata for item in self.items or ()]
 
 

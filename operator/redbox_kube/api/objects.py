@@ -90,7 +90,6 @@ class ResourcePath:
         return replace(self, name="")
 
     def path(self, subresource: str = "") -> str:
-        """The path in a URL."""
         group, _, version = self.api_version.partition("/")
         root = "/api/v1" if self.api_version == "v1" else f"/apis/{_segment(group)}/{_segment(version)}"
         namespace = f"/namespaces/{_segment(self.namespace)}" if self.namespace else ""
@@ -128,7 +127,6 @@ class ObjectClient:
         return ObjectClient(api, self._field_manager)
 
     async def close(self) -> None:
-        """Close its connections."""
         await self._api.close()  # type: ignore[no-untyped-call]
 
     async def server_version(self) -> str:
@@ -228,7 +226,6 @@ class ObjectClient:
                 raise ApiUnreadable(f"cannot decode the watch: {error}") from error
 
     async def list_all(self, where: ResourcePath) -> AsyncIterator[Object]:
-        """All objects of a collection."""
         async for page, _ in self.pages(where):
             for item in page:
                 yield item

@@ -6,14 +6,15 @@ The controllers do not need this, because they reconcile again anyway.
 from __future__ import annotations
 
 import asyncio
-import random
 from http import HTTPStatus
 
 from kubernetes.aio import client
 
 from redbox_kube.api.objects import JSON, ApiError, ApiRefused, Object, ObjectClient
+from redbox_shared.backoff import Backoff
 
-PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0)
+BACKOFF = Backoff(0.5, 8.0)
+RETRIES = 5
 WAITS_S = 960.0  # for all requests together, a minute for each of 16 at a time; Helm gives up before
 
 
@@ -34,7 +35,7 @@ class RetryingObjects(ObjectClient):
         content_type: str = JSON,
         accept: str = JSON,
     ) -> bytes:
-        for pause in PAUSES_S:
+        for failures in range(1, RETRIES + 1):
             try:
                 return await super()._answer(
                     method, path, query, body=body, content_type=content_type, accept=accept
@@ -42,7 +43,7 @@ class RetryingObjects(ObjectClient):
             except ApiError as error:
                 if not is_transient(error) or self._waits_left_s <= 0:
                     raise
-            wait_s = pause * random.uniform(0.5, 1.0)  # noqa: S311 (spreads load)
+            wait_s = BACKOFF.pause_s(failures)
             self._waits_left_s -= wait_s
             await asyncio.sleep(wait_s)
         return await super()._answer(method, path, query, body=body, content_type=content_type, accept=accept)

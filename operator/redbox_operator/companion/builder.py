@@ -43,7 +43,7 @@ def config_map(
     attempt: int = FIRST_ATTEMPT,
     dependencies: Sequence[Dependency] = (),
 ) -> Object:
-    """The attempt's request, stored_request, and the CA of the red-box that it goes to."""
+    """The attempt's stored request, and the CA of the red-box that it goes to."""
     request = stored_request(job_request(job, partition_of(job), dependencies))
     return {
         "apiVersion": "v1",

@@ -21,12 +21,13 @@ from redbox_kube.node_labels import described_needs
 from redbox_operator.api.constants import ANNOTATION_REACHES
 from redbox_operator.api.problems import StatusProblem
 from redbox_operator.api.slurmjob_status import CompanionStatus, ResultsStatus
+from redbox_shared.backoff import Backoff
 
 Object = dict[str, Any]
 FORCED_AFTER_S = 30
 MAX_REPLACED = 10
 STABLE_S = 3600.0
-FIRST_PAUSE_S = 1.0
+BACKOFF = Backoff(1.0, STABLE_S, jitter=0.0)
 
 IMAGE_REASONS = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 CLAIM_HINT = (
@@ -132,7 +133,7 @@ def _when_missing(recorded: CompanionStatus | None, now: datetime) -> Plan:
         return Plan(Step.MAKE)
     if recorded.replaced >= MAX_REPLACED:
         return Plan(Step.GIVEN_UP, STABLE_S - since)
-    pause = FIRST_PAUSE_S * 2.0 ** (recorded.replaced - 1)
+    pause = BACKOFF.pause_s(recorded.replaced)
     return Plan(Step.MAKE) if since >= pause else Plan(Step.KEEP, pause - since)
 
 
@@ -145,7 +146,6 @@ def replaced(recorded: CompanionStatus | None, now: datetime) -> tuple[int | Non
 
 
 def companion_of(pod: Object) -> CompanionPod:
-    """The companion in this Pod object."""
     metadata, status = pod["metadata"], pod.get("status", {})
     labels = metadata.get("labels", {})
     owners = metadata.get("ownerReferences", [])

@@ -97,7 +97,6 @@ class RedboxLink:
     # -- rows
 
     def row(self, key: RowKey) -> Job | None:
-        """The newest row of this job."""
         row = self.rows.get(key)
         return row.unpacked() if row else None
 
@@ -151,7 +150,6 @@ class RedboxLink:
         return await self._call_slurm(self.client.cluster)
 
     async def partitions(self) -> list[Partition]:
-        """All of them."""
         return (await self._call_slurm(self.client.partitions)).items
 
     async def act(self, key: RowKey, act: str) -> Job:

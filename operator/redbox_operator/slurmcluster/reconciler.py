@@ -110,14 +110,12 @@ class SlurmClusters:
             self._queue.add(cluster.name)
 
     def deleted(self, name: str) -> None:
-        """It is gone."""
         entry = self._entries.pop(name, None)
         if entry is not None:
             self._disconnect(entry)
             self._wake_cluster(name)
 
     def names(self) -> frozenset[str]:
-        """Names of all SlurmClusters."""
         return frozenset(self._entries)
 
     def jobs_listed(self) -> None:

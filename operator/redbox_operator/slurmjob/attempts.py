@@ -13,10 +13,10 @@ from datetime import datetime
 from redbox_api.models import Job, Phase
 from redbox_operator.api.slurmjob import SlurmJobSpec
 from redbox_operator.api.slurmjob_status import ConditionType, JobPhase, SlurmJobStatus
+from redbox_shared.backoff import Backoff
 
 FIRST = 1
-FIRST_PAUSE_S = 10.0
-LONGEST_PAUSE_S = 360.0
+BACKOFF = Backoff(10.0, 360.0, jitter=0.0)
 RETRYING = "Retrying"
 SUSPENDING = "Suspending"
 SUSPENDED = "Suspended"
@@ -36,7 +36,6 @@ class Attempt:
 
 
 def current(status: SlurmJobStatus) -> Attempt:
-    """The attempt that the status describes."""
     return Attempt(status.attempts or FIRST, status.resumed or 0)
 
 
@@ -48,7 +47,7 @@ def may_retry(spec: SlurmJobSpec, attempt: Attempt, row: Job) -> bool:
 
 def pause_after(attempt: Attempt) -> float:
     """Seconds until the next attempt after so many failures."""
-    return float(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(attempt.failures - 1, 10)))
+    return BACKOFF.pause_s(attempt.failures)
 
 
 def is_being_suspended(status: SlurmJobStatus) -> bool:

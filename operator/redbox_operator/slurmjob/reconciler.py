@@ -62,11 +62,12 @@ from redbox_operator.slurmjob.deletion import Deletion
 from redbox_operator.slurmjob.status import status_of
 from redbox_operator.slurmjob.validation import problem_of, problem_of_cluster
 from redbox_operator.status_writer import StatusWriter, path_of
+from redbox_shared.backoff import Backoff
 
 log = structlog.get_logger(__name__)
 WORKERS = 32
-FIRST_PAUSE_S = 1.0
-LONGEST_PAUSE_S = 60.0
+SHORTEST_PAUSE_S = 1.0
+BACKOFF = Backoff(SHORTEST_PAUSE_S, 60.0, jitter=0.0)
 AWAY_PAUSE_S = 5.0
 MAX_REFUSALS = 66  # with these pauses: an hour
 UNREAD_LOG_S = 3600.0
@@ -176,7 +177,7 @@ class Reconciler:
 
     def _next_pause(self, ref: SlurmJobRef) -> float:
         failures = self._failures[ref] = self._failures.get(ref, 0) + 1
-        return float(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(failures - 1, 6)))
+        return BACKOFF.pause_s(failures)
 
     async def reconcile(self, ref: SlurmJobRef) -> float | None:
         """All steps for one SlurmJob; returns seconds after which it is due without any change."""
@@ -388,7 +389,7 @@ class Reconciler:
 def _next_attempt_in(state: AttemptState, status: SlurmJobStatus) -> float | None:
     """A status that was just written causes no event for itself: so its next attempt is timed here."""
     due = attempts.next_begins_in(state.job.spec, status, now()) if state.link else None
-    return None if due is None else max(due, FIRST_PAUSE_S)
+    return None if due is None else max(due, SHORTEST_PAUSE_S)
 
 
 def _name(ref: SlurmJobRef) -> str:

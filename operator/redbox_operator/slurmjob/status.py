@@ -244,10 +244,17 @@ def _conditions(inputs: StatusInputs, outcome: JobOutcome, status: SlurmJobStatu
     if outcome.end is None:
         yield NewCondition(ConditionType.FINISHED, holds=False, reason=UNFINISHED)
         return
-    message = outcome.message or f"Slurm reports {status.state}."
+    message = _previous_end(inputs) or outcome.message or f"Slurm reports {status.state}."
     yield NewCondition(ConditionType.FINISHED, holds=True, reason=outcome.end, message=message)
     verdict = ConditionType.COMPLETE if outcome.end == "Succeeded" else ConditionType.FAILED
     yield NewCondition(verdict, holds=True, reason=outcome.end, message=message)
+
+
+def _previous_end(inputs: StatusInputs) -> str | None:
+    """The message of an end that the status has: new wording must not rewrite all ended SlurmJobs."""
+    finished = inputs.before.condition(ConditionType.FINISHED)
+    is_kept = inputs.row is None and inputs.same_attempt and inputs.before.finished
+    return finished.message if finished and is_kept else None
 
 
 def _submitted(outcome: JobOutcome, status: SlurmJobStatus) -> NewCondition:

@@ -28,7 +28,6 @@ class JoinError(Exception):
 
 @cache
 def agent_source() -> bytes:
-    """Return the agent's file."""
     texts = {name: (resources.files("redbox.agents.program") / f"{name}.py").read_text() for name in MODULES}
     return join_modules(texts).encode()
 

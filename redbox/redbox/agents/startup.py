@@ -16,6 +16,7 @@ from redbox.agents.protocol.connection import AgentConnection, AgentProcess
 from redbox.agents.settings import PoolSettings
 from redbox.agents.transports.base import Transport
 from redbox.core.domain import UnixUser
+from redbox_shared.backoff import Backoff
 
 EXIT_STATUS_S = 1.0  # wait for the exit status of a failed start
 
@@ -90,7 +91,7 @@ class StartBackoff:
     """Pauses of the users whose agent failed to start."""
 
     def __init__(self, settings: PoolSettings, clock: Callable[[], float]) -> None:
-        self._first_s, self._longest_s = settings.first_backoff_s, settings.longest_backoff_s
+        self._backoff = Backoff(settings.first_backoff_s, settings.longest_backoff_s, jitter=0.0)
         self._clock = clock
         self._failures: dict[int, _Failures] = {}  # by uid
 
@@ -106,8 +107,7 @@ class StartBackoff:
     def failed(self, user: UnixUser, error: AgentError) -> None:
         last = self._failures.get(user.uid)
         count = last.count + 1 if last else 1
-        wait_s = min(self._longest_s, self._first_s * 2.0 ** (count - 1))
-        self._failures[user.uid] = _Failures(error, count, self._clock() + wait_s)
+        self._failures[user.uid] = _Failures(error, count, self._clock() + self._backoff.pause_s(count))
 
     def succeeded(self, user: UnixUser) -> None:
         self._failures.pop(user.uid, None)

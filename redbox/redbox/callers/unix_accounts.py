@@ -51,9 +51,7 @@ class AccountLookup(Protocol):
 
     def account_of(self, uid: int) -> UnixAccount | None: ...
 
-    def group(self, name: str) -> int | None:
-        """Return the group's id."""
-        ...
+    def group(self, name: str) -> int | None: ...
 
 
 class NssLookup:

@@ -6,6 +6,7 @@ import asyncio
 import grp
 import os
 import pwd
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -26,6 +27,7 @@ from redbox.jobs.record.marks import Marks, read_secret
 from redbox.jobs.recovery import RecoveryResult, write
 from redbox.jobs.recovery import recover as recover_jobs
 from redbox.jobs.store.journal import Journal
+from redbox.observability.log import configure_log
 from redbox.server.transports import observer_of, transport_of
 from redbox.settings import SETTINGS_FILE, RedboxSettings, load_settings
 from redbox.slurm.slurm_manager import SlurmManager
@@ -46,6 +48,7 @@ def recover(
     Stop the server first, and run this as the account redbox. A server that starts on the new journal rejects
     new jobs for some minutes, since submits of the old one may still reach Slurm.
     """
+    configure_log(sys.stderr)
     try:
         settings = load_settings(config)
         _require_owner(settings.jobs.journal)
@@ -118,8 +121,10 @@ def _members(settings: RedboxSettings) -> list[str]:
     if settings.agents.transport == "self":
         return [_name_of(os.geteuid())]
     try:
-        return grp.getgrnam(settings.mapping.users_group).gr_mem
+        group = grp.getgrnam(settings.mapping.users_group)
     except KeyError:
         exit_with(
             f"there is no group {settings.mapping.users_group} on this host; name the users with --user"
         )
+    primary = (account.pw_name for account in pwd.getpwall() if account.pw_gid == group.gr_gid)
+    return list(dict.fromkeys([*group.gr_mem, *primary]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from datetime import UTC, datetime
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -117,4 +118,9 @@ def _users_group(config: Path) -> str:
 
 def _names_and_addresses(hosts: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     addresses = tuple(host for host in hosts if ":" in host or host.replace(".", "").isdigit())
+    for address in addresses:
+        try:
+            ip_address(address)
+        except ValueError:
+            exit_with(f"--host {address} is neither a name nor an IP address")
     return tuple(host for host in hosts if host not in addresses), addresses

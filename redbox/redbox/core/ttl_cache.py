@@ -1,7 +1,7 @@
 """A value that is fetched at most every few seconds, by one caller at a time.
 
-Concurrent callers share one fetch. When the workload manager does not answer, `get` raises and
-`get_or_stale` returns the last value with the time since when it is stale.
+Concurrent callers share one fetch, and its failure. When the workload manager does not answer, `get` raises
+and `get_or_stale` returns the last value with the time since when it is stale.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ class TtlCache(Generic[T]):
         self._now = now
         self._monotonic = monotonic
         self._fetching = asyncio.Lock()
+        self._fetches = 0
         self._expires = float("-inf")
         self._cached: tuple[T, datetime] | None = None
         self._failure: WorkloadManagerError | TimeoutError | None = None
@@ -66,8 +67,9 @@ class TtlCache(Generic[T]):
 
     async def get_or_stale(self) -> CachedValue[T]:
         """The last value, stale if it could not be refreshed; raises the failure if there never was one."""
+        fetches = self._fetches
         async with self._fetching:
-            if self._monotonic() >= self._expires:
+            if fetches == self._fetches and self._monotonic() >= self._expires:
                 await self._refresh()
         if self._cached is None:
             raise self._failure or WorkloadManagerError("no value was fetched")
@@ -81,4 +83,5 @@ class TtlCache(Generic[T]):
             self._failure = failure
         else:
             self._cached, self._failure = (value, self._now()), None
+        self._fetches += 1
         self._expires = self._monotonic() + (self._failure_ttl_s if self._failure else self._ttl_s)

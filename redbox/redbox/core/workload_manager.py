@@ -24,7 +24,6 @@ class Submission:
     mark: str
     job_name: str
     working_directory: str
-    directory_key: str  # 8 characters of the key: ends the default directory
     limits: Limits = field(default_factory=Limits)
     dependencies: tuple[str, ...] = ()  # resolved: afterok:123
     held: bool = False  # submit with --hold although the request does not ask for it (a held retry)

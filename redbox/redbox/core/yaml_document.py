@@ -135,7 +135,8 @@ def validate(model: type[Model], document: Document) -> Model:
     try:
         return model.model_validate(document.value)
     except ValidationError as error:
-        raise DocumentError(*(_flaw(document, details) for details in error.errors())) from error
+        flaws = [document.flaw(_known_place(document, item), _message(item)) for item in error.errors()]
+        raise DocumentError(*flaws) from error
 
 
 def _build(
@@ -173,10 +174,6 @@ def _key(node: yaml.Node, source: str, line: int) -> str:
     if not isinstance(node, yaml.ScalarNode):
         raise DocumentError(Flaw(source, line, "", "a key must be a plain word"))
     return str(node.value)
-
-
-def _flaw(document: Document, details: ErrorDetails) -> Flaw:
-    return document.flaw(_known_place(document, details), _message(details))
 
 
 def _known_place(document: Document, details: ErrorDetails) -> Place:

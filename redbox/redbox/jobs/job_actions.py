@@ -19,6 +19,7 @@ from redbox.jobs.queue_snapshot import SnapshotIndex, SnapshotMatch
 from redbox.jobs.record.record import JobRecord, Lineage, Stage, lineage
 from redbox.observability.job_audit import REDBOX, AuditEntry
 from redbox_api.models import FINAL_PHASES, Phase
+from redbox_shared.backoff import Backoff
 
 log = structlog.get_logger(__name__)
 
@@ -31,6 +32,7 @@ class JobActions:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._store = context.store
+        self._backoff = Backoff(context.settings.cancel_again_s, LONGEST_PAUSE_S, jitter=0.0)
         self._sent: dict[tuple[str, int], tuple[float, int]] = {}  # (id, run) -> when last, how often
 
     async def act(self, handle: JobHandle, act: JobAction, *, signal: str | None = None) -> ActionResult:
@@ -63,8 +65,7 @@ class JobActions:
         """Each pause is twice as long as the last."""
         now = self._context.clock.monotonic()
         last, times = self._sent.get(run, (float("-inf"), 0))
-        first_pause = self._context.settings.cancel_again_s
-        if now - last < min(LONGEST_PAUSE_S, first_pause * 2.0 ** min(times - 1, 10)):
+        if now - last < self._backoff.pause_s(times):
             return False
         if len(self._sent) > len(self._store.index) + 1000:
             self._sent.clear()

@@ -82,7 +82,6 @@ def submit_order(job: Observation) -> tuple[datetime, int]:
 
 
 def match(record: JobRecord, snapshot: SnapshotIndex) -> SnapshotMatch:
-    """The record's job in this poll."""
     marked = sorted(snapshot.by_mark.get(record.mark, ()), key=submit_order)
     jobs = [job for job in marked if job.job_id == record.job_id or not was_refused(job)]
     if record.job_id is None:

@@ -23,7 +23,6 @@ STARTED, ENDED, JOB, SCRIPT = "started.json", "ended.json", "job.json", "script"
 
 
 def write_atomically(path: Path, value: dict[str, Any]) -> None:
-    """Write a file atomically."""
     part = path.with_suffix(".part")
     part.write_text(json.dumps(value))
     part.replace(path)

@@ -70,7 +70,6 @@ def make_authority(name: str, now: datetime) -> CertificateAndKey:
 def issue_server(
     authority: CertificateAndKey, names: Sequence[str], addresses: Sequence[str], now: datetime
 ) -> CertificateAndKey:
-    """Issue a server's certificate for these names and addresses."""
     issuer, issuer_key = _certificate(authority.certificate), _private_key(authority.key)
     if isinstance(issuer_key, ed25519.Ed25519PrivateKey):
         raise BadCertificate("not all clients accept a CA with an Ed25519 key")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import version
-from typing import Generic, TypeVar
 
 from redbox.core.domain import UnixUser
+from redbox.core.ttl_cache import TtlCache
 from redbox.core.workload_manager import WorkloadManagerError
 from redbox.slurm.command_runner import CommandRunner
 from redbox.slurm.commands import sacctmgr, scontrol, sinfo, srun
@@ -16,7 +16,6 @@ from redbox.slurm.text.record_format import ParseReport, RecordFormat
 from redbox.slurm.views.partitions import build_partitions, count_states
 from redbox_api.models import Cluster, Partition
 
-T = TypeVar("T")
 HIDES_NODES = frozenset({"nodes", "partitions"})  # in PrivateData: Slurm rejects sinfo of all but operators
 NODES_HIDDEN = (
     "PrivateData hides nodes and partitions from red-box's account: jobs run, but no partition can be shown. "
@@ -24,36 +23,15 @@ NODES_HIDDEN = (
 )
 
 
-class CachedAnswer(Generic[T]):
-    """An answer that is kept for a while; after a failure the next `get` asks again."""
-
-    def __init__(self, ask: Callable[[], Awaitable[T]], keep_s: float, clock: Callable[[], float]) -> None:
-        self._ask = ask
-        self._keep_s = keep_s
-        self._clock = clock
-        self._answer: tuple[float, T] | None = None
-
-    @property
-    def last(self) -> T | None:
-        """The last answer, however old."""
-        return self._answer[1] if self._answer else None
-
-    async def get(self) -> T:
-        now = self._clock()
-        if self._answer is None or now - self._answer[0] >= self._keep_s:
-            self._answer = (now, await self._ask())
-        return self._answer[1]
-
-
 class ClusterQueries:
     """Queries whose answers seldom change are kept for `facts_s`."""
 
     def __init__(self, commands: CommandRunner, clock: Callable[[], float] = time.monotonic) -> None:
         self._commands = commands
-        keep_s = commands.settings.facts_s
-        self._configuration = CachedAnswer(self._ask_configuration, keep_s, clock)
-        self._is_history_private = CachedAnswer(self._ask_is_history_private, keep_s, clock)
-        self._mpi_kinds = CachedAnswer(self._ask_mpi_kinds, keep_s, clock)
+        ttl_s = commands.settings.facts_s
+        self._configuration = TtlCache(self._ask_configuration, ttl_s, monotonic=clock)
+        self._is_history_private = TtlCache(self._ask_is_history_private, ttl_s, monotonic=clock)
+        self._mpi_kinds = TtlCache(self._ask_mpi_kinds, ttl_s, monotonic=clock)
 
     async def configuration(self) -> scontrol.SlurmConfiguration:
         """From slurmctld alone: submits and polls must not depend on slurmdbd."""

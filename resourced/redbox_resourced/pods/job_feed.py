@@ -2,12 +2,13 @@
 
 resourced has the role `operator` there, so that ten thousand pods cost one stream and no request each. Only
 rows of pods that exist and have not ended are kept; a missing row is requested by itself, as the pod's
-account. A row counts for a pod only if its owner is the pod's namespace and account: anybody can choose keys.
+account. A row counts for a pod only if its owner is the pod's namespace and account: anybody can choose keys,
+and attempts without number, so that rows of other owners and attempts are not even kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import structlog
@@ -25,11 +26,11 @@ BACKOFF = Backoff(0.25, 10.0)
 
 @dataclass
 class PodJobFeed:
-    """One red-box's rows. `wanted` are the keys of our pods; `changed` is called with such a key."""
+    """One red-box's rows. `is_wanted`: it is the row of a pod of ours; `changed` is called with its key."""
 
     cluster: str
     client: RedboxClient
-    wanted: Collection[str]
+    is_wanted: Callable[[RowKey], bool]
     changed: Callable[[str], None]
     connected: Callable[[], None]
     fault: str = "red-box has not answered yet"
@@ -37,7 +38,7 @@ class PodJobFeed:
 
     def of_pod(self, pod: BoundPod) -> Job | None:
         """The newest row of a pod's job."""
-        return self.rows.get(_row_key(pod))
+        return self.rows.get(row_key_of(pod))
 
     def take(self, job: Job) -> None:
         """Keep a row that was requested by itself; a row that the watch has brought since is newer."""
@@ -45,7 +46,7 @@ class PodJobFeed:
 
     def forget(self, pod: BoundPod) -> None:
         """Drop the row of a pod that has ended or is gone."""
-        self.rows.pop(_row_key(pod), None)
+        self.rows.pop(row_key_of(pod), None)
 
     async def run(self) -> None:
         """Follow red-box's jobs until cancelled."""
@@ -64,7 +65,7 @@ class PodJobFeed:
         rows: dict[RowKey, Job] = {}
 
         def take(job: Job) -> None:
-            if job.key in self.wanted:
+            if self.is_wanted(RowKey.of(job)):
                 rows[RowKey.of(job)] = job
 
         revision = await list_active_jobs(self.client, take)
@@ -73,12 +74,12 @@ class PodJobFeed:
         return revision
 
     def _on_event(self, event: WatchEvent) -> None:
-        if event.job is None or event.job.key not in self.wanted:
+        if event.job is None or not self.is_wanted(key := RowKey.of(event.job)):
             return
         if event.type == "gone":
-            self.rows.pop(RowKey.of(event.job), None)
+            self.rows.pop(key, None)
         else:
-            self.rows[RowKey.of(event.job)] = event.job
+            self.rows[key] = event.job
         self.changed(event.job.key)
 
     def _on_failure(self, why: str) -> None:
@@ -87,5 +88,6 @@ class PodJobFeed:
         self.fault = why
 
 
-def _row_key(pod: BoundPod) -> RowKey:
+def row_key_of(pod: BoundPod) -> RowKey:
+    """The row that counts for this pod."""
     return RowKey(pod.key, pod.attempt, pod.namespace, pod.account)

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -28,6 +27,7 @@ from http import HTTPStatus
 
 import structlog
 
+from redbox_api.feed import RowKey
 from redbox_api.models import Job, OwnerRef, Phase
 from redbox_kube.api.informer import Place
 from redbox_kube.api.objects import ApiError, ApiRefused, Object, ObjectClient, ResourcePath
@@ -38,15 +38,15 @@ from redbox_resourced.partitions.slurmclusters import ClusterConnection, Cluster
 from redbox_resourced.pods import pod_status
 from redbox_resourced.pods.exit_status import JobRefusal
 from redbox_resourced.pods.informer import PodInformer
-from redbox_resourced.pods.job_feed import PodJobFeed
+from redbox_resourced.pods.job_feed import PodJobFeed, row_key_of
 from redbox_resourced.pods.pod_view import BoundPod, BoundPodKind, digest_of
 from redbox_resourced.pods.submission import PodSubmitter, SubmissionPending, SubmissionRejected
+from redbox_shared.backoff import Backoff
 from redbox_shared.job_end import LOST_AFTER_S
 
 log = structlog.get_logger(__name__)
 AT_ONCE = 32
-FIRST_PAUSE_S = 0.05
-LONGEST_PAUSE_S = 60.0
+BACKOFF = Backoff(0.05, 60.0)
 SILENT_TRIES = 5  # about a second: the operator names a companion a moment after it created it
 
 
@@ -122,11 +122,15 @@ class PodReconciler:
                 del self.job_feeds[name]
         for name, cluster in clusters.items():
             if name not in self.job_feeds and self.informer.synced:
-                keys = self.informer.by_key
-                feed = PodJobFeed(name, cluster.client, keys, self._job_changed, self._enqueue_all)
+                callbacks = (self._is_row_of_pod, self._job_changed, self._enqueue_all)
+                feed = PodJobFeed(name, cluster.client, *callbacks)
                 self.job_feeds[name] = feed
                 self._feed_tasks[name] = group.create_task(feed.run())
                 self._enqueue_all()
+
+    def _is_row_of_pod(self, key: RowKey) -> bool:
+        places = self.informer.by_key.get(key.key, ())
+        return any(row_key_of(self.informer.pods[place]) == key for place in places)
 
     def _job_changed(self, key: str) -> None:
         for place in tuple(self.informer.by_key.get(key, ())):
@@ -264,8 +268,7 @@ class PodReconciler:
 
     def _backoff(self, pod: BoundPod) -> float:
         tries = self._tries[pod.place] = self._tries.get(pod.place, 0) + 1
-        longest = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(tries - 1, 12))
-        return longest * random.uniform(0.5, 1.0)  # noqa: S311 (spreads load)
+        return BACKOFF.pause_s(tries)
 
 
 def _path(pod: BoundPod) -> ResourcePath:

@@ -51,7 +51,7 @@ def submission(**fields: object) -> Submission:
     token = secrets.token_hex(6)
     request = JobRequest.model_validate(fields)
     directory = request.working_directory or f"{{home}}/redbox-tests/{token}"
-    return Submission(request, f"rb1.test-{token}", f"t{token}", directory, token[:8])
+    return Submission(request, f"rb1.test-{token}", f"t{token}", directory)
 
 
 async def submit(manager: SlurmManager, user: UnixUser = ALICE, **fields: object) -> Submitted:

@@ -46,7 +46,12 @@ SECRET_ENV = [{"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "no-such-
             "Pending",
         ),
         ({"options": ["--uid=0"]}, "Refused", ("--uid",), "Failed"),
-        ({"env": SECRET_ENV}, "CompanionNotStarted", ("no-such-secret", "Create what is missing"), "Pending"),
+        (
+            {"env": SECRET_ENV},
+            "CompanionNotStarted",
+            ("no-such-secret", "Create the missing object"),
+            "Pending",
+        ),
     ],
     ids=["cluster", "service account", "an option that is not allowed", "Secret"],
 )

@@ -12,6 +12,7 @@ import pytest
 from redbox_kube.api import informer as module
 from redbox_kube.api.informer import Informer, Place
 from redbox_kube.api.objects import ApiRefused, ApiUnreachable, ApiUnreadable, Object, ResourcePath
+from redbox_shared.backoff import Backoff
 from tests.kube.fakes import FakeApiServer
 
 PATIENCE_S = 5.0
@@ -58,8 +59,8 @@ class Script(FakeApiServer):
 
 @pytest.fixture(autouse=True)
 def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FIRST_DELAY_S", 0.0)
-    monkeypatch.setattr(module, "LONGEST_DELAY_S", 0.0)
+    monkeypatch.setattr(module, "BACKOFF", Backoff(0.0, 0.0))
+    monkeypatch.setattr(module, "SHORTEST_WATCH_S", 0.0)
 
 
 async def played(script: Script, **options: Any) -> tuple[Informer, list[set[Place]]]:
@@ -171,8 +172,8 @@ async def test_events_that_nobody_can_read_make_each_list_later_than_the_last(
             pauses.append(seconds)
         await at_once(seconds if seconds > 30 else 0)
 
-    monkeypatch.setattr(module, "FIRST_DELAY_S", 1.0)
-    monkeypatch.setattr(module, "LONGEST_DELAY_S", 30.0)
+    monkeypatch.setattr(module, "BACKOFF", Backoff(1.0, 30.0))
+    monkeypatch.setattr(module, "SHORTEST_WATCH_S", 1.0)
     monkeypatch.setattr(random, "uniform", lambda _, longest: longest)
     monkeypatch.setattr(asyncio, "sleep", sleep)
     broken: list[Any] = [[thing("a", 1)], [event("MODIFIED", thing("a", 11)), ApiUnreadable("no event")]]
@@ -183,7 +184,8 @@ async def test_events_that_nobody_can_read_make_each_list_later_than_the_last(
 async def test_a_watch_that_ends_as_soon_as_it_began_is_not_begun_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "FIRST_DELAY_S", 1000.0)
+    monkeypatch.setattr(module, "BACKOFF", Backoff(1000.0, 1000.0))
+    monkeypatch.setattr(module, "SHORTEST_WATCH_S", 1000.0)
     script = Script([thing("a", 1)], [])
     mirror: Informer = Informer(script.client, ResourcePath("Node"), on_change=lambda _: None)
     running = asyncio.create_task(mirror.run())

@@ -12,7 +12,8 @@ from kubernetes.aio import client
 
 from redbox_kube.api import retrying_objects
 from redbox_kube.api.objects import ApiRefused, Object, ResourcePath
-from redbox_kube.api.retrying_objects import PAUSES_S, RetryingObjects
+from redbox_kube.api.retrying_objects import RETRIES, RetryingObjects
+from redbox_shared.backoff import Backoff
 
 POD = ResourcePath("Pod", "one", "farm")
 LIST: Object = {"metadata": {"resourceVersion": "7"}, "items": []}
@@ -20,7 +21,7 @@ LIST: Object = {"metadata": {"resourceVersion": "7"}, "items": []}
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retrying_objects, "PAUSES_S", tuple(0.0 for _ in PAUSES_S))
+    monkeypatch.setattr(retrying_objects, "BACKOFF", Backoff(0.0, 0.0))
 
 
 class Answers:
@@ -80,7 +81,7 @@ async def test_what_does_not_pass_ends() -> None:
     async with asking(answers) as objects:
         with pytest.raises(ApiRefused, match="not now"):
             await objects.delete(POD)
-    assert answers.asked == len(PAUSES_S) + 1
+    assert answers.asked == RETRIES + 1
 
 
 async def test_an_api_server_that_stays_away_is_not_waited_for_by_every_request(

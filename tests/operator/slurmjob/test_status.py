@@ -141,6 +141,16 @@ def test_a_finished_job_stays_as_it_was_when_its_row_is_no_longer_kept() -> None
     assert status_of(status_inputs(before=ended)) == ended
 
 
+def test_a_finished_status_in_the_words_of_an_earlier_release_is_not_written_again() -> None:
+    status = status_of(status_inputs(job_row(Phase.SUCCEEDED, state="COMPLETED")))
+    written = str(status.model_dump_json(by_alias=True)).replace(
+        "Slurm reports COMPLETED", "Slurm says COMPLETED"
+    )
+    before = SlurmJobStatus.model_validate_json(written)
+    assert before != status
+    assert status_of(status_inputs(before=before)) == before
+
+
 def test_a_job_that_lives_again_is_not_finished_any_more() -> None:
     ended = status_of(status_inputs(job_row(Phase.FAILED, state="NODE_FAIL")))
     again = status_of(status_inputs(job_row(Phase.RUNNING, run=2), before=ended))

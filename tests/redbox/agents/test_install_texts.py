@@ -7,12 +7,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import asyncssh
 import pytest
 
 from redbox.agents.install_texts import check_agent_file, render_agent_conf, render_sshd, render_sudoers
 from redbox.agents.program_source import agent_source
-from redbox.agents.transports.ssh_ca import make_authority_key
 
 VISUDO = shutil.which("visudo", path="/usr/sbin:/usr/bin")
 
@@ -50,15 +48,6 @@ def test_the_agents_settings_are_read_as_they_were_rendered() -> None:
         if not line.startswith("#")
     ]
     assert lines == ["min_uid = 2000", "path = /a:/b"]
-
-
-def test_the_cas_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
-    line = make_authority_key(tmp_path / "ca")
-    assert line.startswith("ssh-ed25519 ")
-    assert (tmp_path / "ca").stat().st_mode & 0o777 == 0o600
-    assert asyncssh.read_private_key(tmp_path / "ca").export_public_key().decode().strip() == line
-    with pytest.raises(FileExistsError):
-        make_authority_key(tmp_path / "ca")
 
 
 class TestInstalledAgent:

@@ -1,4 +1,4 @@
-"""`redbox sudoers` and `redbox sshd`: what an administrator puts into the files of the host."""
+"""`redbox sudoers` and `redbox sshd`, and the hosts that `redbox init` is given."""
 
 from __future__ import annotations
 
@@ -38,3 +38,13 @@ def test_settings_with_a_flaw_are_told_and_nothing_is_guessed(tmp_path: Path, co
     ended = printed(command, settings)
     assert (ended.exit_code, ended.stdout) == (UNUSABLE, "")
     assert "users_grup: there is no such key" in ended.stderr
+
+
+@pytest.mark.parametrize("host", ["999.1.1.1", "1.2.3", "login:8443"])
+def test_an_address_that_is_none_is_one_sentence(tmp_path: Path, host: str) -> None:
+    argv = ["init", "--name", "hpc1", "--cluster", "c1", "--transport", "self", "--host", host]
+    folders = {"HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
+    ended = CliRunner().invoke(app, argv, env=folders)
+    assert ended.exit_code == 1
+    assert ended.stderr == f"redbox: --host {host} is neither a name nor an IP address\n"
+    assert list(tmp_path.iterdir()) == []

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import grp
+import logging
 import os
+import pwd
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 import yaml
 from typer.testing import CliRunner, Result
 
@@ -19,6 +23,7 @@ from redbox.commands import recover
 from redbox.jobs.record.marks import Marks, read_secret
 from redbox.jobs.service import JobService
 from redbox.jobs.store.journal import Journal
+from redbox.settings import load_settings
 from redbox_api.models import Phase
 from tests.redbox.http.fakes import RunningClock
 from tests.redbox.http.harness import QUICK
@@ -26,6 +31,17 @@ from tests.redbox.jobs.fakes import SimulatedSlurm
 from tests.redbox.jobs.harness import caller, request
 
 SECRET = "ab" * 32
+
+
+@pytest.fixture(autouse=True)
+def log() -> Iterator[None]:
+    """The command configures the log of its process."""
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    yield
+    structlog.reset_defaults()
+    root.handlers[:] = before[0]
+    root.setLevel(before[1])
 
 
 @pytest.fixture
@@ -119,6 +135,34 @@ def test_an_unknown_user_is_an_error(settings: Path) -> None:
     ended = run(settings, "--user", "no-such-user")
     assert ended.exit_code == 1
     assert "there is no user 'no-such-user' on this host" in ended.stderr
+
+
+def test_the_log_goes_to_stderr(
+    slurm: SimulatedSlurm, settings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @asynccontextmanager
+    async def workload_of(_: Any) -> AsyncIterator[SimulatedSlurm]:
+        structlog.get_logger("redbox.agents.pool").warning("an agent could not be started")
+        yield slurm
+
+    monkeypatch.setattr(recover, "workload_of", workload_of)
+    ended = run(settings)
+    assert ended.stdout.startswith("Wrote 0 jobs")
+    assert "an agent could not be started" in ended.stderr
+
+
+def test_all_users_are_those_whose_primary_group_it_is_as_well(
+    settings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accounts = [
+        pwd.struct_passwd((name, "x", 2000, gid, "", "/", "/")) for name, gid in (("ann", 7), ("bob", 8))
+    ]
+    monkeypatch.setattr("pwd.getpwall", lambda: accounts)
+    group = grp.struct_group(("redbox-users", "x", 7, ["carl", "ann"]))
+    monkeypatch.setattr("grp.getgrnam", {"redbox-users": group}.__getitem__)
+    assert recover._members(load_settings(settings)) == ["carl", "ann"]
+    monkeypatch.setattr("grp.getgrnam", lambda _: grp.struct_group(("redbox-users", "x", 8, ["carl"])))
+    assert recover._members(load_settings(settings)) == ["carl", "bob"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")

@@ -54,6 +54,26 @@ async def test_a_crowd_shares_one_fetch() -> None:
     assert await asyncio.gather(*(cache.get() for _ in range(50))) == [1] * 50
 
 
+async def test_a_crowd_shares_one_failure() -> None:
+    source = Source()
+    source.failure = WorkloadManagerError("away")
+    cache = source.cache()
+    outcomes = await asyncio.gather(*(cache.get() for _ in range(50)), return_exceptions=True)
+    assert outcomes == [source.failure] * 50
+    assert source.fetches == 1
+    source.failure = None
+    assert await cache.get() == 2
+
+
+async def test_a_caller_that_is_cancelled_leaves_the_fetch_to_the_next() -> None:
+    source = Source()
+    cache = source.cache()
+    first, second = (asyncio.create_task(cache.get()) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    assert await second == 2
+
+
 async def test_what_cannot_be_refreshed_is_stale_since_the_last_success() -> None:
     source = Source()
     cache = source.cache(failure_ttl_s=2)

@@ -47,7 +47,7 @@ def manager(settings: LocalSettings) -> LocalManager:
 
 def submission(tmp_path: Path, batch: str = "#!/bin/sh\n", **fields: object) -> Submission:
     request = JobRequest.model_validate({"batch": batch, **fields})
-    return Submission(request, f"rb1.{secrets.token_hex(4)}", "name", str(tmp_path / "work"), "12345678")
+    return Submission(request, f"rb1.{secrets.token_hex(4)}", "name", str(tmp_path / "work"))
 
 
 async def submit(manager: LocalManager, asked: Submission) -> JobHandle:

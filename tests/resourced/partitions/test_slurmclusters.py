@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from redbox.server.certificates import make_authority
-from redbox_kube.api.objects import ApiUnreachable, Object, ObjectClient
+from redbox_kube.api.objects import ApiUnreachable, Object, ResourcePath
+from redbox_kube.names import API_VERSION
 from redbox_kube.redbox_token import ServiceAccountName
 from redbox_resourced.partitions.slurmclusters import ClusterRegistry
+from tests.kube.fakes import FakeApiServer
 
 AUTHORITY = make_authority("tests", datetime(2026, 11, 21, tzinfo=UTC)).certificate.decode()
 COMMENT = "# Universität Zürich\n"
@@ -28,26 +29,13 @@ def slurm_cluster(name: str, bundle: bytes, **spec: Any) -> Object:
     return {"metadata": {"name": name, "uid": name, "resourceVersion": "1"}, "spec": {**given, **spec}}
 
 
-class ApiServer:
-    def __init__(self, *clusters: Object) -> None:
-        self.clusters = list(clusters)
-
-    async def pages(self, *_: Any) -> AsyncIterator[tuple[list[Object], str]]:
-        yield self.clusters, "1"
-
-    async def watch(self, *_: Any) -> AsyncIterator[Object]:
-        await asyncio.Event().wait()
-        yield {}
-
-    async def token_for(self, *_: Any, **__: Any) -> str:
-        raise ApiUnreachable("away")
-
-
 async def synced(*clusters: Object) -> tuple[set[str], dict[str, str]]:
     """Which are followed, and which cannot be, once all are known."""
-    registry = ClusterRegistry(
-        cast("ObjectClient", ApiServer(*clusters)), ServiceAccountName("redbox", "resourced")
-    )
+    api = FakeApiServer()
+    api.fail(ApiUnreachable("away"), verb="token")
+    for cluster in clusters:
+        api.put(ResourcePath("SlurmCluster", cluster["metadata"]["name"], api_version=API_VERSION), cluster)
+    registry = ClusterRegistry(api.client, ServiceAccountName("redbox", "resourced"))
     running = asyncio.create_task(registry.run())
     async with asyncio.timeout(10):
         while not registry.synced and not running.done():  # noqa: ASYNC110 (it sets no event)

@@ -9,16 +9,21 @@ from types import SimpleNamespace
 from typing import Any, ClassVar, cast
 
 from redbox_api.models import Job, JobList, OwnerRef, Phase
-from redbox_kube.api.objects import ApiUnreachable, Object, ObjectClient, ResourcePath
+from redbox_kube.api.objects import ApiUnreachable, Object, ResourcePath
+from redbox_kube.names import LABEL_VIRTUAL
 from redbox_resourced.partitions.slurmclusters import ClusterConnection, ClusterRegistry
 from redbox_resourced.pods.exit_status import JobRefusal
 from redbox_resourced.pods.pod_view import SUBMITTED, BoundPod
 from redbox_resourced.pods.reconciler import PodReconciler
 from redbox_resourced.pods.submission import SubmissionRejected
 from redbox_shared.job_end import LOST_AFTER_S
+from tests.kube.fakes import FakeApiServer
 from tests.resourced.factories import slurm_cluster
 
-NODE: Object = {"metadata": {"name": "hpc1.debug"}, "spec": {"providerID": "redbox://hpc1/debug"}}
+NODE: Object = {
+    "metadata": {"labels": {LABEL_VIRTUAL: "true"}},
+    "spec": {"providerID": "redbox://hpc1/debug"},
+}
 OWNER = {
     "apiVersion": "redbox.dev/v1alpha1",
     "kind": "SlurmJob",
@@ -38,28 +43,22 @@ POD: Object = {
 }
 
 
-class ApiServer:
-    """One node with one pod; away at the first write."""
+def api_server(pod: Object = POD) -> FakeApiServer:
+    """One node with one pod."""
+    api = FakeApiServer()
+    api.put(ResourcePath("Node", "hpc1.debug"), NODE)
+    api.put(ResourcePath("Pod", "cow-job", "alice"), pod)
+    return api
 
-    def __init__(self) -> None:
-        self.writes = 0
-        self.written: asyncio.Future[Object] = asyncio.get_running_loop().create_future()
 
-    pod: Object = POD
+def away_at_first_write() -> FakeApiServer:
+    api = api_server()
+    api.fail(ApiUnreachable("the API server does not answer: refused"), verb="apply", times=1)
+    return api
 
-    async def pages(self, where: ResourcePath, *_: Any) -> AsyncIterator[tuple[list[Object], str]]:
-        yield [NODE if where.kind == "Node" else self.pod], "1"
 
-    async def watch(self, *_: Any) -> AsyncIterator[Object]:
-        await asyncio.Event().wait()
-        yield {}
-
-    async def apply(self, _: ResourcePath, body: Object, **__: Any) -> None:
-        self.writes += 1
-        if self.writes == 1:
-            raise ApiUnreachable("the API server does not answer: refused")
-        if not self.written.done():
-            self.written.set_result(body)
+def phases(api: FakeApiServer) -> list[str]:
+    return [body["status"]["phase"] for *_, body in api.applied]
 
 
 class OneCluster:
@@ -82,13 +81,12 @@ class AllRefused(PodReconciler):
 
 
 async def test_a_refusal_that_cannot_be_written_is_written_later() -> None:
-    server = ApiServer()
-    pods = AllRefused(
-        cast("ObjectClient", server), cast("ClusterRegistry", OneCluster()), cast("Any", None), "10.0.0.7"
-    )
+    api = away_at_first_write()
+    pods = AllRefused(api.client, cast("ClusterRegistry", OneCluster()), cast("Any", None), "10.0.0.7")
     running = asyncio.create_task(pods.run())
     async with asyncio.timeout(30):
-        assert "no mapping" in str(await server.written)
+        await until(lambda: api.applied)
+        assert "no mapping" in str(api.applied)
         pods.enqueue(("alice", "cow-job"))  # the event of its own write
         await asyncio.sleep(0.1)
     assert pods.asked == 1
@@ -132,12 +130,13 @@ class Harness:
     def __init__(self) -> None:
         self.at = 0.0
         self.redbox = Redbox()
-        self.server = AcceptingApiServer()
+        condition = {"type": SUBMITTED, "status": "True"}
+        self.api = api_server({**POD, "status": {"phase": "Running", "conditions": [condition]}})
         node = ClusterConnection(slurm_cluster(), cast("Any", self.redbox))
         feed = SimpleNamespace(cluster=node.cluster, client=node.client)
         clusters = SimpleNamespace(followed={"hpc1": feed}, of_node=lambda _: node)
         self.pods = PodReconciler(
-            cast("ObjectClient", self.server),
+            self.api.client,
             cast("ClusterRegistry", clusters),
             cast("Any", self.redbox),
             "10.0.0.7",
@@ -149,19 +148,6 @@ class Harness:
         before = self.redbox.asked
         self.pods.enqueue(PLACE)
         await until(lambda: self.redbox.asked > before and self.pods.queue.is_idle)
-
-
-class AcceptingApiServer(ApiServer):
-    """Takes every write."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.phases: list[str] = []
-        condition = {"type": SUBMITTED, "status": "True"}
-        self.pod = {**POD, "status": {"phase": "Running", "conditions": [condition]}}
-
-    async def apply(self, _: ResourcePath, body: Object, **__: Any) -> None:
-        self.phases.append(body["status"]["phase"])
 
 
 async def until(holds: Callable[[], object]) -> None:
@@ -188,10 +174,10 @@ async def test_a_job_that_red_box_does_not_know_for_a_while_is_not_lost() -> Non
     async with submitted_pod() as harness:
         harness.at = LOST_AFTER_S - 1
         await harness.look()
-        assert harness.server.phases == []
+        assert phases(harness.api) == []
         harness.redbox.job = RUNNING
         await harness.look()
-        assert set(harness.server.phases) == {"Running"}
+        assert set(phases(harness.api)) == {"Running"}
 
 
 async def test_a_job_that_was_known_meanwhile_is_missed_again() -> None:
@@ -199,31 +185,29 @@ async def test_a_job_that_was_known_meanwhile_is_missed_again() -> None:
         feed = harness.pods.job_feeds["hpc1"]
         feed.take(RUNNING)  # as its watch does
         harness.pods.enqueue(PLACE)
-        await until(lambda: harness.server.phases and harness.pods.queue.is_idle)
+        await until(lambda: phases(harness.api) and harness.pods.queue.is_idle)
         feed.rows.clear()
         harness.at = LOST_AFTER_S
         await harness.look()
-        assert set(harness.server.phases) == {"Running"}
+        assert set(phases(harness.api)) == {"Running"}
 
 
 async def test_a_job_that_red_box_does_not_know_for_long_is_lost() -> None:
     async with submitted_pod() as harness:
         harness.at = LOST_AFTER_S
         await harness.look()
-        assert harness.server.phases == ["Failed"]
+        assert phases(harness.api) == ["Failed"]
 
 
 async def test_neither_a_retry_nor_a_change_after_the_shutdown_starts_work() -> None:
     errors: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
-    server = ApiServer()
-    pods = AllRefused(
-        cast("ObjectClient", server), cast("ClusterRegistry", OneCluster()), cast("Any", None), "10.0.0.7"
-    )
+    api = away_at_first_write()
+    pods = AllRefused(api.client, cast("ClusterRegistry", OneCluster()), cast("Any", None), "10.0.0.7")
     running = asyncio.create_task(pods.run())
-    await until(lambda: server.writes == 1 and pods.queue.is_idle)  # it failed: a retry is due in 50 ms
+    await until(lambda: api.writes == 1 and pods.queue.is_idle)  # it failed: a retry is due in 50 ms
     running.cancel()
     await asyncio.wait({running})
     pods.enqueue(PLACE)
     await asyncio.sleep(0.1)
-    assert (errors, pods.asked, server.writes) == ([], 1, 1)
+    assert (errors, pods.asked, api.writes) == ([], 1, 1)

@@ -1,7 +1,7 @@
 """The images that the bed's nodes have: made from what is in the cache, and put into containerd if missing.
 
 Pods name them `bed.local/...` with `imagePullPolicy: Never`: no registry is ever asked. What is in the
-project's own images is the business of `image_layers`.
+project's own images is in `project_images`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What all of the cluster's programs agree on: addresses, folders, identities, kubeconfigs. Pure.
 
-The control plane's own flags are in `kube_control_plane`, a node's in `kube_node`; `kube` applies both.
+The control plane's own flags are in `control_plane`, a node's in `node`; `kube_cluster` applies both.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The cluster's keys and certificates: authorities, who is certified by which, and the files that hold them.
 
 Made when missing and kept: a second `up` finds the same cluster and running pods' tokens stay valid. Who
-needs which identity is decided in `kube_conf`; how the files reach the hosts is `kube`'s business.
+needs which identity is decided in `conf`; `kube_cluster` brings the files to the hosts.
 """
 
 from __future__ import annotations

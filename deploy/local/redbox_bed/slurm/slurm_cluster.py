@@ -1,6 +1,6 @@
 """Brings a Slurm cluster's daemons up in the order in which they need each other, and says how they are.
 
-What runs where is in slurm_daemons.py, what they are configured with in slurm_conf.py and accounts.py.
+What runs where is in daemons.py, their configuration in conf.py and accounts.py.
 """
 
 from __future__ import annotations

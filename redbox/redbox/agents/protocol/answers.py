@@ -126,10 +126,6 @@ class ReadResult:
     open_s: float
     facts: FileAttributes
 
-    @property
-    def next_offset(self) -> int:
-        return self.offset + len(self.data)
-
 
 @dataclass(frozen=True, slots=True)
 class ReadPrecondition:

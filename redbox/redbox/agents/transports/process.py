@@ -17,9 +17,10 @@ from typing import Self
 
 from redbox.agents.program.wire import MAX_PAYLOAD
 from redbox.core.fd_limits import as_given
+from redbox_shared.backoff import Backoff
 
 MAX_STDERR = 4096
-REAP_S = (0.005, 1.0)  # first and longest pause between polls for the end
+REAP_BACKOFF = Backoff(0.005, 1.0, jitter=0.0)  # between polls for the end
 
 
 class ChildProcess:
@@ -92,10 +93,10 @@ class ChildProcess:
 
     async def wait(self) -> int:
         # Polled, because no child watcher of asyncio works on every event loop and old kernels have no pidfd.
-        pause, longest = REAP_S
+        polls = 0
         while (status := self._popen.poll()) is None:
-            await asyncio.sleep(pause)
-            pause = min(longest, pause * 2)
+            polls += 1
+            await asyncio.sleep(REAP_BACKOFF.pause_s(polls))
         self._is_closed = True
         self._writer.transport.abort()
         self.stderr_text()

@@ -83,11 +83,3 @@ def read_private_key(path: Path) -> asyncssh.SSHKey:
         return asyncssh.read_private_key(path)
     except (OSError, asyncssh.KeyImportError) as error:
         raise AgentRefused(f"no SSH key for an agent in {path}: {error}") from error
-
-
-def make_authority_key(path: Path) -> str:
-    """Create the CA's key, which must not exist yet, and return its public key for sshd."""
-    key = asyncssh.generate_private_key(KEY_TYPE, comment="redbox-ca")
-    path.touch(mode=0o600, exist_ok=False)
-    path.write_bytes(key.export_private_key())
-    return key.export_public_key().decode().strip()

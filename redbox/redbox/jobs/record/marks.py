@@ -18,7 +18,6 @@ import hmac
 import json
 import os
 import re
-import secrets
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,17 +136,6 @@ def key8(key: str) -> str:
     if re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", key):
         return key[:8]
     return base64.b32encode(hashlib.sha256(key.encode()).digest()).decode().lower()[:8]
-
-
-def create_secret(path: Path) -> bytes:
-    """Make the secret's file; one that is there is never replaced, since jobs carry marks made with it."""
-    secret = secrets.token_bytes(SECRET_BYTES)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(secret.hex() + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    return secret
 
 
 def read_secret(path: Path) -> bytes:

@@ -78,7 +78,6 @@ def pack(record: JobRecord) -> RecordSummary:
 
 
 def unpack(outline: RecordSummary) -> JobRecord:
-    """The record whole."""
     if isinstance(outline, JobRecord):
         return outline
     if not isinstance(outline, PackedRecord):
@@ -89,7 +88,6 @@ def unpack(outline: RecordSummary) -> JobRecord:
 
 
 def summary_from_text(key: JobKey, revision: int, text: str) -> RecordSummary:
-    """From the journal's text."""
     record = from_text(key, revision, text)
     return record if record.watched else _packed(record, text)
 

@@ -29,7 +29,6 @@ class RecordChange:
 
     @property
     def record(self) -> JobRecord:
-        """All of it."""
         return unpack(self.outline)
 
 

@@ -100,7 +100,8 @@ class Database:
 
     def load(self) -> JournalContents:
         try:
-            return JournalContents(tuple(self._records()), tuple(self._tombstones()), dict(self._facts()))
+            facts = dict(self._db.execute("SELECT name, value FROM facts"))
+            return JournalContents(tuple(self._records()), tuple(self._tombstones()), facts)
         except sqlite3.DatabaseError as error:
             raise self._fault(error) from error
 
@@ -111,9 +112,6 @@ class Database:
     def _tombstones(self) -> Iterator[Tombstone]:
         for *names, key, attempt, made_at in self._db.execute("SELECT * FROM tombstones"):
             yield Tombstone(shared(Owner(*names)), key, attempt, datetime.fromtimestamp(made_at, UTC))
-
-    def _facts(self) -> Iterator[tuple[str, str]]:
-        yield from self._db.execute("SELECT name, value FROM facts")
 
     def commit(self, batches: list[JournalBatch]) -> None:
         """Write these; on any fault nothing of them is written."""

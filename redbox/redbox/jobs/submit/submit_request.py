@@ -51,7 +51,6 @@ def put_request(
         mark=marks.make(key, body_id, user.uid),
         job_name=job_name(request),
         working_directory=request.working_directory or default_directory(settings.directory, key, request),
-        directory_key=key8(key.key),
         limits=caller.limits,
     )
     return PutRequest(key, user, submission, body_id, marks.body_digest(request))

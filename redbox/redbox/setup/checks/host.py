@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from redbox.jobs.record.marks import SECRET_BYTES
 from redbox.jobs.store.journal_lock import file_system_type, is_network
 from redbox.settings import RedboxSettings
 from redbox.setup.checks.findings import Finding, fault, note, warning
@@ -15,7 +16,6 @@ OTHERS_WRITE = 0o022
 OTHERS_READ = 0o077
 POWERFUL_GROUPS = ("root", "wheel", "sudo", "admin", "adm", "disk", "shadow", "docker", "munge", "slurm")
 LOW_DISK_BYTES = 512 * 1024 * 1024
-SECRET_BYTES = 32
 HOW_TO_CREATE = "run redbox init as root, or set its path in redbox.yaml"
 HOW_TO_RESTORE = (
     "restore it from a backup or a standby: it signs the marks of jobs that run. On a new installation, "

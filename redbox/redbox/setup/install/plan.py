@@ -18,13 +18,13 @@ from redbox.agents.install_texts import render_agent_conf
 from redbox.agents.program.guard import DEFAULT_MIN_UID, DEFAULT_PATH
 from redbox.agents.program_source import agent_source
 from redbox.callers.settings import AUDIENCE_PREFIX
+from redbox.jobs.record.marks import SECRET_BYTES
 from redbox.server.certificates import CertificateAndKey, facts_of, is_issued_by, issue_server, make_authority
 from redbox.settings import RedboxSettings
 from redbox.setup.install.example_settings import render_settings
 from redbox.setup.install.layout import FileOwner, Layout
 from redbox.setup.install.manifest import SlurmClusterManifest
 
-MARK_SECRET_BYTES = 32
 RENEW_AUTHORITY_WITHIN = timedelta(days=398)
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 OPERATOR_NAMESPACE = "redbox-system"
@@ -204,7 +204,7 @@ def _plan_mark_secret(plan: _PlanBuilder) -> None:
     if plan.existing.has_mark_secret:
         plan.keep(path, "it signs the marks of jobs that run")
         return
-    secret = secrets.token_hex(MARK_SECRET_BYTES) + "\n"
+    secret = secrets.token_hex(SECRET_BYTES) + "\n"
     note = "signs the marks on jobs; copy it to every standby, and nowhere else"
     plan.write(path, secret.encode(), 0o600, "service", note)
 

@@ -18,11 +18,9 @@ class SlurmConfiguration:
     cluster_name: str = ""
     version: str = ""
     accounting: bool = False
-    stores_comments: bool = False
     stores_environment: bool = False
     private_data: frozenset[str] = frozenset()
     min_job_age_s: int | None = None
-    requeues: bool = True
     appends: bool = False
     enforces_partition_limits: bool = False
     federation: str | None = None  # by `read_federation`
@@ -41,11 +39,9 @@ def read_configuration(text: str) -> SlurmConfiguration:
         cluster_name=settings.get("clustername", ""),
         version=settings.get("slurm_version", ""),
         accounting=text_or_none(storage) is not None and not storage.endswith("/none"),
-        stores_comments="job_comment" in flags,
         stores_environment=bool(flags & {"job_env", "job_script"}),
         private_data=frozenset(private - {"", "none", "(null)"}),
         min_job_age_s=read_number(settings.get("minjobage", "").partition(" ")[0]),
-        requeues=settings.get("jobrequeue", "1") != "0",
         appends=settings.get("jobfileappend", "0") != "0",
         enforces_partition_limits=settings.get("enforcepartlimits", "NO").upper() not in {"NO", "0"},
     )

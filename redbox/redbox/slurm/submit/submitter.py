@@ -143,6 +143,12 @@ class SlurmSubmitter:
         if user not in self._account_env:
             agent = await self._commands.agents.agent(user)
             completed = await agent.run(PRINT_ENVIRONMENT, deadline=self._commands.settings.read_s)
+            if completed.timed_out or completed.truncated or completed.code != 0:
+                raise WorkloadManagerError(
+                    f"the environment of {user.name} could not be read: {PRINT_ENVIRONMENT[0]} "
+                    + ("gave no answer" if completed.timed_out else f"failed with code {completed.code}"),
+                    timed_out=completed.timed_out,
+                )
             entries = completed.stdout.decode("utf-8", "replace").split("\0")
             pairs = (entry.partition("=") for entry in entries)
             self._account_env[user] = {name: value for name, equals, value in pairs if equals}

@@ -56,7 +56,6 @@ def observe(
 
 
 def observe_tasks(row: JobRow, job_id: str) -> Iterable[TaskObservation]:
-    """The tasks of a row of an array."""
     for index in array_expressions.expand(row.array_task or ""):
         yield TaskObservation(
             index, f"{job_id}_{index}", row.state, row.exit.code, row.exit.signal, row.restarts

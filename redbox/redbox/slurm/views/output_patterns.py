@@ -63,8 +63,3 @@ def resolve_pattern(pattern: str, values: PatternValues) -> str | None:
         return value.rjust(min(int(found[1]), WIDEST), "0") if padded else value
 
     return posixpath.join(values.working_directory, PATTERN.sub(replacement, pattern))
-
-
-def depends_on_task(pattern: str) -> bool:
-    """Whether each task of an array writes a file of its own."""
-    return any(found[2] in ("a", "j", "J") for found in PATTERN.finditer(pattern) if found[2])

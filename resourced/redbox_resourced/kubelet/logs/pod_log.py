@@ -59,7 +59,6 @@ class PodLog:
 
 
 async def _copy_both(streams: JobStreams, request: LogRequest, writer: LogWriter) -> None:
-    """Copy the streams concurrently."""
     cursors = [streams.cursor(name) for name in request.streams]
     if request.tail_lines is not None:
         wanted = min(request.tail_lines, MOST_LINES)

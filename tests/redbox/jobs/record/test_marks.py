@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redbox.core.domain import JobKey, Owner
-from redbox.jobs.record.marks import Marks, SecretUnusable, create_secret, key8, parse, read_secret
+from redbox.jobs.record.marks import Marks, SecretUnusable, key8, parse, read_secret
 from redbox_api.job_parts import Container, RegistryCredentials
 from redbox_api.models import JobRequest
 from tests.redbox.jobs.harness import SECRET, request
@@ -83,18 +83,16 @@ def test_a_directory_is_told_apart_by_eight_characters() -> None:
     assert key8("nightly-2026-01-01") != key8("nightly-2026-01-02")
 
 
-def test_a_secret_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
+def test_the_secret_is_read_from_a_file_of_its_owner_alone(tmp_path: Path) -> None:
     path = tmp_path / "mark.secret"
-    secret = create_secret(path)
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert read_secret(path) == secret
-    with pytest.raises(FileExistsError):
-        create_secret(path)
+    path.touch(mode=0o600)
+    path.write_text("5a" * 32 + "\n")
+    assert read_secret(path) == b"\x5a" * 32
 
 
 def test_a_secret_that_others_could_have_read_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "mark.secret"
-    create_secret(path)
+    path.write_text("5a" * 32 + "\n")
     path.chmod(0o640)
     with pytest.raises(SecretUnusable, match="can be read by others"):
         read_secret(path)

@@ -39,7 +39,6 @@ def plan(
         mark="rb1.mark",
         job_name="name",
         working_directory="/home/alice/work dir",
-        directory_key="12345678",
         limits=limits or Limits(),
         dependencies=dependencies,
         held=held,

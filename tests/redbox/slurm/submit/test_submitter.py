@@ -42,7 +42,7 @@ def submission(directory: str = "{home}/work", **fields: object) -> Submission:
     request = JobRequest.model_validate(
         {"batch": "#!/bin/sh\n"} | fields if "container" not in fields else fields
     )
-    return Submission(request, MARK, "name", directory, "12345678")
+    return Submission(request, MARK, "name", directory)
 
 
 async def submit(
@@ -67,6 +67,18 @@ async def test_what_slurms_tools_need_is_in_their_environment_and_in_the_jobs() 
     agents = ScriptedAgents({"sbatch": done("7\n")})
     await submit(agents, environment={"SLURM_CONF": "/opt/slurm.conf"})
     assert agents.calls[-1][3] == {"SLURM_CONF": "/opt/slurm.conf"}
+
+
+@pytest.mark.parametrize("failed", [late(), done("HOME=/wrong\0", "env: broken\n", code=1)])
+async def test_an_environment_that_could_not_be_read_is_read_again(failed: Any) -> None:
+    agents = ScriptedAgents({"sbatch": done("7\n"), "/usr/bin/env": failed})
+    manager = SlurmManager(agents, REDBOX, SlurmSettings())
+    assert isinstance(await manager.submit(ALICE, submission()), SubmitUnavailable)
+    assert agents.called("sbatch") == []
+    del agents.answers["/usr/bin/env"]
+    outcome = await manager.submit(ALICE, submission())
+    assert isinstance(outcome, SubmitAccepted)
+    assert outcome.working_directory == "/home/alice/work"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from redbox.slurm.views.output_patterns import PatternValues, depends_on_task, resolve_pattern
+from redbox.slurm.views.output_patterns import PatternValues, resolve_pattern
 
 JOB = PatternValues("57", "alice", "nm", "/home/alice/pat", first_node="n1")
 TASK = PatternValues("58", "alice", "nm", "/home/alice/pat", array_job_id="57", array_task=3, first_node="n1")
@@ -61,10 +61,3 @@ def test_a_path_that_depends_on_the_node_is_unknown_before_there_is_one() -> Non
 
 def test_an_absolute_pattern_stays_where_it_is() -> None:
     assert resolve_pattern("/scratch/%u/%x.log", JOB) == "/scratch/alice/nm.log"
-
-
-def test_whether_each_task_has_a_file_of_its_own() -> None:
-    assert depends_on_task("%A_%a.out")
-    assert depends_on_task("%j.out")
-    assert not depends_on_task("all-%A.out")
-    assert not depends_on_task("%%a")

@@ -155,8 +155,7 @@ def test_a_node_that_cannot_be_read_is_dropped_and_counted(broken: dict[str, str
 def test_the_configuration_is_read(release: str, version: str) -> None:
     found = scontrol.read_configuration(output(release, "config.txt"))
     assert (found.cluster_name, found.version, found.accounting) == ("hpc1", version, True)
-    assert (found.private_data, found.min_job_age_s, found.requeues) == (frozenset(), 600, True)
-    assert not found.stores_comments
+    assert (found.private_data, found.min_job_age_s) == (frozenset(), 600)
     assert not found.stores_environment
     assert not found.appends
 
@@ -171,7 +170,7 @@ def test_private_data_and_stored_environments_are_noticed() -> None:
         "AccountingStoreFlags    = job_comment,job_env\nMinJobAge = 2 sec\n"
     )
     assert found.private_data == {"jobs", "usage"}
-    assert (found.accounting, found.stores_comments, found.stores_environment) == (False, True, True)
+    assert (found.accounting, found.stores_environment) == (False, True)
 
 
 @pytest.mark.parametrize("release", RELEASES)
