@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +13,7 @@ from redbox.commands.exit_codes import exit_with
 from redbox.commands.output import OutputFormat, OutputOption, show_list
 from redbox.core.clock import SystemClock
 from redbox.core.yaml_document import DocumentError
+from redbox.observability.log import configure_log
 from redbox.settings import load_settings
 from redbox.setup.checks.all_checks import check_everything, check_token
 from redbox.setup.checks.findings import Finding, exit_status
@@ -33,6 +35,7 @@ def check(
 
     Run it as root: only root can check secrets, the journal and sudo's rules.
     """
+    configure_log(sys.stderr)
     layout = Layout.of_current_user() if personal else Layout()
     findings = (
         _check_token_file(token_file, layout) if token_file else check_everything(LocalMachine(), layout)

@@ -10,9 +10,17 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from redbox.cli import app
+from redbox.commands import check, recover
 from tests.redbox.http.harness import Stand, standing
 
 Run = Callable[..., Coroutine[Any, Any, Result]]
+
+
+@pytest.fixture(autouse=True)
+def no_log_of_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They configure the log of their process, which is the tests' here."""
+    for command in (check, recover):
+        monkeypatch.setattr(command, "configure_log", lambda _: None)
 
 
 @pytest.fixture

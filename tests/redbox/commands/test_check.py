@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -68,3 +70,20 @@ async def test_a_tokens_fate_is_told_before_it_is_tried(
         )
     assert ended.exit_code == 1
     assert "the token is refused: the token is for ['https://kubernetes']" in ended.stdout
+
+
+async def test_the_log_is_not_on_stdout_which_programs_read(tmp_path: Path) -> None:
+    async with standing() as stand:
+        (tmp_path / ".config/redbox").mkdir(parents=True)
+        (tmp_path / ".config/redbox/redbox.yaml").write_text(stand.settings.read_text())
+        (tmp_path / "token").write_text(token(payload=claims(aud=["https://kubernetes"])))
+        argv = [sys.executable, "-m", "redbox", "check", "--personal", "-o", "json"]
+        ended = await asyncio.to_thread(
+            subprocess.run,
+            [*argv, "--token-file", os.fspath(tmp_path / "token")],
+            check=False,
+            capture_output=True,
+            env={**os.environ, "HOME": os.fspath(tmp_path)},
+        )
+    assert [finding["level"] for finding in json.loads(ended.stdout)] == ["fault"]
+    assert b"keys read" in ended.stderr

@@ -23,6 +23,7 @@ from redbox.commands import recover
 from redbox.jobs.record.marks import Marks, read_secret
 from redbox.jobs.service import JobService
 from redbox.jobs.store.journal import Journal
+from redbox.observability.log import configure_log
 from redbox.settings import load_settings
 from redbox_api.models import Phase
 from tests.redbox.http.fakes import RunningClock
@@ -33,11 +34,12 @@ from tests.redbox.jobs.harness import caller, request
 SECRET = "ab" * 32
 
 
-@pytest.fixture(autouse=True)
-def log() -> Iterator[None]:
-    """The command configures the log of its process."""
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The command configures the log of its process, for this test alone."""
     root = logging.getLogger()
     before = root.handlers[:], root.level
+    monkeypatch.setattr(recover, "configure_log", configure_log)
     yield
     structlog.reset_defaults()
     root.handlers[:] = before[0]
@@ -137,6 +139,7 @@ def test_an_unknown_user_is_an_error(settings: Path) -> None:
     assert "there is no user 'no-such-user' on this host" in ended.stderr
 
 
+@pytest.mark.usefixtures("log")
 def test_the_log_goes_to_stderr(
     slurm: SimulatedSlurm, settings: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
