@@ -8,3 +8,6 @@ GENERATION_HEADER = "Redbox-Generation"
 """Which file a log is read from: a requeue begins a new one. Empty: there is no file."""
 OFFSET_HEADER = "Redbox-Offset"
 """At which byte of that file the response begins."""
+HELD_BY_USER = "JobHeldUser"
+HELD_REASONS = frozenset({HELD_BY_USER, "JobHeldAdmin"})
+"""Slurm's reasons of a pending job that starts only after a release."""

@@ -19,9 +19,7 @@ from redbox_operator.slurmcluster.job_feed import RedboxLink
 from redbox_operator.slurmjob import attempts
 from redbox_operator.slurmjob.attempts import Attempt
 from redbox_operator.slurmjob.status import HoldState, StatusInputs
-
-HELD_BY_USER = "JobHeldUser"
-HELD_BY_SLURM = frozenset({HELD_BY_USER, "JobHeldAdmin"})
+from redbox_shared.wire import HELD_BY_USER, HELD_REASONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +118,7 @@ def pending_action(row: Job, status: SlurmJobStatus) -> str | None:
     held = status.condition(ConditionType.HELD)
     if row.phase is not Phase.PENDING or held is None:
         return None
-    if held.reason == HoldState.HELD and row.reason not in HELD_BY_SLURM:
+    if held.reason == HoldState.HELD and row.reason not in HELD_REASONS:
         return "hold"
     return "release" if held.reason == HoldState.RELEASING and row.reason == HELD_BY_USER else None
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from redbox.local.supervisor import ENDED, JOB, SCRIPT, STARTED, process_start, write_atomically
+from redbox_shared.wire import HELD_BY_USER
 
 HELD = "held"
 BEGUN = "begun"
@@ -106,7 +107,7 @@ class LocalJobStore:
                 job, started, ended or {"state": "NODE_FAIL", "reason": "SupervisorDied", "at": started["at"]}
             )
         if (path / HELD).exists():
-            return LocalJobStatus(job, "PENDING", reason="JobHeldUser")
+            return LocalJobStatus(job, "PENDING", reason=HELD_BY_USER)
         if (path / BEGUN).exists():
             return self._begun(path, job)
         return LocalJobStatus(job, "PENDING", reason="Resources")

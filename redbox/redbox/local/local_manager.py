@@ -39,6 +39,7 @@ from redbox.slurm.text.batch_script import encode_script
 from redbox.slurm.text.states import JOB_STATES, Exit, end_of, has_ended
 from redbox.slurm.text.values import read_duration
 from redbox_api.models import Amounts, Check, Cluster, JobRequest, Partition
+from redbox_shared.wire import HELD_BY_USER
 
 NAME = "local"
 MEMINFO = Path("/proc/meminfo")
@@ -128,7 +129,7 @@ class LocalManager:
         """Start the oldest waiting jobs in the free slots."""
         statuses = self._store.all()
         free = self._slots - sum(status.state in ("RUNNING", "CONFIGURING") for status in statuses)
-        waiting = [s for s in statuses if s.state == "PENDING" and s.reason != "JobHeldUser"]
+        waiting = [s for s in statuses if s.state == "PENDING" and s.reason != HELD_BY_USER]
         for status in waiting[: max(0, free)]:
             self._store.start(status.job.job_id)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from redbox.core.workload_manager import JobStates
 from redbox_api.models import FINAL_PHASES, Phase
+from redbox_shared.wire import HELD_REASONS
 
 PHASES: Mapping[str, Phase] = {  # base states, and flags, which the command-line tools show in their place
     "PENDING": Phase.PENDING,
@@ -47,7 +48,7 @@ PHASES: Mapping[str, Phase] = {  # base states, and flags, which the command-lin
 JOB_STATES = JobStates(
     PHASES,
     requeued=frozenset({"NODE_FAIL", "PREEMPTED", "BOOT_FAIL"}),
-    held_reasons=frozenset({"JobHeldUser", "JobHeldAdmin"}),
+    held_reasons=HELD_REASONS,
 )
 ENDS = tuple(state for state, phase in PHASES.items() if phase in FINAL_PHASES)
 HELD_BETWEEN_RUNS = frozenset({"REQUEUE_HOLD", "SPECIAL_EXIT"})  # paused: the next run has not begun
