@@ -23,7 +23,7 @@ from redbox.core.workload_manager import TaskObservation
 from redbox.jobs.record.record import JobRecord, ObservedStatus, Stage, shared
 from redbox_api.models import Phase
 
-RENAMED = {  # fields whose stored key is an older name
+RENAMED = {  # field: its key in the journal, which is the name that it had first
     "last_submit_at": "doubt_since",
     "held_retry": "unproven",
     "limits_exceeded": "beyond",
