@@ -24,7 +24,7 @@ from redbox.core.workload_manager import (
     WorkloadManagerError,
     shows_all_jobs_of,
 )
-from redbox.jobs.context import Context
+from redbox.jobs.context import Context, JobsComponent
 from redbox.jobs.job_actions import with_warning
 from redbox.jobs.poll.schedule import CALL_SHARE
 from redbox.jobs.queue_snapshot import (
@@ -127,15 +127,11 @@ def _why_lost(record: JobRecord, evidence: AbsenceEvidence, machine: StateMachin
     return f"{what}, and its accounting has no record of it. Its outcome is unknown.{hint}"
 
 
-class MissingJobs:
+class MissingJobs(JobsComponent):
     """Queries missing jobs, all in one call, and records the results."""
 
     def __init__(self, context: Context) -> None:
-        self._context = context
-        self._store = context.store
-        self._clock = context.clock
-        self._machine = context.machine
-        self._workload = context.workload
+        super().__init__(context)
         self._lookups: dict[JobKey, LookupTimes] = {}
         self._tasks_not_before = float("-inf")  # rows of large arrays take the accounting long
         self.accounting = True

@@ -20,7 +20,7 @@ not delay the next poll.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
@@ -30,7 +30,7 @@ import structlog
 from redbox.core.clock import is_set_within
 from redbox.core.domain import JobKey
 from redbox.core.workload_manager import Observation, WorkloadManagerError, shows_all_jobs_of
-from redbox.jobs.context import Context
+from redbox.jobs.context import Context, JobsComponent
 from redbox.jobs.errors import JournalError
 from redbox.jobs.job_actions import with_warning
 from redbox.jobs.poll import schedule
@@ -61,7 +61,7 @@ MARK_CHANGED = (
 class PollFollower(Protocol):
     """Does what a poll shows to be necessary."""
 
-    def after(self, snapshot: SnapshotIndex, matches: Mapping[JobKey, SnapshotMatch]) -> None: ...
+    def follow(self, record: JobRecord, found: SnapshotMatch, snapshot: SnapshotIndex) -> None: ...
 
 
 def after_poll(
@@ -128,19 +128,13 @@ def urgency(records: Iterable[JobRecord], now: datetime, settings: JobsSettings)
     return False if may_change else None
 
 
-class Poller:
+class Poller(JobsComponent):
     """Polls the queue, changes the records, and starts what follows."""
 
     def __init__(
         self, context: Context, missing_jobs: MissingJobs, followers: Sequence[PollFollower]
     ) -> None:
-        self._context = context
-        self._store = context.store
-        self._clock = context.clock
-        self._settings = context.settings
-        self._machine = context.machine
-        self._workload = context.workload
-        self._background = context.background
+        super().__init__(context)
         self._missing_jobs = missing_jobs
         self._followers = followers
         self._requested = context.poll_requested
@@ -228,11 +222,20 @@ class Poller:
         marked = [record for mark in snapshot.by_mark if (record := index.marked(mark)) is not None]
         concerned = index.watched() + [record for record in marked if not record.watched]
         changed = await self._store.change_free(concerned, decide)
-        missing = self._missing(snapshot, matches)
+        shown = [(record, found) for key, found in matches.items() if (record := index.get(key)) is not None]
+        missing = MissingRecords(
+            [record for record, found in shown if is_absent(record, found, snapshot)],
+            [record for record, found in shown if has_missing_tasks(record, found, snapshot, self._machine)],
+        )
         all_shown = snapshot.complete and not missing.whole and len(matches) == len(concerned)
         if all_shown and not changed and all(record.at_rest for record in concerned):
             self._unchanged_polls = unchanged_before + 1
-        self._start_followers(snapshot, matches, missing)
+        due = self._missing_jobs.due(missing)
+        if any(due):
+            self._background.start("absent jobs", self._investigate(due))
+        for record, found in shown:
+            for follower in self._followers:
+                follower.follow(record, found, snapshot)
         self._note_hidden_users({user.uid for user in users}, snapshot)
         return snapshot.complete or bool(snapshot.whole)
 
@@ -241,22 +244,6 @@ class Poller:
         hidden = [uid for uid in uids if not shows_all_jobs_of(uid, snapshot)]
         since = self._last_good or snapshot.begun_at
         self._users_stale_since = {uid: self._users_stale_since.get(uid, since) for uid in hidden}
-
-    def _missing(self, snapshot: SnapshotIndex, matches: Mapping[JobKey, SnapshotMatch]) -> MissingRecords:
-        records = [record for key in matches if (record := self._store.index.get(key)) is not None]
-        return MissingRecords(
-            [r for r in records if is_absent(r, matches[r.key], snapshot)],
-            [r for r in records if has_missing_tasks(r, matches[r.key], snapshot, self._machine)],
-        )
-
-    def _start_followers(
-        self, snapshot: SnapshotIndex, matches: Mapping[JobKey, SnapshotMatch], missing: MissingRecords
-    ) -> None:
-        due = self._missing_jobs.due(missing)
-        if any(due):
-            self._background.start("absent jobs", self._investigate(due))
-        for follower in self._followers:
-            follower.after(snapshot, matches)
 
     async def _investigate(self, missing: MissingRecords) -> None:
         await self.take_turn()

@@ -7,9 +7,9 @@ from datetime import datetime
 from redbox.core.workload_manager import JobStates, TaskObservation
 from redbox.jobs.record.packed_records import RecordSummary
 from redbox.jobs.record.record import UNCLAIMED, JobRecord, Stage
-from redbox.jobs.record.state_machine import StateMachine, TaskCounts
+from redbox.jobs.record.state_machine import StateMachine
 from redbox_api.hostlists import expand
-from redbox_api.models import ArrayCounts, ArrayTask, Job, LogPath, OwnerRef, Phase
+from redbox_api.models import ArrayTask, Job, LogPath, OwnerRef, Phase
 
 
 def visible(record: RecordSummary) -> bool:
@@ -57,7 +57,7 @@ def job_view(
         ended_at=status.ended_at if record.final else None,
         working_directory=status.working_directory or record.working_directory or None,
         logs=LogPath(stdout=status.stdout, stderr=status.stderr),
-        array=_counts(machine.count_tasks(status)) if status.array_size else None,
+        array=machine.count_tasks(status) if status.array_size else None,
         tasks=[_task(task, machine.states) for task in status.tasks]
         if with_tasks and status.array_size
         else None,
@@ -74,17 +74,6 @@ def _exit_code(record: JobRecord) -> int | None:
     if record.phase is Phase.SUCCEEDED:
         return 0
     return record.status.exit_code if record.phase in (Phase.FAILED, Phase.CANCELLED) else None
-
-
-def _counts(counts: TaskCounts) -> ArrayCounts:
-    return ArrayCounts(
-        total=counts.total,
-        pending=counts.pending,
-        running=counts.running,
-        succeeded=counts.succeeded,
-        failed=counts.failed,
-        cancelled=counts.cancelled,
-    )
 
 
 def _task(task: TaskObservation, states: JobStates) -> ArrayTask:

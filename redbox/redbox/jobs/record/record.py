@@ -24,6 +24,15 @@ UNCLAIMED = "?"  # the cluster of an owner whose names a lost journal took with 
 Lineage = tuple[str, str, str, str]
 
 
+Place = tuple[str, str, str, str, str, int]
+
+
+def place(key: JobKey | Tombstone) -> Place:
+    """Owner, key and attempt, in the order of lists and of the journal's columns."""
+    owner = key.owner
+    return (owner.cluster, owner.namespace, owner.account, owner.account_uid, key.key, key.attempt)
+
+
 def lineage(owner: Owner, key: str) -> Lineage:
     """All attempts of a key, whatever uid the account had: operators cannot know that uid."""
     return (owner.cluster, owner.namespace, owner.account, key)

@@ -29,24 +29,12 @@ from redbox.jobs.record.limits import enforce_limits
 from redbox.jobs.record.messages import explain
 from redbox.jobs.record.record import STATUS_FIELDS, JobRecord, ObservedStatus, Stage, status_from
 from redbox.jobs.settings import JobsSettings
-from redbox_api.models import Phase
+from redbox_api.models import ArrayCounts, Phase
 
 ENDED = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED})  # as Slurm shows it: not LOST
 LIVING = frozenset({Phase.PENDING, Phase.RUNNING, Phase.SUSPENDED})
 STATUS = attrgetter(*STATUS_FIELDS)
 STATE = attrgetter("state")
-
-
-@dataclass(frozen=True, slots=True)
-class TaskCounts:
-    """How many tasks of an array are in which phase."""
-
-    total: int
-    pending: int
-    running: int
-    succeeded: int
-    failed: int
-    cancelled: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +129,14 @@ class StateMachine:
 
     # ------------------------------------------------------------------------------------------ array tasks
 
-    def count_tasks(self, status: ObservedStatus) -> TaskCounts:
+    def count_tasks(self, status: ObservedStatus) -> ArrayCounts:
         """Tasks that are not split off yet are pending, as are those without any observation."""
         phases = self._phases_of(status.tasks)
         total = max(status.array_size, len(status.tasks) + status.pending_tasks)
         running = phases[Phase.RUNNING] + phases[Phase.SUSPENDED]
-        ended = [phases[phase] for phase in (Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED)]
-        return TaskCounts(total, total - running - sum(ended), running, *ended)
+        ended = {phase.lower(): phases[phase] for phase in ENDED}
+        pending = total - running - sum(ended.values())
+        return ArrayCounts(total=total, pending=pending, running=running, **ended)
 
     def shows_all_tasks(self, record: JobRecord, job: Observation) -> bool:
         """Whether this poll shows each task of an array, but for those that an earlier one saw end."""

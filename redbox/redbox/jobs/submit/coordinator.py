@@ -36,7 +36,7 @@ from redbox.core.workload_manager import (
     SubmitUnknown,
     WorkloadManagerError,
 )
-from redbox.jobs.context import Context
+from redbox.jobs.context import Context, JobsComponent
 from redbox.jobs.errors import JobsBusy, JobsError, RefusedBySlurm
 from redbox.jobs.job_actions import JobActions
 from redbox.jobs.queue_snapshot import bind
@@ -63,16 +63,13 @@ class PutResult:
     body_changed: bool = False
 
 
-class SubmitCoordinator:
+class SubmitCoordinator(JobsComponent):
     """All submits of this server."""
 
     def __init__(
         self, context: Context, group: asyncio.TaskGroup, fence: TakeoverFence, actions: JobActions
     ) -> None:
-        self._context = context
-        self._store = context.store
-        self._clock = context.clock
-        self._settings = context.settings
+        super().__init__(context)
         self._group = group
         self._fence = fence
         self._actions = actions
@@ -190,7 +187,7 @@ class SubmitCoordinator:
             dependencies=self._dependencies(put),
             held=held and not put.submission.request.hold,
         )
-        call = self._context.workload.submit(put.user, submission)
+        call = self._workload.submit(put.user, submission)
         try:
             return await with_deadline(self._clock, self._settings.submit_limit_s, call)
         except TimeoutError:
