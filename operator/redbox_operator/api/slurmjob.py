@@ -200,7 +200,8 @@ class SlurmJobSpec(SlurmClusterKind):
         bool,
         Field(
             description="Whether a job whose outcome is lost counts as failed, for backoffLimit. It "
-            "may have succeeded, or may still run: only for jobs that can safely run twice."
+            "may have succeeded, or may still run: only for jobs that can safely run twice. A job that "
+            "Slurm forgot (ForgottenBySlurm) always counts, unless something shows that it had started."
         ),
     ] = False
     ttl_seconds_after_finished: Annotated[

@@ -28,13 +28,16 @@ class SnapshotIndex:
     doubtful: frozenset[str] = frozenset()
     by_mark: dict[str, list[Observation]] = field(default_factory=dict)
     by_id: dict[str, list[Observation]] = field(default_factory=dict)
+    boot_time: str = ""
     whole: frozenset[int] = frozenset()  # if incomplete: uids of the users whose own jobs it shows all
 
 
 def index_snapshot(queue: QueueSnapshot, begun_at: datetime, index: RecordIndex) -> SnapshotIndex:
     """Keep the jobs that carry a record's mark, or a watched record's id; drop the others, however many."""
     by_mark, by_id = sort_observations(queue.jobs, index, {r.job_id for r in index.watched()})
-    return SnapshotIndex(begun_at, queue.complete, queue.doubtful, by_mark, by_id, queue.whole)
+    return SnapshotIndex(
+        begun_at, queue.complete, queue.doubtful, by_mark, by_id, queue.boot_time, queue.whole
+    )
 
 
 def wanted_filter(index: RecordIndex) -> Callable[[str, str], bool]:

@@ -29,6 +29,7 @@ from redbox.jobs.errors import (
 )
 from redbox.jobs.job_actions import JobActions
 from redbox.jobs.poll.credential_cleanup import CredentialCleanup
+from redbox.jobs.poll.dependents import Dependents
 from redbox.jobs.poll.missing_jobs import MissingJobs
 from redbox.jobs.poll.poller import Poller
 from redbox.jobs.poll.schedule import Bucket
@@ -101,7 +102,8 @@ class JobService:
         fence = fence_from(store.facts, settings)
         self._submits = SubmitCoordinator(context, group, fence, self._actions)
         unconfirmed = UnconfirmedSubmits(context, self._actions, self._submits.is_submitting)
-        followers = (self._actions, unconfirmed, CredentialCleanup(context))
+        dependents = Dependents(context, self._actions)
+        followers = (self._actions, unconfirmed, dependents, CredentialCleanup(context))
         self._poller = Poller(context, MissingJobs(context), followers)
         self._cluster_info = ClusterInfo(context, self._poller.take_turn)
         self._partitions = PartitionQueries(context, self._poller.take_turn)

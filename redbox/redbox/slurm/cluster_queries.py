@@ -17,6 +17,7 @@ from redbox.slurm.views.partitions import build_partitions, count_states
 from redbox_api.models import Cluster, Partition
 
 HIDES_NODES = frozenset({"nodes", "partitions"})  # in PrivateData: Slurm rejects sinfo of all but operators
+BOOT_TIME_TTL_S = 30.0  # two RPCs a minute
 NODES_HIDDEN = (
     "PrivateData hides nodes and partitions from red-box's account: jobs run, but no partition can be shown. "
     "Run `sacctmgr modify user NAME set AdminLevel=Operator` for that account."
@@ -32,6 +33,7 @@ class ClusterQueries:
         self._configuration = TtlCache(self._ask_configuration, ttl_s, monotonic=clock)
         self._is_history_private = TtlCache(self._ask_is_history_private, ttl_s, monotonic=clock)
         self._mpi_kinds = TtlCache(self._ask_mpi_kinds, ttl_s, monotonic=clock)
+        self._boot_time = TtlCache(self.ask_boot_time, BOOT_TIME_TTL_S, monotonic=clock)
 
     async def configuration(self) -> scontrol.SlurmConfiguration:
         """From slurmctld alone: submits and polls must not depend on slurmdbd."""
@@ -41,6 +43,14 @@ class ClusterQueries:
         """Whether a run appends to its output file where the job does not say."""
         configuration = self._configuration.last
         return configuration is not None and configuration.appends
+
+    async def boot_time(self) -> str:
+        """The start of slurmctld that answers now, or one just before it."""
+        return await self._boot_time.get()
+
+    async def ask_boot_time(self) -> str:
+        text = await self._commands.read(scontrol.configuration_argv())
+        return scontrol.read_configuration(text).boot_time
 
     async def is_history_private(self) -> bool:
         """Whether slurmdbd shows each user only the user's own jobs."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol
 
 from redbox.agents.errors import AgentError, AgentTimeout, AgentUnavailable
-from redbox.agents.protocol.answers import CommandResult, FileAttributes, RecordedCommand
+from redbox.agents.protocol.answers import CommandResult, FileAttributes, GlobResult, RecordedCommand
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import WorkloadManagerError
 from redbox.slurm.own_account_commands import OwnAccountCommands
@@ -46,6 +46,8 @@ class SlurmAgent(Protocol):
     async def make_directory(self, path: str, *, mode: int = 0o777) -> tuple[FileAttributes, bool]: ...
 
     async def write(self, path: str, chunks: bytes, *, mode: int = 0o644) -> FileAttributes: ...
+
+    async def glob(self, directory: str, patterns: Sequence[str], *, limit: int = ...) -> GlobResult: ...
 
     async def remove(self, path: str, *, recursive: bool = False) -> None: ...
 

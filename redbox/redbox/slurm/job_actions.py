@@ -8,7 +8,7 @@ job is looked up again afterwards.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from redbox.core.workload_manager import ActionResult, JobAction, JobHandle, WorkloadManagerError
 from redbox.slurm.command_runner import CommandRunner
@@ -44,14 +44,27 @@ class SlurmActions:
             argv = command_for(job, action, signal)
         except RequestRefused as refused:
             return ActionResult(done=False, detail=refused.detail)
+        failure = await self._failure_of(job, argv)
+        return failure or await self._read_back(job, action, rows)
+
+    async def depend(self, job: JobHandle, dependencies: Collection[str]) -> ActionResult:
+        """Replace the dependencies of a waiting job."""
+        rows = await self._queries.rows_of(job.user, [job.job_id])
+        refusal = reason_not_to_act(job, rows, JobAction.HOLD)
+        if refusal is not None:
+            return refusal
+        failure = await self._failure_of(job, scontrol.depend_argv(dependencies, job.job_id))
+        return failure or ActionResult(done=True)
+
+    async def _failure_of(self, job: JobHandle, argv: Sequence[str]) -> ActionResult | None:
+        """Run a command as the job's user; None where it succeeded."""
         completed = await self._commands.complete(job.user, argv)
+        if completed.code == 0:
+            return None
         words = words_of(completed.stderr)
-        if completed.code != 0 and is_unavailable(words):
+        if is_unavailable(words):
             raise WorkloadManagerError(f"{argv[0]} failed: {words}")
-        if completed.code != 0:
-            detail = words or f"{argv[0]} ended with exit code {completed.code}"
-            return ActionResult(done=False, detail=detail)
-        return await self._read_back(job, action, rows)
+        return ActionResult(done=False, detail=words or f"{argv[0]} ended with exit code {completed.code}")
 
     async def _read_back(self, job: JobHandle, action: JobAction, before: Sequence[QueueRow]) -> ActionResult:
         """Look the job up until it shows the action, a few times."""

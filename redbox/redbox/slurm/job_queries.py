@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -81,7 +81,7 @@ class JobQueries:
     ) -> QueueSnapshot:
         at, started = self._now(), self._monotonic()
         self._rows.start_poll()
-        private = await self._are_jobs_private()
+        private, boot_time = await self._are_jobs_private(), await self._cluster.boot_time()
         if users is not None:
             self._users = frozenset(users)
         own = private and users is not None
@@ -101,10 +101,18 @@ class JobQueries:
         answers = {reader: answer for reader, answer in results.items() if isinstance(answer, QueueAnswer)}
         took_s = self._monotonic() - started
         if own:
-            return merge_answers(answers, at, took_s, complete=len(answers) == len(readers))
+            merged = merge_answers(answers, at, took_s, complete=len(answers) == len(readers))
+            return replace(merged, boot_time=boot_time)
         answer = answers[self._commands.observer]
-        complete = answer.report.complete and not private
-        return QueueSnapshot(at, took_s, answer.jobs, complete, answer.report.dropped, answer.contradictory)
+        return QueueSnapshot(
+            at,
+            took_s,
+            answer.jobs,
+            complete=answer.report.complete and not private,
+            dropped=answer.report.dropped,
+            doubtful=answer.contradictory,
+            boot_time=boot_time,
+        )
 
     async def _queue_text(
         self, reader: UnixUser, record_format: RecordFormat, uids: tuple[str, ...], deadline: float | None

@@ -15,6 +15,7 @@ from redbox.core.workload_manager import (
     FoundJobs,
     JobAction,
     JobHandle,
+    JobOutput,
     QueueSnapshot,
     StepUsage,
     Submission,
@@ -71,6 +72,9 @@ class SlurmManager:
     async def act(self, handle: JobHandle, act: JobAction, *, signal: str | None = None) -> ActionResult:
         return await self._actions.act(handle, act, signal)
 
+    async def depend(self, handle: JobHandle, dependencies: Collection[str]) -> ActionResult:
+        return await self._actions.depend(handle, dependencies)
+
     async def tidy(self, user: UnixUser, mark: str, working_directory: str) -> None:
         await self._submitter.tidy(user, mark, working_directory)
 
@@ -103,6 +107,12 @@ class SlurmManager:
 
     async def submitting(self, user: UnixUser, mark: str) -> bool:
         return await self._submitter.is_submitting(user, mark)
+
+    async def boot_time(self) -> str:
+        return await self._cluster.ask_boot_time()
+
+    async def output_exists(self, output: JobOutput) -> bool:
+        return await self._submitter.output_exists(output)
 
     def appends(self) -> bool:
         return self._cluster.appends()

@@ -22,6 +22,7 @@ from redbox.core.workload_manager import (
     FoundJobs,
     JobAction,
     JobHandle,
+    JobOutput,
     JobStates,
     Observation,
     QueueSnapshot,
@@ -149,6 +150,10 @@ class SimulatedSlurm:
     usage_asked: list[list[str]] = field(default_factory=list)
     next_id: int = 1
     refuse_acts: str = ""
+    boots: int = 1
+    outputs: set[str] = field(default_factory=set)  # files that exist
+    outputs_unknown: bool = False
+    dependencies: dict[str, list[str]] = field(default_factory=dict)  # by job id
 
     # -------------------------------------------------------------------------------- what happens to jobs
 
@@ -247,6 +252,12 @@ class SimulatedSlurm:
         if rows_too:
             self.rows = [(at, row) for at, row in self.rows if row.job_id != job_id]
 
+    def restart(self, *forgotten: str, rows_too: bool = True) -> None:
+        """Killed before it had saved these jobs, and started again."""
+        for job_id in forgotten:
+            self.forget(job_id, rows_too=rows_too)
+        self.boots += 1
+
     def living(self, mark: str) -> list[Observation]:
         return [job for job in self.jobs.values() if job.mark == mark and job.state not in ENDED]
 
@@ -266,11 +277,11 @@ class SimulatedSlurm:
         self.tick()
         if manner.answer is not None:
             return manner.answer
-        return (
-            SubmitAccepted(sbatch.job_id)
-            if sbatch.job_id
-            else SubmitUnknown("sbatch: error: Socket timed out")
-        )
+        if not sbatch.job_id:
+            return SubmitUnknown("sbatch: error: Socket timed out")
+        self.dependencies[sbatch.job_id] = [*submission.dependencies]
+        stdout = f"/home/{user.name}/slurm-{sbatch.job_id}.out"
+        return SubmitAccepted(sbatch.job_id, stdout=stdout, stderr=stdout, boot_time=f"boot {self.boots}")
 
     async def check(self, user: UnixUser, submission: Submission) -> Check:
         return Check(valid=True, detail=f"{user.name} {submission.working_directory}")
@@ -296,6 +307,20 @@ class SimulatedSlurm:
             self.requeue(job.job_id)
         return ActionResult(done=True, detail=signal or "")
 
+    async def depend(self, handle: JobHandle, dependencies: Collection[str]) -> ActionResult:
+        self._reachable()
+        self.dependencies[handle.job_id] = [*dependencies]
+        return ActionResult(done=True)
+
+    async def boot_time(self) -> str:
+        self._reachable()
+        return f"boot {self.boots}"
+
+    async def output_exists(self, output: JobOutput) -> bool:
+        if self.outputs_unknown:
+            raise WorkloadManagerError("the agent does not answer")
+        return output.path in self.outputs
+
     async def tidy(self, user: UnixUser, mark: str, working_directory: str) -> None:  # noqa: ARG002
         self._reachable()
         self.tidied.append(mark)
@@ -318,7 +343,12 @@ class SimulatedSlurm:
         )
         whole = frozenset(user.uid for user in users or ()) - self.hidden_uids
         return QueueSnapshot(
-            at=self.clock.now(), took_s=0.01, jobs=shown, complete=not self.hidden_uids, whole=whole
+            at=self.clock.now(),
+            took_s=0.01,
+            jobs=shown,
+            complete=not self.hidden_uids,
+            whole=whole,
+            boot_time=f"boot {self.boots}",
         )
 
     async def glance(self, job_ids: Collection[str]) -> int | None:

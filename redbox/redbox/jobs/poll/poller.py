@@ -72,6 +72,8 @@ def after_poll(
         record = with_warning(record, DUPLICATE.format(other.job_id))
     job = found.job
     if job is not None:
+        if snapshot.boot_time and not record.final:
+            record = shown_by(record, snapshot.boot_time)
         if not found.mark_changed and is_unchanged(record, job):
             return record
         if is_first_seen_late(record, job, snapshot, machine.settings):
@@ -84,6 +86,11 @@ def after_poll(
         if not (was_unanswered and _may_still_arrive(record, now, machine.settings)):
             return dropped_from_queue(record)
     return record
+
+
+def shown_by(record: JobRecord, boot_time: str) -> JobRecord:
+    """The record of a job that this start of the controller shows, and so has not forgotten."""
+    return record if record.boot_time == boot_time else replace(record, boot_time=boot_time)
 
 
 def _may_still_arrive(record: JobRecord, now: datetime, settings: JobsSettings) -> bool:
@@ -179,6 +186,8 @@ class Poller(JobsComponent):
     def _note_result(self, *, good: bool) -> None:
         now = self._clock.now()
         self._faults = 0 if good else self._faults + 1
+        if not good:
+            self._missing_jobs.controller_failed()
         self._last_good = now if good else self._last_good
         self.stale_since = None if good else (self.stale_since or self._last_good or now)
         if good and (self._noted is None or (now - self._noted).total_seconds() >= NOTED_EVERY_S):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from redbox.core.workload_manager import JobStates, TaskObservation
+from redbox.jobs.record.messages import ABSENT
 from redbox.jobs.record.packed_records import RecordSummary
 from redbox.jobs.record.record import UNCLAIMED, JobRecord, Stage
 from redbox.jobs.record.state_machine import StateMachine
@@ -33,6 +34,8 @@ def job_view(
     """The record as a job: unknown values are None, and `stale_since` marks a state that may be old."""
     status = record.status
     owner = record.key.owner
+    absent = not record.final and record.absent_since is not None
+    in_queue = not absent and record.phase is not Phase.LOST  # else the queue's last reason is old
     return Job(
         key=record.key.key,
         attempt=record.key.attempt,
@@ -40,8 +43,8 @@ def job_view(
         user=record.user.name,
         phase=record.phase,
         state=status.state or None,
-        reason=status.reason or None,
-        message=record.message,
+        reason=record.lost_reason or (status.reason if in_queue else None) or None,
+        message=ABSENT.format(record.job_id) if absent else record.message,
         job_id=record.job_id,
         cluster=slurm_cluster,
         name=status.name or record.job_name or None,
@@ -61,6 +64,7 @@ def job_view(
         tasks=[_task(task, machine.states) for task in status.tasks]
         if with_tasks and status.array_size
         else None,
+        no_sign_of_start=record.no_sign_of_start,
         cancel_requested=record.cancel_requested,
         env_changed=body_changed,
         spec_digest=record.spec_digest,

@@ -9,13 +9,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from redbox.core.domain import Limits
 from redbox.core.workload_manager import Submission, SubmitAccepted, SubmitOutcome, SubmitUnknown
 from redbox.slurm.errors import RequestRefused
-from redbox.slurm.text.batch_script import check_directives, encode_script, with_default_outputs
+from redbox.slurm.text.batch_script import (
+    DEFAULT_ARRAY_OUTPUT,
+    DEFAULT_OUTPUT,
+    check_directives,
+    encode_script,
+    with_default_outputs,
+)
 from redbox.slurm.text.error_messages import classify, lines_of, with_remedy, words_of
 from redbox.slurm.text.sbatch_options import Directive, read_directives, read_options
 from redbox.slurm.text.values import TIME_FORMAT
@@ -25,6 +31,7 @@ ENVIRONMENT: dict[str, str] = {}
 CHECK_ENVIRONMENT = TIME_FORMAT
 JOB_ID = re.compile(r"^([0-9]+)(?:;(\S+))?$", re.MULTILINE)
 WOULD_START = re.compile(r"Job [0-9]+ to start at ([0-9]+) using (.*)")
+HET_SEPARATOR = re.compile(r"^#SBATCH\s+(?:hetjob|packjob)\b", re.MULTILINE)
 FIELDS = ("qos", "array", "begin", "output", "error")
 RESOURCES = {
     "nodes": "nodes",
@@ -47,6 +54,8 @@ class SbatchCall:
     script: bytes
     export: bytes
     placeholder: str
+    stdout: str  # file name patterns, as Slurm resolves them
+    stderr: str
 
 
 def build_call(
@@ -57,8 +66,8 @@ def build_call(
     data = encode_script(script)
     directives = list(read_directives(script))
     check_directives(directives)
+    array = request.array is not None or any(d.name == "array" for d in directives)
     if not _names_output(request, directives):
-        array = request.array is not None or any(d.name == "array" for d in directives)
         data = with_default_outputs(data, array=array)
     argv = [
         "sbatch",
@@ -71,7 +80,8 @@ def build_call(
     ]
     # 22.05 makes (null) of %x in an output's name where the job's environment does not have it.
     env = {**account_env, "SLURM_JOB_NAME": submission.job_name, **request.env}
-    return SbatchCall(tuple(argv), data, encode_environment(env), placeholder)
+    outputs = _output_patterns(request, script, array=array)
+    return SbatchCall(tuple(argv), data, encode_environment(env), placeholder, *outputs)
 
 
 def build_check_call(call: SbatchCall) -> SbatchCall:
@@ -80,7 +90,7 @@ def build_check_call(call: SbatchCall) -> SbatchCall:
     With --export-file sbatch drops its own environment, and with it the format of times.
     """
     argv = [word for word in call.argv if not word.startswith("--export-file=")]
-    return SbatchCall((*argv, "--test-only"), call.script, b"", call.placeholder)
+    return replace(call, argv=(*argv, "--test-only"), export=b"")
 
 
 def encode_environment(env: Mapping[str, str]) -> bytes:
@@ -94,6 +104,16 @@ def encode_environment(env: Mapping[str, str]) -> bytes:
 def _names_output(request: JobRequest, directives: Iterable[Directive]) -> bool:
     in_script = any(directive.name in ("output", "error") for directive in directives)
     return in_script or request.output is not None or request.error is not None
+
+
+def _output_patterns(request: JobRequest, script: str, *, array: bool) -> tuple[str, str]:
+    """Of stdout and stderr, of a het job's first component."""
+    first = {d.name: d.value for d in read_directives(HET_SEPARATOR.split(script, 1)[0])}
+    stem = DEFAULT_ARRAY_OUTPUT if array else DEFAULT_OUTPUT
+    if not _names_output(request, read_directives(script)):
+        return f"{stem}.out", f"{stem}.err"
+    stdout = request.output or first.get("output") or f"{stem}.out"
+    return stdout, request.error or first.get("error") or stdout
 
 
 def _options(values: Mapping[str, object]) -> list[str]:
