@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
+from fnmatch import fnmatch
 from typing import Literal
 
 from redbox.agents.errors import AgentError, SystemCallFailed
 from redbox.agents.protocol.answers import (
     CommandResult,
     FileAttributes,
+    GlobMatch,
+    GlobResult,
     RecordedCommand,
     RecordedCommandState,
 )
@@ -139,6 +142,16 @@ class ScriptedAgent:
         assert mode == 0o600
         self.agents.files[path] = chunks
         return FACTS
+
+    async def glob(self, directory: str, patterns: Sequence[str], *, limit: int = 10) -> GlobResult:
+        assert self.role == "files"
+        if self.agents.no_directory is not None:
+            raise self.agents.no_directory
+        names = (path.rpartition("/") for path in self.agents.files)
+        found = [name for parent, _, name in names if parent == directory]
+        matches = [name for name in found if any(fnmatch(name, pattern) for pattern in patterns)]
+        matched = tuple(GlobMatch(*astuple(FACTS), path=name) for name in matches[:limit])
+        return GlobResult(matched, truncated=len(matches) > limit)
 
     async def remove(self, path: str, *, recursive: bool = False) -> None:
         assert recursive

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -270,7 +271,7 @@ def test_the_script_is_not_in_argv() -> None:
     ],
 )
 def test_where_a_job_writes_is_known_before_slurm_shows_it(
-    script: str, fields: dict[str, str], outputs: tuple[str, str]
+    script: str, fields: dict[str, Any], outputs: tuple[str, str]
 ) -> None:
     call = plan(script, **fields)
     assert (call.stdout, call.stderr) == outputs

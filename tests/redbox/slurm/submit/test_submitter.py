@@ -20,6 +20,7 @@ from redbox.agents.errors import (
 )
 from redbox.agents.protocol.answers import RecordedCommand, RecordedCommandState
 from redbox.core.workload_manager import (
+    JobOutput,
     Submission,
     SubmitAccepted,
     SubmitOutcome,
@@ -354,3 +355,17 @@ async def test_while_slurms_configuration_cannot_be_read_nothing_is_submitted() 
     )
     assert isinstance(await submit(agents), SubmitUnavailable)
     assert agents.called("sbatch") == []
+
+
+async def test_an_output_is_looked_for_in_the_listing_of_its_directory() -> None:
+    agents = ScriptedAgents()
+    output = JobOutput("/home/alice/work/slurm-7.out", "7", "name", ALICE, "/home/alice/work")
+    manages = SlurmManager(agents, REDBOX)
+    assert not await manages.output_exists(output)
+    agents.files[output.path] = b""
+    assert await manages.output_exists(output)
+    agents.no_directory = SystemCallFailed(errno.ENOENT, "No such file or directory", "/home/alice/work")
+    assert not await manages.output_exists(output)
+    agents.no_directory = SystemCallFailed(errno.EACCES, "Permission denied", "/home/alice/work")
+    with pytest.raises(WorkloadManagerError, match="Permission denied"):
+        await manages.output_exists(output)
