@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatch
 from typing import Literal
 
@@ -150,7 +150,7 @@ class ScriptedAgent:
         names = (path.rpartition("/") for path in self.agents.files)
         found = [name for parent, _, name in names if parent == directory]
         matches = [name for name in found if any(fnmatch(name, pattern) for pattern in patterns)]
-        matched = tuple(GlobMatch(*astuple(FACTS), path=name) for name in matches[:limit])
+        matched = tuple(GlobMatch(**asdict(FACTS), path=name) for name in matches[:limit])
         return GlobResult(matched, truncated=len(matches) > limit)
 
     async def remove(self, path: str, *, recursive: bool = False) -> None:
