@@ -7,7 +7,9 @@ earlier moment back before the restart, as if nothing had been saved since.
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from redbox_bed.bed import Bed
@@ -45,3 +47,32 @@ def nothing_saved(bed: Bed) -> Iterator[None]:
     finally:
         controller.run("rm", "-f", KEPT)
         bed.slurms[0].up()
+
+
+@contextmanager
+def administrator(bed: Bed) -> Iterator[None]:
+    """Somebody who repairs what a restart of slurmctld leaves behind, as long as this lasts.
+
+    A node that still has a forgotten job refuses the next job of that id and is drained (Duplicate jobid);
+    the refused job waits for two minutes.
+    """
+    over = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        work = pool.submit(_repair_until, bed.host("login"), over)
+        try:
+            yield
+        finally:
+            over.set()
+            work.result()
+
+
+def _repair_until(login: Host, over: threading.Event) -> None:
+    while not over.wait(2.0):
+        for node in login.run("sinfo", "-h", "-R", "-o", "%N", check=False).stdout.split():
+            login.run("scontrol", "update", f"nodename={node}", "state=resume", check=False)
+        pending = login.run("squeue", "-h", "-t", "PD", "-o", "%A %r", check=False).stdout
+        for job_id, _, reason in (line.partition(" ") for line in pending.splitlines()):
+            if reason == "BeginTime":
+                login.run("scontrol", "update", f"JobId={job_id}", "StartTime=now+3", check=False)
+            elif reason.startswith("launch"):
+                login.run("scontrol", "release", job_id, check=False)

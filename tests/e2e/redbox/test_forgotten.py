@@ -25,7 +25,7 @@ from redbox_bed.core.plan import Options, Source, make_plan
 from redbox_bed.core.progress import Progress
 from tests.e2e.harness.redbox_jobs import Reader, ended, log_of, new_key, script, started, submit, until
 from tests.e2e.harness.redbox_server import RedboxServer, running
-from tests.e2e.harness.slurmctld_restart import kill_and_start, nothing_saved
+from tests.e2e.harness.slurmctld_restart import administrator, kill_and_start, nothing_saved
 
 KILLS = int(os.environ.get("FORGOTTEN_KILLS", "3"))
 SEED = os.environ.get("FORGOTTEN_SEED") or secrets.token_hex(4)
@@ -225,15 +225,16 @@ async def test_whenever_slurmctld_is_killed_no_script_runs_again_that_had_begun(
     chance = random.Random(SEED)
     ledger = LEDGER.format(secrets.token_hex(4))
     accounts: list[Account] = []
-    for _ in range(KILLS):
-        async with asyncio.timeout(240), asyncio.TaskGroup() as group:
-            for _ in range(chance.randint(2, 5)):
-                account = Account(new_key(), chance.choice([0, 0, 5]))
-                accounts.append(account)
-                group.create_task(run_to_its_end(alice, account, ledger))
-                await asyncio.sleep(chance.uniform(0, 0.8))
-            await asyncio.sleep(chance.uniform(0, 5))
-            await asyncio.to_thread(kill_and_start, bed)
+    with administrator(bed):
+        for _ in range(KILLS):
+            async with asyncio.timeout(240), asyncio.TaskGroup() as group:
+                for _ in range(chance.randint(2, 5)):
+                    account = Account(new_key(), chance.choice([0, 0, 5]))
+                    accounts.append(account)
+                    group.create_task(run_to_its_end(alice, account, ledger))
+                    await asyncio.sleep(chance.uniform(0, 0.8))
+                await asyncio.sleep(chance.uniform(0, 5))
+                await asyncio.to_thread(kill_and_start, bed)
     began = server.login.run("cat", ledger).stdout.splitlines()
     print(summary(accounts, began))
     faults = [fault for account in accounts for fault in faults_of(account, began)]

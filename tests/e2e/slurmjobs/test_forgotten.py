@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from redbox_bed.bed import Bed
-from tests.e2e.harness.slurmctld_restart import kill_and_start, nothing_saved
+from tests.e2e.harness.slurmctld_restart import administrator, kill_and_start, nothing_saved
 from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, new_name
 
 KILLS = int(os.environ.get("FORGOTTEN_KILLS", "3"))
@@ -63,18 +63,21 @@ def test_whenever_slurmctld_is_killed_each_script_runs_once_and_its_log_is_whole
     ledger = f"/home/alice/ledger-{secrets.token_hex(4)}"
     codes: dict[Applied, int] = {}
     faults: list[str] = []
-    for _ in range(KILLS):
-        applied = []
-        for _ in range(chance.randint(2, 5)):
-            name, code = new_name(), chance.choice([0, 0, 5])
-            script = SCRIPT.format(name=name, ledger=ledger, lines=LINES, code=code)
-            job = jobs.apply(script, name=name, backoffLimit=3 if code == 0 else 0, resources={"time": "5"})
-            applied.append(job)
-            codes[job] = code
-        time.sleep(chance.uniform(0, 5))
-        kill_and_start(bed)
-        for job in applied:
-            job.reaches("Succeeded", "Failed", "Cancelled", within_s=ENDS_WITHIN_S)
+    with administrator(bed):
+        for _ in range(KILLS):
+            applied = []
+            for _ in range(chance.randint(2, 5)):
+                name, code = new_name(), chance.choice([0, 0, 5])
+                script = SCRIPT.format(name=name, ledger=ledger, lines=LINES, code=code)
+                job = jobs.apply(
+                    script, name=name, backoffLimit=3 if code == 0 else 0, resources={"time": "5"}
+                )
+                applied.append(job)
+                codes[job] = code
+            time.sleep(chance.uniform(0, 5))
+            kill_and_start(bed)
+            for job in applied:
+                job.reaches("Succeeded", "Failed", "Cancelled", within_s=ENDS_WITHIN_S)
     began = [line.split() for line in bed.host("login").run("cat", ledger).stdout.splitlines()]
     attempts = forgotten = 0
     for job, code in codes.items():
@@ -99,11 +102,7 @@ def faults_of(job: Applied, code: int, began: list[str]) -> list[str]:
     expected = ("Succeeded", 0) if code == 0 else ("Failed", code)
     if (status["phase"], status.get("exitCode")) != expected:
         faults.append(f"{job.name}: {status['phase']} {status.get('exitCode')}, not {expected}")
-    log = job("logs", pod_of(job, status["attempts"]))
+    log = job.whole_output(status["attempts"])
     if log != OUTPUT:
         faults.append(f"{job.name}: its log has {len(log)} bytes of {len(OUTPUT)}")
     return faults
-
-
-def pod_of(job: Applied, attempt: int) -> str:
-    return job.pod if attempt == 1 else f"{job.pod}-{attempt}"
