@@ -23,6 +23,8 @@ from redbox_bed import lifecycle
 from redbox_bed.bed import Bed
 from redbox_bed.core.plan import Options, Source, make_plan
 from redbox_bed.core.progress import Progress
+from redbox_bed.hosts.host import Host
+from redbox_bed.hosts.waiting import wait_until
 from tests.e2e.harness.redbox_jobs import Reader, ended, log_of, new_key, script, started, submit, until
 from tests.e2e.harness.redbox_server import RedboxServer, running
 from tests.e2e.harness.slurmctld_restart import administrator, kill_and_start, nothing_saved
@@ -152,6 +154,9 @@ async def test_a_second_run_that_slurm_does_not_count_is_a_run(
         await started(alice, key)
     job = await until(alice, key, lambda job: job.phase is Phase.PENDING and job.stale_since is None)
     assert job.run == 2
+    # A node that still has the first run refuses the second.
+    nodes = [bed.host(name) for name in bed.plan.clusters[0].hosts if name.startswith("n")]
+    wait_until(lambda: not any(runs_alices(node) for node in nodes), 90, "the first run was never ended")
     await alice.act_on_job(key, "release")
     job = await started(alice, key)
     shown = server.login.run("squeue", "-h", "-O", "RestartCnt", "-j", job.job_id or "").stdout
@@ -159,6 +164,10 @@ async def test_a_second_run_that_slurm_does_not_count_is_a_run(
     assert any("this is run 2" in warning for warning in job.warnings)
     await alice.cancel_job(key)
     await ended(alice, key)
+
+
+def runs_alices(node: Host) -> bool:
+    return node.run("pgrep", "-u", "alice", "-x", "sleep", check=False).returncode == 0
 
 
 # ------------------------------------------------------------------------- killed at random
