@@ -15,7 +15,6 @@ from redbox_kube.redbox_token import ServiceAccountName
 from redbox_kube.runtime.health_server import serving
 from redbox_resourced.nodes.gateways import GatewayNodes
 from redbox_resourced.nodes.node_view import MANAGER
-from redbox_resourced.nodes.readiness import NodeReadiness
 from redbox_resourced.nodes.reconciler import NodeReconciler
 from redbox_resourced.nodes.server_side_apply import NodeApplier
 from redbox_resourced.nodes.virtual_nodes import VirtualNodes
@@ -65,7 +64,7 @@ class Resourced:
             objects,
             applier,
             settings.kubelet.address,
-            NodeReadiness(self._delivery),
+            self._delivery.serving_status,
             gone_after_s=settings.gone_after_s,
             old_keys=settings.old_keys,
         )

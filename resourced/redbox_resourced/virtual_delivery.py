@@ -12,14 +12,14 @@ from redbox_resourced.kubelet.authorization import Authorizer
 from redbox_resourced.kubelet.listener import KubeletListener
 from redbox_resourced.kubelet.server import KubeletApi
 from redbox_resourced.kubelet.serving_certificate import ServingCertificate
-from redbox_resourced.nodes.manifest import KubeletAddress
+from redbox_resourced.nodes.manifest import KubeletAddress, ServingStatus
 from redbox_resourced.partitions.slurmclusters import ClusterRegistry
 from redbox_resourced.pods.reconciler import PodReconciler
 from redbox_resourced.pods.submission import PodSubmitter
 from redbox_resourced.pods.token_policy import TokenPolicy
-from redbox_resourced.pods.tokens import PodTokens
 
 POLL_S = 0.5
+STARTUP_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class VirtualDelivery:
         account: ServiceAccountName,
         settings: KubeletSettings,
     ) -> None:
-        submitter = PodSubmitter(objects, PodTokens(objects))
+        submitter = PodSubmitter(objects)
         self._clusters = clusters
         self._policy = TokenPolicy(objects, account)
         ip, port = settings.address.ip, settings.address.port
@@ -52,22 +52,21 @@ class VirtualDelivery:
         self._runner = KubeletApi(self._pods, clusters, submitter, Authorizer(objects)).runner()
         self._listener = KubeletListener(objects, self._runner, ip, port)
         self._certificate = ServingCertificate(
-            objects,
-            ip,
-            folder=settings.folder,
-            given=settings.certificate,
-            changed=self._listener.use,
+            objects, ip, settings.folder, settings.certificate, self._listener.use
         )
+        self._started_at: float | None = None
 
     @property
     def problem(self) -> str:
         """Why the nodes are not served; empty where they are."""
         return self._policy.problem or self._listener.problem
 
-    @property
-    def note(self) -> str:
-        """What an administrator has yet to do for the serving certificate; empty where there is nothing."""
-        return self._certificate.note
+    def serving_status(self) -> ServingStatus | None:
+        """None during startup; a problem counts only after the time that a start may take."""
+        now = asyncio.get_running_loop().time()
+        self._started_at = self._started_at or now
+        is_starting = now - self._started_at < STARTUP_S
+        return None if self.problem and is_starting else ServingStatus(self.problem, self._certificate.note)
 
     async def run(self) -> None:
         await self._policy.wait()

@@ -83,13 +83,12 @@ class GatewayNodes:
 
     applier: NodeApplier
     old_keys: bool
-    problems: dict[str, str] = field(default_factory=dict)
-    _warnings: GroupedWarnings = field(default_factory=lambda: GroupedWarnings("gateway not updated"))
+    warnings: GroupedWarnings = field(default_factory=lambda: GroupedWarnings("gateway not updated"))
 
     async def reconcile(self, nodes: Collection[NodeView], advertised: AdvertisedByCluster) -> None:
         """Update all gateways; failures are retried at the next reconciliation."""
-        for deleted in self.problems.keys() - {node.name for node in nodes}:
-            self._succeeded(deleted)
+        for deleted in self.warnings.failing.keys() - {node.name for node in nodes}:
+            self.warnings.recovered(deleted)
         async with asyncio.TaskGroup() as group:
             for node in nodes:
                 group.create_task(self._update(node, advertised))
@@ -99,14 +98,9 @@ class GatewayNodes:
         try:
             await self.applier.apply(node, configurations)
         except ApiError as error:
-            self.problems[node.name] = str(error)
-            self._warnings.failed(node.name, str(error))
+            self.warnings.failed(node.name, error)
         else:
-            self._succeeded(node.name)
-
-    def _succeeded(self, node: str) -> None:
-        self.problems.pop(node, None)
-        self._warnings.recovered(node)
+            self.warnings.recovered(node.name)
 
 
 def _configurations(manager: str, partitions: Iterable[AdvertisedPartition]) -> list[ApplyConfiguration]:
