@@ -108,9 +108,7 @@ class PodReconciler:
 
     def _update_job_feeds(self, group: asyncio.TaskGroup) -> None:
         """One watch of jobs for each client."""
-        has_jobs = bool(
-            self.informer.by_key
-        )  # also where delivery is no longer Virtual: they end as they began
+        has_jobs = bool(self.informer.by_key)  # where delivery is no longer Virtual they end as they began
         clusters = {
             name: cluster
             for name, cluster in self._clusters.followed.items()
@@ -123,8 +121,7 @@ class PodReconciler:
         for name, cluster in clusters.items():
             if name not in self.job_feeds and self.informer.synced:
                 callbacks = (self._is_row_of_pod, self._job_changed, self._enqueue_all)
-                feed = PodJobFeed(name, cluster.client, *callbacks)
-                self.job_feeds[name] = feed
+                feed = self.job_feeds[name] = PodJobFeed(name, cluster.client, *callbacks)
                 self._feed_tasks[name] = group.create_task(feed.run())
                 self._enqueue_all()
 
