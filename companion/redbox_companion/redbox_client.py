@@ -58,7 +58,6 @@ class RedboxAnswer:
 
     @property
     def explanation(self) -> str:
-        """The problem as a sentence."""
         title, detail = self.body.get("title", f"HTTP {self.status}"), self.body.get("detail", "")
         return f"{title}: {detail}" if detail else str(title)
 
@@ -128,7 +127,6 @@ class BlockingClient:
     def request(
         self, method: str, path: str, query: Mapping[str, Any], body: bytes | None = None
     ) -> RedboxAnswer:
-        """Send one request and read the whole response."""
         with self.stream(path, query, method, body, silent_s=RESPONSE_S) as stream:
             return stream.whole()
 

@@ -90,16 +90,14 @@ class TarUnpacker:
     def _make_way(self, path: Path, member: tarfile.TarInfo) -> None:
         """Remove an existing file, and make folders writable: an earlier run may have left both read-only."""
         for folder in (path.parent, path):
-            if folder != self._folder and folder.is_dir() and not folder.is_symlink():
-                self._make_writable(folder)
+            if folder == self._folder or not folder.is_dir() or folder.is_symlink():
+                continue
+            status = folder.stat()
+            if status.st_mode & WRITABLE != WRITABLE:
+                self._folders.setdefault(folder, (status.st_mode & 0o777, status.st_mtime))
+                folder.chmod(WRITABLE)
         if path.is_symlink() or (path.exists() and not (member.isdir() and path.is_dir())):
             path.unlink()
-
-    def _make_writable(self, folder: Path) -> None:
-        status = folder.stat()
-        if status.st_mode & WRITABLE != WRITABLE:
-            self._folders.setdefault(folder, (status.st_mode & 0o777, status.st_mtime))
-            folder.chmod(WRITABLE)
 
 
 def _vetted(member: tarfile.TarInfo, folder: Path) -> tarfile.TarInfo:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from pathlib import Path
 
 from redbox_kube.api.objects import ObjectClient
@@ -22,18 +21,6 @@ POLL_S = 0.5
 STARTUP_S = 20.0
 
 
-@dataclass(frozen=True)
-class KubeletSettings:
-    """The kubelet API's address and certificate."""
-
-    address: KubeletAddress
-    """This pod's own, which the virtual nodes publish as theirs."""
-    folder: Path
-    """Keeps keys and certificates over a restart in the same pod."""
-    certificate: Path | None = None
-    """A folder with tls.crt and tls.key, where an administrator provides them."""
-
-
 class VirtualDelivery:
     """`run` it in a TaskGroup, beside the cluster registry."""
 
@@ -42,17 +29,19 @@ class VirtualDelivery:
         objects: ObjectClient,
         clusters: ClusterRegistry,
         account: ServiceAccountName,
-        settings: KubeletSettings,
+        address: KubeletAddress,
+        *,
+        state_folder: Path,
+        serving_folder: Path | None,
     ) -> None:
         submitter = PodSubmitter(objects)
         self._clusters = clusters
         self._policy = TokenPolicy(objects, account)
-        ip, port = settings.address.ip, settings.address.port
-        self._pods = PodReconciler(objects, clusters, submitter, ip)
+        self._pods = PodReconciler(objects, clusters, submitter, address.ip)
         self._runner = KubeletApi(self._pods, clusters, submitter, Authorizer(objects)).runner()
-        self._listener = KubeletListener(objects, self._runner, ip, port)
+        self._listener = KubeletListener(objects, self._runner, address.ip, address.port)
         self._certificate = ServingCertificate(
-            objects, ip, settings.folder, settings.certificate, self._listener.use
+            objects, address.ip, state_folder, serving_folder, self._listener.use
         )
         self._started_at: float | None = None
 

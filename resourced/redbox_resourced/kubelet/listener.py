@@ -53,7 +53,6 @@ class KubeletListener:
         )
 
     def use(self, pair: ServingKeyPair) -> None:
-        """Use this certificate for new connections."""
         self._pair = pair
         self._update_tls()
 

@@ -54,13 +54,11 @@ class ServingKeyPair:
         return cls(certificate.read_bytes(), key.read_bytes())
 
     def renewal(self) -> datetime:
-        """The time at which it must be renewed."""
         certificate = x509.load_pem_x509_certificate(self.certificate)
         begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
         return begin + RENEW_AT * (end - begin)
 
     def is_for(self, address: str) -> bool:
-        """Whether it names the address."""
         certificate = x509.load_pem_x509_certificate(self.certificate)
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         return ipaddress.ip_address(address) in names.get_values_for_type(x509.IPAddress)

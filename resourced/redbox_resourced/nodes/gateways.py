@@ -40,7 +40,6 @@ def field_manager_of(cluster: str) -> str:
 def advertised_by_cluster(
     clusters: Mapping[str, PartitionFeed], invalid: Iterable[str], overrides: Overrides
 ) -> AdvertisedByCluster:
-    """The current partitions of all SlurmClusters."""
     advertised: dict[str, tuple[AdvertisedPartition, ...] | None] = dict.fromkeys(invalid)
     for name, followed in clusters.items():
         partitions = tuple(
@@ -103,14 +102,11 @@ class GatewayNodes:
             self.warnings.recovered(node.name)
 
 
-def _configurations(manager: str, partitions: Iterable[AdvertisedPartition]) -> list[ApplyConfiguration]:
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    resources: dict[str, str] = {}
-    for partition in partitions:
-        labels |= labels_of(partition)
-        annotations |= annotations_of(partition)
-        resources |= resources_of(partition)
+def _configurations(manager: str, partitions: Collection[AdvertisedPartition]) -> list[ApplyConfiguration]:
+    labels, annotations, resources = (
+        {key: value for partition in partitions for key, value in of(partition).items()}
+        for of in (labels_of, annotations_of, resources_of)
+    )
     # The kubelet would compute `allocatable` itself, some seconds later; applied here, the field is ours.
     return [
         ApplyConfiguration(manager, {"metadata": {"labels": labels, "annotations": annotations}}),

@@ -69,7 +69,6 @@ class NodeCondition:
     message: str
 
     def to_json(self, node: NodeView, now: str) -> Object:
-        """With the time of the last change of its status."""
         before, since = node.conditions.get(self.kind, ("", ""))
         at = since if before == self.status and since else now
         return {
@@ -154,7 +153,6 @@ def availability_configurations(
 def capacity_configurations(
     advertised: AdvertisedPartition, slurm_version: str, kubelet_version: str, *, old_keys: bool
 ) -> list[ApplyConfiguration]:
-    """Labels, annotations, capacity and versions of the partition."""
     capacity = {
         "cpu": str(advertised.amounts["cpus"]),
         "memory": f"{advertised.amounts['mem']}Mi",

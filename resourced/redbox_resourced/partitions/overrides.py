@@ -63,7 +63,6 @@ class PartitionOverride(_StrictModel):
     additional_features: list[AdditionalFeature] = []
 
     def limits(self) -> dict[Limit, int]:
-        """The limits that are set here."""
         fixed = {
             Limit.NODES: (self.nodes, self.auto_nodes),
             Limit.CPUS_PER_NODE: (self.cpu_per_node, self.auto_cpu_per_node),

@@ -23,7 +23,6 @@ LONGEST_MESSAGE = 1024
 
 
 def waiting(pod: BoundPod, *, reason: str, message: str) -> Object:
-    """The job is not submitted yet; reason and message say why."""
     state = {"waiting": {"reason": reason, "message": message[:LONGEST_MESSAGE]}}
     return _status(pod, "Pending", state, submitted=_submitted("False", pod.created_at, reason, message))
 
@@ -42,7 +41,6 @@ def of_job(pod: BoundPod, job: Job) -> Object:
 
 
 def refused(pod: BoundPod, refusal: JobRefusal) -> Object:
-    """The job was rejected."""
     reason, message = "Refused", refusal.sentence[:LONGEST_MESSAGE]
     terminated = _terminated(refusal.exit_code, reason, refusal.termination_message(), pod.created_at)
     submitted = _submitted("False", pod.created_at, reason, message)

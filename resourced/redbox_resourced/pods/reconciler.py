@@ -96,7 +96,6 @@ class PodReconciler:
                 await asyncio.sleep(1.0)
 
     def enqueue(self, place: Place) -> None:
-        """Reconcile this pod now: something that concerns it has changed."""
         self.queue.forget(place)
         if place in self.informer.pods:
             self.queue.add(place)
@@ -165,8 +164,10 @@ class PodReconciler:
     async def _reconcile_pod(self, pod: BoundPod) -> float | None:
         """The pause until the next reconciliation; None where only a change makes one necessary."""
         connection = self._clusters.of_node(pod.node)
-        if pod.is_being_deleted:  # also without a SlurmCluster: no other component would remove it
-            await self._remove(pod)
+        if pod.is_being_deleted:
+            # Also without a SlurmCluster: no other component would remove it. No container has to end first.
+            async with self._writing:
+                await self._objects.delete(_path(pod), uid=pod.uid, grace_s=0)
         elif pod.has_ended:
             self._forget(pod)
         elif connection is None:
@@ -234,7 +235,6 @@ class PodReconciler:
         await self._write(pod, pod_status.waiting(pod, reason=reason, message=message))
 
     async def _write(self, pod: BoundPod, status: Object) -> None:
-        """Write the status, unless the pod has it already."""
         status = {**status, "hostIP": self._host, "hostIPs": [{"ip": self._host}]}
         if digest_of(status) == pod.status_digest:
             return
@@ -245,11 +245,6 @@ class PodReconciler:
             except ApiRefused as refusal:  # deleted, or replaced by another of its name: an event follows
                 if refusal.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
                     raise
-
-    async def _remove(self, pod: BoundPod) -> None:
-        """No container has to end first; the job belongs to the SlurmJob and goes on."""
-        async with self._writing:
-            await self._objects.delete(_path(pod), uid=pod.uid, grace_s=0)
 
     def _pod_deleted(self, pod: BoundPod) -> None:
         self._forget(pod)

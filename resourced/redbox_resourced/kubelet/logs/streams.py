@@ -47,7 +47,6 @@ class JobStreams:
         return StreamCursor(LogQuery(stream=stream, attempt=self.attempt, task=task))
 
     async def poll_job(self) -> Job:
-        """The job after a pause."""
         await asyncio.sleep(POLL_S)
         return await self.get_job()
 
