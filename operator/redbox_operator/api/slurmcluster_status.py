@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated
 
 from pydantic import Field
 
@@ -33,19 +32,16 @@ class SlurmClusterStatus(SlurmClusterKind):
     """The status of a SlurmCluster, as the operator writes it."""
 
     workload_manager: str | None = None
-    version: Annotated[str | None, Field(description="Slurm's version.")] = None
+    version: str | None = Field(None, description="Slurm's version.")
     redbox_version: str | None = None
-    accounting: Annotated[bool | None, Field(description="Whether Slurm has accounting of ended jobs.")] = (
-        None
+    accounting: bool | None = Field(None, description="Whether Slurm has accounting of ended jobs.")
+    partitions: int | None = Field(None, description="Number of partitions.")
+    partition_names: list[str] = Field([], max_length=4096)
+    nodes: dict[str, int] = Field({}, description="Number of nodes by their state in Slurm.")
+    jobs: dict[str, int] = Field({}, description="Number of SlurmJobs by phase.")
+    conditions: list[StatusCondition] = Field(
+        [], json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
     )
-    partitions: Annotated[int | None, Field(description="Number of partitions.")] = None
-    partition_names: Annotated[list[str], Field(max_length=4096)] = []
-    nodes: Annotated[dict[str, int], Field(description="Number of nodes by their state in Slurm.")] = {}
-    jobs: Annotated[dict[str, int], Field(description="Number of SlurmJobs by phase.")] = {}
-    conditions: Annotated[
-        list[StatusCondition],
-        Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
-    ] = []
     observed_generation: int | None = None
 
 

@@ -64,24 +64,18 @@ IGNORED = "Accepted for compatibility, and ignored."  # kubectl refuses unknown 
 class OldResults(SlurmClusterKind):
     """Results are copied into the volume's folder `<name>-job` when the job has succeeded."""
 
-    source: Annotated[
-        str,
-        Field(
-            alias="from",
-            min_length=1,
-            max_length=4096,
-            pattern=r"^[^\x00\n\r]+$",
-            description="A path or pattern.",
-        ),
-    ]
-    mount: Annotated[
-        OfKubernetes,
-        Field(
-            json_schema_extra=MOUNT,
-            description="A volume as in a pod: persistentVolumeClaim, nfs or ephemeral; hostPath where the "
-            "cluster's administrator allows it.",
-        ),
-    ]
+    source: str = Field(
+        alias="from",
+        min_length=1,
+        max_length=4096,
+        pattern=r"^[^\x00\n\r]+$",
+        description="A path or pattern.",
+    )
+    mount: OfKubernetes = Field(
+        json_schema_extra=MOUNT,
+        description="A volume as in a pod: persistentVolumeClaim, nfs or ephemeral; hostPath where the "
+        "cluster's administrator allows it.",
+    )
 
     def translated(self, name: str) -> ResultsSpec:
         volume = {field: value for field, value in self.mount.items() if field != "name"}
@@ -93,17 +87,15 @@ class OldResults(SlurmClusterKind):
 class OldSlurmJobSpec(SlurmClusterKind):
     """A batch script."""
 
-    batch: Annotated[str, Field(min_length=1, max_length=200_000, description="The script, as for sbatch.")]
+    batch: str = Field(min_length=1, max_length=200_000, description="The script, as for sbatch.")
     node_selector: Selector = {}
     results: OldResults | None = None
-    ssh: Annotated[
-        dict[str, Any],
-        Field(
-            json_schema_extra={"properties": {"user": WORD, "password": WORD, "key": KEY}},
-            description=IGNORED,
-        ),
-    ] = {}
-    resources: Annotated[dict[str, Any], Field(json_schema_extra=COUNTS, description=IGNORED)] = {}
+    ssh: dict[str, Any] = Field(
+        {},
+        json_schema_extra={"properties": {"user": WORD, "password": WORD, "key": KEY}},
+        description=IGNORED,
+    )
+    resources: dict[str, Any] = Field({}, json_schema_extra=COUNTS, description=IGNORED)
 
     def translated(self, name: str) -> SlurmJobSpec:
         return SlurmJobSpec(batch=self.batch, **_common(self, name))
@@ -119,12 +111,11 @@ class OldOptions(SlurmClusterKind):
     pid: bool = False
     no_privs: bool = False
     writable: bool = False
-    app: Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z0-9_.-]*$")] = ""
-    host_name: Annotated[str, Field(max_length=253, pattern=r"^[A-Za-z0-9.-]*$")] = ""
-    binds: Annotated[
-        list[Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00\n\r]+$")]],
-        Field(max_length=64),
-    ] = []
+    app: str = Field("", max_length=128, pattern=r"^[A-Za-z0-9_.-]*$")
+    host_name: str = Field("", max_length=253, pattern=r"^[A-Za-z0-9.-]*$")
+    binds: list[Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00\n\r]+$")]] = Field(
+        [], max_length=64
+    )
 
     def translated(self) -> ContainerOptions:
         return ContainerOptions(**{name: value for name, value in self.model_dump().items() if value})
@@ -133,10 +124,10 @@ class OldOptions(SlurmClusterKind):
 class OldResources(SlurmClusterKind):
     """0 means that a resource is not set."""
 
-    nodes: Annotated[int, Field(ge=0, le=100_000)] = 0
-    cpu_per_node: Annotated[int, Field(ge=0, le=100_000)] = 0
-    mem_per_node: Annotated[int, Field(ge=0, le=1_000_000_000, description="In MB.")] = 0
-    wall_time: Annotated[int, Field(ge=0, le=1_000_000_000, description="In seconds.")] = 0
+    nodes: int = Field(0, ge=0, le=100_000)
+    cpu_per_node: int = Field(0, ge=0, le=100_000)
+    mem_per_node: int = Field(0, ge=0, le=1_000_000_000, description="In MB.")
+    wall_time: int = Field(0, ge=0, le=1_000_000_000, description="In seconds.")
 
     def translated(self) -> Resources:
         minutes = -(-self.wall_time // 60)
@@ -152,15 +143,12 @@ class OldResources(SlurmClusterKind):
 class WlmJobSpec(SlurmClusterKind):
     """A container."""
 
-    image: Annotated[
-        str,
-        Field(
-            min_length=1,
-            max_length=4096,
-            pattern=r"^[^\x00-\x20-][^\x00-\x1f]*$",
-            description="The image that Singularity runs: a path on the Slurm cluster, library://, docker://.",
-        ),
-    ]
+    image: str = Field(
+        min_length=1,
+        max_length=4096,
+        pattern=r"^[^\x00-\x20-][^\x00-\x1f]*$",
+        description="The image that Singularity runs: a path on the Slurm cluster, library://, docker://.",
+    )
     options: OldOptions = OldOptions()
     resources: OldResources = OldResources()
     node_selector: Selector = {}
