@@ -55,9 +55,9 @@ Selector = Annotated[
 
 
 WORD: dict[str, Any] = {"type": "string", "maxLength": 4096}
-SECRET_KEY = {"type": "object", "properties": {"name": WORD, "key": WORD}}
-KEY = {"type": "object", "properties": {"secretKeyRef": SECRET_KEY}}
-COUNTS = {"maxProperties": 64, "additionalProperties": {"x-kubernetes-int-or-string": True}}
+SECRET_KEY: dict[str, Any] = {"type": "object", "properties": {"name": WORD, "key": WORD}}
+KEY: dict[str, Any] = {"type": "object", "properties": {"secretKeyRef": SECRET_KEY}}
+COUNTS: dict[str, Any] = {"maxProperties": 64, "additionalProperties": {"x-kubernetes-int-or-string": True}}
 IGNORED = "Accepted for compatibility, and ignored."  # kubectl refuses unknown fields
 
 
