@@ -187,7 +187,7 @@ def read_status(job: SlurmJob) -> SlurmJobStatus:
     try:
         return SlurmJobStatus.model_validate(job.status)
     except ValidationError as error:
-        log.warning("unreadable status", slurmjob=f"{job.namespace}/{job.name}", error=str(error))
+        log.warning("unreadable status", slurmjob=job.ref.full_name, error=str(error))
         return SlurmJobStatus()
 
 

@@ -38,6 +38,11 @@ class GroupedWarnings:
         self._causes: dict[str, _Cause] = {}
         self._cause_of: dict[str, str] = {}
 
+    @property
+    def failing(self) -> frozenset[str]:
+        """The names of objects that fail now."""
+        return frozenset(self._cause_of)
+
     def failed(self, name: str, error: Exception | str) -> None:
         """This object failed, for the first time or again."""
         why = str(error) or "no answer in time"  # a TimeoutError has no message

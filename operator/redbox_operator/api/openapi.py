@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from pydantic import BaseModel
+
 Schema = dict[str, Any]
 EXAMPLES = re.compile(r"as (?:sbatch )?--[a-z-]+: ")  # example values follow
 DROPPED = frozenset({"title", "$defs", "propertyNames"})
@@ -25,8 +27,9 @@ def one_of(*names: str) -> Schema:
     return {"x-kubernetes-validations": [rule(f"[{given}].exists_one(given, given)", message)]}
 
 
-def structural(schema: Schema, *, defaults: bool = True) -> Schema:
-    """The whole schema in structural form."""
+def structural(model: type[BaseModel], *, defaults: bool = True) -> Schema:
+    """The model's whole schema in structural form."""
+    schema = model.model_json_schema()
     return _resolved(schema, schema.get("$defs", {}), defaults=defaults)
 
 

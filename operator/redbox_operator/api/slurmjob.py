@@ -41,7 +41,7 @@ class SlurmJobSpec(SlurmClusterKind):
                 rule(
                     "[has(self.batch), has(self.batchFrom), has(self.container)].exists_one(given, given)",
                     "set exactly one of batch, batchFrom and container",
-                ),
+                )
             ]
         }
     )
@@ -191,6 +191,10 @@ class SlurmJobRef(NamedTuple):
     resource: Resource
     namespace: str
     name: str
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.namespace}/{self.name}"
 
 
 SLURM_JOBS = Resource(GROUP, VERSION, "slurmjobs", "SlurmJob")

@@ -43,10 +43,7 @@ def _as_text(value: object) -> object:
 
 
 SelectorValue = Annotated[
-    str,
-    BeforeValidator(_as_text),
-    Field(max_length=63),
-    WithJsonSchema({"x-kubernetes-int-or-string": True}),
+    str, BeforeValidator(_as_text), Field(max_length=63), WithJsonSchema({"x-kubernetes-int-or-string": True})
 ]
 Selector = Annotated[
     dict[str, SelectorValue],

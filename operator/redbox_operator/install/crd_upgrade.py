@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
-from redbox_kube.runtime.waiting import becomes_true
+from redbox_kube.runtime.clock import becomes_true
 from redbox_operator.api.crds import all_crds
 
 API = "apiextensions.k8s.io/v1"

@@ -58,7 +58,7 @@ class Deletion:
         lifted = await self._writer.finalizers(path_of(job.ref), others, version=version)
         if lifted is None:
             return 1.0
-        log.info("finalizer lifted", slurmjob=f"{job.namespace}/{job.name}", job_id=status.job_id)
+        log.info("finalizer lifted", slurmjob=job.ref.full_name, job_id=status.job_id)
         return None
 
     async def _obstacle(self, job: SlurmJob, status: SlurmJobStatus, link: RedboxLink | StatusProblem) -> str:
@@ -93,7 +93,7 @@ class Deletion:
     async def _write_cancelling(self, cached: CachedJob, message: str) -> None:
         job, status = cached.job, cached.status
         others = [_unchanged(item) for item in status.conditions if item.type != ConditionType.FINISHED]
-        finished = NewCondition(ConditionType.FINISHED, holds=False, reason="Cancelling", message=message)
+        finished = NewCondition(ConditionType.FINISHED, "Cancelling", message, holds=False)
         generation = job.metadata.get("generation")
         conditions = conditions_of(status.conditions, [*others, finished], now(), generation)
         after = status.model_copy(update={"message": message, "conditions": conditions})
@@ -108,7 +108,7 @@ class Deletion:
         message = (
             f"abandoned ({reason}): Slurm job {status.job_id or 'unknown'} on {status.cluster} may still run"
         )
-        log.warning("abandoned", slurmjob=f"{job.namespace}/{job.name}", job_id=status.job_id, why=reason)
+        log.warning("abandoned", slurmjob=job.ref.full_name, job_id=status.job_id, why=reason)
         condition = StatusCondition(
             type="Abandoned",
             status=ConditionStatus.TRUE,
@@ -139,4 +139,4 @@ def _abandon_reason(job: SlurmJob, link: RedboxLink | StatusProblem) -> str:
 
 def _unchanged(condition: StatusCondition) -> NewCondition:
     holds = condition.status is ConditionStatus.TRUE
-    return NewCondition(ConditionType(condition.type), holds, condition.reason, condition.message)
+    return NewCondition(ConditionType(condition.type), condition.reason, condition.message, holds=holds)

@@ -60,7 +60,7 @@ def registry_for(
     async def cluster_event(event: kopf.RawEvent, **_: object) -> None:
         raw = dict(event["object"])
         if event["type"] == "DELETED":
-            clusters.deleted(_name(raw))
+            clusters.deleted(raw["metadata"]["name"])
         else:
             clusters.updated(raw)
 
@@ -68,10 +68,7 @@ def registry_for(
 
 
 def _watch_jobs(
-    registry: kopf.OperatorRegistry,
-    resource: Resource,
-    reconciler: Reconciler,
-    relisted: Callable[[], None],
+    registry: kopf.OperatorRegistry, resource: Resource, reconciler: Reconciler, relisted: Callable[[], None]
 ) -> None:
     @kopf.on.event(resource.group, resource.version, resource.plural, registry=registry, id=resource.plural)
     async def job_event(event: kopf.RawEvent, **_: object) -> None:
@@ -111,7 +108,3 @@ def service_account_login(environ: Mapping[str, str]) -> kopf.ConnectionInfo | N
         ca_path=str(SERVICE_ACCOUNT / "ca.crt"),
         token=token.read_text().strip(),
     )
-
-
-def _name(raw: Object) -> str:
-    return str(raw["metadata"]["name"])

@@ -37,12 +37,7 @@ from redbox_operator.api.decode import read_job
 from redbox_operator.api.problems import StatusProblem
 from redbox_operator.api.slurmjob import SlurmJob, SlurmJobRef
 from redbox_operator.api.slurmjob_status import ConditionType, SlurmJobStatus
-from redbox_operator.companion.lifecycle import (
-    CompanionLifecycle,
-    CompanionState,
-    CompanionTarget,
-    as_final,
-)
+from redbox_operator.companion.lifecycle import CompanionLifecycle, CompanionState, CompanionTarget, as_final
 from redbox_operator.companion.placement import cluster_of
 from redbox_operator.companion.plan import CompanionPod
 from redbox_operator.metrics import OperatorMetrics
@@ -133,7 +128,7 @@ class Reconciler:
         """A SlurmJob is gone."""
         self.cache.remove_job(ref, uid)
         self._failures.pop(ref, None)
-        self._warnings.recovered(_name(ref))
+        self._warnings.recovered(ref.full_name)
         self.queue.forget(ref)
         self._wake_dependents(ref)
 
@@ -164,14 +159,14 @@ class Reconciler:
             requeue_after_s = self._next_pause(ref)
             cause = "redbox" if isinstance(error, RedboxError) else "kubernetes"
             self._metrics.errors.labels(cause).inc()
-            self._warnings.failed(_name(ref), error)
+            self._warnings.failed(ref.full_name, error)
         except Exception:
             # A defect that one SlurmJob triggers must not stop the others.
             requeue_after_s = self._next_pause(ref)
             self._metrics.errors.labels("defect").inc()
-            log.exception("defect", slurmjob=_name(ref), again_in_s=requeue_after_s)
+            log.exception("defect", slurmjob=ref.full_name, again_in_s=requeue_after_s)
         else:
-            self._warnings.recovered(_name(ref))
+            self._warnings.recovered(ref.full_name)
         if requeue_after_s is not None:
             self.queue.add_later(ref, requeue_after_s)
 
@@ -358,7 +353,7 @@ class Reconciler:
             elif action := pending_action(row, status):
                 await link.act(state.row_key, action)
         except (NoSuchJob, Conflict, Busy) as refusal:
-            log.info("action refused by red-box", slurmjob=_name(state.job.ref), error=str(refusal))
+            log.info("action refused by red-box", slurmjob=state.job.ref.full_name, error=str(refusal))
             self.queue.add_later(state.job.ref, AWAY_PAUSE_S)
 
     # -- 6. cleanup
@@ -390,7 +385,3 @@ def _next_attempt_in(state: AttemptState, status: SlurmJobStatus) -> float | Non
     """A status that was just written causes no event for itself: so its next attempt is timed here."""
     due = attempts.next_begins_in(state.job.spec, status, now()) if state.link else None
     return None if due is None else max(due, SHORTEST_PAUSE_S)
-
-
-def _name(ref: SlurmJobRef) -> str:
-    return f"{ref.namespace}/{ref.name}"
