@@ -21,6 +21,7 @@ from redbox_operator.api.slurmjob_fields import (
     ObjectKey,
     ResultsSpec,
 )
+from redbox_operator.api.slurmjob_status import SlurmJobStatus
 
 LONGEST_NAME = 59  # `<name>-job` is still one label of a DNS name
 MUTABLE = frozenset({"suspend", "hold", "ttlSecondsAfterFinished"})
@@ -205,7 +206,7 @@ class SlurmJob(SlurmClusterKind):
 
     metadata: dict[str, Any]
     spec: SlurmJobSpec
-    status: dict[str, Any] = {}
+    status: SlurmJobStatus = SlurmJobStatus()
     resource: Resource = SLURM_JOBS
     unreadable: str | None = None  # why its spec could not be decoded
 
@@ -236,3 +237,8 @@ class SlurmJob(SlurmClusterKind):
     @property
     def being_deleted(self) -> bool:
         return "deletionTimestamp" in self.metadata
+
+    @property
+    def user_input(self) -> tuple[object, ...]:
+        """What users change: spec and deletion raise the generation, annotations do not."""
+        return self.metadata.get("generation"), self.being_deleted, self.annotations

@@ -15,7 +15,7 @@ from redbox_kube.slurm_cluster import SlurmClusterKind
 from redbox_operator.api.constants import pod_name
 from redbox_operator.api.slurmjob import Resource, SlurmJob, SlurmJobSpec
 from redbox_operator.api.slurmjob_fields import CollectWhen, ContainerSpec, OfKubernetes, ResultsSpec, Volume
-from redbox_operator.api.slurmjob_status import JobPhase
+from redbox_operator.api.slurmjob_status import JobPhase, SlurmJobStatus
 from redbox_operator.api.volume_schemas import MOUNT
 
 WLM_GROUP = "wlm.sylabs.io"
@@ -172,7 +172,7 @@ def translated(resource: Resource, raw: dict[str, Any]) -> SlurmJob:
     return SlurmJob(
         metadata=raw["metadata"],
         spec=spec.translated(str(raw["metadata"]["name"])),
-        status=raw.get("status", {}),
+        status=raw.get("status", SlurmJobStatus()),
         resource=resource,
     )
 

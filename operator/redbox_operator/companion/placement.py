@@ -23,9 +23,9 @@ NODE_CONDITIONS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachab
 
 def cluster_of(job: SlurmJob, clusters: Collection[str]) -> str | None:
     """The SlurmCluster of this job, by name, whether it exists or not; None where it is not determined."""
-    chosen = job.status.get("cluster") or job.spec.cluster or job.spec.node_selector.get(LABEL_CLUSTER)
+    chosen = job.status.cluster or job.spec.cluster or job.spec.node_selector.get(LABEL_CLUSTER)
     if chosen:
-        return str(chosen)
+        return chosen
     return next(iter(clusters)) if len(clusters) == 1 else None
 
 

@@ -58,7 +58,7 @@ def registry_for(
 
     @kopf.on.event(GROUP, VERSION, "slurmclusters", registry=registry)
     async def cluster_event(event: kopf.RawEvent, **_: object) -> None:
-        raw = dict(event["object"])
+        raw: Object = dict(event["object"])
         if event["type"] == "DELETED":
             clusters.deleted(raw["metadata"]["name"])
         else:

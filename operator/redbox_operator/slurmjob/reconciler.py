@@ -41,7 +41,7 @@ from redbox_operator.companion.lifecycle import CompanionLifecycle, CompanionSta
 from redbox_operator.companion.placement import cluster_of
 from redbox_operator.companion.plan import CompanionPod
 from redbox_operator.metrics import OperatorMetrics
-from redbox_operator.object_cache import CachedJob, ObjectCache
+from redbox_operator.object_cache import ObjectCache
 from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable
 from redbox_operator.slurmcluster.registry import RedboxLinks
 from redbox_operator.slurmjob import attempts, dependencies
@@ -176,21 +176,21 @@ class Reconciler:
 
     async def reconcile(self, ref: SlurmJobRef) -> float | None:
         """All steps for one SlurmJob; returns seconds after which it is due without any change."""
-        cached = self.cache.get(ref)
-        if cached is None or not self._clusters_listed:
+        job = self.cache.get(ref)
+        if job is None or not self._clusters_listed:
             return None
-        name = cluster_of(cached.job, self._links.names())
+        name = cluster_of(job, self._links.names())
         link = self._links.get(name)
-        if cached.job.being_deleted:
-            return await self._deletion.advance(cached, link or self._links.problem_of(name))
-        if FINALIZER not in cached.job.finalizers:
-            cached = await self._add_finalizer(cached)
-            if cached is None:
+        if job.being_deleted:
+            return await self._deletion.advance(job, link or self._links.problem_of(name))
+        if FINALIZER not in job.finalizers:
+            job = await self._add_finalizer(job)
+            if job is None:
                 return None  # its version was not the newest: the watch will show that
-        if link is not None and not link.synced and cached.status.companion and not cached.status.finished:
+        if link is not None and not link.synced and job.status.companion and not job.status.finished:
             return None  # queued again when red-box has listed its jobs
 
-        state = await self._attempt_state(cached, link)
+        state = await self._attempt_state(job, link)
         companion = await self._reconcile_companion(state)
         if companion is None:
             return None
@@ -207,42 +207,40 @@ class Reconciler:
 
     # -- 1. finalizer
 
-    async def _add_finalizer(self, cached: CachedJob) -> CachedJob | None:
-        job = cached.job
+    async def _add_finalizer(self, job: SlurmJob) -> SlurmJob | None:
         version = str(job.metadata["resourceVersion"])
         written = await self._writer.finalizers(
             path_of(job.ref), [*job.finalizers, FINALIZER], version=version
         )
-        return self._cache_written(cached, written) if written else None
+        return self._cache_written(job, written) if written else None
 
-    def _cache_written(self, cached: CachedJob, written: Object) -> CachedJob:
+    def _cache_written(self, job: SlurmJob, written: Object) -> SlurmJob:
         """Cache the object that a write of ours returned, which holds concurrent changes of others as well.
 
         The watch shows those changes in an older version, which the cache ignores: so they are queued here.
         """
-        job = read_job(cached.ref.resource, written)
-        self.cache.update_job(job)
-        current = self.cache.get(job.ref) or cached
-        if current.user_input != cached.user_input:
+        self.cache.update_job(read_job(job.resource, written))
+        current = self.cache.get(job.ref) or job
+        if current.user_input != job.user_input:
             self.queue.add(job.ref)
         return current
 
     # -- 2. attempt
 
-    async def _attempt_state(self, cached: CachedJob, link: RedboxLink | None) -> AttemptState:
+    async def _attempt_state(self, job: SlurmJob, link: RedboxLink | None) -> AttemptState:
         """The newest attempt, or the one that is due now, with its row at red-box."""
-        state = AttemptState(cached, link, attempts.current(cached.status), None)
+        state = AttemptState(job, link, attempts.current(job.status), None)
         if link is None:
             return state
         row = link.row(state.row_key)
-        status = cached.status
+        status = job.status
         between_attempts = status.reason in {attempts.RETRYING, attempts.SUSPENDED}
         is_over = status.finished or between_attempts
         if row is None and status.companion and not is_over:
             row = await link.find(state.row_key)  # its last change may have been missed
         if is_over and row is not None and row.phase in FINAL_PHASES and is_recorded(status, row):
             row = None
-        if row is None and attempts.next_begins_in(cached.job.spec, status, now()) == 0.0:
+        if row is None and attempts.next_begins_in(job.spec, status, now()) == 0.0:
             return replace(state, attempt=attempts.following(status))
         return replace(state, row=row)
 
@@ -329,7 +327,7 @@ class Reconciler:
         written = await self._writer.status(path, state.job.uid, after.written())
         if written is None:
             return after
-        self._cache_written(state.cached, written)
+        self._cache_written(state.job, written)
         self._wake_dependents(state.job.ref)
         if state.link is not None:
             lag_s = state.link.take_lag(state.row_key)

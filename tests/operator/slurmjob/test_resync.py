@@ -172,7 +172,7 @@ async def test_a_change_that_was_missed_is_read() -> None:
     stand.put(stand.job(version="6", finalizers=["x"]))
     await stand.run()
     (cached,) = stand.cache.jobs.values()
-    assert cached.unpacked().job.finalizers == ["x"]
+    assert cached.unpacked().finalizers == ["x"]
 
 
 async def test_a_deleted_slurmcluster_stays_until_all_slurmjobs_have_been_listed() -> None:
