@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from redbox_kube.names import GROUP
 from redbox_operator.api.slurmjob import SlurmJob, SlurmJobRef
-from redbox_operator.companion.plan import CompanionPod
+from redbox_operator.companion_pods.plan import CompanionPod
 
 KEPT_METADATA = frozenset(
     {

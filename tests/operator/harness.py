@@ -16,7 +16,7 @@ from redbox_operator.api.constants import FINALIZER
 from redbox_operator.api.decode import read_job
 from redbox_operator.api.slurmjob import SLURM_JOBS, SlurmJobRef
 from redbox_operator.api.slurmjob_status import SlurmJobStatus
-from redbox_operator.companion.plan import companion_of
+from redbox_operator.companion_pods.plan import companion_of
 from redbox_operator.metrics import OperatorMetrics
 from redbox_operator.object_cache import ObjectCache
 from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable

@@ -11,9 +11,9 @@ from redbox_api.models import Job, Phase
 from redbox_operator.api.constants import PodRole, pod_name
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.slurmjob_status import ConditionType, SlurmJobStatus
-from redbox_operator.companion.builder import needs_collector, needs_submitter
-from redbox_operator.companion.lifecycle import CompanionState
-from redbox_operator.companion.plan import CompanionPod, FinalMessage
+from redbox_operator.companion_pods.builder import needs_collector, needs_submitter
+from redbox_operator.companion_pods.lifecycle import CompanionState
+from redbox_operator.companion_pods.plan import CompanionPod, FinalMessage
 from redbox_operator.object_cache import PodName
 from redbox_operator.slurmcluster.job_feed import RedboxLink
 from redbox_operator.slurmjob import attempts

@@ -14,7 +14,7 @@ its current state from the caches and takes these steps:
     6. cleanup     forget rows that the status has, delete after the TTL  `_forget_rows`, `_expire`
 
 A step that acts outside of Kubernetes comes after the status that announces it, so that a restart finds it
-again. Decisions are pure functions (`attempts`, `attempt_state`, `dependencies`, `status`, `companion.plan`).
+again. Pure functions decide: `attempts`, `attempt_state`, `dependencies`, `status`, `companion_pods.plan`.
 """
 
 from __future__ import annotations
@@ -37,9 +37,14 @@ from redbox_operator.api.decode import read_job
 from redbox_operator.api.problems import StatusProblem
 from redbox_operator.api.slurmjob import SlurmJob, SlurmJobRef
 from redbox_operator.api.slurmjob_status import ConditionType, SlurmJobStatus
-from redbox_operator.companion.lifecycle import CompanionLifecycle, CompanionState, CompanionTarget, as_final
-from redbox_operator.companion.placement import cluster_of
-from redbox_operator.companion.plan import CompanionPod
+from redbox_operator.companion_pods.lifecycle import (
+    CompanionLifecycle,
+    CompanionState,
+    CompanionTarget,
+    as_final,
+)
+from redbox_operator.companion_pods.placement import cluster_of
+from redbox_operator.companion_pods.plan import CompanionPod
 from redbox_operator.metrics import OperatorMetrics
 from redbox_operator.object_cache import ObjectCache
 from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable

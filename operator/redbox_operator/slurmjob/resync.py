@@ -27,7 +27,7 @@ from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_kube.slurm_cluster import OrphanPolicy
 from redbox_operator.api.decode import RESOURCES, read_job
 from redbox_operator.api.slurmjob import Resource, SlurmJobRef
-from redbox_operator.companion.plan import CompanionPod, companion_of
+from redbox_operator.companion_pods.plan import CompanionPod, companion_of
 from redbox_operator.metrics import OperatorMetrics
 from redbox_operator.object_cache import PackedJob, PodName
 from redbox_operator.slurmcluster.job_feed import RedboxUnavailable, Row

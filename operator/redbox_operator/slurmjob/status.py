@@ -22,7 +22,7 @@ from redbox_operator.api.slurmjob_status import (
     SlurmJobStatus,
 )
 from redbox_operator.api.sylabs import OLD_KINDS, OLD_WORDS
-from redbox_operator.companion.plan import FinalMessage
+from redbox_operator.companion_pods.plan import FinalMessage
 from redbox_operator.slurmjob.attempts import (
     RETRYING,
     SUSPENDED,

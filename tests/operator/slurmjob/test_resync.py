@@ -16,7 +16,7 @@ from redbox_kube.slurm_cluster import OrphanPolicy
 from redbox_operator.api.constants import CLUSTER_FINALIZER, FINALIZER
 from redbox_operator.api.decode import RESOURCES
 from redbox_operator.api.slurmjob import SlurmJob
-from redbox_operator.companion.plan import companion_of
+from redbox_operator.companion_pods.plan import companion_of
 from redbox_operator.metrics import OperatorMetrics
 from redbox_operator.object_cache import ObjectCache
 from redbox_operator.slurmcluster.job_feed import RedboxLink, Row

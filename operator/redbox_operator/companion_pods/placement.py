@@ -14,7 +14,7 @@ from redbox_kube.node_labels import fit_terms, gateway_key, partition_label, pre
 from redbox_kube.slurm_cluster import Delivery, SlurmCluster
 from redbox_operator.api.slurmcluster_status import holds_back
 from redbox_operator.api.slurmjob import SlurmJob
-from redbox_operator.companion.resource_needs import needs_of, whole_needs_of
+from redbox_operator.companion_pods.resource_needs import needs_of, whole_needs_of
 
 Object = dict[str, Any]
 CHOOSING = frozenset({LABEL_CLUSTER, LABEL_PARTITION})

@@ -23,8 +23,8 @@ from redbox_operator.api.constants import PodRole, pod_name
 from redbox_operator.api.problems import StatusProblem
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.slurmjob_status import CompanionStatus
-from redbox_operator.companion.admission_errors import problem_of_refusal
-from redbox_operator.companion.builder import (
+from redbox_operator.companion_pods.admission_errors import problem_of_refusal
+from redbox_operator.companion_pods.builder import (
     companion_pod,
     config_map,
     needs_collector,
@@ -32,7 +32,7 @@ from redbox_operator.companion.builder import (
     reaches,
     request_digest,
 )
-from redbox_operator.companion.plan import (
+from redbox_operator.companion_pods.plan import (
     MAX_REPLACED,
     CompanionPod,
     Step,
