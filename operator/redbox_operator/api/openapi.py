@@ -36,7 +36,7 @@ def structural(model: type[BaseModel], *, defaults: bool = True) -> Schema:
 def _resolved(node: Schema, definitions: Schema, *, defaults: bool) -> Schema:
     node = _dereferenced(node, definitions)
     made = {key: value for key, value in node.items() if key not in DROPPED}
-    if not defaults or not _is_plain(made.get("default")):
+    if not defaults or not isinstance(made.get("default"), str | int | bool):
         made.pop("default", None)
     if made.get("format") == "binary":
         made["format"] = "byte"  # Kubernetes' word for base64
@@ -75,7 +75,3 @@ def _dereferenced(node: Schema, definitions: Schema) -> Schema:
         else:  # optional fields are left out in Kubernetes, not null
             node = next(choice for choice in node["anyOf"] if choice.get("type") != "null") | rest
     return node
-
-
-def _is_plain(value: object) -> bool:
-    return isinstance(value, str | int | bool)

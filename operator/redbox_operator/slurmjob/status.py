@@ -47,7 +47,7 @@ PHASES = {
 }
 ROW_FIELDS = (
     *("state", "job_id", "partition", "user", "nodes", "exit_code", "signal", "submitted_at", "started_at"),
-    *("ended_at", "node_list", "stale_since", "run", "array", "working_directory"),
+    *("ended_at", "stale_since", "run", "array", "working_directory"),
 )
 RESULTS_REASONS = {"Collected": "ResultsCollected", "Skipped": "ResultsSkipped"}
 UNFINISHED = "Unfinished"
@@ -192,37 +192,21 @@ def _previous_outcome(before: SlurmJobStatus) -> JobOutcome:
 
 
 def _fields_of(row: Job) -> dict[str, object]:
+    """The row as status fields; Kubernetes stores times to the second."""
+    fields = {name: getattr(row, name) for name in ROW_FIELDS}
+    times = {name: at.replace(microsecond=0) for name, at in fields.items() if isinstance(at, datetime)}
     array = ArrayStatus.model_validate(row.array.model_dump()) if row.array else None
-    return {
-        "state": row.state,
-        "job_id": row.job_id,
-        "partition": row.partition,
-        "user": row.user,
-        "nodes": row.nodes,
-        "node_list": fold(row.nodes) or None,
-        "exit_code": row.exit_code,
-        "signal": row.signal,
-        "submitted_at": _to_the_second(row.submitted_at),
-        "started_at": _to_the_second(row.started_at),
-        "ended_at": _to_the_second(row.ended_at),
-        "stale_since": _to_the_second(row.stale_since),
-        "run": row.run,
-        "array": array,
-        "working_directory": row.working_directory,
-    }
+    return {**fields, **times, "array": array, "node_list": fold(row.nodes) or None}
 
 
 def _previous_fields(inputs: StatusInputs) -> dict[str, object]:
     """What the status has of this attempt already."""
-    return {name: getattr(inputs.before, name) for name in ROW_FIELDS} if inputs.same_attempt else {}
+    names = (*ROW_FIELDS, "node_list")
+    return {name: getattr(inputs.before, name) for name in names} if inputs.same_attempt else {}
 
 
 def _dependencies_met(inputs: StatusInputs, fields: dict[str, object]) -> bool:
     return bool(inputs.job.spec.depends_on and (are_met(inputs.before) or fields.get("nodes")))
-
-
-def _to_the_second(time: datetime | None) -> datetime | None:
-    return time.replace(microsecond=0) if time else None
 
 
 # -- conditions
