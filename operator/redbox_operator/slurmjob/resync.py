@@ -141,10 +141,9 @@ class Resync:
         before = {ref for ref in cached if ref.resource == resource}
         listed: dict[SlurmJobRef, str] = {}
         uids: set[str] = set()
-        for where in self._collections(resource.kind, resource.api_version):
-            async for item in self._if_allowed(where, if_served(where, self._objects.list_metadata(where))):
-                listed[SlurmJobRef(resource, item.namespace, item.name)] = item.resource_version
-                uids.add(item.uid)
+        async for item in self._listed(resource.kind, resource.api_version):
+            listed[SlurmJobRef(resource, item.namespace, item.name)] = item.resource_version
+            uids.add(item.uid)
         for ref in await self._outdated(listed, cached):
             with self._isolated(f"{resource.kind}/{ref.full_name}"):
                 await self._read_job(ref)
@@ -165,9 +164,8 @@ class Resync:
         cached = self._reconciler.cache.companions
         before = dict(cached)
         listed: dict[PodName, str] = {}
-        for where in self._collections("Pod"):
-            async for item in self._if_allowed(where, self._objects.list_metadata(where, COMPANIONS)):
-                listed[item.namespace, item.name] = item.resource_version
+        async for item in self._listed("Pod", "v1", COMPANIONS):
+            listed[item.namespace, item.name] = item.resource_version
         for namespace, name in await self._outdated(listed, cached):
             with self._isolated(f"Pod/{namespace}/{name}"):
                 raw = await self._objects.get(ResourcePath("Pod", name, namespace))
@@ -177,9 +175,6 @@ class Resync:
             if key not in listed and pod.namespace not in self._forbidden and cached.get(key) is pod:
                 self._metrics.missed.labels("Pod").inc()
                 self._reconciler.companion_deleted(pod)
-
-    def _collections(self, kind: str, api_version: str = "v1") -> list[ResourcePath]:
-        return [ResourcePath(kind, "", namespace, api_version) for namespace in self._namespaces or ("",)]
 
     @staticmethod
     async def _outdated(
@@ -199,18 +194,20 @@ class Resync:
             left = still
         return left
 
-    async def _if_allowed(
-        self, where: ResourcePath, items: AsyncIterator[ObjectMetadata]
+    async def _listed(
+        self, kind: str, api_version: str, selection: Mapping[str, str] | None = None
     ) -> AsyncIterator[ObjectMetadata]:
-        """A namespace's own administrator can revoke our rights there, which must not stop the others."""
-        try:
-            async for item in items:
-                yield item
-        except ApiRefused as refusal:
-            if refusal.status != HTTPStatus.FORBIDDEN or not where.namespace:
-                raise
-            self._forbidden.add(where.namespace)
-            self._forbidden_warnings.failed(where.namespace, str(refusal)[:MAX_ERROR_LENGTH])
+        """Of all our namespaces: each one's own administrator can revoke our rights there, for it alone."""
+        for namespace in self._namespaces or ("",):
+            where = ResourcePath(kind, "", namespace, api_version)
+            try:
+                async for item in if_served(where, self._objects.list_metadata(where, selection)):
+                    yield item
+            except ApiRefused as refusal:
+                if refusal.status != HTTPStatus.FORBIDDEN or not namespace:
+                    raise
+                self._forbidden.add(namespace)
+                self._forbidden_warnings.failed(namespace, str(refusal)[:MAX_ERROR_LENGTH])
 
     @contextmanager
     def _isolated(self, name: str) -> Iterator[None]:
