@@ -30,7 +30,6 @@ class ClientConnection:
         return self.limiter.assign(self, caller)
 
     def release(self) -> None:
-        """Stop counting it, because it is closed."""
         self.limiter.release(self)
 
 

@@ -38,7 +38,6 @@ def describe(app: FastAPI) -> None:
 
 
 def document_of(app: FastAPI) -> Document:
-    """Return the document, built at the first call."""
     if app.openapi_schema is None:
         document = get_openapi(
             title=app.title,

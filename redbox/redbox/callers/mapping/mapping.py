@@ -43,7 +43,6 @@ class _Refused(Exception):
 def map_caller_to_user(
     identity: Identity, rules: MappingRules, accounts: AccountLookup
 ) -> Caller | MappingRefusal:
-    """Apply the first rule that matches."""
     try:
         if isinstance(identity, ServiceAccount):
             return _map_service_account(identity, rules, accounts)

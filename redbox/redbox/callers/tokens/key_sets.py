@@ -12,7 +12,6 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import structlog
 
@@ -25,26 +24,15 @@ from redbox.core.clock import Clock
 log = structlog.get_logger(__name__)
 
 
-class JwksSource(Protocol):
-    """The source of a JWKS document."""
-
-    async def fetch(self) -> bytes | None:
-        """Return the document, or None if it is unchanged; raises ApiServerUnavailable."""
-        ...
-
-    async def close(self) -> None:
-        """Release resources."""
-        ...
-
-
 class JwksFile:
-    """A JWKS in a file."""
+    """A JWKS in a file, read when it has changed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._version: FileVersion | None = None
 
     async def fetch(self) -> bytes | None:
+        """Return the document, or None if it is unchanged; raises ApiServerUnavailable."""
         version = file_version(self._path)
         if version is not None and version == self._version:
             return None
@@ -97,7 +85,7 @@ class KeySetHealth:
 class KeySet:
     """The keys of one cluster."""
 
-    def __init__(self, cluster: str, source: JwksSource, policy: RefreshPolicy, clock: Clock) -> None:
+    def __init__(self, cluster: str, source: JwksFile | JwksUrl, policy: RefreshPolicy, clock: Clock) -> None:
         self.cluster = cluster
         self._source = source
         self._policy = policy

@@ -40,7 +40,6 @@ class _Key:
 
 
 def render_settings(values: Values) -> str:
-    """Render the file, with these values in force."""
     lines = ["# Red Box's settings. Lines that begin with # and a key show the defaults."]
     for key in _keys(RedboxSettings):
         lines += ["", *_render_key(key, values, depth=0, in_force=True)]

@@ -61,7 +61,6 @@ class ServerMetrics:
         self._relayed.inc(count)
 
     def collect_from(self, collector: Collector) -> None:
-        """Include the metrics of this collector."""
         self._registry.register(collector)
 
     def exposition(self) -> bytes:
