@@ -19,9 +19,9 @@ from typing import Self
 
 from starlette.requests import HTTPConnection
 
-from redbox.callers.errors import NotMapped, TokenFault, Unauthenticated
+from redbox.callers.errors import TokenFault, Unauthenticated
 from redbox.callers.identities import Identity, Peer
-from redbox.callers.mapping.mapping import MappingRefusal, map_caller_to_user
+from redbox.callers.mapping.mapping import map_caller_to_user
 from redbox.callers.mapping.rules_file import ActiveRules
 from redbox.callers.peers import peer_in
 from redbox.callers.settings import CallersSettings, ClusterSettings
@@ -124,10 +124,8 @@ class Authenticator:
             identity = peer
         else:
             raise Unauthenticated(TokenFault.MISSING, "no token was sent: Authorization: Bearer <token>")
-        mapped = await self._accounts.evaluate(partial(map_caller_to_user, identity, self._rules.rules))
-        if isinstance(mapped, MappingRefusal):
-            raise NotMapped(mapped.identity, mapped.reason)
-        return replace(mapped, until=until)
+        caller = await self._accounts.evaluate(partial(map_caller_to_user, identity, self._rules.rules))
+        return replace(caller, until=until)
 
     def rules_in_force(self) -> object:
         """Return the current rules: a new object after each reload, which may obsolete earlier decisions."""
@@ -173,11 +171,10 @@ def bearer_token(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
 
 def trusted_clusters(settings: CallersSettings, clock: Clock) -> list[TrustedCluster]:
     """The clusters of the settings; their keys are fetched later."""
-    leeway_s = float(settings.leeway)
     return [
         TrustedCluster(
             ClaimRequirements(
-                cluster.name, cluster.issuer, cluster.audience, float(cluster.max_token_life), leeway_s
+                cluster.name, cluster.issuer, cluster.audience, cluster.max_token_life, settings.leeway
             ),
             _key_set(cluster, clock),
         )
@@ -185,21 +182,21 @@ def trusted_clusters(settings: CallersSettings, clock: Clock) -> list[TrustedClu
     ]
 
 
+def jwks_access(cluster: ClusterSettings) -> ApiAccess:
+    return ApiAccess(cluster.jwks_ca_file, cluster.jwks_token_file, cluster.jwks_deadline)
+
+
 def _key_set(cluster: ClusterSettings, clock: Clock) -> KeySet:
     if cluster.jwks_file is not None:
         return KeySet(cluster.name, JwksFile(cluster.jwks_file), FILE_FRESHNESS, clock)
-    access = ApiAccess(cluster.jwks_ca_file, cluster.jwks_token_file, float(cluster.jwks_deadline))
-    freshness = RefreshPolicy(
-        float(cluster.jwks_refresh), float(cluster.jwks_refetch_interval), float(cluster.jwks_max_stale)
-    )
-    return KeySet(cluster.name, JwksUrl(str(cluster.jwks_url), ApiServerClient(access)), freshness, clock)
+    source = JwksUrl(str(cluster.jwks_url), ApiServerClient(jwks_access(cluster)))
+    policy = RefreshPolicy(cluster.jwks_refresh, cluster.jwks_refetch_interval, cluster.jwks_max_stale)
+    return KeySet(cluster.name, source, policy, clock)
 
 
 def _reviewer(cluster: ClusterSettings, clock: Clock) -> TokenReviewer | None:
     review = cluster.token_review
     if review is None:
         return None
-    server = ApiServerClient(ApiAccess(review.ca_file, review.token_file, float(review.deadline)))
-    return TokenReviewer(
-        review.server, server, audience=cluster.audience, cache_s=float(review.cache), clock=clock
-    )
+    server = ApiServerClient(ApiAccess(review.ca_file, review.token_file, review.deadline))
+    return TokenReviewer(review.server, server, audience=cluster.audience, cache_s=review.cache, clock=clock)
