@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -26,7 +26,7 @@ from redbox.callers.mapping.rules_file import ActiveRules
 from redbox.callers.peers import peer_in
 from redbox.callers.settings import CallersSettings, ClusterSettings
 from redbox.callers.tokens.claims import ClaimRequirements
-from redbox.callers.tokens.key_sets import JwksFile, JwksUrl, KeySet, KeySetHealth, RefreshPolicy
+from redbox.callers.tokens.key_sets import JwksFile, JwksUrl, KeySet, RefreshPolicy
 from redbox.callers.tokens.kubernetes_api import ApiAccess, ApiServerClient
 from redbox.callers.tokens.opaque_tokens import PREFIX, TokenStore
 from redbox.callers.tokens.service_account_tokens import TokenVerifier, TrustedCluster
@@ -34,18 +34,9 @@ from redbox.callers.tokens.token_review import TokenReviewer
 from redbox.callers.unix_accounts import AccountResolver, NssLookup, NssPolicy, OutageDetectingLookup
 from redbox.core.clock import Clock
 from redbox.core.domain import Caller
-from redbox.core.yaml_document import Flaw
 
 RULES_CHECK_INTERVAL_S = 2.0
 FILE_FRESHNESS = RefreshPolicy(refresh_s=1.0, refetch_interval_s=0.0, max_stale_s=86_400.0)
-
-
-@dataclass(frozen=True, slots=True)
-class CallersHealth:
-    """Faults of keys and rules, for metrics, /readyz and `redbox check`."""
-
-    key_sets: tuple[KeySetHealth, ...]
-    rule_flaws: tuple[Flaw, ...]
 
 
 class Authenticator:
@@ -131,8 +122,13 @@ class Authenticator:
         """Return the current rules: a new object after each reload, which may obsolete earlier decisions."""
         return self._rules.rules
 
-    def health(self) -> CallersHealth:
-        return CallersHealth(tuple(cluster.keys.health() for cluster in self._clusters), self._rules.flaws)
+    def warnings(self) -> list[str]:
+        """Faults of keys and rules, each in a sentence."""
+        keys = (cluster.keys for cluster in self._clusters)
+        return [
+            *(f"keys of cluster {each.cluster}: {each.problem}" for each in keys if each.problem),
+            *(f"the new mapping rules are invalid, the old ones stay: {flaw}" for flaw in self._rules.flaws),
+        ]
 
     def reload_rules(self) -> bool:
         """Read the rules again (SIGHUP); return False if the old ones stay in force."""

@@ -66,9 +66,6 @@ class ConnectionLimiter:
         connection.caller = caller
         return True
 
-    def count(self, caller: str) -> int:
-        return self._by_caller[caller]
-
     def release(self, connection: ClientConnection) -> None:
         """Stop counting a connection; idempotent."""
         if connection.caller is not None:

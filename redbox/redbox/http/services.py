@@ -38,12 +38,9 @@ class Readiness:
 
     def warnings(self) -> list[str]:
         """Problems that do not make it unready."""
-        health, since = self._authenticator.health(), self._jobs.stale_since
-        return [
-            *([f"Slurm does not answer: states are as of {since:%H:%M:%S} UTC"] if since else ()),
-            *(f"keys of cluster {keys.cluster}: {keys.problem}" for keys in health.key_sets if keys.problem),
-            *(f"the new mapping rules are invalid, the old ones stay: {flaw}" for flaw in health.rule_flaws),
-        ]
+        since = self._jobs.stale_since
+        stale = [f"Slurm does not answer: states are as of {since:%H:%M:%S} UTC"] if since else []
+        return [*stale, *self._authenticator.warnings()]
 
 
 @dataclass(frozen=True)

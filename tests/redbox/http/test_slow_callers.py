@@ -221,7 +221,7 @@ async def test_one_callers_connections_are_bounded(stand: Stand) -> None:
         assert [b"200" in answer for answer in answers] == [True, True, False]
         assert b"429" in answers[2]
         wires[0][1].transport.abort()
-        await eventually(lambda: stand.connections.count("bob") == 1)
+        await eventually(lambda: stand.connections._by_caller["bob"] == 1)
         async with at_port(stand) as later:
             assert b"200" in await ask(later, token=stand.tokens["bob"])
 
@@ -235,4 +235,4 @@ async def test_a_reader_that_takes_nothing_is_cut_off(path: str) -> None:
             writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
             assert b"200" in await reader.readline()
             await eventually(lambda: not stand.services.streams.held)
-            await eventually(lambda: not stand.connections.count("alice"))
+            await eventually(lambda: not stand.connections._by_caller["alice"])

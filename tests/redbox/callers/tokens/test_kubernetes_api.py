@@ -133,11 +133,11 @@ async def test_a_bad_key_file_keeps_the_old_keys_until_it_is_mended(tmp_path: Pa
         for _ in range(2):  # also when it is looked at again and has not changed
             clock.pass_s(1)
             assert await keys.key("a") is not None
-            assert keys.health().problem is not None
+            assert keys.problem is not None
     path.write_bytes(jwks(b=ec_key()))
     clock.pass_s(1)
     assert await keys.key("b") is not None
-    assert keys.health().problem is None
+    assert keys.problem is None
 
 
 def reviewed(**status: Any) -> tuple[int, bytes]:
