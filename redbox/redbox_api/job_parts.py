@@ -16,6 +16,7 @@ REVEAL_SECRETS = {"reveal": True}  # the context in which a dump holds secrets a
 TIME_PATTERN = r"^(UNLIMITED|[0-9]+|[0-9]+:[0-5]?[0-9](:[0-5]?[0-9])?|[0-9]+-[0-9]+(:[0-9]+){0,2})$"
 MEMORY_PATTERN = r"^[0-9]{1,12}[KMGT]?$"
 GPUS_PATTERN = r"^([A-Za-z0-9_.-]{1,64}:)?[0-9]{1,6}$"
+Memory = Annotated[str, Field(max_length=16, pattern=MEMORY_PATTERN)]
 Text = Annotated[str, Field(max_length=1024, pattern=r"^[^\x00\n\r]*$")]
 Name = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")]
 Path = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00\n\r]+$")]
@@ -32,72 +33,33 @@ class RequestModel(BaseModel):
 class Resources(RequestModel):
     """Resources for the job; unset ones are left to the script, the partition and Slurm."""
 
-    nodes: Annotated[int, Field(ge=1, le=100_000, description="as --nodes: how many")] | None = None
-    tasks: (
-        Annotated[
-            int, Field(ge=1, le=10_000_000, description="as --ntasks: processes in all, as srun starts them")
-        ]
-        | None
-    ) = None
-    tasks_per_node: (
-        Annotated[int, Field(ge=1, le=100_000, description="as --ntasks-per-node: processes on each node")]
-        | None
-    ) = None
-    cpus_per_task: (
-        Annotated[int, Field(ge=1, le=100_000, description="as --cpus-per-task: for each process's threads")]
-        | None
-    ) = None
-    mem_per_node: (
-        Annotated[
-            str,
-            Field(
-                max_length=16, pattern=MEMORY_PATTERN, description="memory on each node, as --mem: 4G, 512M"
-            ),
-        ]
-        | None
-    ) = None
-    mem_per_cpu: (
-        Annotated[
-            str,
-            Field(
-                max_length=16,
-                pattern=MEMORY_PATTERN,
-                description="memory for each CPU instead, as --mem-per-cpu: 2G",
-            ),
-        ]
-        | None
-    ) = None
-    gpus_per_node: (
-        Annotated[
-            str,
-            Field(
-                max_length=80, pattern=GPUS_PATTERN, description="on each node, as --gpus-per-node: 2, a100:2"
-            ),
-        ]
-        | None
-    ) = None
-    gres: (
-        Annotated[
-            str,
-            Field(
-                max_length=512,
-                pattern=r"^[A-Za-z0-9_.:,()/=-]+$",
-                description="other countable things on each node, as --gres: license:2",
-            ),
-        ]
-        | None
-    ) = None
-    time: (
-        Annotated[
-            str,
-            Field(
-                max_length=32,
-                pattern=TIME_PATTERN,
-                description="at most so long, as --time: 90 (minutes), 2:00:00, 1-12:00:00, UNLIMITED",
-            ),
-        ]
-        | None
-    ) = None
+    nodes: int | None = Field(None, ge=1, le=100_000, description="as --nodes: how many")
+    tasks: int | None = Field(
+        None, ge=1, le=10_000_000, description="as --ntasks: processes in all, as srun starts them"
+    )
+    tasks_per_node: int | None = Field(
+        None, ge=1, le=100_000, description="as --ntasks-per-node: processes on each node"
+    )
+    cpus_per_task: int | None = Field(
+        None, ge=1, le=100_000, description="as --cpus-per-task: for each process's threads"
+    )
+    mem_per_node: Memory | None = Field(None, description="memory on each node, as --mem: 4G, 512M")
+    mem_per_cpu: Memory | None = Field(None, description="memory for each CPU instead, as --mem-per-cpu: 2G")
+    gpus_per_node: str | None = Field(
+        None, max_length=80, pattern=GPUS_PATTERN, description="on each node, as --gpus-per-node: 2, a100:2"
+    )
+    gres: str | None = Field(
+        None,
+        max_length=512,
+        pattern=r"^[A-Za-z0-9_.:,()/=-]+$",
+        description="other countable things on each node, as --gres: license:2",
+    )
+    time: str | None = Field(
+        None,
+        max_length=32,
+        pattern=TIME_PATTERN,
+        description="at most so long, as --time: 90 (minutes), 2:00:00, 1-12:00:00, UNLIMITED",
+    )
 
 
 class RegistryCredentials(RequestModel):
@@ -122,24 +84,15 @@ class ContainerOptions(RequestModel):
     pid: Annotated[bool, Field(description="its own PID namespace, as -p")] = False
     no_privs: Annotated[bool, Field(description="without any capability, as --no-privs")] = False
     writable: Annotated[bool, Field(description="the image may be written to, as -w")] = False
-    app: (
-        Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z0-9_.-]+$", description="which SCIF app")]
-        | None
-    ) = None
-    host_name: (
-        Annotated[str, Field(max_length=253, pattern=r"^[A-Za-z0-9.-]+$", description="its host name inside")]
-        | None
-    ) = None
-    binds: Annotated[
-        list[Path], Field(max_length=64, description="folders of the host: /data, /data:/inside:ro")
-    ] = []
-    gpus: Annotated[
-        Literal["nvidia", "rocm"] | None, Field(description="the node's GPUs inside, as --nv or --rocm")
-    ] = None
-    mpi: (
-        Annotated[str, Field(max_length=64, pattern=r"^[a-z0-9_]+$", description="as srun --mpi: pmix")]
-        | None
-    ) = None
+    app: str | None = Field(None, max_length=128, pattern=r"^[A-Za-z0-9_.-]+$", description="which SCIF app")
+    host_name: str | None = Field(
+        None, max_length=253, pattern=r"^[A-Za-z0-9.-]+$", description="its host name inside"
+    )
+    binds: list[Path] = Field([], max_length=64, description="folders of the host: /data, /data:/inside:ro")
+    gpus: Literal["nvidia", "rocm"] | None = Field(
+        None, description="the node's GPUs inside, as --nv or --rocm"
+    )
+    mpi: str | None = Field(None, max_length=64, pattern=r"^[a-z0-9_]+$", description="as srun --mpi: pmix")
 
 
 class Container(RequestModel):

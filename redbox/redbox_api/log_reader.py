@@ -35,7 +35,6 @@ class BoundedRetry:
         self._since, self._failures = None, 0
 
     async def wait(self, error: RedboxError) -> None:
-        """Wait before the next try, or raise the error."""
         now = self.clock()
         self._since = now if self._since is None else self._since
         if now - self._since >= self.give_up_s:

@@ -16,8 +16,9 @@ from urllib.parse import quote
 import aiohttp
 from kubernetes.aio import client, config
 
+from redbox_api.bodies import lines
 from redbox_kube.api.connection import connected_client
-from redbox_kube.api.decoding import UNREADABLE, ListPage, as_event, as_object, as_page, error_message, lines
+from redbox_kube.api.decoding import UNREADABLE, ListPage, as_event, as_object, as_page, error_message
 from redbox_kube.api.metadata_list import MetadataPage, ObjectMetadata, page_of
 
 Object = dict[str, Any]
@@ -227,7 +228,7 @@ class ObjectClient:
             if answer.status >= HTTPStatus.BAD_REQUEST:
                 raise ApiRefused(answer.status, error_message(await _body(answer)))
             try:
-                async for line in lines(answer.response.content):
+                async for line in lines(answer.response.content, all_end=True):
                     yield _read(line, as_event)
             except CONNECTION_ERRORS as error:
                 raise _unreachable(error) from error

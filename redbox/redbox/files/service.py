@@ -24,7 +24,7 @@ from redbox.jobs.errors import Forbidden, JobNotFound, NotAcceptable
 from redbox.jobs.record.record import JobRecord
 from redbox.jobs.service import JobService
 from redbox.observability.sanitize import printable
-from redbox_api.files import FileEntry, FileList
+from redbox_api.models import FileEntry, FileList
 
 MAX_FOUND = 10_000
 MAX_ARCHIVED = 4_000

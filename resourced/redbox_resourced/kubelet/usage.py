@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from redbox_api.client import RedboxClient
 from redbox_api.errors import RedboxError
-from redbox_api.usage import JobUsage
+from redbox_api.models import JobUsage
 from redbox_kube.api.objects import ApiError
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_resourced.partitions.slurmclusters import ClusterRegistry
