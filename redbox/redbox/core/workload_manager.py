@@ -66,10 +66,15 @@ class JobStates:
     phases: Mapping[str, Phase]
     requeued: frozenset[str]  # ends after which it requeues a job, a moment later, if the job allows it
     held_reasons: frozenset[str]  # of a pending job that does not start until it is released
+    held_between_runs: frozenset[str]  # paused after a requeue: the next run has not begun
 
     def phase_of(self, state: str) -> Phase | None:
         """The phase of a job in this state; None for an unknown state, which changes nothing."""
         return self.phases.get(state)
+
+    def has_not_begun(self, state: str) -> bool:
+        """Whether a job's run, or its next run, has not begun: it waits, or is held between two runs."""
+        return self.phase_of(state) is Phase.PENDING or state in self.held_between_runs
 
     def is_held(self, job: Observation) -> bool:
         """Whether it waits for a release."""
@@ -194,16 +199,7 @@ class AccountingSnapshot:
     whole: frozenset[int] = frozenset()
 
 
-class Completeness(Protocol):
-    """How much a snapshot shows."""
-
-    @property
-    def complete(self) -> bool: ...
-    @property
-    def whole(self) -> frozenset[int]: ...
-
-
-def shows_all_jobs_of(uid: int, shown: Completeness) -> bool:
+def shows_all_jobs_of(uid: int, shown: QueueSnapshot | FoundJobs | AccountingSnapshot) -> bool:
     """Whether the absence of a job of this user proves anything."""
     return shown.complete or uid in shown.whole
 
