@@ -29,7 +29,6 @@ class AgentLauncher:
         self._start_s = start_s
 
     async def start(self, user: UnixUser) -> AgentProcess:
-        """Start the process; raises AgentError."""
         try:
             async with asyncio.timeout(self._start_s):
                 return await self._transport.start(user)
@@ -74,10 +73,8 @@ class AgentLauncher:
             stderr = process.stderr_text()
         finally:
             process.kill()
-        detail = f"the agent of {user.name} did not start: {stderr or error}"
-        return (
-            AgentRefused(detail) if self._transport.is_refusal(status, stderr) else AgentUnavailable(detail)
-        )
+        kind = AgentRefused if self._transport.is_refusal(status, stderr) else AgentUnavailable
+        return kind(f"the agent of {user.name} did not start: {stderr or error}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,5 +110,4 @@ class StartBackoff:
         self._failures.pop(user.uid, None)
 
     def failing_users(self) -> int:
-        """Return the number of users in a pause."""
         return sum(failures.until > self._clock() for failures in self._failures.values())
