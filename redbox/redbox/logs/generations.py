@@ -49,7 +49,6 @@ def tail_hash(before: bytes) -> str:
 
 
 def parse_generation(text: str) -> Generation | None:
-    """Parse a reader's generation; None if it is malformed."""
     parts = text.split("-")
     try:
         device, inode, run, cuts = int(parts[0], 16), int(parts[1], 16), int(parts[2]), int(parts[3])

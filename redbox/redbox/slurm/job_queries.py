@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 
 from redbox.core.domain import UnixUser
@@ -42,34 +41,19 @@ class QueueAnswer:
         return self.report.complete and not self.contradictory
 
 
-@dataclass(frozen=True, slots=True)
-class AccountingAnswer:
-    """The rows that one user's sacct showed."""
-
-    rows: tuple[sacct.AccountingRow, ...]
-    complete: bool
-
-
 class JobQueries:
     """Runs queries as the observer, and as each user where Slurm hides jobs from the observer.
 
     A user controls what the user's agent answers: only that user's own jobs are accepted from it.
     """
 
-    def __init__(
-        self,
-        commands: CommandRunner,
-        cluster: ClusterQueries,
-        *,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, commands: CommandRunner, cluster: ClusterQueries) -> None:
         self._commands = commands
         self._cluster = cluster
-        self._now = now
-        self._monotonic = monotonic
+        self._clock = commands.clock
         self._users: frozenset[UnixUser] = frozenset()
-        self._polls, self._lookups, self._accounting = (PerUserQueries(monotonic) for _ in range(3))
+        per_user = (PerUserQueries(commands.clock.monotonic) for _ in range(3))
+        self._polls, self._lookups, self._accounting = per_user
         self._rows = squeue.RowReader()
         self._builders: dict[UnixUser, QueueJobBuilder] = {}
         self._has_job_states_only = True  # until squeue rejects the option
@@ -77,9 +61,10 @@ class JobQueries:
 
     # ------------------------------------------------------------------------------------------ the queue
     async def poll(
-        self, users: Collection[UnixUser] | None, wanted: squeue.RecordFilter | None
+        self, *, users: Collection[UnixUser] | None = None, wanted: squeue.RecordFilter | None = None
     ) -> QueueSnapshot:
-        at, started = self._now(), self._monotonic()
+        """Records that `wanted` rejects by id and comment are never parsed."""
+        at, started = self._clock.now(), self._clock.monotonic()
         self._rows.start_poll()
         private = await self._are_jobs_private()
         if users is not None:
@@ -97,9 +82,8 @@ class JobQueries:
             jobs, contradictory = self._builders[reader].build(shown)
             return QueueAnswer(jobs, contradictory, report)
 
-        results = await self._polls.run(readers, query)
-        answers = {reader: answer for reader, answer in results.items() if isinstance(answer, QueueAnswer)}
-        took_s = self._monotonic() - started
+        answers = await self._polls.run(readers, query)
+        took_s = self._clock.monotonic() - started
         if own:
             return merge_answers(answers, at, took_s, complete=len(answers) == len(readers))
         answer = answers[self._commands.observer]
@@ -141,7 +125,7 @@ class JobQueries:
         raise WorkloadManagerError(f"squeue failed: {words}")
 
     async def find_live(
-        self, job_ids: Collection[str], users: Collection[UnixUser] | None = None
+        self, job_ids: Collection[str], *, users: Collection[UnixUser] | None = None
     ) -> FoundJobs:
         """Single jobs; ids that Slurm does not know are left out."""
         if not await self._are_jobs_private():
@@ -153,10 +137,7 @@ class JobQueries:
             return build_queue_jobs(row for row in rows if row.uid == reader.uid)[0]
 
         readers = in_order(self._users if users is None else users)
-        results = await self._lookups.run(readers, query)
-        found = {
-            reader: jobs for reader, jobs in results.items() if not isinstance(jobs, WorkloadManagerError)
-        }
+        found = await self._lookups.run(readers, query)
         return FoundJobs(
             unique(job for jobs in found.values() for job in jobs),
             complete=len(found) == len(readers) > 0,
@@ -182,14 +163,15 @@ class JobQueries:
 
     async def usage(self, user: UnixUser, job_ids: Collection[str]) -> tuple[StepUsage, ...]:
         """As measured by the slurmds, which answer only the jobs' own user."""
-        return tuple(
-            sstat.read_usage(await self._commands.read(sstat.usage_argv(sorted(job_ids)), user=user))
-        )
+        text = await self._commands.read(sstat.usage_argv(sorted(job_ids)), user=user)
+        return tuple(sstat.read_usage(text))
 
     # ------------------------------------------------------------------------------------- the accounting
     async def history(
-        self, job_ids: Collection[str], users: Collection[UnixUser] | None = None
+        self, job_ids: Collection[str], *, since: datetime, users: Collection[UnixUser] | None = None
     ) -> AccountingSnapshot:
+        """`since` is not needed: sacct -j finds an id of any age."""
+        del since
         ordered = sorted(job_ids)
         chunks = [ordered[start : start + sacct.CHUNK] for start in range(0, len(ordered), sacct.CHUNK)]
         calls = [partial(sacct.jobs_argv, job_ids=chunk) for chunk in chunks]
@@ -197,7 +179,7 @@ class JobQueries:
             return await self._history(calls, [self._commands.observer], own=False)
         return await self._history(calls, in_order(self._users if users is None else users), own=True)
 
-    async def history_of(self, user: UnixUser, since: datetime) -> AccountingSnapshot:
+    async def history_of(self, user: UnixUser, *, since: datetime) -> AccountingSnapshot:
         return await self._history([partial(sacct.user_argv, user=user.name, since=since)], [user], own=True)
 
     async def _history(
@@ -212,7 +194,9 @@ class JobQueries:
             return AccountingSnapshot((), complete=True, available=False)
         fields = await self._known_fields()
 
-        async def query(reader: UnixUser, deadline: float | None) -> AccountingAnswer:
+        async def query(
+            reader: UnixUser, deadline: float | None
+        ) -> tuple[Sequence[sacct.AccountingRow], bool]:
             deadline = deadline or self._commands.settings.accounting_s
             report = ParseReport()
             rows: list[sacct.AccountingRow] = []
@@ -224,15 +208,12 @@ class JobQueries:
                 rows += sacct.read_rows(text, fields, token, report)
             shown = [row for row in dict.fromkeys(rows) if not own or row.uid == reader.uid]
             codes = await self._complete_exit_codes(shown, reader, deadline)
-            return AccountingAnswer(with_complete_exits(shown, codes), report.complete)
+            return with_complete_exits(shown, codes), report.complete
 
-        results = await self._accounting.run(readers, query)
-        answers = {
-            reader: answer for reader, answer in results.items() if isinstance(answer, AccountingAnswer)
-        }
-        complete = [reader for reader, answer in answers.items() if answer.complete]
+        answers = await self._accounting.run(readers, query)
+        complete = [reader for reader, (_, is_complete) in answers.items() if is_complete]
         return AccountingSnapshot(
-            build_accounting_jobs(row for answer in answers.values() for row in answer.rows),
+            build_accounting_jobs(row for rows, _ in answers.values() for row in rows),
             complete=len(complete) == len(readers) > 0,
             whole=frozenset(reader.uid for reader in complete if own),
         )

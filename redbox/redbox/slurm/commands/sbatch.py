@@ -21,7 +21,6 @@ from redbox.slurm.text.sbatch_options import Directive, read_directives, read_op
 from redbox.slurm.text.values import TIME_FORMAT
 from redbox_api.models import Check, JobRequest
 
-ENVIRONMENT: dict[str, str] = {}
 CHECK_ENVIRONMENT = TIME_FORMAT
 JOB_ID = re.compile(r"^([0-9]+)(?:;(\S+))?$", re.MULTILINE)
 WOULD_START = re.compile(r"Job [0-9]+ to start at ([0-9]+) using (.*)")
@@ -116,19 +115,14 @@ def _limited(
     """The field's value; with limits, else the script's, else the only one that is allowed."""
     if allowed is None:
         return field
-    wanted = field or in_script
+    wanted, listed = field or in_script, ", ".join(sorted(allowed))
     if wanted is None and len(allowed) == 1:
-        return next(iter(allowed))
+        return listed
     if wanted is None:
-        raise RequestRefused(
-            f"{name}: name one of those that you may use here: {', '.join(sorted(allowed))}."
-        )
-    forbidden = [word for word in wanted.split(",") if word not in allowed]
+        raise RequestRefused(f"{name}: name one of those that you may use here: {listed}.")
+    forbidden = ", ".join(word for word in wanted.split(",") if word not in allowed)
     if forbidden:
-        raise RequestRefused(
-            f"{name}: {', '.join(forbidden)} may not be used here; "
-            f"allowed: {', '.join(sorted(allowed)) or 'none'}."
-        )
+        raise RequestRefused(f"{name}: {forbidden} may not be used here; allowed: {listed or 'none'}.")
     return wanted
 
 
@@ -154,15 +148,10 @@ def read_submit(code: int, stdout: bytes, stderr: bytes) -> SubmitOutcome:
     """An id means that Slurm has accepted the job, whatever the exit code and stderr."""
     found = JOB_ID.findall(stdout.decode("utf-8", "replace"))
     if found:
-        return SubmitAccepted(job_id=found[-1][0], warnings=read_warnings(stderr))
+        return SubmitAccepted(job_id=found[-1][0], warnings=tuple(lines_of(stderr)))
     if code != 0:
         return classify(code, stderr)
     return SubmitUnknown(f"sbatch ended with exit code 0 but printed no job id. {words_of(stderr)}".strip())
-
-
-def read_warnings(stderr: bytes) -> tuple[str, ...]:
-    """The lines that sbatch prints on stderr when it succeeds."""
-    return tuple(lines_of(stderr))
 
 
 def read_check(code: int, stderr: bytes) -> Check:

@@ -32,11 +32,7 @@ from redbox.slurm.commands import sbatch
 from redbox.slurm.commands.srun import check_mpi_kind
 from redbox.slurm.errors import RequestRefused
 from redbox.slurm.submit import container_script
-from redbox.slurm.submit.registry_credentials import (
-    credentials_path,
-    credentials_path_of,
-    remove_credentials,
-)
+from redbox.slurm.submit.registry_credentials import credentials_path, credentials_path_of, remove_credentials
 from redbox.slurm.submit.sbatch_runner import SbatchRunner
 from redbox_api.models import Check
 
@@ -96,7 +92,7 @@ class SlurmSubmitter:
         except (AgentError, TimeoutError) as error:
             raise WorkloadManagerError(f"registry credentials could not be removed: {error}") from error
 
-    async def is_submitting(self, user: UnixUser, mark: str) -> bool:
+    async def submitting(self, user: UnixUser, mark: str) -> bool:
         """Whether an sbatch with this mark runs on the user's host, whichever agent started it."""
         try:
             agent = await self._commands.agents.agent(user)

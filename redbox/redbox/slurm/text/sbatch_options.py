@@ -95,7 +95,6 @@ OPTION = re.compile(r"--([a-z][a-z0-9-]*)(?:=(.*))?", re.DOTALL)
 
 
 def read_options(options: list[str]) -> list[str]:
-    """The request's options, each one checked."""
     return [_read_option(option) for option in options]
 
 
