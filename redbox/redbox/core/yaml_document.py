@@ -43,12 +43,8 @@ class Section(BaseModel):
         """`listen:` with nothing below it, as where all its keys are commented out, is as good as none."""
         if not isinstance(given, dict):
             return given
-        return {key: value for key, value in given.items() if value is not None or not cls._has_section(key)}
-
-    @classmethod
-    def _has_section(cls, key: str) -> bool:
-        default = cls.model_fields[key].default if key in cls.model_fields else None
-        return isinstance(default, BaseModel)
+        sections = {key for key, field in cls.model_fields.items() if isinstance(field.default, BaseModel)}
+        return {key: value for key, value in given.items() if value is not None or key not in sections}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +91,6 @@ Model = TypeVar("Model", bound=BaseModel)
 
 def read_document(path: Path) -> Document:
     """Read and parse a file; a file that cannot be read is a flaw of its first line."""
-    content = _content(path)
-    try:
-        return parse_document(content.decode(), str(path))
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise DocumentError(Flaw(str(path), line, "", "is not UTF-8")) from error
-
-
-def _content(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
@@ -111,7 +98,11 @@ def _content(path: Path) -> bytes:
         raise DocumentError(Flaw(str(path), 1, "", f"cannot be read: {error.strerror}")) from error
     if len(content) > MAX_BYTES:
         raise DocumentError(Flaw(str(path), 1, "", f"is larger than {MAX_BYTES} bytes"))
-    return content
+    try:
+        return parse_document(content.decode(), str(path))
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise DocumentError(Flaw(str(path), line, "", "is not UTF-8")) from error
 
 
 def parse_document(text: str, source: str) -> Document:

@@ -100,9 +100,6 @@ def shows(action: JobAction, rows: Sequence[QueueRow], before: Sequence[QueueRow
             return not any(row.reason in JOB_STATES.held_reasons for row in waiting)
         case JobAction.REQUEUE:
             restarts = max(row.restarts for row in before)
-            return any(
-                has_not_begun(row.state) or row.state == "COMPLETING" or row.restarts > restarts
-                for row in rows
-            )
+            return bool(waiting) or any(row.state == "COMPLETING" or row.restarts > restarts for row in rows)
         case JobAction.SIGNAL:
             return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
@@ -26,19 +26,6 @@ from redbox.slurm.views.accounting_jobs import build_accounting_jobs, with_compl
 from redbox.slurm.views.queue_jobs import QueueJobBuilder, build_queue_jobs
 
 JSON_CHUNK = 200  # ids in one call for complete exit codes: some 5 kB each
-
-
-@dataclass(frozen=True, slots=True)
-class QueueAnswer:
-    """The queue as one user's squeue showed it."""
-
-    jobs: tuple[Observation, ...]
-    contradictory: frozenset[str]  # ids with two different records
-    report: ParseReport
-
-    @property
-    def complete(self) -> bool:
-        return self.report.complete and not self.contradictory
 
 
 class JobQueries:
@@ -73,22 +60,22 @@ class JobQueries:
         readers = in_order(self._users) if own else [self._commands.observer]
         self._builders = {reader: self._builders.get(reader) or QueueJobBuilder() for reader in readers}
 
-        async def query(reader: UnixUser, deadline: float | None) -> QueueAnswer:
+        async def query(reader: UnixUser, deadline: float | None) -> QueueSnapshot:
             record_format, report = RecordFormat.new(squeue.FIELDS), ParseReport()
             uids = (str(reader.uid),) if own else self._uids_to_list(users)
             text = await self._queue_text(reader, record_format, uids, deadline)
             rows = self._rows.read(text, record_format, report, wanted)
             shown = (row for row in rows if not own or row.uid == reader.uid)
             jobs, contradictory = self._builders[reader].build(shown)
-            return QueueAnswer(jobs, contradictory, report)
+            took_s = self._clock.monotonic() - started
+            return QueueSnapshot(at, took_s, jobs, report.complete, report.dropped, contradictory)
 
         answers = await self._polls.run(readers, query)
-        took_s = self._clock.monotonic() - started
         if own:
+            took_s = self._clock.monotonic() - started
             return merge_answers(answers, at, took_s, complete=len(answers) == len(readers))
         answer = answers[self._commands.observer]
-        complete = answer.report.complete and not private
-        return QueueSnapshot(at, took_s, answer.jobs, complete, answer.report.dropped, answer.contradictory)
+        return replace(answer, complete=answer.complete and not private)
 
     async def _queue_text(
         self, reader: UnixUser, record_format: RecordFormat, uids: tuple[str, ...], deadline: float | None
@@ -247,20 +234,21 @@ def in_order(users: Collection[UnixUser]) -> list[UnixUser]:
 
 
 def merge_answers(
-    answers: Mapping[UnixUser, QueueAnswer], at: datetime, took_s: float, *, complete: bool
+    answers: Mapping[UnixUser, QueueSnapshot], at: datetime, took_s: float, *, complete: bool
 ) -> QueueSnapshot:
     """One snapshot of each user's own jobs.
 
     Two different records for one id do not make that id doubtful in the snapshot: a user could make them up
     for anybody's id.
     """
+    whole = [reader.uid for reader, answer in answers.items() if answer.complete and not answer.doubtful]
     return QueueSnapshot(
         at,
         took_s,
         jobs=unique(job for answer in answers.values() for job in answer.jobs),
-        complete=complete and all(answer.complete for answer in answers.values()),
-        dropped=sum(answer.report.dropped for answer in answers.values()),
-        whole=frozenset(reader.uid for reader, answer in answers.items() if answer.complete),
+        complete=complete and len(whole) == len(answers),
+        dropped=sum(answer.dropped for answer in answers.values()),
+        whole=frozenset(whole),
     )
 
 

@@ -81,11 +81,8 @@ def walk(base: bytes, relative: bytes, cannot_list: Callable[[bytes, str], None]
         return
     for directory, directories, files in os.walk(path, onerror=report):
         directories.sort()
-        links = [name for name in directories if os.path.islink(os.path.join(directory, name))]
         for name in sorted(files + directories):
             yield os.path.relpath(os.path.join(directory, name), base)
-        for name in links:
-            directories.remove(name)
 
 
 def describe_member(relative: bytes, status: os.stat_result) -> tarfile.TarInfo:

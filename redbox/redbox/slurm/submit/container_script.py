@@ -37,6 +37,13 @@ GPUS = {"nvidia": "--nv", "rocm": "--rocm"}
 # Slurm sets them in each task.
 GPU_VARIABLES = {"nvidia": "CUDA_VISIBLE_DEVICES", "rocm": "ROCR_VISIBLE_DEVICES"}
 NO_RUNTIME, NO_IMAGE = 127, 125
+FIND_RUNTIME = (
+    "cr=$(printf '\\r')",
+    "runtime=$(command -v apptainer || command -v singularity) || {",
+    '    echo "red-box: neither apptainer nor singularity is in PATH on $(uname -n): $PATH" >&2',
+    f"    exit {NO_RUNTIME}",
+    "}",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +66,7 @@ def build_container_script(request: JobRequest, paths: ContainerPaths) -> str:
         "#!/bin/sh",
         "# Made by red-box from a container request.",
         *([paths.setup.rstrip("\n")] if paths.setup else []),
-        *_find_runtime(),
+        *FIND_RUNTIME,
         *(
             _pull(container, paths)
             if container.image.startswith(PULLED)
@@ -122,16 +129,6 @@ def _check(container: Container) -> None:
             "container.options: cleanEnv removes the variables by which MPI's ranks find each other: each "
             "would be rank 0 of 1. Leave out cleanEnv or mpi."
         )
-
-
-def _find_runtime() -> list[str]:
-    return [
-        "cr=$(printf '\\r')",
-        "runtime=$(command -v apptainer || command -v singularity) || {",
-        '    echo "red-box: neither apptainer nor singularity is in PATH on $(uname -n): $PATH" >&2',
-        f"    exit {NO_RUNTIME}",
-        "}",
-    ]
 
 
 def _pull(container: Container, paths: ContainerPaths) -> list[str]:

@@ -156,8 +156,8 @@ class SlurmSubmitter:
         directory, container = submission.working_directory, submission.request.container
         try:
             await agent.make_directory(directory)
-            credentials = credentials_path_of(submission)
-            if credentials is not None and container is not None and container.registry is not None:
+            if container is not None and container.registry is not None:
+                credentials = credentials_path(directory, submission.mark)
                 await agent.make_directory(posixpath.dirname(credentials), mode=0o700)
                 content = container_script.credentials_file(container.registry)
                 await agent.write(credentials, content, mode=0o600)
