@@ -89,7 +89,7 @@ class Informer:
                 listed.add("/".join(place))
                 if (item := self._read(place, body)) is not None:
                     found[place] = item
-        for name in self._warnings.failing - listed:
+        for name in self._warnings.failing.keys() - listed:
             self._warnings.recovered(name)
         before, self.items = self.items, found
         self._version = version

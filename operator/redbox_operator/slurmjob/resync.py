@@ -102,9 +102,9 @@ class Resync:
         """Compare everything once, and report objects and namespaces that can be read again."""
         self._unreadable, self._forbidden = set(), set()
         await self._compare()
-        for namespace in self._forbidden_warnings.failing - self._forbidden:
+        for namespace in self._forbidden_warnings.failing.keys() - self._forbidden:
             self._forbidden_warnings.recovered(namespace)
-        for name in self._unreadable_warnings.failing - self._unreadable:  # readable again, or gone
+        for name in self._unreadable_warnings.failing.keys() - self._unreadable:  # readable again, or gone
             self._unreadable_warnings.recovered(name)
 
     async def _compare(self) -> None:

@@ -179,7 +179,7 @@ async def start(settings: RedboxSettings, path: Path) -> AsyncIterator[Applicati
         services = Services(
             authenticator=authenticator,
             jobs=jobs,
-            logs=JobLogReader(jobs, pool, LogService(settings.logs, time.monotonic), workload.appends),
+            logs=JobLogReader(jobs, pool, LogService(settings.logs, time.monotonic), workload),
             files=JobFileService(jobs, pool),
             usage=await stack.enter_async_context(UsageOfJobs(jobs, workload)),
             metrics=metrics,

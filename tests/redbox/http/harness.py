@@ -179,7 +179,7 @@ async def standing(
         ready = Ready()
         reauthorization = StreamReauthorization(authenticator, SystemClock(), every_s=0.05, tick_s=0.02)
         services = replace(
-            _services(authenticator, jobs, usage, pool, reauthorization),
+            _services(authenticator, jobs, usage, pool, reauthorization, slurm=slurm),
             readiness=ready,
             stall_s=stall_s,
             body_limit=body_limit,
@@ -241,6 +241,8 @@ def _services(
     usage: UsageOfJobs,
     pool: AgentPool,
     reauthorization: StreamReauthorization,
+    *,
+    slurm: StrictSlurm,
 ) -> Services:
     metrics, streams = ServerMetrics(), streams_budget(per_user=20, in_all=30)
     metrics.collect_from(
@@ -249,7 +251,7 @@ def _services(
     return Services(
         authenticator=authenticator,
         jobs=jobs,
-        logs=JobLogReader(jobs, pool, LogService(LogSettings(settle_s=0.02), time.monotonic)),
+        logs=JobLogReader(jobs, pool, LogService(LogSettings(settle_s=0.02), time.monotonic), slurm),
         files=JobFileService(jobs, pool),
         usage=usage,
         metrics=metrics,
