@@ -103,3 +103,57 @@ class Container(RequestModel):
     args: Annotated[list[EnvValue], Field(max_length=1024)] = []
     options: ContainerOptions = ContainerOptions()
     registry: RegistryCredentials | None = None
+
+
+class SbatchFields(RequestModel):
+    """Fields that a SlurmJob and a request to red-box have in common, as options of sbatch."""
+
+    partition: Name | None = Field(
+        None, description="As sbatch --partition. Default: the cluster's default partition."
+    )
+    account: Name | None = Field(
+        None, description="The account to charge, as sbatch --account. Default: the user's default account."
+    )
+    qos: Name | None = Field(None, description="The quality of service, as sbatch --qos.")
+    resources: Resources = Field(
+        Resources(),
+        description="The resources of the job in Slurm. A field takes precedence over the "
+        "script's #SBATCH line; omitted fields are left to the script, the partition and Slurm. They are "
+        "resources of Slurm's nodes, not of Kubernetes.",
+    )
+    working_directory: Path | None = Field(
+        None,
+        description="A folder on the Slurm cluster, created if it is missing, as sbatch --chdir. "
+        "Default: set by the HPC administrator, usually ~/redbox/<namespace>/<name>-<the first 8 "
+        "characters of the SlurmJob's uid>.",
+    )
+    output: Path | None = Field(
+        None,
+        description="The file for stdout, as sbatch --output, with its patterns (%j, %A_%a, %x). "
+        "`kubectl logs` shows it wherever it is. Default: slurm-<job id>.out in the working directory.",
+    )
+    error: Path | None = Field(
+        None,
+        description="The file for stderr, as sbatch --error. Default: slurm-<job id>.err, separate from "
+        "stdout; but if output, or the script's own -o or -e, is set, the file of stdout, by sbatch's "
+        "own rule.",
+    )
+    array: str | None = Field(
+        None,
+        max_length=512,
+        pattern=r"^[0-9,:%-]+$",
+        description="One job for each index, as sbatch --array: 0-19, 1,3,5, or 0-99%10 for at most "
+        "ten at a time. Each task has its index in SLURM_ARRAY_TASK_ID; status.array counts them.",
+    )
+    begin: str | None = Field(
+        None,
+        max_length=64,
+        pattern=r"^[A-Za-z0-9:+./-]+$",
+        description="Not before this time, as sbatch --begin: now+1hour, 2026-12-24T18:00.",
+    )
+    options: list[Text] = Field(
+        [],
+        max_length=128,
+        description="Further options of sbatch by their full names, one per string: --exclusive, "
+        "--mail-type=END. Options that have a field, or that red-box sets, are refused by name.",
+    )

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from redbox_api.job_parts import Container, EnvName, EnvValue, Name, Path, RequestModel, Resources, Text
+from redbox_api.job_parts import Container, EnvName, EnvValue, RequestModel, SbatchFields
 from redbox_shared import job_end
 
 KEY_PATTERN = r"^[A-Za-z0-9-]{1,64}$"
@@ -42,27 +42,15 @@ class Dependency(RequestModel):
         return self
 
 
-class JobRequest(RequestModel):
+class JobRequest(SbatchFields):
     """One job: a batch script or a container, and the resources it needs."""
 
     batch: str | None = None
     container: Container | None = None
     name: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f/]+$")] | None = None
-    partition: Name | None = None
-    account: Name | None = None
-    qos: Name | None = None
-    resources: Resources = Resources()
     env: Annotated[dict[EnvName, EnvValue], Field(max_length=1024)] = {}
-    working_directory: Path | None = None
-    output: Path | None = None
-    error: Path | None = None
-    array: Annotated[str, Field(max_length=512, pattern=r"^[0-9,:%-]+$")] | None = None
     dependencies: Annotated[list[Dependency], Field(max_length=64)] = []
-    begin: str | None = Field(None, max_length=64, pattern=r"^[A-Za-z0-9:+./-]+$", description="as --begin")
     hold: bool = False
-    options: Annotated[
-        list[Text], Field(max_length=128, description="further sbatch options, one a string: --exclusive")
-    ] = []
     spec_digest: str | None = Field(
         None, max_length=128, description="hash of the immutable spec; sameness is judged by it where given"
     )

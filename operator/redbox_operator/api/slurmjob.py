@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import ConfigDict, Field
 
-from redbox_api.job_parts import Name, Path, Resources, Text
+from redbox_api.job_parts import SbatchFields
 from redbox_kube.names import GROUP, VERSION
 from redbox_kube.slurm_cluster import SlurmClusterKind
 from redbox_operator.api.openapi import rule
@@ -33,19 +33,8 @@ class BatchFrom(SlurmClusterKind):
     config_map_key_ref: ObjectKey = Field(description="A key of a ConfigMap of this namespace.")
 
 
-class SlurmJobSpec(SlurmClusterKind):
-    """One Slurm job: its program, its cluster and partition, and its resources."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "x-kubernetes-validations": [
-                rule(
-                    "[has(self.batch), has(self.batchFrom), has(self.container)].exists_one(given, given)",
-                    "set exactly one of batch, batchFrom and container",
-                )
-            ]
-        }
-    )
+class SlurmJobProgram(SlurmClusterKind):
+    """The program of a SlurmJob, and the cluster that runs it."""
 
     cluster: str | None = Field(
         None,
@@ -67,54 +56,27 @@ class SlurmJobSpec(SlurmClusterKind):
     container: ContainerSpec | None = Field(
         None, description="A container instead of a script: Apptainer (Singularity) runs it on the nodes."
     )
-    partition: Name | None = Field(
-        None, description="As sbatch --partition. Default: the cluster's default partition."
+
+
+class SlurmJobSpec(SbatchFields, SlurmJobProgram):
+    """One Slurm job: its program, its cluster and partition, and its resources."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-kubernetes-validations": [
+                rule(
+                    "[has(self.batch), has(self.batchFrom), has(self.container)].exists_one(given, given)",
+                    "set exactly one of batch, batchFrom and container",
+                )
+            ]
+        }
     )
-    account: Name | None = Field(
-        None, description="The account to charge, as sbatch --account. Default: the user's default account."
-    )
-    qos: Name | None = Field(None, description="The quality of service, as sbatch --qos.")
-    resources: Resources = Field(
-        Resources(),
-        description="The resources of the job in Slurm. A field takes precedence over the "
-        "script's #SBATCH line; omitted fields are left to the script, the partition and Slurm. They are "
-        "resources of Slurm's nodes, not of Kubernetes.",
-    )
+
     env: list[EnvVar] = Field(
         [],
         max_length=256,
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
         description="The job's environment variables, in addition to those that Slurm sets.",
-    )
-    working_directory: Path | None = Field(
-        None,
-        description="A folder on the Slurm cluster, created if it is missing, as sbatch --chdir. "
-        "Default: set by the HPC administrator, usually ~/redbox/<namespace>/<name>-<the first 8 "
-        "characters of the SlurmJob's uid>.",
-    )
-    output: Path | None = Field(
-        None,
-        description="The file for stdout, as sbatch --output, with its patterns (%j, %A_%a, %x). "
-        "`kubectl logs` shows it wherever it is. Default: slurm-<job id>.out in the working directory.",
-    )
-    error: Path | None = Field(
-        None,
-        description="The file for stderr, as sbatch --error. Default: slurm-<job id>.err, separate from "
-        "stdout; but if output, or the script's own -o or -e, is set, the file of stdout, by sbatch's "
-        "own rule.",
-    )
-    array: str | None = Field(
-        None,
-        max_length=512,
-        pattern=r"^[0-9,:%-]+$",
-        description="One job for each index, as sbatch --array: 0-19, 1,3,5, or 0-99%10 for at most "
-        "ten at a time. Each task has its index in SLURM_ARRAY_TASK_ID; status.array counts them.",
-    )
-    begin: str | None = Field(
-        None,
-        max_length=64,
-        pattern=r"^[A-Za-z0-9:+./-]+$",
-        description="Not before this time, as sbatch --begin: now+1hour, 2026-12-24T18:00.",
     )
     depends_on: list[DependsOn] = Field(
         [],
@@ -122,12 +84,6 @@ class SlurmJobSpec(SlurmClusterKind):
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
         description="SlurmJobs of this namespace that this one waits for: in Slurm's queue where Slurm "
         "can track them, otherwise in Kubernetes before it is submitted. Apply them in any order.",
-    )
-    options: list[Text] = Field(
-        [],
-        max_length=128,
-        description="Further options of sbatch by their full names, one per string: --exclusive, "
-        "--mail-type=END. Options that have a field, or that red-box sets, are refused by name.",
     )
     results: ResultsSpec | None = Field(
         None, description="Files of the job to copy into a volume when it ends."
