@@ -22,6 +22,7 @@ KILLS = int(os.environ.get("FORGOTTEN_KILLS", "3"))
 SEED = os.environ.get("FORGOTTEN_SEED") or secrets.token_hex(4)
 ENDS_WITHIN_S = 240.0
 LINES = 400
+QUIET_S = 6.0  # Slurm saves the first change after a while without any at once, the next ones later
 OUTPUT = "".join(f"{number}\n" for number in range(1, LINES + 1))
 SCRIPT = "#SBATCH --mem=20M\necho $SLURM_JOB_ID {name} >> {ledger}\nseq {lines}\nsleep 1\nexit {code}"
 
@@ -66,6 +67,7 @@ def test_whenever_slurmctld_is_killed_each_script_runs_once_and_its_log_is_whole
     with administrator(bed):
         for _ in range(KILLS):
             applied = []
+            time.sleep(QUIET_S)
             for _ in range(chance.randint(2, 5)):
                 name, code = new_name(), chance.choice([0, 0, 5])
                 script = SCRIPT.format(name=name, ledger=ledger, lines=LINES, code=code)

@@ -203,3 +203,15 @@ def test_a_second_run_that_slurm_does_not_count_is_a_run_and_is_said(
     world.slurm.start("1")
     world.advance(15)
     assert current(world).run == 3
+
+
+def test_an_id_that_no_other_job_has_tells_a_job_from_the_next_one_of_its_mark(world: World) -> None:
+    """Where Slurm has one: before the first poll, and without it, the mark identifies the job."""
+    submitted(world)
+    job = world.slurm.jobs["1"]
+    world.slurm.put(replace(job, sluid="s1"))
+    world.advance(15)
+    world.slurm.restart("1")
+    world.slurm.jobs["1"] = replace(job, sluid="s2")
+    lost = forgotten_within(world)
+    assert any("Duplicate" in warning for warning in lost.warnings)
