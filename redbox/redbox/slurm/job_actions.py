@@ -7,8 +7,7 @@ job is looked up again afterwards.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 from redbox.core.workload_manager import ActionResult, JobAction, JobHandle, WorkloadManagerError
 from redbox.slurm.command_runner import CommandRunner
@@ -25,40 +24,34 @@ PAUSES_S = (0.1, 0.3, 0.6, 1.0)  # between the lookups after an action
 class SlurmActions:
     """Actions on single jobs."""
 
-    def __init__(
-        self,
-        commands: CommandRunner,
-        queries: JobQueries,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
+    def __init__(self, commands: CommandRunner, queries: JobQueries) -> None:
         self._commands = commands
         self._queries = queries
-        self._sleep = sleep
 
-    async def act(self, job: JobHandle, action: JobAction, signal: str | None) -> ActionResult:
-        rows = await self._queries.rows_of(job.user, [job.job_id])
-        refusal = reason_not_to_act(job, rows, action)
+    async def act(self, handle: JobHandle, act: JobAction, *, signal: str | None = None) -> ActionResult:
+        rows = await self._queries.rows_of(handle.user, [handle.job_id])
+        refusal = reason_not_to_act(handle, rows, act)
         if refusal is not None:
             return refusal
         try:
-            argv = command_for(job, action, signal)
+            argv = command_for(handle, act, signal)
         except RequestRefused as refused:
             return ActionResult(done=False, detail=refused.detail)
-        failure = await self._failure_of(job, argv)
-        return failure or await self._read_back(job, action, rows)
+        failure = await self._failure_of(handle, argv)
+        return failure or await self._read_back(handle, act, rows)
 
-    async def depend(self, job: JobHandle, dependencies: Collection[str]) -> ActionResult:
+    async def depend(self, handle: JobHandle, dependencies: Collection[str]) -> ActionResult:
         """Replace the dependencies of a waiting job."""
-        rows = await self._queries.rows_of(job.user, [job.job_id])
-        refusal = reason_not_to_act(job, rows, JobAction.HOLD)
+        rows = await self._queries.rows_of(handle.user, [handle.job_id])
+        refusal = reason_not_to_act(handle, rows, JobAction.HOLD)
         if refusal is not None:
             return refusal
-        failure = await self._failure_of(job, scontrol.depend_argv(dependencies, job.job_id))
+        failure = await self._failure_of(handle, scontrol.depend_argv(dependencies, handle.job_id))
         return failure or ActionResult(done=True)
 
-    async def _failure_of(self, job: JobHandle, argv: Sequence[str]) -> ActionResult | None:
+    async def _failure_of(self, handle: JobHandle, argv: Sequence[str]) -> ActionResult | None:
         """Run a command as the job's user; None where it succeeded."""
-        completed = await self._commands.complete(job.user, argv)
+        completed = await self._commands.complete(handle.user, argv)
         if completed.code == 0:
             return None
         words = words_of(completed.stderr)
@@ -74,7 +67,7 @@ class SlurmActions:
             if shows(action, rows, before):
                 return ActionResult(done=True)
             if pause is not None:
-                await self._sleep(pause)
+                await self._commands.clock.sleep(pause)
         states = ", ".join(sorted({row.state for row in rows}))
         detail = f"Slurm accepted the {action}, but job {job.job_id} is still {states}."
         return ActionResult(done=False, detail=detail)
@@ -120,9 +113,6 @@ def shows(action: JobAction, rows: Sequence[QueueRow], before: Sequence[QueueRow
             return not any(row.reason in JOB_STATES.held_reasons for row in waiting)
         case JobAction.REQUEUE:
             restarts = max(row.restarts for row in before)
-            return any(
-                has_not_begun(row.state) or row.state == "COMPLETING" or row.restarts > restarts
-                for row in rows
-            )
+            return bool(waiting) or any(row.state == "COMPLETING" or row.restarts > restarts for row in rows)
         case JobAction.SIGNAL:
             return True

@@ -57,7 +57,7 @@ class Storm:
             "node of Slurm": lambda: self._drain_in_slurm(login, self.chance.choice(["n1", "n2", "n3"])),
             "slurmctld": lambda: self._restart_slurm("slurmctld"),
             "slurmdbd": lambda: self._restart_slurm("slurmdbd"),
-            "agents": lambda: login.run("pkill", "-KILL", "-u", "alice,bob", "-f", AGENT_PATH, check=False),
+            "agents": lambda: self._kill_agents(login),
             "cable of the login node": lambda: self._cut_cable(login),
         }
         weights = [3, 6, 3, 1, 1, 1, 2, 3, 1, 3, 2]
@@ -84,6 +84,9 @@ class Storm:
         self.bed.host("ctl").kill(daemon)
         time.sleep(self.chance.uniform(0, 3))
         self.bed.slurms[0].up()
+
+    def _kill_agents(self, login: Host) -> None:
+        login.run("pkill", "-KILL", "-u", ",".join(TENANTS), "-f", AGENT_PATH, check=False)
 
     def _cut_cable(self, login: Host) -> None:
         login.link(up=False)

@@ -46,6 +46,7 @@ from redbox.jobs.queue_snapshot import (
 from redbox.jobs.record.record import JobRecord, Stage
 from redbox.jobs.record.state_machine import StateMachine, dropped_from_queue, is_unchanged
 from redbox.jobs.settings import JobsSettings
+from redbox_api.models import Phase
 
 log = structlog.get_logger(__name__)
 
@@ -72,8 +73,10 @@ def after_poll(
         record = with_warning(record, DUPLICATE.format(other.job_id))
     job = found.job
     if job is not None:
-        if snapshot.boot_time and not record.final:
-            record = shown_by(record, snapshot.boot_time)
+        if snapshot.boot_time and record.boot_time != snapshot.boot_time:
+            if is_forgotten_end(record, job):
+                return record
+            record = replace(record, boot_time=snapshot.boot_time)
         if not found.mark_changed and is_unchanged(record, job):
             return record
         if is_first_seen_late(record, job, snapshot, machine.settings):
@@ -88,9 +91,15 @@ def after_poll(
     return record
 
 
-def shown_by(record: JobRecord, boot_time: str) -> JobRecord:
-    """The record of a job that this start of the controller shows, and so has not forgotten."""
-    return record if record.boot_time == boot_time else replace(record, boot_time=boot_time)
+def is_forgotten_end(record: JobRecord, job: Observation) -> bool:
+    """Whether a restarted controller shows a run of which an end was seen as it was before that end.
+
+    It takes minutes until it misses the job on its node, and may then run it again: that is the next run.
+    """
+    status = record.status
+    same_run = status.started_at is not None and status.started_at == job.started_at
+    is_end = record.final and record.phase is not Phase.LOST
+    return is_end and same_run and status.restarts == job.restarts and not job.array_size
 
 
 def _may_still_arrive(record: JobRecord, now: datetime, settings: JobsSettings) -> bool:

@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from redbox.agents.errors import AgentError, AgentRefused, SystemCallFailed
 from redbox.core.domain import UnixUser
+from redbox.core.output_patterns import PatternValues, output_glob, resolve_unless_array
 from redbox.core.workload_manager import (
     JobOutput,
     Submission,
@@ -33,13 +34,8 @@ from redbox.slurm.commands import sbatch
 from redbox.slurm.commands.srun import check_mpi_kind
 from redbox.slurm.errors import RequestRefused
 from redbox.slurm.submit import container_script
-from redbox.slurm.submit.registry_credentials import (
-    credentials_path,
-    credentials_path_of,
-    remove_credentials,
-)
+from redbox.slurm.submit.registry_credentials import credentials_path, credentials_path_of, remove_credentials
 from redbox.slurm.submit.sbatch_runner import SbatchRunner
-from redbox.slurm.views.output_patterns import PatternValues, output_glob, resolve_unless_array
 from redbox_api.models import Check
 
 PRINT_ENVIRONMENT = ("/usr/bin/env", "-0")
@@ -58,7 +54,7 @@ class SlurmSubmitter:
     async def submit(self, user: UnixUser, submission: Submission) -> SubmitOutcome:
         """Rejected and Unavailable: certainly no job was made. Every other failure is Unknown."""
         try:
-            boot_time = await self._cluster.boot_time()
+            boot_time = await self._cluster.recent_boot_time()
             submission = await self._resolve_directory(user, submission)
             call = await self._build_call(user, submission)
             await self._create_files(user, submission)
@@ -120,7 +116,7 @@ class SlurmSubmitter:
         except AgentError as error:
             raise WorkloadManagerError(error.detail) from error
 
-    async def is_submitting(self, user: UnixUser, mark: str) -> bool:
+    async def submitting(self, user: UnixUser, mark: str) -> bool:
         """Whether an sbatch with this mark runs on the user's host, whichever agent started it."""
         try:
             agent = await self._commands.agents.agent(user)
@@ -184,8 +180,8 @@ class SlurmSubmitter:
         directory, container = submission.working_directory, submission.request.container
         try:
             await agent.make_directory(directory)
-            credentials = credentials_path_of(submission)
-            if credentials is not None and container is not None and container.registry is not None:
+            if container is not None and container.registry is not None:
+                credentials = credentials_path(directory, submission.mark)
                 await agent.make_directory(posixpath.dirname(credentials), mode=0o700)
                 content = container_script.credentials_file(container.registry)
                 await agent.write(credentials, content, mode=0o600)

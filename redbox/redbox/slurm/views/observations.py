@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
+from redbox.core.output_patterns import PatternValues, resolve_pattern
 from redbox.core.workload_manager import Observation, TaskObservation
 from redbox.slurm.text import array_expressions
 from redbox.slurm.text.job_row import JobRow
-from redbox.slurm.views.output_patterns import PatternValues, resolve_pattern
 from redbox_api.hostlists import first_host
 
 
@@ -25,6 +25,7 @@ def observe(
     stderr: str | None,
     requeue: bool = True,
     cancelled_by: int | None = None,
+    sluid: str = "",
 ) -> Observation:
     """A job: its identity from one row, its state from another, its nodes and times from all parts."""
     return Observation(
@@ -52,6 +53,7 @@ def observe(
         stdout=stdout,
         stderr=stderr,
         working_directory=identity.working_directory,
+        sluid=sluid,
     )
 
 

@@ -203,3 +203,34 @@ def test_a_second_run_that_slurm_does_not_count_is_a_run_and_is_said(
     world.slurm.start("1")
     world.advance(15)
     assert current(world).run == 3
+
+
+def test_an_id_that_no_other_job_has_tells_a_job_from_the_next_one_of_its_mark(world: World) -> None:
+    """Where Slurm has one: before the first poll, and without it, the mark identifies the job."""
+    submitted(world)
+    job = world.slurm.jobs["1"]
+    world.slurm.put(replace(job, sluid="s1"))
+    world.advance(15)
+    world.slurm.restart("1")
+    world.slurm.jobs["1"] = replace(job, sluid="s2")
+    lost = forgotten_within(world)
+    assert any("Duplicate" in warning for warning in lost.warnings)
+
+
+def test_an_end_that_slurmctld_has_forgotten_stays_until_it_runs_the_job_again(world: World) -> None:
+    submitted(world)
+    world.slurm.start("1")
+    world.advance(5)
+    running = world.slurm.jobs["1"]
+    world.slurm.end("1")
+    world.advance(5)
+    world.slurm.restart()
+    world.slurm.put(running)
+    world.advance(60)
+    assert (current(world).phase, current(world).run) == (Phase.SUCCEEDED, 1)
+    world.slurm.put(replace(running, state="NODE_FAIL", exit_code=None))
+    world.advance(60)
+    assert current(world).phase is Phase.SUCCEEDED
+    world.slurm.requeue("1")
+    world.advance(15)
+    assert (current(world).phase, current(world).run) == (Phase.PENDING, 2)

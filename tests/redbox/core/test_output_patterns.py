@@ -5,13 +5,8 @@ from __future__ import annotations
 import pytest
 
 from redbox.core.domain import UnixUser
+from redbox.core.output_patterns import PatternValues, output_glob, resolve_pattern, resolve_unless_array
 from redbox.core.workload_manager import JobOutput
-from redbox.slurm.views.output_patterns import (
-    PatternValues,
-    output_glob,
-    resolve_pattern,
-    resolve_unless_array,
-)
 
 JOB = PatternValues("57", "alice", "nm", "/home/alice/pat", first_node="n1")
 TASK = PatternValues("58", "alice", "nm", "/home/alice/pat", array_job_id="57", array_task=3, first_node="n1")
