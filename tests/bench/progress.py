@@ -33,7 +33,7 @@ def expected_s(benchmark: Benchmark, stored: StoredRows) -> float:
         took = stored.get(figure.name, {}).get("conditions", {}).get("took_s")
         if took is not None:
             return float(took)
-    return benchmark.short_s if is_short() else benchmark.takes_s
+    return (is_short() and benchmark.short_s) or benchmark.takes_s
 
 
 def readable_time(seconds: float) -> str:
