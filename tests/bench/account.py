@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import re
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from redbox_bed.bed import Bed
 from redbox_bed.delivery import Kubernetes
 from tests.bench.effort import sized
-from tests.bench.processor_time import read_processor_time, spent
+from tests.bench.processor_time import Costs, read_processor_time, spent
 from tests.bench.syncs import SyncCounter, counting_syncs
 
 TAIL_S = sized(10.0, 5.0)
@@ -26,12 +25,10 @@ RPCS_OF_A_USER = re.compile(r"^\t(\S+)\s*\(\s*\d+\) count:(\d+)", re.MULTILINE)
 REQUESTS = re.compile(r"^apiserver_request_total\{([^}]*)\} (\S+)$", re.MULTILINE)
 WRITES = re.compile(r'verb="(?:POST|PUT|PATCH|APPLY|DELETE|DELETECOLLECTION)"')
 NO_WRITES = re.compile(r'resource="(?:\w+accessreviews|tokenreviews)"|subresource="token"')
-OWN = ("agent", "redbox", "squeue", "operator", "resourced", "pods")
-"""Of Red Box: what would not run without it. sbatch would."""
 
 
 def rpcs_of(sdiag: str) -> int:
-    """All that slurmctld was asked since its counts began, by any user: each call is in the part above too."""
+    """All that slurmctld was asked since its counts began, by any user; the part before counts the same."""
     by_user = sdiag.partition("statistics by user")[2]
     return sum(int(count) for _, count in RPCS_OF_A_USER.findall(by_user))
 
@@ -52,8 +49,11 @@ class Accountant:
     bed: Bed
     syncs: SyncCounter
 
-    def of(self, act: Callable[[], float]) -> Counter[str]:
-        """What one of the things costs of which `act` does several, and returns how many; and their rate."""
+    def of(self, act: Callable[[], float], own: Sequence[str]) -> Costs:
+        """What one of the things costs of which `act` does several, and returns how many; and their rate.
+
+        `own` are the parts of Red Box that have a share in it.
+        """
         time.sleep(SETTLES_S)
         done: list[tuple[float, float]] = []
 
@@ -67,12 +67,12 @@ class Accountant:
         ((count, took),) = done
         time.sleep(SETTLES_S)
         quiet = self._window(lambda: time.sleep(took + TAIL_S))
-        one = Counter({name: (busy[name] - quiet[name]) / count for name in busy.keys() | quiet.keys()})
-        one["own"] = sum(one[name] for name in OWN)
+        one = Costs(float, {name: (busy[name] - quiet[name]) / count for name in busy.keys() | quiet.keys()})
+        one["own"] = sum(one[name] for name in own)
         one["rate"] = count / took
         return one
 
-    def _window(self, body: Callable[[], None]) -> Counter[str]:
+    def _window(self, body: Callable[[], None]) -> Costs:
         roles = {host.name: host.role for host in self.bed.plan.hosts}
         writes, rpcs = self._writes(), self._rpcs()
         self.syncs.start()

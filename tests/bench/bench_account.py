@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from uuid import uuid4
@@ -22,19 +21,26 @@ from tests.bench.bench_slurmjobs import both, slurm_job
 from tests.bench.benchmark import Trial, benchmark
 from tests.bench.effort import sized
 from tests.bench.kubectl import Kubectl
+from tests.bench.processor_time import Costs
 from tests.bench.rows import Figure
 from tests.e2e.harness.virtual_chart import virtual_delivery
 
 MANY = sized(50, 10)
 SUBMITS = sized(200, 50)
 MEGABYTES = {"container": sized(20, 5), "virtual": sized(100, 20)}
+OWN = {
+    "submit": ("agent", "redbox", "squeue"),
+    "container": ("agent", "redbox", "squeue", "operator", "pods"),
+    "virtual": ("agent", "redbox", "squeue", "operator", "resourced"),
+}
+"""Of Red Box, what has a share in it, and would not run without it: sbatch would."""
 LINE = "x" * 99
 LAST = "the-last-line"
 FINAL = "Succeeded"
 BLOCK = 1 << 20
 
 CPU = {
-    "own": "all of Red Box's own processes, squeue and companions among them",
+    "own": "all of Red Box's own processes, squeue and companion among them",
     "redbox": "red-box",
     "agent": "the agent",
     "operator": "the operator",
@@ -74,7 +80,7 @@ def figures(act: str, what: str, rate: str, parts: Sequence[str]) -> tuple[Figur
     return (*cpu, *counted, Figure(f"{act}-rate", f"{what}: the rate meanwhile", rate))
 
 
-def shown(act: str, cost: Counter[str]) -> dict[str, float]:
+def shown(act: str, cost: Mapping[str, float]) -> dict[str, float]:
     """As the figures are called."""
     named = {
         f"{act}-{part}" if part in {*COUNTS, "rate"} else f"{act}-cpu-{part}": cost[part] for part in cost
@@ -110,15 +116,15 @@ def account_submit(bed: Bed) -> Iterator[Trial]:
                 used.append(on_login(bed, "submit.py", SUBMITS, 1)["cpu"])
                 return SUBMITS
 
-            cost = accountant.of(submit)
+            cost = accountant.of(submit, OWN["submit"])
             cost["sbatch"] = used[0] * 1000 / SUBMITS
             baselines = {
                 part: cost[part]
                 for part in ("sbatch", "slurmctld", "all", "rpcs", "fsyncs-slurmctld", "rate")
             }
-            return shown(SUBMIT, Counter(baselines))
+            return shown(SUBMIT, baselines)
 
-        yield Trial(lambda: shown(SUBMIT, accountant.of(put)), bare, notes=notes(SUBMITS))
+        yield Trial(lambda: shown(SUBMIT, accountant.of(put, OWN["submit"])), bare, notes=notes(SUBMITS))
 
 
 CONTAINER, VIRTUAL, CHANGE = "account-container", "account-virtual", "account-change"
@@ -139,8 +145,8 @@ def account_container(bed: Bed) -> Iterator[Trial]:
         warm_up(jobs)
         yield Trial(
             lambda: {
-                **shown(CONTAINER, whole_lives(accountant, jobs)),
-                **shown(LOG["container"], log(accountant, jobs, MEGABYTES["container"])),
+                **shown(CONTAINER, whole_lives(accountant, jobs, "container")),
+                **shown(LOG["container"], log(accountant, jobs, "container")),
             },
             notes=notes(),
         )
@@ -168,9 +174,9 @@ def account_virtual(bed: Bed) -> Iterator[Trial]:
         warm_up(jobs)
         yield Trial(
             lambda: {
-                **shown(VIRTUAL, whole_lives(accountant, jobs)),
+                **shown(VIRTUAL, whole_lives(accountant, jobs, "virtual")),
                 **shown(CHANGE, changes(accountant, jobs)),
-                **shown(LOG["virtual"], log(accountant, jobs, MEGABYTES["virtual"])),
+                **shown(LOG["virtual"], log(accountant, jobs, "virtual")),
             },
             notes=notes(),
         )
@@ -182,7 +188,6 @@ def notes(acts: int = MANY) -> Mapping[str, str | float]:
         "quiet": "a window of the same length is subtracted",
         "settles_s": SETTLES_S,
         "tail_s": TAIL_S,
-        "own": "agent, red-box, squeue, operator, resourced, companions",
     }
 
 
@@ -193,7 +198,7 @@ def warm_up(jobs: Kubectl) -> None:
         wait({name}, FINAL)
 
 
-def whole_lives(accountant: Accountant, jobs: Kubectl) -> Counter[str]:
+def whole_lives(accountant: Accountant, jobs: Kubectl, delivery: str) -> Costs:
     """From the create until the SlurmJob has succeeded, all at once; they are deleted afterwards."""
 
     def live() -> float:
@@ -201,12 +206,12 @@ def whole_lives(accountant: Accountant, jobs: Kubectl) -> Counter[str]:
             wait(set(create(jobs, MANY, "true")), FINAL)
         return MANY
 
-    cost = accountant.of(live)
+    cost = accountant.of(live, OWN[delivery])
     delete_all(jobs)
     return cost
 
 
-def changes(accountant: Accountant, jobs: Kubectl) -> Counter[str]:
+def changes(accountant: Accountant, jobs: Kubectl) -> Costs:
     """Slurm suspends and resumes a running job; each is waited for until the SlurmJob shows it."""
     with watching(jobs) as wait:
         (name,) = create(jobs, 1, "sleep 3600")
@@ -221,13 +226,14 @@ def changes(accountant: Accountant, jobs: Kubectl) -> Counter[str]:
                 wait({name}, phase)
             return MANY
 
-        cost = accountant.of(change)
+        cost = accountant.of(change, OWN["virtual"])
     delete_all(jobs)
     return cost
 
 
-def log(accountant: Accountant, jobs: Kubectl, megabytes: int) -> Counter[str]:
+def log(accountant: Accountant, jobs: Kubectl, delivery: str) -> Costs:
     """A job that runs is told to write, and kubectl follows its log to the last line."""
+    megabytes = MEGABYTES[delivery]
     gate = f"/home/{USER}/bench-gate-{uuid4().hex[:8]}"
     writes = f"yes {LINE} | head -c {megabytes * 1_000_000}; echo {LAST}; sleep 3600"
     with watching(jobs) as wait:
@@ -242,7 +248,7 @@ def log(accountant: Accountant, jobs: Kubectl, megabytes: int) -> Counter[str]:
             read_to_last_line(stream.fileno())
             return megabytes
 
-        cost = accountant.of(read)
+        cost = accountant.of(read, OWN[delivery])
     delete_all(jobs)
     accountant.bed.host("login").run("rm", "-f", gate)
     return cost

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +40,8 @@ REST_OF = {
     Role.NODE: "containerd",
 }
 PODS = "pods"
+Costs = defaultdict[str, float]
+"""By the name of what they are of; what has no cost is 0."""
 POD_GROUPS = ("kubepods*", "k8s.io")
 """Where containers are: below the kubelet's groups, or containerd's own where a kubelet makes none."""
 
@@ -125,10 +127,10 @@ def _used_ms(group: Path) -> float:
     return int(found[1]) / 1e3
 
 
-def spent(before: ProcessorTime, after: ProcessorTime, roles: Mapping[str, Role]) -> Counter[str]:
+def spent(before: ProcessorTime, after: ProcessorTime, roles: Mapping[str, Role]) -> Costs:
     """Milliseconds between the two by name; what nothing claims is its host's rest. Pure."""
-    by_name: Counter[str] = Counter()
-    rest = Counter({host: used - before.hosts[host] for host, used in after.hosts.items()})
+    by_name: Costs = defaultdict(float)
+    rest = {host: used - before.hosts[host] for host, used in after.hosts.items()}
     none = ProcessTime(0, 0)
     for key, now in after.processes.items():
         host, name, *_ = key
