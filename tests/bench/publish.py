@@ -68,10 +68,10 @@ def page(stored: Mapping[str, Any], benchmarks: Sequence[Benchmark]) -> str:
     """The page. Pure."""
     rows = {row["name"]: row for row in stored["rows"]}
     parts = [HEAD, stored["machine"] + "\n"]
-    for heading, figures in sections(benchmarks):
+    for heading, explanation, figures in sections(benchmarks):
         lines = [line(figure, rows[figure.name]) for figure in figures if figure.name in rows]
         if lines:
-            parts.append(f"## {heading}\n\n{TABLE}" + "".join(lines))
+            parts.append(f"## {heading}\n\n{explanation}{TABLE}" + "".join(lines))
     missing = [figure.name for one in benchmarks for figure in one.figures if figure.name not in rows]
     if missing:
         parts.append("## Not measured yet\n\n" + "".join(f"- `{name}`\n" for name in missing))
@@ -85,14 +85,14 @@ def picture(stored: Mapping[str, Any], benchmarks: Sequence[Benchmark]) -> str:
     return svg([(figure.what, rows[figure.name]) for figure in known])
 
 
-def sections(benchmarks: Sequence[Benchmark]) -> Iterator[tuple[str, list[Figure]]]:
-    """The figures by the module that measures them, whose first line is the heading."""
+def sections(benchmarks: Sequence[Benchmark]) -> Iterator[tuple[str, str, list[Figure]]]:
+    """The figures by the module that measures them: its first line is the heading, the rest explains it."""
     by_module: dict[str, list[Figure]] = {}
     for one in benchmarks:
         by_module.setdefault(one.prepare.__module__, []).extend(one.figures)
     for module, figures in by_module.items():
-        document = sys.modules[module].__doc__ or module
-        yield document.partition("\n")[0].rstrip("."), figures
+        heading, _, rest = (sys.modules[module].__doc__ or module).partition("\n")
+        yield heading.rstrip("."), f"{rest.strip()}\n\n" if rest.strip() else "", figures
 
 
 def line(figure: Figure, row: Published) -> str:
