@@ -51,11 +51,13 @@ class SyncCounter:
 
 
 @contextmanager
-def counting_syncs(bed: Bed) -> Iterator[SyncCounter]:
+def counting_syncs(bed: Bed) -> Iterator[SyncCounter | None]:
+    """None on a machine that lets nobody mount its trace points."""
     with tempfile.TemporaryDirectory(prefix="redbox-bench-trace-") as mount:
-        subprocess.run(
-            ["mount", "-t", "tracefs", "tracefs", mount], check=True, capture_output=True, timeout=20
-        )
+        mounting = ["mount", "-t", "tracefs", "tracefs", mount]
+        if subprocess.run(mounting, check=False, capture_output=True, timeout=20).returncode:
+            yield None
+            return
         instance = Path(mount) / INSTANCE
         try:
             instance.mkdir(exist_ok=True)  # of one that was killed
