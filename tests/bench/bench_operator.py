@@ -47,7 +47,7 @@ from tests.bench.effort import sized
 from tests.bench.rows import Figure, Target, percentile
 from tests.bench.scripted_redbox import ScriptedRedbox
 
-MANY = int(os.environ.get("SLURMJOBS", str(sized(10_000, 500))))
+MANY = int(os.environ.get("SLURMJOBS", str(sized(10_000, 300))))
 FRESH = sized(50, 10)
 CHANGES = sized(200, 50)
 CHANGES_S = sized(60.0, 15.0)

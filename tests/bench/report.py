@@ -33,9 +33,9 @@ def stored_rows(path: Path) -> dict[str, dict[str, Any]]:
 def table(rows: Iterable[Row]) -> Table:
     shown = Table(box=None, header_style="bold", pad_edge=False)
     shown.add_column("name", no_wrap=True)
-    shown.add_column("what")
+    shown.add_column("what", min_width=36)
     for column in ("value", "baseline", "ratio"):
-        shown.add_column(column, justify="right", no_wrap=True)
+        shown.add_column(column, justify="right", no_wrap=column != "baseline")
     shown.add_column("target")
     for row in rows:
         shown.add_row(

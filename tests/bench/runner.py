@@ -9,6 +9,8 @@ from tests.bench.benchmark import Benchmark, Trial
 from tests.bench.effort import is_short
 from tests.bench.rows import Conditions, Figure, Row, Samples, failed_row, row_of
 
+FEW_ROUNDS = 2
+
 
 def run(benchmark: Benchmark, bed: Bed, conditions: Conditions) -> list[Row]:
     """Measure one benchmark; the first round warms up what it uses and does not count."""
@@ -35,8 +37,8 @@ def _row(
 
 
 def _warms_up(benchmark: Benchmark) -> bool:
-    """In the short form a round that is long enough to be the only one needs no other before it."""
-    return benchmark.warm_up and not (is_short() and benchmark.rounds == 1)
+    """In the short form a round that is so long that there are few needs no other before it."""
+    return benchmark.warm_up and not (is_short() and benchmark.rounds <= FEW_ROUNDS)
 
 
 def _rounds(trial: Trial, rounds: int, *, warm_up: bool) -> tuple[Samples, Samples]:
