@@ -5,9 +5,11 @@ Before the first test of e2e the bed is brought up, unless it is up. Taking it d
 which runs whole suites by two workers (pytest-xdist), each with a bed of its own.
 """
 
+import json
 import os
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Generator
 from pathlib import Path
 
@@ -17,6 +19,10 @@ ROOT = Path(__file__).parent.parent
 BED = ROOT / "deploy/local/bed"
 BED_STARTS_WITHIN = 45 * 60
 SUITES = ("lint", "unit", "e2e")
+E2E_SECONDS = (
+    ROOT / "tests/e2e/seconds.json"
+)  # of each file in a whole run, which rewrites it with TEST_SECONDS=1
+UNMEASURED = 30.0
 
 bed_fault = pytest.StashKey[str]()
 
@@ -47,10 +53,36 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None if suite in _chosen(config) or may_hold_others else True
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: SUITES.index(suite_of(item.path)))
     for item in items:
         item.add_marker(suite_of(item.path))
+    if hasattr(config, "workerinput"):
+        _spread_over_workers(items)
+
+
+def _spread_over_workers(items: list[pytest.Item]) -> None:
+    """Mix tests of e2e, which wait, with the others, which compute; the longest files of e2e come first.
+
+    All workers collect the same order, and each takes the next file when it has ended one.
+    """
+    seconds: dict[str, float] = json.loads(E2E_SECONDS.read_text())
+    weights: dict[Path, float] = defaultdict(float)
+    for item in items:
+        name = item.path.relative_to(ROOT).as_posix()
+        weights[item.path] = (
+            seconds.get(name, UNMEASURED) if suite_of(item.path) == "e2e" else weights[item.path] + 1
+        )
+    turn: dict[Path, float] = {}
+    for waits in (True, False):
+        files = [path for path in weights if (suite_of(path) == "e2e") is waits]
+        if waits:
+            files.sort(key=lambda path: -weights[path])
+        total, before = sum(weights[path] for path in files), 0.0
+        for path in files:
+            turn[path] = before / total
+            before += weights[path]
+    items.sort(key=lambda item: turn[item.path])
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -84,9 +116,34 @@ def _bring_up_bed() -> str:
         if subprocess.run([BED, "status"], check=False, capture_output=True, timeout=120).returncode == 0:
             return ""
         print()
-        ended = subprocess.run([BED, "up"], check=False, stdin=subprocess.DEVNULL, timeout=BED_STARTS_WITHIN)
+        ended = subprocess.run(
+            [BED, "up", *os.environ.get("TEST_BED_OPTIONS", "").split()],
+            check=False,
+            stdin=subprocess.DEVNULL,
+            timeout=BED_STARTS_WITHIN,
+        )
     except (OSError, subprocess.TimeoutExpired) as fault:
         return f"the bed did not come up: {fault}"
     return (
         "" if ended.returncode == 0 else "the bed did not come up: see what `deploy/local/bed up` said above"
     )
+
+
+file_seconds: dict[str, float] = defaultdict(float)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    file_seconds[report.nodeid.partition("::")[0]] += report.duration
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Show the longest files of a whole run, and keep the seconds of all where asked."""
+    if hasattr(config, "workerinput") or not config.getoption("durations", None):
+        return
+    longest = sorted(file_seconds.items(), key=lambda entry: -entry[1])
+    terminalreporter.section("slowest files")
+    for name, seconds in longest[:25]:
+        terminalreporter.write_line(f"{seconds:7.1f} s  {name}")
+    if os.environ.get("TEST_SECONDS"):
+        measured = {name: round(seconds) for name, seconds in sorted(file_seconds.items()) if "/e2e/" in name}
+        E2E_SECONDS.write_text(json.dumps(measured, indent=1) + "\n")

@@ -57,6 +57,7 @@ class Rule:
 def install(host: Host, places: Places) -> None:
     """Put the programs there: dependencies by the lock, and the checkout's code as it is now."""
     dependencies = _dependencies(places, python_of(host))
+    host.run("rm", "-rf", LIBRARY)  # modules of another version would still be imported
     for folder in (dependencies, _project(places)):
         copy(host, folder, LIBRARY)
     host.write(PROGRAM, LAUNCHER, mode=0o755)

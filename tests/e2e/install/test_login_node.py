@@ -9,7 +9,6 @@ import json
 import platform
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
@@ -18,34 +17,19 @@ from redbox_bed import login_node
 from redbox_bed.bed import Bed
 from redbox_bed.hosts.host import Host
 from tests.deploy.debian_programs import unpacked
+from tests.e2e.harness.login_install import AGENT, MADE, SERVICE, UNIT, without_red_box
 from tests.e2e.harness.systemd_host import SystemdHost, booted
 
 pytestmark = pytest.mark.timeout(200)
 VENV = "/opt/redbox-by-pip"
 LOCK = "/tmp/wheels/server.lock"
-AGENT = "/usr/libexec/redbox/agent"
-SERVICE = "redbox.service"
-UNIT = f"/etc/systemd/system/{SERVICE}"
 SETTINGS = "/etc/redbox/redbox.yaml"
-MADE = (
-    "/etc/sysusers.d/redbox.conf",
-    "/etc/tmpfiles.d/redbox.conf",
-    "/etc/logrotate.d/redbox",
-    UNIT,
-    "/etc/sudoers.d/redbox",
-    AGENT,
-    "/usr/local/bin/redbox",
-)
 KEPT = (SETTINGS, "/var/lib/redbox/mark.secret", "/var/log/redbox")
 AUDIT = "/var/log/redbox/audit.log"
 EXPOSURE = 73  # of 100, as systemd counts: what sudo and the users' files need leaves no less
 WITHIN_S = 90
 READ = "rules read"
 REACHING = {"SYS_MODULE": 16, "SYS_RAWIO": 17, "SYS_PTRACE": 19, "SYS_ADMIN": 21, "MKNOD": 27, "BPF": 39}
-BEFORE = "/tmp/redbox-before.tar"
-ACCOUNTS = ("/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow")
-STATE = "/var/lib/redbox"
-HELD = (*MADE, "/etc/redbox", "/opt/redbox", "/var/log/redbox")
 
 
 @dataclass(frozen=True)
@@ -114,32 +98,13 @@ class Login:
 def login(bed: Bed) -> Iterator[Login]:
     """A login host without red-box, run by systemd, and with the wheels that a registry would have."""
     with without_red_box(bed) as host, booted(bed, host.name) as machine:
+        login_node.copy(host, login_node.wheels(bed.places, login_node.python_of(host)), "/tmp/wheels")
+        host.write(LOCK, login_node.LOCK.read_bytes())
         machine.run("systemctl", "start", "munge")
         yield Login(machine)
         machine.run("systemctl", "disable", "--now", SERVICE, check=False)
         machine.run(f"{VENV}/bin/redbox", "uninstall", "--purge", check=False)
-
-
-@contextmanager
-def without_red_box(bed: Bed) -> Iterator[Host]:
-    """What the bed installed there is put aside, and comes back."""
-    host = bed.host("login")
-    ran = host.running(login_node.SERVICE)
-    if ran:
-        host.kill(login_node.SERVICE)
-    held = [path for path in HELD if host.run("test", "-e", path, check=False).returncode == 0]
-    host.run("tar", "--create", "--absolute-names", f"--file={BEFORE}", *ACCOUNTS, STATE, *held)
-    host.run("rm", "-rf", *HELD)
-    host.run("find", STATE, "-mindepth", "1", "-delete")
-    login_node.copy(host, login_node.wheels(bed.places, login_node.python_of(host)), "/tmp/wheels")
-    host.write(LOCK, login_node.LOCK.read_bytes())
-    yield host
-    host.run("rm", "-rf", VENV, "/tmp/wheels", "/tmp/logrotate", "/tmp/root")
-    # The accounts first: what the files are is theirs by number.
-    for paths in (ACCOUNTS, ()):
-        host.run("tar", "--extract", "--absolute-names", f"--file={BEFORE}", *paths)
-    if ran:
-        login_node.start(host)
+        host.run("rm", "-rf", VENV, "/tmp/wheels", "/tmp/logrotate", "/tmp/root")
 
 
 def eventually(look: Callable[[], bool]) -> None:

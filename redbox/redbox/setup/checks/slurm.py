@@ -24,7 +24,6 @@ HIDES_JOBS = frozenset({"jobs", "all"})
 
 
 def check_slurm(machine: Machine, settings: RedboxSettings, layout: Layout) -> Iterator[Finding]:
-    """Run each Slurm command that red-box uses, once."""
     if settings.workload_manager != "slurm" or settings.agents.transport == "ssh":
         return
     directories = _directories(machine, layout)
@@ -76,7 +75,6 @@ def _directories(machine: Machine, layout: Layout) -> str:
 
 
 def check_configuration(configuration: scontrol.SlurmConfiguration) -> Iterator[Finding]:
-    """Report settings of slurm.conf that limit red-box."""
     release = tuple(int(part) for part in re.findall(r"[0-9]+", configuration.version)[:2])
     if release and release < OLDEST_RELEASE:
         yield fault(f"Slurm {configuration.version} is older than 20.11", "upgrade Slurm to 20.11 or newer")
