@@ -133,6 +133,8 @@ def main(
     wanted = left_to_measure(every, stored_rows(path), commit) if resume else every
     session = Session(console, wanted, path)
     session.announce(len(every) - len(wanted))
+    if not wanted:
+        return
     try:
         with bed_in_use() as bed:
             session.run(bed)
