@@ -116,12 +116,7 @@ def _bring_up_bed() -> str:
         if subprocess.run([BED, "status"], check=False, capture_output=True, timeout=120).returncode == 0:
             return ""
         print()
-        ended = subprocess.run(
-            [BED, "up", *os.environ.get("TEST_BED_OPTIONS", "").split()],
-            check=False,
-            stdin=subprocess.DEVNULL,
-            timeout=BED_STARTS_WITHIN,
-        )
+        ended = subprocess.run([BED, "up"], check=False, stdin=subprocess.DEVNULL, timeout=BED_STARTS_WITHIN)
     except (OSError, subprocess.TimeoutExpired) as fault:
         return f"the bed did not come up: {fault}"
     return (

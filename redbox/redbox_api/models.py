@@ -167,7 +167,10 @@ class JobList(ResponseModel):
 
 
 class WatchEvent(ResponseModel):
-    """One line of a watch: a job that changed, one that is gone from the table, or a bookmark."""
+    """One line of a watch: a job that changed, one that is gone from the table, or a bookmark.
+
+    A job is shown in its newest state: one that it had for a short time may be skipped, its last one is not.
+    """
 
     type: Literal["job", "gone", "bookmark", "error"]
     revision: str
