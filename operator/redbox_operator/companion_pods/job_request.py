@@ -10,7 +10,7 @@ from redbox_api.job_parts import SbatchFields
 from redbox_api.models import Dependency, JobRequest
 from redbox_operator.api.slurmjob import SlurmJob
 
-# The order of a stored request's keys: its text is compared with that of an older operator. New keys come last.
+# The order of a stored request's keys: older operators' texts are compared with it. New keys come last.
 KEYS = (
     *("batch", "container", "name", "partition", "account", "qos", "resources", "env", "workingDirectory"),
     *("output", "error", "array", "dependencies", "begin", "hold", "options", "specDigest"),

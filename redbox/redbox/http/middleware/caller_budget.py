@@ -31,9 +31,7 @@ class CallerBudget:
     def take(self, caller: str, count: int = 1) -> None:
         """Reserve so many; raises TooManyRequestsProblem."""
         if self._held[caller] + count > self.per_caller:
-            detail = (
-                f"{caller} has too many {self.what} (at most {self.per_caller}); retry when some have ended"
-            )
+            detail = f"{caller} has too many {self.what} (limit: {self.per_caller}); retry when some end"
             raise TooManyRequestsProblem(detail, retry_after=5)
         if self.held + count > self.in_all:
             raise TooManyRequestsProblem(f"red-box has too many {self.what}; retry later", retry_after=5)
