@@ -50,12 +50,12 @@ def judge(
     wait = False
     for dependency in record.dependencies:
         attempts = attempts_of(dependency.key) if dependency.key and dependency.job_id else ()
-        other = next((one for one in attempts if one.job_id == dependency.job_id), None)
+        other = next((attempt for attempt in attempts if attempt.job_id == dependency.job_id), None)
         if other is None or not gone(other):
             kept.append(dependency)
             continue
         lost = dependency
-        newest = max(attempts, key=lambda one: one.key.attempt)
+        newest = max(attempts, key=lambda attempt: attempt.key.attempt)
         if newest is not other and newest.job_id is not None and not gone(newest):
             kept.append(dependency._replace(job_id=newest.job_id))
         elif not (other.phase is Phase.LOST and newest is other and dependency.type in MET_BY_ANY_END):
@@ -106,11 +106,13 @@ class Dependents(JobsComponent):
         if record.phase is not Phase.PENDING:
             if verdict.lost is not None:
                 warning = FOLLOWED_A_STRANGER.format(verdict.lost.job_id, verdict.lost.key)
-                await self._change(record, lambda one: with_warning(replace(one, dependencies=()), warning))
+                await self._change(
+                    record, lambda current: with_warning(replace(current, dependencies=()), warning)
+                )
             return
         if verdict.wait:
             # First in the journal: a red-box that starts later must know whose hold it is.
-            await self._change(record, lambda one: replace(one, held_for_dependency=True))
+            await self._change(record, lambda current: replace(current, held_for_dependency=True))
             await self._actions.act(handle, JobAction.HOLD)
             return
         if verdict.dependencies != record.dependencies:
@@ -119,10 +121,10 @@ class Dependents(JobsComponent):
             if not outcome.done:
                 log.warning("%s: its dependencies could not be corrected: %s", record.key, outcome.detail)
                 return
-            await self._change(record, lambda one: replace(one, dependencies=verdict.dependencies))
+            await self._change(record, lambda current: replace(current, dependencies=verdict.dependencies))
         if record.held_for_dependency and not record.hold and not record.held_retry:
             await self._actions.act(handle, JobAction.RELEASE)
-        await self._change(record, lambda one: replace(one, held_for_dependency=False))
+        await self._change(record, lambda current: replace(current, held_for_dependency=False))
 
     async def _change(self, record: JobRecord, decide: Callable[[JobRecord], JobRecord]) -> None:
-        await self._store.change_free([record], lambda one: one if one.final else decide(one))
+        await self._store.change_free([record], lambda current: current if current.final else decide(current))

@@ -60,7 +60,7 @@ def from_text(key: JobKey, revision: int, text: str) -> JobRecord:
     status = ObservedStatus(**_decode(stored_status, STATUS_FIELDS), tasks=tasks)
     values = _decode(data, RECORD_FIELDS)
     values["warnings"] = tuple(values.get("warnings", ()))
-    values["dependencies"] = tuple(JobDependency(*one) for one in values.get("dependencies", ()))
+    values["dependencies"] = tuple(JobDependency(*parts) for parts in values.get("dependencies", ()))
     values["limits"] = _decode_limits(values.get("limits", [None, None]))
     values["stage"] = Stage(values.get("stage", Stage.INTENT))
     values["phase"] = Phase(values.get("phase", Phase.SUBMITTING))

@@ -182,22 +182,22 @@ class SubmitCoordinator(JobsComponent):
         """Slurm must still have the jobs that this one depends on: ids of forgotten ones go to others."""
         if not self._is_to_be_submitted(self._store.index.get(put.key), put, self._clock.now()):
             return
-        wanted = [one for one in self._dependencies(put) if one.key is not None]
-        if not wanted:
+        dependencies = [wanted for wanted in self._dependencies(put) if wanted.key is not None]
+        if not dependencies:
             return
-        ids = {one.job_id for one in wanted if one.job_id is not None}
+        ids = {wanted.job_id for wanted in dependencies if wanted.job_id is not None}
         try:
             found = await self._context.call(self._workload.find_live(sorted(ids), users={put.user}))
         except (WorkloadManagerError, TimeoutError) as fault:
             raise JobsBusy(f"Slurm does not answer: {fault}.", retry_after=5) from fault
         by_mark, by_id = sort_observations(found.jobs, self._store.index, {*ids})
         shown = SnapshotIndex(self._clock.now(), found.complete, by_mark=by_mark, by_id=by_id)
-        for one in wanted:
-            attempts = self._store.index.line(put.key.owner, one.key or "")
-            if not any(other.job_id == one.job_id and match(other, shown).job for other in attempts):
+        for wanted in dependencies:
+            attempts = self._store.index.line(put.key.owner, wanted.key or "")
+            if not any(other.job_id == wanted.job_id and match(other, shown).job for other in attempts):
                 self._context.request_poll()
                 raise JobsBusy(
-                    f"It depends on {one.key}, and Slurm does not show job {one.job_id} as that job at "
+                    f"It depends on {wanted.key}, and Slurm does not show job {wanted.job_id} as that job at "
                     "present: red-box is finding out what became of it.",
                     retry_after=5,
                 )

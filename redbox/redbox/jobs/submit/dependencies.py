@@ -17,7 +17,7 @@ Lookup = Callable[[str], Sequence[JobRecord]]  # all attempts of a key of the sa
 def resolve(dependencies: Sequence[Dependency], attempts_of: Lookup) -> tuple[JobDependency, ...]:
     """With Slurm's ids; those that are already fulfilled are left out."""
     resolved = (_resolved(dependency, attempts_of) for dependency in dependencies)
-    return tuple(one for one in resolved if one is not None)
+    return tuple(dependency for dependency in resolved if dependency is not None)
 
 
 def _resolved(dependency: Dependency, attempts_of: Lookup) -> JobDependency | None:
