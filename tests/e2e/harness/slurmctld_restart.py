@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from redbox_bed.hosts.host import Host
 from redbox_bed.hosts.waiting import wait_until
 
 STATE_FILE = "/var/spool/slurmctld/job_state"
+BEGINS_WITHIN_S = 30.0
 KEPT = "/var/spool/slurmctld/kept_job_state"
 
 
@@ -67,12 +69,17 @@ def administrator(bed: Bed) -> Iterator[None]:
 
 
 def _repair_until(login: Host, over: threading.Event) -> None:
+    moved: dict[str, float] = {}  # when the begin of a job was last moved: each move begins its wait anew
     while not over.wait(2.0):
         for node in login.run("sinfo", "-h", "-R", "-o", "%N", check=False).stdout.split():
             login.run("scontrol", "update", f"nodename={node}", "state=resume", check=False)
         pending = login.run("squeue", "-h", "-t", "PD", "-o", "%A %r", check=False).stdout
         for job_id, _, reason in (line.partition(" ") for line in pending.splitlines()):
-            if reason == "BeginTime":
+            if (
+                reason == "BeginTime"
+                and time.monotonic() - moved.get(job_id, float("-inf")) > BEGINS_WITHIN_S
+            ):
+                moved[job_id] = time.monotonic()
                 login.run("scontrol", "update", f"JobId={job_id}", "StartTime=now+3", check=False)
             elif reason.startswith("launch"):
                 login.run("scontrol", "release", job_id, check=False)
