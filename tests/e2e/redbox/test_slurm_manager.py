@@ -52,6 +52,14 @@ async def test_a_script_runs_with_its_env_exact_its_directory_made_and_its_outpu
     assert (end.stdout, end.stderr) == (f"{directory}/slurm-{job.id}.out", f"{directory}/slurm-{job.id}.err")
 
 
+async def test_a_job_without_env_has_the_environment_of_its_users_account(
+    manager: SlurmManager, login: Host
+) -> None:
+    job = await submit(manager, batch='#!/bin/sh\nprintf %s "$HOME $USER ${PATH:+path}"\n')
+    await job.ended()
+    assert output(login, job) == "/home/alice alice path"
+
+
 async def test_env_arrives_although_the_script_exports_nothing(manager: SlurmManager, login: Host) -> None:
     script = '#!/bin/sh\n#SBATCH --export=NONE\nprintf %s "$VALUE"\n'
     job = await submit(manager, batch=script, env={"VALUE": "here"})

@@ -24,7 +24,8 @@ from redbox_api.models import Check, JobRequest
 ENVIRONMENT: dict[str, str] = {}
 CHECK_ENVIRONMENT = TIME_FORMAT
 JOB_ID = re.compile(r"^([0-9]+)(?:;(\S+))?$", re.MULTILINE)
-WOULD_START = re.compile(r"Job [0-9]+ to start at ([0-9]+) using (.*)")
+WOULD_START = re.compile(r"Job [0-9]+ to start at ([0-9]+)(?: on cluster \S+)?(?: a)? using (.*)")
+"""From 25.05 on Slurm says "at TIME a using", and names a cluster in between where it asked several."""
 FIELDS = ("qos", "array", "begin", "output", "error")
 RESOURCES = {
     "nodes": "nodes",
@@ -67,7 +68,7 @@ def build_call(
         *_options({option: getattr(request.resources, field) for field, option in RESOURCES.items()}),
         *_options({option: getattr(request, option) for option in FIELDS}),
         *_options(_limited_options(request, directives, submission.limits)),
-        *_enforced_options(submission, placeholder),
+        *_enforced_options(submission, directives, placeholder),
     ]
     # 22.05 makes (null) of %x in an output's name where the job's environment does not have it.
     env = {**account_env, "SLURM_JOB_NAME": submission.job_name, **request.env}
@@ -132,7 +133,7 @@ def _limited(
     return wanted
 
 
-def _enforced_options(submission: Submission, placeholder: str) -> list[str]:
+def _enforced_options(submission: Submission, directives: list[Directive], placeholder: str) -> list[str]:
     """The last options, so that neither request nor script overrides them."""
     request = submission.request
     options = [
@@ -143,7 +144,8 @@ def _enforced_options(submission: Submission, placeholder: str) -> list[str]:
     ]
     if submission.dependencies:
         options.append(f"--dependency={','.join(submission.dependencies)}")
-    if request.env:  # a script's --export=NONE would drop them
+    # Without it 26.05 drops what --export-file has; a script's --export=NONE would drop the request's env.
+    if request.env or not any(directive.name == "export" for directive in directives):
         options.append("--export=ALL")
     if request.hold or submission.held:
         options.append("--hold")
