@@ -35,10 +35,10 @@ _WITH_VALUE = (
     "time-min", "tmp", "tres-bind", "tres-per-task", "wait-all-nodes", "wckey",
 )  # fmt: skip
 _WITH_OPTIONAL_VALUE = (
-    "exclusive", "nice", "no-kill", "oom-kill-step", "propagate", "resv-ports",
+    "exclusive", "nice", "no-kill", "oom-kill-step", "propagate", "requeue", "resv-ports",
 )  # fmt: skip
 _WITHOUT_VALUE = (
-    "contiguous", "ignore-pbs", "no-requeue", "overcommit", "oversubscribe", "reboot", "requeue",
+    "contiguous", "ignore-pbs", "no-requeue", "overcommit", "oversubscribe", "reboot",
     "spread-job", "stepmgr", "use-min-nodes",
 )  # fmt: skip
 ALLOWED = {
