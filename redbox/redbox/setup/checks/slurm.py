@@ -108,7 +108,7 @@ def _check_release(version: str) -> Iterator[Finding]:
     """Warn of a release that is older or newer than all that red-box was tested with."""
     release, tested = _release_of(version), [_release_of(name) for name in TESTED_RELEASES]
     names = ", ".join(TESTED_RELEASES)
-    if release is None or release in tested:
+    if not release or release in tested:
         return
     if release < OLDEST_RELEASE:
         yield fault(f"Slurm {version} is older than 20.11", "upgrade Slurm to 20.11 or newer")
@@ -126,9 +126,9 @@ def _check_release(version: str) -> Iterator[Finding]:
         yield note(f"Slurm {version} itself was not tested: red-box was tested with {names}")
 
 
-def _release_of(version: str) -> tuple[int, ...] | None:
-    """24.11 of 24.11.5; None where the version is not shown."""
-    return tuple(int(part) for part in re.findall(r"[0-9]+", version)[:2]) or None
+def _release_of(version: str) -> tuple[int, ...]:
+    """24.11 of 24.11.5; empty where the version is not shown."""
+    return tuple(int(part) for part in re.findall(r"[0-9]+", version)[:2])
 
 
 def _check_job_age(configuration: scontrol.SlurmConfiguration) -> Iterator[Finding]:
