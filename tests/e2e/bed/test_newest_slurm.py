@@ -23,7 +23,10 @@ PORTS_ABOVE = 250
 """Workers' beds are 500 apart."""
 OF_ANOTHER_RUN = ("PYTEST_", "TEST_BED")
 PROGRAM = CHECKOUT / "deploy/local/bed"
-FILES = ("tests/e2e/redbox/test_slurm_manager.py", "tests/e2e/bed/test_slurm.py")
+TESTS = {
+    "of red-box": ("tests/e2e/redbox/test_slurm_manager.py",),
+    "of the bed": ("tests/e2e/bed/test_slurm.py", "-k", "daemon or mpi or memory or survive"),
+}
 
 pytestmark = pytest.mark.timeout(roots.BUILD_SECONDS)
 
@@ -54,12 +57,12 @@ def environment(bed: Bed) -> Iterator[dict[str, str]]:
         subprocess.run([PROGRAM, "down"], check=True, capture_output=True, env=environment)
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_what_speaks_to_slurm_passes_on_it(environment: dict[str, str], file: str) -> None:
-    pytest_again = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", file)
+@pytest.mark.parametrize("which", TESTS)
+def test_what_speaks_to_slurm_passes_on_it(environment: dict[str, str], which: str) -> None:
+    pytest_again = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS[which])
     done = subprocess.run(
         pytest_again, check=False, capture_output=True, text=True, env=environment, cwd=CHECKOUT
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert " passed" in done.stdout.splitlines()[-1]
-    print(f"Slurm {NEWEST}, {file}: {done.stdout.splitlines()[-1]}")
+    print(f"Slurm {NEWEST}, tests {which}: {done.stdout.splitlines()[-1]}")
