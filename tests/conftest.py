@@ -117,12 +117,7 @@ def _bring_up_bed() -> str:
         if is_up and not os.environ.get("BED_RELEASE"):  # else `up` says if it is of another release
             return ""
         print()
-        ended = subprocess.run(
-            [BED, "up", *([] if is_up else os.environ.get("TEST_BED_OPTIONS", "").split())],
-            check=False,
-            stdin=subprocess.DEVNULL,
-            timeout=BED_STARTS_WITHIN,
-        )
+        ended = subprocess.run([BED, "up"], check=False, stdin=subprocess.DEVNULL, timeout=BED_STARTS_WITHIN)
     except (OSError, subprocess.TimeoutExpired) as fault:
         return f"the bed did not come up: {fault}"
     return (

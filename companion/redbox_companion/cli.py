@@ -26,7 +26,6 @@ MODES = {f"--{mode}": mode for mode in settings.MODES}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Represent one Slurm job in a pod that the operator created."""
     arguments = sys.argv[1:] if argv is None else argv
     if "--version" in arguments:
         return _print(f"redbox-companion {_version()}")

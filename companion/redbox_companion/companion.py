@@ -59,7 +59,6 @@ class CompanionProcess:
         self._log_errors: list[str] = []
 
     def run(self) -> int:
-        """From attaching to the exit code."""
         try:
             if self._settings.mode == RESULTS_ONLY:
                 return self._end_with_results_only()

@@ -12,7 +12,7 @@ import http.client
 import json
 import socket
 import ssl
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
@@ -32,11 +32,12 @@ RESPONSE_S = 90.0  # a submit may take as long as Slurm does
 SILENT_S = 400.0  # red-box ends a response that was silent for 300 s, so that we repeat the request
 LONGEST_RETRY_AFTER_S = 60.0
 MOST_BYTES = 8 << 20  # of a response that is held in memory: an array of 50,000 tasks
-KEEP_ALIVE = (
-    ("TCP_KEEPIDLE", 15),
-    ("TCP_KEEPINTVL", 5),
-    ("TCP_KEEPCNT", 3),
-)  # a dead peer is noticed in 30 s
+KEEP_ALIVE = (  # a dead peer is noticed in 30 s
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+)
 
 
 class RedboxUnreachable(Exception):
@@ -57,7 +58,6 @@ class RedboxAnswer:
 
     @property
     def explanation(self) -> str:
-        """The problem as a sentence."""
         title, detail = self.body.get("title", f"HTTP {self.status}"), self.body.get("detail", "")
         return f"{title}: {detail}" if detail else str(title)
 
@@ -127,42 +127,38 @@ class BlockingClient:
     def request(
         self, method: str, path: str, query: Mapping[str, Any], body: bytes | None = None
     ) -> RedboxAnswer:
-        """Send one request and read the whole response."""
-        with self._open(method, path, query, body, timeout=RESPONSE_S) as stream:
+        with self.stream(path, query, method, body, silent_s=RESPONSE_S) as stream:
             return stream.whole()
 
     @contextmanager
-    def stream(self, path: str, query: Mapping[str, Any]) -> Iterator[AnswerStream]:
-        """A response that is read piece by piece."""
-        with self._open("GET", path, query, None, timeout=SILENT_S) as stream:
-            yield stream
-
-    @contextmanager
-    def _open(
-        self, method: str, path: str, query: Mapping[str, Any], body: bytes | None, *, timeout: float
+    def stream(
+        self,
+        path: str,
+        query: Mapping[str, Any],
+        method: str = "GET",
+        body: bytes | None = None,
+        *,
+        silent_s: float = SILENT_S,
     ) -> Iterator[AnswerStream]:
-        with _reaching(self._settings.endpoint):
-            connection = http.client.HTTPSConnection(
-                self._address.hostname or "",
-                self._address.port or 443,
-                timeout=CONNECT_S,
-                context=self._trust,
-            )
-        try:
-            with _reaching(self._settings.endpoint):
+        """A response that is read piece by piece."""
+        address, endpoint = self._address, self._settings.endpoint
+        with ExitStack() as opened:
+            with _reaching(endpoint):
                 headers = {"Authorization": f"Bearer {self._token()}", "Connection": "close"}
                 if body is not None:
                     headers["Content-Type"] = "application/json"
-                connection.connect()
-                _keep_alive(connection.sock)
-                connection.sock.settimeout(timeout)
-                connection.request(
-                    method, f"{self._address.path}{path}?{urlencode(query, doseq=True)}", body, headers
+                connection = http.client.HTTPSConnection(
+                    address.hostname or "", address.port or 443, timeout=CONNECT_S, context=self._trust
                 )
+                opened.callback(connection.close)
+                connection.connect()
+                for option in KEEP_ALIVE:
+                    connection.sock.setsockopt(*option)
+                connection.sock.settimeout(silent_s)
+                url = f"{address.path}{path}?{urlencode(query, doseq=True)}"
+                connection.request(method, url, body, headers)
                 response = connection.getresponse()
-            yield AnswerStream(self._settings.endpoint, response)
-        finally:
-            connection.close()
+            yield AnswerStream(endpoint, response)
 
     def _token(self) -> str:
         token = self._settings.token_file.read_text(encoding="ascii", errors="replace").strip()
@@ -183,17 +179,9 @@ def _reaching(endpoint: str) -> Iterator[None]:
 def _trust(ca_file: Path | None) -> ssl.SSLContext:
     """Red-box's own authority; without a file, those of the system."""
     try:
-        if ca_file is None or not ca_file.stat().st_size:
-            return ssl.create_default_context()
-        return ssl.create_default_context(cafile=ca_file)
+        is_empty = ca_file is None or not ca_file.stat().st_size
+        return ssl.create_default_context(cafile=None if is_empty else ca_file)
     except OSError as error:
         raise PodMisconfigured(
             f"the certificates in {pod_contract.CA_FILE_PATH}, {ca_file}, cannot be read: {error}"
         ) from error
-
-
-def _keep_alive(connected: socket.socket) -> None:
-    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in KEEP_ALIVE:
-        if hasattr(socket, name):
-            connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

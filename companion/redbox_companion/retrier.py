@@ -23,12 +23,10 @@ class Retrier:
         self._failures = 0
 
     def wait(self, why: str, *, at_least: float = 0.0) -> None:
-        """Count one more failure, and sleep."""
         self._failures += 1
         if self._say and self._failures == REPORTED_FAILURE:
             self._say(f"waiting for red-box: {why}")
         time.sleep(max(at_least, BACKOFF.pause_s(self._failures)))
 
     def reset(self) -> None:
-        """The next failure is the first in a row again."""
         self._failures = 0

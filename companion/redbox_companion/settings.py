@@ -46,12 +46,8 @@ class CompanionSettings:
         is_key = len(self.key) <= LONGEST_KEY and self.key.isascii() and self.key.replace("-", "0").isalnum()
         _check(is_key, pod_contract.KEY, self.key, f"be 1 to {LONGEST_KEY} letters, digits and hyphens")
         self.endpoint = _required(environ, pod_contract.ENDPOINT)
-        _check(
-            _is_address(self.endpoint),
-            pod_contract.ENDPOINT,
-            self.endpoint,
-            "have the form https://HOST:PORT",
-        )
+        form = "have the form https://HOST:PORT"
+        _check(_is_address(self.endpoint), pod_contract.ENDPOINT, self.endpoint, form)
         self.mode = mode or environ.get(pod_contract.MODE) or WHOLE
         _check(self.mode in MODES, pod_contract.MODE, self.mode, f"be one of {', '.join(MODES)}")
         self.results = _results(environ)

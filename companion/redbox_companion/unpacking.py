@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import tarfile
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,13 +23,6 @@ PIECE = 65536
 RECORD_PATH, RECORD_WHY = "REDBOX.incomplete", "REDBOX.why"
 
 
-class PathLeftOut(NamedTuple):
-    """A path that was not unpacked, or not whole, and why."""
-
-    path: str
-    why: str
-
-
 class UnpackedTar:
     """Counts of one tar's members."""
 
@@ -37,7 +30,7 @@ class UnpackedTar:
         self.members = 0  # folders too, and those left out here
         self.files = 0
         self.bytes = 0
-        self.left_out: list[PathLeftOut] = []
+        self.left_out: list[tuple[str, str]] = []  # paths that were not unpacked, or not whole, and why
 
 
 class TarUnpacker:
@@ -70,12 +63,12 @@ class TarUnpacker:
         tar.members += 1
         if RECORD_PATH in member.pax_headers:
             headers = member.pax_headers
-            tar.left_out.append(PathLeftOut(headers[RECORD_PATH], headers.get(RECORD_WHY, "")))
+            tar.left_out.append((headers[RECORD_PATH], headers.get(RECORD_WHY, "")))
             return
         try:
             vetted = _vetted(member, self._folder)
         except tarfile.FilterError as error:
-            tar.left_out.append(PathLeftOut(member.name, _why(error)))
+            tar.left_out.append((member.name, _why(error)))
             return
         path = self._folder / vetted.name
         self._make_way(path, vetted)
@@ -97,16 +90,14 @@ class TarUnpacker:
     def _make_way(self, path: Path, member: tarfile.TarInfo) -> None:
         """Remove an existing file, and make folders writable: an earlier run may have left both read-only."""
         for folder in (path.parent, path):
-            if folder != self._folder and folder.is_dir() and not folder.is_symlink():
-                self._make_writable(folder)
+            if folder == self._folder or not folder.is_dir() or folder.is_symlink():
+                continue
+            status = folder.stat()
+            if status.st_mode & WRITABLE != WRITABLE:
+                self._folders.setdefault(folder, (status.st_mode & 0o777, status.st_mtime))
+                folder.chmod(WRITABLE)
         if path.is_symlink() or (path.exists() and not (member.isdir() and path.is_dir())):
             path.unlink()
-
-    def _make_writable(self, folder: Path) -> None:
-        status = folder.stat()
-        if status.st_mode & WRITABLE != WRITABLE:
-            self._folders.setdefault(folder, (status.st_mode & 0o777, status.st_mtime))
-            folder.chmod(WRITABLE)
 
 
 def _vetted(member: tarfile.TarInfo, folder: Path) -> tarfile.TarInfo:

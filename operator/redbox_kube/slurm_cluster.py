@@ -33,71 +33,50 @@ class OrphanPolicy(StrEnum):
 class PartitionFilter(SlurmClusterKind):
     """The partitions to publish; names may contain * and ?."""
 
-    include: Annotated[
-        list[Annotated[str, Field(min_length=1, max_length=256)]],
-        Field(max_length=256, description="Only these; names may contain * and ?. Empty: all."),
-    ] = []
-    exclude: Annotated[
-        list[Annotated[str, Field(min_length=1, max_length=256)]],
-        Field(
-            max_length=256,
-            description="Not these, even if `include` has them; names may contain * and ?.",
-        ),
-    ] = []
+    include: list[Annotated[str, Field(min_length=1, max_length=256)]] = Field(
+        [], max_length=256, description="Only these; names may contain * and ?. Empty: all."
+    )
+    exclude: list[Annotated[str, Field(min_length=1, max_length=256)]] = Field(
+        [], max_length=256, description="Not these, even if `include` has them; names may contain * and ?."
+    )
 
 
 class SlurmClusterSpec(SlurmClusterKind):
     """A Slurm cluster behind a red-box."""
 
-    endpoint: Annotated[
-        str, Field(pattern=r"^https://[^/]+$", max_length=512, description="The URL of its red-box.")
-    ]
-    ca_bundle: Annotated[
-        bytes,
-        Field(max_length=65536, description="The CA of its certificate: PEM, in base64."),
-    ]
-    audience: Annotated[
-        str,
-        Field(
-            pattern=r"^redbox\.dev/.+$",
-            max_length=256,
-            description="The audience of tokens for this red-box only, as printed by `redbox init`.",
-        ),
-    ]
-    delivery: Annotated[
-        Delivery,
-        Field(
-            description="Container: a small pod relays each job. Virtual: the pod is bound to the "
-            "partition's virtual node and no container runs."
-        ),
-    ] = Delivery.CONTAINER
-    partitions: Annotated[
-        PartitionFilter, Field(description="The partitions to publish as nodes and labels.")
-    ] = PartitionFilter()
-    gateways: Annotated[
-        bool,
-        Field(
-            description="Companions run only on nodes labelled as gateways of this cluster, "
-            "redbox.dev/gateway.<name>=true, where a job must fit the partition's published limits."
-        ),
-    ] = False
-    hold_back: Annotated[
-        bool,
-        Field(
-            description="Companions also request the partition's extended resources, so that Kubernetes "
-            "holds jobs back until they are free. Only with Virtual delivery or exactly one gateway node."
-        ),
-    ] = False
-    orphan_policy: Annotated[
-        OrphanPolicy, Field(description="What happens to Slurm jobs whose SlurmJob is gone.")
-    ] = OrphanPolicy.REPORT
-    abandon_jobs: Annotated[
-        bool,
-        Field(
-            description="SlurmJobs of this cluster are deleted without cancelling their jobs: for a Slurm "
-            "cluster that never comes back."
-        ),
-    ] = False
+    endpoint: str = Field(pattern=r"^https://[^/]+$", max_length=512, description="The URL of its red-box.")
+    ca_bundle: bytes = Field(max_length=65536, description="The CA of its certificate: PEM, in base64.")
+    audience: str = Field(
+        pattern=r"^redbox\.dev/.+$",
+        max_length=256,
+        description="The audience of tokens for this red-box only, as printed by `redbox init`.",
+    )
+    delivery: Delivery = Field(
+        Delivery.CONTAINER,
+        description="Container: a small pod relays each job. Virtual: the pod is bound to the "
+        "partition's virtual node and no container runs.",
+    )
+    partitions: PartitionFilter = Field(
+        PartitionFilter(), description="The partitions to publish as nodes and labels."
+    )
+    gateways: bool = Field(
+        default=False,
+        description="Companions run only on nodes labelled as gateways of this cluster, "
+        "redbox.dev/gateway.<name>=true, where a job must fit the partition's published limits.",
+    )
+    hold_back: bool = Field(
+        default=False,
+        description="Companions also request the partition's extended resources, so that Kubernetes "
+        "holds jobs back until they are free. Only with Virtual delivery or exactly one gateway node.",
+    )
+    orphan_policy: OrphanPolicy = Field(
+        OrphanPolicy.REPORT, description="What happens to Slurm jobs whose SlurmJob is gone."
+    )
+    abandon_jobs: bool = Field(
+        default=False,
+        description="SlurmJobs of this cluster are deleted without cancelling their jobs: for a Slurm "
+        "cluster that never comes back.",
+    )
 
     @field_validator("ca_bundle", mode="before")
     @classmethod

@@ -19,14 +19,13 @@ from redbox_kube.api.objects import ObjectClient
 from redbox_kube.redbox_token import ServiceAccountName
 from redbox_kube.runtime.health_server import serving
 from redbox_operator.api.constants import FIELD_MANAGER
-from redbox_operator.api.decode import RESOURCES
-from redbox_operator.metrics import OperatorMetrics
+from redbox_operator.metrics import OperatorMetrics, StateGauges
 from redbox_operator.object_cache import ObjectCache
 from redbox_operator.slurmcluster.reconciler import SlurmClusters
 from redbox_operator.slurmcluster.registry import RedboxLinks
 from redbox_operator.slurmjob.kopf_watches import registry_for, settings_for
 from redbox_operator.slurmjob.reconciler import Reconciler
-from redbox_operator.slurmjob.resync import Resync, WatchScope
+from redbox_operator.slurmjob.resync import Resync
 from redbox_operator.status_writer import StatusWriter
 
 log = structlog.get_logger(__name__)
@@ -66,15 +65,15 @@ class Operator:
             wake_cluster=self.reconciler.wake_cluster,
             limited=bool(options.namespaces),
         )
-        scope = WatchScope(RESOURCES, options.namespaces)
-        self.resync = Resync(objects, scope, self.reconciler, self.clusters, self.metrics)
+        self.resync = Resync(objects, self.reconciler, self.clusters, self.metrics, options.namespaces)
         self.leads = False
         self._lease = Lease(objects, options.account.namespace, FIELD_MANAGER)
-        self.metrics.watch(
+        gauges = StateGauges(
             phases=lambda: [job.phase for job in self.cache.jobs.values()],
             reachable=lambda: {name: bool(link.reachable) for name, link in links.by_name.items()},
             waiting=lambda: len(self.reconciler.queue),
         )
+        self.metrics.registry.register(gauges)
 
     def unready(self) -> str | None:
         """Why it is not ready. A replica that waits for the Lease is ready to take over."""

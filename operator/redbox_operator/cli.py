@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from redbox_api.log import configure_log
 from redbox_kube.redbox_token import ServiceAccountName
-from redbox_kube.runtime.log import configure_log
 from redbox_kube.runtime.version_option import add_version_option
 from redbox_operator.application import Options, run_operator
 from redbox_operator.install import commands
@@ -26,14 +26,11 @@ add_version_option(app, "redbox-operator")
 def run(
     *,
     image: Annotated[str, typer.Option(envvar="REDBOX_COMPANION_IMAGE", help="The image of companions.")],
-    namespace: Annotated[str, typer.Option(envvar="REDBOX_NAMESPACE", help="The operator's own namespace.")],
+    namespace: commands.OwnNamespace,
     account: Annotated[
         str, typer.Option(envvar="REDBOX_SERVICE_ACCOUNT", help="The operator's own service account.")
     ] = "redbox-operator",
-    watch_namespaces: Annotated[
-        str,
-        typer.Option(envvar="REDBOX_WATCH_NAMESPACES", help="Namespaces, comma separated; empty: all."),
-    ] = "",
+    watch_namespaces: commands.WatchNamespaces = "",
     host_paths: Annotated[
         str,
         typer.Option(
@@ -48,9 +45,5 @@ def run(
     """Run the operator until SIGTERM."""
     configure_log(sys.stderr)
     own = ServiceAccountName(namespace, account)
-    options = Options(own, image, health_port, _listed(watch_namespaces), _listed(host_paths))
+    options = Options(own, image, health_port, commands.listed(watch_namespaces), commands.listed(host_paths))
     asyncio.run(run_operator(options))
-
-
-def _listed(text: str) -> list[str]:
-    return [item.strip() for item in text.split(",") if item.strip()]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -22,47 +24,38 @@ class OperatorMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.writes = Counter(
-            "redbox_operator_writes",
-            "Writes to the API server, by kind and verb.",
-            ("kind", "verb"),
-            registry=self.registry,
+        counter = partial(Counter, registry=self.registry)
+        histogram = partial(Histogram, registry=self.registry)
+        self.writes = counter(
+            "redbox_operator_writes", "Writes to the API server, by kind and verb.", ("kind", "verb")
         )
-        self.errors = Counter(
+        self.errors = counter(
             "redbox_operator_errors",
             "Reconciliations of SlurmJobs that failed, and objects that could not be read, by cause.",
             ("cause",),
-            registry=self.registry,
         )
-        self.submitted_after = Histogram(
+        self.submitted_after = histogram(
             "redbox_operator_submit_seconds",
             "From a SlurmJob's creation until its status has Slurm's job id.",
             buckets=SECONDS,
-            registry=self.registry,
         )
-        self.queued_for = Histogram(
+        self.queued_for = histogram(
             "redbox_operator_queue_seconds",
             "From a job's submission to its start, by Slurm's clock.",
             buckets=SECONDS,
-            registry=self.registry,
         )
-        self.status_lag = Histogram(
+        self.status_lag = histogram(
             "redbox_operator_status_lag_seconds",
             "From a change in red-box's feed until it is written to the status.",
             buckets=LAGS,
-            registry=self.registry,
         )
-        self.sweep_seconds = Histogram(
+        self.sweep_seconds = histogram(
             "redbox_operator_sweep_seconds",
             "Duration of a resync, which compares the object cache with lists of all objects.",
             buckets=LAGS,
-            registry=self.registry,
         )
-        self.missed = Counter(
-            "redbox_operator_missed",
-            "Differences that a resync found, which no watch had shown.",
-            ("kind",),
-            registry=self.registry,
+        self.missed = counter(
+            "redbox_operator_missed", "Differences that a resync found, which no watch had shown.", ("kind",)
         )
 
     def observe_status(
@@ -76,29 +69,14 @@ class OperatorMetrics:
         if after.started_at and not before.started_at and after.submitted_at:
             self.queued_for.observe((after.started_at - after.submitted_at).total_seconds())
 
-    def watch(
-        self,
-        *,
-        phases: Callable[[], Iterable[str]],
-        reachable: Callable[[], dict[str, bool]],
-        waiting: Callable[[], int],
-    ) -> None:
-        """Collect these gauges at each scrape."""
-        self.registry.register(_Gauges(phases, reachable, waiting))
 
-
-class _Gauges(Collector):
+@dataclass(eq=False)
+class StateGauges(Collector):
     """Gauges that are computed at each scrape."""
 
-    def __init__(
-        self,
-        phases: Callable[[], Iterable[str]],
-        reachable: Callable[[], dict[str, bool]],
-        waiting: Callable[[], int],
-    ) -> None:
-        self._phases = phases
-        self._reachable = reachable
-        self._waiting = waiting
+    phases: Callable[[], Iterable[str]]
+    reachable: Callable[[], dict[str, bool]]
+    waiting: Callable[[], int]
 
     def describe(self) -> Iterator[Metric]:
         """Nothing: registering must not count all jobs."""
@@ -106,12 +84,12 @@ class _Gauges(Collector):
 
     def collect(self) -> Iterator[Metric]:
         jobs = GaugeMetricFamily("redbox_operator_slurmjobs", "SlurmJobs, by phase.", labels=["phase"])
-        for phase, count in Tally(self._phases()).items():
+        for phase, count in Tally(self.phases()).items():
             jobs.add_metric([phase], count)
         yield jobs
         name = "redbox_operator_cluster_reachable"
         clusters = GaugeMetricFamily(name, "Whether a SlurmCluster's red-box answers.", labels=["cluster"])
-        for cluster, reachable in self._reachable().items():
+        for cluster, reachable in self.reachable().items():
             clusters.add_metric([cluster], float(reachable))
         yield clusters
-        yield GaugeMetricFamily("redbox_operator_waiting", "SlurmJobs in the queue.", self._waiting())
+        yield GaugeMetricFamily("redbox_operator_waiting", "SlurmJobs in the queue.", self.waiting())

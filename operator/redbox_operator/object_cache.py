@@ -12,15 +12,10 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import structlog
-from pydantic import ValidationError
-
 from redbox_kube.names import GROUP
-from redbox_operator.api.slurmjob import SlurmJob, SlurmJobRef, SlurmJobSpec
-from redbox_operator.api.slurmjob_status import SlurmJobStatus
-from redbox_operator.companion.plan import CompanionPod
+from redbox_operator.api.slurmjob import SlurmJob, SlurmJobRef
+from redbox_operator.companion_pods.plan import CompanionPod
 
-log = structlog.get_logger(__name__)
 KEPT_METADATA = frozenset(
     {
         *("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp"),
@@ -31,25 +26,8 @@ PodName = tuple[str, str]  # namespace, name
 
 
 @dataclass(frozen=True, slots=True)
-class CachedJob:
-    """A SlurmJob and its parsed status."""
-
-    job: SlurmJob
-    status: SlurmJobStatus
-
-    @property
-    def ref(self) -> SlurmJobRef:
-        return self.job.ref
-
-    @property
-    def user_input(self) -> tuple[object, ...]:
-        """What users change: spec and deletion raise the generation, annotations do not."""
-        return self.job.metadata.get("generation"), self.job.being_deleted, self.job.annotations
-
-
-@dataclass(frozen=True, slots=True)
 class PackedJob:
-    """A CachedJob in compressed form, beside the fields that are read of all SlurmJobs at once."""
+    """A SlurmJob in compressed form, beside the fields that are read of all SlurmJobs at once."""
 
     ref: SlurmJobRef
     uid: str
@@ -63,23 +41,13 @@ class PackedJob:
     depends_on: tuple[str, ...]
     packed: bytes
 
-    def unpacked(self) -> CachedJob:
-        kept = json.loads(zlib.decompress(self.packed))
-        return CachedJob(
-            SlurmJob(
-                metadata=kept["metadata"],
-                spec=SlurmJobSpec.model_validate(kept["spec"]),
-                status={"cluster": self.cluster} if self.cluster and kept["status"].get("cluster") else {},
-                resource=self.ref.resource,
-                unreadable=kept["unreadable"],
-            ),
-            SlurmJobStatus.model_validate(kept["status"]),
-        )
+    def unpacked(self) -> SlurmJob:
+        return SlurmJob(resource=self.ref.resource, **json.loads(zlib.decompress(self.packed)))
 
 
 def packed(job: SlurmJob) -> PackedJob:
     """A SlurmJob without managed fields and without annotations of others."""
-    status = read_status(job)
+    status = job.status
     own = {key: value for key, value in job.annotations.items() if key.startswith(f"{GROUP}/")}
     metadata = {key: value for key, value in job.metadata.items() if key in KEPT_METADATA}
     kept = {
@@ -146,7 +114,7 @@ class ObjectCache:
             if not dependents:
                 self._dependents.pop((job.ref.namespace, name), None)
 
-    def get(self, ref: SlurmJobRef) -> CachedJob | None:
+    def get(self, ref: SlurmJobRef) -> SlurmJob | None:
         job = self.jobs.get(ref)
         return job.unpacked() if job else None
 
@@ -157,10 +125,10 @@ class ObjectCache:
         """SlurmJobs whose `dependsOn` names this one."""
         return frozenset(self._dependents.get((ref.namespace, ref.name), ()))
 
-    def dependency(self, ref: SlurmJobRef, name: str) -> CachedJob | None:
+    def dependency(self, ref: SlurmJobRef, name: str) -> SlurmJob | None:
         """The SlurmJob of this name in the same namespace and of the same kind."""
         job = self.get(ref._replace(name=name))
-        return job if job and not job.job.being_deleted else None
+        return job if job and not job.being_deleted else None
 
     def jobs_of(self, cluster: str) -> Iterator[PackedJob]:
         """SlurmJobs that were submitted to this SlurmCluster, or name it."""
@@ -180,15 +148,6 @@ class ObjectCache:
         pod = self.companions.get((namespace, name))
         if pod and uid in {None, pod.uid}:
             del self.companions[namespace, name]
-
-
-def read_status(job: SlurmJob) -> SlurmJobStatus:
-    """The status as written; an unreadable one is logged and replaced by an empty one."""
-    try:
-        return SlurmJobStatus.model_validate(job.status)
-    except ValidationError as error:
-        log.warning("unreadable status", slurmjob=f"{job.namespace}/{job.name}", error=str(error))
-        return SlurmJobStatus()
 
 
 def _is_higher(version: str, before: str) -> bool:

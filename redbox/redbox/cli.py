@@ -77,7 +77,6 @@ class LazyCommandGroup(TyperGroup):
 
 
 def load(name: str) -> Any:  # noqa: ANN401 (typer's own type for it is private)
-    """Import a command and convert it for typer."""
     command: typer.Typer | Callable[..., None] = getattr(
         import_module(f"redbox.{COMMANDS[name].module}"), name
     )

@@ -26,22 +26,22 @@ from yarl import URL
 from redbox_api.bodies import TooLong, lines, whole
 from redbox_api.connections import ClientConnections, explain
 from redbox_api.errors import FOREIGN, RedboxError, Unreachable, refusal
-from redbox_api.files import FileList
 from redbox_api.job_parts import REVEAL_SECRETS
 from redbox_api.models import (
     Cancelled,
     Check,
     Cluster,
+    FileList,
     Job,
     JobList,
     JobRequest,
     OwnerRef,
     PartitionEvent,
     PartitionList,
+    UsageList,
     WatchEvent,
     WhoAmI,
 )
-from redbox_api.usage import UsageList
 from redbox_shared.wire import GENERATION_HEADER, OFFSET_HEADER
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
@@ -140,7 +140,6 @@ class RedboxClient:
         return await self._ask(Job, "PUT", _job(key), {"attempt": attempt}, content=body)
 
     async def get_job(self, key: str, *, attempt: int = 1, owner: OwnerRef | None = None) -> Job:
-        """One job, with the tasks of an array."""
         return await self._ask(Job, "GET", _job(key), {"attempt": attempt, **_owner(owner)})
 
     async def cancel_job(
@@ -210,21 +209,17 @@ class RedboxClient:
             )
 
     async def list_files(self, key: str, pattern: str = "*", *, attempt: int = 1) -> FileList:
-        """Files in the job's working directory."""
         return await self._ask(FileList, "GET", f"{_job(key)}/files", {"attempt": attempt, "glob": pattern})
 
     async def usage(self) -> UsageList:
-        """Resource usage of the caller's running jobs."""
         return await self._ask(UsageList, "GET", "/v1/usage", {})
 
     # -- the cluster
 
     async def cluster(self) -> Cluster:
-        """Name, versions, nodes."""
         return await self._ask(Cluster, "GET", "/v1/cluster", {})
 
     async def partitions(self) -> PartitionList:
-        """Every partition that the caller may use."""
         return await self._ask(PartitionList, "GET", "/v1/partitions", {})
 
     async def watch_partitions(self, since: str | None = None) -> AsyncIterator[PartitionEvent]:

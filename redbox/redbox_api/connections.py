@@ -39,7 +39,6 @@ class ClientConnections:
         self._closed = False
 
     def session(self) -> ClientSession:
-        """The session that sends requests."""
         if self._closed:
             raise Unreachable("this client is closed")
         if self._session is None:

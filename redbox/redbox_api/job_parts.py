@@ -16,6 +16,7 @@ REVEAL_SECRETS = {"reveal": True}  # the context in which a dump holds secrets a
 TIME_PATTERN = r"^(UNLIMITED|[0-9]+|[0-9]+:[0-5]?[0-9](:[0-5]?[0-9])?|[0-9]+-[0-9]+(:[0-9]+){0,2})$"
 MEMORY_PATTERN = r"^[0-9]{1,12}[KMGT]?$"
 GPUS_PATTERN = r"^([A-Za-z0-9_.-]{1,64}:)?[0-9]{1,6}$"
+Memory = Annotated[str, Field(max_length=16, pattern=MEMORY_PATTERN)]
 Text = Annotated[str, Field(max_length=1024, pattern=r"^[^\x00\n\r]*$")]
 Name = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")]
 Path = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00\n\r]+$")]
@@ -32,72 +33,33 @@ class RequestModel(BaseModel):
 class Resources(RequestModel):
     """Resources for the job; unset ones are left to the script, the partition and Slurm."""
 
-    nodes: Annotated[int, Field(ge=1, le=100_000, description="as --nodes: how many")] | None = None
-    tasks: (
-        Annotated[
-            int, Field(ge=1, le=10_000_000, description="as --ntasks: processes in all, as srun starts them")
-        ]
-        | None
-    ) = None
-    tasks_per_node: (
-        Annotated[int, Field(ge=1, le=100_000, description="as --ntasks-per-node: processes on each node")]
-        | None
-    ) = None
-    cpus_per_task: (
-        Annotated[int, Field(ge=1, le=100_000, description="as --cpus-per-task: for each process's threads")]
-        | None
-    ) = None
-    mem_per_node: (
-        Annotated[
-            str,
-            Field(
-                max_length=16, pattern=MEMORY_PATTERN, description="memory on each node, as --mem: 4G, 512M"
-            ),
-        ]
-        | None
-    ) = None
-    mem_per_cpu: (
-        Annotated[
-            str,
-            Field(
-                max_length=16,
-                pattern=MEMORY_PATTERN,
-                description="memory for each CPU instead, as --mem-per-cpu: 2G",
-            ),
-        ]
-        | None
-    ) = None
-    gpus_per_node: (
-        Annotated[
-            str,
-            Field(
-                max_length=80, pattern=GPUS_PATTERN, description="on each node, as --gpus-per-node: 2, a100:2"
-            ),
-        ]
-        | None
-    ) = None
-    gres: (
-        Annotated[
-            str,
-            Field(
-                max_length=512,
-                pattern=r"^[A-Za-z0-9_.:,()/=-]+$",
-                description="other countable things on each node, as --gres: license:2",
-            ),
-        ]
-        | None
-    ) = None
-    time: (
-        Annotated[
-            str,
-            Field(
-                max_length=32,
-                pattern=TIME_PATTERN,
-                description="at most so long, as --time: 90 (minutes), 2:00:00, 1-12:00:00, UNLIMITED",
-            ),
-        ]
-        | None
-    ) = None
+    nodes: int | None = Field(None, ge=1, le=100_000, description="as --nodes: how many")
+    tasks: int | None = Field(
+        None, ge=1, le=10_000_000, description="as --ntasks: processes in all, as srun starts them"
+    )
+    tasks_per_node: int | None = Field(
+        None, ge=1, le=100_000, description="as --ntasks-per-node: processes on each node"
+    )
+    cpus_per_task: int | None = Field(
+        None, ge=1, le=100_000, description="as --cpus-per-task: for each process's threads"
+    )
+    mem_per_node: Memory | None = Field(None, description="memory on each node, as --mem: 4G, 512M")
+    mem_per_cpu: Memory | None = Field(None, description="memory for each CPU instead, as --mem-per-cpu: 2G")
+    gpus_per_node: str | None = Field(
+        None, max_length=80, pattern=GPUS_PATTERN, description="on each node, as --gpus-per-node: 2, a100:2"
+    )
+    gres: str | None = Field(
+        None,
+        max_length=512,
+        pattern=r"^[A-Za-z0-9_.:,()/=-]+$",
+        description="other countable things on each node, as --gres: license:2",
+    )
+    time: str | None = Field(
+        None,
+        max_length=32,
+        pattern=TIME_PATTERN,
+        description="at most so long, as --time: 90 (minutes), 2:00:00, 1-12:00:00, UNLIMITED",
+    )
 
 
 class RegistryCredentials(RequestModel):
@@ -122,24 +84,15 @@ class ContainerOptions(RequestModel):
     pid: Annotated[bool, Field(description="its own PID namespace, as -p")] = False
     no_privs: Annotated[bool, Field(description="without any capability, as --no-privs")] = False
     writable: Annotated[bool, Field(description="the image may be written to, as -w")] = False
-    app: (
-        Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z0-9_.-]+$", description="which SCIF app")]
-        | None
-    ) = None
-    host_name: (
-        Annotated[str, Field(max_length=253, pattern=r"^[A-Za-z0-9.-]+$", description="its host name inside")]
-        | None
-    ) = None
-    binds: Annotated[
-        list[Path], Field(max_length=64, description="folders of the host: /data, /data:/inside:ro")
-    ] = []
-    gpus: Annotated[
-        Literal["nvidia", "rocm"] | None, Field(description="the node's GPUs inside, as --nv or --rocm")
-    ] = None
-    mpi: (
-        Annotated[str, Field(max_length=64, pattern=r"^[a-z0-9_]+$", description="as srun --mpi: pmix")]
-        | None
-    ) = None
+    app: str | None = Field(None, max_length=128, pattern=r"^[A-Za-z0-9_.-]+$", description="which SCIF app")
+    host_name: str | None = Field(
+        None, max_length=253, pattern=r"^[A-Za-z0-9.-]+$", description="its host name inside"
+    )
+    binds: list[Path] = Field([], max_length=64, description="folders of the host: /data, /data:/inside:ro")
+    gpus: Literal["nvidia", "rocm"] | None = Field(
+        None, description="the node's GPUs inside, as --nv or --rocm"
+    )
+    mpi: str | None = Field(None, max_length=64, pattern=r"^[a-z0-9_]+$", description="as srun --mpi: pmix")
 
 
 class Container(RequestModel):
@@ -150,3 +103,57 @@ class Container(RequestModel):
     args: Annotated[list[EnvValue], Field(max_length=1024)] = []
     options: ContainerOptions = ContainerOptions()
     registry: RegistryCredentials | None = None
+
+
+class SbatchFields(RequestModel):
+    """Fields that a SlurmJob and a request to red-box have in common, as options of sbatch."""
+
+    partition: Name | None = Field(
+        None, description="As sbatch --partition. Default: the cluster's default partition."
+    )
+    account: Name | None = Field(
+        None, description="The account to charge, as sbatch --account. Default: the user's default account."
+    )
+    qos: Name | None = Field(None, description="The quality of service, as sbatch --qos.")
+    resources: Resources = Field(
+        Resources(),
+        description="The resources of the job in Slurm. A field takes precedence over the "
+        "script's #SBATCH line; omitted fields are left to the script, the partition and Slurm. They are "
+        "resources of Slurm's nodes, not of Kubernetes.",
+    )
+    working_directory: Path | None = Field(
+        None,
+        description="A folder on the Slurm cluster, created if it is missing, as sbatch --chdir. "
+        "Default: set by the HPC administrator, usually ~/redbox/<namespace>/<name>-<the first 8 "
+        "characters of the SlurmJob's uid>.",
+    )
+    output: Path | None = Field(
+        None,
+        description="The file for stdout, as sbatch --output, with its patterns (%j, %A_%a, %x). "
+        "`kubectl logs` shows it wherever it is. Default: slurm-<job id>.out in the working directory.",
+    )
+    error: Path | None = Field(
+        None,
+        description="The file for stderr, as sbatch --error. Default: slurm-<job id>.err, separate from "
+        "stdout; but if output, or the script's own -o or -e, is set, the file of stdout, by sbatch's "
+        "own rule.",
+    )
+    array: str | None = Field(
+        None,
+        max_length=512,
+        pattern=r"^[0-9,:%-]+$",
+        description="One job for each index, as sbatch --array: 0-19, 1,3,5, or 0-99%10 for at most "
+        "ten at a time. Each task has its index in SLURM_ARRAY_TASK_ID; status.array counts them.",
+    )
+    begin: str | None = Field(
+        None,
+        max_length=64,
+        pattern=r"^[A-Za-z0-9:+./-]+$",
+        description="Not before this time, as sbatch --begin: now+1hour, 2026-12-24T18:00.",
+    )
+    options: list[Text] = Field(
+        [],
+        max_length=128,
+        description="Further options of sbatch by their full names, one per string: --exclusive, "
+        "--mail-type=END. Options that have a field, or that red-box sets, are refused by name.",
+    )

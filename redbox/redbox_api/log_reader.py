@@ -35,7 +35,6 @@ class BoundedRetry:
         self._since, self._failures = None, 0
 
     async def wait(self, error: RedboxError) -> None:
-        """Wait before the next try, or raise the error."""
         now = self.clock()
         self._since = now if self._since is None else self._since
         if now - self._since >= self.give_up_s:
@@ -45,21 +44,36 @@ class BoundedRetry:
         await self.sleep(retry_after or self.backoff.pause_s(self._failures))
 
 
-async def follow_log(
+@dataclass
+class LogCursor:
+    """The position of a reader in one log."""
+
+    query: LogQuery
+
+
+def follow_log(
     client: RedboxClient, key: str, begin: LogQuery | None = None, retry: BoundedRetry | None = None
 ) -> AsyncGenerator[bytes, None]:
     """The bytes from `begin` to the last one (use `contextlib.aclosing`)."""
-    retry = retry or BoundedRetry()
-    query = replace(begin or LogQuery(), follow=True)
+    cursor = LogCursor(replace(begin or LogQuery(), follow=True))
+    return read_on(client, key, cursor, retry or BoundedRetry())
+
+
+async def read_on(
+    client: RedboxClient, key: str, cursor: LogCursor, retry: BoundedRetry
+) -> AsyncGenerator[bytes, None]:
+    """The bytes from the cursor on, which it moves: a follower's to the last one, else those that exist."""
     while True:
         try:
-            async with client.read_log(key, query) as answer:
+            async with client.read_log(key, cursor.query) as answer:
                 retry.answered()
+                cursor.query = cursor.query.at(answer.generation, answer.offset)
                 if answer.nothing_more:
                     return
-                query = query.at(answer.generation, answer.offset)
                 async for piece in answer.pieces:
                     yield piece
-                    query = query.at(answer.generation, query.offset + len(piece))
+                    cursor.query = cursor.query.at(answer.generation, cursor.query.offset + len(piece))
+                if not cursor.query.follow:
+                    return
         except (Unreachable, Busy) as error:
             await retry.wait(error)

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from redbox_api.job_parts import Container, EnvName, EnvValue, Name, Path, RequestModel, Resources, Text
+from redbox_api.job_parts import Container, EnvName, EnvValue, RequestModel, SbatchFields
 from redbox_shared import job_end
 
 KEY_PATTERN = r"^[A-Za-z0-9-]{1,64}$"
@@ -38,49 +38,27 @@ class Dependency(RequestModel):
     def _names_one_job(self) -> Dependency:
         named = [name for name in (self.key, self.job_id) if name is not None]
         if len(named) != (0 if self.type == "singleton" else 1):
-            msg = "a dependency names exactly one of key and jobID (singleton names none)"
-            raise ValueError(msg)
+            raise ValueError("a dependency names exactly one of key and jobID (singleton names none)")
         return self
 
 
-class JobRequest(RequestModel):
+class JobRequest(SbatchFields):
     """One job: a batch script or a container, and the resources it needs."""
 
     batch: str | None = None
     container: Container | None = None
     name: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f/]+$")] | None = None
-    partition: Name | None = None
-    account: Name | None = None
-    qos: Name | None = None
-    resources: Resources = Resources()
     env: Annotated[dict[EnvName, EnvValue], Field(max_length=1024)] = {}
-    working_directory: Path | None = None
-    output: Path | None = None
-    error: Path | None = None
-    array: Annotated[str, Field(max_length=512, pattern=r"^[0-9,:%-]+$")] | None = None
     dependencies: Annotated[list[Dependency], Field(max_length=64)] = []
-    begin: (
-        Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z0-9:+./-]+$", description="as --begin")] | None
-    ) = None
     hold: bool = False
-    options: Annotated[
-        list[Text], Field(max_length=128, description="further sbatch options, one a string: --exclusive")
-    ] = []
-    spec_digest: (
-        Annotated[
-            str,
-            Field(
-                max_length=128, description="hash of the immutable spec; sameness is judged by it where given"
-            ),
-        ]
-        | None
-    ) = None
+    spec_digest: str | None = Field(
+        None, max_length=128, description="hash of the immutable spec; sameness is judged by it where given"
+    )
 
     @model_validator(mode="after")
     def _is_one_kind(self) -> JobRequest:
         if (self.batch is None) == (self.container is None):
-            msg = "a job has exactly one of batch and container"
-            raise ValueError(msg)
+            raise ValueError("a job has exactly one of batch and container")
         return self
 
 
@@ -188,7 +166,10 @@ class JobList(ResponseModel):
 
 
 class WatchEvent(ResponseModel):
-    """One line of a watch: a job that changed, one that is gone from the table, or a bookmark."""
+    """One line of a watch: a job that changed, one that is gone from the table, or a bookmark.
+
+    A job is shown in its newest state: one that it had for a short time may be skipped, its last one is not.
+    """
 
     type: Literal["job", "gone", "bookmark", "error"]
     revision: str
@@ -299,3 +280,38 @@ class Check(ResponseModel):
     valid: bool
     would_start_at: datetime | None = None
     detail: str
+
+
+class FileEntry(ResponseModel):
+    """A file in a job's working directory."""
+
+    path: str
+    size: int
+    mode: int
+    modified_at: datetime
+    kind: Literal["file", "directory", "symlink", "other"]
+    target: str | None = None
+
+
+class FileList(ResponseModel):
+    """The files that match a glob."""
+
+    items: list[FileEntry]
+    truncated: bool = False
+
+
+class JobUsage(ResponseModel):
+    """Usage of one running job; of an array, of all its running tasks together."""
+
+    key: str
+    attempt: int
+    measured_at: datetime
+    cpu_seconds: float = Field(description="of all its processes since its start; never less than before")
+    memory_bytes: int = Field(description="of all its processes, at that moment")
+
+
+class UsageList(ResponseModel):
+    """Running jobs that were measured."""
+
+    items: list[JobUsage]
+    stale_since: datetime | None = None

@@ -17,7 +17,6 @@ def own_line(sentence: str) -> bytes:
 
 
 def task_heading(index: int, state: str, exit_code: int | None, signal: int | None) -> str:
-    """Which task it is, and how it ended."""
     end = f", signal {signal}" if signal else f", exit code {exit_code}" if exit_code else ""
     return f"task {index}: {state}{end}"
 

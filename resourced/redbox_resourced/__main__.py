@@ -1,18 +1,10 @@
-"""Starts `redbox-resourced`, or names the extra that is not installed. The commands are in `cli`."""
+"""Starts `redbox-resourced`. The commands are in `cli`."""
 
-import sys
+from redbox_kube.runtime.program import run
 
 
 def main() -> None:
-    """Run the command line, if the extra `resourced` is installed."""
-    try:
-        from redbox_resourced.cli import app
-    except ModuleNotFoundError as missing:
-        if (missing.name or "").partition(".")[0] == "redbox_resourced":
-            raise
-        fix = "install red-box's wheel with this extra: pip install 'WHEEL[resourced]'"
-        sys.exit(f"redbox-resourced: {missing.name} is not installed: {fix}")
-    app()
+    run("resourced")
 
 
 if __name__ == "__main__":

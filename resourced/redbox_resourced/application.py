@@ -14,14 +14,14 @@ from redbox_kube.api.objects import ObjectClient
 from redbox_kube.redbox_token import ServiceAccountName
 from redbox_kube.runtime.health_server import serving
 from redbox_resourced.nodes.gateways import GatewayNodes
+from redbox_resourced.nodes.manifest import KubeletAddress
 from redbox_resourced.nodes.node_view import MANAGER
-from redbox_resourced.nodes.readiness import NodeReadiness
 from redbox_resourced.nodes.reconciler import NodeReconciler
 from redbox_resourced.nodes.server_side_apply import NodeApplier
 from redbox_resourced.nodes.virtual_nodes import VirtualNodes
 from redbox_resourced.partitions.overrides import OverridesFile
 from redbox_resourced.partitions.slurmclusters import ClusterRegistry
-from redbox_resourced.virtual_delivery import KubeletSettings, VirtualDelivery
+from redbox_resourced.virtual_delivery import VirtualDelivery
 
 LEASE = "redbox-resourced"
 
@@ -31,17 +31,21 @@ class ResourcedSettings:
     """The command line's options."""
 
     account: ServiceAccountName
-    kubelet: KubeletSettings
-    health_port: int = 8080
-    node_limit: int = 20
+    address: KubeletAddress
+    """Of this pod, which the virtual nodes publish as theirs."""
+    state_folder: Path
+    serving_folder: Path | None
+    health_port: int
+    node_limit: int
     """Virtual nodes of one SlurmCluster."""
-    gone_after_s: float = 600.0
-    old_keys: bool = False
-    overrides: Path | None = None
+    gone_after_s: float
+    old_keys: bool
+    overrides: Path | None
 
 
 async def run_resourced(settings: ResourcedSettings) -> None:
-    cancel_on_sigterm()
+    if task := asyncio.current_task():  # an orderly shutdown releases the Lease at once
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     overrides = OverridesFile(settings.overrides)
     overrides.load()
     objects = await ObjectClient.connect(MANAGER)
@@ -59,13 +63,20 @@ class Resourced:
         self._settings = settings
         self._registry = CollectorRegistry()
         self._clusters = ClusterRegistry(objects, settings.account)
-        self._delivery = VirtualDelivery(objects, self._clusters, settings.account, settings.kubelet)
+        self._delivery = VirtualDelivery(
+            objects,
+            self._clusters,
+            settings.account,
+            settings.address,
+            state_folder=settings.state_folder,
+            serving_folder=settings.serving_folder,
+        )
         applier = NodeApplier(objects)
         self._virtual = VirtualNodes(
             objects,
             applier,
-            settings.kubelet.address,
-            NodeReadiness(self._delivery),
+            settings.address,
+            self._delivery.serving_status,
             gone_after_s=settings.gone_after_s,
             old_keys=settings.old_keys,
         )
@@ -82,7 +93,6 @@ class Resourced:
         self._leads = False
 
     async def run(self) -> None:
-        """Wait for the Lease, then run all components."""
         async with (
             serving(self._settings.health_port, self._registry, unready=self._unready),
             self._lease.leading(),
@@ -99,10 +109,3 @@ class Resourced:
             return None if self._lease.leader else "the Lease has not been read yet"
         delivery = self._delivery.problem if self._clusters.deliver_virtually else ""
         return self._nodes.unready or delivery or None
-
-
-def cancel_on_sigterm() -> None:
-    """Cancel the current task at SIGTERM: an orderly shutdown releases the Lease at once."""
-    task = asyncio.current_task()
-    if task is not None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)

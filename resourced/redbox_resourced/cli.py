@@ -8,13 +8,12 @@ from typing import Annotated
 
 import typer
 
+from redbox_api.log import configure_log
 from redbox_kube.redbox_token import ServiceAccountName
-from redbox_kube.runtime.log import configure_log
 from redbox_kube.runtime.version_option import add_version_option
 from redbox_resourced.application import ResourcedSettings, run_resourced
 from redbox_resourced.nodes.manifest import KubeletAddress
 from redbox_resourced.partitions.overrides import InvalidOverrides
-from redbox_resourced.virtual_delivery import KubeletSettings
 
 app = typer.Typer(
     name="redbox-resourced", help="Publishes Slurm's partitions in Kubernetes.", no_args_is_help=True
@@ -80,7 +79,9 @@ def run(
     configure_log(sys.stderr)
     settings = ResourcedSettings(
         account=ServiceAccountName(namespace, account),
-        kubelet=KubeletSettings(KubeletAddress(ip, port), state, serving),
+        address=KubeletAddress(ip, port),
+        state_folder=state,
+        serving_folder=serving,
         health_port=health_port,
         node_limit=most_nodes,
         gone_after_s=gone_after,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from pathlib import Path
 
 from redbox_kube.api.objects import ObjectClient
@@ -12,26 +11,14 @@ from redbox_resourced.kubelet.authorization import Authorizer
 from redbox_resourced.kubelet.listener import KubeletListener
 from redbox_resourced.kubelet.server import KubeletApi
 from redbox_resourced.kubelet.serving_certificate import ServingCertificate
-from redbox_resourced.nodes.manifest import KubeletAddress
+from redbox_resourced.nodes.manifest import KubeletAddress, ServingStatus
 from redbox_resourced.partitions.slurmclusters import ClusterRegistry
 from redbox_resourced.pods.reconciler import PodReconciler
 from redbox_resourced.pods.submission import PodSubmitter
 from redbox_resourced.pods.token_policy import TokenPolicy
-from redbox_resourced.pods.tokens import PodTokens
 
 POLL_S = 0.5
-
-
-@dataclass(frozen=True)
-class KubeletSettings:
-    """The kubelet API's address and certificate."""
-
-    address: KubeletAddress
-    """This pod's own, which the virtual nodes publish as theirs."""
-    folder: Path
-    """Keeps keys and certificates over a restart in the same pod."""
-    certificate: Path | None = None
-    """A folder with tls.crt and tls.key, where an administrator provides them."""
+STARTUP_S = 20.0
 
 
 class VirtualDelivery:
@@ -42,32 +29,33 @@ class VirtualDelivery:
         objects: ObjectClient,
         clusters: ClusterRegistry,
         account: ServiceAccountName,
-        settings: KubeletSettings,
+        address: KubeletAddress,
+        *,
+        state_folder: Path,
+        serving_folder: Path | None,
     ) -> None:
-        submitter = PodSubmitter(objects, PodTokens(objects))
+        submitter = PodSubmitter(objects)
         self._clusters = clusters
         self._policy = TokenPolicy(objects, account)
-        ip, port = settings.address.ip, settings.address.port
-        self._pods = PodReconciler(objects, clusters, submitter, ip)
+        self._pods = PodReconciler(objects, clusters, submitter, address.ip)
         self._runner = KubeletApi(self._pods, clusters, submitter, Authorizer(objects)).runner()
-        self._listener = KubeletListener(objects, self._runner, ip, port)
+        self._listener = KubeletListener(objects, self._runner, address.ip, address.port)
         self._certificate = ServingCertificate(
-            objects,
-            ip,
-            folder=settings.folder,
-            given=settings.certificate,
-            changed=self._listener.use,
+            objects, address.ip, state_folder, serving_folder, self._listener.use
         )
+        self._started_at: float | None = None
 
     @property
     def problem(self) -> str:
         """Why the nodes are not served; empty where they are."""
         return self._policy.problem or self._listener.problem
 
-    @property
-    def note(self) -> str:
-        """What an administrator has yet to do for the serving certificate; empty where there is nothing."""
-        return self._certificate.note
+    def serving_status(self) -> ServingStatus | None:
+        """None during startup; a problem counts only after the time that a start may take."""
+        now = asyncio.get_running_loop().time()
+        self._started_at = self._started_at or now
+        is_starting = now - self._started_at < STARTUP_S
+        return None if self.problem and is_starting else ServingStatus(self.problem, self._certificate.note)
 
     async def run(self) -> None:
         await self._policy.wait()

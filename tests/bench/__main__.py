@@ -1,8 +1,13 @@
-"""Runs the benchmarks on the bed and writes build/bench.json: `python -m tests.bench [--only NAME]`."""
+"""Runs the benchmarks on the bed and writes build/bench.json: `python -m tests.bench [--only NAME]`.
 
+Rows are stored as soon as they are measured, each with its commit: what was stopped goes on with `--resume`.
+"""
+
+import logging
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -16,18 +21,24 @@ from redbox_bed.bed import Bed
 from redbox_bed.core.places import CHECKOUT
 from redbox_bed.delivery import take_away
 from tests.bench.benchmark import Benchmark, all_benchmarks
-from tests.bench.conditions import bed_versions, machine_conditions
-from tests.bench.report import store, table
+from tests.bench.conditions import bed_versions, checked_out_commit, machine_conditions
+from tests.bench.effort import choose_short
+from tests.bench.progress import StoredRows, expected_s, is_clean, left_to_measure, readable_time
+from tests.bench.report import store, stored_rows, table
 from tests.bench.rows import Row
 from tests.bench.runner import run
 
 BED = CHECKOUT / "deploy/local/bed"
 RESULTS = CHECKOUT / "build/bench.json"
+SHORT_RESULTS = CHECKOUT / "build/bench-short.json"
+STOPPED = 130
 
 
-def chosen(only: str | None) -> tuple[Benchmark, ...]:
+def chosen(only: str | None, *, short: bool) -> tuple[Benchmark, ...]:
     known = all_benchmarks()
-    wanted = tuple(benchmark for benchmark in known if only is None or benchmark.is_called(only))
+    if only is None:
+        return tuple(benchmark for benchmark in known if benchmark.has_target or not short)
+    wanted = tuple(benchmark for benchmark in known if benchmark.is_called(only))
     if not wanted:
         names = ", ".join(benchmark.name for benchmark in known)
         raise typer.BadParameter(f"there is no benchmark {only!r}; there are: {names}")
@@ -37,8 +48,7 @@ def chosen(only: str | None) -> tuple[Benchmark, ...]:
 @contextmanager
 def bed_in_use() -> Iterator[Bed]:
     """Bring the bed up if it is not, and then take it down afterwards."""
-    was_up = subprocess.run([BED, "status"], check=False, capture_output=True, timeout=120).returncode == 0
-    if was_up:
+    if bed_is_up():
         yield Bed.open()
         return
     try:
@@ -48,25 +58,95 @@ def bed_in_use() -> Iterator[Bed]:
         subprocess.run([BED, "down"], check=True, timeout=300)
 
 
+def bed_is_up() -> bool:
+    return subprocess.run([BED, "status"], check=False, capture_output=True, timeout=120).returncode == 0
+
+
+class Session:
+    """The benchmarks one after the other, and what is shown of them meanwhile."""
+
+    def __init__(self, console: Console, wanted: tuple[Benchmark, ...], results: Path) -> None:
+        self.rows: list[Row] = []
+        self._console = console
+        self._wanted = wanted
+        self._results = results
+        self._earlier: StoredRows = stored_rows(results)
+
+    def announce(self, measured: int) -> None:
+        kept = f"; {measured} were measured on this commit and are kept" if measured else ""
+        self._say(f"{len(self._wanted)} benchmarks, about {self._left(0)}{kept}")
+        self._say("It can be stopped (Ctrl-C) and taken up again where it was (--resume).")
+
+    def run(self, bed: Bed) -> None:
+        conditions = {**machine_conditions(datetime.now(UTC)), **bed_versions(bed)}
+        for number, benchmark in enumerate(self._wanted):
+            about = readable_time(expected_s(benchmark, self._earlier))
+            self._say(
+                f"[{number + 1}/{len(self._wanted)}] {time.strftime('%H:%M:%S')} {benchmark.name}, "
+                f"about {about} (all that is left: {self._left(number)})"
+            )
+            take_away(bed)  # what a demo or a benchmark left: of two controllers one waits, or both work
+            made = run(
+                benchmark, bed, {**conditions, "date": datetime.now(UTC).isoformat(timespec="seconds")}
+            )
+            store(made, self._results)
+            self.rows += made
+
+    def say_stopped(self) -> None:
+        done = {row.name for row in self.rows}
+        left = [one.name for one in self._wanted if not done & {figure.name for figure in one.figures}]
+        self._say(f"stopped; {self._results} has what was measured. With --resume these are left: {left}")
+
+    def show(self) -> None:
+        self._console.print(table(self.rows))
+        self._say(f"written to {self._results}")
+
+    def _left(self, number: int) -> str:
+        return readable_time(sum(expected_s(one, self._earlier) for one in self._wanted[number:]))
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
 def main(
     only: Annotated[str | None, typer.Option(help="One benchmark, or one of its rows.")] = None,
-    results: Annotated[Path, typer.Option(help="Where the rows are written.")] = RESULTS,
+    results: Annotated[Path | None, typer.Option(help="Where the rows are written.")] = None,
+    *,
+    short: Annotated[
+        bool, typer.Option("--short", help="Only what has a target, and less of it: 15 minutes at most.")
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Only what was not yet measured on this commit.")
+    ] = False,
 ) -> None:
-    """Measure, show, and keep the rows; exits with 1 if a benchmark failed."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # which clears away on its way
+    """Measure, show, and keep the rows; exits with 1 if a benchmark failed, with 130 if it was stopped."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # either clears away on its way
+    if short:
+        choose_short()
+    path = results or (SHORT_RESULTS if short else RESULTS)
+    log_beside(path)
     console = Console(width=None if sys.stdout.isatty() else 140)
-    wanted = chosen(only)
-    rows: list[Row] = []
-    with bed_in_use() as bed:
-        conditions = {**machine_conditions(datetime.now(UTC)), **bed_versions(bed)}
-        for number, benchmark in enumerate(wanted, start=1):
-            console.print(f"[{number}/{len(wanted)}] {benchmark.name}", markup=False, highlight=False)
-            take_away(bed)  # what a demo or a benchmark left: of two controllers one waits, or both work
-            rows += run(benchmark, bed, conditions)
-            store(rows, results)
-    console.print(table(rows))
-    console.print(f"written to {results}", highlight=False)
-    sys.exit(any(row.value is None for row in rows))
+    every = chosen(only, short=short)
+    commit = checked_out_commit()
+    if resume and not is_clean(commit):
+        console.print("The checkout has changes that no commit tells: everything is measured anew.")
+    wanted = left_to_measure(every, stored_rows(path), commit) if resume else every
+    session = Session(console, wanted, path)
+    session.announce(len(every) - len(wanted))
+    try:
+        with bed_in_use() as bed:
+            session.run(bed)
+    except KeyboardInterrupt:
+        session.say_stopped()
+        raise SystemExit(STOPPED) from None
+    session.show()
+    sys.exit(any(row.value is None for row in session.rows))
+
+
+def log_beside(results: Path) -> None:
+    """What the doubles and libraries log, tracebacks of dropped connections among it, goes into a file."""
+    results.parent.mkdir(parents=True, exist_ok=True)
+    logging.basicConfig(filename=results.with_suffix(".log"), filemode="w", level=logging.WARNING)
 
 
 if __name__ == "__main__":

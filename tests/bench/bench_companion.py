@@ -17,6 +17,7 @@ from redbox_bed.bed import Bed
 from redbox_bed.hosts.host import Host
 from tests.bench.bench_slurm import USER, clear
 from tests.bench.benchmark import Trial, benchmark
+from tests.bench.effort import sized
 from tests.bench.rows import Figure, Target, percentile
 from tests.e2e.harness import companion_pod
 from tests.e2e.harness.companion_pod import CompanionPod
@@ -25,8 +26,8 @@ from tests.e2e.harness.redbox_server import RedboxServer, running
 
 LOAD = Path(__file__).parent / "loads/companion.py"
 HERE, NODE = "n3", "n1"
-STARTS = 20
-LINES = 100
+STARTS = sized(20, 10)
+LINES = sized(100, 50)
 MEGABYTES = 50
 ENDS_WITHIN_S = 180
 LINE = "yes " + "x" * 99
@@ -98,6 +99,8 @@ def _clear(bed: Bed, host: Host) -> None:
         "ms",
         Target("value", "<=", 100),
     ),
+    takes_s=30,
+    short_s=20,
     baseline_name=BARE_START,
 )
 @contextmanager
@@ -123,6 +126,8 @@ def companion_start(bed: Bed) -> Iterator[Trial]:
         "companion-memory", "resident memory of a companion that follows", "MiB", Target("value", "<=", 20)
     ),
     Figure("companion-memory-own", "of that, what it shares with no other process", "MiB"),
+    takes_s=25,
+    short_s=15,
     rounds=3,
 )
 @contextmanager
@@ -145,6 +150,8 @@ def companion_memory(bed: Bed) -> Iterator[Trial]:
         Target("value", "<=", 300),
     ),
     Figure("companion-line-p99", "a job writes a line -> the companion's stdout: 99th percentile", "ms"),
+    takes_s=75,
+    short_s=30,
     baseline_name=TAIL,
     rounds=3,
 )
@@ -168,6 +175,7 @@ def companion_line(bed: Bed) -> Iterator[Trial]:
     Figure(
         "companion-throughput", f"a log of {MEGABYTES} MB of 100-byte lines, through the companion", "MB/s"
     ),
+    takes_s=25,
     baseline_name=TAIL,
     rounds=3,
 )

@@ -41,7 +41,9 @@ def read_until(stream: IO[bytes], wanted: bytes) -> None:
     raise RuntimeError(f"the output ended before {wanted.decode()!r} was seen")
 
 
-@benchmark(Figure("pod-start", "kubectl apply of a pod, until a watch shows it Running", "s"), rounds=7)
+@benchmark(
+    Figure("pod-start", "kubectl apply of a pod, until a watch shows it Running", "s"), rounds=7, takes_s=45
+)
 @contextmanager
 def pod_start(bed: Bed) -> Iterator[Trial]:
     phases = 'jsonpath={.object.metadata.name} {.object.status.phase}{"\\n"}'
@@ -65,6 +67,7 @@ def pod_start(bed: Bed) -> Iterator[Trial]:
     Figure(
         "kubectl-logs-latency-p99", "a pod writes a line -> kubectl logs -f shows it: 99th percentile", "ms"
     ),
+    takes_s=60,
 )
 @contextmanager
 def kubectl_logs_latency(bed: Bed) -> Iterator[Trial]:
@@ -113,6 +116,7 @@ def line_latencies(lines: IO[bytes], follower: subprocess.Popen[bytes]) -> Mappi
         "of these lines, those that the kubelet's log rotation hides from kubectl logs -f",
         "lines",
     ),
+    takes_s=140,
     rounds=3,
 )
 @contextmanager

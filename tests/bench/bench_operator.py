@@ -43,14 +43,15 @@ from redbox_operator.api.slurmjob_status import CompanionStatus, SlurmJobStatus
 from redbox_operator.slurmjob.attempts import Attempt
 from redbox_operator.slurmjob.status import StatusInputs, status_of
 from tests.bench.benchmark import Trial, benchmark
+from tests.bench.effort import sized
 from tests.bench.rows import Figure, Target, percentile
 from tests.bench.scripted_redbox import ScriptedRedbox
 
-MANY = int(os.environ.get("SLURMJOBS", "10000"))
-FRESH = 50
-CHANGES = 200
-CHANGES_S = 60.0
-IDLE_S = float(os.environ.get("IDLE_SECONDS", "120"))
+MANY = int(os.environ.get("SLURMJOBS", str(sized(10_000, 300))))
+FRESH = sized(50, 10)
+CHANGES = sized(200, 50)
+CHANGES_S = sized(60.0, 15.0)
+IDLE_S = float(os.environ.get("IDLE_SECONDS", str(sized(120, 20))))
 SETTLES_WITHIN_S = 600.0
 AT_ONCE = 24
 CLUSTER = "scale"
@@ -361,11 +362,14 @@ async def measured(bed: Bed) -> dict[str, float]:
 
 @benchmark(
     Figure(
-        "operator-memory", "the operator with 10,000 SlurmJobs, resident", "MiB", Target("value", "<=", 250)
+        "operator-memory",
+        f"the operator with {MANY:,} SlurmJobs, resident",
+        "MiB",
+        Target("value", "<=", 250),
     ),
     Figure(
         "operator-idle",
-        "the operator with 10,000 SlurmJobs of which none changes",
+        f"the operator with {MANY:,} SlurmJobs of which none changes",
         "% CPU",
         Target("value", "<=", 2),
     ),
@@ -377,6 +381,8 @@ async def measured(bed: Bed) -> dict[str, float]:
         Target("value", "<=", 2),
     ),
     Figure("operator-writes", "writes to the API server for one job's whole life, events included", "writes"),
+    takes_s=600,
+    short_s=100,
     rounds=1,
 )
 @contextmanager

@@ -18,21 +18,26 @@ from typing import Any
 from redbox_bed.bed import Bed
 from tests.bench.bench_slurm import USER, clear, on_login
 from tests.bench.benchmark import Trial, benchmark
+from tests.bench.effort import sized
 from tests.bench.rows import Figure, Target, percentile
 from tests.e2e.harness.redbox_jobs import ended, new_key, script
 from tests.e2e.harness.redbox_server import NAME, RedboxServer, running
 
 LOAD = Path(__file__).parent / "loads/redbox.py"
+PROGRAM = "/tmp/bench-redbox.py"
 BARE = "bare sbatch"
-SUBMITS = 200
+SUBMITS = sized(200, 100)
 MANY = 32
-CHANGES = 40
-LINES = 150
-LINES_EACH = 60  # of as many jobs as there are readers; the second half is measured, when all of them run
+MANY_TRACKED = sized(10_000, 3_000)
+CHANGES = sized(40, 20)
+LINES = sized(150, 60)
+LINES_EACH = sized(
+    60, 30
+)  # of as many jobs as there are readers; the second half is measured, when all of them run
 READERS = 200
 LARGE_MB = 400
 SMALL_MB = 4
-WINDOW_S = 60
+WINDOW_S = sized(60, 30)
 SETTLES_S = 15
 UNLIMITED = {"jobs": {"submits_per_second": 1e6, "submit_burst": 1e6}}
 OF_A_USER = re.compile(r"^\t(\S+)\s*\(\s*\d+\) count:(\d+)", re.MULTILINE)
@@ -44,11 +49,15 @@ class Callers:
 
     server: RedboxServer
 
+    def install(self) -> None:
+        self.server.login.write(PROGRAM, LOAD.read_text())
+
     def run(self, load: str, timeout: float = 600, **asked: Any) -> Any:
+        """The token goes by stdin: a command line can be read by all, and is part of errors."""
         authority = self.server.authority.certificate.decode()
         settings = {"token": self.server.token_of(USER), "ca": authority, **asked}
-        command = ("python3", "-", load, json.dumps(settings))
-        done = self.server.login.run(*command, user=USER, stdin=LOAD.read_text(), timeout=timeout)
+        command = ("python3", PROGRAM, load)
+        done = self.server.login.run(*command, user=USER, stdin=json.dumps(settings), timeout=timeout)
         return json.loads(done.stdout)
 
 
@@ -57,7 +66,9 @@ def redbox(bed: Bed) -> Iterator[Callers]:
     """Have a red-box of its own, and an empty queue before and after."""
     clear(bed)
     with running(bed, sections=UNLIMITED) as server:
-        yield Callers(server)
+        callers = Callers(server)
+        callers.install()
+        yield callers
     clear(bed)
     bed.host("login").run("sh", "-c", "rm -rf /home/alice/redbox /home/alice/bench-*", timeout=300)
 
@@ -91,6 +102,8 @@ def submit_trial(bed: Bed, name: str, parallel: int) -> Iterator[Trial]:
     Figure("redbox-submit-rate", "PUT of a job, one caller", "jobs/s", Target("ratio", ">=", 0.9)),
     Figure("redbox-submit-p50", "one PUT of a job: median", "ms", Target("difference", "<=", 5)),
     Figure("redbox-submit-p99", "one PUT of a job: 99th percentile", "ms"),
+    takes_s=60,
+    short_s=25,
     baseline_name=BARE,
 )
 @contextmanager
@@ -103,6 +116,8 @@ def redbox_submit(bed: Bed) -> Iterator[Trial]:
     Figure("redbox-submit-32-rate", "PUT of jobs, 32 callers", "jobs/s", Target("ratio", ">=", 0.9)),
     Figure("redbox-submit-32-p50", "one PUT of a job, 32 callers: median", "ms"),
     Figure("redbox-submit-32-p99", "one PUT of a job, 32 callers: 99th percentile", "ms"),
+    takes_s=40,
+    short_s=20,
     baseline_name=BARE,
 )
 @contextmanager
@@ -156,24 +171,24 @@ def tracking_figures(jobs: int) -> tuple[Figure, Figure]:
 MEMORY = Target("value", "<=", 150)
 
 
-@benchmark(*tracking_figures(0), rounds=1)
+@benchmark(*tracking_figures(0), takes_s=150, short_s=60, rounds=1)
 @contextmanager
 def redbox_tracking_0(bed: Bed) -> Iterator[Trial]:
     with tracking_trial(bed, 0) as trial:
         yield trial
 
 
-@benchmark(*tracking_figures(1_000), rounds=1)
+@benchmark(*tracking_figures(1_000), takes_s=170, short_s=75, rounds=1)
 @contextmanager
 def redbox_tracking_1000(bed: Bed) -> Iterator[Trial]:
     with tracking_trial(bed, 1_000) as trial:
         yield trial
 
 
-@benchmark(*tracking_figures(10_000), rounds=1)
+@benchmark(*tracking_figures(MANY_TRACKED), takes_s=270, short_s=90, rounds=1)
 @contextmanager
 def redbox_tracking_10000(bed: Bed) -> Iterator[Trial]:
-    with tracking_trial(bed, 10_000) as trial:
+    with tracking_trial(bed, MANY_TRACKED) as trial:
         yield trial
 
 
@@ -190,6 +205,8 @@ def percentiles(name: str, seconds: list[float], unit: float) -> dict[str, float
         "s",
         Target("value", "<=", 2),
     ),
+    takes_s=110,
+    short_s=35,
     rounds=3,
 )
 @contextmanager
@@ -204,6 +221,8 @@ def redbox_watch(bed: Bed) -> Iterator[Trial]:
 @benchmark(
     Figure("redbox-line-p50", "a job writes a line -> reader: median", "ms", Target("value", "<=", 200)),
     Figure("redbox-line-p99", "a job writes a line -> reader: 99th percentile", "ms"),
+    takes_s=90,
+    short_s=30,
     rounds=3,
 )
 @contextmanager
@@ -237,6 +256,8 @@ def crowded(bed: Bed) -> Iterator[None]:
         Target("value", "<=", 200),
     ),
     Figure("redbox-line-200-p99", f"{READERS} jobs, a reader each: 99th percentile", "ms"),
+    takes_s=190,
+    short_s=75,
     rounds=1,
 )
 @contextmanager
@@ -282,6 +303,8 @@ def reading_trial(bed: Bed, name: str, megabytes: int, readers: int) -> Iterator
 
 @benchmark(
     Figure("redbox-read", f"a log of {LARGE_MB} MB, one reader", "MB/s", Target("value", ">=", 200)),
+    takes_s=35,
+    short_s=25,
 )
 @contextmanager
 def redbox_read(bed: Bed) -> Iterator[Trial]:
@@ -291,6 +314,7 @@ def redbox_read(bed: Bed) -> Iterator[Trial]:
 
 @benchmark(
     Figure("redbox-read-200", f"{READERS} logs of {SMALL_MB} MB, {READERS} readers, together", "MB/s"),
+    takes_s=70,
     rounds=3,
 )
 @contextmanager

@@ -98,28 +98,28 @@ def submit_figures(name: str, how: str) -> tuple[Figure, Figure, Figure]:
     )
 
 
-@benchmark(Figure("squeue-0", "squeue of all jobs, nothing queued", "ms"))
+@benchmark(Figure("squeue-0", "squeue of all jobs, nothing queued", "ms"), takes_s=60)
 def squeue_0(bed: Bed) -> AbstractContextManager[Trial]:
     return squeue_trial(bed, 0)
 
 
-@benchmark(Figure("squeue-1000", "squeue of all jobs, 1,000 queued", "ms"))
+@benchmark(Figure("squeue-1000", "squeue of all jobs, 1,000 queued", "ms"), takes_s=60)
 def squeue_1000(bed: Bed) -> AbstractContextManager[Trial]:
     return squeue_trial(bed, 1000)
 
 
-@benchmark(Figure("squeue-10000", "squeue of all jobs, 10,000 queued", "ms"))
+@benchmark(Figure("squeue-10000", "squeue of all jobs, 10,000 queued", "ms"), takes_s=560)
 def squeue_10000(bed: Bed) -> AbstractContextManager[Trial]:
     return squeue_trial(bed, 10000)
 
 
-@benchmark(*submit_figures("sbatch-sequential", "one after the other"))
+@benchmark(*submit_figures("sbatch-sequential", "one after the other"), takes_s=25)
 @contextmanager
 def sbatch_sequential(bed: Bed) -> Iterator[Trial]:
     yield submit_trial(bed, "sbatch-sequential", parallel=1)
 
 
-@benchmark(*submit_figures("sbatch-parallel", "eight at a time"))
+@benchmark(*submit_figures("sbatch-parallel", "eight at a time"), takes_s=25)
 @contextmanager
 def sbatch_parallel(bed: Bed) -> Iterator[Trial]:
     yield submit_trial(bed, "sbatch-parallel", parallel=8)

@@ -70,6 +70,7 @@ def _delete_all(jobs: Kubectl) -> None:
 
 @benchmark(
     Figure("slurmjob-submitted", "kubectl apply, until a watch shows the job's id in Slurm", "s"),
+    takes_s=90,
     rounds=7,
     baseline_name="a native pod, until a watch shows it Running",
 )
@@ -124,6 +125,7 @@ def _watching(kubectl: Kubectl, thing: Mapping[str, Any], path: str) -> Iterator
 
 @benchmark(
     Figure("slurmjob-end", "a job ends, until a watch shows its final phase", "s"),
+    takes_s=130,
     rounds=5,
     baseline_name=A_PODS,
 )
@@ -182,6 +184,7 @@ def _reading_pod(name: str) -> dict[str, Any]:
 @benchmark(
     Figure("slurmjob-log-latency-p50", "a job writes a line -> kubectl logs -f shows it: median", "ms"),
     Figure("slurmjob-log-latency-p99", "the same, 99th percentile", "ms"),
+    takes_s=90,
     rounds=3,
     baseline_name=A_PODS,
 )
@@ -209,6 +212,7 @@ def slurmjob_log_latency(bed: Bed) -> Iterator[Trial]:
 @benchmark(
     Figure("slurmjob-log-throughput", f"kubectl logs -f of a job that writes {MEGABYTES} MB", "MB/s"),
     Figure("slurmjob-log-lost", "of its lines, those that the kubelet's log rotation hides", "lines"),
+    takes_s=330,
     rounds=3,
     baseline_name=A_PODS,
 )
@@ -240,6 +244,7 @@ def slurmjob_log_throughput(bed: Bed) -> Iterator[Trial]:
 
 @benchmark(
     Figure("slurmjobs-100-submitted", f"{MANY} SlurmJobs created at once, until all are in Slurm", "s"),
+    takes_s=290,
     rounds=1,
     baseline_name=f"{MANY} native pods, until all have run",
 )
@@ -279,6 +284,7 @@ def all_at_once(kubectl: Kubectl, things: list[dict[str, Any]], path: str = ".st
 
 @benchmark(
     Figure("companion-pod-memory", "working set of a companion, as its kubelet counts it", "MiB"),
+    takes_s=80,
     rounds=1,
     baseline_name="a native pod that sleeps",
 )

@@ -18,18 +18,19 @@ from tests.bench.bench_kubernetes import drain, kubectl_logs_latency, namespace
 from tests.bench.bench_slurm import clear, on_login
 from tests.bench.bench_slurmjobs import all_at_once, both, slurm_job
 from tests.bench.benchmark import Trial, benchmark
+from tests.bench.effort import sized
 from tests.bench.kubectl import Kubectl, pod
 from tests.bench.rows import Figure, Target, percentile
 from tests.bench.virtual_jobs import NAMESPACE, VirtualJobs, administrator
 from tests.e2e.harness.virtual_chart import virtual_delivery, with_containers
 from tests.e2e.harness.virtual_delivery import Companion, Stand, virtual_stand
 
-SINGLE = 20
+SINGLE = sized(20, 10)
 BURST = 500
 FEW = int(os.environ.get("BESIDE_CONTAINERS", "50"))
 AT_ONCE = 16
-LATENCIES = 60
-MEGABYTES = 500
+LATENCIES = sized(60, 40)
+MEGABYTES = sized(500, 60)
 HELD = {"batch": "#!/bin/sh\ntrue\n", "hold": True}
 LINE = "x" * 99
 STAMPS = f"for i in $(seq 1 {LATENCIES}); do date +%s%N; sleep 0.2; done"
@@ -70,6 +71,8 @@ def submit(bed: Bed, count: int, at_once: int) -> tuple[float, list[float]]:
         Target("value", "<=", 0.3),
     ),
     Figure("virtual-accepted-p99", "the same: 99th percentile", "s"),
+    takes_s=45,
+    short_s=25,
     rounds=3,
 )
 @contextmanager
@@ -91,6 +94,7 @@ def virtual_accepted(bed: Bed) -> Iterator[Trial]:
         "virtual-burst-rate", f"{BURST} SlurmJobs at once on virtual nodes: until all are in Slurm", "jobs/s"
     ),
     Figure("virtual-burst-seconds", "the same: seconds until all are", "s"),
+    takes_s=150,
     rounds=2,
     baseline_name=f"{BARE}, 8 submitters",
 )
@@ -116,6 +120,7 @@ def virtual_burst(bed: Bed) -> Iterator[Trial]:
         f"({FEW}, for one machine does not hold {BURST} companions)",
         "s",
     ),
+    takes_s=200,
     rounds=1,
     baseline_name=f"{FEW} with containers, by the same operator and red-box",
 )
@@ -139,6 +144,8 @@ def virtual_beside_containers(bed: Bed) -> Iterator[Trial]:
         Target("value", "<=", 300),
     ),
     Figure("virtual-line-p99", "the same: 99th percentile", "ms"),
+    takes_s=110,
+    short_s=50,
     rounds=2,
     baseline_name=NATIVE,
 )
@@ -182,6 +189,8 @@ def latencies(stream: IO[bytes]) -> Mapping[str, float]:
         Target("value", ">=", 50),
     ),
     Figure("virtual-log-lost", "of these bytes, those that do not come, both times together", "bytes"),
+    takes_s=230,
+    short_s=60,
     rounds=2,
     baseline_name=f"{NATIVE} (its log is cut by rotation)",
 )

@@ -25,17 +25,18 @@ from redbox_kube.api.metadata_list import ObjectMetadata
 from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
 from redbox_resourced.pods.pod_view import SUBMITTED
 from tests.bench.benchmark import Trial, benchmark
+from tests.bench.effort import sized
 from tests.bench.rows import Figure, Target
 from tests.bench.virtual_jobs import administrator
 from tests.e2e.harness.virtual_delivery import TOLERATIONS, InBed, install
 
 CLUSTER = "scale"
 PORT = 11443
-NODES = 200
-PODS = int(os.environ.get("PODS", "10000"))
+NODES = sized(200, 20)
+PODS = int(os.environ.get("PODS", str(sized(10_000, 500))))
 ATTEMPTS = 50
 KEYS = -(-PODS // ATTEMPTS)
-IDLE_S = float(os.environ.get("IDLE_SECONDS", "60"))
+IDLE_S = float(os.environ.get("IDLE_SECONDS", str(sized(60, 15))))
 STANDS_STILL_S = 180.0
 QUIET_S = 15.0  # it looks at all nodes every ten
 PROGRESS_STEP = 1000
@@ -161,7 +162,8 @@ class Scale:
         kind = {"apiVersion": API, "kind": "SlurmCluster", "metadata": {"name": CLUSTER}}
         self.kubernetes.apply(json.dumps({**kind, "spec": spec}))
         command = [*self.resourced.entering(), sys.executable, "-m", "tests.bench.virtual_redbox"]
-        return subprocess.Popen([*command, str(settings)])
+        with (self.folder / "redbox.log").open("wb") as log:
+            return subprocess.Popen([*command, str(settings)], stdout=log, stderr=log)
 
     async def _slurm_jobs(self) -> list[str]:
         async with administrator(self.bed.places.kubeconfig) as objects:
@@ -248,6 +250,8 @@ async def _pod(objects: ObjectClient, free: asyncio.Semaphore, number: int, keys
     Figure("virtual-scale-cpu", "the same, idle: of one core", "%", Target("value", "<=", 5)),
     Figure("virtual-scale-adopt", "kill -9 -> a new one serves, and knows all pods and jobs", "s"),
     Figure("virtual-scale-submits", "jobs submitted by it after the kill", "jobs", Target("value", "<=", 0)),
+    takes_s=600,
+    short_s=90,
     rounds=2,
 )
 @contextmanager

@@ -2,7 +2,7 @@
 
 A module `bench_*.py` beside this one holds functions like
 
-    @benchmark(Figure("squeue-0", "squeue with nothing queued", "ms"))
+    @benchmark(Figure("squeue-0", "squeue with nothing queued", "ms"), takes_s=40)
     @contextmanager
     def squeue_with_nothing_queued(bed: Bed) -> Iterator[Trial]:
         yield Trial(measure=...)
@@ -45,6 +45,17 @@ class Benchmark:
     prepare: Prepare
     rounds: int
     baseline_name: str | None
+    takes_s: float = 60
+    """About how long it takes, for the estimate before it was ever measured here."""
+    short_s: float = 60
+    """The same in the short form."""
+    warm_up: bool = True
+    """Whether a first round that does not count comes before the others."""
+
+    @property
+    def has_target(self) -> bool:
+        """Whether it is part of the short form."""
+        return any(figure.target for figure in self.figures)
 
     def is_called(self, name: str) -> bool:
         return name == self.name or name in {figure.name for figure in self.figures}
@@ -54,23 +65,31 @@ _known: list[Benchmark] = []
 
 
 def benchmark(
-    *figures: Figure, rounds: int = 5, baseline_name: str | None = None
+    *figures: Figure,
+    takes_s: float,
+    short_s: float = 0,
+    rounds: int = 5,
+    baseline_name: str | None = None,
+    warm_up: bool = True,
 ) -> Callable[[Prepare], Prepare]:
-    """Enter a benchmark, under its function's name with dashes, in the list that the runner goes through."""
+    """Enter a benchmark, under its function's name with dashes, in the list that the runner goes through.
+
+    `takes_s` and `short_s` are seconds on a quiet machine of two cores, with what it starts and takes away.
+    """
 
     def enter(prepare: Prepare) -> Prepare:
         name = prepare.__name__.replace("_", "-")
-        _known.append(Benchmark(name, figures, prepare, rounds, baseline_name))
+        _known.append(Benchmark(name, figures, prepare, rounds, baseline_name, takes_s, short_s, warm_up))
         return prepare
 
     return enter
 
 
 def all_benchmarks() -> tuple[Benchmark, ...]:
-    """Import every `bench_*.py`, and list what they entered."""
-    for name in sorted(_modules()):
+    """Import every `bench_*.py`, and list what they entered: module by module, whichever imports another."""
+    for name in _modules():
         importlib.import_module(f"tests.bench.{name}")
-    return tuple(_known)
+    return tuple(sorted(_known, key=lambda one: one.prepare.__module__))
 
 
 def _modules() -> Iterator[str]:

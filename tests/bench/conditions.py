@@ -15,10 +15,11 @@ from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
 from redbox_bed.core.places import CHECKOUT
 from redbox_bed.core.plan import Role
+from tests.bench.effort import is_short
 from tests.bench.kubectl import Kubectl, KubectlError
 
 
-def machine_conditions(now: datetime) -> dict[str, str | int | float]:
+def machine_conditions(now: datetime) -> dict[str, str | int | float | bool]:
     memory = re.search(r"MemTotal:\s+(\d+) kB", Path("/proc/meminfo").read_text())
     model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     return {
@@ -29,11 +30,12 @@ def machine_conditions(now: datetime) -> dict[str, str | int | float]:
         "kernel": platform.release(),
         "python": platform.python_version(),
         "red_box": version("red-box"),
-        "commit": _commit(),
+        "commit": checked_out_commit(),
+        "short": is_short(),
     }
 
 
-def _commit() -> str:
+def checked_out_commit() -> str:
     """Of this checkout, and whether anything in it was changed since."""
     asked = ["git", "-C", str(CHECKOUT), "describe", "--always", "--dirty"]
     said = subprocess.run(asked, check=False, capture_output=True, text=True, timeout=20)

@@ -2,8 +2,8 @@
 
 Run: python -m tests.bench.publish [RESULTS…]   (make figures)
 
-Rows of the same name are replaced, others stay with their date; what was never measured is named, and what
-was measured on a machine that others used is left out.
+Rows of the same name are replaced, others stay with their date; what was never measured is named. Rows of the
+short form, and those of a machine that others used, are left out.
 """
 
 import json
@@ -26,6 +26,7 @@ PAGE = CHECKOUT / "docs/figures.md"
 PICTURE = CHECKOUT / "docs/figures.svg"
 BUSY = 3.0
 """For each core, a load before a benchmark that is of others: the benchmark before leaves less."""
+PUBLISHED = "published"
 CONDITIONS = ("date", "commit", "rounds", "load_before")
 HEAD = """\
 # What it costs, measured
@@ -67,10 +68,10 @@ def page(stored: Mapping[str, Any], benchmarks: Sequence[Benchmark]) -> str:
     """The page. Pure."""
     rows = {row["name"]: row for row in stored["rows"]}
     parts = [HEAD, stored["machine"] + "\n"]
-    for heading, figures in sections(benchmarks):
+    for heading, explanation, figures in sections(benchmarks):
         lines = [line(figure, rows[figure.name]) for figure in figures if figure.name in rows]
         if lines:
-            parts.append(f"## {heading}\n\n{TABLE}" + "".join(lines))
+            parts.append(f"## {heading}\n\n{explanation}{TABLE}" + "".join(lines))
     missing = [figure.name for one in benchmarks for figure in one.figures if figure.name not in rows]
     if missing:
         parts.append("## Not measured yet\n\n" + "".join(f"- `{name}`\n" for name in missing))
@@ -84,14 +85,14 @@ def picture(stored: Mapping[str, Any], benchmarks: Sequence[Benchmark]) -> str:
     return svg([(figure.what, rows[figure.name]) for figure in known])
 
 
-def sections(benchmarks: Sequence[Benchmark]) -> Iterator[tuple[str, list[Figure]]]:
-    """The figures by the module that measures them, whose first line is the heading."""
+def sections(benchmarks: Sequence[Benchmark]) -> Iterator[tuple[str, str, list[Figure]]]:
+    """The figures by the module that measures them: its first line is the heading, the rest explains it."""
     by_module: dict[str, list[Figure]] = {}
     for one in benchmarks:
         by_module.setdefault(one.prepare.__module__, []).extend(one.figures)
     for module, figures in by_module.items():
-        document = sys.modules[module].__doc__ or module
-        yield document.partition("\n")[0].rstrip("."), figures
+        heading, _, rest = (sys.modules[module].__doc__ or module).partition("\n")
+        yield heading.rstrip("."), f"{rest.strip()}\n\n" if rest.strip() else "", figures
 
 
 def line(figure: Figure, row: Published) -> str:
@@ -126,14 +127,21 @@ def is_quiet(row: Published) -> bool:
     return bool(row["conditions"]["load_before"] <= BUSY * row["conditions"]["cores"])
 
 
+def verdict(row: Published) -> str:
+    """Whether it is published, and why not."""
+    if row["conditions"].get("short"):
+        return "left out, the short form is no figure"
+    return PUBLISHED if is_quiet(row) else "left out, the machine was busy"
+
+
 def publish(
     results: Annotated[list[Path] | None, typer.Argument(exists=True, help="Of `make bench`.")] = None,
 ) -> None:
     """Take over the rows of these files, the later ones last."""
     found = [row for path in results or [RESULTS] for row in json.loads(path.read_text())]
-    measured = [row for row in found if is_quiet(row)]
+    measured = [row for row in found if verdict(row) == PUBLISHED]
     for row in found:
-        print(f"{row['name']}: {'published' if is_quiet(row) else 'left out, the machine was busy'}")
+        print(f"{row['name']}: {verdict(row)}")
     if not measured:
         raise typer.Exit(1)
     stored = json.loads(STORED.read_text()) if STORED.exists() else {"rows": []}

@@ -15,27 +15,27 @@ from tests.bench.rows import Row, readable
 def store(rows: Sequence[Row], path: Path) -> None:
     """Replace rows of the same names and keep the others (each has its date); never leaves half a file."""
     fresh = {row.name: row.as_json() for row in rows}
-    kept = [row for row in _stored(path) if row["name"] not in fresh]
+    kept = [row for name, row in stored_rows(path).items() if name not in fresh]
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     unfinished.write_text(json.dumps([*kept, *fresh.values()], indent=1) + "\n")
     unfinished.replace(path)
 
 
-def _stored(path: Path) -> list[dict[str, Any]]:
+def stored_rows(path: Path) -> dict[str, dict[str, Any]]:
+    """By name; nothing where nothing was measured."""
     try:
-        stored: list[dict[str, Any]] = json.loads(path.read_text())
+        return {row["name"]: row for row in json.loads(path.read_text())}
     except (FileNotFoundError, json.JSONDecodeError):
-        return []
-    return stored
+        return {}
 
 
 def table(rows: Iterable[Row]) -> Table:
     shown = Table(box=None, header_style="bold", pad_edge=False)
     shown.add_column("name", no_wrap=True)
-    shown.add_column("what")
+    shown.add_column("what", min_width=36)
     for column in ("value", "baseline", "ratio"):
-        shown.add_column(column, justify="right", no_wrap=True)
+        shown.add_column(column, justify="right", no_wrap=column != "baseline")
     shown.add_column("target")
     for row in rows:
         shown.add_row(

@@ -6,27 +6,43 @@ from collections.abc import Iterator, Mapping
 
 from redbox_bed.bed import Bed
 from tests.bench.benchmark import Benchmark, Trial
-from tests.bench.rows import Conditions, Row, Samples, failed_row, row_of
+from tests.bench.effort import is_short
+from tests.bench.rows import Conditions, Figure, Row, Samples, failed_row, row_of
+
+FEW_ROUNDS = 2
 
 
 def run(benchmark: Benchmark, bed: Bed, conditions: Conditions) -> list[Row]:
     """Measure one benchmark; the first round warms up what it uses and does not count."""
     started = time.monotonic()
-    seen: Conditions = {**conditions, "rounds": benchmark.rounds, "load_before": _load()}
+    rounds = 1 if is_short() else benchmark.rounds
+    seen: Conditions = {**conditions, "rounds": rounds, "load_before": _load()}
     try:
         with benchmark.prepare(bed) as trial:
-            measured, compared = _rounds(trial, benchmark.rounds)
-            seen = {**seen, **(trial.notes or {}), "took_s": round(time.monotonic() - started, 1)}
-        return [
-            row_of(figure, measured, compared, benchmark.baseline_name, seen) for figure in benchmark.figures
-        ]
+            measured, compared = _rounds(trial, rounds, warm_up=_warms_up(benchmark))
+            seen = {**seen, **(trial.notes or {})}
     except Exception as error:  # noqa: BLE001 (reported in its rows; the others are still wanted)
         reason = f"{type(error).__name__}: {error}"
         return [failed_row(figure, reason, seen) for figure in benchmark.figures]
+    seen = {**seen, "took_s": round(time.monotonic() - started, 1)}
+    return [_row(figure, measured, compared, benchmark.baseline_name, seen) for figure in benchmark.figures]
 
 
-def _rounds(trial: Trial, rounds: int) -> tuple[Samples, Samples]:
-    pairs = list(_pairs(trial, rounds + 1))[1:]
+def _row(
+    figure: Figure, measured: Samples, compared: Samples, baseline_name: str | None, conditions: Conditions
+) -> Row:
+    if any(figure.name not in sample for sample in measured):
+        return failed_row(figure, "it was not measured", conditions)
+    return row_of(figure, measured, compared, baseline_name, conditions)
+
+
+def _warms_up(benchmark: Benchmark) -> bool:
+    """In the short form a round that is so long that there are few needs no other before it."""
+    return benchmark.warm_up and not (is_short() and benchmark.rounds <= FEW_ROUNDS)
+
+
+def _rounds(trial: Trial, rounds: int, *, warm_up: bool) -> tuple[Samples, Samples]:
+    pairs = list(_pairs(trial, rounds + warm_up))[int(warm_up) :]
     return [measured for measured, _ in pairs], [compared for _, compared in pairs if compared]
 
 

@@ -6,6 +6,7 @@ It answers the operator's questions only, over TLS, from a table that a benchmar
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -98,12 +99,16 @@ class ScriptedRedbox:
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         answer = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
         await answer.prepare(request)
-        place = int(request.query.get("since", "e.0").partition(".")[2])
+        with contextlib.suppress(ConnectionResetError):  # who watched was ended, as it should be
+            await self._say_changes(answer, int(request.query.get("since", "e.0").partition(".")[2]))
+        return answer
+
+    async def _say_changes(self, answer: web.StreamResponse, place: int) -> None:
         while True:
             changed = self._changed
             if self.nonsense:
                 await answer.write(self.nonsense)
-                return answer
+                return
             for row in self._changes[place:]:
                 place += 1
                 await _send(answer, WatchEvent(type="job", revision=f"e.{place}", job=row))

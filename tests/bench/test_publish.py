@@ -11,7 +11,7 @@ import pytest
 
 from tests.bench.benchmark import Benchmark, Trial, all_benchmarks
 from tests.bench.picture import BAD, INK, svg, times_as_good
-from tests.bench.publish import PAGE, PICTURE, STORED, is_quiet, page, picture, published
+from tests.bench.publish import PAGE, PICTURE, PUBLISHED, STORED, is_quiet, page, picture, published, verdict
 from tests.bench.rows import Figure, Target, failed_row, row_of
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -51,6 +51,12 @@ def test_what_failed_and_what_was_never_measured_are_named() -> None:
 def test_what_was_measured_beside_others_is_not_published() -> None:
     assert is_quiet({"conditions": {"cores": 2, "load_before": 3.8}})
     assert not is_quiet({"conditions": {"cores": 2, "load_before": 35.6}})
+
+
+def test_the_short_form_is_never_published() -> None:
+    conditions = {"cores": 2, "load_before": 0.1}
+    assert verdict({"conditions": conditions}) == PUBLISHED
+    assert verdict({"conditions": {**conditions, "short": True}}) != PUBLISHED
 
 
 @pytest.mark.parametrize(

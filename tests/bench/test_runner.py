@@ -12,6 +12,7 @@ from redbox_bed.bed import Bed
 from redbox_bed.core.places import Places
 from redbox_bed.core.plan import Options, make_plan
 from tests.bench.benchmark import Benchmark, Prepare, Trial, all_benchmarks
+from tests.bench.effort import VARIABLE
 from tests.bench.report import store, table
 from tests.bench.rows import Figure, Row, failed_row, row_of
 from tests.bench.runner import run
@@ -52,6 +53,27 @@ def test_measurements_and_baseline_take_turns_and_the_first_round_does_not_count
     assert log == ["ours", "bare", "bare", "ours", "ours", "bare", "bare", "ours"]
     assert made.conditions["values"] == [4, 5, 8]
     assert made.conditions["baselines"] == [3, 6, 7]
+
+
+def test_the_short_form_has_one_round_and_one_to_warm_up(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "1")
+    log: list[str] = []
+    (made,) = run(Benchmark("calls", (FIGURE,), always(Trial(numbered(log, "ours"))), 3, None), bed, {})
+    assert (made.conditions["values"], made.conditions["rounds"]) == ([2], 1)
+
+
+def test_a_long_round_is_the_only_one_where_it_needs_no_other_before_it(bed: Bed) -> None:
+    log: list[str] = []
+    trial = Trial(numbered(log, "ours"))
+    run(Benchmark("calls", (FIGURE,), always(trial), rounds=1, baseline_name=None, warm_up=False), bed, {})
+    assert log == ["ours"]
+
+
+def test_what_one_figure_lacks_is_no_failure_of_the_others(bed: Bed) -> None:
+    figures = (FIGURE, Figure("rate", "calls", "1/s"))
+    measured = Trial(lambda: {"rate": 5.0})
+    made = run(Benchmark("calls", figures, always(measured), rounds=1, baseline_name=None), bed, {})
+    assert [(row.name, row.value) for row in made] == [("latency", None), ("rate", 5)]
 
 
 def test_a_benchmark_that_fails_is_reported_for_each_of_its_figures(bed: Bed) -> None:

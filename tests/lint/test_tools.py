@@ -37,6 +37,7 @@ def test_the_code_is_formatted() -> None:
     has_nothing_to_say(PROGRAMS / "ruff", "format", "--diff", "--quiet", ".")
 
 
+@pytest.mark.timeout(600)  # without a cache, beside three other workers
 def test_types_hold() -> None:
     has_nothing_to_say(PROGRAMS / "mypy", "--no-error-summary")
 

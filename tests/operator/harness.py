@@ -15,7 +15,8 @@ from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_operator.api.constants import FINALIZER
 from redbox_operator.api.decode import read_job
 from redbox_operator.api.slurmjob import SLURM_JOBS, SlurmJobRef
-from redbox_operator.companion.plan import companion_of
+from redbox_operator.api.slurmjob_status import SlurmJobStatus
+from redbox_operator.companion_pods.plan import companion_of
 from redbox_operator.metrics import OperatorMetrics
 from redbox_operator.object_cache import ObjectCache
 from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable
@@ -149,7 +150,9 @@ class Stand:
         conditions = [{**condition, "lastTransitionTime": "2026-11-21T12:00:00Z"}]
         status = {"phase": phase, "jobID": "3", "cluster": "hpc1", "conditions": conditions}
         metadata = {**made.metadata, "uid": f"uid-of-{name}", "resourceVersion": "3"}
-        self.reconciler.job_updated(made.model_copy(update={"metadata": metadata, "status": status}))
+        self.reconciler.job_updated(
+            made.model_copy(update={"metadata": metadata, "status": SlurmJobStatus.model_validate(status)})
+        )
 
     async def at_redbox(
         self, phase: Phase, *, attempt: int = 1, namespace: str = "farm", **facts: Any

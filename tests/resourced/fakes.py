@@ -11,6 +11,7 @@ from redbox_api.errors import NotAllowed, Unreachable
 from redbox_api.models import ArrayCounts, ArrayTask, Job, OwnerRef, Phase, Problem
 from redbox_resourced.kubelet.logs.pod_log import PodLog
 from redbox_resourced.kubelet.logs.query import LogRequest
+from redbox_resourced.kubelet.logs.streams import JobStreams
 
 JOB = Job(
     key="k",
@@ -99,6 +100,6 @@ async def read(files: Files, job: Job = JOB, **asked: Any) -> bytes:
     async def write(data: bytes) -> None:
         out.append(data)
 
-    log = PodLog(cast("RedboxClient", files), "k", 1, job)
+    log = PodLog(JobStreams(cast("RedboxClient", files), "k", 1), job)
     await log.copy(LogRequest(**asked), write)
     return b"".join(out)

@@ -19,7 +19,7 @@ ROW = re.compile(r"\| `(redbox_resourced_\w+)` \| (\w+) \|(.*?)\|")
 async def test_the_page_lists_what_there_is() -> None:
     registry = CollectorRegistry()
     clusters = cast("Any", SimpleNamespace(followed={"hpc1": followed()}))
-    ResourcedMetrics(registry).update(clusters, {}, problems=0)
+    registry.register(ResourcedMetrics(clusters, {}, ()))
     there = {
         family.name: (family.type, {label for sample in family.samples for label in sample.labels})
         for family in registry.collect()

@@ -1,4 +1,4 @@
-"""Decoding of responses of the API server: objects, pages of a list, lines and events of a watch.
+"""Decoding of responses of the API server: objects, pages of a list, events of a watch.
 
 An undecodable response raises one of `UNREADABLE`, whatever is wrong with it: a proxy may answer in HTML in
 place of the API server, and an object of a tenant may be nested deeper than Python can parse.
@@ -7,17 +7,12 @@ place of the API server, and an object of a tenant may be nested deeper than Pyt
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
-
-import aiohttp
 
 from redbox_kube.api.nesting_limit import parsed
 
 Object = dict[str, Any]
 UNREADABLE = (ValueError, TypeError, KeyError, RecursionError)
-LONGEST_LINE = 64 << 20
-"""In a watch. An object has at most 1.5 MiB in etcd, and some times that in JSON, where `<` is six bytes."""
 
 
 class ListPage(NamedTuple):
@@ -48,22 +43,6 @@ def as_event(line: bytes) -> Object:
     if kind != "ERROR" and not body["metadata"]["resourceVersion"]:
         raise ValueError("an object without its version")
     return {"type": kind, "object": body}
-
-
-async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Each whole line, however long an object makes it: aiohttp's own stop at 4 MiB."""
-    line = bytearray()
-    async for piece in content.iter_any():
-        first, *others = piece.split(b"\n")
-        line += first
-        for other in others:
-            if line:
-                yield bytes(line)
-            line = bytearray(other)
-        if len(line) > LONGEST_LINE:
-            raise ValueError(f"an event of more than {LONGEST_LINE >> 20} MiB")
-    if line:
-        raise ConnectionError("it broke off in the middle of an event")
 
 
 def error_message(raw: bytes) -> str:

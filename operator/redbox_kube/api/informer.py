@@ -9,7 +9,7 @@ must not stop the controller for all.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -62,7 +62,6 @@ class Informer:
         self._on_change = on_change
         self._version = ""
         self._failures = 0
-        self._unreadable: set[Place] = set()
         self._warnings = GroupedWarnings(f"{where.kind} not read")
 
     async def run(self) -> None:
@@ -82,13 +81,16 @@ class Informer:
 
     async def _list(self) -> None:
         found: dict[Place, Reduced] = {}
-        listed: set[Place] = set()
+        listed: set[str] = set()
         version = ""
         async for page, version in self._objects.pages(self._where, self._selection):  # noqa: B007
-            found |= self._reduced_page(page)
-            listed |= {_place(body) for body in page}
-        for place in self._unreadable - listed:
-            self._recovered(place)
+            for body in page:
+                place = _place(body)
+                listed.add("/".join(place))
+                if (item := self._read(place, body)) is not None:
+                    found[place] = item
+        for name in self._warnings.failing.keys() - listed:
+            self._warnings.recovered(name)
         before, self.items = self.items, found
         self._version = version
         self.listed.set()
@@ -115,30 +117,21 @@ class Informer:
         before = self.items.pop(place, None)
         item = None if gone else self._read(place, body)
         if gone:
-            self._recovered(place)
+            self._warnings.recovered("/".join(place))
         if item is not None:
             self.items[place] = item
         if item is not None or before is not None:
             self._on_change({place})
 
-    def _reduced_page(self, page: Iterable[Object]) -> dict[Place, Reduced]:
-        reduced = ((_place(body), self._read(_place(body), body)) for body in page)
-        return {place: item for place, item in reduced if item is not None}
-
     def _read(self, place: Place, body: Object) -> Reduced | None:
+        name = "/".join(place)
         try:
             item = self._reduced(body)
         except Exception as error:  # noqa: BLE001 (any defect concerns this object only)
-            self._unreadable.add(place)
-            self._warnings.failed("/".join(place), repr(error)[:MAX_ERROR_LENGTH])
+            self._warnings.failed(name, repr(error)[:MAX_ERROR_LENGTH])
             return None
-        self._recovered(place)
+        self._warnings.recovered(name)
         return item
-
-    def _recovered(self, place: Place) -> None:
-        if place in self._unreadable:
-            self._unreadable.discard(place)
-            self._warnings.recovered("/".join(place))
 
 
 def _place(body: Object) -> Place:

@@ -112,7 +112,7 @@ class Lease:
         lease = await self.objects.get(self._where)
         if lease is None:
             written = await self.objects.create(self._where.all(), self._body({}))
-        elif self._may_take(lease):
+        elif self._observation.is_free(lease) or _holder(lease) == self.holder:
             written = await self.objects.replace(self._where, self._body(lease))
         else:
             return _holder(lease)
@@ -120,9 +120,6 @@ class Lease:
             return ""
         self._renewed_at = requested_at
         return _holder(written)
-
-    def _may_take(self, lease: Object) -> bool:
-        return self._observation.is_free(lease) or _holder(lease) == self.holder
 
     async def _release(self) -> None:
         """Free it, so that another process can lead at once and need not wait for its expiry."""
@@ -141,11 +138,7 @@ class Lease:
         if spec.get("holderIdentity") != self.holder:
             spec["acquireTime"] = now
             spec["leaseTransitions"] = int(spec.get("leaseTransitions") or 0) + bool(before)
-        spec |= {
-            "holderIdentity": self.holder,
-            "leaseDurationSeconds": int(HELD_S),
-            "renewTime": now,
-        }
+        spec |= {"holderIdentity": self.holder, "leaseDurationSeconds": int(HELD_S), "renewTime": now}
         metadata = before.get("metadata") or {"name": self.name, "namespace": self.namespace}
         return {"apiVersion": API_VERSION, "kind": "Lease", "metadata": metadata, "spec": spec}
 

@@ -10,14 +10,15 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypedDict, TypeVar, Unpack
 from urllib.parse import quote
 
 import aiohttp
 from kubernetes.aio import client, config
 
+from redbox_api.bodies import lines
 from redbox_kube.api.connection import connected_client
-from redbox_kube.api.decoding import UNREADABLE, ListPage, as_event, as_object, as_page, error_message, lines
+from redbox_kube.api.decoding import UNREADABLE, ListPage, as_event, as_object, as_page, error_message
 from redbox_kube.api.metadata_list import MetadataPage, ObjectMetadata, page_of
 
 Object = dict[str, Any]
@@ -95,6 +96,15 @@ class ResourcePath:
         namespace = f"/namespaces/{_segment(self.namespace)}" if self.namespace else ""
         parts = (PLURALS[self.kind], _segment(self.name) if self.name else "", subresource)
         return f"{root}{namespace}/{'/'.join(filter(None, parts))}"
+
+
+class RequestOptions(TypedDict, total=False):
+    """The parts of a request beside its method and path."""
+
+    query: Mapping[str, str]
+    body: Object
+    content_type: str
+    accept: str
 
 
 class PodRef(NamedTuple):
@@ -213,12 +223,12 @@ class ObjectClient:
             **(selection or {}),
         }
         timeout = aiohttp.ClientTimeout(connect=DEADLINE_S, sock_read=WATCH_SILENT_S)
-        answer = await self._send("GET", where.path(), query, deadline=timeout)
+        answer = await self._send("GET", where.path(), query=query, deadline=timeout)
         async with answer.response:
             if answer.status >= HTTPStatus.BAD_REQUEST:
                 raise ApiRefused(answer.status, error_message(await _body(answer)))
             try:
-                async for line in lines(answer.response.content):
+                async for line in lines(answer.response.content, all_end=True):
                     yield _read(line, as_event)
             except CONNECTION_ERRORS as error:
                 raise _unreachable(error) from error
@@ -247,7 +257,7 @@ class ObjectClient:
     ) -> AsyncIterator[PageT]:
         query: dict[str, str] = {"limit": str(PAGE), **(selection or {})}
         while True:
-            page = _read(await self._answer("GET", where.path(), query, accept=accept), read)
+            page = _read(await self._answer("GET", where.path(), query=query, accept=accept), read)
             yield page
             if not page.continues_at:
                 return
@@ -259,7 +269,7 @@ class ObjectClient:
         method: str,
         where: ResourcePath,
         subresource: str = "",
-        **options: Any,  # noqa: ANN401 (those of `_ask`)
+        **options: Unpack[RequestOptions],
     ) -> Object | None:
         """As `_ask`; None if it is refused with one of these statuses. An impossible name is a 404, too."""
         try:
@@ -269,29 +279,11 @@ class ObjectClient:
                 return None
             raise
 
-    async def _ask(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: dict[str, str] | None = None,
-        body: Object | None = None,
-        content_type: str = JSON,
-    ) -> Object:
-        raw = await self._answer(method, path, query, body=body, content_type=content_type)
-        return _read(raw, as_object)
+    async def _ask(self, method: str, path: str, **options: Unpack[RequestOptions]) -> Object:
+        return _read(await self._answer(method, path, **options), as_object)
 
-    async def _answer(
-        self,
-        method: str,
-        path: str,
-        query: dict[str, str] | None = None,
-        *,
-        body: Object | None = None,
-        content_type: str = JSON,
-        accept: str = JSON,
-    ) -> bytes:
-        answer = await self._send(method, path, query, body=body, content_type=content_type, accept=accept)
+    async def _answer(self, method: str, path: str, **options: Unpack[RequestOptions]) -> bytes:
+        answer = await self._send(method, path, **options)
         raw = await _body(answer)
         if answer.status >= HTTPStatus.BAD_REQUEST:
             raise ApiRefused(answer.status, error_message(raw))
@@ -301,8 +293,8 @@ class ObjectClient:
         self,
         method: str,
         path: str,
-        query: Mapping[str, str] | None,
         *,
+        query: Mapping[str, str] | None = None,
         body: Object | None = None,
         content_type: str = JSON,
         accept: str = JSON,

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from http import HTTPStatus
+from typing import Unpack
 
 from kubernetes.aio import client
 
-from redbox_kube.api.objects import JSON, ApiError, ApiRefused, Object, ObjectClient
+from redbox_kube.api.objects import ApiError, ApiRefused, ObjectClient, RequestOptions
 from redbox_shared.backoff import Backoff
 
 BACKOFF = Backoff(0.5, 8.0)
@@ -25,28 +26,17 @@ class RetryingObjects(ObjectClient):
         super().__init__(api, field_manager)
         self._waits_left_s = WAITS_S
 
-    async def _answer(
-        self,
-        method: str,
-        path: str,
-        query: dict[str, str] | None = None,
-        *,
-        body: Object | None = None,
-        content_type: str = JSON,
-        accept: str = JSON,
-    ) -> bytes:
+    async def _answer(self, method: str, path: str, **options: Unpack[RequestOptions]) -> bytes:
         for failures in range(1, RETRIES + 1):
             try:
-                return await super()._answer(
-                    method, path, query, body=body, content_type=content_type, accept=accept
-                )
+                return await super()._answer(method, path, **options)
             except ApiError as error:
                 if not is_transient(error) or self._waits_left_s <= 0:
                     raise
             wait_s = BACKOFF.pause_s(failures)
             self._waits_left_s -= wait_s
             await asyncio.sleep(wait_s)
-        return await super()._answer(method, path, query, body=body, content_type=content_type, accept=accept)
+        return await super()._answer(method, path, **options)
 
 
 def is_transient(error: ApiError) -> bool:

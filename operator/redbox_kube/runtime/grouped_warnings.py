@@ -7,6 +7,7 @@ one line with one example; the next line follows when twice as many have failed.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import structlog
@@ -37,6 +38,11 @@ class GroupedWarnings:
         self._gathers_s = gathers_s
         self._causes: dict[str, _Cause] = {}
         self._cause_of: dict[str, str] = {}
+
+    @property
+    def failing(self) -> Mapping[str, str]:
+        """The objects that fail now, and why."""
+        return self._cause_of
 
     def failed(self, name: str, error: Exception | str) -> None:
         """This object failed, for the first time or again."""

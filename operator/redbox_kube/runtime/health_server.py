@@ -14,17 +14,13 @@ HealthCheck = Callable[[], str | None]
 """A check: a problem in one sentence, or None."""
 
 
-def _always_healthy() -> str | None:
-    return None
-
-
 @asynccontextmanager
 async def serving(
     port: int,
     registry: CollectorRegistry,
     *,
     unready: HealthCheck,
-    unhealthy: HealthCheck = _always_healthy,
+    unhealthy: HealthCheck = lambda: None,
     address: str | None = None,
 ) -> AsyncIterator[int]:
     """Serve during the body, on all addresses unless one is given; yields the port."""

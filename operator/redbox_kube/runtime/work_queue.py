@@ -46,12 +46,13 @@ class WorkQueue(Generic[KeyT]):
         before = self._timers.get(key)
         if before is not None and not before.cancelled() and before.when() <= due:
             return
-        self._cancel_timer(key)
+        self.forget(key)
         self._timers[key] = loop.call_at(due, self._time_is_up, key)
 
     def forget(self, key: KeyT) -> None:
         """Cancel its timer."""
-        self._cancel_timer(key)
+        if timer := self._timers.pop(key, None):
+            timer.cancel()
 
     async def run(self, work: Callable[[KeyT], Awaitable[None]], *, workers: int | None) -> None:
         """Work until cancelled. What `work` raises ends it all: it handles what it expects.
@@ -67,7 +68,7 @@ class WorkQueue(Generic[KeyT]):
                     group.create_task(self._work(work))
         finally:
             for key in list(self._timers):
-                self._cancel_timer(key)
+                self.forget(key)
 
     async def _work(self, work: Callable[[KeyT], Awaitable[None]]) -> None:
         while True:
@@ -91,8 +92,3 @@ class WorkQueue(Generic[KeyT]):
     def _time_is_up(self, key: KeyT) -> None:
         self._timers.pop(key, None)
         self.add(key)
-
-    def _cancel_timer(self, key: KeyT) -> None:
-        timer = self._timers.pop(key, None)
-        if timer is not None:
-            timer.cancel()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
@@ -19,13 +19,9 @@ class NewCondition:
     """A condition as it is now, without the time of its last change."""
 
     type: StrEnum
-    holds: bool
     reason: str
-    message: str = ""
-
-    @property
-    def status(self) -> ConditionStatus:
-        return ConditionStatus.TRUE if self.holds else ConditionStatus.FALSE
+    message: str | None = None
+    holds: bool = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +45,13 @@ def conditions_of(
 def _condition(
     new: NewCondition, before: StatusCondition | None, now: datetime, generation: int | None
 ) -> StatusCondition:
-    since = before.last_transition_time if before and before.status is new.status else now
+    status = ConditionStatus.TRUE if new.holds else ConditionStatus.FALSE
+    since = before.last_transition_time if before and before.status is status else now
     return StatusCondition(
         type=new.type.value,
-        status=new.status,
+        status=status,
         reason=new.reason,
-        message=new.message[:4096],
+        message=(new.message or "")[:4096],
         last_transition_time=since,
         observed_generation=generation,
     )

@@ -5,6 +5,8 @@ Checks of the API server beyond the schema of a field are rules in CEL.
 
 from __future__ import annotations
 
+from pydantic import BaseModel
+
 from redbox_kube.names import GROUP, VERSION
 from redbox_kube.slurm_cluster import SlurmClusterSpec
 from redbox_operator.api.openapi import Schema, rule, structural
@@ -72,28 +74,25 @@ def all_crds() -> list[Schema]:
 
 
 def _slurm_job() -> Schema:
-    spec = structural(SlurmJobSpec.model_json_schema(by_alias=True))
+    spec = structural(SlurmJobSpec)
     fixed = [name for name in spec["properties"] if name not in MUTABLE]
     spec["x-kubernetes-validations"] += [_immutable(name) for name in fixed]
-    status = structural(SlurmJobStatus.model_json_schema(by_alias=True), defaults=False)
-    schema = _schema([NAME_OF_JOB], spec, status, "A Slurm job.")
+    schema = _schema([NAME_OF_JOB], spec, SlurmJobStatus, "A Slurm job.")
     return _crd(SLURM_JOBS, ["sj"], "Namespaced", schema, COLUMNS_OF_JOB)
 
 
 def _old_kind(resource: Resource) -> Schema:
     """Without a rule for names: objects of old kinds may have long ones, which the operator reports."""
-    spec = structural(OLD_KINDS[resource].model_json_schema(by_alias=True))
+    spec = structural(OLD_KINDS[resource])
     spec["x-kubernetes-validations"] = [UNCHANGED]
-    status = structural(SlurmJobStatus.model_json_schema(by_alias=True), defaults=False)
-    schema = _schema([], spec, status, "A Slurm job, as defined by Sylabs' operators.")
+    schema = _schema([], spec, SlurmJobStatus, "A Slurm job, as defined by Sylabs' operators.")
     return _crd(resource, [], "Namespaced", schema, COLUMNS_OF_OLD_JOB)
 
 
 def _slurm_cluster() -> Schema:
-    spec = structural(SlurmClusterSpec.model_json_schema(by_alias=True))
+    spec = structural(SlurmClusterSpec)
     spec["x-kubernetes-validations"] = RULES_OF_CLUSTER
-    status = structural(SlurmClusterStatus.model_json_schema(by_alias=True), defaults=False)
-    schema = _schema([NAME_OF_CLUSTER], spec, status, "A Slurm cluster behind a red-box.")
+    schema = _schema([NAME_OF_CLUSTER], spec, SlurmClusterStatus, "A Slurm cluster behind a red-box.")
     return _crd(SLURM_CLUSTERS, ["slc"], "Cluster", schema, COLUMNS_OF_CLUSTER)
 
 
@@ -106,7 +105,7 @@ def _immutable(field: str) -> Schema:
     )
 
 
-def _schema(rules: list[Schema], spec: Schema, status: Schema, description: str) -> Schema:
+def _schema(rules: list[Schema], spec: Schema, status: type[BaseModel], description: str) -> Schema:
     return {
         "type": "object",
         "description": description,
@@ -116,7 +115,7 @@ def _schema(rules: list[Schema], spec: Schema, status: Schema, description: str)
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
             "spec": spec,
-            "status": status,
+            "status": structural(status, defaults=False),
         },
         "x-kubernetes-validations": rules,
     }

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from redbox_kube.api.objects import Object
 from redbox_operator.api.problems import first_flaw
 from redbox_operator.api.slurmjob import SLURM_JOBS, Resource, SlurmJob, SlurmJobSpec
+from redbox_operator.api.slurmjob_status import SlurmJobStatus
 from redbox_operator.api.sylabs import OLD_KINDS, translated
 
 log = structlog.get_logger(__name__)
@@ -16,25 +17,37 @@ RESOURCES = (SLURM_JOBS, *OLD_KINDS)
 
 def read_job(resource: Resource, raw: Object) -> SlurmJob:
     """A job of any kind. One that passed the schema but not the model has `unreadable` set."""
+    raw = {**raw, "status": _readable_status(raw)}
     try:
         return SlurmJob.model_validate(raw) if resource == SLURM_JOBS else translated(resource, raw)
     except ValidationError as error:
-        metadata = raw["metadata"]
-        name = f"{metadata.get('namespace')}/{metadata.get('name')}"
-        log.warning("unreadable", kind=resource.kind, slurmjob=name, error=str(error))
+        log.warning("unreadable", kind=resource.kind, slurmjob=_name(raw), error=str(error))
         return _unreadable(resource, raw, first_flaw(error))
 
 
 def _unreadable(resource: Resource, raw: Object, flaw: str) -> SlurmJob:
     """Without its spec, except for its owner: an earlier operator may have submitted it."""
-    status = raw.get("status")
     return SlurmJob(
         metadata=raw["metadata"],
         spec=_owner_only(raw.get("spec")),
-        status=status if isinstance(status, dict) else {},
+        status=raw["status"],
         resource=resource,
         unreadable=flaw,
     )
+
+
+def _readable_status(raw: Object) -> SlurmJobStatus:
+    """The status as written; an unreadable one is logged and replaced by an empty one."""
+    try:
+        return SlurmJobStatus.model_validate(raw.get("status", {}))
+    except ValidationError as error:
+        log.warning("unreadable status", slurmjob=_name(raw), error=str(error))
+        return SlurmJobStatus()
+
+
+def _name(raw: Object) -> str:
+    metadata = raw["metadata"]
+    return f"{metadata.get('namespace')}/{metadata.get('name')}"
 
 
 def _owner_only(spec: object) -> SlurmJobSpec:

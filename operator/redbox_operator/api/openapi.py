@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from pydantic import BaseModel
+
 Schema = dict[str, Any]
 EXAMPLES = re.compile(r"as (?:sbatch )?--[a-z-]+: ")  # example values follow
 DROPPED = frozenset({"title", "$defs", "propertyNames"})
@@ -25,15 +27,16 @@ def one_of(*names: str) -> Schema:
     return {"x-kubernetes-validations": [rule(f"[{given}].exists_one(given, given)", message)]}
 
 
-def structural(schema: Schema, *, defaults: bool = True) -> Schema:
-    """The whole schema in structural form."""
+def structural(model: type[BaseModel], *, defaults: bool = True) -> Schema:
+    """The model's whole schema in structural form."""
+    schema = model.model_json_schema()
     return _resolved(schema, schema.get("$defs", {}), defaults=defaults)
 
 
 def _resolved(node: Schema, definitions: Schema, *, defaults: bool) -> Schema:
     node = _dereferenced(node, definitions)
     made = {key: value for key, value in node.items() if key not in DROPPED}
-    if not defaults or not _is_plain(made.get("default")):
+    if not defaults or not isinstance(made.get("default"), str | int | bool):
         made.pop("default", None)
     if made.get("format") == "binary":
         made["format"] = "byte"  # Kubernetes' word for base64
@@ -72,7 +75,3 @@ def _dereferenced(node: Schema, definitions: Schema) -> Schema:
         else:  # optional fields are left out in Kubernetes, not null
             node = next(choice for choice in node["anyOf"] if choice.get("type") != "null") | rest
     return node
-
-
-def _is_plain(value: object) -> bool:
-    return isinstance(value, str | int | bool)

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated
 
 from pydantic import Field
 
@@ -33,19 +32,16 @@ class SlurmClusterStatus(SlurmClusterKind):
     """The status of a SlurmCluster, as the operator writes it."""
 
     workload_manager: str | None = None
-    version: Annotated[str | None, Field(description="Slurm's version.")] = None
+    version: str | None = Field(None, description="Slurm's version.")
     redbox_version: str | None = None
-    accounting: Annotated[bool | None, Field(description="Whether Slurm has accounting of ended jobs.")] = (
-        None
+    accounting: bool | None = Field(None, description="Whether Slurm has accounting of ended jobs.")
+    partitions: int | None = Field(None, description="Number of partitions.")
+    partition_names: list[str] = Field([], max_length=4096)
+    nodes: dict[str, int] = Field({}, description="Number of nodes by their state in Slurm.")
+    jobs: dict[str, int] = Field({}, description="Number of SlurmJobs by phase.")
+    conditions: list[StatusCondition] = Field(
+        [], json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
     )
-    partitions: Annotated[int | None, Field(description="Number of partitions.")] = None
-    partition_names: Annotated[list[str], Field(max_length=4096)] = []
-    nodes: Annotated[dict[str, int], Field(description="Number of nodes by their state in Slurm.")] = {}
-    jobs: Annotated[dict[str, int], Field(description="Number of SlurmJobs by phase.")] = {}
-    conditions: Annotated[
-        list[StatusCondition],
-        Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
-    ] = []
     observed_generation: int | None = None
 
 
@@ -89,19 +85,16 @@ def cluster_status_of(facts: ClusterFacts) -> SlurmClusterStatus:
 def _conditions(facts: ClusterFacts) -> Iterator[NewCondition]:
     reachable = facts.trouble is None
     message = facts.trouble or ""
-    yield NewCondition(ClusterCondition.REACHABLE, holds=reachable, reason=facts.reason, message=message)
+    yield NewCondition(ClusterCondition.REACHABLE, facts.reason, message, holds=reachable)
     if reachable:
         since = facts.stale_since
         message = f"Slurm has not answered red-box since {since:%Y-%m-%d %H:%M:%S} UTC" if since else ""
         yield NewCondition(
-            ClusterCondition.CURRENT,
-            holds=since is None,
-            reason="Stale" if since else "Fresh",
-            message=message,
+            ClusterCondition.CURRENT, "Stale" if since else "Fresh", message, holds=since is None
         )
     if facts.orphans:
         message = f"jobs in Slurm whose SlurmJob is gone: {_some(facts.orphans)}"
-        yield NewCondition(ClusterCondition.ORPHANED, holds=True, reason="SlurmJobGone", message=message)
+        yield NewCondition(ClusterCondition.ORPHANED, "SlurmJobGone", message, holds=True)
     if facts.cluster.spec.hold_back:
         yield _holds_back(facts)
     if "deletionTimestamp" in facts.cluster.metadata and facts.in_use_by:
@@ -109,26 +102,24 @@ def _conditions(facts: ClusterFacts) -> Iterator[NewCondition]:
             f"waits for unfinished SlurmJobs that were submitted there: {_some(facts.in_use_by)}. Delete "
             "them, or set spec.abandonJobs and delete them"
         )
-        yield NewCondition(ClusterCondition.IN_USE, holds=True, reason="SlurmJobsUnfinished", message=message)
+        yield NewCondition(ClusterCondition.IN_USE, "SlurmJobsUnfinished", message, holds=True)
 
 
 def _holds_back(facts: ClusterFacts) -> NewCondition:
     if facts.cluster.spec.delivery is Delivery.VIRTUAL:
-        return NewCondition(ClusterCondition.HOLDS_BACK, holds=True, reason="VirtualNodes")
+        return NewCondition(ClusterCondition.HOLDS_BACK, "VirtualNodes", holds=True)
     if facts.gateways is None:
         message = (
             "an operator that is limited to some namespaces cannot count gateways: set holdBack to false"
         )
-        return NewCondition(
-            ClusterCondition.HOLDS_BACK, holds=False, reason="GatewaysUnknown", message=message
-        )
+        return NewCondition(ClusterCondition.HOLDS_BACK, "GatewaysUnknown", message, holds=False)
     if len(facts.gateways) == 1:
-        return NewCondition(ClusterCondition.HOLDS_BACK, holds=True, reason="OneGateway")
+        return NewCondition(ClusterCondition.HOLDS_BACK, "OneGateway", holds=True)
     message = (
         f"holdBack needs exactly one gateway node, since each offers the whole partition, but there are "
         f"{len(facts.gateways)} ({_some(facts.gateways) or 'none'}): label one only, or set holdBack to false"
     )
-    return NewCondition(ClusterCondition.HOLDS_BACK, holds=False, reason="NotOneGateway", message=message)
+    return NewCondition(ClusterCondition.HOLDS_BACK, "NotOneGateway", message, holds=False)
 
 
 def holds_back(cluster: SlurmCluster) -> bool:

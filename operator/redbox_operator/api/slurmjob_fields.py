@@ -49,32 +49,30 @@ OfKubernetes = Annotated[dict[str, Any], AfterValidator(_bounded)]
 class ObjectKey(SlurmClusterKind):
     """One key of a ConfigMap or a Secret in the SlurmJob's namespace."""
 
-    name: Annotated[ObjectName, Field(description="The object's name.")]
-    key: Annotated[KeyName, Field(description="The key in it.")]
+    name: ObjectName = Field(description="The object's name.")
+    key: KeyName = Field(description="The key in it.")
 
 
 class OptionalKey(ObjectKey):
     """A key that may be missing."""
 
-    optional: Annotated[
-        bool, Field(description="If it is missing, the job runs without it; otherwise the job waits for it.")
-    ] = False
+    optional: bool = Field(
+        default=False,
+        description="If it is missing, the job runs without it; otherwise the job waits for it.",
+    )
 
 
 class FieldOfPod(SlurmClusterKind):
     """A field of the companion, the job's pod."""
 
-    field_path: Annotated[
-        str,
-        Field(
-            max_length=317,
-            pattern=FIELD_PATH,
-            description="metadata.name, metadata.namespace, metadata.uid, metadata.labels['KEY'], "
-            "metadata.annotations['KEY'], spec.nodeName, spec.serviceAccountName, status.hostIP or "
-            "status.podIP of the job's pod. With Virtual delivery uid, node and addresses are those of "
-            "the pod that submits.",
-        ),
-    ]
+    field_path: str = Field(
+        max_length=317,
+        pattern=FIELD_PATH,
+        description="metadata.name, metadata.namespace, metadata.uid, metadata.labels['KEY'], "
+        "metadata.annotations['KEY'], spec.nodeName, spec.serviceAccountName, status.hostIP or "
+        "status.podIP of the job's pod. With Virtual delivery uid, node and addresses are those of "
+        "the pod that submits.",
+    )
 
 
 class ValueFrom(SlurmClusterKind):
@@ -82,9 +80,9 @@ class ValueFrom(SlurmClusterKind):
 
     model_config = ConfigDict(json_schema_extra=one_of("secretKeyRef", "configMapKeyRef", "fieldRef"))
 
-    secret_key_ref: Annotated[OptionalKey | None, Field(description="A key of a Secret.")] = None
-    config_map_key_ref: Annotated[OptionalKey | None, Field(description="A key of a ConfigMap.")] = None
-    field_ref: Annotated[FieldOfPod | None, Field(description="A field of the job's pod.")] = None
+    secret_key_ref: OptionalKey | None = Field(None, description="A key of a Secret.")
+    config_map_key_ref: OptionalKey | None = Field(None, description="A key of a ConfigMap.")
+    field_ref: FieldOfPod | None = Field(None, description="A field of the job's pod.")
 
 
 class EnvVar(SlurmClusterKind):
@@ -98,39 +96,31 @@ class EnvVar(SlurmClusterKind):
         }
     )
 
-    name: Annotated[EnvName, Field(max_length=256, description="Letters, digits and _.")]
-    value: Annotated[
-        EnvValue | None, Field(description="The value, taken literally; $(NAME) is not replaced.")
-    ] = None
-    value_from: Annotated[ValueFrom | None, Field(description="The source of the value.")] = None
+    name: EnvName = Field(max_length=256, description="Letters, digits and _.")
+    value: EnvValue | None = Field(None, description="The value, taken literally; $(NAME) is not replaced.")
+    value_from: ValueFrom | None = Field(None, description="The source of the value.")
 
 
 class ContainerSpec(SlurmClusterKind):
     """A job that is a container."""
 
-    image: Annotated[
-        str,
-        Field(
-            min_length=1,
-            max_length=4096,
-            pattern=r"^[^\x00-\x20-][^\x00-\x1f]*$",
-            description="The image for Apptainer: the path of a SIF file on the Slurm cluster, or docker://, "
-            "library://, oras://, https://.",
-        ),
-    ]
-    command: Annotated[
-        list[EnvValue],
-        Field(max_length=256, description="The program to run in it. Default: the image's own runscript."),
-    ] = []
-    args: Annotated[list[EnvValue], Field(max_length=256, description="Its arguments, taken literally.")] = []
-    options: Annotated[ContainerOptions, Field(description="Options of Apptainer.")] = ContainerOptions()
-    registry_secret: Annotated[
-        ObjectName | None,
-        Field(
-            description="A Secret of this namespace of type kubernetes.io/basic-auth: its username and "
-            "password log in to the image's registry."
-        ),
-    ] = None
+    image: str = Field(
+        min_length=1,
+        max_length=4096,
+        pattern=r"^[^\x00-\x20-][^\x00-\x1f]*$",
+        description="The image for Apptainer: the path of a SIF file on the Slurm cluster, or docker://, "
+        "library://, oras://, https://.",
+    )
+    command: list[EnvValue] = Field(
+        [], max_length=256, description="The program to run in it. Default: the image's own runscript."
+    )
+    args: list[EnvValue] = Field([], max_length=256, description="Its arguments, taken literally.")
+    options: ContainerOptions = Field(ContainerOptions(), description="Options of Apptainer.")
+    registry_secret: ObjectName | None = Field(
+        None,
+        description="A Secret of this namespace of type kubernetes.io/basic-auth: its username and "
+        "password log in to the image's registry.",
+    )
 
     def requested(self) -> RequestedContainer:
         """As in the request to red-box; credentials are added by the companion."""
@@ -152,39 +142,34 @@ class DependencyType(StrEnum):
 class DependsOn(SlurmClusterKind):
     """Another SlurmJob of this namespace that this one waits for."""
 
-    name: Annotated[ObjectName, Field(description="The other SlurmJob.")]
-    type: Annotated[
-        DependencyType,
-        Field(
-            description="afterok: it succeeded (the default). afternotok: it failed. afterany: it ended. "
-            "after: it started. aftercorr: of two arrays, the task of the same index succeeded."
-        ),
-    ] = DependencyType.AFTEROK
+    name: ObjectName = Field(description="The other SlurmJob.")
+    type: DependencyType = Field(
+        DependencyType.AFTEROK,
+        description="afterok: it succeeded (the default). afternotok: it failed. afterany: it ended. "
+        "after: it started. aftercorr: of two arrays, the task of the same index succeeded.",
+    )
 
 
 class ExistingClaim(SlurmClusterKind):
     """A PersistentVolumeClaim in the SlurmJob's namespace."""
 
-    claim_name: Annotated[ObjectName, Field(description="The PersistentVolumeClaim.")]
+    claim_name: ObjectName = Field(description="The PersistentVolumeClaim.")
 
 
 class Nfs(SlurmClusterKind):
     """A folder of an NFS server."""
 
-    server: Annotated[str, Field(min_length=1, max_length=253, description="Its name or address.")]
-    path: Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^/", description="The folder.")]
+    server: str = Field(min_length=1, max_length=253, description="Its name or address.")
+    path: str = Field(min_length=1, max_length=4096, pattern=r"^/", description="The folder.")
 
 
 class Ephemeral(SlurmClusterKind):
     """A volume that is created for the job's pod and deleted with it."""
 
-    volume_claim_template: Annotated[
-        OfKubernetes,
-        Field(
-            json_schema_extra=CLAIM_TEMPLATE,
-            description="As in a pod: metadata and spec of the PersistentVolumeClaim to create.",
-        ),
-    ]
+    volume_claim_template: OfKubernetes = Field(
+        json_schema_extra=CLAIM_TEMPLATE,
+        description="As in a pod: metadata and spec of the PersistentVolumeClaim to create.",
+    )
 
 
 class Volume(SlurmClusterKind):
@@ -195,16 +180,13 @@ class Volume(SlurmClusterKind):
         extra="allow", json_schema_extra=one_of("persistentVolumeClaim", "nfs", "ephemeral")
     )
 
-    persistent_volume_claim: Annotated[
-        ExistingClaim | None, Field(description="An existing volume, which is kept.")
-    ] = None
-    nfs: Annotated[
-        Nfs | None,
-        Field(description="A folder of an NFS server. The restricted Pod Security level does not allow it."),
-    ] = None
-    ephemeral: Annotated[
-        Ephemeral | None, Field(description="A volume that exists as long as the job's pod.")
-    ] = None
+    persistent_volume_claim: ExistingClaim | None = Field(
+        None, description="An existing volume, which is kept."
+    )
+    nfs: Nfs | None = Field(
+        None, description="A folder of an NFS server. The restricted Pod Security level does not allow it."
+    )
+    ephemeral: Ephemeral | None = Field(None, description="A volume that exists as long as the job's pod.")
 
     @property
     def host_path(self) -> str | None:
@@ -225,26 +207,21 @@ class CollectWhen(StrEnum):
 class ResultsSpec(SlurmClusterKind):
     """Files of the job that are copied into a volume at its end."""
 
-    sources: Annotated[
-        list[Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00\n\r]+$")]],
-        Field(
-            alias="from",
-            min_length=1,
-            max_length=64,
-            description="Files, folders and patterns (out/*.dat) in the working directory; they keep their "
-            "names and modes. An absolute one is copied without its folder: /scratch/a/*.dat yields x.dat.",
-        ),
-    ]
-    volume: Annotated[Volume, Field(description="The volume for them.")]
-    folder: Annotated[
-        str | None,
-        Field(
-            max_length=1024,
-            pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*$",
-            description="A folder of the volume, created if it is missing. Default: the root of the volume.",
-        ),
-    ] = None
-    when: Annotated[
-        CollectWhen,
-        Field(description="Always (the default), or only if the job Succeeded, or only if it Failed."),
-    ] = CollectWhen.ALWAYS
+    sources: list[Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00\n\r]+$")]] = Field(
+        alias="from",
+        min_length=1,
+        max_length=64,
+        description="Files, folders and patterns (out/*.dat) in the working directory; they keep their "
+        "names and modes. An absolute one is copied without its folder: /scratch/a/*.dat yields x.dat.",
+    )
+    volume: Volume = Field(description="The volume for them.")
+    folder: str | None = Field(
+        None,
+        max_length=1024,
+        pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*$",
+        description="A folder of the volume, created if it is missing. Default: the root of the volume.",
+    )
+    when: CollectWhen = Field(
+        CollectWhen.ALWAYS,
+        description="Always (the default), or only if the job Succeeded, or only if it Failed.",
+    )

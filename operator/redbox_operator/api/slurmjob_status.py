@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import Field
 
@@ -51,11 +51,11 @@ class ConditionType(StrEnum):
 class StatusCondition(SlurmClusterKind):
     """Whether something holds, since when, and why."""
 
-    type: Annotated[str, Field(max_length=64)]
+    type: str = Field(max_length=64)
     status: ConditionStatus
-    reason: Annotated[str, Field(max_length=128, description="One word for programs.")]
-    message: Annotated[str, Field(max_length=4096, description="What happened, and what to do.")] = ""
-    last_transition_time: Annotated[datetime, Field(description="When `status` last changed.")]
+    reason: str = Field(max_length=128, description="One word for programs.")
+    message: str = Field("", max_length=4096, description="What happened, and what to do.")
+    last_transition_time: datetime = Field(description="When `status` last changed.")
     observed_generation: int | None = None
 
 
@@ -63,22 +63,15 @@ class CompanionStatus(SlurmClusterKind):
     """The pod that represents the job. Only the pod of this uid is trusted."""
 
     name: str
-    uid: Annotated[
-        str | None, Field(description="The pod's uid; another pod of that name is not trusted.")
-    ] = None
-    attempt: Annotated[int, Field(description="The attempt that it represents.")]
-    request: Annotated[
-        str | None, Field(description="The digest of its request to red-box, which its ConfigMap stores.")
-    ] = None
-    done: Annotated[bool | None, Field(description="It has finished its work and is not created again.")] = (
-        None
+    uid: str | None = Field(None, description="The pod's uid; another pod of that name is not trusted.")
+    attempt: int = Field(description="The attempt that it represents.")
+    request: str | None = Field(
+        None, description="The digest of its request to red-box, which its ConfigMap stores."
     )
-    replaced: Annotated[
-        int | None,
-        Field(
-            description="How often it was created again recently, because it ended before it had finished."
-        ),
-    ] = None
+    done: bool | None = Field(None, description="It has finished its work and is not created again.")
+    replaced: int | None = Field(
+        None, description="How often it was created again recently, because it ended before it had finished."
+    )
     replaced_at: datetime | None = None
 
 
@@ -96,7 +89,7 @@ class ArrayStatus(SlurmClusterKind):
 class ResultsStatus(SlurmClusterKind):
     """The outcome of copying results into the volume."""
 
-    outcome: Annotated[str, Field(description="Collected, Skipped or Failed.")]
+    outcome: str = Field(description="Collected, Skipped or Failed.")
     files: int | None = None
     bytes: int | None = None
     message: str | None = None
@@ -105,55 +98,47 @@ class ResultsStatus(SlurmClusterKind):
 class SlurmJobStatus(SlurmClusterKind):
     """The status of a SlurmJob, as the operator writes it."""
 
-    phase: Annotated[
-        JobPhase, Field(description="Pending, Submitted, Running, Suspended, Succeeded, Failed or Cancelled.")
-    ] = JobPhase.PENDING
-    status: Annotated[
-        JobPhase, Field(description="The same as `phase`, for tools written for older operators.")
-    ] = JobPhase.PENDING
-    state: Annotated[str | None, Field(description="The job's state in Slurm's terms.")] = None
-    reason: Annotated[
-        str | None,
-        Field(description="Slurm's reason why it waits or ended, or Red Box's own reason."),
-    ] = None
-    message: Annotated[
-        str | None, Field(description="One sentence for a person: what happened, and what to do.")
-    ] = None
-    job_id: Annotated[
-        str | None, Field(alias="jobID", description="The Slurm job id of the newest attempt.")
-    ] = None
-    cluster: Annotated[str | None, Field(description="The SlurmCluster that it was submitted to.")] = None
-    partition: Annotated[str | None, Field(description="The job's partition in Slurm.")] = None
-    user: Annotated[str | None, Field(description="The Unix account that it runs as.")] = None
-    nodes: Annotated[list[str], Field(description="The Slurm nodes that it runs or ran on.")] = []
-    node_list: Annotated[str | None, Field(description="The nodes as a host list: n[1-3].")] = None
+    phase: JobPhase = Field(
+        JobPhase.PENDING,
+        description="Pending, Submitted, Running, Suspended, Succeeded, Failed or Cancelled.",
+    )
+    status: JobPhase = Field(
+        JobPhase.PENDING, description="The same as `phase`, for tools written for older operators."
+    )
+    state: str | None = Field(None, description="The job's state in Slurm's terms.")
+    reason: str | None = Field(
+        None, description="Slurm's reason why it waits or ended, or Red Box's own reason."
+    )
+    message: str | None = Field(None, description="One sentence for a person: what happened, and what to do.")
+    job_id: str | None = Field(None, alias="jobID", description="The Slurm job id of the newest attempt.")
+    cluster: str | None = Field(None, description="The SlurmCluster that it was submitted to.")
+    partition: str | None = Field(None, description="The job's partition in Slurm.")
+    user: str | None = Field(None, description="The Unix account that it runs as.")
+    nodes: list[str] = Field([], description="The Slurm nodes that it runs or ran on.")
+    node_list: str | None = Field(None, description="The nodes as a host list: n[1-3].")
     exit_code: int | None = None
-    signal: Annotated[int | None, Field(description="The signal that ended it.")] = None
+    signal: int | None = Field(None, description="The signal that ended it.")
     submitted_at: datetime | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None
-    stale_since: Annotated[
-        datetime | None, Field(description="Since when Slurm has not reported the job's state.")
-    ] = None
-    run: Annotated[int | None, Field(description="How often Slurm has started this attempt.")] = None
-    attempts: Annotated[
-        int | None, Field(description="The number of its jobs in Slurm so far, including the current one.")
-    ] = None
-    resumed: Annotated[
-        int | None, Field(description="How many of them followed a suspension, not a failure.")
-    ] = None
-    dependencies_met: Annotated[
-        bool | None,
-        Field(description="Its dependencies are met; further attempts do not wait for them."),
-    ] = None
+    stale_since: datetime | None = Field(
+        None, description="Since when Slurm has not reported the job's state."
+    )
+    run: int | None = Field(None, description="How often Slurm has started this attempt.")
+    attempts: int | None = Field(
+        None, description="The number of its jobs in Slurm so far, including the current one."
+    )
+    resumed: int | None = Field(None, description="How many of them followed a suspension, not a failure.")
+    dependencies_met: bool | None = Field(
+        None, description="Its dependencies are met; further attempts do not wait for them."
+    )
     array: ArrayStatus | None = None
     results: ResultsStatus | None = None
     working_directory: str | None = None
     companion: CompanionStatus | None = None
-    conditions: Annotated[
-        list[StatusCondition],
-        Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
-    ] = []
+    conditions: list[StatusCondition] = Field(
+        [], json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
+    )
     observed_generation: int | None = None
 
     def condition(self, kind: ConditionType) -> StatusCondition | None:

@@ -15,7 +15,7 @@ from redbox_kube.slurm_cluster import SlurmClusterKind
 from redbox_operator.api.constants import pod_name
 from redbox_operator.api.slurmjob import Resource, SlurmJob, SlurmJobSpec
 from redbox_operator.api.slurmjob_fields import CollectWhen, ContainerSpec, OfKubernetes, ResultsSpec, Volume
-from redbox_operator.api.slurmjob_status import JobPhase
+from redbox_operator.api.slurmjob_status import JobPhase, SlurmJobStatus
 from redbox_operator.api.volume_schemas import MOUNT
 
 WLM_GROUP = "wlm.sylabs.io"
@@ -43,10 +43,7 @@ def _as_text(value: object) -> object:
 
 
 SelectorValue = Annotated[
-    str,
-    BeforeValidator(_as_text),
-    Field(max_length=63),
-    WithJsonSchema({"x-kubernetes-int-or-string": True}),
+    str, BeforeValidator(_as_text), Field(max_length=63), WithJsonSchema({"x-kubernetes-int-or-string": True})
 ]
 Selector = Annotated[
     dict[str, SelectorValue],
@@ -55,33 +52,27 @@ Selector = Annotated[
 
 
 WORD: dict[str, Any] = {"type": "string", "maxLength": 4096}
-SECRET_KEY = {"type": "object", "properties": {"name": WORD, "key": WORD}}
-KEY = {"type": "object", "properties": {"secretKeyRef": SECRET_KEY}}
-COUNTS = {"maxProperties": 64, "additionalProperties": {"x-kubernetes-int-or-string": True}}
+SECRET_KEY: dict[str, Any] = {"type": "object", "properties": {"name": WORD, "key": WORD}}
+KEY: dict[str, Any] = {"type": "object", "properties": {"secretKeyRef": SECRET_KEY}}
+COUNTS: dict[str, Any] = {"maxProperties": 64, "additionalProperties": {"x-kubernetes-int-or-string": True}}
 IGNORED = "Accepted for compatibility, and ignored."  # kubectl refuses unknown fields
 
 
 class OldResults(SlurmClusterKind):
     """Results are copied into the volume's folder `<name>-job` when the job has succeeded."""
 
-    source: Annotated[
-        str,
-        Field(
-            alias="from",
-            min_length=1,
-            max_length=4096,
-            pattern=r"^[^\x00\n\r]+$",
-            description="A path or pattern.",
-        ),
-    ]
-    mount: Annotated[
-        OfKubernetes,
-        Field(
-            json_schema_extra=MOUNT,
-            description="A volume as in a pod: persistentVolumeClaim, nfs or ephemeral; hostPath where the "
-            "cluster's administrator allows it.",
-        ),
-    ]
+    source: str = Field(
+        alias="from",
+        min_length=1,
+        max_length=4096,
+        pattern=r"^[^\x00\n\r]+$",
+        description="A path or pattern.",
+    )
+    mount: OfKubernetes = Field(
+        json_schema_extra=MOUNT,
+        description="A volume as in a pod: persistentVolumeClaim, nfs or ephemeral; hostPath where the "
+        "cluster's administrator allows it.",
+    )
 
     def translated(self, name: str) -> ResultsSpec:
         volume = {field: value for field, value in self.mount.items() if field != "name"}
@@ -93,17 +84,15 @@ class OldResults(SlurmClusterKind):
 class OldSlurmJobSpec(SlurmClusterKind):
     """A batch script."""
 
-    batch: Annotated[str, Field(min_length=1, max_length=200_000, description="The script, as for sbatch.")]
+    batch: str = Field(min_length=1, max_length=200_000, description="The script, as for sbatch.")
     node_selector: Selector = {}
     results: OldResults | None = None
-    ssh: Annotated[
-        dict[str, Any],
-        Field(
-            json_schema_extra={"properties": {"user": WORD, "password": WORD, "key": KEY}},
-            description=IGNORED,
-        ),
-    ] = {}
-    resources: Annotated[dict[str, Any], Field(json_schema_extra=COUNTS, description=IGNORED)] = {}
+    ssh: dict[str, Any] = Field(
+        {},
+        json_schema_extra={"properties": {"user": WORD, "password": WORD, "key": KEY}},
+        description=IGNORED,
+    )
+    resources: dict[str, Any] = Field({}, json_schema_extra=COUNTS, description=IGNORED)
 
     def translated(self, name: str) -> SlurmJobSpec:
         return SlurmJobSpec(batch=self.batch, **_common(self, name))
@@ -119,12 +108,11 @@ class OldOptions(SlurmClusterKind):
     pid: bool = False
     no_privs: bool = False
     writable: bool = False
-    app: Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z0-9_.-]*$")] = ""
-    host_name: Annotated[str, Field(max_length=253, pattern=r"^[A-Za-z0-9.-]*$")] = ""
-    binds: Annotated[
-        list[Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00\n\r]+$")]],
-        Field(max_length=64),
-    ] = []
+    app: str = Field("", max_length=128, pattern=r"^[A-Za-z0-9_.-]*$")
+    host_name: str = Field("", max_length=253, pattern=r"^[A-Za-z0-9.-]*$")
+    binds: list[Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00\n\r]+$")]] = Field(
+        [], max_length=64
+    )
 
     def translated(self) -> ContainerOptions:
         return ContainerOptions(**{name: value for name, value in self.model_dump().items() if value})
@@ -133,10 +121,10 @@ class OldOptions(SlurmClusterKind):
 class OldResources(SlurmClusterKind):
     """0 means that a resource is not set."""
 
-    nodes: Annotated[int, Field(ge=0, le=100_000)] = 0
-    cpu_per_node: Annotated[int, Field(ge=0, le=100_000)] = 0
-    mem_per_node: Annotated[int, Field(ge=0, le=1_000_000_000, description="In MB.")] = 0
-    wall_time: Annotated[int, Field(ge=0, le=1_000_000_000, description="In seconds.")] = 0
+    nodes: int = Field(0, ge=0, le=100_000)
+    cpu_per_node: int = Field(0, ge=0, le=100_000)
+    mem_per_node: int = Field(0, ge=0, le=1_000_000_000, description="In MB.")
+    wall_time: int = Field(0, ge=0, le=1_000_000_000, description="In seconds.")
 
     def translated(self) -> Resources:
         minutes = -(-self.wall_time // 60)
@@ -152,15 +140,12 @@ class OldResources(SlurmClusterKind):
 class WlmJobSpec(SlurmClusterKind):
     """A container."""
 
-    image: Annotated[
-        str,
-        Field(
-            min_length=1,
-            max_length=4096,
-            pattern=r"^[^\x00-\x20-][^\x00-\x1f]*$",
-            description="The image that Singularity runs: a path on the Slurm cluster, library://, docker://.",
-        ),
-    ]
+    image: str = Field(
+        min_length=1,
+        max_length=4096,
+        pattern=r"^[^\x00-\x20-][^\x00-\x1f]*$",
+        description="The image that Singularity runs: a path on the Slurm cluster, library://, docker://.",
+    )
     options: OldOptions = OldOptions()
     resources: OldResources = OldResources()
     node_selector: Selector = {}
@@ -187,7 +172,7 @@ def translated(resource: Resource, raw: dict[str, Any]) -> SlurmJob:
     return SlurmJob(
         metadata=raw["metadata"],
         spec=spec.translated(str(raw["metadata"]["name"])),
-        status=raw.get("status", {}),
+        status=raw.get("status", SlurmJobStatus()),
         resource=resource,
     )
 

@@ -48,38 +48,10 @@ CLAIM_TEMPLATE = _object(
     ),
 )
 REFUSED = (  # by their names
-    *(
-        "awsElasticBlockStore",
-        "azureDisk",
-        "azureFile",
-        "cephfs",
-        "cinder",
-        "configMap",
-        "csi",
-        "downwardAPI",
-    ),
-    *(
-        "emptyDir",
-        "fc",
-        "flexVolume",
-        "flocker",
-        "gcePersistentDisk",
-        "gitRepo",
-        "glusterfs",
-        "image",
-        "iscsi",
-    ),
-    *(
-        "photonPersistentDisk",
-        "portworxVolume",
-        "projected",
-        "quobyte",
-        "rbd",
-        "scaleIO",
-        "secret",
-        "storageos",
-    ),
-    "vsphereVolume",
+    *("awsElasticBlockStore", "azureDisk", "azureFile", "cephfs", "cinder", "configMap", "csi"),
+    *("downwardAPI", "emptyDir", "fc", "flexVolume", "flocker", "gcePersistentDisk", "gitRepo"),
+    *("glusterfs", "image", "iscsi", "photonPersistentDisk", "portworxVolume", "projected", "quobyte"),
+    *("rbd", "scaleIO", "secret", "storageos", "vsphereVolume"),
 )
 MOUNT = _object(
     name=_text(),

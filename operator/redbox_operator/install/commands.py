@@ -17,6 +17,10 @@ from redbox_operator.install.crd_upgrade import NotEstablished, upgrade_crds
 from redbox_operator.install.uninstall import CANCEL_WITHIN_S, JobsPolicy, NotUninstalled, Uninstall
 
 T = TypeVar("T")
+OwnNamespace = Annotated[str, typer.Option(envvar="REDBOX_NAMESPACE", help="The operator's own namespace.")]
+WatchNamespaces = Annotated[
+    str, typer.Option(envvar="REDBOX_WATCH_NAMESPACES", help="Namespaces, comma separated; empty: all.")
+]
 crds = typer.Typer(help="The CustomResourceDefinitions of Red Box.", invoke_without_command=True)
 
 
@@ -35,11 +39,8 @@ def apply() -> None:
 
 
 def uninstall(
-    namespace: Annotated[str, typer.Option(envvar="REDBOX_NAMESPACE", help="The operator's namespace.")],
-    watch_namespaces: Annotated[
-        str,
-        typer.Option(envvar="REDBOX_WATCH_NAMESPACES", help="Its namespaces, comma separated; empty: all."),
-    ] = "",
+    namespace: OwnNamespace,
+    watch_namespaces: WatchNamespaces = "",
     jobs: Annotated[JobsPolicy, typer.Option(help="What happens to jobs in Slurm.")] = JobsPolicy.KEEP,
     cancel_within: Annotated[
         float,
@@ -47,12 +48,16 @@ def uninstall(
     ] = CANCEL_WITHIN_S,
 ) -> None:
     """Lift finalizers and remove companions and virtual nodes before the installation is deleted."""
-    watched = [name for name in watch_namespaces.split(",") if name]
 
     async def act(objects: ObjectClient) -> None:
-        await Uninstall(objects, namespace, watched, jobs, cancel_within, typer.echo).run()
+        await Uninstall(objects, namespace, listed(watch_namespaces), jobs, cancel_within, typer.echo).run()
 
     _run(act, RetryingObjects)
+
+
+def listed(text: str) -> list[str]:
+    """The items of an option that is comma separated."""
+    return [item.strip() for item in text.split(",") if item.strip()]
 
 
 def _run(act: Callable[[ObjectClient], Awaitable[T]], kind: type[ObjectClient] = ObjectClient) -> T:

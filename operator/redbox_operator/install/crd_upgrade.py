@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
-from redbox_kube.runtime.waiting import becomes_true
+from redbox_kube.runtime.clock import becomes_true
 from redbox_operator.api.crds import all_crds
 
 API = "apiextensions.k8s.io/v1"
@@ -42,16 +42,13 @@ def with_stored_versions(crd: Object, before: Object) -> tuple[Object, list[str]
 
 
 async def _await_established(objects: ObjectClient, where: ResourcePath) -> None:
-    async def look() -> bool:
-        return _is_established(await objects.get(where))
+    async def is_established() -> bool:
+        crd = await objects.get(where) or {}
+        conditions = crd.get("status", {}).get("conditions", [])
+        return any(item["type"] == "Established" and item["status"] == "True" for item in conditions)
 
-    if not await becomes_true(look, ESTABLISHED_WITHIN_S):
+    if not await becomes_true(is_established, ESTABLISHED_WITHIN_S):
         raise NotEstablished(
             f"{where.name} is not served after {ESTABLISHED_WITHIN_S:.0f} s: "
             f"see the conditions of `kubectl describe crd {where.name}`"
         )
-
-
-def _is_established(crd: Object | None) -> bool:
-    conditions = (crd or {}).get("status", {}).get("conditions", [])
-    return any(item["type"] == "Established" and item["status"] == "True" for item in conditions)

@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from typing import TypeVar
 
 from redbox_kube.api.objects import ApiError
 
 AT_ONCE = 16
+ItemT = TypeVar("ItemT")
 
 
-@dataclass(frozen=True)
-class Operation:
-    """One operation, and its object in words."""
-
-    about: str
-    act: Callable[[], Awaitable[object]]
-
-
-async def failures_of(operations: Iterable[Operation]) -> list[str]:
-    """Run all, 16 at a time; returns the failures. A failure does not stop the others."""
-    left, failed = iter(operations), list[str]()
+async def failures_of(
+    items: Iterable[ItemT], act: Callable[[ItemT], Awaitable[object]], about: Callable[[ItemT], str]
+) -> list[str]:
+    """Act on all, 16 at a time; returns the failures. A failure does not stop the others."""
+    left, failed = iter(items), list[str]()
 
     async def work() -> None:
-        for operation in left:
+        for item in left:
             try:
-                await operation.act()
+                await act(item)
             except ApiError as error:
-                failed.append(f"{operation.about}: {error}")
+                failed.append(f"{about(item)}: {error}")
 
     async with asyncio.TaskGroup() as group:
         for _ in range(AT_ONCE):

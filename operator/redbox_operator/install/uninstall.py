@@ -8,7 +8,7 @@ removed: it is reported at the end, and another run continues from there.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -19,10 +19,10 @@ from http import HTTPStatus
 from redbox_kube.api.lease import LeaseObservation
 from redbox_kube.api.objects import ApiError, ApiRefused, Object, ObjectClient, PodRef, ResourcePath
 from redbox_kube.names import API_VERSION, LABEL_JOB_UID, LABEL_VIRTUAL
-from redbox_kube.runtime.waiting import becomes_true
+from redbox_kube.runtime.clock import becomes_true
 from redbox_operator.api.constants import CLUSTER_FINALIZER, FINALIZER, cluster_finalizer
 from redbox_operator.api.crds import all_crds
-from redbox_operator.install.parallel import Operation, failures_of
+from redbox_operator.install.parallel import failures_of
 from redbox_operator.slurmjob.optional_kinds import if_served
 
 CLUSTERS = ResourcePath("SlurmCluster", api_version=API_VERSION)
@@ -85,10 +85,20 @@ class Uninstall:
         async with self._controllers_stopped():
             inventory = await self._inventory()
         left = [
-            *await failures_of(self._release_jobs(inventory)),
-            *await failures_of(self._release_clusters(inventory)),
-            *await failures_of(self._clean_nodes(inventory)),
-            *await failures_of(Operation(f"Lease {name}", partial(self._free, name)) for name in CONTROLLERS),
+            *await failures_of(
+                inventory.jobs,
+                partial(self._release_job, inventory.companions),
+                lambda job: f"the finalizer of {described(job)}",
+            ),
+            *await failures_of(
+                inventory.clusters,
+                self._release_cluster,
+                lambda cluster: f"the finalizer of SlurmCluster {cluster['metadata']['name']}",
+            ),
+            *await failures_of(
+                inventory.nodes, self._clean_node, lambda node: f"node {node['metadata']['name']}"
+            ),
+            *await failures_of(CONTROLLERS, self._free, "Lease {}".format),
         ]
         if left:
             for failure in left:
@@ -112,9 +122,7 @@ class Uninstall:
     async def _cancel(self) -> None:
         """Delete the unfinished SlurmJobs: the operator cancels their jobs and lifts the finalizers."""
         unfinished = [job async for job in self._jobs() if not is_finished(job)]
-        failed = await failures_of(
-            Operation(described(job), partial(self._delete, job)) for job in unfinished
-        )
+        failed = await failures_of(unfinished, self._delete, described)
         if failed:
             raise NotUninstalled(f"{len(failed)} SlurmJobs are not deleted: {_some(failed)}")
         self.report(f"cancelling the jobs of {len(unfinished)} SlurmJobs")
@@ -136,19 +144,14 @@ class Uninstall:
     async def _delete(self, job: Object) -> None:
         await self.objects.delete(_place(job), uid=job["metadata"]["uid"])
 
-    def _release_jobs(self, inventory: InstalledObjects) -> Iterator[Operation]:
-        for job in inventory.jobs:
-            companions = inventory.companions.get((job["metadata"]["namespace"], job["metadata"]["uid"]), ())
-            yield Operation(f"the finalizer of {described(job)}", partial(self._release_job, job, companions))
-
-    async def _release_job(self, job: Object, companions: Sequence[PodRef]) -> None:
+    async def _release_job(self, companions: Companions, job: Object) -> None:
         """Delete its companions, mark its status as stale, and lift its finalizer."""
         newest = job
         if not is_finished(job):
             self.report(f"left in Slurm: {described(job)}")
-            for pod in companions:
-                where = ResourcePath("Pod", pod.name, job["metadata"]["namespace"])
-                await self.objects.delete(where, uid=pod.uid, grace_s=0)
+            namespace = job["metadata"]["namespace"]
+            for pod in companions.get((namespace, job["metadata"]["uid"]), ()):
+                await self.objects.delete(ResourcePath("Pod", pod.name, namespace), uid=pod.uid, grace_s=0)
             newest = await self._mark_stale(job)
         await self._lift(_place(job), frozenset({FINALIZER}), newest)
 
@@ -199,19 +202,11 @@ class Uninstall:
 
     # -- clusters and nodes
 
-    def _release_clusters(self, inventory: InstalledObjects) -> Iterator[Operation]:
+    async def _release_cluster(self, cluster: Object) -> None:
         """An operator of other namespaces has its own finalizer, which stays."""
         limited = cluster_finalizer(self.namespace, limited=bool(self.watched))
-        own = frozenset({CLUSTER_FINALIZER, limited})
-        for cluster in inventory.clusters:
-            where = replace(CLUSTERS, name=cluster["metadata"]["name"])
-            yield Operation(
-                f"the finalizer of SlurmCluster {where.name}", partial(self._lift, where, own, cluster)
-            )
-
-    def _clean_nodes(self, inventory: InstalledObjects) -> Iterator[Operation]:
-        for node in inventory.nodes:
-            yield Operation(f"node {node['metadata']['name']}", partial(self._clean_node, node))
+        where = replace(CLUSTERS, name=cluster["metadata"]["name"])
+        await self._lift(where, frozenset({CLUSTER_FINALIZER, limited}), cluster)
 
     async def _clean_node(self, node: Object) -> None:
         """Delete a virtual node; remove from any other node what was published on it."""
@@ -281,8 +276,8 @@ class Uninstall:
 
     async def _has_pods(self, name: str) -> bool:
         selection = {"labelSelector": f"app.kubernetes.io/name={name}"}
-        pages = self.objects.pages(ResourcePath("Pod", namespace=self.namespace), selection)
-        return any([items async for items, _ in pages])
+        pods = ResourcePath("Pod", namespace=self.namespace)
+        return any([items async for items, _ in self.objects.pages(pods, selection)])
 
     async def _free(self, name: str) -> None:
         await self.objects.delete(self._lease(name))

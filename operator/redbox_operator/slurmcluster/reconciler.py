@@ -193,11 +193,8 @@ class SlurmClusters:
             self._queue.add_later(name, PAUSE_S)
 
     def _unfinished(self, name: str) -> list[str]:
-        return [
-            f"{job.ref.namespace}/{job.ref.name}"
-            for job in self._cache.jobs_of(name)
-            if job.has_companion and not job.finished
-        ]
+        jobs = self._cache.jobs_of(name)
+        return [job.ref.full_name for job in jobs if job.has_companion and not job.finished]
 
     async def _gateways(self, cluster: SlurmCluster) -> list[str] | None:
         """Gateway nodes, where they hold jobs back; None without the right to list nodes."""

@@ -11,10 +11,10 @@ from redbox_api.models import Job, Phase
 from redbox_operator.api.constants import PodRole, pod_name
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.slurmjob_status import ConditionType, SlurmJobStatus
-from redbox_operator.companion.builder import needs_collector, needs_submitter
-from redbox_operator.companion.lifecycle import CompanionState
-from redbox_operator.companion.plan import CompanionPod, FinalMessage
-from redbox_operator.object_cache import CachedJob, PodName
+from redbox_operator.companion_pods.builder import needs_collector, needs_submitter
+from redbox_operator.companion_pods.lifecycle import CompanionState
+from redbox_operator.companion_pods.plan import CompanionPod, FinalMessage
+from redbox_operator.object_cache import PodName
 from redbox_operator.slurmcluster.job_feed import RedboxLink
 from redbox_operator.slurmjob import attempts
 from redbox_operator.slurmjob.attempts import Attempt
@@ -24,21 +24,17 @@ from redbox_shared.wire import HELD_BY_USER, HELD_REASONS
 
 @dataclass(frozen=True, slots=True)
 class AttemptState:
-    """A cached SlurmJob, the link to its red-box, and its newest attempt with its row there."""
+    """A SlurmJob, the link to its red-box, and its newest attempt with its row there."""
 
-    cached: CachedJob
+    job: SlurmJob
     link: RedboxLink | None
     attempt: Attempt
     row: Job | None
 
     @property
-    def job(self) -> SlurmJob:
-        return self.cached.job
-
-    @property
     def before(self) -> SlurmJobStatus:
         """The status before this reconciliation."""
-        return self.cached.status
+        return self.job.status
 
     @property
     def row_key(self) -> RowKey:

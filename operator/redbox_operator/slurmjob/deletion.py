@@ -24,10 +24,8 @@ from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.slurmjob_status import (
     ConditionStatus,
     ConditionType,
-    SlurmJobStatus,
     StatusCondition,
 )
-from redbox_operator.object_cache import CachedJob
 from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable
 from redbox_operator.status_writer import StatusWriter, path_of
 
@@ -38,31 +36,32 @@ REQUEUE_AFTER_S = 10.0
 class Deletion:
     """Advances deleted SlurmJobs until their finalizer is lifted."""
 
-    def __init__(self, writer: StatusWriter, on_written: Callable[[CachedJob, Object], object]) -> None:
+    def __init__(self, writer: StatusWriter, on_written: Callable[[SlurmJob, Object], object]) -> None:
         """`on_written` is called with each SlurmJob whose status was written, and the object returned."""
         self._writer = writer
         self._on_written = on_written
 
-    async def advance(self, cached: CachedJob, link: RedboxLink | StatusProblem) -> float | None:
+    async def advance(self, job: SlurmJob, link: RedboxLink | StatusProblem) -> float | None:
         """One step; returns seconds until the next one. `link` is a problem where red-box has no link."""
-        job, status = cached.job, cached.status
+        status = job.status
         if FINALIZER not in job.finalizers:
             return None
         if reason := _abandon_reason(job, link):
-            await self._publish_abandoned(job, status, reason)
-        elif obstacle := await self._obstacle(job, status, link):
-            await self._write_cancelling(cached, obstacle)
+            await self._publish_abandoned(job, reason)
+        elif obstacle := await self._obstacle(job, link):
+            await self._write_cancelling(job, obstacle)
             return REQUEUE_AFTER_S
         others = [finalizer for finalizer in job.finalizers if finalizer != FINALIZER]
         version = str(job.metadata["resourceVersion"])
         lifted = await self._writer.finalizers(path_of(job.ref), others, version=version)
         if lifted is None:
             return 1.0
-        log.info("finalizer lifted", slurmjob=f"{job.namespace}/{job.name}", job_id=status.job_id)
+        log.info("finalizer lifted", slurmjob=job.ref.full_name, job_id=status.job_id)
         return None
 
-    async def _obstacle(self, job: SlurmJob, status: SlurmJobStatus, link: RedboxLink | StatusProblem) -> str:
+    async def _obstacle(self, job: SlurmJob, link: RedboxLink | StatusProblem) -> str:
         """Cancel its jobs; returns why the finalizer has to stay, or an empty text."""
+        status = job.status
         if isinstance(link, StatusProblem):
             if status.finished or not status.companion:
                 return ""
@@ -90,10 +89,10 @@ class Deletion:
             return _waits_for_slurm([row for row in cancelled if row.phase not in FINAL_PHASES])
         return "" if status.finished else obstacle or ""
 
-    async def _write_cancelling(self, cached: CachedJob, message: str) -> None:
-        job, status = cached.job, cached.status
+    async def _write_cancelling(self, job: SlurmJob, message: str) -> None:
+        status = job.status
         others = [_unchanged(item) for item in status.conditions if item.type != ConditionType.FINISHED]
-        finished = NewCondition(ConditionType.FINISHED, holds=False, reason="Cancelling", message=message)
+        finished = NewCondition(ConditionType.FINISHED, "Cancelling", message, holds=False)
         generation = job.metadata.get("generation")
         conditions = conditions_of(status.conditions, [*others, finished], now(), generation)
         after = status.model_copy(update={"message": message, "conditions": conditions})
@@ -101,14 +100,15 @@ class Deletion:
             return
         path = path_of(job.ref)
         if written := await self._writer.status(path, job.uid, after.written()):
-            self._on_written(cached, written)
+            self._on_written(job, written)
             await self._writer.publish(path, job.uid, condition_events(status.conditions, conditions))
 
-    async def _publish_abandoned(self, job: SlurmJob, status: SlurmJobStatus, reason: str) -> None:
+    async def _publish_abandoned(self, job: SlurmJob, reason: str) -> None:
+        status = job.status
         message = (
             f"abandoned ({reason}): Slurm job {status.job_id or 'unknown'} on {status.cluster} may still run"
         )
-        log.warning("abandoned", slurmjob=f"{job.namespace}/{job.name}", job_id=status.job_id, why=reason)
+        log.warning("abandoned", slurmjob=job.ref.full_name, job_id=status.job_id, why=reason)
         condition = StatusCondition(
             type="Abandoned",
             status=ConditionStatus.TRUE,
@@ -139,4 +139,4 @@ def _abandon_reason(job: SlurmJob, link: RedboxLink | StatusProblem) -> str:
 
 def _unchanged(condition: StatusCondition) -> NewCondition:
     holds = condition.status is ConditionStatus.TRUE
-    return NewCondition(ConditionType(condition.type), holds, condition.reason, condition.message)
+    return NewCondition(ConditionType(condition.type), condition.reason, condition.message, holds=holds)

@@ -13,9 +13,8 @@ from redbox_operator.api.problems import StatusProblem
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.slurmjob_fields import DependencyType, DependsOn
 from redbox_operator.api.slurmjob_status import JobPhase, SlurmJobStatus
-from redbox_operator.object_cache import CachedJob
 
-Lookup = Callable[[str], CachedJob | None]
+Lookup = Callable[[str], SlurmJob | None]
 """A SlurmJob of the same namespace, by name."""
 
 
@@ -45,7 +44,7 @@ def resolve(job: SlurmJob, cluster: str, lookup: Lookup) -> tuple[list[Dependenc
             message = f"waits for SlurmJob {wanted.name} (`{wanted.type}`); it is submitted afterwards"
             return [], StatusProblem("DependencyWaiting", message)
         if fulfilled is None:
-            for_slurm.append(Dependency(type=wanted.type.value, key=other.job.uid))
+            for_slurm.append(Dependency(type=wanted.type.value, key=other.uid))
     return for_slurm, None
 
 
@@ -63,8 +62,8 @@ def _fulfilled(wanted: DependsOn, status: SlurmJobStatus) -> bool | None:
     return True
 
 
-def _slurm_can_wait(job: SlurmJob, cluster: str, other: CachedJob) -> bool:
-    spec, status = other.job.spec, other.status
+def _slurm_can_wait(job: SlurmJob, cluster: str, other: SlurmJob) -> bool:
+    spec, status = other.spec, other.status
     same = status.cluster == cluster and spec.service_account_name == job.spec.service_account_name
     one_attempt = spec.backoff_limit == 0 and not spec.suspend
     return same and one_attempt and status.job_id is not None
@@ -88,5 +87,5 @@ def _cycle(job: SlurmJob, lookup: Lookup) -> list[str]:
             return path
         if path[-1] not in visited and (other := lookup(path[-1])):
             visited.add(path[-1])
-            paths += [[*path, wanted.name] for wanted in other.job.spec.depends_on]
+            paths += [[*path, wanted.name] for wanted in other.spec.depends_on]
     return []

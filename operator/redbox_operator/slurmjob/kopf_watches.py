@@ -18,7 +18,7 @@ from redbox_kube.api.objects import Object
 from redbox_kube.names import GROUP, LABEL_JOB_UID, VERSION
 from redbox_operator.api.decode import RESOURCES, read_job
 from redbox_operator.api.slurmjob import Resource, SlurmJobRef
-from redbox_operator.companion.plan import companion_of
+from redbox_operator.companion_pods.plan import companion_of
 from redbox_operator.slurmcluster.reconciler import SlurmClusters
 from redbox_operator.slurmjob.kopf_session import session_by
 from redbox_operator.slurmjob.reconciler import Reconciler
@@ -58,9 +58,9 @@ def registry_for(
 
     @kopf.on.event(GROUP, VERSION, "slurmclusters", registry=registry)
     async def cluster_event(event: kopf.RawEvent, **_: object) -> None:
-        raw = dict(event["object"])
+        raw: Object = dict(event["object"])
         if event["type"] == "DELETED":
-            clusters.deleted(_name(raw))
+            clusters.deleted(raw["metadata"]["name"])
         else:
             clusters.updated(raw)
 
@@ -68,10 +68,7 @@ def registry_for(
 
 
 def _watch_jobs(
-    registry: kopf.OperatorRegistry,
-    resource: Resource,
-    reconciler: Reconciler,
-    relisted: Callable[[], None],
+    registry: kopf.OperatorRegistry, resource: Resource, reconciler: Reconciler, relisted: Callable[[], None]
 ) -> None:
     @kopf.on.event(resource.group, resource.version, resource.plural, registry=registry, id=resource.plural)
     async def job_event(event: kopf.RawEvent, **_: object) -> None:
@@ -111,7 +108,3 @@ def service_account_login(environ: Mapping[str, str]) -> kopf.ConnectionInfo | N
         ca_path=str(SERVICE_ACCOUNT / "ca.crt"),
         token=token.read_text().strip(),
     )
-
-
-def _name(raw: Object) -> str:
-    return str(raw["metadata"]["name"])

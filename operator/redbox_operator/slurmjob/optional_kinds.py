@@ -7,16 +7,17 @@ from http import HTTPStatus
 from typing import TypeVar
 
 from redbox_kube.api.objects import ApiRefused, ResourcePath
-from redbox_kube.names import API_VERSION
+from redbox_operator.api.sylabs import OLD_KINDS
 
 ItemT = TypeVar("ItemT")
+OPTIONAL = frozenset(resource.api_version for resource in OLD_KINDS)
 
 
 async def if_served(where: ResourcePath, items: AsyncIterator[ItemT]) -> AsyncIterator[ItemT]:
-    """The items; none where an old kind is not installed. Our own kind must be: its 404 is an error."""
+    """The items; none where an old kind is not installed. Any other kind is: its 404 is an error."""
     try:
         async for item in items:
             yield item
     except ApiRefused as refusal:
-        if refusal.status != HTTPStatus.NOT_FOUND or where.api_version == API_VERSION:
+        if refusal.status != HTTPStatus.NOT_FOUND or where.api_version not in OPTIONAL:
             raise

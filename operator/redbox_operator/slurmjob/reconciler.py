@@ -14,7 +14,7 @@ its current state from the caches and takes these steps:
     6. cleanup     forget rows that the status has, delete after the TTL  `_forget_rows`, `_expire`
 
 A step that acts outside of Kubernetes comes after the status that announces it, so that a restart finds it
-again. Decisions are pure functions (`attempts`, `attempt_state`, `dependencies`, `status`, `companion.plan`).
+again. Pure functions decide: `attempts`, `attempt_state`, `dependencies`, `status`, `companion_pods.plan`.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from redbox_operator.api.decode import read_job
 from redbox_operator.api.problems import StatusProblem
 from redbox_operator.api.slurmjob import SlurmJob, SlurmJobRef
 from redbox_operator.api.slurmjob_status import ConditionType, SlurmJobStatus
-from redbox_operator.companion.lifecycle import (
+from redbox_operator.companion_pods.lifecycle import (
     CompanionLifecycle,
     CompanionState,
     CompanionTarget,
     as_final,
 )
-from redbox_operator.companion.placement import cluster_of
-from redbox_operator.companion.plan import CompanionPod
+from redbox_operator.companion_pods.placement import cluster_of
+from redbox_operator.companion_pods.plan import CompanionPod
 from redbox_operator.metrics import OperatorMetrics
-from redbox_operator.object_cache import CachedJob, ObjectCache
+from redbox_operator.object_cache import ObjectCache
 from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable
 from redbox_operator.slurmcluster.registry import RedboxLinks
 from redbox_operator.slurmjob import attempts, dependencies
@@ -133,7 +133,7 @@ class Reconciler:
         """A SlurmJob is gone."""
         self.cache.remove_job(ref, uid)
         self._failures.pop(ref, None)
-        self._warnings.recovered(_name(ref))
+        self._warnings.recovered(ref.full_name)
         self.queue.forget(ref)
         self._wake_dependents(ref)
 
@@ -164,14 +164,14 @@ class Reconciler:
             requeue_after_s = self._next_pause(ref)
             cause = "redbox" if isinstance(error, RedboxError) else "kubernetes"
             self._metrics.errors.labels(cause).inc()
-            self._warnings.failed(_name(ref), error)
+            self._warnings.failed(ref.full_name, error)
         except Exception:
             # A defect that one SlurmJob triggers must not stop the others.
             requeue_after_s = self._next_pause(ref)
             self._metrics.errors.labels("defect").inc()
-            log.exception("defect", slurmjob=_name(ref), again_in_s=requeue_after_s)
+            log.exception("defect", slurmjob=ref.full_name, again_in_s=requeue_after_s)
         else:
-            self._warnings.recovered(_name(ref))
+            self._warnings.recovered(ref.full_name)
         if requeue_after_s is not None:
             self.queue.add_later(ref, requeue_after_s)
 
@@ -181,21 +181,21 @@ class Reconciler:
 
     async def reconcile(self, ref: SlurmJobRef) -> float | None:
         """All steps for one SlurmJob; returns seconds after which it is due without any change."""
-        cached = self.cache.get(ref)
-        if cached is None or not self._clusters_listed:
+        job = self.cache.get(ref)
+        if job is None or not self._clusters_listed:
             return None
-        name = cluster_of(cached.job, self._links.names())
+        name = cluster_of(job, self._links.names())
         link = self._links.get(name)
-        if cached.job.being_deleted:
-            return await self._deletion.advance(cached, link or self._links.problem_of(name))
-        if FINALIZER not in cached.job.finalizers:
-            cached = await self._add_finalizer(cached)
-            if cached is None:
+        if job.being_deleted:
+            return await self._deletion.advance(job, link or self._links.problem_of(name))
+        if FINALIZER not in job.finalizers:
+            job = await self._add_finalizer(job)
+            if job is None:
                 return None  # its version was not the newest: the watch will show that
-        if link is not None and not link.synced and cached.status.companion and not cached.status.finished:
+        if link is not None and not link.synced and job.status.companion and not job.status.finished:
             return None  # queued again when red-box has listed its jobs
 
-        state = await self._attempt_state(cached, link)
+        state = await self._attempt_state(job, link)
         companion = await self._reconcile_companion(state)
         if companion is None:
             return None
@@ -212,42 +212,40 @@ class Reconciler:
 
     # -- 1. finalizer
 
-    async def _add_finalizer(self, cached: CachedJob) -> CachedJob | None:
-        job = cached.job
+    async def _add_finalizer(self, job: SlurmJob) -> SlurmJob | None:
         version = str(job.metadata["resourceVersion"])
         written = await self._writer.finalizers(
             path_of(job.ref), [*job.finalizers, FINALIZER], version=version
         )
-        return self._cache_written(cached, written) if written else None
+        return self._cache_written(job, written) if written else None
 
-    def _cache_written(self, cached: CachedJob, written: Object) -> CachedJob:
+    def _cache_written(self, job: SlurmJob, written: Object) -> SlurmJob:
         """Cache the object that a write of ours returned, which holds concurrent changes of others as well.
 
         The watch shows those changes in an older version, which the cache ignores: so they are queued here.
         """
-        job = read_job(cached.ref.resource, written)
-        self.cache.update_job(job)
-        current = self.cache.get(job.ref) or cached
-        if current.user_input != cached.user_input:
+        self.cache.update_job(read_job(job.resource, written))
+        current = self.cache.get(job.ref) or job
+        if current.user_input != job.user_input:
             self.queue.add(job.ref)
         return current
 
     # -- 2. attempt
 
-    async def _attempt_state(self, cached: CachedJob, link: RedboxLink | None) -> AttemptState:
+    async def _attempt_state(self, job: SlurmJob, link: RedboxLink | None) -> AttemptState:
         """The newest attempt, or the one that is due now, with its row at red-box."""
-        state = AttemptState(cached, link, attempts.current(cached.status), None)
+        state = AttemptState(job, link, attempts.current(job.status), None)
         if link is None:
             return state
         row = link.row(state.row_key)
-        status = cached.status
+        status = job.status
         between_attempts = status.reason in {attempts.RETRYING, attempts.SUSPENDED}
         is_over = status.finished or between_attempts
         if row is None and status.companion and not is_over:
             row = await link.find(state.row_key)  # its last change may have been missed
         if is_over and row is not None and row.phase in FINAL_PHASES and is_recorded(status, row):
             row = None
-        if row is None and attempts.next_begins_in(cached.job.spec, status, now()) == 0.0:
+        if row is None and attempts.next_begins_in(job.spec, status, now()) == 0.0:
             return replace(state, attempt=attempts.following(status))
         return replace(state, row=row)
 
@@ -334,7 +332,7 @@ class Reconciler:
         written = await self._writer.status(path, state.job.uid, after.written())
         if written is None:
             return after
-        self._cache_written(state.cached, written)
+        self._cache_written(state.job, written)
         self._wake_dependents(state.job.ref)
         if state.link is not None:
             lag_s = state.link.take_lag(state.row_key)
@@ -358,7 +356,7 @@ class Reconciler:
             elif action := pending_action(row, status):
                 await link.act(state.row_key, action)
         except (NoSuchJob, Conflict, Busy) as refusal:
-            log.info("action refused by red-box", slurmjob=_name(state.job.ref), error=str(refusal))
+            log.info("action refused by red-box", slurmjob=state.job.ref.full_name, error=str(refusal))
             self.queue.add_later(state.job.ref, AWAY_PAUSE_S)
 
     # -- 6. cleanup
@@ -390,7 +388,3 @@ def _next_attempt_in(state: AttemptState, status: SlurmJobStatus) -> float | Non
     """A status that was just written causes no event for itself: so its next attempt is timed here."""
     due = attempts.next_begins_in(state.job.spec, status, now()) if state.link else None
     return None if due is None else max(due, SHORTEST_PAUSE_S)
-
-
-def _name(ref: SlurmJobRef) -> str:
-    return f"{ref.namespace}/{ref.name}"

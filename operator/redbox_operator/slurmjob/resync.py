@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TypeVar
 
@@ -26,11 +25,11 @@ from redbox_kube.api.objects import ApiError, ApiRefused, ApiUnreadable, ObjectC
 from redbox_kube.names import API_VERSION, LABEL_JOB_UID
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_kube.slurm_cluster import OrphanPolicy
-from redbox_operator.api.decode import read_job
+from redbox_operator.api.decode import RESOURCES, read_job
 from redbox_operator.api.slurmjob import Resource, SlurmJobRef
-from redbox_operator.companion.plan import companion_of
+from redbox_operator.companion_pods.plan import CompanionPod, companion_of
 from redbox_operator.metrics import OperatorMetrics
-from redbox_operator.object_cache import PodName
+from redbox_operator.object_cache import PackedJob, PodName
 from redbox_operator.slurmcluster.job_feed import RedboxUnavailable, Row
 from redbox_operator.slurmcluster.reconciler import SlurmClusters
 from redbox_operator.slurmjob.optional_kinds import if_served
@@ -47,38 +46,27 @@ UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 COMPANIONS = {"labelSelector": LABEL_JOB_UID}
 
 
-@dataclass(frozen=True)
-class WatchScope:
-    """The kinds of jobs that the operator serves, and its namespaces; no namespaces: all."""
-
-    resources: Sequence[Resource]
-    namespaces: Sequence[str] = ()
-
-    def collections(self, kind: str, api_version: str) -> list[ResourcePath]:
-        return [ResourcePath(kind, "", namespace, api_version) for namespace in self.namespaces or ("",)]
-
-
 class Resync:
     """Runs one comparison a minute, and one soon after it is requested."""
 
     def __init__(
         self,
         objects: ObjectClient,
-        scope: WatchScope,
         reconciler: Reconciler,
         clusters: SlurmClusters,
         metrics: OperatorMetrics,
+        namespaces: Sequence[str] = (),
     ) -> None:
+        """`namespaces` are those that the operator serves; empty: all."""
         self.done_once = False
         self._objects = objects
-        self._scope = scope
         self._reconciler = reconciler
         self._clusters = clusters
         self._metrics = metrics
+        self._namespaces = namespaces
         self._requested = asyncio.Event()
         self._began: float | None = None
-        self._unreadable: set[str] = set()
-        self._unreadable_now: set[str] = set()  # found by the current resync
+        self._unreadable: set[str] = set()  # found by the current resync
         self._unreadable_warnings = GroupedWarnings("objects not read")
         self._forbidden: set[str] = set()  # namespaces that the current resync may not list
         self._forbidden_warnings = GroupedWarnings("namespaces not listed")
@@ -112,14 +100,12 @@ class Resync:
 
     async def resync(self) -> None:
         """Compare everything once, and report objects and namespaces that can be read again."""
-        self._unreadable_now.clear()
-        forbidden_before, self._forbidden = self._forbidden, set()
+        self._unreadable, self._forbidden = set(), set()
         await self._compare()
-        for namespace in forbidden_before - self._forbidden:
+        for namespace in self._forbidden_warnings.failing.keys() - self._forbidden:
             self._forbidden_warnings.recovered(namespace)
-        for name in self._unreadable - self._unreadable_now:  # readable again, or gone
+        for name in self._unreadable_warnings.failing.keys() - self._unreadable:  # readable again, or gone
             self._unreadable_warnings.recovered(name)
-        self._unreadable &= self._unreadable_now
 
     async def _compare(self) -> None:
         await self.list_clusters()
@@ -127,7 +113,7 @@ class Resync:
         links = self._clusters.links.by_name.items()
         rows = {name: dict(link.active_rows()) for name, link in links if link.synced}
         uids: set[str] = set()
-        for resource in self._scope.resources:
+        for resource in RESOURCES:
             uids |= await self._compare_jobs(resource)
         await self._compare_companions()
         for name, living in rows.items():
@@ -155,75 +141,73 @@ class Resync:
         before = {ref for ref in cached if ref.resource == resource}
         listed: dict[SlurmJobRef, str] = {}
         uids: set[str] = set()
-        for where in self._scope.collections(resource.kind, resource.api_version):
-            async for item in self._if_allowed(where, if_served(where, self._objects.list_metadata(where))):
-                listed[SlurmJobRef(resource, item.namespace, item.name)] = item.resource_version
-                uids.add(item.uid)
-        for ref in await self._outdated(listed, self._job_differs):
-            with self._isolated(f"{resource.kind}/{ref.namespace}/{ref.name}"):
+        async for item in self._listed(resource.kind, resource.api_version):
+            listed[SlurmJobRef(resource, item.namespace, item.name)] = item.resource_version
+            uids.add(item.uid)
+        for ref in await self._outdated(listed, cached):
+            with self._isolated(f"{resource.kind}/{ref.full_name}"):
                 await self._read_job(ref)
         for ref in before - listed.keys():
             if ref.namespace not in self._forbidden:
-                self._missed("SlurmJob")
+                self._metrics.missed.labels("SlurmJob").inc()
                 self._reconciler.job_deleted(ref)
         return uids
-
-    def _job_differs(self, ref: SlurmJobRef, version: str) -> bool:
-        cached = self._reconciler.cache.jobs.get(ref)
-        return cached is None or cached.version != version
 
     async def _read_job(self, ref: SlurmJobRef) -> None:
         raw = await self._objects.get(path_of(ref))
         job = read_job(ref.resource, raw) if raw else None
         if job is not None and self._reconciler.cache.is_newer(job):
-            self._missed("SlurmJob")
+            self._metrics.missed.labels("SlurmJob").inc()
             self._reconciler.job_updated(job)
 
     async def _compare_companions(self) -> None:
         cached = self._reconciler.cache.companions
         before = dict(cached)
         listed: dict[PodName, str] = {}
-        for where in self._scope.collections("Pod", "v1"):
-            async for item in self._if_allowed(where, self._objects.list_metadata(where, COMPANIONS)):
-                listed[item.namespace, item.name] = item.resource_version
-        for namespace, name in await self._outdated(listed, self._pod_differs):
+        async for item in self._listed("Pod", "v1", COMPANIONS):
+            listed[item.namespace, item.name] = item.resource_version
+        for namespace, name in await self._outdated(listed, cached):
             with self._isolated(f"Pod/{namespace}/{name}"):
                 raw = await self._objects.get(ResourcePath("Pod", name, namespace))
                 if raw is not None:
                     self._reconciler.companion_updated(companion_of(raw))
         for key, pod in before.items():
             if key not in listed and pod.namespace not in self._forbidden and cached.get(key) is pod:
-                self._missed("Pod")
+                self._metrics.missed.labels("Pod").inc()
                 self._reconciler.companion_deleted(pod)
 
-    def _pod_differs(self, name: PodName, version: str) -> bool:
-        cached = self._reconciler.cache.companions.get(name)
-        return cached is None or cached.version != version
-
     @staticmethod
-    async def _outdated(listed: dict[KeyT, str], differs: Callable[[KeyT, str], bool]) -> list[KeyT]:
+    async def _outdated(
+        listed: dict[KeyT, str], cached: Mapping[KeyT, PackedJob | CompanionPod]
+    ) -> list[KeyT]:
         """Keys whose cached version is still another one after a grace: the watch may be listing just now."""
-        left = [key for key, version in listed.items() if differs(key, version)]
+
+        def outdated(keys: Iterable[KeyT]) -> list[KeyT]:
+            return [key for key in keys if key not in cached or cached[key].version != listed[key]]
+
+        left = outdated(listed)
         while left:
             await asyncio.sleep(WATCH_GRACE_S)
-            still = [key for key in left if differs(key, listed[key])]
+            still = outdated(left)
             if len(still) == len(left):
                 break
             left = still
         return left
 
-    async def _if_allowed(
-        self, where: ResourcePath, items: AsyncIterator[ObjectMetadata]
+    async def _listed(
+        self, kind: str, api_version: str, selection: Mapping[str, str] | None = None
     ) -> AsyncIterator[ObjectMetadata]:
-        """A namespace's own administrator can revoke our rights there, which must not stop the others."""
-        try:
-            async for item in items:
-                yield item
-        except ApiRefused as refusal:
-            if refusal.status != HTTPStatus.FORBIDDEN or not where.namespace:
-                raise
-            self._forbidden.add(where.namespace)
-            self._forbidden_warnings.failed(where.namespace, str(refusal)[:MAX_ERROR_LENGTH])
+        """Of all our namespaces: each one's own administrator can revoke our rights there, for it alone."""
+        for namespace in self._namespaces or ("",):
+            where = ResourcePath(kind, "", namespace, api_version)
+            try:
+                async for item in if_served(where, self._objects.list_metadata(where, selection)):
+                    yield item
+            except ApiRefused as refusal:
+                if refusal.status != HTTPStatus.FORBIDDEN or not namespace:
+                    raise
+                self._forbidden.add(namespace)
+                self._forbidden_warnings.failed(namespace, str(refusal)[:MAX_ERROR_LENGTH])
 
     @contextmanager
     def _isolated(self, name: str) -> Iterator[None]:
@@ -240,11 +224,7 @@ class Resync:
 
     def _skip(self, name: str, error: str) -> None:
         self._unreadable.add(name)
-        self._unreadable_now.add(name)
         self._unreadable_warnings.failed(name, error[:MAX_ERROR_LENGTH])
-
-    def _missed(self, kind: str) -> None:
-        self._metrics.missed.labels(kind).inc()
 
     # -- jobs at red-box without a SlurmJob
 
@@ -259,7 +239,7 @@ class Resync:
         if link is None:
             return
         self._clusters.report_orphans(name, [row.job_id or key.key for key, row in orphans.items()])
-        if link.cluster.spec.orphan_policy is not OrphanPolicy.CANCEL or self._scope.namespaces:
+        if link.cluster.spec.orphan_policy is not OrphanPolicy.CANCEL or self._namespaces:
             return
         for key, row in orphans.items():
             try:
@@ -282,8 +262,8 @@ class Resync:
                     link.forget(key)
 
     def _in_scope(self, key: RowKey) -> bool:
-        namespaces = self._scope.namespaces
-        return not namespaces or (key.namespace in namespaces and key.namespace not in self._forbidden)
+        served = not self._namespaces or key.namespace in self._namespaces
+        return served and key.namespace not in self._forbidden
 
 
 def _is_of_a_slurmjob(key: RowKey, row: Row) -> bool:

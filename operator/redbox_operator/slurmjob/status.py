@@ -15,13 +15,14 @@ from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.slurmjob_status import (
     ArrayStatus,
     CompanionStatus,
+    ConditionStatus,
     ConditionType,
     JobPhase,
     ResultsStatus,
     SlurmJobStatus,
 )
 from redbox_operator.api.sylabs import OLD_KINDS, OLD_WORDS
-from redbox_operator.companion.plan import FinalMessage
+from redbox_operator.companion_pods.plan import FinalMessage
 from redbox_operator.slurmjob.attempts import (
     RETRYING,
     SUSPENDED,
@@ -46,7 +47,7 @@ PHASES = {
 }
 ROW_FIELDS = (
     *("state", "job_id", "partition", "user", "nodes", "exit_code", "signal", "submitted_at", "started_at"),
-    *("ended_at", "node_list", "stale_since", "run", "array", "working_directory"),
+    *("ended_at", "stale_since", "run", "array", "working_directory"),
 )
 RESULTS_REASONS = {"Collected": "ResultsCollected", "Skipped": "ResultsSkipped"}
 UNFINISHED = "Unfinished"
@@ -182,11 +183,7 @@ def _previous_outcome(before: SlurmJobStatus) -> JobOutcome:
     submitted = before.condition(ConditionType.SUBMITTED)
     end = finished.reason if finished and before.finished else None
     problem = None
-    if (
-        submitted
-        and not before.holds(ConditionType.SUBMITTED)
-        and submitted.reason not in {WAITING, RETRYING}
-    ):
+    if submitted and submitted.status != ConditionStatus.TRUE and submitted.reason not in {WAITING, RETRYING}:
         problem = StatusProblem(submitted.reason, submitted.message, final=True)
     return JobOutcome(before.phase, before.reason, before.message, end, problem)
 
@@ -195,37 +192,21 @@ def _previous_outcome(before: SlurmJobStatus) -> JobOutcome:
 
 
 def _fields_of(row: Job) -> dict[str, object]:
+    """The row as status fields; Kubernetes stores times to the second."""
+    fields = {name: getattr(row, name) for name in ROW_FIELDS}
+    times = {name: at.replace(microsecond=0) for name, at in fields.items() if isinstance(at, datetime)}
     array = ArrayStatus.model_validate(row.array.model_dump()) if row.array else None
-    return {
-        "state": row.state,
-        "job_id": row.job_id,
-        "partition": row.partition,
-        "user": row.user,
-        "nodes": row.nodes,
-        "node_list": fold(row.nodes) or None,
-        "exit_code": row.exit_code,
-        "signal": row.signal,
-        "submitted_at": _to_the_second(row.submitted_at),
-        "started_at": _to_the_second(row.started_at),
-        "ended_at": _to_the_second(row.ended_at),
-        "stale_since": _to_the_second(row.stale_since),
-        "run": row.run,
-        "array": array,
-        "working_directory": row.working_directory,
-    }
+    return {**fields, **times, "array": array, "node_list": fold(row.nodes) or None}
 
 
 def _previous_fields(inputs: StatusInputs) -> dict[str, object]:
     """What the status has of this attempt already."""
-    return {name: getattr(inputs.before, name) for name in ROW_FIELDS} if inputs.same_attempt else {}
+    names = (*ROW_FIELDS, "node_list")
+    return {name: getattr(inputs.before, name) for name in names} if inputs.same_attempt else {}
 
 
 def _dependencies_met(inputs: StatusInputs, fields: dict[str, object]) -> bool:
     return bool(inputs.job.spec.depends_on and (are_met(inputs.before) or fields.get("nodes")))
-
-
-def _to_the_second(time: datetime | None) -> datetime | None:
-    return time.replace(microsecond=0) if time else None
 
 
 # -- conditions
@@ -242,12 +223,12 @@ def _conditions(inputs: StatusInputs, outcome: JobOutcome, status: SlurmJobStatu
     if inputs.job.spec.results and submitted.holds:
         yield _results_collected(status.results)
     if outcome.end is None:
-        yield NewCondition(ConditionType.FINISHED, holds=False, reason=UNFINISHED)
+        yield NewCondition(ConditionType.FINISHED, UNFINISHED, holds=False)
         return
     message = _previous_end(inputs) or outcome.message or f"Slurm reports {status.state}."
-    yield NewCondition(ConditionType.FINISHED, holds=True, reason=outcome.end, message=message)
+    yield NewCondition(ConditionType.FINISHED, outcome.end, message, holds=True)
     verdict = ConditionType.COMPLETE if outcome.end == "Succeeded" else ConditionType.FAILED
-    yield NewCondition(verdict, holds=True, reason=outcome.end, message=message)
+    yield NewCondition(verdict, outcome.end, message, holds=True)
 
 
 def _previous_end(inputs: StatusInputs) -> str | None:
@@ -259,58 +240,49 @@ def _previous_end(inputs: StatusInputs) -> str | None:
 
 def _submitted(outcome: JobOutcome, status: SlurmJobStatus) -> NewCondition:
     if outcome.reason == RETRYING:
-        return NewCondition(
-            ConditionType.SUBMITTED, holds=False, reason=RETRYING, message=outcome.message or ""
-        )
+        return NewCondition(ConditionType.SUBMITTED, RETRYING, outcome.message, holds=False)
     if status.job_id:
         message = f"Slurm job {status.job_id} of {status.user} on {status.cluster}"
-        return NewCondition(ConditionType.SUBMITTED, holds=True, reason="Submitted", message=message)
-    if outcome.problem:
-        problem = outcome.problem
-        return NewCondition(
-            ConditionType.SUBMITTED, holds=False, reason=problem.reason, message=problem.message
-        )
-    return NewCondition(
-        ConditionType.SUBMITTED, holds=False, reason=WAITING, message="It is being submitted to Slurm."
-    )
+        return NewCondition(ConditionType.SUBMITTED, "Submitted", message, holds=True)
+    if problem := outcome.problem:
+        return NewCondition(ConditionType.SUBMITTED, problem.reason, problem.message, holds=False)
+    return NewCondition(ConditionType.SUBMITTED, WAITING, "It is being submitted to Slurm.", holds=False)
 
 
 def _running(outcome: JobOutcome, status: SlurmJobStatus) -> NewCondition:
     if outcome.phase is JobPhase.RUNNING:
         where = f"on {status.node_list}" if status.node_list else ""
-        return NewCondition(ConditionType.RUNNING, holds=True, reason="Running", message=where)
+        return NewCondition(ConditionType.RUNNING, "Running", where, holds=True)
     if outcome.phase is JobPhase.SUSPENDED:
-        return NewCondition(
-            ConditionType.RUNNING, holds=False, reason="Suspended", message=outcome.message or ""
-        )
+        return NewCondition(ConditionType.RUNNING, "Suspended", outcome.message, holds=False)
     reason = "Ended" if outcome.end else WAITING
-    return NewCondition(ConditionType.RUNNING, holds=False, reason=reason, message=outcome.message or "")
+    return NewCondition(ConditionType.RUNNING, reason, outcome.message, holds=False)
 
 
 def _synced(inputs: StatusInputs, outcome: JobOutcome, status: SlurmJobStatus) -> NewCondition:
     problem = inputs.problem or (outcome.problem if inputs.row is None else None)
     if problem and not problem.final:
-        return NewCondition(ConditionType.SYNCED, holds=False, reason=problem.reason, message=problem.message)
+        return NewCondition(ConditionType.SYNCED, problem.reason, problem.message, holds=False)
     if status.stale_since:
         message = f"Slurm has not reported the job's state since {status.stale_since:%Y-%m-%d %H:%M:%S} UTC"
-        return NewCondition(ConditionType.SYNCED, holds=False, reason="Stale", message=message)
-    return NewCondition(ConditionType.SYNCED, holds=True, reason="Synced")
+        return NewCondition(ConditionType.SYNCED, "Stale", message, holds=False)
+    return NewCondition(ConditionType.SYNCED, "Synced", holds=True)
 
 
 def _held(inputs: StatusInputs, hold: HoldState) -> NewCondition:
     why = "suspend" if inputs.job.spec.suspend else "hold"
     message = f"Slurm holds it: {why} is true." if hold is HoldState.HELD else ""
-    return NewCondition(ConditionType.HELD, holds=hold is HoldState.HELD, reason=hold.value, message=message)
+    return NewCondition(ConditionType.HELD, hold.value, message, holds=hold is HoldState.HELD)
 
 
 def _results_collected(results: ResultsStatus | None) -> NewCondition:
     if results is None:
         message = "They are copied after the job has ended."
-        return NewCondition(ConditionType.RESULTS_COLLECTED, holds=False, reason=WAITING, message=message)
+        return NewCondition(ConditionType.RESULTS_COLLECTED, WAITING, message, holds=False)
     reason = RESULTS_REASONS.get(results.outcome, RESULTS_FAILED)
     counted = f"{results.files or 0} files, {results.bytes or 0} bytes"
     message = results.message or counted
     if reason == RESULTS_FAILED:
         message = f"{message}; copied: {counted}"
     holds = results.outcome == "Collected"
-    return NewCondition(ConditionType.RESULTS_COLLECTED, holds=holds, reason=reason, message=message)
+    return NewCondition(ConditionType.RESULTS_COLLECTED, reason, message, holds=holds)

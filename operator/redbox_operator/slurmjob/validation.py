@@ -11,8 +11,8 @@ from redbox_kube.names import LABEL_CLUSTER, LABEL_PARTITION
 from redbox_kube.node_labels import partition_label
 from redbox_operator.api.problems import StatusProblem, first_flaw
 from redbox_operator.api.slurmjob import LONGEST_NAME, SlurmJob
-from redbox_operator.companion.job_request import LARGEST_REQUEST, job_request, stored_request
-from redbox_operator.companion.placement import cluster_of, partition_of
+from redbox_operator.companion_pods.job_request import LARGEST_REQUEST, job_request, stored_request
+from redbox_operator.companion_pods.placement import cluster_of, partition_of
 
 VOLUMES = "persistentVolumeClaim, nfs or ephemeral"
 

@@ -1,7 +1,8 @@
 """The operations of a user's agent, each with its types, its deadline and its bounds.
 
 Get the agent from the pool for each piece of work: the pool ends idle ones. An agent whose answer exceeds the
-requested limit, or is malformed, is declared dead.
+requested limit, or is malformed, is declared dead. Arguments that are constants here are for agents of older
+releases, which require them.
 """
 
 from __future__ import annotations
@@ -9,35 +10,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from typing import Any, TypeVar
 
 from redbox.agents.errors import AgentDied, AgentTimeout, CommandDetached, FrameError
-from redbox.agents.protocol.answers import (
-    CommandResult,
-    FileAttributes,
-    FileStatus,
-    GlobResult,
-    Hello,
-    OmittedFile,
-    ReadPrecondition,
-    ReadResult,
-    RecordedCommand,
-    parse_attributes,
-    parse_command_result,
-    parse_data,
-    parse_made_directory,
-    parse_read_result,
-    parse_recorded_command,
-    parse_status,
-    parse_tar_part,
-    read_flag,
-)
+from redbox.agents.protocol import answers
 from redbox.agents.protocol.connection import AgentConnection, AgentRequest, RequestStream
-from redbox.agents.protocol.frame_collector import collect_data, collect_matches, collect_output, single_chunk
-from redbox.agents.protocol.frames import AgentFrame
+from redbox.agents.protocol.frames import AgentFrame, FrameKind
 
 Part = TypeVar("Part")
 OUTPUT_LIMIT = 8 * 1024 * 1024
+MAX_STDERR = 1024 * 1024  # the rest is dropped
 MAX_READ = 8 * 1024 * 1024
 FILE_S = 30.0  # for one answer about files; a network file system may be slow
 GRACE_S = 5.0  # beyond a command's deadline, for the agent to kill the command and to answer
@@ -46,7 +29,7 @@ GRACE_S = 5.0  # beyond a command's deadline, for the agent to kill the command 
 class AgentClient:
     """A running agent of one user."""
 
-    def __init__(self, connection: AgentConnection, hello: Hello) -> None:
+    def __init__(self, connection: AgentConnection, hello: answers.Hello) -> None:
         self.hello = hello
         self._connection = connection
 
@@ -61,19 +44,18 @@ class AgentClient:
         deadline: float,
         stdin: bytes = b"",
         env: Mapping[str, str] | None = None,
-        account_env: bool = False,
         cwd: str | None = None,
         inherit: Mapping[str, bytes] | None = None,
         keep: str | None = None,
         replaces: str | None = None,
         output_limit: int = OUTPUT_LIMIT,
-    ) -> CommandResult:
+    ) -> answers.CommandResult:
         """Run a command to its end.
 
         `argv[0]` is absolute, or the bare name of a tool in the directories of agent.conf's `path`. `env` is
-        the whole environment; with `account_env` it is laid over HOME, USER, LOGNAME, SHELL, PATH and LANG of
-        the account, and without `env` these are all. `cwd` defaults to /. Each name in `inherit` is replaced
-        in `argv` by the number of a descriptor from which the command reads these bytes.
+        the whole environment, by default HOME, USER, LOGNAME, SHELL, PATH and LANG of the account. `cwd`
+        defaults to /. Each name in `inherit` is replaced in `argv` by the number of a descriptor from which
+        the command reads these bytes.
 
         On the deadline the command is killed and `timed_out` is true. A recorded command is not killed: with
         `keep`, an identity that is used once, `CommandDetached` is raised, and `recall` returns the outcome
@@ -86,7 +68,7 @@ class AgentClient:
             "stdin": len(stdin),
             "inherit": [[name, len(data)] for name, data in blobs.items()],
             "env": dict(env or {}),
-            "account_env": account_env or env is None,
+            "account_env": env is None,
             "cwd": cwd,
             "deadline": deadline,
             "keep": keep,
@@ -99,21 +81,20 @@ class AgentClient:
                 for data in (stdin, *blobs.values()):
                     await stream.send(data)
                 if keep:
-                    return parse_command_result(await stream.finish())
+                    return answers.parse_command_result(await stream.finish())
                 return await collect_output(stream, output_limit)
         except AgentTimeout:
             if keep:
                 raise CommandDetached(keep) from None
             raise
 
-    async def recall(self, keep: str, *, deadline: float = FILE_S) -> RecordedCommand:
+    async def recall(self, keep: str) -> answers.RecordedCommand:
         """Return the state of a recorded command, whichever agent ran it."""
-        request = AgentRequest("recall", keep, {"keep": keep}, idempotent=True)
-        return await self._call(request, parse_recorded_command, deadline)
+        return await self._call(AgentRequest("recall", keep, {"keep": keep}), answers.parse_recorded_command)
 
-    async def stat(self, path: str, *, follow: bool = True, deadline: float = FILE_S) -> FileStatus:
-        request = AgentRequest("stat", path, {"path": path, "follow": follow}, idempotent=True)
-        return await self._call(request, parse_status, deadline)
+    async def stat(self, path: str, *, deadline: float = FILE_S) -> answers.FileStatus:
+        request = AgentRequest("stat", path, {"path": path, "follow": True})
+        return await self._call(request, answers.parse_status, deadline)
 
     async def read(
         self,
@@ -121,11 +102,11 @@ class AgentClient:
         *,
         offset: int = 0,
         limit: int = 1024 * 1024,
-        expect: ReadPrecondition | None = None,
+        expect: answers.ReadPrecondition | None = None,
         tail: bool = False,
         reuse_s: float = 0.0,
         deadline: float = FILE_S,
-    ) -> ReadResult:
+    ) -> answers.ReadResult:
         """Read up to `limit` bytes from `offset` (negative: that many before the end), and the attributes.
 
         With `expect`, only from that same file: otherwise nothing is read and `same` is False, as it is when
@@ -136,71 +117,54 @@ class AgentClient:
         request = read_request(path, offset, limit, expect, tail=tail, reuse_s=reuse_s)
         async with self._open(request, deadline) as stream:
             data = await collect_data(stream, limit)
-            return parse_read_result(stream.result, data)
+            return answers.parse_read_result(stream.result, data)
 
-    def download(
-        self,
-        path: str,
-        *,
-        offset: int = 0,
-        limit: int = 2**62,
-        expect: ReadPrecondition | None = None,
-        silence_s: float = FILE_S,
-    ) -> AsyncGenerator[bytes, None]:
+    def download(self, path: str, *, offset: int = 0, limit: int = 2**62) -> AsyncGenerator[bytes, None]:
         """Read as a stream, as fast as it is consumed (use `contextlib.aclosing`)."""
-        request = read_request(path, offset, limit, expect, tail=False, reuse_s=0.0)
-        return self._parts(request, parse_data, silence_s)
+        return self._parts(read_request(path, offset, limit), answers.parse_data)
 
-    def tar(
-        self, directory: str, paths: Sequence[str], *, dereference: bool = False, silence_s: float = FILE_S
-    ) -> AsyncGenerator[bytes | OmittedFile, None]:
+    def tar(self, directory: str, paths: Sequence[str]) -> AsyncGenerator[bytes | answers.OmittedFile, None]:
         """Make a tar of paths relative to the directory, as a stream (use `contextlib.aclosing`)."""
-        arguments = {"directory": directory, "paths": list(paths), "dereference": dereference}
-        request = AgentRequest("tar", directory, arguments, idempotent=True)
-        return self._parts(request, parse_tar_part, silence_s)
+        arguments = {"directory": directory, "paths": list(paths), "dereference": False}
+        return self._parts(AgentRequest("tar", directory, arguments), answers.parse_tar_part)
 
     async def glob(
-        self, directory: str, patterns: Sequence[str], *, limit: int = 10_000, deadline: float = FILE_S
-    ) -> GlobResult:
+        self, directory: str, patterns: Sequence[str], *, limit: int = 10_000
+    ) -> answers.GlobResult:
         """Match patterns below a directory; `**` descends; dot files match only patterns with a dot."""
         arguments = {"directory": directory, "patterns": list(patterns), "limit": limit}
-        request = AgentRequest("glob", directory, arguments, idempotent=True)
-        async with self._open(request, deadline) as stream:
+        async with self._open(AgentRequest("glob", directory, arguments)) as stream:
             found = await collect_matches(stream, limit)
-            return GlobResult(found, read_flag(stream.result, "truncated"))
+            return answers.GlobResult(found, answers.read_flag(stream.result, "truncated"))
 
-    async def make_directory(
-        self, path: str, *, mode: int = 0o777, parents: bool = True, deadline: float = FILE_S
-    ) -> tuple[FileAttributes, bool]:
-        """Make a directory unless it exists; return its attributes and whether it was made."""
-        arguments = {"path": path, "mode": mode, "parents": parents}
-        request = AgentRequest("make_directory", path, arguments, idempotent=True)
-        return await self._call(request, parse_made_directory, deadline)
+    async def make_directory(self, path: str, *, mode: int = 0o777) -> tuple[answers.FileAttributes, bool]:
+        """Make a directory, and those above it, unless it exists; return whether it was made, too."""
+        request = AgentRequest("make_directory", path, {"path": path, "mode": mode, "parents": True})
+        return await self._call(request, answers.parse_made_directory)
 
-    async def remove(self, path: str, *, recursive: bool = False, deadline: float = FILE_S) -> None:
+    async def remove(self, path: str, *, recursive: bool = False) -> None:
         """Remove a file, a symbolic link, an empty directory, or with `recursive` a whole one."""
-        arguments = {"path": path, "recursive": recursive}
-        request = AgentRequest("remove", path, arguments, idempotent=False)
-        await self._call(request, lambda _: None, deadline)
+        request = AgentRequest("remove", path, {"path": path, "recursive": recursive}, idempotent=False)
+        await self._call(request, lambda _: None)
 
     async def write(
         self, path: str, chunks: AsyncIterable[bytes] | bytes, *, mode: int = 0o644, deadline: float = FILE_S
-    ) -> FileAttributes:
+    ) -> answers.FileAttributes:
         """Replace a file or symbolic link atomically, with fsync."""
-        request = AgentRequest("write", path, {"path": path, "mode": mode}, idempotent=True)
+        request = AgentRequest("write", path, {"path": path, "mode": mode})
         async with self._open(request, deadline) as stream:
-            await stream.send_all(single_chunk(chunks) if isinstance(chunks, bytes) else chunks)
-            return parse_attributes(await stream.finish())
+            await stream.send_all(chunks)
+            return answers.parse_attributes(await stream.finish())
 
     async def _call(
-        self, request: AgentRequest, parse: Callable[[Mapping[str, Any]], Part], deadline: float
+        self, request: AgentRequest, parse: Callable[[Mapping[str, Any]], Part], deadline: float = FILE_S
     ) -> Part:
         """Return the parsed result of a request without input, whose answer is its result alone."""
         async with self._open(request, deadline) as stream:
             return parse(await stream.finish())
 
     @asynccontextmanager
-    async def _open(self, request: AgentRequest, deadline: float) -> AsyncIterator[RequestStream]:
+    async def _open(self, request: AgentRequest, deadline: float = FILE_S) -> AsyncIterator[RequestStream]:
         try:
             async with asyncio.timeout(deadline), self._connection.open(request) as stream:
                 yield stream
@@ -210,20 +174,19 @@ class AgentClient:
             raise self._broke_protocol(request, error) from None
 
     async def _parts(
-        self, request: AgentRequest, parse_part: Callable[[AgentFrame], Part], silence_s: float
+        self, request: AgentRequest, parse_part: Callable[[AgentFrame], Part]
     ) -> AsyncGenerator[Part, None]:
-        """Yield the parts of an answer of any length, with at most `silence_s` between two of them."""
+        """Yield the parts of an answer of any length, with at most `FILE_S` between two of them."""
         async with self._connection.open(request) as stream:
             while True:
                 try:
-                    async with asyncio.timeout(silence_s):
+                    async with asyncio.timeout(FILE_S):
                         frame = await anext(stream, None)
-                except TimeoutError:
-                    raise self._timed_out(request, f"silence for {silence_s:g} s during {request}") from None
-                if frame is None:
-                    return
-                try:
+                    if frame is None:
+                        return
                     part = parse_part(frame)
+                except TimeoutError:
+                    raise self._timed_out(request, f"silence for {FILE_S:g} s during {request}") from None
                 except FrameError as error:
                     raise self._broke_protocol(request, error) from None
                 yield part
@@ -238,15 +201,51 @@ class AgentClient:
 
 
 def read_request(
-    path: str, offset: int, limit: int, expect: ReadPrecondition | None, *, tail: bool, reuse_s: float
+    path: str,
+    offset: int,
+    limit: int,
+    expect: answers.ReadPrecondition | None = None,
+    *,
+    tail: bool = False,
+    reuse_s: float = 0.0,
 ) -> AgentRequest:
-    expected = expect and {"device": expect.device, "inode": expect.inode, "tail": expect.tail}
     arguments = {
         "path": path,
         "offset": offset,
         "limit": limit,
-        "expect": expected,
+        "expect": asdict(expect) if expect else None,
         "tail": tail,
         "reuse_s": reuse_s,
     }
-    return AgentRequest("read", path, arguments, idempotent=True)
+    return AgentRequest("read", path, arguments)
+
+
+async def collect_output(stream: RequestStream, limit: int) -> answers.CommandResult:
+    stdout, stderr = outputs = bytearray(), bytearray()
+    async for frame in stream:
+        number, data = answers.read_integer(frame.header, "fd", at_least=1), answers.parse_data(frame)
+        if number > len(outputs) or len(outputs[number - 1]) + len(data) > limit:
+            raise FrameError("more output than the limit")
+        outputs[number - 1].extend(data if number == 1 else data[: MAX_STDERR - len(stderr)])
+    truncated = answers.read_flag(stream.result, "truncated")
+    return answers.parse_exit(stream.result, bytes(stdout), bytes(stderr), truncated=truncated)
+
+
+async def collect_data(stream: RequestStream, limit: int) -> bytes:
+    chunks: list[bytes] = []
+    length = 0
+    async for frame in stream:
+        chunks.append(answers.parse_data(frame))
+        length += len(chunks[-1])
+        if length > limit:
+            raise FrameError("more bytes than the limit")
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+async def collect_matches(stream: RequestStream, limit: int) -> tuple[answers.GlobMatch, ...]:
+    matches: list[answers.GlobMatch] = []
+    async for frame in stream:
+        if frame.kind is not FrameKind.EVENT or len(matches) >= limit:
+            raise FrameError("more matches than the limit")
+        matches.append(answers.parse_match(frame.header))
+    return tuple(matches)

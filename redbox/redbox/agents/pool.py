@@ -13,7 +13,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
 import structlog
@@ -83,9 +82,7 @@ class AgentPool:
         self._spawn(self._close_idle())
         return self
 
-    async def __aexit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Close all agents and wait briefly for them: recorded commands continue without the server."""
         self._is_open = False
         for pooled in self._pooled.values():

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 from importlib import resources
 
-MODULES = ("wire", "guard", "streams", "session", "command_records", "commands", "files", "archives", "entry")
+MODULES = ("wire", "guard", "session", "command_records", "commands", "files", "archives", "entry")
 INTERNAL = "redbox.agents.program."
 HEAD = '''#!/usr/bin/python3 -IS
 """Red Box's agent: acts for red-box as the user that it runs as.
@@ -77,7 +77,6 @@ def _banner(name: str, tree: ast.Module) -> str:
 
 
 def _without_head(tree: ast.Module, text: str) -> str:
-    """Leave out the docstring and the imports."""
     heads = [n for n in tree.body if isinstance(n, ast.Import | ast.ImportFrom | ast.Expr)]
     dropped = {line for node in heads for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
     lines = [line for number, line in enumerate(text.splitlines(), 1) if number not in dropped]

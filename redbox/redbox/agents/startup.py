@@ -29,7 +29,6 @@ class AgentLauncher:
         self._start_s = start_s
 
     async def start(self, user: UnixUser) -> AgentProcess:
-        """Start the process; raises AgentError."""
         try:
             async with asyncio.timeout(self._start_s):
                 return await self._transport.start(user)
@@ -42,15 +41,13 @@ class AgentLauncher:
 
     async def greet(self, user: UnixUser, process: AgentProcess) -> tuple[AgentConnection, Hello]:
         """Exchange hellos; where the process is not this user's agent, kill it and raise AgentError."""
-        connection = AgentConnection(process)
+        connection, who = AgentConnection(process), f"the agent of {user.name}"
         try:
             async with asyncio.timeout(self._start_s):
                 hello = await connection.greet()
         except TimeoutError:
             process.kill()
-            raise AgentUnavailable(
-                f"the agent of {user.name} sent no hello within {self._start_s:g} s"
-            ) from None
+            raise AgentUnavailable(f"{who} sent no hello within {self._start_s:g} s") from None
         except (FrameError, OSError) as error:
             raise await self._start_error(user, process, error) from error
         except Exception:
@@ -58,9 +55,7 @@ class AgentLauncher:
             raise
         if hello.uid != user.uid:
             process.kill()
-            raise AgentRefused(
-                f"the agent of {user.name} runs as uid {hello.uid}, not {user.uid}: check the accounts"
-            )
+            raise AgentRefused(f"{who} runs as uid {hello.uid}, not {user.uid}: check the accounts")
         return connection, hello
 
     async def _start_error(self, user: UnixUser, process: AgentProcess, error: Exception) -> AgentError:
@@ -74,10 +69,8 @@ class AgentLauncher:
             stderr = process.stderr_text()
         finally:
             process.kill()
-        detail = f"the agent of {user.name} did not start: {stderr or error}"
-        return (
-            AgentRefused(detail) if self._transport.is_refusal(status, stderr) else AgentUnavailable(detail)
-        )
+        kind = AgentRefused if self._transport.is_refusal(status, stderr) else AgentUnavailable
+        return kind(f"the agent of {user.name} did not start: {stderr or error}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,5 +106,4 @@ class StartBackoff:
         self._failures.pop(user.uid, None)
 
     def failing_users(self) -> int:
-        """Return the number of users in a pause."""
         return sum(failures.until > self._clock() for failures in self._failures.values())

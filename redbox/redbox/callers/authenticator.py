@@ -12,21 +12,21 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Self
 
 from starlette.requests import HTTPConnection
 
-from redbox.callers.errors import NotMapped, TokenFault, Unauthenticated
+from redbox.callers.errors import TokenFault, Unauthenticated
 from redbox.callers.identities import Identity, Peer
-from redbox.callers.mapping.mapping import MappingRefusal, map_caller_to_user
+from redbox.callers.mapping.mapping import map_caller_to_user
 from redbox.callers.mapping.rules_file import ActiveRules
 from redbox.callers.peers import peer_in
 from redbox.callers.settings import CallersSettings, ClusterSettings
 from redbox.callers.tokens.claims import ClaimRequirements
-from redbox.callers.tokens.key_sets import JwksFile, JwksUrl, KeySet, KeySetHealth, RefreshPolicy
+from redbox.callers.tokens.key_sets import JwksFile, JwksUrl, KeySet, RefreshPolicy
 from redbox.callers.tokens.kubernetes_api import ApiAccess, ApiServerClient
 from redbox.callers.tokens.opaque_tokens import PREFIX, TokenStore
 from redbox.callers.tokens.service_account_tokens import TokenVerifier, TrustedCluster
@@ -34,18 +34,9 @@ from redbox.callers.tokens.token_review import TokenReviewer
 from redbox.callers.unix_accounts import AccountResolver, NssLookup, NssPolicy, OutageDetectingLookup
 from redbox.core.clock import Clock
 from redbox.core.domain import Caller
-from redbox.core.yaml_document import Flaw
 
 RULES_CHECK_INTERVAL_S = 2.0
 FILE_FRESHNESS = RefreshPolicy(refresh_s=1.0, refetch_interval_s=0.0, max_stale_s=86_400.0)
-
-
-@dataclass(frozen=True, slots=True)
-class CallersHealth:
-    """Faults of keys and rules, for metrics, /readyz and `redbox check`."""
-
-    key_sets: tuple[KeySetHealth, ...]
-    rule_flaws: tuple[Flaw, ...]
 
 
 class Authenticator:
@@ -124,17 +115,20 @@ class Authenticator:
             identity = peer
         else:
             raise Unauthenticated(TokenFault.MISSING, "no token was sent: Authorization: Bearer <token>")
-        mapped = await self._accounts.evaluate(partial(map_caller_to_user, identity, self._rules.rules))
-        if isinstance(mapped, MappingRefusal):
-            raise NotMapped(mapped.identity, mapped.reason)
-        return replace(mapped, until=until)
+        caller = await self._accounts.evaluate(partial(map_caller_to_user, identity, self._rules.rules))
+        return replace(caller, until=until)
 
     def rules_in_force(self) -> object:
         """Return the current rules: a new object after each reload, which may obsolete earlier decisions."""
         return self._rules.rules
 
-    def health(self) -> CallersHealth:
-        return CallersHealth(tuple(cluster.keys.health() for cluster in self._clusters), self._rules.flaws)
+    def warnings(self) -> list[str]:
+        """Faults of keys and rules, each in a sentence."""
+        keys = (cluster.keys for cluster in self._clusters)
+        return [
+            *(f"keys of cluster {each.cluster}: {each.problem}" for each in keys if each.problem),
+            *(f"the new mapping rules are invalid, the old ones stay: {flaw}" for flaw in self._rules.flaws),
+        ]
 
     def reload_rules(self) -> bool:
         """Read the rules again (SIGHUP); return False if the old ones stay in force."""
@@ -173,11 +167,10 @@ def bearer_token(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
 
 def trusted_clusters(settings: CallersSettings, clock: Clock) -> list[TrustedCluster]:
     """The clusters of the settings; their keys are fetched later."""
-    leeway_s = float(settings.leeway)
     return [
         TrustedCluster(
             ClaimRequirements(
-                cluster.name, cluster.issuer, cluster.audience, float(cluster.max_token_life), leeway_s
+                cluster.name, cluster.issuer, cluster.audience, cluster.max_token_life, settings.leeway
             ),
             _key_set(cluster, clock),
         )
@@ -185,21 +178,21 @@ def trusted_clusters(settings: CallersSettings, clock: Clock) -> list[TrustedClu
     ]
 
 
+def jwks_access(cluster: ClusterSettings) -> ApiAccess:
+    return ApiAccess(cluster.jwks_ca_file, cluster.jwks_token_file, cluster.jwks_deadline)
+
+
 def _key_set(cluster: ClusterSettings, clock: Clock) -> KeySet:
     if cluster.jwks_file is not None:
         return KeySet(cluster.name, JwksFile(cluster.jwks_file), FILE_FRESHNESS, clock)
-    access = ApiAccess(cluster.jwks_ca_file, cluster.jwks_token_file, float(cluster.jwks_deadline))
-    freshness = RefreshPolicy(
-        float(cluster.jwks_refresh), float(cluster.jwks_refetch_interval), float(cluster.jwks_max_stale)
-    )
-    return KeySet(cluster.name, JwksUrl(str(cluster.jwks_url), ApiServerClient(access)), freshness, clock)
+    source = JwksUrl(str(cluster.jwks_url), ApiServerClient(jwks_access(cluster)))
+    policy = RefreshPolicy(cluster.jwks_refresh, cluster.jwks_refetch_interval, cluster.jwks_max_stale)
+    return KeySet(cluster.name, source, policy, clock)
 
 
 def _reviewer(cluster: ClusterSettings, clock: Clock) -> TokenReviewer | None:
     review = cluster.token_review
     if review is None:
         return None
-    server = ApiServerClient(ApiAccess(review.ca_file, review.token_file, float(review.deadline)))
-    return TokenReviewer(
-        review.server, server, audience=cluster.audience, cache_s=float(review.cache), clock=clock
-    )
+    server = ApiServerClient(ApiAccess(review.ca_file, review.token_file, review.deadline))
+    return TokenReviewer(review.server, server, audience=cluster.audience, cache_s=review.cache, clock=clock)

@@ -30,7 +30,6 @@ class ClientConnection:
         return self.limiter.assign(self, caller)
 
     def release(self) -> None:
-        """Stop counting it, because it is closed."""
         self.limiter.release(self)
 
 
@@ -66,9 +65,6 @@ class ConnectionLimiter:
         self._by_caller[caller] += 1
         connection.caller = caller
         return True
-
-    def count(self, caller: str) -> int:
-        return self._by_caller[caller]
 
     def release(self, connection: ClientConnection) -> None:
         """Stop counting a connection; idempotent."""

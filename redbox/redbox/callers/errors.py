@@ -41,15 +41,12 @@ class CallersError(Exception):
 class AuthenticationError(CallersError):
     """A caller is not admitted; `retry`: the same request may succeed later."""
 
-    status: int
     retry: bool = False
     retry_after_s: float | None = None
 
 
 class Unauthenticated(AuthenticationError):
     """The proof of identity is missing or wrong."""
-
-    status = 401
 
     def __init__(self, fault: TokenFault, detail: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(detail)
@@ -61,8 +58,6 @@ class Unauthenticated(AuthenticationError):
 class NotMapped(AuthenticationError):
     """The identity is proved, and no mapping rule maps it to a user."""
 
-    status = 403
-
     def __init__(self, identity: str, reason: str) -> None:
         super().__init__(f"{identity} may not use this red-box: {reason}")
         self.identity = identity
@@ -72,7 +67,6 @@ class NotMapped(AuthenticationError):
 class AuthenticationUnavailable(AuthenticationError):
     """A service that the authentication depends on does not answer."""
 
-    status = 503
     retry = True
 
     def __init__(self, detail: str, *, retry_after_s: float = 5.0) -> None:

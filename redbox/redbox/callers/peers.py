@@ -129,7 +129,6 @@ def peer_in(scope: Mapping[str, Any]) -> Peer | None:
 
 
 def connection_in(scope: Mapping[str, Any]) -> ClientConnection | None:
-    """The connection of a request, if it is counted."""
     connection = scope.get("state", {}).get(CONNECTION_KEY)
     return connection if isinstance(connection, ClientConnection) else None
 

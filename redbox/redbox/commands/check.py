@@ -13,12 +13,12 @@ from redbox.commands.exit_codes import exit_with
 from redbox.commands.output import OutputFormat, OutputOption, show_list
 from redbox.core.clock import SystemClock
 from redbox.core.yaml_document import DocumentError
-from redbox.observability.log import configure_log
 from redbox.settings import load_settings
 from redbox.setup.checks.all_checks import check_everything, check_token
 from redbox.setup.checks.findings import Finding, exit_status
-from redbox.setup.checks.machine import LocalMachine
+from redbox.setup.checks.machine import Machine
 from redbox.setup.install.layout import Layout
+from redbox_api.log import configure_log
 
 
 def check(
@@ -37,9 +37,7 @@ def check(
     """
     configure_log(sys.stderr)
     layout = Layout.of_current_user() if personal else Layout()
-    findings = (
-        _check_token_file(token_file, layout) if token_file else check_everything(LocalMachine(), layout)
-    )
+    findings = _check_token_file(token_file, layout) if token_file else check_everything(Machine(), layout)
     if output is OutputFormat.TABLE:
         for finding in findings:
             typer.echo(str(finding))

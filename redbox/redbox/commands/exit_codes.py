@@ -20,15 +20,11 @@ import typer
 from redbox_api.errors import Busy, NotAllowed, NotAuthenticated, RedboxError, Refused, Unreachable
 
 FAILURE = 1
-UNAVAILABLE = os.EX_UNAVAILABLE
-TEMPORARY_FAILURE = os.EX_TEMPFAIL
-NOT_ALLOWED = os.EX_NOPERM
-
 STATUSES: dict[type[RedboxError], int] = {
-    Unreachable: UNAVAILABLE,
-    Busy: TEMPORARY_FAILURE,
-    NotAuthenticated: NOT_ALLOWED,
-    NotAllowed: NOT_ALLOWED,
+    Unreachable: os.EX_UNAVAILABLE,
+    Busy: os.EX_TEMPFAIL,
+    NotAuthenticated: os.EX_NOPERM,
+    NotAllowed: os.EX_NOPERM,
 }
 
 

@@ -17,7 +17,7 @@ import typer
 from redbox.agents.errors import AgentError
 from redbox.agents.pool import AgentPool
 from redbox.commands.config_option import ConfigOption
-from redbox.commands.exit_codes import TEMPORARY_FAILURE, exit_with
+from redbox.commands.exit_codes import exit_with
 from redbox.core.clock import SystemClock
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import WorkloadManager, WorkloadManagerError
@@ -27,10 +27,10 @@ from redbox.jobs.record.marks import Marks, read_secret
 from redbox.jobs.recovery import RecoveryResult, write
 from redbox.jobs.recovery import recover as recover_jobs
 from redbox.jobs.store.journal import Journal
-from redbox.observability.log import configure_log
 from redbox.server.transports import observer_of, transport_of
 from redbox.settings import SETTINGS_FILE, RedboxSettings, load_settings
 from redbox.slurm.slurm_manager import SlurmManager
+from redbox_api.log import configure_log
 
 
 def recover(
@@ -56,10 +56,7 @@ def recover(
     except (DocumentError, JobsError) as error:
         exit_with(str(error))
     except (AgentError, WorkloadManagerError, TimeoutError) as error:
-        exit_with(
-            f"Slurm does not answer, nothing was written; try again: {error}",
-            TEMPORARY_FAILURE,
-        )
+        exit_with(f"Slurm does not answer, nothing was written; try again: {error}", os.EX_TEMPFAIL)
     for rejected in recovered.rejected:
         typer.echo(f"skipped: job {rejected.job.job_id} of uid {rejected.job.uid}: {rejected.why}", err=True)
     if not recovered.complete:

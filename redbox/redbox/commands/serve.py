@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 
@@ -12,14 +13,14 @@ from redbox.commands.exit_codes import exit_with
 from redbox.core.yaml_document import DocumentError
 from redbox.jobs.errors import JobsError, JournalFull
 from redbox.observability.audit import AuditFileError
-from redbox.observability.log import configure_log
 from redbox.server.listeners import ListenError
 from redbox.server.run import BackgroundTaskFailed
 from redbox.server.run import serve as serve_settings
 from redbox.settings import SETTINGS_FILE, load_settings
+from redbox_api.log import configure_log
 
-RESTART = 70  # EX_SOFTWARE: systemd starts it again, for instance when the disk has room
-NO_RESTART = 78  # EX_CONFIG: systemd does not start it again
+RESTART = os.EX_SOFTWARE  # systemd starts it again, for instance when the disk has room
+NO_RESTART = os.EX_CONFIG  # systemd does not start it again
 
 
 def serve(*, config: ConfigOption = SETTINGS_FILE) -> None:

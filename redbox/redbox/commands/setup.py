@@ -22,8 +22,6 @@ from redbox.setup.install.layout import Layout
 from redbox.setup.install.manifest import key_instructions, render_slurm_cluster
 from redbox.setup.install.plan import ISSUER, OPERATOR_NAMESPACE, InitOptions, plan_init
 
-INVALID_SETTINGS = 78  # EX_CONFIG
-
 
 def init(
     *,
@@ -112,7 +110,7 @@ def _users_group(config: Path) -> str:
     try:
         mapping = load_settings(config).mapping if config.exists() else MappingSettings()
     except DocumentError as error:
-        exit_with(str(error), INVALID_SETTINGS)
+        exit_with(str(error), os.EX_CONFIG)
     return mapping.users_group
 
 

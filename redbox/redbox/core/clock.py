@@ -20,11 +20,9 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """Wall time, with its zone."""
-        ...
 
     def monotonic(self) -> float:
         """Seconds that never run backwards."""
-        ...
 
     async def sleep(self, seconds: float) -> None: ...
 
@@ -53,7 +51,6 @@ async def finishes_within(clock: Clock, seconds: float, task: asyncio.Future[Any
 
 
 async def is_set_within(clock: Clock, seconds: float, event: asyncio.Event) -> bool:
-    """Wait for an event until the deadline."""
     waiting = asyncio.ensure_future(event.wait())
     try:
         return await finishes_within(clock, seconds, waiting)

@@ -81,7 +81,6 @@ class Caller:
         return self.user.name if self.user else self.identity
 
     def may(self, role: Role) -> bool:
-        """Whether the caller has this role."""
         return role in self.roles
 
 

@@ -21,8 +21,12 @@ class Duration(float):
     @classmethod
     def parse(cls, value: object) -> Self:
         """Read `1h`, `30` or 30.0; raises ValueError with a sentence."""
-        seconds = _seconds(value)
-        if seconds is None or not math.isfinite(seconds) or seconds < 0:
+        seconds = -1.0
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            seconds = float(value)
+        elif isinstance(value, str) and (written := _WRITTEN.fullmatch(value)):
+            seconds = float(written[1]) * _UNITS[written[2]]
+        if not math.isfinite(seconds) or seconds < 0:
             raise ValueError(f"{value!r} is not a duration: write 500ms, 30s, 10m, 1h or 30d")
         return cls(seconds)
 
@@ -44,10 +48,3 @@ class Duration(float):
         cls, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
         return {"type": ["string", "number"], "description": "500ms, 30s, 10m, 1h, 30d, or seconds"}
-
-
-def _seconds(value: object) -> float | None:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    written = _WRITTEN.fullmatch(value) if isinstance(value, str) else None
-    return float(written[1]) * _UNITS[written[2]] if written else None

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import resource
 
-PRLIMIT = (
-    "/usr/bin/prlimit"  # of util-linux. In the child itself only fork could do it, and there are threads.
-)
+# Of util-linux. In the child itself only fork could do it, and there are threads.
+PRLIMIT = "/usr/bin/prlimit"
 GIVEN = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 

@@ -7,12 +7,12 @@ and `get_or_stale` returns the last value with the time since when it is stale.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Generic, TypeVar
 
+from redbox.core.clock import Clock, SystemClock
 from redbox.core.workload_manager import WorkloadManagerError
 
 T = TypeVar("T")
@@ -26,10 +26,6 @@ class CachedValue(Generic[T]):
     stale_since: datetime | None = None
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 class TtlCache(Generic[T]):
     """Caches one value for `ttl_s`, and a failure to fetch it for `failure_ttl_s`."""
 
@@ -39,14 +35,12 @@ class TtlCache(Generic[T]):
         ttl_s: float,
         *,
         failure_ttl_s: float = 0.0,
-        now: Callable[[], datetime] = _utc_now,
-        monotonic: Callable[[], float] = time.monotonic,
+        clock: Clock | None = None,
     ) -> None:
         self._fetch = fetch
         self._ttl_s = ttl_s
         self._failure_ttl_s = failure_ttl_s
-        self._now = now
-        self._monotonic = monotonic
+        self._clock = clock or SystemClock()
         self._fetching = asyncio.Lock()
         self._fetches = 0
         self._expires = float("-inf")
@@ -69,7 +63,7 @@ class TtlCache(Generic[T]):
         """The last value, stale if it could not be refreshed; raises the failure if there never was one."""
         fetches = self._fetches
         async with self._fetching:
-            if fetches == self._fetches and self._monotonic() >= self._expires:
+            if fetches == self._fetches and self._clock.monotonic() >= self._expires:
                 await self._refresh()
         if self._cached is None:
             raise self._failure or WorkloadManagerError("no value was fetched")
@@ -82,6 +76,6 @@ class TtlCache(Generic[T]):
         except (WorkloadManagerError, TimeoutError) as failure:
             self._failure = failure
         else:
-            self._cached, self._failure = (value, self._now()), None
+            self._cached, self._failure = (value, self._clock.now()), None
         self._fetches += 1
-        self._expires = self._monotonic() + (self._failure_ttl_s if self._failure else self._ttl_s)
+        self._expires = self._clock.monotonic() + (self._failure_ttl_s if self._failure else self._ttl_s)

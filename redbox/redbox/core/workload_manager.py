@@ -66,10 +66,15 @@ class JobStates:
     phases: Mapping[str, Phase]
     requeued: frozenset[str]  # ends after which it requeues a job, a moment later, if the job allows it
     held_reasons: frozenset[str]  # of a pending job that does not start until it is released
+    held_between_runs: frozenset[str]  # paused after a requeue: the next run has not begun
 
     def phase_of(self, state: str) -> Phase | None:
         """The phase of a job in this state; None for an unknown state, which changes nothing."""
         return self.phases.get(state)
+
+    def has_not_begun(self, state: str) -> bool:
+        """Whether a job's run, or its next run, has not begun: it waits, or is held between two runs."""
+        return self.phase_of(state) is Phase.PENDING or state in self.held_between_runs
 
     def is_held(self, job: Observation) -> bool:
         """Whether it waits for a release."""
@@ -185,13 +190,10 @@ class FoundJobs:
 
 
 @dataclass(frozen=True, slots=True)
-class AccountingSnapshot:
-    """Jobs as the accounting shows them; `complete` and `whole` as in QueueSnapshot."""
+class AccountingSnapshot(FoundJobs):
+    """Jobs as the accounting shows them."""
 
-    jobs: tuple[Observation, ...]
-    complete: bool
     available: bool = True  # False: there is no accounting here
-    whole: frozenset[int] = frozenset()
 
 
 class Completeness(Protocol):
@@ -235,23 +237,18 @@ class WorkloadManager(Protocol):
     @property
     def states(self) -> JobStates:
         """Its table of states."""
-        ...
 
     async def submit(self, user: UnixUser, submission: Submission) -> SubmitOutcome:
         """Submit; a refusal is an outcome, not an exception, and a submit under way is never killed."""
-        ...
 
     async def check(self, user: UnixUser, submission: Submission) -> Check:
         """Whether it would be accepted, and when it would start."""
-        ...
 
     async def act(self, handle: JobHandle, act: JobAction, *, signal: str | None = None) -> ActionResult:
         """Act as the job's user, bound to id and mark, and read back the result."""
-        ...
 
     async def tidy(self, user: UnixUser, mark: str, working_directory: str) -> None:
         """Remove the registry credentials of a job that has ended; raises WorkloadManagerError on failure."""
-        ...
 
     async def poll(
         self, *, users: Collection[UnixUser] | None = None, wanted: Callable[[str, str], bool] | None = None
@@ -260,51 +257,40 @@ class WorkloadManager(Protocol):
 
         `wanted` selects by id and mark the jobs that matter: others need not be shown.
         """
-        ...
 
     async def glance(self, job_ids: Collection[str]) -> int | None:
         """A fingerprint of these jobs' states, cheaper than a poll; None if there is no cheaper way.
 
         A change of it only shows that a poll is worth its cost, and nothing about any job.
         """
-        ...
 
     async def find_live(
         self, job_ids: Collection[str], *, users: Collection[UnixUser] | None = None
     ) -> FoundJobs:
         """Query single jobs, of these users, that a poll did not show."""
-        ...
 
     async def history(
         self, job_ids: Collection[str], *, since: datetime, users: Collection[UnixUser] | None = None
     ) -> AccountingSnapshot:
         """Query the accounting for jobs, of these users, by id."""
-        ...
 
     async def history_of(self, user: UnixUser, *, since: datetime) -> AccountingSnapshot:
         """Query the accounting for all jobs of a user, to find an id by its mark."""
-        ...
 
     async def usage(self, user: UnixUser, job_ids: Collection[str]) -> tuple[StepUsage, ...]:
         """The present usage of the steps of these jobs of the user, as far as it is measured."""
-        ...
 
     async def submitting(self, user: UnixUser, mark: str) -> bool:
         """Whether a submit with this mark is still under way on this host."""
-        ...
 
     def appends(self) -> bool:
         """Whether a run appends to its output file by default, as of the last query."""
-        ...
 
     async def cluster(self) -> Cluster:
         """Name, versions, nodes."""
-        ...
 
     async def partitions(self) -> tuple[Partition, ...]:
         """Every partition with its totals, free, limits, features."""
-        ...
 
     async def associations(self, user: UnixUser) -> Mapping[str, tuple[str, ...]]:
         """Accounts of the user, and the QOS of each."""
-        ...

@@ -7,7 +7,7 @@ given twice, an alias or a merge key is refused. The models define what the keys
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -43,12 +43,8 @@ class Section(BaseModel):
         """`listen:` with nothing below it, as where all its keys are commented out, is as good as none."""
         if not isinstance(given, dict):
             return given
-        return {key: value for key, value in given.items() if value is not None or not cls._has_section(key)}
-
-    @classmethod
-    def _has_section(cls, key: str) -> bool:
-        default = cls.model_fields[key].default if key in cls.model_fields else None
-        return isinstance(default, BaseModel)
+        sections = {key for key, field in cls.model_fields.items() if isinstance(field.default, BaseModel)}
+        return {key: value for key, value in given.items() if value is not None or key not in sections}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +83,6 @@ class Document:
         return self.lines.get(place, 1)
 
     def flaw(self, place: Place, message: str) -> Flaw:
-        """Say what is wrong with the value at this place."""
         return Flaw(self.source, self.line_of(place), _written(place), message)
 
 
@@ -96,15 +91,6 @@ Model = TypeVar("Model", bound=BaseModel)
 
 def read_document(path: Path) -> Document:
     """Read and parse a file; a file that cannot be read is a flaw of its first line."""
-    content = _content(path)
-    try:
-        return parse_document(content.decode(), str(path))
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise DocumentError(Flaw(str(path), line, "", "is not UTF-8")) from error
-
-
-def _content(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
@@ -112,22 +98,25 @@ def _content(path: Path) -> bytes:
         raise DocumentError(Flaw(str(path), 1, "", f"cannot be read: {error.strerror}")) from error
     if len(content) > MAX_BYTES:
         raise DocumentError(Flaw(str(path), 1, "", f"is larger than {MAX_BYTES} bytes"))
-    return content
+    try:
+        return parse_document(content.decode(), str(path))
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise DocumentError(Flaw(str(path), line, "", "is not UTF-8")) from error
 
 
 def parse_document(text: str, source: str) -> Document:
     """Parse YAML into plain values and lines; an empty document is an empty mapping."""
-    lines: dict[Place, int] = {}
     try:
-        loader = yaml.SafeLoader(text)
-        node = loader.get_single_node()
-        value = {} if node is None else _build(loader, node, (), lines, source)
+        builder = _ValueBuilder(yaml.SafeLoader(text), source)
+        node = builder.loader.get_single_node()
+        value = {} if node is None else builder.build(node, ())
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise DocumentError(Flaw(source, line, "", error.problem or "is not YAML")) from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise DocumentError(Flaw(source, 1, "", f"is not YAML: {error}")) from error
-    return Document(source, value, MappingProxyType(lines))
+    return Document(source, value, MappingProxyType(builder.lines))
 
 
 def validate(model: type[Model], document: Document) -> Model:
@@ -139,41 +128,42 @@ def validate(model: type[Model], document: Document) -> Model:
         raise DocumentError(*flaws) from error
 
 
-def _build(
-    loader: yaml.SafeLoader, node: yaml.Node, place: Place, lines: dict[Place, int], source: str
-) -> object:
-    if place not in lines:  # a mapping's value has the line of its key
-        lines[place] = node.start_mark.line + 1
-    if isinstance(node, yaml.MappingNode):
-        return _build_mapping(loader, node, place, lines, source)
-    if isinstance(node, yaml.SequenceNode):
-        return [_build(loader, item, (*place, n), lines, source) for n, item in enumerate(node.value)]
-    return loader.construct_object(node)
+class _ValueBuilder:
+    """Plain values of YAML's nodes, and the line of each."""
 
+    def __init__(self, loader: yaml.SafeLoader, source: str) -> None:
+        self.loader = loader
+        self.lines: dict[Place, int] = {}
+        self._source = source
 
-def _build_mapping(
-    loader: yaml.SafeLoader, node: yaml.MappingNode, place: Place, lines: dict[Place, int], source: str
-) -> dict[str, object]:
-    mapping: dict[str, object] = {}
-    for key_node, value_node in node.value:
-        line = key_node.start_mark.line + 1
-        key = _key(key_node, source, line)
-        if key in mapping:
-            first = lines[(*place, key)]
-            raise DocumentError(
-                Flaw(source, line, _written((*place, key)), f"is already given in line {first}")
-            )
-        lines[(*place, key)] = line
-        mapping[key] = _build(loader, value_node, (*place, key), lines, source)
-    return mapping
+    def build(self, node: yaml.Node, place: Place) -> object:
+        self.lines.setdefault(place, node.start_mark.line + 1)  # a mapping's value has the line of its key
+        if isinstance(node, yaml.MappingNode):
+            return self._build_mapping(node, place)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.build(item, (*place, n)) for n, item in enumerate(node.value)]
+        return self.loader.construct_object(node)
 
+    def _build_mapping(self, node: yaml.MappingNode, place: Place) -> dict[str, object]:
+        mapping: dict[str, object] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            key = self._key(key_node, line)
+            inner = (*place, key)
+            if key in mapping:
+                message = f"is already given in line {self.lines[inner]}"
+                raise DocumentError(Flaw(self._source, line, _written(inner), message))
+            self.lines[inner] = line
+            mapping[key] = self.build(value_node, inner)
+        return mapping
 
-def _key(node: yaml.Node, source: str, line: int) -> str:
-    if node.tag == "tag:yaml.org,2002:merge":
-        raise DocumentError(Flaw(source, line, "<<", "merge keys are not supported: write the keys out"))
-    if not isinstance(node, yaml.ScalarNode):
-        raise DocumentError(Flaw(source, line, "", "a key must be a plain word"))
-    return str(node.value)
+    def _key(self, node: yaml.Node, line: int) -> str:
+        if node.tag == "tag:yaml.org,2002:merge":
+            message = "merge keys are not supported: write the keys out"
+            raise DocumentError(Flaw(self._source, line, "<<", message))
+        if not isinstance(node, yaml.ScalarNode):
+            raise DocumentError(Flaw(self._source, line, "", "a key must be a plain word"))
+        return str(node.value)
 
 
 def _known_place(document: Document, details: ErrorDetails) -> Place:
@@ -182,9 +172,7 @@ def _known_place(document: Document, details: ErrorDetails) -> Place:
     for step in details["loc"]:
         if (*place, step) in document.lines:
             place = (*place, step)
-    if details["type"] == "missing":
-        place = (*place, details["loc"][-1])
-    return place
+    return (*place, details["loc"][-1]) if details["type"] == "missing" else place
 
 
 def _message(details: ErrorDetails) -> str:
@@ -199,9 +187,5 @@ def _message(details: ErrorDetails) -> str:
 
 
 def _written(place: Place) -> str:
-    return "".join(_steps(place)).removeprefix(".")
-
-
-def _steps(place: Place) -> Iterator[str]:
-    for step in place:
-        yield f"[{step + 1}]" if isinstance(step, int) else f".{step}"
+    steps = (f"[{step + 1}]" if isinstance(step, int) else f".{step}" for step in place)
+    return "".join(steps).removeprefix(".")

@@ -21,10 +21,9 @@ from redbox.agents.pool import AgentPool
 from redbox.agents.protocol.answers import FileStatus, GlobMatch, OmittedFile
 from redbox.core.domain import JobRef
 from redbox.jobs.errors import Forbidden, JobNotFound, NotAcceptable
-from redbox.jobs.record.record import JobRecord
 from redbox.jobs.service import JobService
 from redbox.observability.sanitize import printable
-from redbox_api.files import FileEntry, FileList
+from redbox_api.models import FileEntry, FileList
 
 MAX_FOUND = 10_000
 MAX_ARCHIVED = 4_000
@@ -63,9 +62,7 @@ class JobFileService:
     async def find(self, ref: JobRef, patterns: list[str]) -> FileList:
         """Return the files that the globs match, sorted by path."""
         async with self._agent(ref) as (agent, directory):
-            matches = await agent.glob(
-                directory, [_relative(pattern) for pattern in patterns], limit=MAX_FOUND
-            )
+            matches = await agent.glob(directory, [_relative(glob) for glob in patterns], limit=MAX_FOUND)
         items = sorted((_entry(match) for match in matches.found), key=lambda entry: entry.path)
         return FileList(items=items, truncated=matches.truncated)
 
@@ -78,7 +75,7 @@ class JobFileService:
                 raise NotAcceptable(
                     f"{path} is a {status.kind}: only regular files can be downloaded; use archive"
                 )
-            tag = _tag_of(status)
+            tag = f'"{status.inode:x}-{status.size:x}-{status.modified_ns:x}"'
             is_current = byte_range.if_tag in {None, tag}
             start, end = (byte_range.start, byte_range.end) if is_current else (0, None)
             end = status.size if end is None else min(end, status.size)
@@ -110,7 +107,9 @@ class JobFileService:
     @asynccontextmanager
     async def _agent(self, ref: JobRef) -> AsyncIterator[tuple[AgentClient, str]]:
         record = await self.jobs.locate(ref.caller, ref.key, ref.attempt)
-        directory = _directory_of(record)
+        directory = record.status.working_directory or record.working_directory
+        if not directory:
+            raise JobNotFound("Slurm has not reported the job's working directory yet")
         agent = await self.pool.agent(record.user, "files")
         try:
             yield agent, directory
@@ -120,17 +119,6 @@ class JobFileService:
             raise Forbidden(f"{fault.path}: {fault.strerror}, as user {record.user.name}") from fault
         except RequestFailed as error:
             raise NotAcceptable(str(error)) from error
-
-
-def _directory_of(record: JobRecord) -> str:
-    directory = record.status.working_directory or record.working_directory
-    if not directory:
-        raise JobNotFound("Slurm has not reported the job's working directory yet")
-    return directory
-
-
-def _tag_of(status: FileStatus) -> str:
-    return f'"{status.inode:x}-{status.size:x}-{status.modified_ns:x}"'
 
 
 def _within(directory: str, path: str) -> str:
@@ -165,14 +153,13 @@ def _archive_root(working_directory: str, patterns: list[str]) -> tuple[str, lis
 
 
 def _entry(match: GlobMatch) -> FileEntry:
-    kind = match.kind if match.kind in {"file", "directory", "symlink"} else "other"
     return FileEntry.model_validate(
         {
             "path": printable(match.path),
             "size": match.size,
             "mode": match.mode,
             "modifiedAt": datetime.fromtimestamp(match.modified_ns / 1e9, UTC),
-            "kind": kind,
+            "kind": "other" if match.kind == "null" else match.kind,
         }
     )
 
@@ -180,8 +167,7 @@ def _entry(match: GlobMatch) -> FileEntry:
 async def _bytes(
     agent: AgentClient, path: str, start: int, length: int, status: FileStatus
 ) -> AsyncIterator[bytes]:
-    from_agent = agent.download(path, offset=start, limit=length)
-    async with aclosing(from_agent) as pieces:
+    async with aclosing(agent.download(path, offset=start, limit=length)) as pieces:
         async for piece in pieces:
             yield piece
             length -= len(piece)

@@ -6,7 +6,6 @@ and routes the token that callers send.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any
 
@@ -38,7 +37,6 @@ def describe(app: FastAPI) -> None:
 
 
 def document_of(app: FastAPI) -> Document:
-    """Return the document, built at the first call."""
     if app.openapi_schema is None:
         document = get_openapi(
             title=app.title,
@@ -58,7 +56,8 @@ def _completed(document: Document) -> Document:
         schemas.pop(unused, None)
     schemas |= _schemas_of_streams()
     document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-    for path, operation in _operations(document):
+    operations = [(path, op) for path, methods in document["paths"].items() for op in methods.values()]
+    for path, operation in operations:
         if path not in PUBLIC_PATHS:
             operation["security"] = [{"token": []}]
         operation["responses"]["400"] = NOT_HTTP
@@ -66,12 +65,6 @@ def _completed(document: Document) -> Document:
             if int(status) > HTTPStatus.BAD_REQUEST:
                 response["content"] = {MEDIA_TYPE: {"schema": {"$ref": REFERENCE + Problem.__name__}}}
     return document
-
-
-def _operations(document: Document) -> Iterator[tuple[str, Document]]:
-    for path, methods in document["paths"].items():
-        for operation in methods.values():
-            yield path, operation
 
 
 def _schemas_of_streams() -> Document:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Protocol
+from typing import Annotated
 
 from fastapi import Depends, Path
 from fastapi import Query as QueryParameter
 from starlette.requests import Request
 
+from redbox.callers.authenticator import Authenticator
 from redbox.core.domain import Caller, JobRef, Owner
 from redbox.files.service import JobFileService
 from redbox.http.answers.problems import UnprocessableProblem
-from redbox.http.middleware.body_budget import BodyBudget
+from redbox.http.metrics import ServerMetrics
+from redbox.http.middleware.caller_budget import CallerBudget, bodies_budget
 from redbox.http.middleware.rejected_callers import RejectionAudit
-from redbox.http.middleware.request_middleware import RequestCounter
-from redbox.http.middleware.stream_limits import StreamLimits
-from redbox.http.middleware.stream_reauthorization import CallerAuthenticator, StreamReauthorization
+from redbox.http.middleware.stream_reauthorization import StreamReauthorization
 from redbox.jobs.service import JobService
 from redbox.jobs.usage import UsageOfJobs
 from redbox.logs.job_logs import JobLogReader
@@ -26,43 +25,39 @@ from redbox_api.models import KEY_PATTERN
 NO_CONTROL = r"^[^\x00-\x1f\x7f]*$"
 
 
-class HttpMetrics(RequestCounter, Protocol):
-    """The metrics that the routes count and serve."""
+class Readiness:
+    """Red-box is ready as long as its background task runs."""
 
-    def bytes_relayed(self, count: int) -> None: ...
-
-    def exposition(self) -> bytes:
-        """Return all metrics in Prometheus's text format."""
-        ...
-
-
-class Readiness(Protocol):
-    """Whether this red-box can take requests."""
+    def __init__(self, jobs: JobService, authenticator: Authenticator) -> None:
+        self._jobs = jobs
+        self._authenticator = authenticator
 
     def unready(self) -> str | None:
-        """Return the reason, or None if it is ready."""
-        ...
+        """The reason. Stale states are none: submits still work, and each state carries its age."""
+        return None if self._jobs.alive else "the background task has ended: see the log"
 
-    def warnings(self) -> Sequence[str]:
-        """Return the problems that do not make it unready, each in a sentence."""
-        ...
+    def warnings(self) -> list[str]:
+        """Problems that do not make it unready."""
+        since = self._jobs.stale_since
+        stale = [f"Slurm does not answer: states are as of {since:%H:%M:%S} UTC"] if since else []
+        return [*stale, *self._authenticator.warnings()]
 
 
 @dataclass(frozen=True)
 class Services:
     """All services that the routes use."""
 
-    authenticator: CallerAuthenticator
+    authenticator: Authenticator
     jobs: JobService
     logs: JobLogReader
     files: JobFileService
     usage: UsageOfJobs
-    metrics: HttpMetrics
+    metrics: ServerMetrics
     readiness: Readiness
-    streams: StreamLimits
+    streams: CallerBudget
     reauthorization: StreamReauthorization
     rejections: RejectionAudit
-    bodies: BodyBudget = field(default_factory=BodyBudget)
+    bodies: CallerBudget = field(default_factory=lambda: bodies_budget(0))
     body_limit: int = 8 << 20
     stall_s: float = 60.0  # a reader that takes nothing for so long is disconnected
 
@@ -81,28 +76,19 @@ async def caller_of(request: Request) -> Caller:
     return caller
 
 
-Namespace = Annotated[
+OwnerName = Annotated[
     str | None,
     QueryParameter(
         min_length=1,
         max_length=253,
         pattern=NO_CONTROL,
-        description="For operators: whose job, with `account`.",
-    ),
-]
-Account = Annotated[
-    str | None,
-    QueryParameter(
-        min_length=1,
-        max_length=253,
-        pattern=NO_CONTROL,
-        description="For operators: whose job, with `namespace`.",
+        description="For operators: whose job, by `namespace` and `account` together.",
     ),
 ]
 
 
 async def requested_owner(
-    caller: Annotated[Caller, Depends(caller_of)], namespace: Namespace = None, account: Account = None
+    caller: Annotated[Caller, Depends(caller_of)], namespace: OwnerName = None, account: OwnerName = None
 ) -> Owner | None:
     """Return the owner that an operator names; `jobs` rejects other callers that name one."""
     if namespace is None and account is None:

@@ -48,8 +48,7 @@ class Context:
             fetch,
             self.settings.partitions_every_s,
             failure_ttl_s=FAILURE_TTL_S,
-            now=self.clock.now,
-            monotonic=self.clock.monotonic,
+            clock=self.clock,
         )
 
 

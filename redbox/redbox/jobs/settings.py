@@ -19,6 +19,7 @@ class JobsSettings(Section):
     mark_secret: Path = Path("/var/lib/redbox/mark.secret")
     """Signs the marks on jobs; the same on a standby."""
 
+    # answer_within_s < slurm.submit_s (one sbatch) < submit_limit_s: an sbatch may outlast the answer.
     answer_within_s: float = 25.0
     """A submit is answered after so long, also where sbatch still runs; sbatch itself has 120 s."""
     submit_limit_s: float = 150.0

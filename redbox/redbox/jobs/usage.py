@@ -22,8 +22,7 @@ from redbox.core.workload_manager import StepUsage, WorkloadManager, WorkloadMan
 from redbox.jobs.errors import Forbidden, JobsBusy
 from redbox.jobs.record.record import JobRecord
 from redbox.jobs.service import JobService
-from redbox_api.models import Phase
-from redbox_api.usage import JobUsage, UsageList
+from redbox_api.models import JobUsage, Phase, UsageList
 
 log = structlog.get_logger(__name__)
 FRESH_S = 20.0

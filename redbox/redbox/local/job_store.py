@@ -20,7 +20,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from redbox.local.supervisor import ENDED, JOB, SCRIPT, STARTED, process_start, write_atomically
+from redbox.agents.program.command_records import process_start
+from redbox.local.supervisor import ENDED, JOB, SCRIPT, STARTED, write_atomically
+from redbox.slurm.text.states import Exit
 from redbox_shared.wire import HELD_BY_USER
 
 HELD = "held"
@@ -50,8 +52,7 @@ class LocalJobStatus:
     job: LocalJob
     state: str
     reason: str = ""
-    code: int | None = None
-    signal: int | None = None
+    exit: Exit | None = None
     started_at: float | None = None
     ended_at: float | None = None
     script_pid: int | None = None
@@ -66,7 +67,6 @@ class LocalJobStore:
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def add(self, job: LocalJob, script: bytes, *, held: bool) -> LocalJob:
-        """Store a new job under the next free id."""
         part = Path(tempfile.mkdtemp(prefix=".new-", dir=self._directory))
         (part / SCRIPT).write_bytes(script)
         (part / SCRIPT).chmod(0o700)
@@ -84,9 +84,7 @@ class LocalJobStore:
         return (path for path in self._directory.iterdir() if path.name.isdigit())
 
     def all(self) -> list[LocalJobStatus]:
-        """Every job, the oldest first."""
-        paths = sorted(self._paths(), key=lambda path: int(path.name))
-        return [self._status(path) for path in paths]
+        return [self._status(path) for path in sorted(self._paths(), key=lambda path: int(path.name))]
 
     def get(self, job_id: str) -> LocalJobStatus | None:
         path = self._directory / job_id
@@ -106,11 +104,9 @@ class LocalJobStore:
             return _ended(
                 job, started, ended or {"state": "NODE_FAIL", "reason": "SupervisorDied", "at": started["at"]}
             )
-        if (path / HELD).exists():
-            return LocalJobStatus(job, "PENDING", reason=HELD_BY_USER)
-        if (path / BEGUN).exists():
+        if (path / BEGUN).exists() and not (path / HELD).exists():
             return self._begun(path, job)
-        return LocalJobStatus(job, "PENDING", reason="Resources")
+        return LocalJobStatus(job, "PENDING", HELD_BY_USER if (path / HELD).exists() else "Resources")
 
     def _begun(self, path: Path, job: LocalJob) -> LocalJobStatus:
         """The state of a job whose supervisor was started and has not written started.json."""
@@ -139,8 +135,7 @@ class LocalJobStore:
             path.unlink(missing_ok=True)
 
     def cancel_pending(self, job_id: str) -> None:
-        ended = {"state": "CANCELLED", "at": time.time()}
-        write_atomically(self._directory / job_id / ENDED, ended)
+        write_atomically(self._directory / job_id / ENDED, {"state": "CANCELLED", "at": time.time()})
 
     def delete(self, job_id: str) -> None:
         shutil.rmtree(self._directory / job_id, ignore_errors=True)
@@ -164,8 +159,7 @@ def _ended(job: LocalJob, started: dict[str, Any] | None, ended: dict[str, Any])
         job,
         ended["state"],
         reason=ended.get("reason", ""),
-        code=code if code is not None and code >= 0 else None,
-        signal=-code if code is not None and code < 0 else None,
+        exit=Exit(max(code, 0), max(-code, 0)) if code is not None else None,
         started_at=started["at"] if started else None,
         ended_at=ended["at"],
     )

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
-from pathlib import Path
 
+from redbox.agents.program.commands import account_environment
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import (
     AccountingSnapshot,
@@ -36,13 +36,13 @@ from redbox.slurm.commands.scancel import read_signal
 from redbox.slurm.errors import RequestRefused
 from redbox.slurm.submit.container_script import ContainerPaths, build_container_script, container_environment
 from redbox.slurm.text.batch_script import encode_script
-from redbox.slurm.text.states import JOB_STATES, Exit, end_of, has_ended
+from redbox.slurm.text.states import JOB_STATES, end_of, has_ended
 from redbox.slurm.text.values import read_duration
 from redbox_api.models import Amounts, Check, Cluster, JobRequest, Partition
 from redbox_shared.wire import HELD_BY_USER
 
 NAME = "local"
-MEMINFO = Path("/proc/meminfo")
+DIRECTORIES = ["/usr/local/bin", "/usr/bin", "/bin"]
 
 
 class LocalManager:
@@ -67,12 +67,10 @@ class LocalManager:
             return SubmitRejected(refused.detail)
         except OSError as error:
             return SubmitRejected(f"workingDirectory: {error}")
-        earlier = next((s.job for s in self._store.all() if s.job.mark == submission.mark), None)
-        if earlier is None:
-            job = self._store.add(job, script, held=submission.request.hold or submission.held)
-            self._start_waiting()
-        else:
-            job = earlier
+        earlier = (status.job for status in self._store.all() if status.job.mark == submission.mark)
+        held = submission.request.hold or submission.held
+        job = next(earlier, None) or self._store.add(job, script, held=held)
+        self._start_waiting()
         return SubmitAccepted(job.job_id, working_directory=job.working_directory)
 
     async def check(self, user: UnixUser, submission: Submission) -> Check:
@@ -109,24 +107,12 @@ class LocalManager:
             working_directory=directory,
             stdout=stdout,
             stderr=stdout if merged else posixpath.join(directory, request.error or "local-%j.err"),
-            env={**self._environment(), **env},
+            env={**account_environment(self._account, DIRECTORIES), **env},
             time_limit_s=read_duration(limit) if limit is not None else None,
         )
         return job, encode_script(script)
 
-    def _environment(self) -> dict[str, str]:
-        account = self._account
-        return {
-            "HOME": account.pw_dir,
-            "USER": account.pw_name,
-            "LOGNAME": account.pw_name,
-            "SHELL": account.pw_shell or "/bin/sh",
-            "PATH": "/usr/local/bin:/usr/bin:/bin",
-            "LANG": "C.UTF-8",
-        }
-
     def _start_waiting(self) -> None:
-        """Start the oldest waiting jobs in the free slots."""
         statuses = self._store.all()
         free = self._slots - sum(status.state in ("RUNNING", "CONFIGURING") for status in statuses)
         waiting = [s for s in statuses if s.state == "PENDING" and s.reason != HELD_BY_USER]
@@ -207,17 +193,18 @@ class LocalManager:
         self, job_ids: Collection[str], *, users: Collection[UnixUser] | None = None
     ) -> FoundJobs:
         del users
-        found = [self._store.get(job_id) for job_id in job_ids]
-        statuses = [status for status in found if status is not None and self._is_in_queue(status)]
-        return FoundJobs(tuple(self._observe(status, live=True) for status in statuses), complete=True)
+        found = filter(self._is_in_queue, self._found(job_ids))
+        return FoundJobs(tuple(self._observe(status, live=True) for status in found), complete=True)
 
     async def history(
         self, job_ids: Collection[str], *, since: datetime, users: Collection[UnixUser] | None = None
     ) -> AccountingSnapshot:
         del since, users
-        found = [self._store.get(job_id) for job_id in job_ids]
-        jobs = tuple(self._observe(status, live=False) for status in found if status is not None)
-        return AccountingSnapshot(jobs, complete=True)
+        found = self._found(job_ids)
+        return AccountingSnapshot(tuple(self._observe(s, live=False) for s in found), complete=True)
+
+    def _found(self, job_ids: Collection[str]) -> list[LocalJobStatus]:
+        return [status for job_id in job_ids if (status := self._store.get(job_id)) is not None]
 
     async def history_of(self, user: UnixUser, *, since: datetime) -> AccountingSnapshot:
         kept = self._kept_jobs() if user.uid == self._account.pw_uid else []
@@ -227,9 +214,7 @@ class LocalManager:
         )
 
     def _observe(self, status: LocalJobStatus, *, live: bool) -> Observation:
-        job, account = status.job, self._account
-        has_exit = status.code is not None or status.signal is not None
-        end = end_of(status.state, Exit(status.code or 0, status.signal or 0) if has_exit else None)
+        job, account, end = status.job, self._account, end_of(status.state, status.exit)
         return Observation(
             job_id=job.job_id,
             uid=account.pw_uid,
@@ -267,7 +252,7 @@ class LocalManager:
 
     async def partitions(self) -> tuple[Partition, ...]:
         running = sum(status.state == "RUNNING" for status in self._store.all())
-        slots, memory = self._slots, memory_mb()
+        slots, memory = self._slots, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
         free = max(0, slots - running)
         return (
             Partition(
@@ -306,10 +291,7 @@ def refuse_unsupported(request: JobRequest) -> None:
         ((resources.nodes or 1) > 1, "resources.nodes above 1: it has one node"),
         ((resources.tasks or 1) > 1, "resources.tasks above 1: it runs one task a job"),
         (request.partition not in (None, NAME), f"partition: its only partition is {NAME!r}"),
-        (
-            request.container is not None and request.container.registry,
-            "container.registry",
-        ),
+        (request.container is not None and request.container.registry, "container.registry"),
     ):
         if given:
             raise RequestRefused(f"The local workload manager does not support {reason}.")
@@ -336,8 +318,3 @@ def _signal(status: LocalJobStatus, name: str) -> ActionResult:
 
 def _datetime(seconds: float | None) -> datetime | None:
     return datetime.fromtimestamp(seconds, UTC) if seconds is not None else None
-
-
-def memory_mb() -> int:
-    first = MEMINFO.read_text().split("\n", 1)[0]
-    return int(first.split()[1]) // 1024

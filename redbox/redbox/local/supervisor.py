@@ -18,6 +18,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from redbox.agents.program.command_records import process_start
+
 GRACE_S = 5.0
 STARTED, ENDED, JOB, SCRIPT = "started.json", "ended.json", "job.json", "script"
 
@@ -26,15 +28,6 @@ def write_atomically(path: Path, value: dict[str, Any]) -> None:
     part = path.with_suffix(".part")
     part.write_text(json.dumps(value))
     part.replace(path)
-
-
-def process_start(pid: int) -> str | None:
-    """The start time of a process, which with its pid identifies it; None when it has ended."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] in "ZX" else fields[19]
 
 
 class RunningScript:
@@ -78,10 +71,8 @@ class RunningScript:
         return self._process.wait()
 
     def send(self, number: int) -> None:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, number)
-        except ProcessLookupError:
-            return
 
 
 def open_output(path: str) -> int:
@@ -89,7 +80,6 @@ def open_output(path: str) -> int:
 
 
 def supervise(directory: Path) -> None:
-    """Run the job of this directory to its end."""
     job = json.loads((directory / JOB).read_text())
     try:
         script = RunningScript(directory, job)

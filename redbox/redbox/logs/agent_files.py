@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 
 from redbox.agents.errors import AgentError, RequestFailed, SystemCallFailed
 from redbox.agents.pool import AgentPool
-from redbox.agents.protocol import answers
+from redbox.agents.protocol.answers import ReadPrecondition
 from redbox.core.domain import UnixUser
 from redbox.logs.interfaces import (
-    ExpectedFile,
     FileChunk,
     LogFileMissing,
     LogFileNotVisible,
@@ -41,22 +40,24 @@ class AgentFiles:
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONCURRENT_READS))
 
     async def read(
-        self, path: str, offset: int, limit: int, *, expected: ExpectedFile | None = None, fresh: bool = False
+        self,
+        path: str,
+        offset: int,
+        limit: int,
+        *,
+        expect: ReadPrecondition | None = None,
+        fresh: bool = False,
     ) -> FileChunk:
-        """Read in one round trip, and one more for the first file of a file system."""
-        expect = (
-            answers.ReadPrecondition(expected.device, expected.inode, expected.tail_hash)
-            if expected
-            else None
-        )
+        """Read in one round trip, and one more for the first file of a file system.
+
+        Of a file other than `expect` no byte is returned. `fresh` opens the file again through its directory,
+        which a network file system requires.
+        """
         async with self._slots:
-            is_network = self._is_network.get(expected.device, True) if expected else True
+            is_network = expect is None or self._is_network.get(expect.device, True)
             reuse_s = 0.0 if fresh else REUSE_NETWORK_S if is_network else REUSE_LOCAL_S
             try:
                 agent = await self.pool.agent(self.user, "files")
-            except AgentError as error:
-                raise LogFileUnavailable(f"{path} cannot be read now: {error}") from error
-            try:
                 piece = await agent.read(
                     path, offset=offset, limit=limit, expect=expect, reuse_s=reuse_s, deadline=READ_S
                 )

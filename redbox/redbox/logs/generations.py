@@ -49,13 +49,11 @@ def tail_hash(before: bytes) -> str:
 
 
 def parse_generation(text: str) -> Generation | None:
-    """Parse a reader's generation; None if it is malformed."""
-    parts = text.split("-")
     try:
-        device, inode, run, cuts = int(parts[0], 16), int(parts[1], 16), int(parts[2]), int(parts[3])
-    except (ValueError, IndexError):
+        device, inode, run, cuts = text.split("-")
+        return Generation(int(device, 16), int(inode, 16), int(run), int(cuts))
+    except ValueError:
         return None
-    return Generation(device, inode, run, cuts)
 
 
 def run_of(

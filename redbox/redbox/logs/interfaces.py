@@ -50,31 +50,12 @@ class LogFileStat:
 
 
 @dataclass(frozen=True, slots=True)
-class ExpectedFile:
-    """The file that the reader has read so far: if it is another one, no byte of it is returned."""
-
-    device: int
-    inode: int
-    tail_hash: str  # of the 4 KiB before the offset; empty at offset 0
-
-
-@dataclass(frozen=True, slots=True)
 class FileChunk:
     """Bytes from the requested offset, or none because the file was replaced."""
 
     stat: LogFileStat
     data: bytes
     replaced: bool
-
-
-class LogFileReader(Protocol):
-    """Reads files as the job's user."""
-
-    async def read(
-        self, path: str, offset: int, limit: int, *, expected: ExpectedFile | None = None, fresh: bool = False
-    ) -> FileChunk:
-        """Read; `fresh` opens the file again through its directory, which a network file system requires."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,4 +76,3 @@ class OutputSource(Protocol):
 
     async def changed(self, since: OutputState) -> OutputState:
         """Wait until the state differs from `since`, and return it."""
-        ...

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
 from redbox.agents.pool import AgentPool
 from redbox.core.domain import JobKey, JobRef
+from redbox.core.output_patterns import PatternValues, resolve_pattern
+from redbox.core.workload_manager import WorkloadManager
 from redbox.jobs.errors import NotAcceptable
 from redbox.jobs.record.record import JobRecord
 from redbox.jobs.service import JobService
 from redbox.logs.agent_files import AgentFiles
 from redbox.logs.interfaces import JobRecordDeleted, OutputState
 from redbox.logs.service import LogReadRequest, LogReadResponse, LogService
-from redbox.slurm.text.states import JOB_STATES, has_not_begun
-from redbox.slurm.views.output_patterns import PatternValues, resolve_pattern
 from redbox_api.hostlists import first_host
 from redbox_api.models import FINAL_PHASES, Phase
 
@@ -30,7 +30,7 @@ class JobLogReader:
     jobs: JobService
     pool: AgentPool
     logs: LogService
-    appends: Callable[[], bool] = lambda: False  # the cluster's default, for jobs that do not set it
+    workload: WorkloadManager
     _files: WeakValueDictionary[int, AgentFiles] = field(default_factory=WeakValueDictionary)
 
     @asynccontextmanager
@@ -41,7 +41,7 @@ class JobLogReader:
         record = await self.jobs.locate(ref.caller, ref.key, ref.attempt)
         if record.status.array_size and task is None:
             raise NotAcceptable("This job is an array: choose a task's log with ?task=N.")
-        output = JobOutputSource(self.jobs, record.key, stream, task, self.appends)
+        output = JobOutputSource(self.jobs, self.workload, record.key, stream, task)
         if output.is_merged():
             yield empty_response()
             return
@@ -60,21 +60,16 @@ class RunState:
     run: int
     began: float | None = None  # start of that run, if it is not the first
 
-    @property
-    def is_started(self) -> bool:
-        """A job that Slurm holds after a requeue is suspended, but its next run has not started."""
-        return self.phase in STARTED and not has_not_begun(self.state)
-
 
 @dataclass
 class JobOutputSource:
     """The output of a job's record, as `tail` follows it."""
 
     jobs: JobService
+    workload: WorkloadManager
     key: JobKey
     stream: str
     task: int | None
-    appends: Callable[[], bool] = lambda: False  # the cluster's default, for jobs that do not set it
     _started_run: int = 0  # the newest run that was observed as started
 
     def current(self) -> OutputState:
@@ -83,13 +78,13 @@ class JobOutputSource:
             raise JobRecordDeleted(f"The job {self.key.key} was deleted from the journal.")
         state = self._run_state(record)
         # A task may be final before its array is.
-        is_over = state.phase in FINAL_PHASES and state.state not in JOB_STATES.requeued
+        is_over = state.phase in FINAL_PHASES and state.state not in self.workload.states.requeued
         run = self._run_in_file(state)
-        appends = self.appends() if record.appends is None else record.appends
+        appends = self.workload.appends() if record.appends is None else record.appends
         return OutputState(
             path=self._path(record, self.stream),
             run=min(run, 1) if appends else run,
-            writing=state.is_started,
+            writing=self._is_started(state),
             final=record.final or is_over,
             began=None if appends or state.run != run else state.began,
         )
@@ -102,14 +97,18 @@ class JobOutputSource:
             return RunState(reported.state, record.phase, record.run, began)
         task = next((task for task in reported.tasks if task.index == self.task), None)
         run = task.restarts + 1 if task else 1
-        phase = JOB_STATES.phase_of(task.state) if task and not record.final else None
+        phase = self.workload.states.phase_of(task.state) if task and not record.final else None
         return RunState(task.state if task and phase else reported.state, phase or record.phase, run)
+
+    def _is_started(self, state: RunState) -> bool:
+        """A job that Slurm holds after a requeue is suspended, but its next run has not started."""
+        return state.phase in STARTED and not self.workload.states.has_not_begun(state.state)
 
     def _run_in_file(self, state: RunState) -> int:
         """Slurm counts a requeue when it is requested: the old run ends under the number of the new one."""
         if state.state == "COMPLETING" and self._started_run:
             return self._started_run
-        if not state.is_started and state.phase not in FINAL_PHASES:
+        if not self._is_started(state) and state.phase not in FINAL_PHASES:
             return max(state.run - 1, self._started_run)
         self._started_run = state.run
         return state.run

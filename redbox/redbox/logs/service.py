@@ -16,8 +16,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 from redbox.core.domain import UnixUser
+from redbox.logs.agent_files import AgentFiles
 from redbox.logs.generations import parse_generation
-from redbox.logs.interfaces import LogFileReader, LogFileUnavailable, OutputSource
+from redbox.logs.interfaces import LogFileUnavailable, OutputSource
 from redbox.logs.pacing import PollIntervals, ReadBudget
 from redbox.logs.settings import LogSettings
 from redbox.logs.tail import CHUNK_BYTES, Tail
@@ -67,7 +68,7 @@ class LogService:
         self,
         name: tuple[str, ...],
         user: UnixUser,
-        files: LogFileReader,
+        files: AgentFiles,
         output: OutputSource,
         request: LogReadRequest,
     ) -> AsyncIterator[LogReadResponse]:
@@ -77,20 +78,17 @@ class LogService:
 
     @contextlib.contextmanager
     def _tail(
-        self, name: tuple[str, ...], user: UnixUser, files: LogFileReader, output: OutputSource
+        self, name: tuple[str, ...], user: UnixUser, files: AgentFiles, output: OutputSource
     ) -> Iterator[Tail]:
-        if name in self._tails:
-            tail, readers = self._tails[name]
-        else:
-            resting = self._resting.pop(name) if name in self._resting else None
-            tail, readers = resting or self._new_tail(user, files, output), 0
+        resting = self._resting.pop(name) if name in self._resting else None
+        tail, readers = self._tails.get(name) or (resting or self._new_tail(user, files, output), 0)
         self._tails[name] = (tail, readers + 1)
         try:
             yield tail
         finally:
             self._release(name)
 
-    def _new_tail(self, user: UnixUser, files: LogFileReader, output: OutputSource) -> Tail:
+    def _new_tail(self, user: UnixUser, files: AgentFiles, output: OutputSource) -> Tail:
         return Tail(
             files=files,
             output=output,

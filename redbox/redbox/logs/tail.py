@@ -27,6 +27,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
+from redbox.agents.protocol.answers import ReadPrecondition
+from redbox.logs.agent_files import AgentFiles
 from redbox.logs.generations import (
     TAIL_BYTES,
     Generation,
@@ -38,11 +40,9 @@ from redbox.logs.generations import (
     visible_length,
 )
 from redbox.logs.interfaces import (
-    ExpectedFile,
     FileChunk,
     LogFileMissing,
     LogFileNotVisible,
-    LogFileReader,
     LogFileStat,
     OutputSource,
     OutputState,
@@ -60,7 +60,7 @@ POLL_AFTER_RUN_S = 30.0  # how long to read on after a run has stopped and befor
 class Tail:
     """The newest shown end of one file; the states are drawn above."""
 
-    files: LogFileReader
+    files: AgentFiles
     output: OutputSource
     budget: ReadBudget
     user: int
@@ -145,7 +145,6 @@ class Tail:
 
     @property
     def size(self) -> int:
-        """The file's size at the last read."""
         return self._stat.size if self._stat else 0
 
     # -- bytes before `shown`
@@ -165,22 +164,21 @@ class Tail:
         task = self._reads.get(offset)
         if task is None:
             limit = min(CHUNK_BYTES, self.shown - offset)
-            task = asyncio.ensure_future(self._read(offset, limit, self._expected(tail_hash="")))
+            task = asyncio.ensure_future(self._read(offset, limit))
             self._reads[offset] = task
             task.add_done_callback(_retrieve_exception)
             task.add_done_callback(lambda _: self._reads.pop(offset, None))
         return await asyncio.shield(task)
 
     def _read(
-        self, offset: int, limit: int, expected: ExpectedFile | None, *, fresh: bool = False
+        self, offset: int, limit: int, hash_before: str = "", *, fresh: bool = False
     ) -> Coroutine[Any, Any, FileChunk]:
+        """Read from the file of the last read, which is decided now, not when the coroutine runs."""
         path = self.output.current().path
         if path is None:
             raise LogFileMissing("Slurm has not reported the path of the job's output yet")
-        return self.files.read(path, offset, limit, expected=expected, fresh=fresh)
-
-    def _expected(self, tail_hash: str) -> ExpectedFile | None:
-        return ExpectedFile(self._stat.device, self._stat.inode, tail_hash) if self._stat else None
+        expect = ReadPrecondition(self._stat.device, self._stat.inode, hash_before) if self._stat else None
+        return self.files.read(path, offset, limit, expect=expect, fresh=fresh)
 
     # -- one read at the end, shared by all readers
 
@@ -198,9 +196,9 @@ class Tail:
         await self._pause(output)
         output = self.output.current()
         await self.budget.take(self.user, LOCAL_COST if self._is_local() else 1.0)
-        expected = self._expected(self._tail_hash)
+        is_fresh = self._needs_fresh_open(output)
         try:
-            chunk = await self._read(self.shown, CHUNK_BYTES, expected, fresh=self._needs_fresh_open(output))
+            chunk = await self._read(self.shown, CHUNK_BYTES, self._tail_hash, fresh=is_fresh)
         except LogFileMissing as error:
             self._apply_missing(output, is_listed=isinstance(error, LogFileNotVisible))
         else:

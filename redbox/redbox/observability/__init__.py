@@ -1,1 +1,1 @@
-"""The log, the audit, request ids, and making text printable."""
+"""The audit, and making text printable."""

@@ -15,9 +15,9 @@ from datetime import datetime
 from pathlib import Path
 
 import structlog
+from structlog.contextvars import get_contextvars
 
 from redbox.observability.job_audit import AuditEntry
-from redbox.observability.request_id import request_id
 
 log = structlog.get_logger("redbox.observability.audit")
 
@@ -38,7 +38,7 @@ class AuditFile:
     def __call__(self, entry: AuditEntry) -> None:
         line = {
             "at": self._now().isoformat(timespec="milliseconds"),
-            "request": request_id.get(),
+            "request": get_contextvars().get("request_id", "-"),
             **asdict(entry),
         }
         if self._descriptor is None:
@@ -50,7 +50,6 @@ class AuditFile:
             log.exception("audit", **line, audit_file=str(self._path), error=str(error))
 
     def reopen(self) -> None:
-        """Open the file of this name again."""
         try:
             opened = self._open()
         except AuditFileError as error:

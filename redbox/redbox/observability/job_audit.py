@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from redbox.core.domain import Caller, JobKey
 
@@ -24,10 +24,8 @@ class AuditEntry:
     detail: str = ""
 
 
-class Audit(Protocol):
-    """Receives audit entries; must not block."""
-
-    def __call__(self, entry: AuditEntry, /) -> None: ...
+Audit = Callable[[AuditEntry], None]
+"""Receives audit entries; must not block."""
 
 
 def no_audit(entry: AuditEntry, /) -> None:

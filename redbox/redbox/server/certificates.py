@@ -55,7 +55,6 @@ class CertificateFacts:
 
 
 def make_authority(name: str, now: datetime) -> CertificateAndKey:
-    """Create a CA for one red-box."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _name(f"red-box CA of {name}")
     builder = (
@@ -119,7 +118,6 @@ def fits(pair: CertificateAndKey) -> bool:
 
 
 def is_issued_by(certificate: bytes, authority: bytes) -> bool:
-    """Whether this CA signed the certificate."""
     try:
         _certificate(certificate).verify_directly_issued_by(_certificate(authority))
     except (ValueError, TypeError, InvalidSignature):

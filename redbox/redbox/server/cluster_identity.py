@@ -73,7 +73,6 @@ async def _retry(query: Query[T]) -> T:
 
 @asynccontextmanager
 async def serving_not_ready(settings: RedboxSettings) -> AsyncIterator[None]:
-    """Answer every request with 503."""
     listeners = open_listeners(settings.listen, settings.tls, slurm_not_ready, ConnectionLimiter())
     listening = [asyncio.create_task(listener.listen()) for listener in listeners]
     notify_ready()  # a start that waits for Slurm has not failed

@@ -49,7 +49,6 @@ class Listener(uvicorn.Server):
         self._accepting: asyncio.Task[None] | None = None
 
     async def listen(self) -> None:
-        """Serve until `should_exit`."""
         async with asyncio.TaskGroup() as group:
             self._accepting = group.create_task(self._accept())
             await self.serve(sockets=[self._opened])

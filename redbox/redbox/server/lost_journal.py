@@ -7,9 +7,9 @@ these marks.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from functools import partial
 
-from redbox.core.workload_manager import QueueSnapshot, WorkloadManager
+from redbox.core.workload_manager import WorkloadManager
 from redbox.jobs.errors import JournalLost
 from redbox.jobs.record.marks import PREFIX, Marks
 from redbox.jobs.store.journal import Journal
@@ -31,9 +31,7 @@ async def check_journal_not_lost(
     if contents is None or contents.records or {TAKEN_OVER_AT, CHECKED} & contents.facts.keys():
         return
 
-    def poll() -> Awaitable[QueueSnapshot]:
-        return workload.poll(wanted=lambda _, mark: mark.startswith(PREFIX))
-
+    poll = partial(workload.poll, wanted=lambda _, mark: mark.startswith(PREFIX))
     snapshot = await wait_for_slurm(poll, settings)
     active = (job for job in snapshot.jobs if workload.states.phase_of(job.state) not in FINAL_PHASES)
     marked = [job.job_id for job in active if marks.verify(job.mark, job.uid)]

@@ -28,11 +28,11 @@ from redbox.core.fd_limits import take_all
 from redbox.core.workload_manager import WorkloadManager
 from redbox.files.service import JobFileService
 from redbox.http.app import build_app
-from redbox.http.middleware.body_budget import BodyBudget
+from redbox.http.metrics import ServerMetrics, StateCollector
+from redbox.http.middleware.caller_budget import bodies_budget, streams_budget
 from redbox.http.middleware.rejected_callers import RejectionAudit
-from redbox.http.middleware.stream_limits import StreamLimits
 from redbox.http.middleware.stream_reauthorization import StreamReauthorization
-from redbox.http.services import Services
+from redbox.http.services import Readiness, Services
 from redbox.jobs.record.marks import Marks, read_secret
 from redbox.jobs.service import JobService
 from redbox.jobs.store.journal import Journal
@@ -45,7 +45,6 @@ from redbox.observability.job_audit import AuditEntry
 from redbox.server.cluster_identity import cluster_name
 from redbox.server.listeners import Listener, open_listeners, reload_certificate
 from redbox.server.lost_journal import check_journal_not_lost
-from redbox.server.metrics import ServerMetrics, StateCollector
 from redbox.server.systemd import notify_ready
 from redbox.server.transports import observer_of, transport_of
 from redbox.settings import RedboxSettings, rules_in_force
@@ -95,7 +94,6 @@ class Server:
     listeners: Sequence[Listener]
 
     async def run(self) -> None:
-        """Serve until all listeners have stopped."""
         async with asyncio.TaskGroup() as group:
             background = [
                 group.create_task(self.application.reauthorization.run()),
@@ -111,7 +109,6 @@ class Server:
             listener.should_exit = True
 
     def reload(self) -> None:
-        """Reload rules and certificate, and reopen the audit file."""
         certificates = (partial(reload_certificate, listener.config) for listener in self.listeners)
         reload_all(self.application.authenticator.reload_rules, self.application.audit.reopen, *certificates)
 
@@ -123,7 +120,6 @@ class Server:
 
 
 def reload_all(*steps: Callable[[], object]) -> None:
-    """Take each step, even after one before it failed."""
     for step in steps:
         try:
             step()
@@ -174,47 +170,27 @@ async def start(settings: RedboxSettings, path: Path) -> AsyncIterator[Applicati
             Authenticator.from_settings(settings.callers, rules_in_force(settings, path), SystemClock())
         )
         reauthorization = StreamReauthorization(authenticator, SystemClock())
-        streams = StreamLimits(settings.limits.streams_per_user, settings.limits.streams)
+        streams = streams_budget(settings.limits.streams_per_user, settings.limits.streams)
         metrics.collect_from(
             StateCollector(
-                jobs=jobs, stale_s=lambda: _age(jobs), agents=pool.state, streams=lambda: streams.open
+                jobs=jobs, stale_s=lambda: _age(jobs), agents=pool.state, streams=lambda: streams.held
             )
         )
         services = Services(
             authenticator=authenticator,
             jobs=jobs,
-            logs=JobLogReader(jobs, pool, LogService(settings.logs, time.monotonic), workload.appends),
+            logs=JobLogReader(jobs, pool, LogService(settings.logs, time.monotonic), workload),
             files=JobFileService(jobs, pool),
             usage=await stack.enter_async_context(UsageOfJobs(jobs, workload)),
             metrics=metrics,
-            readiness=ServerReadiness(jobs, authenticator),
+            readiness=Readiness(jobs, authenticator),
             streams=streams,
             reauthorization=reauthorization,
             rejections=RejectionAudit(audit, SystemClock()),
-            bodies=BodyBudget.for_bodies_of(settings.limits.body_bytes),
+            bodies=bodies_budget(settings.limits.body_bytes),
             body_limit=settings.limits.body_bytes,
         )
         yield Application(build_app(services), authenticator, audit, jobs, reauthorization)
-
-
-class ServerReadiness:
-    """Red-box is ready as long as its background task runs."""
-
-    def __init__(self, jobs: JobService, authenticator: Authenticator) -> None:
-        self._jobs = jobs
-        self._authenticator = authenticator
-
-    def unready(self) -> str | None:
-        """Stale states do not count: submits still work, and each state carries its age."""
-        return None if self._jobs.alive else "the background task has ended: see the log"
-
-    def warnings(self) -> list[str]:
-        health, since = self._authenticator.health(), self._jobs.stale_since
-        return [
-            *([f"Slurm does not answer: states are as of {since:%H:%M:%S} UTC"] if since else ()),
-            *(f"keys of cluster {keys.cluster}: {keys.problem}" for keys in health.key_sets if keys.problem),
-            *(f"the new mapping rules are invalid, the old ones stay: {flaw}" for flaw in health.rule_flaws),
-        ]
 
 
 def _workload_manager(settings: RedboxSettings, pool: AgentPool, metrics: ServerMetrics) -> WorkloadManager:

@@ -6,7 +6,7 @@ import os
 import pwd
 
 from redbox.agents.errors import AgentRefused
-from redbox.agents.settings import AgentsSettings
+from redbox.agents.settings import AgentsSettings, SshSettings
 from redbox.agents.transports.base import Transport
 from redbox.agents.transports.self_ import SelfTransport
 from redbox.agents.transports.sudo import SudoTransport
@@ -15,10 +15,20 @@ from redbox.core.domain import UnixUser
 
 def transport_of(settings: AgentsSettings) -> Transport:
     if settings.transport == "ssh" and settings.ssh is not None:
-        from redbox.server.ssh_agents import ssh_transport  # noqa: PLC0415 - asyncssh takes 7 MiB, for one of three
-
-        return ssh_transport(settings.ssh)
+        return _ssh_transport(settings.ssh)
     return SudoTransport() if settings.transport == "sudo" else SelfTransport()
+
+
+def _ssh_transport(settings: SshSettings) -> Transport:
+    from redbox.agents.transports import ssh, ssh_ca  # noqa: PLC0415 - asyncssh takes 7 MiB, for one of three
+
+    node = ssh.LoginNode(settings.host, settings.known_hosts, settings.port)
+    if settings.ca_key_file is not None:
+        key = ssh_ca.read_private_key(settings.ca_key_file)
+        return ssh.SshTransport(node, ssh_ca.CertificateAuthority(key, settings.addresses))
+    if settings.key_directory is None:
+        raise AgentRefused("agents.ssh has neither ca_key_file nor key_directory: set one of them")
+    return ssh.SshTransport(node, ssh_ca.KeyDirectory(settings.key_directory))
 
 
 def observer_of(settings: AgentsSettings) -> UnixUser:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 
 from redbox.core.domain import UnixUser
@@ -12,7 +11,7 @@ from redbox.core.ttl_cache import TtlCache
 from redbox.core.workload_manager import WorkloadManagerError
 from redbox.slurm.command_runner import CommandRunner
 from redbox.slurm.commands import sacctmgr, scontrol, sinfo, srun
-from redbox.slurm.text.record_format import ParseReport, RecordFormat
+from redbox.slurm.text.record_format import ParseReport, RecordFormat, decode
 from redbox.slurm.views.partitions import build_partitions, count_states
 from redbox_api.models import Cluster, Partition
 
@@ -26,12 +25,12 @@ NODES_HIDDEN = (
 class ClusterQueries:
     """Queries whose answers seldom change are kept for `facts_s`."""
 
-    def __init__(self, commands: CommandRunner, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, commands: CommandRunner) -> None:
         self._commands = commands
-        ttl_s = commands.settings.facts_s
-        self._configuration = TtlCache(self._ask_configuration, ttl_s, monotonic=clock)
-        self._is_history_private = TtlCache(self._ask_is_history_private, ttl_s, monotonic=clock)
-        self._mpi_kinds = TtlCache(self._ask_mpi_kinds, ttl_s, monotonic=clock)
+        cache = partial(TtlCache, ttl_s=commands.settings.facts_s, clock=commands.clock)
+        self._configuration = cache(self._ask_configuration)
+        self.is_history_private = cache(self._ask_is_history_private).get
+        self.mpi_kinds = cache(self._ask_mpi_kinds).get
 
     async def configuration(self) -> scontrol.SlurmConfiguration:
         """From slurmctld alone: submits and polls must not depend on slurmdbd."""
@@ -42,13 +41,6 @@ class ClusterQueries:
         configuration = self._configuration.last
         return configuration is not None and configuration.appends
 
-    async def is_history_private(self) -> bool:
-        """Whether slurmdbd shows each user only the user's own jobs."""
-        return await self._is_history_private.get()
-
-    async def mpi_kinds(self) -> frozenset[str]:
-        return await self._mpi_kinds.get()
-
     async def _ask_configuration(self) -> scontrol.SlurmConfiguration:
         configuration = scontrol.read_configuration(await self._commands.read(scontrol.configuration_argv()))
         if not configuration.accounting:  # a federation is made in the accounting database
@@ -57,20 +49,23 @@ class ClusterQueries:
         return replace(configuration, federation=federation)
 
     async def _ask_is_history_private(self) -> bool:
-        """By the PrivateData of slurmdbd, not of slurm.conf; raises while slurmdbd is down."""
+        """Whether slurmdbd shows each user only the user's own jobs; raises while slurmdbd is down.
+
+        By the PrivateData of slurmdbd, not of slurm.conf.
+        """
         if not (await self.configuration()).accounting:
             return False
-        deadline = self._commands.settings.accounting_s
-        argv = sacctmgr.configuration_argv()
-        completed = await self._commands.complete(self._commands.observer, argv, deadline=deadline)
-        return sacctmgr.hides_jobs(completed.stdout.decode("utf-8", "replace"))
+        completed = await self._commands.complete(
+            self._commands.observer,
+            sacctmgr.configuration_argv(),
+            deadline=self._commands.settings.accounting_s,
+        )
+        return sacctmgr.hides_jobs(decode(completed.stdout))
 
     async def _ask_mpi_kinds(self) -> frozenset[str]:
         completed = await self._commands.complete(self._commands.observer, srun.mpi_kinds_argv())
-        text = (completed.stdout + b"\n" + completed.stderr).decode(
-            "utf-8", "replace"
-        )  # older ones list on stderr
-        return srun.read_mpi_kinds(text)
+        # Older releases list on stderr.
+        return srun.read_mpi_kinds(decode(completed.stdout + b"\n" + completed.stderr))
 
     async def cluster(self) -> Cluster:
         configuration, nodes = await self.configuration(), await self._visible_nodes()
@@ -123,7 +118,6 @@ class ClusterQueries:
 
 
 def warnings_of(configuration: scontrol.SlurmConfiguration, *, allow_federation: bool) -> list[str]:
-    """The warnings that the cluster is shown with."""
     found = []
     if configuration.federation is not None and not allow_federation:
         found.append(

@@ -6,12 +6,14 @@ are in `commands`.
 
 from __future__ import annotations
 
-import time
+import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, Protocol
 
+from redbox.agents.agent import AgentClient
 from redbox.agents.errors import AgentError, AgentTimeout, AgentUnavailable
-from redbox.agents.protocol.answers import CommandResult, FileAttributes, RecordedCommand
+from redbox.agents.pool import AgentPool
+from redbox.agents.protocol.answers import CommandResult
+from redbox.core.clock import Clock
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import WorkloadManagerError
 from redbox.slurm.own_account_commands import OwnAccountCommands
@@ -25,63 +27,27 @@ USER_LIST_LIMITS = {"squeue": 32 * 1024 * 1024, "sacct": 32 * 1024 * 1024}
 """The limits for lists of one user's own jobs, which are read as that user where PrivateData hides them."""
 
 
-class SlurmAgent(Protocol):
-    """The part of a user's agent that is used here."""
-
-    async def run(
-        self,
-        argv: Sequence[str],
-        *,
-        deadline: float,
-        stdin: bytes = b"",
-        env: Mapping[str, str] | None = None,
-        inherit: Mapping[str, bytes] | None = None,
-        keep: str | None = None,
-        replaces: str | None = None,
-        output_limit: int = ...,
-    ) -> CommandResult: ...
-
-    async def recall(self, keep: str) -> RecordedCommand: ...
-
-    async def make_directory(self, path: str, *, mode: int = 0o777) -> tuple[FileAttributes, bool]: ...
-
-    async def write(self, path: str, chunks: bytes, *, mode: int = 0o644) -> FileAttributes: ...
-
-    async def remove(self, path: str, *, recursive: bool = False) -> None: ...
-
-
-class SlurmAgents(Protocol):
-    """The pool of the users' agents."""
-
-    async def agent(self, user: UnixUser, role: Literal["commands", "files"] = "commands") -> SlurmAgent: ...
-
-
 OnCall = Callable[[str, float, bool], None]
 """Called after each command with its name, how long it took, and whether an answer came."""
 
 
 class CommandRunner:
-    """Runs Slurm's commands, as a user or as the observer.
-
-    `own` runs those of the observer where that is the account of this process; else its agent does.
-    """
+    """Runs Slurm's commands as a user or as the observer: without an agent where that is its own account."""
 
     def __init__(
         self,
-        agents: SlurmAgents,
+        agents: AgentPool,
         observer: UnixUser,
         settings: SlurmSettings,
-        *,
-        own: OwnAccountCommands | None = None,
-        on_call: OnCall | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock,
+        on_call: OnCall = lambda *_: None,
     ) -> None:
         self.agents = agents
-        self._own = own
         self.observer = observer
         self.settings = settings
-        self._on_call = on_call
-        self._clock = clock
+        self.clock = clock
+        self.on_call = on_call
+        self._own = OwnAccountCommands() if observer.uid == os.geteuid() else None
 
     async def complete(
         self,
@@ -92,7 +58,7 @@ class CommandRunner:
         deadline: float | None = None,
     ) -> CommandResult:
         """Run a command that may safely run twice, to its end, whatever its exit code."""
-        started, limit = self._clock(), self._limit(user, argv[0])
+        started, limit = self.clock.monotonic(), self._limit(user, argv[0])
         completed = None
         try:
             completed = await (await self._runner(user)).run(
@@ -102,10 +68,12 @@ class CommandRunner:
                 output_limit=limit,
             )
         except AgentError as error:
-            raise no_answer(error, argv[0]) from error
+            where = "" if isinstance(error, AgentUnavailable) else f"{argv[0]}: "
+            timed_out = isinstance(error, AgentTimeout)
+            raise WorkloadManagerError(f"{where}{error.detail}", timed_out=timed_out) from error
         finally:
             answered = completed is not None and not completed.timed_out
-            self.report_call(argv[0], self._clock() - started, answered=answered)
+            self.on_call(argv[0], self.clock.monotonic() - started, answered)
         if completed.timed_out:
             raise WorkloadManagerError(
                 f"{argv[0]} gave no answer within {completed.took_s:.0f} s", timed_out=True
@@ -117,7 +85,7 @@ class CommandRunner:
     def _limit(self, user: UnixUser, command: str) -> int:
         return OUTPUT_LIMIT if user == self.observer else USER_LIST_LIMITS.get(command, USER_LIMIT)
 
-    async def _runner(self, user: UnixUser) -> OwnAccountCommands | SlurmAgent:
+    async def _runner(self, user: UnixUser) -> OwnAccountCommands | AgentClient:
         if self._own is not None and user == self.observer:
             return self._own
         return await self.agents.agent(user)
@@ -136,13 +104,3 @@ class CommandRunner:
             words = words_of(completed.stderr) or f"exit code {completed.code}"
             raise WorkloadManagerError(f"{argv[0]} failed: {words}")
         return decode(completed.stdout)
-
-    def report_call(self, command: str, took_s: float, *, answered: bool) -> None:
-        if self._on_call is not None:
-            self._on_call(command, took_s, answered)
-
-
-def no_answer(error: AgentError, command: str) -> WorkloadManagerError:
-    slow = isinstance(error, AgentTimeout)
-    why = "" if isinstance(error, AgentUnavailable) else f"{command}: "
-    return WorkloadManagerError(f"{why}{error.detail}", timed_out=slow)

@@ -7,8 +7,7 @@ job is looked up again afterwards.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 from redbox.core.workload_manager import ActionResult, JobAction, JobHandle, WorkloadManagerError
 from redbox.slurm.command_runner import CommandRunner
@@ -25,33 +24,27 @@ PAUSES_S = (0.1, 0.3, 0.6, 1.0)  # between the lookups after an action
 class SlurmActions:
     """Actions on single jobs."""
 
-    def __init__(
-        self,
-        commands: CommandRunner,
-        queries: JobQueries,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
+    def __init__(self, commands: CommandRunner, queries: JobQueries) -> None:
         self._commands = commands
         self._queries = queries
-        self._sleep = sleep
 
-    async def act(self, job: JobHandle, action: JobAction, signal: str | None) -> ActionResult:
-        rows = await self._queries.rows_of(job.user, [job.job_id])
-        refusal = reason_not_to_act(job, rows, action)
+    async def act(self, handle: JobHandle, act: JobAction, *, signal: str | None = None) -> ActionResult:
+        rows = await self._queries.rows_of(handle.user, [handle.job_id])
+        refusal = reason_not_to_act(handle, rows, act)
         if refusal is not None:
             return refusal
         try:
-            argv = command_for(job, action, signal)
+            argv = command_for(handle, act, signal)
         except RequestRefused as refused:
             return ActionResult(done=False, detail=refused.detail)
-        completed = await self._commands.complete(job.user, argv)
+        completed = await self._commands.complete(handle.user, argv)
         words = words_of(completed.stderr)
         if completed.code != 0 and is_unavailable(words):
             raise WorkloadManagerError(f"{argv[0]} failed: {words}")
         if completed.code != 0:
             detail = words or f"{argv[0]} ended with exit code {completed.code}"
             return ActionResult(done=False, detail=detail)
-        return await self._read_back(job, action, rows)
+        return await self._read_back(handle, act, rows)
 
     async def _read_back(self, job: JobHandle, action: JobAction, before: Sequence[QueueRow]) -> ActionResult:
         """Look the job up until it shows the action, a few times."""
@@ -61,7 +54,7 @@ class SlurmActions:
             if shows(action, rows, before):
                 return ActionResult(done=True)
             if pause is not None:
-                await self._sleep(pause)
+                await self._commands.clock.sleep(pause)
         states = ", ".join(sorted({row.state for row in rows}))
         detail = f"Slurm accepted the {action}, but job {job.job_id} is still {states}."
         return ActionResult(done=False, detail=detail)
@@ -107,9 +100,6 @@ def shows(action: JobAction, rows: Sequence[QueueRow], before: Sequence[QueueRow
             return not any(row.reason in JOB_STATES.held_reasons for row in waiting)
         case JobAction.REQUEUE:
             restarts = max(row.restarts for row in before)
-            return any(
-                has_not_begun(row.state) or row.state == "COMPLETING" or row.restarts > restarts
-                for row in rows
-            )
+            return bool(waiting) or any(row.state == "COMPLETING" or row.restarts > restarts for row in rows)
         case JobAction.SIGNAL:
             return True

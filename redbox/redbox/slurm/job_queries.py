@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import datetime
 from functools import partial
 
 from redbox.core.domain import UnixUser
@@ -29,47 +28,19 @@ from redbox.slurm.views.queue_jobs import QueueJobBuilder, build_queue_jobs
 JSON_CHUNK = 200  # ids in one call for complete exit codes: some 5 kB each
 
 
-@dataclass(frozen=True, slots=True)
-class QueueAnswer:
-    """The queue as one user's squeue showed it."""
-
-    jobs: tuple[Observation, ...]
-    contradictory: frozenset[str]  # ids with two different records
-    report: ParseReport
-
-    @property
-    def complete(self) -> bool:
-        return self.report.complete and not self.contradictory
-
-
-@dataclass(frozen=True, slots=True)
-class AccountingAnswer:
-    """The rows that one user's sacct showed."""
-
-    rows: tuple[sacct.AccountingRow, ...]
-    complete: bool
-
-
 class JobQueries:
     """Runs queries as the observer, and as each user where Slurm hides jobs from the observer.
 
     A user controls what the user's agent answers: only that user's own jobs are accepted from it.
     """
 
-    def __init__(
-        self,
-        commands: CommandRunner,
-        cluster: ClusterQueries,
-        *,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, commands: CommandRunner, cluster: ClusterQueries) -> None:
         self._commands = commands
         self._cluster = cluster
-        self._now = now
-        self._monotonic = monotonic
+        self._clock = commands.clock
         self._users: frozenset[UnixUser] = frozenset()
-        self._polls, self._lookups, self._accounting = (PerUserQueries(monotonic) for _ in range(3))
+        per_user = (PerUserQueries(commands.clock.monotonic) for _ in range(3))
+        self._polls, self._lookups, self._accounting = per_user
         self._rows = squeue.RowReader()
         self._builders: dict[UnixUser, QueueJobBuilder] = {}
         self._has_job_states_only = True  # until squeue rejects the option
@@ -77,9 +48,10 @@ class JobQueries:
 
     # ------------------------------------------------------------------------------------------ the queue
     async def poll(
-        self, users: Collection[UnixUser] | None, wanted: squeue.RecordFilter | None
+        self, *, users: Collection[UnixUser] | None = None, wanted: squeue.RecordFilter | None = None
     ) -> QueueSnapshot:
-        at, started = self._now(), self._monotonic()
+        """Records that `wanted` rejects by id and comment are never parsed."""
+        at, started = self._clock.now(), self._clock.monotonic()
         self._rows.start_poll()
         private = await self._are_jobs_private()
         if users is not None:
@@ -88,23 +60,22 @@ class JobQueries:
         readers = in_order(self._users) if own else [self._commands.observer]
         self._builders = {reader: self._builders.get(reader) or QueueJobBuilder() for reader in readers}
 
-        async def query(reader: UnixUser, deadline: float | None) -> QueueAnswer:
+        async def query(reader: UnixUser, deadline: float | None) -> QueueSnapshot:
             record_format, report = RecordFormat.new(squeue.FIELDS), ParseReport()
             uids = (str(reader.uid),) if own else self._uids_to_list(users)
             text = await self._queue_text(reader, record_format, uids, deadline)
             rows = self._rows.read(text, record_format, report, wanted)
             shown = (row for row in rows if not own or row.uid == reader.uid)
             jobs, contradictory = self._builders[reader].build(shown)
-            return QueueAnswer(jobs, contradictory, report)
+            took_s = self._clock.monotonic() - started
+            return QueueSnapshot(at, took_s, jobs, report.complete, report.dropped, contradictory)
 
-        results = await self._polls.run(readers, query)
-        answers = {reader: answer for reader, answer in results.items() if isinstance(answer, QueueAnswer)}
-        took_s = self._monotonic() - started
+        answers = await self._polls.run(readers, query)
         if own:
+            took_s = self._clock.monotonic() - started
             return merge_answers(answers, at, took_s, complete=len(answers) == len(readers))
         answer = answers[self._commands.observer]
-        complete = answer.report.complete and not private
-        return QueueSnapshot(at, took_s, answer.jobs, complete, answer.report.dropped, answer.contradictory)
+        return replace(answer, complete=answer.complete and not private)
 
     async def _queue_text(
         self, reader: UnixUser, record_format: RecordFormat, uids: tuple[str, ...], deadline: float | None
@@ -141,7 +112,7 @@ class JobQueries:
         raise WorkloadManagerError(f"squeue failed: {words}")
 
     async def find_live(
-        self, job_ids: Collection[str], users: Collection[UnixUser] | None = None
+        self, job_ids: Collection[str], *, users: Collection[UnixUser] | None = None
     ) -> FoundJobs:
         """Single jobs; ids that Slurm does not know are left out."""
         if not await self._are_jobs_private():
@@ -153,10 +124,7 @@ class JobQueries:
             return build_queue_jobs(row for row in rows if row.uid == reader.uid)[0]
 
         readers = in_order(self._users if users is None else users)
-        results = await self._lookups.run(readers, query)
-        found = {
-            reader: jobs for reader, jobs in results.items() if not isinstance(jobs, WorkloadManagerError)
-        }
+        found = await self._lookups.run(readers, query)
         return FoundJobs(
             unique(job for jobs in found.values() for job in jobs),
             complete=len(found) == len(readers) > 0,
@@ -182,14 +150,15 @@ class JobQueries:
 
     async def usage(self, user: UnixUser, job_ids: Collection[str]) -> tuple[StepUsage, ...]:
         """As measured by the slurmds, which answer only the jobs' own user."""
-        return tuple(
-            sstat.read_usage(await self._commands.read(sstat.usage_argv(sorted(job_ids)), user=user))
-        )
+        text = await self._commands.read(sstat.usage_argv(sorted(job_ids)), user=user)
+        return tuple(sstat.read_usage(text))
 
     # ------------------------------------------------------------------------------------- the accounting
     async def history(
-        self, job_ids: Collection[str], users: Collection[UnixUser] | None = None
+        self, job_ids: Collection[str], *, since: datetime, users: Collection[UnixUser] | None = None
     ) -> AccountingSnapshot:
+        """`since` is not needed: sacct -j finds an id of any age."""
+        del since
         ordered = sorted(job_ids)
         chunks = [ordered[start : start + sacct.CHUNK] for start in range(0, len(ordered), sacct.CHUNK)]
         calls = [partial(sacct.jobs_argv, job_ids=chunk) for chunk in chunks]
@@ -197,7 +166,7 @@ class JobQueries:
             return await self._history(calls, [self._commands.observer], own=False)
         return await self._history(calls, in_order(self._users if users is None else users), own=True)
 
-    async def history_of(self, user: UnixUser, since: datetime) -> AccountingSnapshot:
+    async def history_of(self, user: UnixUser, *, since: datetime) -> AccountingSnapshot:
         return await self._history([partial(sacct.user_argv, user=user.name, since=since)], [user], own=True)
 
     async def _history(
@@ -212,7 +181,9 @@ class JobQueries:
             return AccountingSnapshot((), complete=True, available=False)
         fields = await self._known_fields()
 
-        async def query(reader: UnixUser, deadline: float | None) -> AccountingAnswer:
+        async def query(
+            reader: UnixUser, deadline: float | None
+        ) -> tuple[Sequence[sacct.AccountingRow], bool]:
             deadline = deadline or self._commands.settings.accounting_s
             report = ParseReport()
             rows: list[sacct.AccountingRow] = []
@@ -224,15 +195,12 @@ class JobQueries:
                 rows += sacct.read_rows(text, fields, token, report)
             shown = [row for row in dict.fromkeys(rows) if not own or row.uid == reader.uid]
             codes = await self._complete_exit_codes(shown, reader, deadline)
-            return AccountingAnswer(with_complete_exits(shown, codes), report.complete)
+            return with_complete_exits(shown, codes), report.complete
 
-        results = await self._accounting.run(readers, query)
-        answers = {
-            reader: answer for reader, answer in results.items() if isinstance(answer, AccountingAnswer)
-        }
-        complete = [reader for reader, answer in answers.items() if answer.complete]
+        answers = await self._accounting.run(readers, query)
+        complete = [reader for reader, (_, is_complete) in answers.items() if is_complete]
         return AccountingSnapshot(
-            build_accounting_jobs(row for answer in answers.values() for row in answer.rows),
+            build_accounting_jobs(row for rows, _ in answers.values() for row in rows),
             complete=len(complete) == len(readers) > 0,
             whole=frozenset(reader.uid for reader in complete if own),
         )
@@ -266,20 +234,21 @@ def in_order(users: Collection[UnixUser]) -> list[UnixUser]:
 
 
 def merge_answers(
-    answers: Mapping[UnixUser, QueueAnswer], at: datetime, took_s: float, *, complete: bool
+    answers: Mapping[UnixUser, QueueSnapshot], at: datetime, took_s: float, *, complete: bool
 ) -> QueueSnapshot:
     """One snapshot of each user's own jobs.
 
     Two different records for one id do not make that id doubtful in the snapshot: a user could make them up
     for anybody's id.
     """
+    whole = [reader.uid for reader, answer in answers.items() if answer.complete and not answer.doubtful]
     return QueueSnapshot(
         at,
         took_s,
         jobs=unique(job for answer in answers.values() for job in answer.jobs),
-        complete=complete and all(answer.complete for answer in answers.values()),
-        dropped=sum(answer.report.dropped for answer in answers.values()),
-        whole=frozenset(reader.uid for reader, answer in answers.items() if answer.complete),
+        complete=complete and len(whole) == len(answers),
+        dropped=sum(answer.dropped for answer in answers.values()),
+        whole=frozenset(whole),
     )
 
 

@@ -50,36 +50,32 @@ class OwnAccountCommands:
             cwd="/",
             start_new_session=True,
         )
-        outputs = (LimitedOutput(output_limit), LimitedOutput(output_limit))
+        assert process.stdout is not None  # noqa: S101 # PIPE, for the type checker
+        assert process.stderr is not None  # noqa: S101
+        stdout, stderr = bytearray(), bytearray()
         timed_out = False
         try:
             async with asyncio.timeout(deadline):
-                await asyncio.gather(*(map(LimitedOutput.fill, outputs, (process.stdout, process.stderr))))
+                await asyncio.gather(
+                    _collect(process.stdout, stdout, output_limit),
+                    _collect(process.stderr, stderr, output_limit),
+                )
                 await process.wait()
         except TimeoutError:
             timed_out = True
         finally:
             await _end(process)
         code = process.returncode if process.returncode is not None else -signal.SIGKILL
-        stdout, stderr = (bytes(output.data) for output in outputs)
-        cut = any(output.cut for output in outputs)
-        return CommandResult(code, stdout, stderr, time.monotonic() - started, timed_out, cut)
+        truncated = max(len(stdout), len(stderr)) > output_limit
+        del stdout[output_limit:], stderr[output_limit:]
+        took_s = time.monotonic() - started
+        return CommandResult(code, bytes(stdout), bytes(stderr), took_s, timed_out, truncated)
 
 
-class LimitedOutput:
-    """The output of a command on one descriptor, up to a limit."""
-
-    def __init__(self, limit: int) -> None:
-        self.data = bytearray()
-        self.cut = False
-        self._limit = limit
-
-    async def fill(self, stream: asyncio.StreamReader | None) -> None:
-        """Read to the end; bytes beyond the limit are dropped."""
-        while stream is not None and (data := await stream.read(CHUNK)):
-            room = self._limit - len(self.data)
-            self.cut = self.cut or len(data) > room
-            self.data += data[: max(0, room)]
+async def _collect(stream: asyncio.StreamReader, output: bytearray, limit: int) -> None:
+    """Read to the end; beyond the limit one byte is kept, which shows that there were more."""
+    while data := await stream.read(CHUNK):
+        output += data[: limit + 1 - len(output)]
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

@@ -24,10 +24,8 @@ class PerUserQueries:
         self._monotonic = monotonic
         self._deadlines_s: dict[UnixUser, float] = {}  # of users who did not answer when others did
 
-    async def run(
-        self, users: Collection[UnixUser], query: UserQuery[T]
-    ) -> dict[UnixUser, T | WorkloadManagerError]:
-        """The answer or error of each, in their order; raises the first error where none answers."""
+    async def run(self, users: Collection[UnixUser], query: UserQuery[T]) -> dict[UnixUser, T]:
+        """The answers of those who gave one, in their order; raises the first error where none did."""
         answers: dict[UnixUser, T] = {}
         errors: dict[UnixUser, WorkloadManagerError] = {}
         slots = asyncio.Semaphore(AT_ONCE)
@@ -55,4 +53,4 @@ class PerUserQueries:
                     self._deadlines_s[user] = max(SHORTEST_S, SLOWER * slowest_s)
         if errors and not answers:
             raise next(errors[user] for user in users)
-        return {user: answers[user] if user in answers else errors[user] for user in users}
+        return {user: answers[user] for user in users if user in answers}

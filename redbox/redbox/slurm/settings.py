@@ -26,6 +26,7 @@ class SlurmSettings(Section):
     """For one squeue, scontrol or sinfo."""
     accounting_s: float = 30.0
     """For one sacct."""
+    # jobs.answer_within_s < submit_s < jobs.submit_limit_s, which is for the whole submit.
     submit_s: float = 130.0
     """For one sbatch; the agent itself ends an sbatch after 120 s, and reports that."""
     facts_s: float = 300.0

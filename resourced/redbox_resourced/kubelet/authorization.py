@@ -8,7 +8,7 @@ for `nodes/log`, `nodes/stats`, …, then for `nodes/proxy`.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, ResourcePath
@@ -59,9 +59,8 @@ class Authorizer:
         allowed, expires = self._cache.get((client, access), (False, 0.0))
         if now < expires:
             return allowed
-        allowed = await self._review(client, access) or await self._review(
-            client, NodeAccess(access.verb, "proxy", access.node)
-        )
+        proxy = replace(access, subresource="proxy")
+        allowed = await self._review(client, access) or await self._review(client, proxy)
         if len(self._cache) >= CACHE_SIZE:
             self._cache.clear()
         self._cache[client, access] = allowed, now + (ALLOWED_FOR_S if allowed else REFUSED_FOR_S)

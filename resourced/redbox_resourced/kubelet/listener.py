@@ -46,7 +46,6 @@ class KubeletListener:
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # without a certificate: no handshake succeeds
         self._handshakes = HandshakeLimits()
         self._warnings = GroupedWarnings("connections not accepted")
-        self._changed = asyncio.Event()
         selection = {"fieldSelector": f"metadata.name={CLIENT_CA_NAME}"}
         path = ResourcePath("ConfigMap", namespace=CLIENT_CA_NAMESPACE)
         self._informer = Informer(
@@ -54,27 +53,34 @@ class KubeletListener:
         )
 
     def use(self, pair: ServingKeyPair) -> None:
-        """Use this certificate for new connections."""
         self._pair = pair
-        self._changed.set()
+        self._update_tls()
 
     async def run(self) -> None:
         with _listening_socket(*self._bind_to) as listening:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._informer.run())
-                group.create_task(self._update_tls())
                 await self.serves.wait()
                 await self._accept(listening, group)
 
-    async def _update_tls(self) -> None:
+    def _update_tls(self) -> None:
         """Use the newest certificate and CA for new connections."""
-        while True:
-            await self._changed.wait()
-            self._changed.clear()
-            context = self._context()
-            if context is not None:
-                self._tls, self.problem = context, ""
-                self.serves.set()
+        if self._pair is None:
+            return
+        if not self._client_ca:
+            self.problem = (
+                f"the kubelet API does not serve: ConfigMap {CLIENT_CA_NAMESPACE}/{CLIENT_CA_NAME} has no "
+                f"{CLIENT_CA_KEY}; the API server needs --client-ca-file"
+            )
+            return
+        try:
+            self._tls = tls_context(self._pair, self._client_ca)
+        except (ssl.SSLError, ValueError) as error:
+            self.problem = f"the kubelet API's certificate cannot be used: {error}"
+            log.warning("kubelet API", problem=self.problem)
+        else:
+            self.problem = ""
+            self.serves.set()
 
     async def _accept(self, listening: socket.socket, group: asyncio.TaskGroup) -> None:
         loop = asyncio.get_running_loop()
@@ -106,27 +112,11 @@ class KubeletListener:
                 # Bytes of an unauthenticated client must not stop the server.
                 log.exception("handshake")
 
-    def _context(self) -> ssl.SSLContext | None:
-        if self._pair is None:
-            return None
-        if not self._client_ca:
-            self.problem = (
-                f"the kubelet API does not serve: ConfigMap {CLIENT_CA_NAMESPACE}/{CLIENT_CA_NAME} has no "
-                f"{CLIENT_CA_KEY}; the API server needs --client-ca-file"
-            )
-            return None
-        try:
-            return tls_context(self._pair, self._client_ca)
-        except (ssl.SSLError, ValueError) as error:
-            self.problem = f"the kubelet API's certificate cannot be used: {error}"
-            log.warning("kubelet API", problem=self.problem)
-            return None
-
     def _client_ca_changed(self, _: set[Place]) -> None:
         client_ca = self._informer.items.get((CLIENT_CA_NAMESPACE, CLIENT_CA_NAME), "")
         if client_ca != self._client_ca or not client_ca:
             self._client_ca = client_ca
-            self._changed.set()
+            self._update_tls()
 
 
 def tls_context(pair: ServingKeyPair, client_ca: str) -> ssl.SSLContext:

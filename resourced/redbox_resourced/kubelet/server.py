@@ -33,13 +33,7 @@ NO_CONTAINER = (
     "attached or forwarded to. Its output is in `kubectl logs`; to work beside the job use Slurm's own way, "
     "on the login node: srun --jobid=JOBID --overlap --pty bash\n"
 )
-SUBRESOURCES = {
-    "containerLogs": "log",
-    "stats": "stats",
-    "metrics": "metrics",
-    "pods": "pods",
-    "healthz": "healthz",
-}
+SUBRESOURCES = {"containerLogs": "log"} | {name: name for name in ("stats", "metrics", "pods", "healthz")}
 
 
 class KubeletApi:

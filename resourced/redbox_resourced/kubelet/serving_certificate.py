@@ -54,13 +54,11 @@ class ServingKeyPair:
         return cls(certificate.read_bytes(), key.read_bytes())
 
     def renewal(self) -> datetime:
-        """The time at which it must be renewed."""
         certificate = x509.load_pem_x509_certificate(self.certificate)
         begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
         return begin + RENEW_AT * (end - begin)
 
     def is_for(self, address: str) -> bool:
-        """Whether it names the address."""
         certificate = x509.load_pem_x509_certificate(self.certificate)
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         return ipaddress.ip_address(address) in names.get_values_for_type(x509.IPAddress)
@@ -100,29 +98,21 @@ def self_signed(key: Key, address: str, now: datetime) -> ServingKeyPair:
     return ServingKeyPair(certificate.public_bytes(serialization.Encoding.PEM), key_pem(key))
 
 
+@dataclass
 class ServingCertificate:
     """Provides key pairs while `run` runs; `changed` is called with each new one."""
 
-    def __init__(
-        self,
-        objects: ObjectClient,
-        address: str,
-        *,
-        folder: Path,
-        given: Path | None,
-        changed: Callable[[ServingKeyPair], None],
-    ) -> None:
-        self.note = ""
-        """What an administrator has yet to do for it; empty where there is nothing."""
-        self._objects = objects
-        self._address = address
-        self._folder = folder
-        self._given = given
-        self._changed = changed
+    objects: ObjectClient
+    address: str
+    folder: Path
+    given: Path | None
+    changed: Callable[[ServingKeyPair], None]
+    note: str = ""
+    """What an administrator has yet to do for it; empty where there is nothing."""
 
     async def run(self) -> None:
-        if self._given:
-            await self._follow_files(self._given)
+        if self.given:
+            await self._follow_files(self.given)
         pair = self._stored()
         while True:
             if pair is not None:
@@ -154,7 +144,7 @@ class ServingCertificate:
         pair = ServingKeyPair(certificate, key_pem(key))
         self._store(KEY, pair.key)
         self._store(CERTIFICATE, pair.certificate)
-        (self._folder / REQUESTED_KEY).unlink(missing_ok=True)
+        (self.folder / REQUESTED_KEY).unlink(missing_ok=True)
         return pair
 
     async def _bridge(self, current: ServingKeyPair | None, key: Key) -> None:
@@ -163,13 +153,13 @@ class ServingCertificate:
             left = end - datetime.now(UTC)  # a certificate may last no longer than the margin
             await _sleep_until(end - min(EXPIRY_MARGIN, left / 4))
         while True:
-            own = self_signed(key, self._address, datetime.now(UTC))
-            self._changed(own)
+            own = self_signed(key, self.address, datetime.now(UTC))
+            self.changed(own)
             await _sleep_until(own.renewal())
 
     async def _request_until_signed(self, key: Key) -> bytes:
-        node = self._objects.impersonating(USER, GROUP)
-        name = _request_name(key, self._address)
+        node = self.objects.impersonating(USER, GROUP)
+        name = _request_name(key, self.address)
         path = ResourcePath("CertificateSigningRequest", name, api_version=API_VERSION)
         try:
             while True:
@@ -188,7 +178,7 @@ class ServingCertificate:
             await node.close()
 
     def _request(self, name: str, key: Key) -> Object:
-        request = base64.b64encode(signing_request(key, self._address)).decode()
+        request = base64.b64encode(signing_request(key, self.address)).decode()
         spec = {"signerName": SIGNER, "usages": ["digital signature", "server auth"], "request": request}
         return {
             "apiVersion": API_VERSION,
@@ -199,7 +189,7 @@ class ServingCertificate:
 
     def _use(self, pair: ServingKeyPair) -> None:
         self.note = ""
-        self._changed(pair)
+        self.changed(pair)
 
     def _set_note(self, note: str) -> None:
         if note != self.note:
@@ -210,15 +200,15 @@ class ServingCertificate:
 
     def _stored(self) -> ServingKeyPair | None:
         try:
-            pair = ServingKeyPair.read(self._folder / CERTIFICATE, self._folder / KEY)
+            pair = ServingKeyPair.read(self.folder / CERTIFICATE, self.folder / KEY)
         except FileNotFoundError:
             return None
-        return pair if pair.renewal() > datetime.now(UTC) and pair.is_for(self._address) else None
+        return pair if pair.renewal() > datetime.now(UTC) and pair.is_for(self.address) else None
 
     def _requested_key(self) -> Key:
         """The key of the pending request, else a new key."""
         try:
-            key = serialization.load_pem_private_key((self._folder / REQUESTED_KEY).read_bytes(), None)
+            key = serialization.load_pem_private_key((self.folder / REQUESTED_KEY).read_bytes(), None)
         except (FileNotFoundError, ValueError):
             key = None
         if not isinstance(key, ec.EllipticCurvePrivateKey):
@@ -228,14 +218,14 @@ class ServingCertificate:
 
     def _store(self, name: str, content: bytes) -> None:
         """Where it cannot be stored, the next start makes a new request."""
-        temporary = self._folder / f".{name}"
+        temporary = self.folder / f".{name}"
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
             with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
                 file.write(content)
-            temporary.replace(self._folder / name)
+            temporary.replace(self.folder / name)
         except OSError as error:
-            log.warning("serving certificate not stored", folder=str(self._folder), error=str(error))
+            log.warning("serving certificate not stored", folder=str(self.folder), error=str(error))
 
 
 def _request_note(name: str, status: Object) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC
 
-from redbox_api.usage import JobUsage
+from redbox_api.models import JobUsage
 from redbox_kube.api.objects import Object
 from redbox_resourced.pods.pod_view import BoundPod
 

@@ -10,11 +10,11 @@ import asyncio
 import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from redbox_api.client import RedboxClient
 from redbox_api.errors import RedboxError
-from redbox_api.usage import JobUsage
+from redbox_api.models import JobUsage
 from redbox_kube.api.objects import ApiError
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_resourced.partitions.slurmclusters import ClusterRegistry
@@ -28,31 +28,22 @@ AT_ONCE = 16
 
 AccountKey = tuple[str, str, str]
 """Cluster (as in the node's name), namespace, account."""
+TokenOf = tuple[str, RedboxClient]
+"""The uid of the pod whose token a client shows, and the cluster's client, whose connections it uses."""
 
 
-@dataclass(frozen=True)
-class AccountClient:
-    """A client with the token of one of the account's pods, on the connections of the cluster's client."""
-
-    pod_uid: str
-    cluster_client: RedboxClient
-    client: RedboxClient
-
-
+@dataclass
 class PodUsage:
     """Cached by pod; where a request fails, the last numbers stay, with their time."""
 
-    def __init__(
-        self, pods: Callable[[], Iterable[BoundPod]], clusters: ClusterRegistry, submitter: PodSubmitter
-    ) -> None:
-        self._pods = pods
-        self._clusters = clusters
-        self._submitter = submitter
-        self._lock = asyncio.Lock()
-        self._due = float("-inf")
-        self._usage: dict[str, JobUsage] = {}
-        self._clients: dict[AccountKey, AccountClient] = {}
-        self._warnings = GroupedWarnings("usage not read")
+    pods: Callable[[], Iterable[BoundPod]]
+    clusters: ClusterRegistry
+    submitter: PodSubmitter
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _due: float = float("-inf")
+    _usage: dict[str, JobUsage] = field(default_factory=dict)
+    _clients: dict[AccountKey, tuple[TokenOf, RedboxClient]] = field(default_factory=dict)
+    _warnings: GroupedWarnings = field(default_factory=lambda: GroupedWarnings("usage not read"))
 
     async def now(self) -> Mapping[str, JobUsage]:
         """By the pod's uid."""
@@ -65,7 +56,7 @@ class PodUsage:
 
     async def _request_all(self) -> None:
         accounts: defaultdict[AccountKey, list[BoundPod]] = defaultdict(list)
-        for pod in self._pods():
+        for pod in self.pods():
             if pod.role is BoundPodKind.JOB and pod.phase == "Running":
                 accounts[pod.node.partition(".")[0], pod.namespace, pod.account].append(pod)
         for idle in self._clients.keys() - accounts.keys():
@@ -92,21 +83,18 @@ class PodUsage:
         self._warnings.recovered("/".join(account))
         by_job = {(used.key, used.attempt): used for used in usage.items}
         for pod in pods:
-            used = by_job.get((pod.key, pod.attempt))
-            if used is not None:
+            if used := by_job.get((pod.key, pod.attempt)):
                 self._usage[pod.uid] = used
 
     def _client(self, account: AccountKey, pods: list[BoundPod]) -> RedboxClient | None:
         """The same client, with its token, as long as its pod runs and the SlurmCluster's client stays."""
-        connection = self._clusters.of_node(pods[0].node)
+        connection = self.clusters.of_node(pods[0].node)
         if connection is None:
             return None
-        cached = self._clients.get(account)
-        if (
-            cached is None
-            or cached.cluster_client is not connection.client
-            or cached.pod_uid not in {pod.uid for pod in pods}
-        ):
-            client = self._submitter.client_for(pods[0], connection)
-            cached = self._clients[account] = AccountClient(pods[0].uid, connection.client, client)
-        return cached.client
+        oldest = min(pods, key=lambda pod: (pod.created_at, pod.uid))
+        wanted = (oldest.uid, connection.client)
+        token_of, client = self._clients.get(account, (None, None))
+        if client is None or token_of != wanted:
+            client = self.submitter.client_for(oldest, connection)
+            self._clients[account] = wanted, client
+        return client

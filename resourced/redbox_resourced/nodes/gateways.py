@@ -40,7 +40,6 @@ def field_manager_of(cluster: str) -> str:
 def advertised_by_cluster(
     clusters: Mapping[str, PartitionFeed], invalid: Iterable[str], overrides: Overrides
 ) -> AdvertisedByCluster:
-    """The current partitions of all SlurmClusters."""
     advertised: dict[str, tuple[AdvertisedPartition, ...] | None] = dict.fromkeys(invalid)
     for name, followed in clusters.items():
         partitions = tuple(
@@ -83,13 +82,12 @@ class GatewayNodes:
 
     applier: NodeApplier
     old_keys: bool
-    problems: dict[str, str] = field(default_factory=dict)
-    _warnings: GroupedWarnings = field(default_factory=lambda: GroupedWarnings("gateway not updated"))
+    warnings: GroupedWarnings = field(default_factory=lambda: GroupedWarnings("gateway not updated"))
 
     async def reconcile(self, nodes: Collection[NodeView], advertised: AdvertisedByCluster) -> None:
         """Update all gateways; failures are retried at the next reconciliation."""
-        for deleted in self.problems.keys() - {node.name for node in nodes}:
-            self._succeeded(deleted)
+        for deleted in self.warnings.failing.keys() - {node.name for node in nodes}:
+            self.warnings.recovered(deleted)
         async with asyncio.TaskGroup() as group:
             for node in nodes:
                 group.create_task(self._update(node, advertised))
@@ -99,24 +97,16 @@ class GatewayNodes:
         try:
             await self.applier.apply(node, configurations)
         except ApiError as error:
-            self.problems[node.name] = str(error)
-            self._warnings.failed(node.name, str(error))
+            self.warnings.failed(node.name, error)
         else:
-            self._succeeded(node.name)
-
-    def _succeeded(self, node: str) -> None:
-        self.problems.pop(node, None)
-        self._warnings.recovered(node)
+            self.warnings.recovered(node.name)
 
 
-def _configurations(manager: str, partitions: Iterable[AdvertisedPartition]) -> list[ApplyConfiguration]:
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    resources: dict[str, str] = {}
-    for partition in partitions:
-        labels |= labels_of(partition)
-        annotations |= annotations_of(partition)
-        resources |= resources_of(partition)
+def _configurations(manager: str, partitions: Collection[AdvertisedPartition]) -> list[ApplyConfiguration]:
+    labels, annotations, resources = (
+        {key: value for partition in partitions for key, value in of(partition).items()}
+        for of in (labels_of, annotations_of, resources_of)
+    )
     # The kubelet would compute `allocatable` itself, some seconds later; applied here, the field is ours.
     return [
         ApplyConfiguration(manager, {"metadata": {"labels": labels, "annotations": annotations}}),

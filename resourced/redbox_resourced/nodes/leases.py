@@ -52,7 +52,9 @@ class NodeLeases:
         path = ResourcePath("Lease", node.name, LEASES, LEASE_API)
         try:
             async with asyncio.timeout(PERIOD_S), self._at_once:
-                if self._owners.get(node.name) != node.uid or not await self._renew(path):
+                renewal = {"spec": {"renewTime": _now()}}
+                is_ours = self._owners.get(node.name) == node.uid
+                if not is_ours or await self._objects.merge(path, renewal) is None:
                     await self._claim(path, node)
         except (ApiError, TimeoutError) as error:
             self._warnings.failed(node.name, error)
@@ -64,9 +66,6 @@ class NodeLeases:
             del self._due[deleted]
             self._owners.pop(deleted, None)
             self._warnings.recovered(deleted)
-
-    async def _renew(self, path: ResourcePath) -> bool:
-        return await self._objects.merge(path, {"spec": {"renewTime": _now()}}) is not None
 
     async def _claim(self, path: ResourcePath, node: NodeView) -> None:
         """Create the Lease, or make the existing one belong to this Node."""

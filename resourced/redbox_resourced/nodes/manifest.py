@@ -22,7 +22,6 @@ from redbox_kube.names import (
 )
 from redbox_kube.node_labels import dns_label, key_part, partition_label, virtual_node
 from redbox_resourced.nodes.node_view import MANAGER, PROVIDER, NodeView
-from redbox_resourced.nodes.readiness import ServingStatus
 from redbox_resourced.nodes.server_side_apply import ApplyConfiguration
 from redbox_resourced.partitions.advertised import (
     AdvertisedPartition,
@@ -38,6 +37,7 @@ CAPACITY_MANAGER = f"{MANAGER}.offer"
 PODS = "100000"
 METRICS_PATH = "metrics.k8s.io/resource-metrics-path"
 """The path for metrics-server: all nodes share one address, so that /metrics/resource has the pods of all."""
+UNKNOWN_NODE_INFO = ("architecture", "kernelVersion", "kubeProxyVersion", "machineID", "systemUUID", "bootID")
 PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")
 
 
@@ -50,12 +50,13 @@ class KubeletAddress:
 
 
 @dataclass(frozen=True)
-class NodeVersions:
-    """For the Node's nodeInfo, which `kubectl get nodes` shows."""
+class ServingStatus:
+    """Whether this process serves virtual nodes."""
 
-    kubernetes: str
-    redbox: str
-    slurm: str
+    problem: str = ""
+    """Why it does not; empty where it does."""
+    note: str = ""
+    """The action that an administrator has yet to take, if any."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,6 @@ class NodeCondition:
     message: str
 
     def to_json(self, node: NodeView, now: str) -> Object:
-        """With the time of the last change of its status."""
         before, since = node.conditions.get(self.kind, ("", ""))
         at = since if before == self.status and since else now
         return {
@@ -151,9 +151,8 @@ def availability_configurations(
 
 
 def capacity_configurations(
-    advertised: AdvertisedPartition, versions: NodeVersions, *, old_keys: bool
+    advertised: AdvertisedPartition, slurm_version: str, kubelet_version: str, *, old_keys: bool
 ) -> list[ApplyConfiguration]:
-    """Labels, annotations, capacity and versions of the partition."""
     capacity = {
         "cpu": str(advertised.amounts["cpus"]),
         "memory": f"{advertised.amounts['mem']}Mi",
@@ -163,7 +162,14 @@ def capacity_configurations(
     node = virtual_node(advertised.partition, advertised.cluster)
     annotations = {**annotations_of(advertised), METRICS_PATH: f"/metrics/resource/{node}"}
     metadata = {"labels": _labels(advertised, old_keys=old_keys), "annotations": annotations}
-    status = {"capacity": capacity, "allocatable": capacity, "nodeInfo": _node_info(versions)}
+    node_info = {
+        **dict.fromkeys(UNKNOWN_NODE_INFO, ""),
+        "kubeletVersion": kubelet_version,
+        "osImage": f"Slurm {slurm_version}".strip(),
+        "containerRuntimeVersion": f"slurm://{slurm_version}",
+        "operatingSystem": "linux",
+    }
+    status = {"capacity": capacity, "allocatable": capacity, "nodeInfo": node_info}
     return [
         ApplyConfiguration(CAPACITY_MANAGER, {"metadata": metadata}),
         ApplyConfiguration(CAPACITY_MANAGER, {"status": status}, "status"),
@@ -189,21 +195,6 @@ def _labels(advertised: AdvertisedPartition, *, old_keys: bool) -> dict[str, str
         **({LABEL_DEFAULT_PARTITION: "true"} if advertised.is_default else {}),
         **labels_of(advertised),
         **(legacy_labels_of(advertised) if old_keys else {}),
-    }
-
-
-def _node_info(versions: NodeVersions) -> Object:
-    return {
-        "kubeletVersion": f"{versions.kubernetes}+redbox.{versions.redbox}",
-        "osImage": f"Slurm {versions.slurm}".strip(),
-        "containerRuntimeVersion": f"slurm://{versions.slurm}",
-        "operatingSystem": "linux",
-        "architecture": "",
-        "kernelVersion": "",
-        "kubeProxyVersion": "",
-        "machineID": "",
-        "systemUUID": "",
-        "bootID": "",
     }
 
 

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 import structlog
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.metrics_core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from redbox_kube.api.informer import Informer
 from redbox_kube.api.objects import ObjectClient, ResourcePath
+from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_resourced.nodes.desired import (
     DesiredNode,
     desired_nodes,
@@ -59,9 +63,10 @@ class NodeReconciler:
         self._virtual = virtual
         self._gateways = gateways
         self._node_limit = node_limit
-        self._metrics = ResourcedMetrics(registry)
         self._limit_events = NodeLimitEvents(objects)
         self._without_node: dict[str, int] = {}
+        warnings = (virtual.warnings, gateways.warnings)
+        registry.register(ResourcedMetrics(clusters, self._without_node, warnings))
 
     @property
     def unready(self) -> str | None:
@@ -97,8 +102,6 @@ class NodeReconciler:
             await self._limit_events.report(
                 followed.cluster, self._without_node.get(name, 0), self._node_limit
             )
-        problems = len(self._virtual.problems) + len(self._gateways.problems)
-        self._metrics.update(self._clusters, self._without_node, problems=problems)
 
     def _desired(self, nodes: Iterable[NodeView]) -> list[DesiredNode]:
         virtual = [node for node in nodes if node.is_virtual]
@@ -113,37 +116,29 @@ class NodeReconciler:
         return desired + desired_nodes_of_deleted(self._clusters.names, virtual)
 
 
-class ResourcedMetrics:
-    """Gauges for Prometheus."""
+@dataclass(eq=False)
+class ResourcedMetrics(Collector):
+    """Gauges for Prometheus, computed when they are read."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        by_cluster = ["cluster"]
-        self._partitions = Gauge(
-            "redbox_resourced_partitions", "Partitions that red-box named.", by_cluster, registry=registry
-        )
-        self._reachable = Gauge(
-            "redbox_resourced_redbox_reachable", "1 where red-box answers.", by_cluster, registry=registry
-        )
-        self._without_node = Gauge(
-            "redbox_resourced_partitions_without_node",
-            "Partitions beyond the number of virtual nodes allowed.",
-            by_cluster,
-            registry=registry,
-        )
-        self._problems = Gauge(
-            "redbox_resourced_node_problems", "Nodes that could not be updated.", registry=registry
-        )
-        self._labelled: set[str] = set()
+    clusters: ClusterRegistry
+    without_node: Mapping[str, int]
+    warnings: Iterable[GroupedWarnings]
 
-    def update(self, clusters: ClusterRegistry, without_node: Mapping[str, int], *, problems: int) -> None:
-        """Set all gauges, and remove those of SlurmClusters that no longer exist."""
-        for deleted in self._labelled - clusters.followed.keys():
-            self._labelled.discard(deleted)
-            for gauge in (self._partitions, self._reachable, self._without_node):
-                gauge.remove(deleted)
-        for name, followed in clusters.followed.items():
-            self._partitions.labels(name).set(len(followed.partitions))
-            self._reachable.labels(name).set(not followed.fault)
-            self._without_node.labels(name).set(without_node.get(name, 0))
-            self._labelled.add(name)
-        self._problems.set(problems)
+    def collect(self) -> Iterator[Metric]:
+        partitions, reachable, without_node = (
+            GaugeMetricFamily(f"redbox_resourced_{name}", text, labels=["cluster"])
+            for name, text in (
+                ("partitions", "Partitions that red-box named."),
+                ("redbox_reachable", "1 where red-box answers."),
+                ("partitions_without_node", "Partitions beyond the number of virtual nodes allowed."),
+            )
+        )
+        for name, followed in self.clusters.followed.items():
+            partitions.add_metric([name], len(followed.partitions))
+            reachable.add_metric([name], not followed.fault)
+            without_node.add_metric([name], self.without_node.get(name, 0))
+        yield from (partitions, reachable, without_node)
+        problems = sum(len(warnings.failing) for warnings in self.warnings)
+        yield GaugeMetricFamily(
+            "redbox_resourced_node_problems", "Nodes that could not be updated.", value=problems
+        )

@@ -7,9 +7,11 @@ hand is recreated at once, so that its companions go on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
+from operator import itemgetter
 
 import structlog
 
@@ -19,7 +21,7 @@ from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_resourced.nodes.desired import DesiredNode
 from redbox_resourced.nodes.manifest import (
     KubeletAddress,
-    NodeVersions,
+    ServingStatus,
     availability_configurations,
     capacity_configurations,
     identity_configurations,
@@ -29,48 +31,38 @@ from redbox_resourced.nodes.manifest import (
     taints,
 )
 from redbox_resourced.nodes.node_view import NodeView, read_node
-from redbox_resourced.nodes.readiness import NodeReadiness
 from redbox_resourced.nodes.server_side_apply import ApplyConfiguration, NodeApplier
 
 log = structlog.get_logger(__name__)
 WRITES_AT_ONCE = 8
+KEY_AND_EFFECT = itemgetter("key", "effect")
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 LEASES = "kube-node-lease"
 LEASE_API = "coordination.k8s.io/v1"
 
 
+@dataclass
 class VirtualNodes:
     """Writes desired nodes."""
 
-    def __init__(
-        self,
-        objects: ObjectClient,
-        applier: NodeApplier,
-        address: KubeletAddress,
-        readiness: NodeReadiness,
-        *,
-        gone_after_s: float,
-        old_keys: bool,
-    ) -> None:
-        self.kubernetes_version = ""
-        self.problems: dict[str, str] = {}
-        """By node: why it could not be updated."""
-        self._objects = objects
-        self._applier = applier
-        self._address = address
-        self._readiness = readiness
-        self._redbox_version = version("red-box")  # each call parses a file
-        self._gone_after_s = gone_after_s
-        self._old_keys = old_keys
-        self._missing_since: dict[str, float] = {}
-        self._warnings = GroupedWarnings("virtual node not updated")
+    objects: ObjectClient
+    applier: NodeApplier
+    address: KubeletAddress
+    serving: Callable[[], ServingStatus | None]
+    """None: the conditions about it stay as they are."""
+    gone_after_s: float
+    old_keys: bool
+    kubernetes_version: str = ""
+    warnings: GroupedWarnings = field(default_factory=lambda: GroupedWarnings("virtual node not updated"))
+    _redbox_version: str = field(default_factory=lambda: version("red-box"))  # each call parses a file
+    _missing_since: dict[str, float] = field(default_factory=dict)
 
     async def reconcile(self, desired: Iterable[DesiredNode], nodes: Mapping[str, NodeView]) -> None:
         """Update all nodes; failures are retried at the next reconciliation."""
         by_name = {node.node: node for node in desired}
         self._missing_since = {name: at for name, at in self._missing_since.items() if name in by_name}
-        for name in self.problems.keys() - by_name.keys():
-            self._succeeded(name)
+        for name in self.warnings.failing.keys() - by_name.keys():
+            self.warnings.recovered(name)
         at_once = asyncio.Semaphore(WRITES_AT_ONCE)
         async with asyncio.TaskGroup() as group:
             for name, node in by_name.items():
@@ -85,14 +77,9 @@ class VirtualNodes:
             except ApiError as error:
                 problem = str(error)
         if problem:
-            self.problems[desired.node] = problem
-            self._warnings.failed(desired.node, problem)
+            self.warnings.failed(desired.node, problem)
         else:
-            self._succeeded(desired.node)
-
-    def _succeeded(self, node: str) -> None:
-        self.problems.pop(node, None)
-        self._warnings.recovered(node)
+            self.warnings.recovered(desired.node)
 
     async def _update(self, desired: DesiredNode, node: NodeView | None) -> str:
         """The problem that prevents the update, if any."""
@@ -105,7 +92,7 @@ class VirtualNodes:
         tainted = await self._update_taints(desired, node)
         if tainted is None:
             return ""  # changed meanwhile: the next reconciliation sees it
-        await self._applier.apply(tainted, self._configurations(desired, tainted))
+        await self.applier.apply(tainted, self._configurations(desired, tainted))
         if not desired.delete:
             self._missing_since.pop(node.name, None)
         elif self._is_due(desired) and not await self._has_unfinished_pod(node):
@@ -114,41 +101,42 @@ class VirtualNodes:
 
     async def _create(self, desired: DesiredNode) -> NodeView | None:
         path = ResourcePath("Node", desired.node)
-        created = await self._objects.create(path.all(), new_node(desired.cluster, desired.partition))
+        created = await self.objects.create(path.all(), new_node(desired.cluster, desired.partition))
         if created is not None:
             log.info("virtual node created", node=desired.node, partition=desired.partition)
-        node = created or await self._objects.get(path)
+        node = created or await self.objects.get(path)
         return None if node is None else read_node(node)
 
     async def _update_taints(self, desired: DesiredNode, node: NodeView) -> NodeView | None:
         """The Node with its taints; None where its resourceVersion is no longer the expected one."""
         wanted = taints(node.taints, unreachable=bool(desired.unreachable))
-        if {(taint["key"], taint["effect"]) for taint in wanted} == {
-            (taint["key"], taint["effect"]) for taint in node.taints
-        }:
+        if set(map(KEY_AND_EFFECT, wanted)) == set(map(KEY_AND_EFFECT, node.taints)):
             return node
         body = {"metadata": {"resourceVersion": node.version}, "spec": {"taints": wanted}}
-        merged = await self._objects.merge(ResourcePath("Node", node.name), body)
+        merged = await self.objects.merge(ResourcePath("Node", node.name), body)
         return None if merged is None else read_node(merged)
 
     def _configurations(self, desired: DesiredNode, node: NodeView) -> list[ApplyConfiguration]:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         configurations = identity_configurations(desired.cluster, desired.partition)
-        serving = self._readiness.status()
-        if serving is not None:
-            configurations += serving_configurations(node, serving, desired.unreachable, self._address, now)
+        if (serving := self.serving()) is not None:
+            configurations += serving_configurations(node, serving, desired.unreachable, self.address, now)
         if desired.availability is not None:
             configurations += availability_configurations(node, desired.availability, now)
         if desired.advertised is not None:
-            versions = NodeVersions(self.kubernetes_version, self._redbox_version, desired.slurm_version)
-            configurations += capacity_configurations(desired.advertised, versions, old_keys=self._old_keys)
+            configurations += capacity_configurations(
+                desired.advertised,
+                desired.slurm_version,
+                f"{self.kubernetes_version}+redbox.{self._redbox_version}",
+                old_keys=self.old_keys,
+            )
         return configurations
 
     def _is_due(self, desired: DesiredNode) -> bool:
         if not desired.after_grace:
             return True
         now = asyncio.get_running_loop().time()
-        return now - self._missing_since.setdefault(desired.node, now) >= self._gone_after_s
+        return now - self._missing_since.setdefault(desired.node, now) >= self.gone_after_s
 
     async def _has_unfinished_pod(self, node: NodeView) -> bool:
         """Of a job only: pods of DaemonSets never finish."""
@@ -157,12 +145,12 @@ class VirtualNodes:
             "labelSelector": LABEL_JOB_UID,
             "limit": "1",
         }
-        async for page, _ in self._objects.pages(ResourcePath("Pod"), selection):
+        async for page, _ in self.objects.pages(ResourcePath("Pod"), selection):
             return bool(page)
         return False
 
     async def _delete(self, node: NodeView) -> None:
-        await self._objects.delete(ResourcePath("Node", node.name), uid=node.uid)
-        await self._objects.delete(ResourcePath("Lease", node.name, LEASES, LEASE_API))
-        self._applier.forget(node.name)
+        await self.objects.delete(ResourcePath("Node", node.name), uid=node.uid)
+        await self.objects.delete(ResourcePath("Lease", node.name, LEASES, LEASE_API))
+        self.applier.forget(node.name)
         log.info("virtual node deleted", node=node.name)

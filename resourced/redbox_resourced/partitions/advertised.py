@@ -44,7 +44,6 @@ class AdvertisedPartition:
 def advertised_partition(
     cluster: str, partition: Partition, override: PartitionOverride
 ) -> AdvertisedPartition:
-    """Slurm's values with the administrator's overrides."""
     total = partition.total
     amounts = {"nodes": total.nodes, "cpus": total.cpus, "mem": total.mem_mb, "gpus": total.gpus}
     amounts |= {_gres_name(name): amount for name, amount in total.gres.items()}
@@ -79,7 +78,6 @@ def resources_of(advertised: AdvertisedPartition) -> dict[str, str]:
 
 
 def annotations_of(advertised: AdvertisedPartition) -> dict[str, str]:
-    """The partition's name in Slurm."""
     return {f"{prefix(advertised.partition, advertised.cluster)}/partition": advertised.partition}
 
 

@@ -8,6 +8,7 @@ number.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -62,7 +63,6 @@ class PartitionOverride(_StrictModel):
     additional_features: list[AdditionalFeature] = []
 
     def limits(self) -> dict[Limit, int]:
-        """The limits that are set here."""
         fixed = {
             Limit.NODES: (self.nodes, self.auto_nodes),
             Limit.CPUS_PER_NODE: (self.cpu_per_node, self.auto_cpu_per_node),
@@ -85,6 +85,7 @@ class Overrides(_StrictModel):
         return self.clusters.get(cluster, {}).get(partition, NO_OVERRIDE)
 
 
+@lru_cache(maxsize=1)
 def read_overrides(text: str, source: str) -> Overrides:
     """Parse and validate; raises InvalidOverrides."""
     try:
@@ -104,7 +105,6 @@ class OverridesFile:
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._text = ""
         self.current = Overrides()
         self.fault = ""
         """Why the current file is not used; empty where it is."""
@@ -130,8 +130,4 @@ class OverridesFile:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidOverrides(f"{path} cannot be read: {error}") from error
-        if text == self._text and not self.fault:
-            return self.current
-        overrides = read_overrides(text, str(path))
-        self._text = text
-        return overrides
+        return read_overrides(text, str(path))

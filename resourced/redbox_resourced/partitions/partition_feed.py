@@ -50,11 +50,6 @@ class PartitionFeed:
         return {name: found for name, found in self.all_partitions.items() if _passes(name, passes)}
 
     @property
-    def fresh(self) -> bool:
-        """Whether Slurm itself answered: only then is a partition that is not listed gone."""
-        return self.listed and not self.fault and self.stale_since is None
-
-    @property
     def is_settled(self) -> bool:
         """Whether red-box has listed its partitions, or is known to be unreachable."""
         return self.listed or bool(self.unreachable)
@@ -67,8 +62,9 @@ class PartitionFeed:
         return self.fault if _now() - self.failing_since >= UNREACHABLE_AFTER_S else ""
 
     def lacks(self, partition: str) -> bool:
-        """Whether Slurm answers with partitions, and not this one; PrivateData may hide them all."""
-        return self.fresh and bool(self.all_partitions) and partition not in self.all_partitions
+        """Whether Slurm itself answers with partitions, and not this one; PrivateData may hide them all."""
+        is_fresh = self.listed and not self.fault and self.stale_since is None
+        return is_fresh and bool(self.all_partitions) and partition not in self.all_partitions
 
     def adopt(self, cluster: SlurmCluster) -> bool:
         """Go on with the changed SlurmCluster; False where its red-box has to be connected again."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import structlog
 
 from redbox_api.client import RedboxClient
-from redbox_kube.api.informer import Informer, Place, whole
+from redbox_kube.api.informer import Informer, Place
 from redbox_kube.api.objects import ObjectClient, ResourcePath
 from redbox_kube.names import API_VERSION
 from redbox_kube.node_labels import dns_label
@@ -39,15 +39,17 @@ class ClusterRegistry:
         """Callbacks for every change of a SlurmCluster or its partitions."""
         self.invalid: dict[str, str] = {}
         """SlurmClusters whose spec cannot be used, and why."""
-        self.synced = False
-        """Whether all SlurmClusters are listed: before that, none can be considered deleted."""
         self._objects = objects
         self._account = account
         self._feeds: dict[str, tuple[PartitionFeed, asyncio.Task[None]]] = {}
         resource = ResourcePath("SlurmCluster", api_version=API_VERSION)
-        self._informer = Informer(objects, resource, reduced=whole, on_change=self._enqueue)
-        self._changed: set[str] = set()
-        self._wake = asyncio.Event()
+        self._informer = Informer(objects, resource, on_change=self._clusters_changed)
+        self._group = asyncio.TaskGroup()
+
+    @property
+    def synced(self) -> bool:
+        """Whether all SlurmClusters are listed: before that, none can be considered deleted."""
+        return self._informer.listed.is_set()
 
     @property
     def names(self) -> set[str]:
@@ -76,25 +78,19 @@ class ClusterRegistry:
         return None
 
     async def run(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._informer.run())
-            while True:
-                await self._wake.wait()
-                self._wake.clear()
-                while self._changed:
-                    await self._reconcile(self._changed.pop(), group)
-                self.synced = True
-                self._notify()
+        async with self._group:
+            await self._informer.run()
 
     def _notify(self) -> None:
         for callback in self.on_change:
             callback()
 
-    def _enqueue(self, places: set[Place]) -> None:
-        self._changed |= {name for _, name in places}
-        self._wake.set()
+    def _clusters_changed(self, places: set[Place]) -> None:
+        for _, name in places:
+            self._reconcile(name)
+        self._notify()
 
-    async def _reconcile(self, name: str, group: asyncio.TaskGroup) -> None:
+    def _reconcile(self, name: str) -> None:
         """Start, replace or stop the feed of a SlurmCluster, as its current spec demands."""
         try:
             manifest = self._informer.items.get(("", name))
@@ -102,21 +98,20 @@ class ClusterRegistry:
             feed, _ = self._feeds.get(name, (None, None))
             if cluster and feed and feed.adopt(cluster):
                 return
-            await self._stop(name)
+            self._stop(name)
             if cluster is not None:
                 feed = PartitionFeed(cluster, self._client(cluster), self._notify)
-                self._feeds[name] = (feed, group.create_task(feed.run()))
+                self._feeds[name] = (feed, self._group.create_task(feed.run()))
         except (ValueError, OSError) as error:  # pydantic's ValidationError, ssl's SSLError
-            await self._stop(name)
+            self._stop(name)
             self.invalid[name] = f"SlurmCluster {name} cannot be used: {error}"
             log.warning("SlurmCluster cannot be used", cluster=name, error=str(error))
 
-    async def _stop(self, name: str) -> None:
+    def _stop(self, name: str) -> None:
         self.invalid.pop(name, None)
         if name in self._feeds:
             _, task = self._feeds.pop(name)
             task.cancel()
-            await asyncio.wait({task})
 
     def _client(self, cluster: SlurmCluster) -> RedboxClient:
         spec = cluster.spec

@@ -27,7 +27,6 @@ class JobRefusal:
 
     @classmethod
     def by(cls, refused: Refused) -> JobRefusal:
-        """From red-box's answer."""
         denied = isinstance(refused, NotAllowed | NotAuthenticated)
         return cls(str(refused), refused.problem.type, EXIT_NOT_ALLOWED if denied else EXIT_REFUSED)
 

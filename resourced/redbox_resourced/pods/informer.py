@@ -40,62 +40,47 @@ class PodInformer:
         self._on_change = on_change
         self._on_delete = on_delete
         self._informers: dict[str, tuple[Informer, asyncio.Task[None]]] = {}
-        self._changed_nodes: set[str] = set()
-        self._nodes_listed = False
-        self._wake = asyncio.Event()
+        self._nodes = Informer(
+            objects,
+            ResourcePath("Node"),
+            selection={"labelSelector": LABEL_VIRTUAL},
+            reduced=_is_virtual,
+            on_change=self._nodes_changed,
+        )
+        self._group = asyncio.TaskGroup()
 
     @property
     def synced(self) -> bool:
         """Whether the pods of all nodes are listed."""
-        return self._nodes_listed and all(
-            informer.listed.is_set() for informer, _ in self._informers.values()
-        )
+        informers = (self._nodes, *(informer for informer, _ in self._informers.values()))
+        return all(informer.listed.is_set() for informer in informers)
 
     def on(self, node: str) -> Collection[BoundPod]:
         informer, _ = self._informers.get(node, (None, None))
         return informer.items.values() if informer else ()
 
     async def run(self) -> None:
-        selection = {"labelSelector": LABEL_VIRTUAL}
-        nodes = Informer(
-            self._objects,
-            ResourcePath("Node"),
-            selection=selection,
-            reduced=_is_virtual,
-            on_change=self._nodes_changed,
-        )
-        async with asyncio.TaskGroup() as group:
-            group.create_task(nodes.run())
-            while True:
-                await self._wake.wait()
-                self._wake.clear()
-                while self._changed_nodes:
-                    await self._follow_node(self._changed_nodes.pop(), nodes, group)
-                self._nodes_listed = True
+        async with self._group:
+            await self._nodes.run()
 
     def _nodes_changed(self, places: set[Place]) -> None:
-        self._changed_nodes |= {name for _, name in places}
-        self._wake.set()
-
-    async def _follow_node(self, node: str, nodes: Informer, group: asyncio.TaskGroup) -> None:
-        """Start or stop the watch of its pods."""
-        exists = ("", node) in nodes.items
-        if exists and node not in self._informers:
-            selection = {"fieldSelector": f"spec.nodeName={node}"}
-            informer = Informer(
-                self._objects,
-                ResourcePath("Pod"),
-                selection=selection,
-                reduced=read_pod,
-                on_change=partial(self._pods_changed, node),
-            )
-            self._informers[node] = informer, group.create_task(informer.run())
-        elif not exists and node in self._informers:
-            informer, task = self._informers.pop(node)
-            task.cancel()
-            await asyncio.wait({task})
-            for place in informer.items:
-                self._store(place, None)
+        """Start or stop the watches of their pods."""
+        for place in places:
+            exists, node = place in self._nodes.items, place[1]
+            if exists and node not in self._informers:
+                informer = Informer(
+                    self._objects,
+                    ResourcePath("Pod"),
+                    selection={"fieldSelector": f"spec.nodeName={node}"},
+                    reduced=read_pod,
+                    on_change=partial(self._pods_changed, node),
+                )
+                self._informers[node] = informer, self._group.create_task(informer.run())
+            elif not exists and node in self._informers:
+                informer, task = self._informers.pop(node)
+                task.cancel()
+                for of_pod in informer.items:
+                    self._store(of_pod, None)
 
     def _pods_changed(self, node: str, places: set[Place]) -> None:
         informer, _ = self._informers[node]

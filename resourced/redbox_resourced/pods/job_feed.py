@@ -37,7 +37,6 @@ class PodJobFeed:
     rows: dict[RowKey, Job] = field(default_factory=dict)
 
     def of_pod(self, pod: BoundPod) -> Job | None:
-        """The newest row of a pod's job."""
         return self.rows.get(row_key_of(pod))
 
     def take(self, job: Job) -> None:
@@ -45,11 +44,9 @@ class PodJobFeed:
         self.rows.setdefault(RowKey.of(job), job)
 
     def forget(self, pod: BoundPod) -> None:
-        """Drop the row of a pod that has ended or is gone."""
         self.rows.pop(row_key_of(pod), None)
 
     async def run(self) -> None:
-        """Follow red-box's jobs until cancelled."""
         feed: Feed[WatchEvent] = Feed(
             self._list,
             self.client.watch_jobs,

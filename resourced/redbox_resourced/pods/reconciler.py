@@ -96,7 +96,6 @@ class PodReconciler:
                 await asyncio.sleep(1.0)
 
     def enqueue(self, place: Place) -> None:
-        """Reconcile this pod now: something that concerns it has changed."""
         self.queue.forget(place)
         if place in self.informer.pods:
             self.queue.add(place)
@@ -108,9 +107,7 @@ class PodReconciler:
 
     def _update_job_feeds(self, group: asyncio.TaskGroup) -> None:
         """One watch of jobs for each client."""
-        has_jobs = bool(
-            self.informer.by_key
-        )  # also where delivery is no longer Virtual: they end as they began
+        has_jobs = bool(self.informer.by_key)  # where delivery is no longer Virtual they end as they began
         clusters = {
             name: cluster
             for name, cluster in self._clusters.followed.items()
@@ -123,8 +120,7 @@ class PodReconciler:
         for name, cluster in clusters.items():
             if name not in self.job_feeds and self.informer.synced:
                 callbacks = (self._is_row_of_pod, self._job_changed, self._enqueue_all)
-                feed = PodJobFeed(name, cluster.client, *callbacks)
-                self.job_feeds[name] = feed
+                feed = self.job_feeds[name] = PodJobFeed(name, cluster.client, *callbacks)
                 self._feed_tasks[name] = group.create_task(feed.run())
                 self._enqueue_all()
 
@@ -168,8 +164,10 @@ class PodReconciler:
     async def _reconcile_pod(self, pod: BoundPod) -> float | None:
         """The pause until the next reconciliation; None where only a change makes one necessary."""
         connection = self._clusters.of_node(pod.node)
-        if pod.is_being_deleted:  # also without a SlurmCluster: no other component would remove it
-            await self._remove(pod)
+        if pod.is_being_deleted:
+            # Also without a SlurmCluster: no other component would remove it. No container has to end first.
+            async with self._writing:
+                await self._objects.delete(_path(pod), uid=pod.uid, grace_s=0)
         elif pod.has_ended:
             self._forget(pod)
         elif connection is None:
@@ -237,7 +235,6 @@ class PodReconciler:
         await self._write(pod, pod_status.waiting(pod, reason=reason, message=message))
 
     async def _write(self, pod: BoundPod, status: Object) -> None:
-        """Write the status, unless the pod has it already."""
         status = {**status, "hostIP": self._host, "hostIPs": [{"ip": self._host}]}
         if digest_of(status) == pod.status_digest:
             return
@@ -248,11 +245,6 @@ class PodReconciler:
             except ApiRefused as refusal:  # deleted, or replaced by another of its name: an event follows
                 if refusal.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
                     raise
-
-    async def _remove(self, pod: BoundPod) -> None:
-        """No container has to end first; the job belongs to the SlurmJob and goes on."""
-        async with self._writing:
-            await self._objects.delete(_path(pod), uid=pod.uid, grace_s=0)
 
     def _pod_deleted(self, pod: BoundPod) -> None:
         self._forget(pod)

@@ -11,23 +11,25 @@ import asyncio
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
 
 from pydantic import ValidationError
 
 from redbox_api.client import RedboxClient
 from redbox_api.errors import Busy, Conflict, NoSuchJob, NotAuthenticated, RedboxError, Refused
 from redbox_api.models import Job, JobRequest, Phase
-from redbox_kube.api.objects import Object, ObjectClient, ResourcePath
+from redbox_kube.api.objects import Object, ObjectClient, PodRef, ResourcePath
+from redbox_kube.redbox_token import RedboxToken, ServiceAccountName
 from redbox_resourced.partitions.slurmclusters import ClusterConnection
 from redbox_resourced.pods.exit_status import JobRefusal
 from redbox_resourced.pods.pod_view import BoundPod, ControllerRef
-from redbox_resourced.pods.tokens import PodTokens
 from redbox_shared.pod_contract import REQUEST_FILE
 
 PUT_TRIES = 20
 BUSY_S = 1.0
 DEFAULT_ACCOUNT = "default"
+TOKEN_LIFETIME_S = 600  # the shortest that Kubernetes issues
 
 
 class SubmissionPending(Exception):
@@ -83,10 +85,11 @@ def read_request(config_map: Object | None, digest: str) -> JobRequest:
 
 @dataclass(frozen=True)
 class PodSubmitter:
-    """Submits jobs of companions, each as the pod's own account."""
+    """Submits jobs of companions, each with the rights of the pod's own account and no others."""
 
     objects: ObjectClient
-    tokens: PodTokens
+    _tokens: WeakValueDictionary[tuple[str, str], RedboxToken] = field(default_factory=WeakValueDictionary)
+    """By the pod's uid and the audience, as long as a client uses it: all readers of a log share one."""
 
     async def attach_or_submit(self, pod: BoundPod, connection: ClusterConnection) -> Job:
         """The companion's job: the existing one of its key, else a new one."""
@@ -106,9 +109,8 @@ class PodSubmitter:
             config_map = await self.objects.get(ResourcePath("ConfigMap", pod.name, pod.namespace))
             try:
                 return await _put_job(redbox, pod, read_request(config_map, digest))
-            except (
-                Conflict
-            ) as conflict:  # the key exists with another body: it is this pod's job all the same
+            except Conflict as conflict:
+                # The key exists with another body: it is this pod's job all the same.
                 job = await _get_job(redbox, pod)
                 if job is None:
                     raise SubmissionRejected(JobRefusal.by(conflict)) from conflict
@@ -123,8 +125,14 @@ class PodSubmitter:
             raise SubmissionPending("NotAllowed", str(rejected)) from rejected
 
     def client_for(self, pod: BoundPod, connection: ClusterConnection) -> RedboxClient:
-        """A client of the node's red-box that shows the token of the pod's service account."""
-        return connection.client.speaking_for(self.tokens.of(pod, connection.cluster.spec.audience))
+        """A client of the node's red-box that shows a token of the pod's account, bound to the pod."""
+        audience = connection.cluster.spec.audience
+        token = self._tokens.get((pod.uid, audience))
+        if token is None:
+            account, ref = ServiceAccountName(pod.namespace, pod.account), PodRef(pod.name, pod.uid)
+            token = RedboxToken(self.objects, account, audience, ref, TOKEN_LIFETIME_S)
+            self._tokens[pod.uid, audience] = token
+        return connection.client.speaking_for(token)
 
 
 async def _get_job(redbox: RedboxClient, pod: BoundPod) -> Job | None:

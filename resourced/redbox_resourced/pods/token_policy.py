@@ -8,6 +8,7 @@ server issues it, nothing is submitted. That token has an audience that no serve
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 import structlog
 
@@ -24,13 +25,13 @@ MISSING = (
 )
 
 
+@dataclass
 class TokenPolicy:
     """`problem` is empty once the policy has refused the request."""
 
-    def __init__(self, objects: ObjectClient, account: ServiceAccountName) -> None:
-        self.problem = "the policy redbox-tokens has not been checked yet"
-        self._objects = objects
-        self._account = account
+    objects: ObjectClient
+    account: ServiceAccountName
+    problem: str = "the policy redbox-tokens has not been checked yet"
 
     async def wait(self) -> None:
         while self.problem:
@@ -45,9 +46,9 @@ class TokenPolicy:
                 await asyncio.sleep(RETRY_S)
 
     async def _refuses(self) -> bool:
-        namespace, name = self._account.namespace, self._account.name
+        namespace, name = self.account.namespace, self.account.name
         try:
-            await self._objects.token_for(namespace, name, PROBE_AUDIENCE, seconds=SHORTEST_S)
+            await self.objects.token_for(namespace, name, PROBE_AUDIENCE, seconds=SHORTEST_S)
         except ApiRefused as refusal:
             if "ValidatingAdmissionPolicy" in str(refusal):
                 return True

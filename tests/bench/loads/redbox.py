@@ -1,6 +1,6 @@
 """On a login host: calls red-box over TLS, as its callers do; prints what it measured as JSON.
 
-python3 - LOAD '{"token": TOKEN, "ca": PEM, …}'
+python3 redbox.py LOAD, with {"token": TOKEN, "ca": PEM, …} as stdin
 """
 
 import json
@@ -64,41 +64,54 @@ def submit(caller: Caller, asked: dict[str, Any]) -> Any:
 
 
 def changes(caller: Caller, asked: dict[str, Any]) -> Any:
-    """From a job's own first and last moment to the event that tells of it, in seconds."""
-    seen: dict[str, float] = {}
-    ready, jobs = threading.Event(), asked["count"]
+    """From a job's own first and last moment to the event that tells of it, in seconds.
 
-    def watch() -> None:
-        since = caller.ask("GET", "/v1/jobs?limit=1")["revision"]
-        answer = caller.open("GET", f"/v1/jobs?watch=true&since={since}")
-        ready.set()
-        ended = 0
-        while ended < jobs:
-            event, now = json.loads(answer.readline()), time.time()
-            job = event.get("job")
-            if job and seen.setdefault(f"{job['key']} {job['phase']}", now) == now:
-                ended += job["phase"] in FINAL
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    ready.wait(PATIENCE_S)
+    A watch shows each job's newest state, and may skip one that has passed: so a job runs until the watch has
+    shown it Running, at least some seconds.
+    """
     moments = f"{os.environ['HOME']}/bench-moments"
     os.makedirs(moments, exist_ok=True)  # noqa: PTH103
-    keys = []
-    for number in range(jobs):
-        key = str(uuid4())
-        stamp = f"date +%s.%N >>{moments}/{key}"
-        script = f"#!/bin/sh\n{stamp}\nsleep {4 + number % 7 / 3:.2f}\n{stamp}\n"
-        caller.ask("PUT", f"/v1/jobs/{key}", {"batch": script, "output": "/dev/null", "name": "bench"})
-        keys.append(key)
-        time.sleep(0.31)  # so that jobs change one by one
-    watcher.join(PATIENCE_S)
+    keys = [str(uuid4()) for _ in range(asked["count"])]
+    since = caller.ask("GET", "/v1/jobs?limit=1")["revision"]
+    with ThreadPoolExecutor(1) as pool:
+        watching = pool.submit(shown, caller, since, keys, moments)
+        for number, key in enumerate(keys):
+            caller.ask("PUT", f"/v1/jobs/{key}", job_until_seen(f"{moments}/{key}", 4 + number % 7 / 3))
+            time.sleep(0.31)  # so that jobs change one by one
+        seen = watching.result(PATIENCE_S)
     latencies = []
     for key in keys:
         with open(f"{moments}/{key}") as written:  # noqa: PTH123
             first, last = (float(line) for line in written)
-        latencies += [seen[f"{key} Running"] - first, seen[f"{key} Succeeded"] - last]
+        latencies += [seen[key]["Running"] - first, seen[key]["Succeeded"] - last]
     return latencies
+
+
+def job_until_seen(moments: str, seconds: float) -> dict[str, str]:
+    """It waits for the file `.seen` for a minute at most, and writes when it began and when it ended."""
+    stamp = f"date +%s.%N >>{moments}"
+    wait = f"for i in $(seq 300); do [ -e {moments}.seen ] && break; sleep 0.2; done"
+    script = f"#!/bin/sh\n{stamp}\nsleep {seconds:.2f}\n{wait}\n{stamp}\n"
+    return {"batch": script, "output": "/dev/null", "name": "bench"}
+
+
+def shown(caller: Caller, since: str, keys: list[str], moments: str) -> dict[str, dict[str, float]]:
+    """When the watch first showed each phase of each of these jobs, until all have ended."""
+    answer = caller.open("GET", f"/v1/jobs?watch=true&since={since}")
+    seen: dict[str, dict[str, float]] = {key: {} for key in keys}
+    while not all(FINAL & phases.keys() for phases in seen.values()):
+        event, now = json.loads(answer.readline()), time.time()
+        if event["type"] == "error":
+            raise RuntimeError(f"the watch ended: {event}")
+        job = event.get("job")
+        if job and job["key"] in seen:
+            seen[job["key"]].setdefault(job["phase"], now)
+            if job["phase"] == "Running":
+                open(f"{moments}/{job['key']}.seen", "w").close()  # noqa: PTH123
+    others = [phases for phases in seen.values() if not {"Running", "Succeeded"} <= phases.keys()]
+    if others:
+        raise RuntimeError(f"{len(others)} of {len(keys)} jobs were shown only as {others[0]}")
+    return seen
 
 
 def lines(caller: Caller, asked: dict[str, Any]) -> Any:
@@ -146,7 +159,7 @@ def read(caller: Caller, asked: dict[str, Any]) -> Any:
 
 
 if __name__ == "__main__":
-    settings = json.loads(sys.argv[2])
+    settings = json.load(sys.stdin)
     loads = {"submit": submit, "changes": changes, "lines": lines}
     loads |= {"lines_of_many": lines_of_many, "read": read}
     print(json.dumps(loads[sys.argv[1]](Caller(settings), settings)))

@@ -1,9 +1,10 @@
-"""On a login host: submits held jobs with bare sbatch; prints each call's seconds and the whole time as JSON.
+"""On a login host: submits held jobs with bare sbatch; prints seconds as JSON: each call, all, CPU.
 
 python3 - COUNT PARALLEL
 """
 
 import json
+import resource
 import subprocess
 import sys
 import time
@@ -23,7 +24,9 @@ def main(count: int, parallel: int) -> None:
     started = time.perf_counter()
     with ThreadPoolExecutor(parallel) as pool:
         calls = list(pool.map(submit, range(count)))
-    print(json.dumps({"calls": calls, "whole": time.perf_counter() - started}))
+    whole = time.perf_counter() - started
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(json.dumps({"calls": calls, "whole": whole, "cpu": used.ru_utime + used.ru_stime}))
 
 
 if __name__ == "__main__":

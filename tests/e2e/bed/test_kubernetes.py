@@ -227,18 +227,17 @@ def test_a_pods_token_verifies_by_the_published_keys_for_its_audience_alone(
 
 
 def test_a_token_for_another_audience_does_not_open_the_api(bed: Bed, namespace: Namespace) -> None:
-    refused = namespace.ask(
-        f"--token={token_pod(namespace)}", "auth", "whoami", f"--kubeconfig={anonymous(bed)}"
-    )
+    refused = namespace.ask("auth", "whoami", f"--kubeconfig={kubeconfig(bed, token=token_pod(namespace))}")
     assert refused.returncode != 0
     assert "Unauthorized" in refused.stderr or "must be logged in" in refused.stderr
 
 
-def anonymous(bed: Bed) -> Path:
-    """A kubeconfig that knows the cluster and holds no credentials."""
+def kubeconfig(bed: Bed, **credentials: str) -> Path:
+    """A kubeconfig that knows the cluster, and of credentials these alone."""
     configuration = yaml.safe_load(bed.places.kubeconfig.read_text())
-    configuration["users"] = [{"name": configuration["users"][0]["name"], "user": {}}]
-    file = bed.places.state / "kubeconfig-anonymous"
+    configuration["users"] = [{"name": configuration["users"][0]["name"], "user": credentials}]
+    file = bed.places.state / "kubeconfig-of-a-test"
+    file.touch(mode=0o600)
     file.write_text(yaml.safe_dump(configuration))
     return file
 
@@ -251,10 +250,11 @@ def test_anonymous_requests_get_health_and_keys_and_nothing_else(bed: Bed) -> No
     assert refused.value.code == 401
 
 
-def kubelet_answer(control_plane: Host, node: Host, *options: str) -> str:
+def kubelet_answer(control_plane: Host, node: Host, headers: str = "") -> str:
     url = f"https://{node.spec.address}:10250/pods"
     status = ("--output", "/dev/null", "--write-out", "%{http_code}")
-    return control_plane.run("curl", "--silent", "--insecure", *status, *options, url, timeout=30).stdout
+    curl = ("curl", "--silent", "--insecure", *status, "--header", "@-", url)
+    return control_plane.run(*curl, stdin=headers, timeout=30).stdout
 
 
 def test_a_kubelet_refuses_strangers_and_plain_accounts(
@@ -263,7 +263,7 @@ def test_a_kubelet_refuses_strangers_and_plain_accounts(
     token = namespace.run("create", "token", "default").strip()
     for node in nodes:
         assert kubelet_answer(control_plane, node) == "401"
-        assert kubelet_answer(control_plane, node, "--header", f"Authorization: Bearer {token}") == "403"
+        assert kubelet_answer(control_plane, node, f"Authorization: Bearer {token}\n") == "403"
 
 
 def test_a_plain_account_may_not_read_anothers_secrets(namespace: Namespace) -> None:

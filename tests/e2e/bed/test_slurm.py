@@ -225,9 +225,9 @@ async def test_ssh_without_the_key_is_refused(bed: Bed) -> None:
 def rest(login: Host, path: str, token: str) -> tuple[int, str]:
     """The status and body of slurmrestd's answer."""
     url = f"http://ctl:{SLURMRESTD_PORT}{path}"
-    headers = ("-H", "X-SLURM-USER-NAME: alice", "-H", f"X-SLURM-USER-TOKEN: {token}")
-    command = ("curl", "-s", "-w", "\n%{http_code}", *headers, url)
-    body, _, code = login.run(*command, user="alice").stdout.rpartition("\n")
+    headers = f"X-SLURM-USER-NAME: alice\nX-SLURM-USER-TOKEN: {token}\n"
+    command = ("curl", "-s", "-w", "\n%{http_code}", "-H", "@-", url)
+    body, _, code = login.run(*command, user="alice", stdin=headers).stdout.rpartition("\n")
     return int(code), body
 
 

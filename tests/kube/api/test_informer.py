@@ -159,7 +159,7 @@ async def test_what_could_not_be_read_is_forgotten_once_it_is_gone() -> None:
     mirror, _ = await played(
         Script(listed, watched, [thing("c", 3, odd=True)], []), reduced=reads_all_but_the_odd
     )
-    assert mirror._unreadable == {("", "c")}
+    assert mirror._warnings.failing.keys() == {"/c"}
 
 
 async def test_events_that_nobody_can_read_make_each_list_later_than_the_last(

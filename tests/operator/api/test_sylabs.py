@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from redbox_operator.api.slurmjob import Resource, SlurmJob
 from redbox_operator.api.slurmjob_status import JobPhase
 from redbox_operator.api.sylabs import OLD_SLURM_JOBS, OLD_WORDS, OLDEST_SLURM_JOBS, WLM_JOBS, translated
-from redbox_operator.companion.builder import companion_pod
+from redbox_operator.companion_pods.builder import companion_pod
 from tests.operator.factories import slurm_cluster
 
 OLD_SCRIPT = "#!/bin/sh\n#SBATCH --nodes=1\n##SBATCH --exclusive\nsrun hostname\n"

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 
 from redbox_kube.api.objects import ApiUnreachable
-from redbox_operator.install.parallel import AT_ONCE, Operation, failures_of
+from redbox_operator.install.parallel import AT_ONCE, failures_of
 
 
 async def test_so_many_are_done_at_a_time_and_no_more() -> None:
@@ -24,7 +23,7 @@ async def test_so_many_are_done_at_a_time_and_no_more() -> None:
         done.append(number)
 
     async with asyncio.timeout(10):
-        assert await failures_of(Operation("", partial(act, number)) for number in range(100)) == []
+        assert await failures_of(range(100), act, str) == []
     assert most == AT_ONCE
     assert sorted(done) == list(range(100))
 
@@ -37,6 +36,6 @@ async def test_one_that_fails_is_told_and_keeps_no_other_from_being_done() -> No
             raise ApiUnreachable("no answer")
         done.append(number)
 
-    failed = await failures_of(Operation(f"job {number}", partial(act, number)) for number in range(40))
+    failed = await failures_of(range(40), act, "job {}".format)
     assert sorted(done) == list(range(0, 40, 2))
     assert sorted(failed) == sorted(f"job {number}: no answer" for number in range(1, 40, 2))

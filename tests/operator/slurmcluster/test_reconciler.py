@@ -55,7 +55,7 @@ def running(name: str, namespace: str) -> SlurmJob:
     companion = CompanionStatus(name=f"{name}-job", uid=name, attempt=1)
     status = SlurmJobStatus(cluster="hpc1", phase="Running", job_id="7", companion=companion)
     metadata = {**job.metadata, "namespace": namespace, "uid": name, "resourceVersion": "1"}
-    return job.model_copy(update={"metadata": metadata, "status": status.written()})
+    return job.model_copy(update={"metadata": metadata, "status": status})
 
 
 @pytest.fixture

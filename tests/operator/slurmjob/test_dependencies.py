@@ -8,7 +8,6 @@ import pytest
 
 from redbox_api.models import Phase
 from redbox_operator.api.slurmjob_status import SlurmJobStatus
-from redbox_operator.object_cache import CachedJob
 from redbox_operator.slurmjob.dependencies import Lookup, resolve
 from redbox_operator.slurmjob.status import status_of
 from tests.operator.factories import job_row, slurm_job, status_inputs
@@ -21,7 +20,7 @@ FAILED = status_of(status_inputs(job_row(Phase.FAILED)))
 def others(status: SlurmJobStatus, **spec: Any) -> Lookup:
     first = slurm_job(**spec)
     first = first.model_copy(update={"metadata": {**first.metadata, "name": "first", "uid": "u1"}})
-    return lambda name: CachedJob(first, status) if name == "first" else None
+    return lambda name: first.model_copy(update={"status": status}) if name == "first" else None
 
 
 def after(kind: str = "afterok", name: str = "first") -> Any:

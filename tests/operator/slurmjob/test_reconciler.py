@@ -276,8 +276,8 @@ async def test_what_changed_just_before_a_status_was_written_is_due_at_once(
     assert stand.ref in due
     cached = stand.cache.get(stand.ref)
     assert cached is not None
-    assert cached.job.being_deleted == ("deletionTimestamp" in changed["metadata"])
-    assert cached.job.spec.suspend == ("spec" in changed)
+    assert cached.being_deleted == ("deletionTimestamp" in changed["metadata"])
+    assert cached.spec.suspend == ("spec" in changed)
 
 
 async def test_a_status_alone_is_nothing_to_look_at_again(

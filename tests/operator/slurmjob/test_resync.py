@@ -15,8 +15,8 @@ from redbox_kube.redbox_token import ServiceAccountName
 from redbox_kube.slurm_cluster import OrphanPolicy
 from redbox_operator.api.constants import CLUSTER_FINALIZER, FINALIZER
 from redbox_operator.api.decode import RESOURCES
-from redbox_operator.api.slurmjob import SLURM_JOBS, SlurmJob
-from redbox_operator.companion.plan import companion_of
+from redbox_operator.api.slurmjob import SlurmJob
+from redbox_operator.companion_pods.plan import companion_of
 from redbox_operator.metrics import OperatorMetrics
 from redbox_operator.object_cache import ObjectCache
 from redbox_operator.slurmcluster.job_feed import RedboxLink, Row
@@ -24,7 +24,7 @@ from redbox_operator.slurmcluster.reconciler import SlurmClusters
 from redbox_operator.slurmcluster.registry import RedboxLinks
 from redbox_operator.slurmjob import resync as sweeping
 from redbox_operator.slurmjob.reconciler import Reconciler
-from redbox_operator.slurmjob.resync import Resync, WatchScope
+from redbox_operator.slurmjob.resync import Resync
 from redbox_operator.status_writer import StatusWriter
 from tests.kube.fakes import FakeApiServer
 from tests.operator.factories import slurm_cluster, slurm_job
@@ -84,8 +84,7 @@ class Stand:
         clusters.updated(CLUSTER)
         links.by_name["hpc1"] = cast("RedboxLink", self.link)
         self.clusters = clusters
-        scope = WatchScope((SLURM_JOBS,), namespaces)
-        self.resync = Resync(self.api.client, scope, self.reconciler, clusters, metrics)
+        self.resync = Resync(self.api.client, self.reconciler, clusters, metrics, namespaces)
 
     def put(self, body: Object, kind: str = "SlurmJob") -> None:
         metadata = body["metadata"]
@@ -173,7 +172,7 @@ async def test_a_change_that_was_missed_is_read() -> None:
     stand.put(stand.job(version="6", finalizers=["x"]))
     await stand.run()
     (cached,) = stand.cache.jobs.values()
-    assert cached.unpacked().job.finalizers == ["x"]
+    assert cached.unpacked().finalizers == ["x"]
 
 
 async def test_a_deleted_slurmcluster_stays_until_all_slurmjobs_have_been_listed() -> None:

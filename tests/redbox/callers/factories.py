@@ -13,6 +13,8 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
+from redbox.callers.tokens.key_sets import JwksFile
+
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 AUDIENCE = "redbox.dev/hpc1/k3v9x2qd7m"
 NOW = 1_790_000_000.0
@@ -114,7 +116,7 @@ class StoppedClock:
 
 
 @dataclass
-class Documents:
+class Documents(JwksFile):
     """A source of keys that a test changes, breaks and counts."""
 
     document: bytes

@@ -23,8 +23,8 @@ from redbox.commands import recover
 from redbox.jobs.record.marks import Marks, read_secret
 from redbox.jobs.service import JobService
 from redbox.jobs.store.journal import Journal
-from redbox.observability.log import configure_log
 from redbox.settings import load_settings
+from redbox_api.log import configure_log
 from redbox_api.models import Phase
 from tests.redbox.http.fakes import RunningClock
 from tests.redbox.http.harness import QUICK

@@ -5,14 +5,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from redbox.core.clock import SystemClock
 from redbox.core.ttl_cache import CachedValue, TtlCache
 from redbox.core.workload_manager import WorkloadManagerError
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-class Source:
-    """Counts fetches, and fails on demand; carries the clock as well."""
+class Source(SystemClock):
+    """Counts fetches, and fails on demand; is the clock as well."""
 
     def __init__(self) -> None:
         self.elapsed = 0.0
@@ -27,13 +28,13 @@ class Source:
         return self.fetches
 
     def cache(self, failure_ttl_s: float = 0.0) -> TtlCache[int]:
-        return TtlCache(
-            self.fetch,
-            10,
-            failure_ttl_s=failure_ttl_s,
-            now=lambda: START + timedelta(seconds=self.elapsed),
-            monotonic=lambda: self.elapsed,
-        )
+        return TtlCache(self.fetch, 10, failure_ttl_s=failure_ttl_s, clock=self)
+
+    def now(self) -> datetime:
+        return START + timedelta(seconds=self.elapsed)
+
+    def monotonic(self) -> float:
+        return self.elapsed
 
 
 async def test_a_value_is_fetched_again_once_it_has_expired() -> None:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from redbox.callers.unix_accounts import UnixAccount
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import Submission, SubmitOutcome, SubmitRejected
+from redbox.http.services import Readiness
 from redbox.slurm.errors import RequestRefused
 from redbox.slurm.text.batch_script import encode_script
 from tests.redbox.callers.fakes import Accounts
@@ -60,7 +61,7 @@ class Host(Accounts):
 
 
 @dataclass
-class Ready:
+class Ready(Readiness):
     """Says of itself what a test wants."""
 
     reason: str | None = None

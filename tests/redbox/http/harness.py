@@ -33,8 +33,9 @@ from redbox.callers.unix_accounts import AccountResolver, NssPolicy, UnixAccount
 from redbox.core.clock import SystemClock
 from redbox.files.service import JobFileService
 from redbox.http.app import build_app
+from redbox.http.metrics import ServerMetrics, StateCollector
+from redbox.http.middleware.caller_budget import streams_budget
 from redbox.http.middleware.rejected_callers import RejectionAudit
-from redbox.http.middleware.stream_limits import StreamLimits
 from redbox.http.middleware.stream_reauthorization import StreamReauthorization
 from redbox.http.services import Services
 from redbox.jobs.record.marks import Marks
@@ -48,7 +49,6 @@ from redbox.logs.settings import LogSettings
 from redbox.observability.job_audit import no_audit
 from redbox.server.certificates import CertificateAndKey, issue_server, make_authority
 from redbox.server.listeners import Listener, bound_path
-from redbox.server.metrics import ServerMetrics, StateCollector
 from redbox.settings import load_settings, rules_in_force
 from redbox_api.client import Deadlines, RedboxClient
 from tests.redbox.agents.harness import LaunchedTransport, tests_user
@@ -179,7 +179,7 @@ async def standing(
         ready = Ready()
         reauthorization = StreamReauthorization(authenticator, SystemClock(), every_s=0.05, tick_s=0.02)
         services = replace(
-            _services(authenticator, jobs, usage, pool, reauthorization),
+            _services(authenticator, jobs, usage, pool, reauthorization, slurm=slurm),
             readiness=ready,
             stall_s=stall_s,
             body_limit=body_limit,
@@ -241,15 +241,17 @@ def _services(
     usage: UsageOfJobs,
     pool: AgentPool,
     reauthorization: StreamReauthorization,
+    *,
+    slurm: StrictSlurm,
 ) -> Services:
-    metrics, streams = ServerMetrics(), StreamLimits(per_user=20, in_all=30)
+    metrics, streams = ServerMetrics(), streams_budget(per_user=20, in_all=30)
     metrics.collect_from(
-        StateCollector(jobs=jobs, stale_s=lambda: 0.0, agents=pool.state, streams=lambda: streams.open)
+        StateCollector(jobs=jobs, stale_s=lambda: 0.0, agents=pool.state, streams=lambda: streams.held)
     )
     return Services(
         authenticator=authenticator,
         jobs=jobs,
-        logs=JobLogReader(jobs, pool, LogService(LogSettings(settle_s=0.02), time.monotonic)),
+        logs=JobLogReader(jobs, pool, LogService(LogSettings(settle_s=0.02), time.monotonic), slurm),
         files=JobFileService(jobs, pool),
         usage=usage,
         metrics=metrics,
@@ -315,7 +317,7 @@ async def eventually(holds: Callable[[], bool]) -> None:
 
 
 async def until_streams_are(stand: Stand, count: int) -> None:
-    await eventually(lambda: stand.services.streams.open == count)
+    await eventually(lambda: stand.services.streams.held == count)
 
 
 def problem(answer: httpx.Response) -> dict[str, Any]:

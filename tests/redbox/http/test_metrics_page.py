@@ -7,8 +7,8 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from redbox.http.metrics import ServerMetrics
 from redbox.observability.job_audit import AuditEntry
-from redbox.server.metrics import ServerMetrics
 from tests.redbox.http.harness import Stand
 
 PAGE = Path(__file__).parents[3] / "docs/metrics.md"

@@ -12,7 +12,7 @@ import pytest
 
 from redbox.callers import peers
 from redbox.http.middleware import request_middleware
-from redbox.http.middleware.body_budget import BodyBudget
+from redbox.http.middleware.caller_budget import bodies_budget
 from redbox.server import listeners
 from tests.redbox.http.fakes import SCRIPT
 from tests.redbox.http.harness import Stand, eventually, problem, standing
@@ -107,7 +107,7 @@ async def test_a_file_that_is_staged_in_is_one_of_its_users_streams(
     stand: Stand, alice: httpx.AsyncClient
 ) -> None:
     await stand.writing("k1")
-    stand.services.streams.per_user = 0
+    stand.services.streams.per_caller = 0
     answer = await alice.put("/v1/jobs/k1/files/in", content=b"data")
     assert answer.status_code == 429
     assert "streams open" in problem(answer)["detail"]
@@ -154,7 +154,7 @@ async def test_a_file_that_is_staged_in_is_held_by_nobody(stand: Stand, alice: h
 
 def test_one_of_the_largest_bodies_always_finds_room() -> None:
     for largest in (65_536, 8 << 20, 1 << 30):
-        budget = BodyBudget.for_bodies_of(largest)
+        budget = bodies_budget(largest)
         assert largest <= budget.per_caller <= budget.in_all
 
 
@@ -221,7 +221,7 @@ async def test_one_callers_connections_are_bounded(stand: Stand) -> None:
         assert [b"200" in answer for answer in answers] == [True, True, False]
         assert b"429" in answers[2]
         wires[0][1].transport.abort()
-        await eventually(lambda: stand.connections.count("bob") == 1)
+        await eventually(lambda: stand.connections._by_caller["bob"] == 1)
         async with at_port(stand) as later:
             assert b"200" in await ask(later, token=stand.tokens["bob"])
 
@@ -234,5 +234,5 @@ async def test_a_reader_that_takes_nothing_is_cut_off(path: str) -> None:
         async with at_socket(stand) as (reader, writer):
             writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
             assert b"200" in await reader.readline()
-            await eventually(lambda: not stand.services.streams.open)
-            await eventually(lambda: not stand.connections.count("alice"))
+            await eventually(lambda: not stand.services.streams.held)
+            await eventually(lambda: not stand.connections._by_caller["alice"])

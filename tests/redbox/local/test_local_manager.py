@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from redbox.agents.program.command_records import process_start
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import (
     FoundJobs,
@@ -26,7 +27,6 @@ from redbox.core.workload_manager import (
 from redbox.local.job_store import LocalJobStore
 from redbox.local.local_manager import LocalManager
 from redbox.local.settings import LocalSettings
-from redbox.local.supervisor import process_start
 from redbox.slurm.text.states import has_ended
 from redbox_api.models import JobRequest
 
@@ -125,7 +125,7 @@ async def test_a_job_over_its_time_limit_ends_with_its_children(
     end = await ended(manager, handle)
     assert (end.state, end.exit_code) == ("TIMEOUT", None)
     child = int((tmp_path / "work" / f"local-{handle.job_id}.out").read_text())
-    assert process_start(child) is None
+    assert not process_start(child)
 
 
 async def test_a_running_job_is_cancelled_and_a_waiting_one_never_starts(

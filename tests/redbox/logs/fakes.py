@@ -7,10 +7,14 @@ import os
 import stat as status_bits
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import cast
 
+from redbox.agents.pool import AgentPool
+from redbox.agents.protocol.answers import ReadPrecondition
+from redbox.core.domain import UnixUser
+from redbox.logs.agent_files import AgentFiles
 from redbox.logs.generations import TAIL_BYTES, tail_hash
 from redbox.logs.interfaces import (
-    ExpectedFile,
     FileChunk,
     LogFileMissing,
     LogFileStat,
@@ -20,9 +24,11 @@ from redbox.logs.interfaces import (
 
 
 @dataclass
-class Disk:
+class Disk(AgentFiles):
     """This machine's own files; `network` makes them pass for remote ones, `delay` makes reads slow."""
 
+    pool: AgentPool = cast("AgentPool", None)  # noqa: RUF009 (it reads without an agent)
+    user: UnixUser = UnixUser("alice", 2001)  # noqa: RUF009 (frozen)
     network: bool = False
     reads: int = 0
     gate: asyncio.Event = field(default_factory=asyncio.Event)
@@ -36,7 +42,7 @@ class Disk:
         offset: int,
         limit: int,
         *,
-        expected: ExpectedFile | None = None,
+        expect: ReadPrecondition | None = None,
         fresh: bool = False,  # noqa: ARG002 (every read opens the file)
     ) -> FileChunk:
         self.reads += 1
@@ -48,19 +54,19 @@ class Disk:
         except PermissionError as error:
             raise LogFileUnreadable(str(error)) from error
         try:
-            return self._chunk(descriptor, offset, limit, expected)
+            return self._chunk(descriptor, offset, limit, expect)
         finally:
             os.close(descriptor)
 
-    def _chunk(self, descriptor: int, offset: int, limit: int, expected: ExpectedFile | None) -> FileChunk:
+    def _chunk(self, descriptor: int, offset: int, limit: int, expect: ReadPrecondition | None) -> FileChunk:
         status = os.fstat(descriptor)
         if not status_bits.S_ISREG(status.st_mode):
             raise LogFileUnreadable("not a regular file")
         stat = LogFileStat(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, self.network)
         before = os.pread(descriptor, min(offset, TAIL_BYTES), max(0, offset - TAIL_BYTES))
-        replaced = expected is not None and (
-            (expected.device, expected.inode) != (stat.device, stat.inode)
-            or bool(expected.tail_hash and expected.tail_hash != tail_hash(before))
+        replaced = expect is not None and (
+            (expect.device, expect.inode) != (stat.device, stat.inode)
+            or bool(expect.tail and expect.tail != tail_hash(before))
         )
         data = b"" if replaced else os.pread(descriptor, limit, offset)
         return FileChunk(stat, data, replaced)

@@ -10,11 +10,12 @@ from typing import cast
 import pytest
 
 from redbox.core.domain import JobKey, Owner, UnixUser
-from redbox.core.workload_manager import TaskObservation
+from redbox.core.workload_manager import TaskObservation, WorkloadManager
 from redbox.jobs.record.record import JobRecord, ObservedStatus
 from redbox.jobs.service import JobService
 from redbox.logs.interfaces import JobRecordDeleted
 from redbox.logs.job_logs import JobOutputSource
+from redbox.slurm.text.states import JOB_STATES
 from redbox_api.models import Phase
 
 KEY = JobKey(Owner("prod", "physics", "default"), "k")
@@ -43,9 +44,14 @@ def record(phase: Phase, state: str, run: int) -> JobRecord:
     )
 
 
+def output_of(jobs: SimpleNamespace, task: int | None = None, *, appends: bool = False) -> JobOutputSource:
+    workload = SimpleNamespace(states=JOB_STATES, appends=lambda: appends)
+    return JobOutputSource(cast("JobService", jobs), cast("WorkloadManager", workload), KEY, "stdout", task)
+
+
 def test_a_requeued_jobs_file_is_the_old_runs_until_the_new_one_works() -> None:
     jobs = SimpleNamespace(current=lambda _: None)
-    output = JobOutputSource(cast("JobService", jobs), KEY, "stdout", None)
+    output = output_of(jobs)
     for phase, state, run, expected in REQUEUED:
         jobs.current = {KEY: record(phase, state, run)}.get
         assert output.current().run == expected, (phase, state, run)
@@ -54,7 +60,7 @@ def test_a_requeued_jobs_file_is_the_old_runs_until_the_new_one_works() -> None:
 @pytest.mark.parametrize("held", ["SPECIAL_EXIT", "REQUEUE_HOLD"])
 def test_a_job_that_slurm_holds_after_a_requeue_has_not_begun_its_next_run(held: str) -> None:
     jobs = SimpleNamespace(current=lambda _: None)
-    output = JobOutputSource(cast("JobService", jobs), KEY, "stdout", None)
+    output = output_of(jobs)
     states = []
     for phase, state, run in [REQUEUED[0][:3], (Phase.SUSPENDED, held, 2), (Phase.RUNNING, "RUNNING", 2)]:
         jobs.current = {KEY: record(phase, state, run)}.get
@@ -64,7 +70,7 @@ def test_a_job_that_slurm_holds_after_a_requeue_has_not_begun_its_next_run(held:
 
 def test_a_job_that_is_paused_is_in_its_run() -> None:
     jobs = SimpleNamespace(current=lambda _: record(Phase.SUSPENDED, "SUSPENDED", 2))
-    written = JobOutputSource(cast("JobService", jobs), KEY, "stdout", None).current()
+    written = output_of(jobs).current()
     assert (written.run, written.writing) == (2, True)
 
 
@@ -78,7 +84,7 @@ def test_the_runs_of_a_job_that_appends_are_one_log(
     runs: list[int],
 ) -> None:
     jobs = SimpleNamespace(current=lambda _: None)
-    output = JobOutputSource(cast("JobService", jobs), KEY, "stdout", None, lambda: by_default)
+    output = output_of(jobs, None, appends=by_default)
     states = []
     for phase, state, run in [(Phase.RUNNING, "RUNNING", 1), (Phase.PENDING, "PENDING", 2), REQUEUED[3][:3]]:
         jobs.current = {KEY: replace(record(phase, state, run), appends=own)}.get
@@ -96,12 +102,12 @@ def test_when_a_run_began_is_told_of_those_that_may_find_an_earlier_ones_file(
     phase = Phase.RUNNING if state == "RUNNING" else Phase.SUCCEEDED
     status = ObservedStatus(state=state, stdout="/home/alice/out", started_at=NOW)
     jobs = SimpleNamespace(current=lambda _: replace(record(phase, state, run), status=status))
-    assert JobOutputSource(cast("JobService", jobs), KEY, "stdout", None).current().began == began
+    assert output_of(jobs).current().began == began
 
 
 def test_the_end_of_a_run_that_is_requeued_is_not_taken_for_the_next_ones_beginning() -> None:
     jobs = SimpleNamespace(current=lambda _: None)
-    output = JobOutputSource(cast("JobService", jobs), KEY, "stdout", None)
+    output = output_of(jobs)
     for state, run in [("RUNNING", 1), ("COMPLETING", 2)]:
         status = ObservedStatus(state=state, stdout="/home/alice/out", started_at=NOW)
         shown = replace(record(Phase.RUNNING, state, run), status=status)
@@ -112,13 +118,13 @@ def test_the_end_of_a_run_that_is_requeued_is_not_taken_for_the_next_ones_beginn
 def test_the_log_of_a_job_that_is_forgotten_is_not_taken_for_whole() -> None:
     jobs = SimpleNamespace(current=lambda _: None)
     with pytest.raises(JobRecordDeleted):
-        JobOutputSource(cast("JobService", jobs), KEY, "stdout", None).current()
+        output_of(jobs).current()
 
 
 @pytest.mark.parametrize(("phase", "state"), [(Phase.RUNNING, "COMPLETING"), (Phase.SUCCEEDED, "COMPLETED")])
 def test_who_comes_late_believes_slurms_count(phase: Phase, state: str) -> None:
     jobs = SimpleNamespace(current=lambda _: record(phase, state, 2))
-    assert JobOutputSource(cast("JobService", jobs), KEY, "stdout", None).current().run == 2
+    assert output_of(jobs).current().run == 2
 
 
 def array(phase: Phase, *states: str) -> JobRecord:
@@ -144,7 +150,7 @@ def test_a_tasks_log_goes_by_the_task_and_not_by_the_array(
     phase: Phase, state: str, run: int, *, writing: bool, final: bool
 ) -> None:
     jobs = SimpleNamespace(current=lambda _: array(phase, "RUNNING", state))
-    written = JobOutputSource(cast("JobService", jobs), KEY, "stdout", 1).current()
+    written = output_of(jobs, 1).current()
     assert (written.path, written.run) == ("/home/alice/1", run)
     assert (written.writing, written.final) == (writing, final)
 
@@ -156,19 +162,19 @@ def test_a_requeue_of_one_task_is_no_other_tasks(*, final: bool) -> None:
     for run in (1, 2):  # of the row that the array goes by
         shown = replace(over, run=run, status=replace(over.status, tasks=tasks))
         jobs = SimpleNamespace(current={KEY: shown}.get)
-        outputs = (JobOutputSource(cast("JobService", jobs), KEY, "stdout", task) for task in range(2))
+        outputs = (output_of(jobs, task) for task in range(2))
         assert [output.current().run for output in outputs] == [1, 2]
 
 
 def test_of_a_task_that_nothing_is_known_of_the_array_says() -> None:
     jobs = SimpleNamespace(current=lambda _: array(Phase.RUNNING, "RUNNING"))
-    written = JobOutputSource(cast("JobService", jobs), KEY, "stdout", 5).current()
+    written = output_of(jobs, 5).current()
     assert (written.run, written.writing, written.final) == (1, True, False)
 
 
 def test_a_task_that_is_requeued_goes_on_in_its_file_for_who_has_seen_it_run() -> None:
     jobs = SimpleNamespace(current=lambda _: None)
-    output = JobOutputSource(cast("JobService", jobs), KEY, "stdout", 0)
+    output = output_of(jobs, 0)
     for state in ("RUNNING", "PENDING", "RUNNING"):
         jobs.current = {KEY: array(Phase.RUNNING, state)}.get
         assert output.current().run == 1, state

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from redbox.agents.protocol.answers import ReadPrecondition
 from redbox.logs.generations import Generation, hole_before_page_end
-from redbox.logs.interfaces import ExpectedFile, FileChunk, LogFileNotVisible, LogFileUnavailable
+from redbox.logs.interfaces import FileChunk, LogFileNotVisible, LogFileUnavailable
 from redbox.logs.service import LogReadRequest
 from tests.redbox.logs.fakes import Disk
 from tests.redbox.logs.harness import FOLLOW, LINES, Reader
@@ -26,7 +27,13 @@ class LateDisk(Disk):
     short_size: int = 0
 
     async def read(
-        self, path: str, offset: int, limit: int, *, expected: ExpectedFile | None = None, fresh: bool = False
+        self,
+        path: str,
+        offset: int,
+        limit: int,
+        *,
+        expect: ReadPrecondition | None = None,
+        fresh: bool = False,
     ) -> FileChunk:
         if self.faults:
             raise self.faults.pop(0)
@@ -35,10 +42,10 @@ class LateDisk(Disk):
             whole = Path(path).read_bytes()
             Path(path).write_bytes(whole[: self.short_size])
             try:
-                return await super().read(path, offset, limit, expected=expected, fresh=fresh)
+                return await super().read(path, offset, limit, expect=expect, fresh=fresh)
             finally:
                 Path(path).write_bytes(whole)
-        return await super().read(path, offset, limit, expected=expected, fresh=fresh)
+        return await super().read(path, offset, limit, expect=expect, fresh=fresh)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from redbox.callers.errors import ApiServerUnavailable
 from redbox.callers.tokens.kubernetes_api import ApiAccess
 from redbox.callers.unix_accounts import UnixAccount
 from redbox.server.certificates import issue_server, make_authority
-from redbox.setup.checks.machine import FilePermissions, ProcessOutput
+from redbox.setup.checks.machine import FilePermissions, Machine, ProcessOutput
 from redbox.setup.checks.slurm import TOOLS
 from redbox.setup.install.example_settings import render_settings
 from redbox.slurm.commands import sacct
@@ -124,7 +124,7 @@ def good_accounts() -> dict[str, UnixAccount]:
 
 
 @dataclass
-class LoginNode:
+class LoginNode(Machine):
     """Stands in for a real host; all of it can be changed."""
 
     uid: int = 0

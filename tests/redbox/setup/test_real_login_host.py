@@ -15,14 +15,14 @@ from redbox.callers.unix_accounts import UnixAccount
 from redbox.settings import RedboxSettings
 from redbox.setup.checks import agents
 from redbox.setup.checks.findings import Finding
-from redbox.setup.checks.machine import FilePermissions, LocalMachine, ProcessOutput
+from redbox.setup.checks.machine import FilePermissions, Machine, ProcessOutput
 from redbox.setup.install.layout import Layout
 from tests.redbox.agents.login_host import SERVER, LoginHost
 
 SUDO = RedboxSettings(name="hpc1")
 
 
-class LoginHostMachine(LocalMachine):
+class LoginHostMachine(Machine):
     """That host, seen from here: its files by way of /proc, its commands in its mount namespace."""
 
     def __init__(self, host: LoginHost) -> None:

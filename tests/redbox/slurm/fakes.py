@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from datetime import UTC, datetime
+from typing import Any, Literal
 
+from redbox.agents.agent import AgentClient
 from redbox.agents.errors import AgentError, SystemCallFailed
+from redbox.agents.pool import AgentPool
 from redbox.agents.protocol.answers import (
     CommandResult,
     FileAttributes,
     RecordedCommand,
     RecordedCommandState,
 )
+from redbox.core.clock import SystemClock
 from redbox.core.domain import UnixUser
 from redbox.slurm.commands import squeue
 from tests.redbox.slurm.captured import output
 
 ALICE, BOB, REDBOX = UnixUser("alice", 2001), UnixUser("bob", 2002), UnixUser("redbox", 999)
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
 FACTS = FileAttributes("directory", 0, 1, 1, 0, 0o755, 2001, 2001)
 Answer = Callable[[list[str]], CommandResult] | AgentError | CommandResult
 
@@ -58,8 +63,23 @@ DEFAULTS: dict[str, Answer] = {
 }
 
 
+class SkippingClock(SystemClock):
+    """One day's date; it does not sleep, and is `ahead` by as many seconds as a test says."""
+
+    ahead = 0.0
+
+    def now(self) -> datetime:
+        return NOW
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.ahead
+
+    async def sleep(self, seconds: float) -> None:
+        self.ahead += seconds
+
+
 @dataclass
-class ScriptedAgents:
+class ScriptedAgents(AgentPool):
     """All users' agents. `answers` are by the words that a command begins with; a list is used up in turn."""
 
     answers: dict[str, Answer | list[Answer]] = field(default_factory=dict)
@@ -91,7 +111,7 @@ class ScriptedAgents:
 
 
 @dataclass
-class ScriptedAgent:
+class ScriptedAgent(AgentClient):
     agents: ScriptedAgents
     user: UnixUser
     role: str
@@ -103,10 +123,10 @@ class ScriptedAgent:
         deadline: float,
         stdin: bytes = b"",
         env: Mapping[str, str] | None = None,
-        inherit: Mapping[str, bytes] | None = None,  # noqa: ARG002
         keep: str | None = None,
         replaces: str | None = None,
         output_limit: int = 0,
+        **_: Any,
     ) -> CommandResult:
         earlier = None if keep is None else self.agents.kept.get(keep)
         if keep is not None and earlier is not None and (replaces is None or earlier.outcome_id != replaces):
@@ -135,8 +155,11 @@ class ScriptedAgent:
         self.agents.directories.append((path, mode))
         return FACTS, True
 
-    async def write(self, path: str, chunks: bytes, *, mode: int = 0o644) -> FileAttributes:
+    async def write(
+        self, path: str, chunks: AsyncIterable[bytes] | bytes, *, mode: int = 0o644, **_: Any
+    ) -> FileAttributes:
         assert mode == 0o600
+        assert isinstance(chunks, bytes)
         self.agents.files[path] = chunks
         return FACTS
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from redbox.agents.protocol.answers import CommandResult
+from redbox.core.clock import SystemClock
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import WorkloadManagerError
 from redbox.slurm.command_runner import OUTPUT_LIMIT, USER_LIMIT, USER_LIST_LIMITS, CommandRunner
@@ -29,5 +30,5 @@ async def test_a_users_agent_may_answer_little_and_the_observers_much(
 ) -> None:
     agents = ScriptedAgents({command: CommandResult(0, b"", b"", 0.1, truncated=True)})
     with pytest.raises(WorkloadManagerError, match=f"{command} wrote more than {limit} bytes"):
-        await CommandRunner(agents, OBSERVER, SlurmSettings()).complete(user, [command])
+        await CommandRunner(agents, OBSERVER, SlurmSettings(), SystemClock()).complete(user, [command])
     assert agents.limits == [limit]

@@ -8,7 +8,7 @@ from redbox.agents.errors import AgentUnavailable
 from redbox.core.workload_manager import ActionResult, JobAction, JobHandle, WorkloadManagerError
 from redbox.slurm.slurm_manager import SlurmManager
 from tests.redbox.slurm.factories import job
-from tests.redbox.slurm.fakes import ALICE, REDBOX, ScriptedAgents, done, late, queue
+from tests.redbox.slurm.fakes import ALICE, REDBOX, ScriptedAgents, SkippingClock, done, late, queue
 
 HANDLE = JobHandle("7", "rb1.mark", "name", ALICE)
 GONE = done("", "slurm_load_jobs error: Invalid job id specified\n", 1)
@@ -18,12 +18,7 @@ RUNNING, HELD = job("7", State="RUNNING"), job("7", Reason="JobHeldUser")
 async def act(
     agents: ScriptedAgents, what: JobAction = JobAction.CANCEL, handle: JobHandle = HANDLE, **more: str
 ) -> ActionResult:
-    slept: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        slept.append(seconds)
-
-    return await SlurmManager(agents, REDBOX, sleep=sleep).act(handle, what, **more)
+    return await SlurmManager(agents, REDBOX, clock=SkippingClock()).act(handle, what, **more)
 
 
 async def test_a_cancel_names_user_job_name_and_id_and_looks_what_became_of_it() -> None:

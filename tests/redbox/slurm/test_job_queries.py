@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 import pytest
 
@@ -18,16 +17,17 @@ from tests.redbox.slurm.factories import job
 from tests.redbox.slurm.fakes import (
     ALICE,
     BOB,
+    NOW,
     REDBOX,
     Answer,
     ScriptedAgents,
+    SkippingClock,
     argv_option,
     done,
     late,
     queue,
 )
 
-NOW = datetime(2026, 11, 21, tzinfo=UTC)
 PRIVATE = done(
     output("24.11", "config.txt").replace("PrivateData             = none", "PrivateData             = jobs")
 )
@@ -37,7 +37,7 @@ NO_ACCOUNTING = done(
 
 
 def manager(agents: ScriptedAgents, **settings: object) -> SlurmManager:
-    return SlurmManager(agents, REDBOX, SlurmSettings(**settings), now=lambda: NOW)
+    return SlurmManager(agents, REDBOX, SlurmSettings(**settings), clock=SkippingClock())
 
 
 def askers(agents: ScriptedAgents, begin: str) -> list[str]:
@@ -234,10 +234,10 @@ async def test_calls_are_told_with_their_duration_and_whether_they_were_answered
 
 
 async def test_what_slurm_conf_says_is_asked_once_in_a_while() -> None:
-    agents, now = ScriptedAgents({"squeue": queue()}), [0.0]
-    manages = SlurmManager(agents, REDBOX, monotonic=lambda: now[0])
-    for moment in (0.0, 299.0, 301.0):
-        now[0] = moment
+    agents, clock = ScriptedAgents({"squeue": queue()}), SkippingClock()
+    manages = SlurmManager(agents, REDBOX, clock=clock)
+    for moment in (0.0, 298.0, 301.0):
+        clock.ahead = moment
         await manages.poll()
     assert len(agents.called("scontrol show config")) == 2
 

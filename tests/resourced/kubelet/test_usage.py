@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from redbox_api.errors import Unreachable
-from redbox_api.usage import JobUsage, UsageList
+from redbox_api.models import JobUsage, UsageList
 from redbox_resourced.kubelet import stats, usage
 from redbox_resourced.kubelet.usage import PodUsage
 from redbox_resourced.pods.pod_view import BoundPod, read_pod

@@ -9,12 +9,12 @@ import pytest
 from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, ResourcePath
 from redbox_resourced.nodes.manifest import (
     KubeletAddress,
+    ServingStatus,
     availability_configurations,
     serving_configurations,
     taints,
 )
 from redbox_resourced.nodes.node_view import NodeView, managed_node, read_node
-from redbox_resourced.nodes.readiness import ServingStatus
 from redbox_resourced.nodes.server_side_apply import ApplyConfiguration, NodeApplier, withdrawal
 from redbox_resourced.partitions.availability import deleted_in_slurm
 from tests.resourced.factories import node

@@ -10,9 +10,8 @@ import pytest
 from redbox_kube.api.objects import ApiUnreachable, ResourcePath
 from redbox_kube.names import LABEL_JOB_UID
 from redbox_resourced.nodes.desired import DesiredNode, desired_nodes
-from redbox_resourced.nodes.manifest import KubeletAddress, new_node
+from redbox_resourced.nodes.manifest import KubeletAddress, ServingStatus, new_node
 from redbox_resourced.nodes.node_view import NodeView, read_node
-from redbox_resourced.nodes.readiness import NodeReadiness, ServingStatus
 from redbox_resourced.nodes.server_side_apply import NodeApplier
 from redbox_resourced.nodes.virtual_nodes import VirtualNodes
 from redbox_resourced.partitions.overrides import Overrides
@@ -36,10 +35,9 @@ def applied(api: FakeApiServer) -> set[str]:
 
 def keeper(api: FakeApiServer, *, gone_after_s: float = 0.0) -> VirtualNodes:
     objects = api.client
-    service = NodeReadiness(ServingStatus())
     address = KubeletAddress("10.0.0.1", 10250)
     return VirtualNodes(
-        objects, NodeApplier(objects), address, service, gone_after_s=gone_after_s, old_keys=False
+        objects, NodeApplier(objects), address, ServingStatus, gone_after_s=gone_after_s, old_keys=False
     )
 
 
@@ -85,7 +83,7 @@ async def test_a_node_of_somebody_else_is_neither_changed_nor_deleted() -> None:
     nodes = keeper(api)
     await nodes.reconcile([replace(item, delete=True) for item in wished()], {"hpc1.debug": theirs})
     assert api.writes == 0
-    assert "not ours" in nodes.problems["hpc1.debug"]
+    assert "not ours" in nodes.warnings.failing["hpc1.debug"]
 
 
 @pytest.mark.parametrize("is_listed", [True, False])
@@ -106,4 +104,4 @@ async def test_a_node_that_an_api_server_refuses_holds_up_no_other() -> None:
     desired = desired_nodes(followed(partition("a"), partition("b")), [], Overrides(), 20)[0]
     await nodes.reconcile(desired, {})
     assert applied(api) == {"hpc1.b"}
-    assert set(nodes.problems) == {"hpc1.a"}
+    assert set(nodes.warnings.failing) == {"hpc1.a"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -69,3 +70,29 @@ async def test_one_that_cannot_be_used_is_said_and_harms_no_other(bad: Object) -
     followed, invalid = await synced(bad, slurm_cluster("hpc1", AUTHORITY.encode()))
     assert followed == {"hpc1"}
     assert "SlurmCluster bad cannot be used" in invalid["bad"]
+
+
+async def until(holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(10):
+        while not holds():  # noqa: ASYNC110 (nothing sets an event)
+            await asyncio.sleep(0)
+
+
+async def test_a_slurm_cluster_that_moves_is_connected_again_and_a_deleted_one_is_not_followed() -> None:
+    api = FakeApiServer()
+    api.fail(ApiUnreachable("away"), verb="token")
+    path = ResourcePath("SlurmCluster", "hpc1", api_version=API_VERSION)
+    spec = slurm_cluster("hpc1", AUTHORITY.encode())["spec"]
+    api.put(path, spec=spec)
+    registry = ClusterRegistry(api.client, ServiceAccountName("redbox", "resourced"))
+    running = asyncio.create_task(registry.run())
+    await until(lambda: "hpc1" in registry.followed)
+    first = registry.followed["hpc1"]
+    api.put(path, spec={**spec, "endpoint": "https://127.0.0.1:2"})
+    await until(lambda: registry.followed.get("hpc1") is not first)
+    assert registry.followed["hpc1"].cluster.spec.endpoint == "https://127.0.0.1:2"
+    await api.delete(path)
+    await until(lambda: not registry.followed)
+    assert not running.done()
+    running.cancel()
+    await asyncio.wait({running})

@@ -9,10 +9,10 @@ directory. Other readers ignore these records.
 import os
 import stat
 import tarfile
-from typing import Any, Callable, Dict, Iterator, Tuple
+from typing import Any, Callable, Dict, Iterator
 
 from redbox.agents.program.files import open_for_reading, path_bytes, path_text
-from redbox.agents.program.streams import WorkerStream
+from redbox.agents.program.session import WorkerStream
 from redbox.agents.program.wire import CHUNK
 
 RECORD_PATH, RECORD_WHY = "REDBOX.incomplete", "REDBOX.why"
@@ -81,11 +81,8 @@ def walk(base: bytes, relative: bytes, cannot_list: Callable[[bytes, str], None]
         return
     for directory, directories, files in os.walk(path, onerror=report):
         directories.sort()
-        links = [name for name in directories if os.path.islink(os.path.join(directory, name))]
         for name in sorted(files + directories):
             yield os.path.relpath(os.path.join(directory, name), base)
-        for name in links:
-            directories.remove(name)
 
 
 def describe_member(relative: bytes, status: os.stat_result) -> tarfile.TarInfo:
@@ -98,7 +95,8 @@ def describe_member(relative: bytes, status: os.stat_result) -> tarfile.TarInfo:
 
 def add_member(archive: tarfile.TarFile, base: bytes, relative: bytes, stream: WorkerStream) -> bool:
     try:
-        path, status = find_member(base, relative, dereference=bool(stream.request["dereference"]))
+        path = os.path.join(base, relative)
+        status = os.lstat(path)
         member = describe_member(relative, status)
         if stat.S_ISDIR(status.st_mode):
             member.type = tarfile.DIRTYPE
@@ -134,11 +132,6 @@ def report_incomplete(
     member.type = tarfile.DIRTYPE
     member.pax_headers = {RECORD_PATH: path_text(relative), RECORD_WHY: why}
     archive.addfile(member)
-
-
-def find_member(base: bytes, relative: bytes, *, dereference: bool) -> Tuple[bytes, os.stat_result]:
-    path = os.path.join(base, relative)
-    return path, os.stat(path) if dereference else os.lstat(path)
 
 
 def add_file(archive: tarfile.TarFile, member: tarfile.TarInfo, path: bytes) -> bool:

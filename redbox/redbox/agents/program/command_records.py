@@ -125,7 +125,6 @@ class CommandRecordStore:
             del self._in_memory[ended[0]]
 
     def recall(self, identity: str) -> Dict[str, Any]:
-        """Return the command's state, with the outcome if it has ended."""
         record = self._in_memory.get(identity)
         return state_of(record.lines if record else self._read(identity))
 
@@ -141,11 +140,8 @@ class CommandRecordStore:
     def _create(self, identity: str) -> Optional[int]:
         # Without a writable directory this agent alone has the outcome, in memory: better than a submit that
         # is refused because a home directory is full.
-        for directory in self._directories:
-            descriptor = create_in(directory, identity)
-            if descriptor is not None:
-                return descriptor
-        return None
+        created = (create_in(directory, identity) for directory in self._directories)
+        return next((descriptor for descriptor in created if descriptor is not None), None)
 
     def _sweep(self, directory: str) -> None:
         now = time.monotonic()

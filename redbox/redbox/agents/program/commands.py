@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from typing import IO, Any, Dict, List, Optional, Tuple
 
 from redbox.agents.program.command_records import (
@@ -20,7 +21,7 @@ from redbox.agents.program.command_records import (
     encode_outcome,
     outcome_id,
 )
-from redbox.agents.program.streams import WorkerStream
+from redbox.agents.program.session import WorkerStream
 from redbox.agents.program.wire import CHUNK
 
 RECORDED_LIMIT_S = 120.0
@@ -82,17 +83,10 @@ def kill_session(leader: int) -> None:
     By getsid, since reading /proc/PID/stat blocks on a process whose file server hangs.
     """
     for _ in range(2):
-        for name in os.listdir("/proc"):
-            if name.isdigit():
-                kill_member(int(name), leader)
-
-
-def kill_member(pid: int, leader: int) -> None:
-    try:
-        if os.getsid(pid) == leader:
-            os.kill(pid, signal.SIGKILL)
-    except OSError:  # gone, or setuid and out of this user's reach
-        return
+        for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()]:
+            with suppress(OSError):  # gone, or setuid and out of this user's reach
+                if os.getsid(pid) == leader:
+                    os.kill(pid, signal.SIGKILL)
 
 
 class ChildCommand:

@@ -15,7 +15,7 @@ import time
 from collections import OrderedDict
 from typing import Any, Dict, Iterator, List, Tuple
 
-from redbox.agents.program.streams import WorkerStream
+from redbox.agents.program.session import WorkerStream
 from redbox.agents.program.wire import CHUNK
 
 TAIL = 4096  # bytes before an offset whose hash identifies the file
@@ -129,7 +129,7 @@ class FileOperations:
 
     def stat(self, stream: WorkerStream) -> Dict[str, Any]:
         path = path_bytes(stream.request["path"])
-        status = os.stat(path) if stream.request["follow"] else os.lstat(path)
+        status = os.stat(path)
         return dict(attributes_of(status), file_system=file_system_of(status.st_dev))
 
     def read(self, stream: WorkerStream) -> Dict[str, Any]:
@@ -155,11 +155,10 @@ class FileOperations:
         return {"truncated": False}
 
     def make_directory(self, stream: WorkerStream) -> Dict[str, Any]:
-        path, mode = path_bytes(stream.request["path"]), stream.request["mode"]
-        if stream.request["parents"]:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
+        path = path_bytes(stream.request["path"])
+        os.makedirs(os.path.dirname(path), exist_ok=True)
         try:
-            os.mkdir(path, mode)
+            os.mkdir(path, stream.request["mode"])
             made = True
         except FileExistsError:
             made = False
@@ -169,7 +168,6 @@ class FileOperations:
         return dict(attributes_of(status), made=made)
 
     def remove(self, stream: WorkerStream) -> Dict[str, Any]:
-        """Remove a file, a symbolic link, an empty directory, or with `recursive` a whole one."""
         path = path_bytes(stream.request["path"])
         if not stat.S_ISDIR(os.lstat(path).st_mode):
             os.unlink(path)
@@ -180,7 +178,6 @@ class FileOperations:
         return {}
 
     def write(self, stream: WorkerStream) -> Dict[str, Any]:
-        """Replace a file or symbolic link atomically."""
         path = path_bytes(stream.request["path"])
         directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

@@ -7,13 +7,13 @@ import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from redbox.agents.errors import AgentError, AgentUnavailable, FrameError, RequestFailed, SystemCallFailed
 from redbox.agents.protocol.frames import AgentFrame, FrameKind
 
 FileKind = Literal["file", "directory", "symlink", "null", "other"]
-FILE_KINDS = frozenset({"file", "directory", "symlink", "null", "other"})
+FILE_KINDS = frozenset(get_args(FileKind))
 MAX_INTEGER = 2**64
 MAX_TEXT = 4096
 MAX_LONG_TEXT = 256 * 1024
@@ -26,11 +26,8 @@ class Hello:
 
     protocol: int
     uid: int
-    user: str
     home: str
-    host: str
     pid: int
-    python: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +147,12 @@ def check_header_size(frame: AgentFrame) -> None:
         raise FrameError(f"a header has more than {MAX_FIELDS} plain values")
 
 
-def read_integer(header: Mapping[str, Any], name: str, *, at_least: int = 0) -> int:
+def read_integer(
+    header: Mapping[str, Any], name: str, *, at_least: int = 0, at_most: int = MAX_INTEGER
+) -> int:
     value = header.get(name)
-    if type(value) is not int or not at_least <= value <= MAX_INTEGER:
-        raise FrameError(f"{name} is not an integer from {at_least}")
+    if type(value) is not int or not at_least <= value <= at_most:
+        raise FrameError(f"{name} is not an integer from {at_least} to {at_most}")
     return value
 
 
@@ -185,11 +184,8 @@ def parse_hello(frame: AgentFrame) -> Hello:
     return Hello(
         protocol=read_integer(header, "protocol"),
         uid=read_integer(header, "uid"),
-        user=read_text(header, "user"),
         home=read_text(header, "home"),
-        host=read_text(header, "host"),
         pid=read_integer(header, "pid"),
-        python=read_text(header, "python"),
     )
 
 
@@ -213,21 +209,16 @@ def read_base64(header: Mapping[str, Any], name: str) -> bytes:
         raise FrameError(f"{name} is not base64") from None
 
 
-def read_code(header: Mapping[str, Any]) -> int:
-    value = header.get("code")
-    if type(value) is not int or not -255 <= value <= 255:  # noqa: PLR2004 # the kernel's range
-        raise FrameError("code is not an exit status")
-    return value
+def parse_exit(
+    header: Mapping[str, Any], stdout: bytes, stderr: bytes, *, truncated: bool = False
+) -> CommandResult:
+    code = read_integer(header, "code", at_least=-255, at_most=255)  # the kernel's range
+    timed_out = read_flag(header, "timed_out")
+    return CommandResult(code, stdout, stderr, read_seconds(header, "took_s"), timed_out, truncated)
 
 
 def parse_command_result(header: Mapping[str, Any]) -> CommandResult:
-    return CommandResult(
-        code=read_code(header),
-        stdout=read_base64(header, "stdout"),
-        stderr=read_base64(header, "stderr"),
-        took_s=read_seconds(header, "took_s"),
-        timed_out=read_flag(header, "timed_out"),
-    )
+    return parse_exit(header, read_base64(header, "stdout"), read_base64(header, "stderr"))
 
 
 def parse_recorded_command(header: Mapping[str, Any]) -> RecordedCommand:

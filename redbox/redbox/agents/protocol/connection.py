@@ -35,31 +35,24 @@ class AgentProcess(Protocol):
 
     async def read(self) -> bytes:
         """Return the next bytes, b"" at the end; raises OSError when the connection to the agent broke."""
-        ...
 
     def write(self, data: bytes) -> None:
         """Send without waiting; does nothing once it was closed or the connection broke."""
-        ...
 
     async def drain(self) -> None:
         """Wait until the agent has taken most of what was written."""
-        ...
 
     def close(self) -> None:
         """Close its stdin, upon which the agent exits."""
-        ...
 
     def kill(self) -> None:
         """Kill it where the transport has the right to, else close the connection to it."""
-        ...
 
     async def wait(self) -> int | None:
         """Wait until it is reaped; return its exit status if that is available. Several tasks may wait."""
-        ...
 
     def stderr_text(self) -> str:
         """Return the beginning of its stderr."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +62,7 @@ class AgentRequest:
     operation: str
     target: str
     arguments: Mapping[str, Any]
-    idempotent: bool
+    idempotent: bool = True
 
     def __str__(self) -> str:
         return f"{self.operation} {self.target}"
@@ -149,9 +142,12 @@ class RequestStream:
             self._send_credit -= len(chunk) + FRAME_COST
             await self._connection.write(FrameKind.DATA, self.number, payload=chunk)
 
-    async def send_all(self, chunks: AsyncIterable[bytes]) -> None:
-        async for chunk in chunks:
-            await self.send(chunk)
+    async def send_all(self, chunks: AsyncIterable[bytes] | bytes) -> None:
+        if isinstance(chunks, bytes):
+            await self.send(chunks)
+        else:
+            async for chunk in chunks:
+                await self.send(chunk)
         await self._connection.write(FrameKind.END, self.number)
 
     async def finish(self) -> Mapping[str, Any]:

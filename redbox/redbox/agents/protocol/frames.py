@@ -20,19 +20,8 @@ SMALL_HEADER = 32 * 1024  # a path of 4096 bytes, each escaped, and attributes
 LARGEST_HEADER = {wire.DATA: SMALL_HEADER, wire.EVENT: SMALL_HEADER}
 
 
-class FrameKind(IntEnum):
-    """The type of a frame."""
-
-    REQUEST = wire.REQUEST
-    DATA = wire.DATA
-    END = wire.END
-    CREDIT = wire.CREDIT
-    CANCEL = wire.CANCEL
-    EVENT = wire.EVENT
-    DONE = wire.DONE
-    FAILED = wire.FAILED
-    PING = wire.PING
-    PONG = wire.PONG
+# The types of a frame, numbered as in `wire`.
+FrameKind = IntEnum("FrameKind", "REQUEST DATA END CREDIT CANCEL EVENT DONE FAILED PING PONG")
 
 
 @dataclass(frozen=True, slots=True)

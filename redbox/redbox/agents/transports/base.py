@@ -21,11 +21,9 @@ class Transport(Protocol):
 
     async def start(self, user: UnixUser) -> AgentProcess:
         """Start an agent; the caller sets the deadline. Raises AgentRefused, AgentUnavailable or OSError."""
-        ...
 
     def is_refusal(self, status: int | None, stderr: str) -> bool:
         """Return whether this end before the hello is final, so that a retry cannot succeed."""
-        ...
 
 
 def check_user(user: UnixUser) -> None:

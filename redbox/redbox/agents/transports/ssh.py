@@ -34,7 +34,6 @@ class CredentialProvider(Protocol):
 
     def credential(self, user: UnixUser) -> SshCredential:
         """Return this user's login key; raises AgentRefused."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

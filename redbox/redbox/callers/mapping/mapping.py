@@ -1,4 +1,4 @@
-"""Mapping of a proved identity to a Unix user. Pure: from rules and accounts to a Caller or a MappingRefusal.
+"""Mapping of a proved identity to a Unix user. Pure: from rules and accounts to a Caller, or NotMapped.
 
 The first rule whose callers include the identity decides, even if it then refuses: a later rule would make
 the result depend on the members of a group. Users of this host and holders of tokens need no rule (they keep
@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from redbox.callers.errors import NotMapped
 from redbox.callers.identities import LOCAL_CLUSTER, Identity, Peer, ServiceAccount, TokenHolder
 from redbox.callers.mapping.rules import EVERYONE, TEMPLATES, USER_NAME, Rule
 from redbox.callers.unix_accounts import AccountLookup, UnixAccount
@@ -28,28 +29,18 @@ class MappingRules:
     users_group: str = "redbox-users"
 
 
-@dataclass(frozen=True, slots=True)
-class MappingRefusal:
-    """The identity, and the reason why it is not mapped."""
-
-    identity: str
-    reason: str
-
-
 class _Refused(Exception):
     """Passes the reason to `map_caller_to_user`."""
 
 
-def map_caller_to_user(
-    identity: Identity, rules: MappingRules, accounts: AccountLookup
-) -> Caller | MappingRefusal:
-    """Apply the first rule that matches."""
+def map_caller_to_user(identity: Identity, rules: MappingRules, accounts: AccountLookup) -> Caller:
+    """Return the caller; raises NotMapped."""
     try:
         if isinstance(identity, ServiceAccount):
             return _map_service_account(identity, rules, accounts)
         return _map_local_caller(identity, rules, accounts)
     except _Refused as refused:
-        return MappingRefusal(str(identity), str(refused))
+        raise NotMapped(str(identity), str(refused)) from None
 
 
 def _map_service_account(identity: ServiceAccount, rules: MappingRules, accounts: AccountLookup) -> Caller:

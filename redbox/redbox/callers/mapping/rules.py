@@ -16,6 +16,7 @@ from redbox.callers.settings import ClusterName
 from redbox.callers.tokens.claims import ACCOUNT_NAME, NAMESPACE
 from redbox.core.domain import Role
 from redbox.core.yaml_document import AbsolutePath, Section
+from redbox_api.job_parts import Name
 
 USER_NAME = re.compile(r"(?![0-9]+\Z)[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}")
 """A Unix user's name; not only digits, which tools would read as a uid."""
@@ -70,12 +71,12 @@ def _some(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-Text = Annotated[str, Field(min_length=1, max_length=256)]
 SlurmName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,127}$")]
-UserName = Annotated[Text, AfterValidator(_user_name)]
-AccountName = Annotated[Text, AfterValidator(_name_of("service account", ACCOUNT_NAME))]
-Namespaces = tuple[Annotated[Text, AfterValidator(_name_of("namespace", NAMESPACE))], ...]
-Pattern = Annotated[Text, AfterValidator(_anchored)]
+UserName = Annotated[Name, AfterValidator(_user_name)]
+UserOrEveryone = Annotated[Name, AfterValidator(_user_or_everyone)]
+AccountName = Annotated[Name, AfterValidator(_name_of("service account", ACCOUNT_NAME))]
+Namespaces = tuple[Annotated[Name, AfterValidator(_name_of("namespace", NAMESPACE))], ...]
+Pattern = Annotated[Name, AfterValidator(_anchored)]
 
 
 class Rule(Section):
@@ -83,24 +84,19 @@ class Rule(Section):
 
     cluster: Annotated[ClusterName | None, Field(examples=["prod"])] = None
     """Service accounts of this cluster."""
-    namespaces: Annotated[
-        Annotated[Namespaces, AfterValidator(_some)] | Pattern | None, Field(examples=[["physics"]])
-    ] = None
+    namespaces: Annotated[Namespaces, AfterValidator(_some)] | Pattern | None = Field(
+        None, examples=[["physics"]]
+    )
     """Of these namespaces: a list of names, or an anchored pattern (^team-[a-z]+$)."""
     service_accounts: Annotated[tuple[AccountName, ...], AfterValidator(_some)] | None = None
     """Of these names; left out: any, since pods of a namespace may use each of its accounts."""
-    unix_users: (
-        Annotated[tuple[Annotated[Text, AfterValidator(_user_or_everyone)], ...], AfterValidator(_some)]
-        | None
-    ) = None
+    unix_users: Annotated[tuple[UserOrEveryone, ...], AfterValidator(_some)] | None = None
     """Users of this host who call through the Unix socket; '*' is all of them. Each keeps its own user."""
-    tokens: Annotated[tuple[Text, ...], AfterValidator(_some)] | None = None
+    tokens: Annotated[tuple[Name, ...], AfterValidator(_some)] | None = None
     """Opaque tokens by id (redbox token list); '*' is all of them. Each has the user it was created for."""
     roles: Annotated[frozenset[Role], Field(min_length=1)] = frozenset({Role.SUBMIT})
     """submit (own jobs), operator (watch, cancel, hold, release its cluster's), reader (see partitions)."""
-    user: Annotated[Annotated[Text, AfterValidator(_user_or_template)] | None, Field(examples=["alice"])] = (
-        None
-    )
+    user: Annotated[Name, AfterValidator(_user_or_template)] | None = Field(None, examples=["alice"])
     """The Unix user that jobs run as: a name, or {namespace} or {service_account}."""
     allowed_users: Annotated[tuple[UserName, ...], AfterValidator(_some)] | None = None
     """With a template: the users that it may result in."""

@@ -28,9 +28,7 @@ class RulesSource(Protocol):
         """The files that determine the rules; a read may add others."""
         ...
 
-    def read(self) -> MappingRules:
-        """Read the rules; raises DocumentError."""
-        ...
+    def read(self) -> MappingRules: ...
 
 
 def read_rules(path: Path, clusters: Collection[str]) -> tuple[Rule, ...]:
@@ -83,7 +81,6 @@ class ActiveRules:
         return True
 
     def reload_if_changed(self) -> None:
-        """Read the rules again if one of their files has changed."""
         if any(file_version(file) != version for file, version in self._versions.items()):
             self.reload()
 

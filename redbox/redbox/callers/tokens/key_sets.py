@@ -2,7 +2,7 @@
 
 Rotation needs no restart: a token with an unknown key causes a fetch at once, at most once per refetch
 interval. While fetches fail, the last keys remain valid for at most `max_stale`; that they are stale is
-logged and shown by `health`.
+logged and shown by /readyz.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import structlog
 
@@ -25,26 +24,15 @@ from redbox.core.clock import Clock
 log = structlog.get_logger(__name__)
 
 
-class JwksSource(Protocol):
-    """The source of a JWKS document."""
-
-    async def fetch(self) -> bytes | None:
-        """Return the document, or None if it is unchanged; raises ApiServerUnavailable."""
-        ...
-
-    async def close(self) -> None:
-        """Release resources."""
-        ...
-
-
 class JwksFile:
-    """A JWKS in a file."""
+    """A JWKS in a file, read when it has changed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._version: FileVersion | None = None
 
     async def fetch(self) -> bytes | None:
+        """Return the document, or None if it is unchanged; raises ApiServerUnavailable."""
         version = file_version(self._path)
         if version is not None and version == self._version:
             return None
@@ -84,20 +72,10 @@ class RefreshPolicy:
     max_stale_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class KeySetHealth:
-    """The state of a cluster's keys, for metrics and /readyz."""
-
-    cluster: str
-    keys: int
-    age_s: float | None  # since they were last valid; None: never
-    problem: str | None  # the error of the last fetch
-
-
 class KeySet:
     """The keys of one cluster."""
 
-    def __init__(self, cluster: str, source: JwksSource, policy: RefreshPolicy, clock: Clock) -> None:
+    def __init__(self, cluster: str, source: JwksFile | JwksUrl, policy: RefreshPolicy, clock: Clock) -> None:
         self.cluster = cluster
         self._source = source
         self._policy = policy
@@ -105,7 +83,7 @@ class KeySet:
         self._keys: Mapping[str, VerifyingKey] = {}
         self._good_at: float | None = None
         self._tried_at: float | None = None
-        self._problem: str | None = None
+        self.problem: str | None = None  # the error of the last fetch
         self._fetching = asyncio.Lock()
 
     def may_have(self, kid: str) -> bool:
@@ -117,7 +95,7 @@ class KeySet:
         if kid not in self._keys or self._is_due():
             await self.refresh()
         key = self._keys.get(kid)
-        if self._good_at is None or self._is_too_stale() or (key is None and self._problem is not None):
+        if self._good_at is None or self._is_too_stale() or (key is None and self.problem is not None):
             raise AuthenticationUnavailable(
                 f"the keys of cluster {self.cluster} are not available; see red-box's log",
                 retry_after_s=max(1.0, self.wait_s()),
@@ -147,9 +125,9 @@ class KeySet:
             return 0.0
         return max(0.0, self._tried_at + self._policy.refetch_interval_s - self._clock.monotonic())
 
-    def health(self) -> KeySetHealth:
-        age = None if self._good_at is None else self._clock.monotonic() - self._good_at
-        return KeySetHealth(self.cluster, len(self._keys), age, self._problem)
+    def age_s(self) -> float | None:
+        """Since they were last valid; None: never."""
+        return None if self._good_at is None else self._clock.monotonic() - self._good_at
 
     async def _fetch(self) -> None:
         try:
@@ -163,17 +141,15 @@ class KeySet:
         self._tried_at = self._clock.monotonic()  # not if this caller is cancelled: the next one fetches
 
     def _note_failure(self, problem: str) -> None:
-        if problem != self._problem:  # a missing file is checked every second
-            log.warning(
-                "keys not refreshed", cluster=self.cluster, problem=problem, age_s=self.health().age_s
-            )
-        self._problem = problem
+        if problem != self.problem:  # a missing file is checked every second
+            log.warning("keys not refreshed", cluster=self.cluster, problem=problem, age_s=self.age_s())
+        self.problem = problem
 
     def _note_success(self, *, changed: bool) -> None:
-        if changed and (self._problem is not None or self._good_at is None):
+        if changed and (self.problem is not None or self._good_at is None):
             log.info("keys read", cluster=self.cluster, kids=sorted(self._keys))
-            self._problem = None
-        if self._problem is None:
+            self.problem = None
+        if self.problem is None:
             self._good_at = self._clock.monotonic()
 
     def _is_due(self) -> bool:

@@ -18,6 +18,7 @@ from aiohttp import ClientError, ClientResponse, ClientSession, TCPConnector
 
 from redbox.callers.errors import ApiServerUnavailable
 from redbox.callers.file_version import FileVersion, file_version
+from redbox_api.bodies import whole
 from redbox_api.connections import explain, plain_session
 
 MAX_ANSWER_BYTES = 1024 * 1024
@@ -62,15 +63,11 @@ class ApiServerClient:
 
     async def _call(self, method: str, url: str, body: Mapping[str, Any] | None = None) -> bytes:
         async with self._request(method, url, body) as response:
-            content = bytearray()
-            async for chunk in response.content.iter_any():
-                content += chunk
-                if len(content) > MAX_ANSWER_BYTES:
-                    raise ApiServerUnavailable(f"{url} answered with more than {MAX_ANSWER_BYTES} bytes")
+            content = await whole(response.content, MAX_ANSWER_BYTES)
         if response.status not in SUCCESS:
-            text = bytes(content[:200]).decode(errors="replace")
+            text = content[:200].decode(errors="replace")
             raise ApiServerUnavailable(f"{url} answered {response.status}: {text}")
-        return bytes(content)
+        return content
 
     @asynccontextmanager
     async def _request(

@@ -86,7 +86,6 @@ class TokenStore:
         return NewToken(record, f"{PREFIX}{identifier}_{secret}")
 
     def list(self) -> tuple[TokenRecord, ...]:
-        """Return all tokens, including revoked and expired ones, oldest first."""
         return tuple(sorted(self._read().values(), key=lambda record: record.created_at))
 
     def revoke(self, identifier: str) -> TokenRecord:

@@ -108,7 +108,6 @@ class ManagedStream(StreamingResponse):
 
 
 async def ndjson(events: AsyncIterator[BaseModel]) -> AsyncIterator[bytes]:
-    """Serialize events, one JSON document a line."""
     async with closing(events) as source:
         async for event in source:
             yield event.model_dump_json(by_alias=True, exclude_none=True).encode() + b"\n"

@@ -44,7 +44,6 @@ class RejectionAudit:
         self._recent: OrderedDict[_RejectionKey, _Rejection] = OrderedDict()
 
     def record(self, request: HTTPConnection, error: Exception, caller: Caller | None) -> None:
-        """Record a request that was rejected before it reached a job."""
         address = request.client.host if request.client else "this host"
         identity = caller.identity if caller else str(getattr(error, "identity", UNKNOWN))
         outcome = OUTCOMES[type(error)]

@@ -11,14 +11,14 @@ import re
 import secrets
 import time
 from http import HTTPStatus
-from typing import Protocol
 
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from structlog.contextvars import bound_contextvars
 
 from redbox.http.answers.problems import ContentTooLargeProblem, RequestTimeoutProblem, problem_response
-from redbox.http.middleware.body_budget import BodyBudget
-from redbox.observability.request_id import request_id
+from redbox.http.metrics import ServerMetrics
+from redbox.http.middleware.caller_budget import CallerBudget
 
 log = structlog.get_logger(__name__)
 ID_KEY = "redbox.observability.request_id"
@@ -29,16 +29,12 @@ MIN_BYTES_PER_S = 65_536
 """A body may keep red-box waiting for the grace period, and a second more for each so many bytes received."""
 
 
-class RequestCounter(Protocol):
-    """Counts finished requests."""
-
-    def request_done(self, method: str, route: str, status: int, took_s: float) -> None: ...
-
-
 class RequestMiddleware:
     """Assigns request ids, rejects bodies that are too large or too slow, and counts responses."""
 
-    def __init__(self, app: ASGIApp, *, counter: RequestCounter, body_limit: int, budget: BodyBudget) -> None:
+    def __init__(
+        self, app: ASGIApp, *, counter: ServerMetrics, body_limit: int, budget: CallerBudget
+    ) -> None:
         self._app = app
         self._counter = counter
         self._body_limit = body_limit
@@ -49,14 +45,13 @@ class RequestMiddleware:
             await self._app(scope, receive, send)
             return
         identifier = scope[ID_KEY] = secrets.token_hex(8)
-        token = request_id.set(identifier)
         response = _Response(send, identifier)
         started = time.monotonic()
-        try:
-            await self._handle(scope, receive, response)
-        finally:
-            self._record(scope, response.status, time.monotonic() - started)
-            request_id.reset(token)
+        with bound_contextvars(request_id=identifier):
+            try:
+                await self._handle(scope, receive, response)
+            finally:
+                self._record(scope, response.status, time.monotonic() - started)
 
     async def _handle(self, scope: Scope, receive: Receive, response: _Response) -> None:
         if is_upload(scope["method"] + " " + scope["path"]):
@@ -149,7 +144,7 @@ class _TimedBody:
 class _BudgetedBody(_TimedBody):
     """A body that its handler holds in memory: limited in size, and counted in the budget."""
 
-    def __init__(self, receive: Receive, limit: int, budget: BodyBudget, scope: Scope) -> None:
+    def __init__(self, receive: Receive, limit: int, budget: CallerBudget, scope: Scope) -> None:
         super().__init__(receive)
         self._limit = limit
         self._budget = budget

@@ -11,11 +11,11 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
 import structlog
 from starlette.requests import HTTPConnection
 
+from redbox.callers.authenticator import Authenticator
 from redbox.callers.errors import (
     AuthenticationError,
     AuthenticationUnavailable,
@@ -29,18 +29,6 @@ log = structlog.get_logger(__name__)
 EVERY_S = 60.0
 TICK_S = 1.0
 CONCURRENT_CHECKS = 256  # each may wait some seconds for an API server or a directory server
-
-
-class CallerAuthenticator(Protocol):
-    """Authenticates the caller of a request."""
-
-    async def authenticate(self, connection: HTTPConnection) -> Caller:
-        """Return the caller; raises the errors of `callers`."""
-        ...
-
-    def rules_in_force(self) -> object:
-        """Return the rules, a new object each time that they were reloaded."""
-        ...
 
 
 @dataclass(eq=False)
@@ -57,7 +45,7 @@ class StreamReauthorization:
 
     def __init__(
         self,
-        authenticator: CallerAuthenticator,
+        authenticator: Authenticator,
         clock: Clock,
         *,
         every_s: float = EVERY_S,
@@ -71,7 +59,6 @@ class StreamReauthorization:
         self._rules = authenticator.rules_in_force()
 
     async def run(self) -> None:
-        """Check the streams until cancelled."""
         while True:
             await asyncio.sleep(self._tick_s)
             await self.check_due()

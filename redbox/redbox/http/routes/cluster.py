@@ -54,7 +54,7 @@ async def list_or_watch_partitions(
     if not query.watch:
         return await services.jobs.partitions(caller)
     async with AsyncExitStack() as resources:
-        resources.enter_context(services.streams.reserve(caller))
+        resources.enter_context(services.streams.reserve(caller.name))
         events = await services.jobs.watch_partitions(caller, query.since)
         return ManagedStream(resources.pop_all(), ndjson(events), media_type=NDJSON)
     raise AssertionError

@@ -19,7 +19,7 @@ from redbox.http.answers.streaming import ManagedStream, with_first_piece
 from redbox.http.middleware.authenticated_route import authenticated_router
 from redbox.http.routes.logs import OCTETS
 from redbox.http.services import JobRefDep, ServicesDep
-from redbox_api.files import FileList
+from redbox_api.models import FileList
 
 TAR = "application/x-tar"
 SINGLE_RANGE = re.compile(r"bytes=([0-9]{1,18})-([0-9]{0,18})")
@@ -43,7 +43,7 @@ async def find(ref: JobRefDep, services: ServicesDep, glob: Globs) -> FileList:
 async def archive(ref: JobRefDep, services: ServicesDep, glob: Globs) -> Response:
     """Download the files that the globs match, as a tar with names and modes."""
     async with AsyncExitStack() as resources:
-        resources.enter_context(services.streams.reserve(ref.caller))
+        resources.enter_context(services.streams.reserve(ref.caller.name))
         pieces = await with_first_piece(resources, await services.files.archive(ref, glob))
         return ManagedStream(resources.pop_all(), pieces, media_type=TAR, has_end=True)
     raise AssertionError
@@ -68,7 +68,7 @@ async def download(
     """Download one file. To resume an aborted download, send a Range, and its ETag as If-Range."""
     start, end = _parse_range(range_)
     async with AsyncExitStack() as resources:
-        resources.enter_context(services.streams.reserve(ref.caller))
+        resources.enter_context(services.streams.reserve(ref.caller.name))
         byte_range = ByteRange(start, end, if_tag=if_range if range_ is not None else None)
         file = await services.files.download(ref, path, byte_range)
         is_partial = range_ is not None and if_range in {None, file.tag}
@@ -125,6 +125,6 @@ async def upload(
     mode: Annotated[str, Query(pattern=r"^0?[0-7]{3}$", description="octal")] = "644",
 ) -> dict[str, int]:
     """Upload a file: it appears whole under its name, or not at all."""
-    with services.streams.reserve(ref.caller):
+    with services.streams.reserve(ref.caller.name):
         written = await services.files.upload(ref, path, int(mode, 8), request.stream())
     return {"size": written}

@@ -119,7 +119,7 @@ async def list_or_watch(
     if not query.watch:
         return await services.jobs.list(caller, filters, PageRequest(query.limit, query.next))
     async with AsyncExitStack() as resources:
-        resources.enter_context(services.streams.reserve(caller))
+        resources.enter_context(services.streams.reserve(caller.name))
         events = services.jobs.watch(caller, query.since, filters)
         return ManagedStream(resources.pop_all(), ndjson(events), media_type=NDJSON)
     raise AssertionError

@@ -76,7 +76,7 @@ async def read(
 ) -> Response:
     """Read a log. The headers carry the generation of the file, and the offset of the first byte."""
     async with AsyncExitStack() as resources:
-        resources.enter_context(services.streams.reserve(ref.caller))
+        resources.enter_context(services.streams.reserve(ref.caller.name))
         reading = services.logs.read(ref, stream, parameters.task, parameters.request())
         log = await until_caller_disconnects(request, resources.enter_async_context(reading))
         headers = {"Redbox-Generation": log.generation, "Redbox-Offset": str(log.offset)}

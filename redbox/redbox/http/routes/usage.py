@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from redbox.http.middleware.authenticated_route import authenticated_router
 from redbox.http.services import CallerDep, ServicesDep
-from redbox_api.usage import UsageList
+from redbox_api.models import UsageList
 
 router = authenticated_router("jobs")
 

@@ -29,7 +29,6 @@ def check_everything(machine: Machine, layout: Layout) -> list[Finding]:
 
 
 def findings_of(machine: Machine, settings: RedboxSettings, layout: Layout) -> Iterator[Finding]:
-    """Run every check with settings that are valid."""
     yield from host.check_service_account(machine, settings)
     yield from host.check_users_group(machine, settings)
     yield from host.check_settings_files(machine, settings, layout)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from redbox.callers.authenticator import jwks_access
 from redbox.callers.errors import ApiServerUnavailable, InvalidKeySet
 from redbox.callers.mapping.rules import Rule
 from redbox.callers.mapping.rules_file import read_rules
@@ -65,7 +66,7 @@ def _keys_of(machine: Machine, cluster: ClusterSettings) -> Mapping[str, Verifyi
         where = str(cluster.jwks_url)
         cure = "check jwks_url, jwks_ca_file, jwks_token_file, and the network between this host and that URL"
         try:
-            document = machine.fetch(where, _access(cluster))
+            document = machine.fetch(where, jwks_access(cluster))
         except ApiServerUnavailable as error:
             return fault(f"the keys of cluster {cluster.name} cannot be fetched: {error}", cure)
     try:
@@ -74,26 +75,18 @@ def _keys_of(machine: Machine, cluster: ClusterSettings) -> Mapping[str, Verifyi
         return fault(f"{where} is not a valid key set for cluster {cluster.name}: {error}", cure)
 
 
-def _access(cluster: ClusterSettings) -> ApiAccess:
-    return ApiAccess(cluster.jwks_ca_file, cluster.jwks_token_file, float(cluster.jwks_deadline))
-
-
 def check_clocks(machine: Machine, settings: RedboxSettings) -> Iterator[Finding]:
     """This host's clock and those of the API servers agree well enough for tokens."""
     for cluster in settings.callers.clusters:
         review = cluster.token_review
         if review is not None:
-            remote_time = machine.time_at(
-                review.server, ApiAccess(review.ca_file, None, float(review.deadline))
-            )
+            remote_time = machine.time_at(review.server, ApiAccess(review.ca_file, None, review.deadline))
         elif cluster.jwks_url is not None:
-            remote_time = machine.time_at(cluster.jwks_url, _access(cluster))
+            remote_time = machine.time_at(cluster.jwks_url, jwks_access(cluster))
         else:
             continue
         if remote_time is not None:
-            yield from _compare_clocks(
-                machine.now(), remote_time, cluster.name, float(settings.callers.leeway)
-            )
+            yield from _compare_clocks(machine.now(), remote_time, cluster.name, settings.callers.leeway)
 
 
 def _compare_clocks(local: datetime, remote: datetime, cluster: str, leeway_s: float) -> Iterator[Finding]:

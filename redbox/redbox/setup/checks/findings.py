@@ -42,5 +42,4 @@ def note(what: str, cure: str = "") -> Finding:
 
 
 def exit_status(findings: Iterable[Finding]) -> int:
-    """1 where there is a fault."""
     return int(any(finding.level is Level.FAULT for finding in findings))

@@ -1,4 +1,4 @@
-"""The host that `redbox check` inspects, behind a Protocol so that tests can replace it."""
+"""The host that `redbox check` inspects."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from redbox.agents.install_texts import check_agent_file
 from redbox.callers.errors import ApiServerUnavailable
 from redbox.callers.tokens.kubernetes_api import ApiAccess, ApiServerClient
-from redbox.callers.unix_accounts import AccountLookup, NssLookup
+from redbox.callers.unix_accounts import NssLookup
 from redbox.setup.install.host_service import accepts_connections
 
 Answer = TypeVar("Answer")
@@ -55,40 +55,8 @@ class ProcessOutput:
         return " ".join((self.stderr or self.stdout).split())[:300] or f"exit status {self.code}"
 
 
-class Machine(AccountLookup, Protocol):
-    """What `redbox check` reads of a host."""
-
-    uid: int
-
-    def now(self) -> datetime: ...
-
-    def permissions(self, path: Path) -> FilePermissions | None: ...  # None: there is no such file
-
-    def resolve(self, path: Path) -> Path: ...
-
-    def read(self, path: Path) -> bytes | None: ...  # None: it cannot be read
-
-    def free_bytes(self, path: Path) -> int: ...
-
-    def find_tool(self, name: str, directories: str) -> str | None: ...
-
-    def run(
-        self, argv: Sequence[str], deadline_s: float, environment: Mapping[str, str] | None = None
-    ) -> ProcessOutput: ...  # with these variables beside PATH and LC_ALL
-
-    def listen_error(self, address: str, port: int) -> str | None: ...  # or PORT_IN_USE
-
-    def accepts_connections(self, unix_socket: Path) -> bool: ...
-
-    def fetch(self, url: str, access: ApiAccess) -> bytes: ...  # raises ApiServerUnavailable
-
-    def time_at(self, url: str, access: ApiAccess) -> datetime | None: ...  # None: it sent no time
-
-    def agent_problems(self, path: Path) -> list[str]: ...  # each ends in a colon and its cure
-
-
-class LocalMachine(NssLookup):
-    """The host that this runs on."""
+class Machine(NssLookup):
+    """The host that this runs on: what `redbox check` reads of it. Tests replace it."""
 
     def __init__(self) -> None:
         self.uid = os.geteuid()
@@ -97,6 +65,7 @@ class LocalMachine(NssLookup):
         return datetime.now(UTC)
 
     def permissions(self, path: Path) -> FilePermissions | None:
+        """None: there is no such file."""
         try:
             status = path.stat()
         except OSError:
@@ -121,6 +90,7 @@ class LocalMachine(NssLookup):
     def run(
         self, argv: Sequence[str], deadline_s: float, environment: Mapping[str, str] | None = None
     ) -> ProcessOutput:
+        """Run it with these variables beside PATH and LC_ALL."""
         try:
             ended = subprocess.run(
                 list(argv),
@@ -153,6 +123,7 @@ class LocalMachine(NssLookup):
         return accepts_connections(unix_socket, SOCKET_TIMEOUT_S)
 
     def fetch(self, url: str, access: ApiAccess) -> bytes:
+        """Raises ApiServerUnavailable."""
         return _request(access, lambda server: server.get(url))
 
     def time_at(self, url: str, access: ApiAccess) -> datetime | None:
@@ -162,6 +133,7 @@ class LocalMachine(NssLookup):
             return None
 
     def agent_problems(self, path: Path) -> list[str]:
+        """Each ends in a colon and its cure."""
         return list(check_agent_file(path))
 
 

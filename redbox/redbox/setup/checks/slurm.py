@@ -26,7 +26,6 @@ HIDES_JOBS = frozenset({"jobs", "all"})
 
 
 def check_slurm(machine: Machine, settings: RedboxSettings, layout: Layout) -> Iterator[Finding]:
-    """Run each Slurm command that red-box uses, once."""
     if settings.workload_manager != "slurm" or settings.agents.transport == "ssh":
         return
     directories = _directories(machine, layout)
@@ -78,7 +77,6 @@ def _directories(machine: Machine, layout: Layout) -> str:
 
 
 def check_configuration(configuration: scontrol.SlurmConfiguration) -> Iterator[Finding]:
-    """Report settings of slurm.conf that limit red-box."""
     yield from _check_release(configuration.version)
     if configuration.private_data & HIDES_JOBS:
         yield warning(

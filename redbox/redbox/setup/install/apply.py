@@ -49,7 +49,6 @@ def write_plan(plan: InitPlan, layout: Layout) -> None:
 
 
 def host_names() -> tuple[str, ...]:
-    """The names of this host, the full name first."""
     return tuple(dict.fromkeys(name for name in (socket.getfqdn(), socket.gethostname()) if name))
 
 

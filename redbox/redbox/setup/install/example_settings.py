@@ -40,7 +40,6 @@ class _Key:
 
 
 def render_settings(values: Values) -> str:
-    """Render the file, with these values in force."""
     lines = ["# Red Box's settings. Lines that begin with # and a key show the defaults."]
     for key in _keys(RedboxSettings):
         lines += ["", *_render_key(key, values, depth=0, in_force=True)]
@@ -61,12 +60,8 @@ def _render_key(
     else:
         is_set = in_force and (given or key.default is not None)
         yield _line(f"{key.name}:", depth, in_force=is_set)
-        yield from _render_section(key.section, values.get(key.name, {}), depth + 1, in_force=is_set)
-
-
-def _render_section(section: type[BaseModel], values: Values, depth: int, *, in_force: bool) -> Iterator[str]:
-    for key in _keys(section):
-        yield from _render_key(key, values, depth=depth, in_force=in_force)
+        for inner in _keys(key.section):
+            yield from _render_key(inner, values.get(key.name, {}), depth=depth + 1, in_force=is_set)
 
 
 def _render_list(

@@ -65,5 +65,4 @@ class Layout:
         return self.state / "mark.secret"
 
     def cluster_keys(self, cluster: str) -> Path:
-        """The JWKS of a Kubernetes cluster."""
         return self.configuration / f"{cluster}.jwks.json"

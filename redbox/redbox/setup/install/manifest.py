@@ -20,7 +20,6 @@ class SlurmClusterManifest:
 
 
 def render_slurm_cluster(values: SlurmClusterManifest) -> str:
-    """Render YAML for kubectl apply -f -."""
     manifest = {
         "apiVersion": "redbox.dev/v1alpha1",
         "kind": "SlurmCluster",

@@ -75,7 +75,6 @@ class InitPlan:
 
 
 def plan_init(options: InitOptions, existing: ExistingFiles, layout: Layout, now: datetime) -> InitPlan:
-    """Decide what to write."""
     plan = _PlanBuilder(options, existing, layout, now)
     audience = _plan_settings(plan)
     trusted = _plan_tls(plan)
@@ -210,7 +209,6 @@ def _plan_mark_secret(plan: _PlanBuilder) -> None:
 
 
 def _plan_agent(plan: _PlanBuilder) -> None:
-    """Plan the agent of this release, and its limits unless the administrator has set them."""
     layout = plan.layout
     plan.write(layout.agent, agent_source(), 0o755, "root", "the agent, the only file that sudo may run")
     if plan.existing.has_agent_settings:

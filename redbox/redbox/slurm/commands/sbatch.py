@@ -8,20 +8,18 @@ that red-box sets come last, and so win.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from redbox.core.domain import Limits
 from redbox.core.workload_manager import Submission, SubmitAccepted, SubmitOutcome, SubmitUnknown
 from redbox.slurm.errors import RequestRefused
 from redbox.slurm.text.batch_script import check_directives, encode_script, with_default_outputs
 from redbox.slurm.text.error_messages import classify, lines_of, with_remedy, words_of
-from redbox.slurm.text.sbatch_options import Directive, read_directives, read_options
+from redbox.slurm.text.sbatch_options import read_directives, read_options
 from redbox.slurm.text.values import TIME_FORMAT
-from redbox_api.models import Check, JobRequest
+from redbox_api.models import Check
 
-ENVIRONMENT: dict[str, str] = {}
 CHECK_ENVIRONMENT = TIME_FORMAT
 JOB_ID = re.compile(r"^([0-9]+)(?:;(\S+))?$", re.MULTILINE)
 WOULD_START = re.compile(r"Job [0-9]+ to start at ([0-9]+)(?: on cluster \S+)?(?: a)? using (.*)")
@@ -58,17 +56,19 @@ def build_call(
     data = encode_script(script)
     directives = list(read_directives(script))
     check_directives(directives)
-    if not _names_output(request, directives):
-        array = request.array is not None or any(d.name == "array" for d in directives)
-        data = with_default_outputs(data, array=array)
+    in_script = {directive.name: directive.value for directive in directives}
+    if request.output is None and request.error is None and not in_script.keys() & {"output", "error"}:
+        data = with_default_outputs(data, array=request.array is not None or "array" in in_script)
+    limits = submission.limits
     argv = [
         "sbatch",
         "--parsable",
         *read_options(request.options),
         *_options({option: getattr(request.resources, field) for field, option in RESOURCES.items()}),
         *_options({option: getattr(request, option) for option in FIELDS}),
-        *_options(_limited_options(request, directives, submission.limits)),
-        *_enforced_options(submission, directives, placeholder),
+        *_limited("partition", request.partition, in_script, limits.partitions),
+        *_limited("account", request.account, in_script, limits.accounts),
+        *_enforced_options(submission, in_script, placeholder),
     ]
     # 22.05 makes (null) of %x in an output's name where the job's environment does not have it.
     env = {**account_env, "SLURM_JOB_NAME": submission.job_name, **request.env}
@@ -92,48 +92,31 @@ def encode_environment(env: Mapping[str, str]) -> bytes:
         raise RequestRefused("env: a value contains a character that cannot be encoded as UTF-8.") from error
 
 
-def _names_output(request: JobRequest, directives: Iterable[Directive]) -> bool:
-    in_script = any(directive.name in ("output", "error") for directive in directives)
-    return in_script or request.output is not None or request.error is not None
-
-
 def _options(values: Mapping[str, object]) -> list[str]:
     return [f"--{option}={value}" for option, value in values.items() if value is not None]
 
 
-def _limited_options(
-    request: JobRequest, directives: list[Directive], limits: Limits
-) -> dict[str, str | None]:
-    in_script = {directive.name: directive.value for directive in directives}
-    return {
-        "partition": _limited("partition", request.partition, in_script.get("partition"), limits.partitions),
-        "account": _limited("account", request.account, in_script.get("account"), limits.accounts),
-    }
-
-
 def _limited(
-    name: str, field: str | None, in_script: str | None, allowed: frozenset[str] | None
-) -> str | None:
-    """The field's value; with limits, else the script's, else the only one that is allowed."""
+    name: str, field: str | None, in_script: Mapping[str, str | None], allowed: frozenset[str] | None
+) -> list[str]:
+    """The option with the field's value; with limits, else the script's, else the only allowed one."""
     if allowed is None:
-        return field
-    wanted = field or in_script
+        return _options({name: field})
+    wanted, listed = field or in_script.get(name), ", ".join(sorted(allowed))
     if wanted is None and len(allowed) == 1:
-        return next(iter(allowed))
+        return _options({name: listed})
     if wanted is None:
-        raise RequestRefused(
-            f"{name}: name one of those that you may use here: {', '.join(sorted(allowed))}."
-        )
+        raise RequestRefused(f"{name}: name one of those that you may use here: {listed}.")
     forbidden = [word for word in wanted.split(",") if word not in allowed]
     if forbidden:
-        raise RequestRefused(
-            f"{name}: {', '.join(forbidden)} may not be used here; "
-            f"allowed: {', '.join(sorted(allowed)) or 'none'}."
-        )
-    return wanted
+        words = ", ".join(forbidden)
+        raise RequestRefused(f"{name}: {words} may not be used here; allowed: {listed or 'none'}.")
+    return _options({name: wanted})
 
 
-def _enforced_options(submission: Submission, directives: list[Directive], placeholder: str) -> list[str]:
+def _enforced_options(
+    submission: Submission, in_script: Mapping[str, str | None], placeholder: str
+) -> list[str]:
     """The last options, so that neither request nor script overrides them."""
     request = submission.request
     options = [
@@ -145,7 +128,7 @@ def _enforced_options(submission: Submission, directives: list[Directive], place
     if submission.dependencies:
         options.append(f"--dependency={','.join(submission.dependencies)}")
     # Without it 26.05 drops what --export-file has; a script's --export=NONE would drop the request's env.
-    if request.env or not any(directive.name == "export" for directive in directives):
+    if request.env or "export" not in in_script:
         options.append("--export=ALL")
     if request.hold or submission.held:
         options.append("--hold")
@@ -156,15 +139,10 @@ def read_submit(code: int, stdout: bytes, stderr: bytes) -> SubmitOutcome:
     """An id means that Slurm has accepted the job, whatever the exit code and stderr."""
     found = JOB_ID.findall(stdout.decode("utf-8", "replace"))
     if found:
-        return SubmitAccepted(job_id=found[-1][0], warnings=read_warnings(stderr))
+        return SubmitAccepted(job_id=found[-1][0], warnings=tuple(lines_of(stderr)))
     if code != 0:
         return classify(code, stderr)
     return SubmitUnknown(f"sbatch ended with exit code 0 but printed no job id. {words_of(stderr)}".strip())
-
-
-def read_warnings(stderr: bytes) -> tuple[str, ...]:
-    """The lines that sbatch prints on stderr when it succeeds."""
-    return tuple(lines_of(stderr))
 
 
 def read_check(code: int, stderr: bytes) -> Check:

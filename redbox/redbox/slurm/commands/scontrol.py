@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 
 from redbox.slurm.text.values import read_duration, read_number, text_or_none
+from redbox_api.models import PartitionLimits
 
-ACTIONS = frozenset({"hold", "release", "requeue"})
 SETTING = re.compile(r"^(\w+)\s*=\s?(.*)$", re.MULTILINE)
 
 
@@ -59,16 +59,12 @@ def read_federation(text: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRow:
-    """A partition as configured; None is UNLIMITED."""
+    """A partition as configured."""
 
     name: str
     is_default: bool
     state: str
-    max_time_s: int | None
-    default_time_s: int | None
-    max_nodes: int | None
-    max_cpus_per_node: int | None
-    max_mem_mb_per_node: int | None
+    limits: PartitionLimits
 
 
 def partitions_argv() -> list[str]:
@@ -89,16 +85,16 @@ def read_partition(words: dict[str, str]) -> PartitionRow:
         name=words["PartitionName"],
         is_default=words.get("Default") == "YES",
         state=words.get("State", "UNKNOWN"),
-        max_time_s=read_duration(words.get("MaxTime", "")),
-        default_time_s=read_duration(words.get("DefaultTime", "")),
-        max_nodes=read_number(words.get("MaxNodes", "")),
-        max_cpus_per_node=read_number(words.get("MaxCPUsPerNode", "")),
-        max_mem_mb_per_node=read_number(words.get("MaxMemPerNode", "")),
+        limits=PartitionLimits(
+            max_time_s=read_duration(words.get("MaxTime", "")),
+            default_time_s=read_duration(words.get("DefaultTime", "")),
+            max_nodes=read_number(words.get("MaxNodes", "")),
+            max_cpus_per_node=read_number(words.get("MaxCPUsPerNode", "")),
+            max_mem_mb_per_node=read_number(words.get("MaxMemPerNode", "")),
+        ),
     )
 
 
 def action_argv(action: str, job_id: str) -> list[str]:
     """By id alone: scontrol has no other filter."""
-    if action not in ACTIONS:
-        raise ValueError(f"scontrol has no action {action}")
     return ["scontrol", action, job_id]

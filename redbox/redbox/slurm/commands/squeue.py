@@ -24,9 +24,8 @@ FIELDS = (
     "RestartCnt", "Requeue", "SubmitTime", "StartTime", "EndTime", "Reason", "Partition", "Account", "QOS",
     "NodeList", "UserName", "Name", "Comment", "STDOUT", "STDERR", "WorkDir",
 )  # fmt: skip
-JOB_ID, COMMENT = FIELDS.index("JobID"), FIELDS.index("Comment")
+COMMENT, *IDS = map(FIELDS.index, ("Comment", "JobID", "ArrayJobID", "HetJobID"))
 SEPARATOR = "\x1f"
-ARRAY_ID, HET_ID = FIELDS.index("ArrayJobID"), FIELDS.index("HetJobID")
 
 RecordFilter = Callable[[str, str], bool]
 """Whether a record with this job id and this comment is wanted; other records are not parsed."""
@@ -107,17 +106,14 @@ class RowReader:
         self, record: str, record_format: RecordFormat, report: ParseReport, wanted: RecordFilter | None
     ) -> QueueRow | None:
         fields = split_fields(record, record_format, report)
-        if fields is None or not (wanted is None or _matters(fields, wanted)):
+        if fields is None:
+            return None
+        if wanted is not None and not any(wanted(fields[index], fields[COMMENT]) for index in IDS):
             return None
         row = read_row(dict(zip(FIELDS, fields, strict=True)))
         if row is None:
             report.dropped += 1
         return row
-
-
-def _matters(fields: list[str], wanted: RecordFilter) -> bool:
-    ids = {fields[JOB_ID], fields[ARRAY_ID], fields[HET_ID]}
-    return any(wanted(job_id, fields[COMMENT]) for job_id in ids)
 
 
 def read_row(fields: dict[str, str]) -> QueueRow | None:

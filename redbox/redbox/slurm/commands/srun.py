@@ -25,13 +25,12 @@ def read_mpi_kinds(text: str) -> frozenset[str]:
 
 def check_mpi_kind(kind: str, available: frozenset[str]) -> None:
     """Refuse a kind that starts every rank alone, or that this Slurm does not have."""
+    working = ", ".join(sorted(available - SINGLETONS))
     if kind in SINGLETONS:
         raise RequestRefused(
             f"container.options.mpi: --mpi={kind} starts every rank alone, as rank 0 of 1, without an error. "
-            f"Use one of: {', '.join(sorted(available - SINGLETONS)) or 'none works here'}."
+            f"Use one of: {working or 'none works here'}."
         )
     if available and kind not in available:
-        raise RequestRefused(
-            f"container.options.mpi: this cluster's Slurm has no {kind}; it has: "
-            f"{', '.join(sorted(available - SINGLETONS)) or 'none that works'}."
-        )
+        message = f"this cluster's Slurm has no {kind}; it has: {working or 'none that works'}."
+        raise RequestRefused(f"container.options.mpi: {message}")

@@ -34,11 +34,16 @@ FLAGS = {
     "writable": "--writable",
 }
 GPUS = {"nvidia": "--nv", "rocm": "--rocm"}
-GPU_VARIABLES = {
-    "nvidia": "CUDA_VISIBLE_DEVICES",
-    "rocm": "ROCR_VISIBLE_DEVICES",
-}  # Slurm sets it in each task
+# Slurm sets them in each task.
+GPU_VARIABLES = {"nvidia": "CUDA_VISIBLE_DEVICES", "rocm": "ROCR_VISIBLE_DEVICES"}
 NO_RUNTIME, NO_IMAGE = 127, 125
+FIND_RUNTIME = (
+    "cr=$(printf '\\r')",
+    "runtime=$(command -v apptainer || command -v singularity) || {",
+    '    echo "red-box: neither apptainer nor singularity is in PATH on $(uname -n): $PATH" >&2',
+    f"    exit {NO_RUNTIME}",
+    "}",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +66,13 @@ def build_container_script(request: JobRequest, paths: ContainerPaths) -> str:
         "#!/bin/sh",
         "# Made by red-box from a container request.",
         *([paths.setup.rstrip("\n")] if paths.setup else []),
-        *_find_runtime(),
-        *(_pull(container, paths) if is_pulled(container.image) else [f"image={quote(container.image)}"]),
-        *_run(container, request.resources),
+        *FIND_RUNTIME,
+        *(
+            _pull(container, paths)
+            if container.image.startswith(PULLED)
+            else [f"image={quote(container.image)}"]
+        ),
+        _run(container, request.resources),
     ]
     return "\n".join(parts) + "\n"
 
@@ -90,10 +99,6 @@ def credentials_file(registry: RegistryCredentials) -> bytes:
     return "".join(lines).encode()
 
 
-def is_pulled(image: str) -> bool:
-    return image.startswith(PULLED)
-
-
 def quote(word: str) -> str:
     """One word of sh, with a carriage return as a variable: sbatch rejects scripts with DOS line ends."""
     return shlex.quote(word).replace("\r", "'\"$cr\"'")
@@ -109,7 +114,7 @@ def pulls_always(image: str) -> bool:
 
 def _check(container: Container) -> None:
     image, options = container.image, container.options
-    if not is_pulled(image) and not image.startswith("/"):
+    if not image.startswith((*PULLED, "/")):
         hint = f"docker://{image}" if "://" not in image else "docker://..."
         raise RequestRefused(
             f"container.image: {image!r} is neither an absolute path nor one of {', '.join(PULLED)}; "
@@ -124,16 +129,6 @@ def _check(container: Container) -> None:
             "container.options: cleanEnv removes the variables by which MPI's ranks find each other: each "
             "would be rank 0 of 1. Leave out cleanEnv or mpi."
         )
-
-
-def _find_runtime() -> list[str]:
-    return [
-        "cr=$(printf '\\r')",
-        "runtime=$(command -v apptainer || command -v singularity) || {",
-        '    echo "red-box: neither apptainer nor singularity is in PATH on $(uname -n): $PATH" >&2',
-        f"    exit {NO_RUNTIME}",
-        "}",
-    ]
 
 
 def _pull(container: Container, paths: ContainerPaths) -> list[str]:
@@ -171,10 +166,7 @@ def _pull_function(container: Container, *, with_credentials: bool) -> list[str]
 
     The subshell has traps of its own: a job that is cancelled during the pull leaves no partial image.
     """
-    lines = [
-        '    exec 9>"$image.lock"',
-        "    ! command -v flock >/dev/null || flock 9",
-    ]
+    lines = ['    exec 9>"$image.lock"', "    ! command -v flock >/dev/null || flock 9"]
     if not pulls_always(container.image):
         lines.append('    if [ -e "$image" ]; then touch -c -- "$image"; return 0; fi')
     if with_credentials:
@@ -207,26 +199,15 @@ def _remove_unused(days: int) -> list[str]:
     ]
 
 
-def _run(container: Container, resources: Resources) -> list[str]:
+def _run(container: Container, resources: Resources) -> str:
+    launcher = [*_launcher(container.options, resources), *_pass_on_gpus(container.options)]
     verb = "exec" if container.command else "run"
-    words = [*runtime_flags(container.options)]
-    tail = [quote(word) for word in (*container.command, *container.args)]
-    argv = [
-        "exec",
-        *_launcher(container.options, resources),
-        *_pass_on_gpus(container.options),
-        '"$runtime"',
-        "-q",
-        verb,
-        *map(quote, words),
-        '"$image"',
-        *tail,
-    ]
-    return [" ".join(argv)]
+    flags = map(quote, runtime_flags(container.options))
+    command = map(quote, (*container.command, *container.args))
+    return " ".join(["exec", *launcher, '"$runtime" -q', verb, *flags, '"$image"', *command])
 
 
 def runtime_flags(options: ContainerOptions) -> list[str]:
-    """The switches of `run` and `exec`."""
     flags = [flag for field, flag in FLAGS.items() if getattr(options, field)]
     flags += [GPUS[options.gpus]] if options.gpus is not None else []
     flags += [f"--app={options.app}"] if options.app is not None else []

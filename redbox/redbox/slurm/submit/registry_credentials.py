@@ -11,9 +11,9 @@ import hashlib
 import posixpath
 
 from redbox.agents.errors import SystemCallFailed
+from redbox.agents.pool import AgentPool
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import Submission
-from redbox.slurm.command_runner import SlurmAgents
 
 FILE = "registry.sh"
 REMOVE_S = 5.0
@@ -33,8 +33,7 @@ def credentials_path_of(submission: Submission) -> str | None:
     return credentials_path(submission.working_directory, submission.mark)
 
 
-async def remove_credentials(agents: SlurmAgents, user: UnixUser, path: str) -> None:
-    """Remove the file and its directory if they exist."""
+async def remove_credentials(agents: AgentPool, user: UnixUser, path: str) -> None:
     async with asyncio.timeout(REMOVE_S):
         agent = await agents.agent(user, "files")
         try:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Mapping, Sequence
 
+from redbox.agents.agent import AgentClient
 from redbox.agents.errors import AgentError, AgentUnavailable, RequestFailed, SystemCallFailed
 from redbox.agents.protocol.answers import CommandResult, RecordedCommand, RecordedCommandState
 from redbox.core.domain import UnixUser
@@ -26,7 +27,7 @@ from redbox.core.workload_manager import (
     SubmitUnknown,
     WorkloadManagerError,
 )
-from redbox.slurm.command_runner import CommandRunner, SlurmAgent
+from redbox.slurm.command_runner import CommandRunner
 from redbox.slurm.commands import sbatch
 from redbox.slurm.commands.sbatch import SbatchCall
 
@@ -40,7 +41,7 @@ class SbatchRunner:
         self._commands = commands
 
     async def submit(
-        self, agent: SlurmAgent, call: SbatchCall, mark: str, *, held_retry: bool
+        self, agent: AgentClient, call: SbatchCall, mark: str, *, held_retry: bool
     ) -> SubmitOutcome:
         """Run sbatch, unless an earlier one for this mark made a job, or may have."""
         outcome = await self._submit_as(kept_name(mark, 1), agent, call)
@@ -57,7 +58,7 @@ class SbatchRunner:
         return await self._submit_again(agent, call, mark, earlier)
 
     async def _submit_again(
-        self, agent: SlurmAgent, call: SbatchCall, mark: str, earlier: Sequence[RecordedCommand]
+        self, agent: AgentClient, call: SbatchCall, mark: str, earlier: Sequence[RecordedCommand]
     ) -> SubmitOutcome:
         """Run sbatch in place of the last one if that certainly made no job, else under the next name.
 
@@ -74,7 +75,7 @@ class SbatchRunner:
         return outcome or SubmitUnknown("another submit of this job started at the same time")
 
     async def _submit_as(
-        self, name: str, agent: SlurmAgent, call: SbatchCall, replaces: str | None = None
+        self, name: str, agent: AgentClient, call: SbatchCall, replaces: str | None = None
     ) -> SubmitOutcome | None:
         """The outcome, or None where another sbatch has this name."""
         try:
@@ -91,13 +92,12 @@ class SbatchRunner:
             return SubmitUnknown(lost.detail)
         return outcome_of(completed)
 
-    async def check(self, agent: SlurmAgent, call: SbatchCall) -> CommandResult:
-        """Run a call that makes no job."""
+    async def check(self, agent: AgentClient, call: SbatchCall) -> CommandResult:
         return await self._run(agent, call, sbatch.CHECK_ENVIRONMENT, self._commands.settings.read_s)
 
     async def _run(
         self,
-        agent: SlurmAgent,
+        agent: AgentClient,
         call: SbatchCall,
         env: Mapping[str, str],
         deadline: float,
@@ -119,9 +119,9 @@ class SbatchRunner:
             return completed
         finally:
             took_s = completed.took_s if completed else deadline
-            self._commands.report_call("sbatch", took_s, answered=completed is not None)
+            self._commands.on_call("sbatch", took_s, completed is not None)
 
-    async def is_running(self, agent: SlurmAgent, user: UnixUser, mark: str) -> bool:
+    async def is_running(self, agent: AgentClient, user: UnixUser, mark: str) -> bool:
         """By the kept commands, and by the list of processes: an agent without a record may have died."""
         if any(kept.state is RecordedCommandState.RUNNING for kept in await self._recall_all(agent, mark)):
             return True
@@ -131,7 +131,7 @@ class SbatchRunner:
             raise WorkloadManagerError("ps gave no answer", timed_out=True)
         return f"--comment={mark}".encode() in completed.stdout
 
-    async def _recall_all(self, agent: SlurmAgent, mark: str) -> list[RecordedCommand]:
+    async def _recall_all(self, agent: AgentClient, mark: str) -> list[RecordedCommand]:
         """Every sbatch for this mark that the user's host has a record of, the last one last."""
         found: list[RecordedCommand] = []
         while len(found) < MOST_TRIES:

@@ -32,11 +32,7 @@ from redbox.slurm.commands import sbatch
 from redbox.slurm.commands.srun import check_mpi_kind
 from redbox.slurm.errors import RequestRefused
 from redbox.slurm.submit import container_script
-from redbox.slurm.submit.registry_credentials import (
-    credentials_path,
-    credentials_path_of,
-    remove_credentials,
-)
+from redbox.slurm.submit.registry_credentials import credentials_path, credentials_path_of, remove_credentials
 from redbox.slurm.submit.sbatch_runner import SbatchRunner
 from redbox_api.models import Check
 
@@ -96,7 +92,7 @@ class SlurmSubmitter:
         except (AgentError, TimeoutError) as error:
             raise WorkloadManagerError(f"registry credentials could not be removed: {error}") from error
 
-    async def is_submitting(self, user: UnixUser, mark: str) -> bool:
+    async def submitting(self, user: UnixUser, mark: str) -> bool:
         """Whether an sbatch with this mark runs on the user's host, whichever agent started it."""
         try:
             agent = await self._commands.agents.agent(user)
@@ -160,8 +156,8 @@ class SlurmSubmitter:
         directory, container = submission.working_directory, submission.request.container
         try:
             await agent.make_directory(directory)
-            credentials = credentials_path_of(submission)
-            if credentials is not None and container is not None and container.registry is not None:
+            if container is not None and container.registry is not None:
+                credentials = credentials_path(directory, submission.mark)
                 await agent.make_directory(posixpath.dirname(credentials), mode=0o700)
                 content = container_script.credentials_file(container.registry)
                 await agent.write(credentials, content, mode=0o600)

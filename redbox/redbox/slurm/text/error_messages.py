@@ -69,7 +69,6 @@ def lines_of(output: bytes) -> list[str]:
 
 
 def with_remedy(words: str) -> str:
-    """Slurm's words, followed by a remedy where there is one."""
     remedy = next((remedy for pattern, remedy in REMEDIES if re.search(pattern, words, re.IGNORECASE)), "")
     return f"{words.rstrip('.')}. {remedy}" if remedy else words
 

@@ -8,7 +8,7 @@ newline, and a record with a wrong count of fields is dropped and counted.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 TOKEN_BYTES = 8
@@ -28,8 +28,8 @@ class RecordFormat:
     record_end: str
 
     @classmethod
-    def new(cls, fields: Sequence[str], make_token: Callable[[], str] = new_token) -> RecordFormat:
-        return cls(tuple(fields), make_token(), make_token())
+    def new(cls, fields: Sequence[str]) -> RecordFormat:
+        return cls(tuple(fields), new_token(), new_token())
 
     def format(self) -> str:
         """The argument of -O in squeue and sinfo: without widths, so no field is cut."""

@@ -10,20 +10,10 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
 
 from redbox.slurm.errors import RequestRefused
 
-
-class OptionValue(Enum):
-    """Whether an option takes a value."""
-
-    NEEDED = "needed"
-    OPTIONAL = "optional"
-    NONE = "none"
-
-
-_WITH_VALUE = (
+WITH_VALUE = frozenset({
     "acctg-freq", "batch", "bb", "bbf", "cluster-constraint", "constraint", "container", "container-id",
     "core-spec", "cores-per-socket", "cpu-freq", "cpus-per-gpu", "cpus-per-task", "deadline", "delay-boot",
     "distribution", "exclude", "extra", "extra-node-info", "gpu-bind", "gpu-freq", "gpus", "gpus-per-node",
@@ -33,19 +23,15 @@ _WITH_VALUE = (
     "ntasks-per-node", "ntasks-per-socket", "open-mode", "prefer", "priority", "profile", "reservation",
     "segment", "signal", "sockets-per-node", "switches", "thread-spec", "threads-per-core", "time",
     "time-min", "tmp", "tres-bind", "tres-per-task", "wait-all-nodes", "wckey",
-)  # fmt: skip
-_WITH_OPTIONAL_VALUE = (
+})  # fmt: skip
+WITH_OPTIONAL_VALUE = frozenset({
     "exclusive", "nice", "no-kill", "oom-kill-step", "propagate", "requeue", "resv-ports",
-)  # fmt: skip
-_WITHOUT_VALUE = (
+})  # fmt: skip
+WITHOUT_VALUE = frozenset({
     "contiguous", "ignore-pbs", "no-requeue", "overcommit", "oversubscribe", "reboot",
     "spread-job", "stepmgr", "use-min-nodes",
-)  # fmt: skip
-ALLOWED = {
-    **dict.fromkeys(_WITH_VALUE, OptionValue.NEEDED),
-    **dict.fromkeys(_WITH_OPTIONAL_VALUE, OptionValue.OPTIONAL),
-    **dict.fromkeys(_WITHOUT_VALUE, OptionValue.NONE),
-}
+})  # fmt: skip
+ALLOWED = WITH_VALUE | WITH_OPTIONAL_VALUE | WITHOUT_VALUE
 FIELDS = {
     "account": "account",
     "array": "array",
@@ -86,16 +72,13 @@ _SHORT = {
     "V": "version", "v": "verbose", "W": "wait", "w": "nodelist", "x": "exclude",
 }  # fmt: skip
 _SHORT_FLAGS = frozenset("HhkOQsVvW")
-_SWITCHES = ("hold", "help", "parsable", "quiet", "test-only", "usage", "verbose", "version", "wait")
-_LONG_FLAGS = frozenset(_SWITCHES) | {
-    name for name, value in ALLOWED.items() if value is not OptionValue.NEEDED
-}
-_NAMES = ALLOWED.keys() | FIELDS.keys() | RESERVED
+_SWITCHES = {"hold", "help", "parsable", "quiet", "test-only", "usage", "verbose", "version", "wait"}
+_LONG_FLAGS = _SWITCHES | WITH_OPTIONAL_VALUE | WITHOUT_VALUE
+_NAMES = ALLOWED | FIELDS.keys() | RESERVED
 OPTION = re.compile(r"--([a-z][a-z0-9-]*)(?:=(.*))?", re.DOTALL)
 
 
 def read_options(options: list[str]) -> list[str]:
-    """The request's options, each one checked."""
     return [_read_option(option) for option in options]
 
 
@@ -111,12 +94,11 @@ def _read_option(option: str) -> str:
         raise RequestRefused(f"options: --{name} has a field of its own: use {FIELDS[name]}{other}.")
     if name in RESERVED:
         raise RequestRefused(f"options: --{name} cannot be given: red-box sets it or does not support it.")
-    kind = ALLOWED.get(name)
-    if kind is None:
+    if name not in ALLOWED:
         raise RequestRefused(f"options: red-box does not know sbatch's --{name} (full names only).")
-    if kind is OptionValue.NEEDED and not value:
+    if name in WITH_VALUE and not value:
         raise RequestRefused(f"options: --{name} needs a value: --{name}=value.")
-    if kind is OptionValue.NONE and value is not None:
+    if name in WITHOUT_VALUE and value is not None:
         raise RequestRefused(f"options: --{name} takes no value.")
     return option
 

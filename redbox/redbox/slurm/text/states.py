@@ -49,9 +49,10 @@ JOB_STATES = JobStates(
     PHASES,
     requeued=frozenset({"NODE_FAIL", "PREEMPTED", "BOOT_FAIL"}),
     held_reasons=HELD_REASONS,
+    held_between_runs=frozenset({"REQUEUE_HOLD", "SPECIAL_EXIT"}),
 )
+has_not_begun = JOB_STATES.has_not_begun
 ENDS = tuple(state for state, phase in PHASES.items() if phase in FINAL_PHASES)
-HELD_BETWEEN_RUNS = frozenset({"REQUEUE_HOLD", "SPECIAL_EXIT"})  # paused: the next run has not begun
 ENDED_BY_SLURM = frozenset({
     "CANCELLED", "PREEMPTED", "DEADLINE", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL",
 })  # fmt: skip
@@ -92,11 +93,6 @@ def has_ended(state: str) -> bool:
 def is_waiting(state: str) -> bool:
     """Whether it is pending; a job that is held after a requeue is paused."""
     return PHASES.get(state) is Phase.PENDING
-
-
-def has_not_begun(state: str) -> bool:
-    """Whether its run, or its next run, has not begun: it waits, or is held between two runs."""
-    return is_waiting(state) or state in HELD_BETWEEN_RUNS
 
 
 def severity(state: str) -> int:

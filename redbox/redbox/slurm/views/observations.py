@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
+from redbox.core.output_patterns import PatternValues, resolve_pattern
 from redbox.core.workload_manager import Observation, TaskObservation
 from redbox.slurm.text import array_expressions
 from redbox.slurm.text.job_row import JobRow
-from redbox.slurm.views.output_patterns import PatternValues, resolve_pattern
 from redbox_api.hostlists import first_host
 
 

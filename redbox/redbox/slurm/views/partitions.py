@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from redbox.slurm.commands.scontrol import PartitionRow
 from redbox.slurm.commands.sinfo import NodeRow
-from redbox_api.models import Amounts, Partition, PartitionLimits
+from redbox_api.models import Amounts, Partition
 
 REASONS_SHOWN = 3
 
@@ -52,14 +52,7 @@ def _build_partition(row: PartitionRow, nodes: Sequence[NodeRow]) -> Partition:
         total=_sum(nodes, len(nodes)),
         free=_sum(usable, len(free), free=True),
         largest_node=largest,
-        limits=PartitionLimits(
-            max_time_s=row.max_time_s,
-            default_time_s=row.default_time_s,
-            max_nodes=row.max_nodes,
-            max_cpus_per_node=row.max_cpus_per_node,
-            max_mem_mb_per_node=row.max_mem_mb_per_node,
-            max_gpus_per_node=largest.gpus if largest else None,
-        ),
+        limits=row.limits.model_copy(update={"max_gpus_per_node": largest.gpus if largest else None}),
         features=sorted({feature for node in nodes for feature in node.features}),
         node_states=count_states(nodes),
         reason=_reason(nodes),

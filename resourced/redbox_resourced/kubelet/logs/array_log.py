@@ -6,6 +6,7 @@ A follower gets each task once it has ended; another reader gets all tasks that 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 from redbox_api.models import FINAL_PHASES, ArrayTask, Job, Phase
 from redbox_resourced.kubelet.logs.lines import LogWriter
@@ -20,7 +21,7 @@ class ArrayLog:
     def __init__(self, streams: JobStreams, request: LogRequest, out: LogWriter) -> None:
         self._streams = streams
         self._request = request
-        self._out = _TaskOutput(out)
+        self._out = out
         self._tasks: dict[int, _TaskLog] = {}
         self._silent: list[_TaskLog] = []
 
@@ -28,7 +29,9 @@ class ArrayLog:
         """To its end; raises ByteLimitReached at the reader's limit."""
         first = self._add_tasks(job)
         if self._request.tail_lines is not None:
-            await _begin_at_last(first, min(self._request.tail_lines, MOST_LINES))
+            left = min(self._request.tail_lines, MOST_LINES)
+            for task in reversed(first):  # tasks before the last lines are not requested at all
+                left -= await task.begin_at_last(left)
         await self._catch_up(first)
         while self._request.follow and job.phase not in FINAL_PHASES:
             job = await self._streams.poll_job()
@@ -56,25 +59,11 @@ class ArrayLog:
         self._silent = self._silent[REREAD_AT_ONCE:] + [task for task in due if not task.is_shown]
 
 
-class _TaskOutput:
-    """The reader, as tasks write to it in turn: none of them continues a line of another."""
-
-    def __init__(self, out: LogWriter) -> None:
-        self.out = out
-        self._last: StreamCursor | None = None
-
-    async def write(self, data: bytes, reading: StreamCursor) -> None:
-        if self._last is not reading:
-            await self.out.begin_line()
-            self._last = reading
-        await self.out.write(data)
-
-
 class _TaskLog:
     """One task's part of the log."""
 
     def __init__(
-        self, task: ArrayTask, streams: JobStreams, names: tuple[Stream, ...], out: _TaskOutput
+        self, task: ArrayTask, streams: JobStreams, names: tuple[Stream, ...], out: LogWriter
     ) -> None:
         self.task = task
         self.is_shown = False
@@ -111,27 +100,25 @@ class _TaskLog:
             await self._copy(reading)
             count = reading.copied - before
             if count and was_shown and self._has_own_lines:
-                await self._out.out.write_message(late_output(self.task.index, count, reading.query.stream))
+                await self._out.write_message(late_output(self.task.index, count, reading.query.stream))
 
     async def report_unreadable(self) -> None:
         for reading in self._readings:
             if reading.problem:
-                await self._out.out.write_message(
+                await self._out.write_message(
                     f"{reading.query.stream} cannot be read: task {self.task.index}: {reading.problem}"
                 )
 
     async def _copy(self, reading: StreamCursor) -> None:
-        async def write(data: bytes) -> None:
-            await self._out.write(data, reading)
-
-        await self._streams.copy(reading, write, self._out.out.timestamps_of, self._show_heading)
+        write = partial(self._out.write_in_turn, stream=reading)
+        await self._streams.copy(reading, write, self._out.timestamps_of, self._show_heading)
 
     async def _show_heading(self) -> None:
         was_shown, self.is_shown = self.is_shown, True
         if self._has_own_lines and not was_shown:
             task = self.task
             heading = task_heading(task.index, task.state or task.phase, task.exit_code, task.signal)
-            await self._out.out.write_message(heading)
+            await self._out.write_message(heading)
 
 
 def shown_tasks(job: Job, *, follow: bool) -> list[ArrayTask]:
@@ -143,9 +130,3 @@ def shown_tasks(job: Job, *, follow: bool) -> list[ArrayTask]:
         if is_final or task.phase in FINAL_PHASES or not (follow or task.phase is Phase.PENDING)
     ]
     return sorted(shown, key=lambda task: task.index)
-
-
-async def _begin_at_last(tasks: list[_TaskLog], lines: int) -> None:
-    """Find the last lines from the last task back: tasks before them are not requested at all."""
-    for task in reversed(tasks):
-        lines -= await task.begin_at_last(lines)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Coroutine
 from datetime import UTC, datetime
 from http import HTTPStatus
+from typing import Any
 
 from aiohttp import web
 
@@ -22,6 +24,7 @@ from redbox_resourced.kubelet.logs.query import (
     read_query,
     requested_attempt,
 )
+from redbox_resourced.kubelet.logs.streams import JobStreams
 from redbox_resourced.partitions.slurmclusters import ClusterConnection, ClusterRegistry
 from redbox_resourced.pods.informer import PodInformer
 from redbox_resourced.pods.pod_status import NOT_RUN_MESSAGE
@@ -29,10 +32,6 @@ from redbox_resourced.pods.pod_view import BoundPod, BoundPodKind
 from redbox_resourced.pods.submission import PodSubmitter
 
 MOST_READERS = 500  # each holds 0.3 MiB, and 1 MiB where it has stopped reading
-
-
-class LogInterrupted(ConnectionError):
-    """The log ended early, after its first bytes were sent."""
 
 
 class LogHandler:
@@ -50,10 +49,6 @@ class LogHandler:
             pod, connection = self._find_pod(request)
             query = read_query(request.query, datetime.now(UTC))
             return await self._answer(request, pod, connection, query)
-        except LogInterrupted:
-            if request.transport is not None:
-                request.transport.abort()  # so that no reader takes this for the end of the log
-            raise
         except LogRequestRejected as rejected:
             return web.Response(status=rejected.status, text=str(rejected))
         except Refused as refused:
@@ -96,13 +91,14 @@ class LogHandler:
         answer.enable_chunked_encoding()
         await answer.prepare(request)
         if not is_empty:
-            await self._copy(PodLog(redbox, pod.key, attempt, job), pod, query, answer)
+            log = PodLog(JobStreams(redbox, pod.key, attempt), job)
+            await self._copy(request, pod, log.copy(query, answer.write))
         await answer.write_eof()
         return answer
 
-    async def _copy(self, log: PodLog, pod: BoundPod, query: LogRequest, answer: web.StreamResponse) -> None:
+    async def _copy(self, request: web.Request, pod: BoundPod, copy: Coroutine[Any, Any, None]) -> None:
         """Until the end of the log, the deletion of the pod, or the reader's disconnect."""
-        copying = asyncio.create_task(log.copy(query, answer.write))
+        copying = asyncio.create_task(copy)
         self._readers[pod.uid].add(copying)
         try:
             await asyncio.wait({copying})
@@ -117,7 +113,9 @@ class LogHandler:
             name = f"{pod.namespace}/{pod.name}"
             self._warnings.failed(name, repr(error))
             self._warnings.recovered(name)  # a reader that goes on makes a new request
-            raise LogInterrupted
+            if request.transport is not None:
+                request.transport.abort()  # so that no reader takes this for the end of the log
+            raise ConnectionAbortedError("the log ended early, after its first bytes were sent")
 
 
 async def _get_job(redbox: RedboxClient, pod: BoundPod, attempt: int) -> Job:

@@ -28,6 +28,7 @@ class LogWriter:
         self._write = write
         self._bytes_left = limit
         self._in_mid_line = False
+        self._writing: object = None
         self._lock = asyncio.Lock()
 
     async def write(self, data: bytes) -> None:
@@ -41,6 +42,13 @@ class LogWriter:
             if not self._bytes_left:
                 raise ByteLimitReached
 
+    async def write_in_turn(self, data: bytes, stream: object) -> None:
+        """Write, and continue no line of another stream."""
+        if self._writing is not stream:
+            await self.begin_line()
+            self._writing = stream
+        await self.write(data)
+
     async def begin_line(self) -> None:
         """End an unfinished line, so that the next write does not continue it."""
         if self._in_mid_line:
@@ -49,8 +57,7 @@ class LogWriter:
     async def write_message(self, sentence: str) -> None:
         """Write a line of our own."""
         await self.begin_line()
-        line = own_line(sentence)
-        await self.write(LineBuffer(self.timestamps_of).add(line))
+        await self.write(LineBuffer(self.timestamps_of).add(own_line(sentence)))
 
 
 class LineBuffer:

@@ -11,7 +11,6 @@ import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
 
-from redbox_api.client import RedboxClient
 from redbox_api.errors import Refused
 from redbox_api.models import FINAL_PHASES, Job
 from redbox_resourced.kubelet.logs.array_log import ArrayLog
@@ -25,33 +24,30 @@ from redbox_resourced.pods.exit_status import explanation_of
 class PodLog:
     """The log of one attempt of one job."""
 
-    client: RedboxClient
-    key: str
-    attempt: int
+    streams: JobStreams
     job: Job
 
     async def copy(self, request: LogRequest, write: Write) -> None:
         """Copy the requested part, to its end; raises RedboxError where red-box stays unreachable."""
-        streams = JobStreams(self.client, self.key, self.attempt)
         writer = LogWriter(write, request.limit_bytes, self.job if request.timestamps else None)
         job = self.job
         while request.follow and job.state is None and job.phase not in FINAL_PHASES:
-            job = await streams.poll_job()  # only Slurm's state shows whether the job is an array
+            job = await self.streams.poll_job()  # only Slurm's state shows whether the job is an array
         try:
-            await self._copy(streams, request, writer, job)
+            await self._copy(request, writer, job)
         except* ByteLimitReached:
             pass
 
-    async def _copy(self, streams: JobStreams, request: LogRequest, writer: LogWriter, job: Job) -> None:
+    async def _copy(self, request: LogRequest, writer: LogWriter, job: Job) -> None:
         message = explanation_of(job)
         output = request if message is None else without_last_line(request)
         if job.array is None:
-            await _copy_both(streams, output, writer)
+            await _copy_both(self.streams, output, writer)
         else:
-            await ArrayLog(streams, output, writer).copy(job)
+            await ArrayLog(self.streams, output, writer).copy(job)
         if request.follow and job.phase not in FINAL_PHASES:
             with suppress(Refused):  # a refusal of the streams has its own line
-                message = explanation_of(await streams.get_job())
+                message = explanation_of(await self.streams.get_job())
         elif request.tail_lines == 0:
             return
         if message and "stderr" in request.streams:  # where a companion has its own lines

@@ -16,12 +16,8 @@ from typing import Literal
 from redbox_api.models import FINAL_PHASES, Job
 
 Stream = Literal["stdout", "stderr"]
-STREAMS: dict[str, tuple[Stream, ...]] = {
-    "": ("stdout", "stderr"),
-    "All": ("stdout", "stderr"),
-    "Stdout": ("stdout",),
-    "Stderr": ("stderr",),
-}
+BOTH: tuple[Stream, ...] = ("stdout", "stderr")
+STREAMS: dict[str, tuple[Stream, ...]] = {"All": BOTH, "Stdout": ("stdout",), "Stderr": ("stderr",)}
 MOST_LINES = 1_000_000
 
 
@@ -37,7 +33,7 @@ class LogRequestRejected(Exception):
 class LogRequest:
     """The query of one reader."""
 
-    streams: tuple[Stream, ...] = STREAMS[""]
+    streams: tuple[Stream, ...] = BOTH
     follow: bool = False
     tail_lines: int | None = None
     since: datetime | None = None
@@ -47,12 +43,11 @@ class LogRequest:
 
 
 def read_query(query: Mapping[str, str], now: datetime) -> LogRequest:
-    if query.get("stream", "") not in STREAMS:
-        raise LogRequestRejected(
-            f"stream must be one of All, Stdout and Stderr, not {query['stream'][:64]!r}"
-        )
+    stream = query.get("stream") or "All"
+    if stream not in STREAMS:
+        raise LogRequestRejected(f"stream must be one of All, Stdout and Stderr, not {stream[:64]!r}")
     return LogRequest(
-        streams=STREAMS[query.get("stream", "")],
+        streams=STREAMS[stream],
         follow=_flag(query, "follow"),
         tail_lines=_number(query, "tailLines"),
         since=_since(query, now),

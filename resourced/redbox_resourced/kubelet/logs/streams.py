@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from redbox_api.client import LogQuery, RedboxClient
 from redbox_api.errors import Busy, NotAccepted, NotAllowed, Unreachable
-from redbox_api.log_reader import BoundedRetry, follow_log
+from redbox_api.log_reader import BoundedRetry, LogCursor, read_on
 from redbox_api.models import Job
 from redbox_resourced.kubelet.logs.lines import LineBuffer
 from redbox_resourced.kubelet.logs.query import Stream
@@ -19,10 +19,9 @@ GIVE_UP_S = 15.0
 
 
 @dataclass
-class StreamCursor:
-    """The position of the reader in one stream."""
+class StreamCursor(LogCursor):
+    """Of the reader of one stream."""
 
-    query: LogQuery
     copied: int = 0
     problem: str = ""
     """Why red-box refuses the rest of it."""
@@ -48,7 +47,6 @@ class JobStreams:
         return StreamCursor(LogQuery(stream=stream, attempt=self.attempt, task=task))
 
     async def poll_job(self) -> Job:
-        """The job after a pause."""
         await asyncio.sleep(POLL_S)
         return await self.get_job()
 
@@ -74,7 +72,8 @@ class JobStreams:
         lines = LineBuffer(timestamps_of)
         cursor.problem = ""
         try:
-            async with aclosing(self._read(cursor)) as pieces:
+            retry = BoundedRetry() if cursor.query.follow else BoundedRetry(GIVE_UP_S)
+            async with aclosing(read_on(self.client, self.key, cursor, retry)) as pieces:
                 async for piece in pieces:
                     if before:
                         await before()
@@ -106,23 +105,3 @@ class JobStreams:
                 await retry.wait(error)
             except (NotAllowed, NotAccepted):
                 return 0  # reported when the stream is read
-
-    async def _read(self, cursor: StreamCursor) -> AsyncGenerator[bytes, None]:
-        """A follower's bytes up to the job's end, else the bytes that exist now; resumed after a break."""
-        if cursor.query.follow:
-            async with aclosing(follow_log(self.client, self.key, cursor.query)) as pieces:
-                async for piece in pieces:
-                    yield piece
-            return
-        retry = BoundedRetry(give_up_s=GIVE_UP_S)
-        while True:
-            try:
-                async with self.client.read_log(self.key, cursor.query) as answer:
-                    retry.answered()
-                    cursor.query = cursor.query.at(answer.generation, answer.offset)
-                    async for piece in answer.pieces:
-                        yield piece
-                        cursor.query = cursor.query.at(answer.generation, cursor.query.offset + len(piece))
-                    return
-            except (Unreachable, Busy) as error:
-                await retry.wait(error)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redbox.agents.errors import FrameError
+from redbox.agents.program import wire
 from redbox.agents.program.wire import MAX_HEADER, MAX_PAYLOAD, PREFIX, hello_line
 from redbox.agents.protocol.frames import (
     MAX_BANNER,
@@ -32,6 +33,10 @@ def decode_in_cuts(data: bytes, cuts: list[int]) -> list[AgentFrame]:
     decoder = FrameDecoder()
     edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
     return [frame for start, end in pairwise(edges) for frame in decoder.feed(data[start:end])]
+
+
+def test_kinds_have_the_numbers_that_the_agent_gives_them() -> None:
+    assert {kind.name: kind.value for kind in FrameKind} == {k.name: getattr(wire, k.name) for k in FrameKind}
 
 
 @given(st.lists(frames, max_size=5), st.lists(st.integers(0, 10**6), max_size=8))

@@ -12,13 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from redbox.agents.agent import AgentClient
+from redbox.agents.agent import MAX_STDERR, AgentClient
 from redbox.agents.errors import AgentDied, AgentError, AgentUnavailable
 from redbox.agents.pool import AgentPool
 from redbox.agents.program.wire import WINDOW, hello_line
 from redbox.agents.protocol.answers import MAX_FIELDS, ReadPrecondition
 from redbox.agents.protocol.connection import MAX_UNREAD, AgentConnection
-from redbox.agents.protocol.frame_collector import MAX_STDERR
 from redbox.agents.protocol.frames import SMALL_HEADER, AgentFrame, FrameDecoder, FrameKind, encode_frame
 from redbox.core.domain import UnixUser
 from tests.redbox.agents.harness import LaunchedTransport, until

@@ -50,7 +50,7 @@ async def test_an_identity_without_a_rule_is_named(stand: Stand, recorded: Recor
 async def test_who_has_too_many_streams_is_named(
     stand: Stand, recorded: Recorded, alice: httpx.AsyncClient
 ) -> None:
-    stand.services.streams.per_user = 0
+    stand.services.streams.per_caller = 0
     assert (await alice.get("/v1/jobs?watch=true")).status_code == 429
     assert (recorded.entries[0].user, recorded.entries[0].outcome) == ("alice", "TooMany")
 

@@ -12,6 +12,7 @@ import httpx
 import pytest
 from starlette.requests import HTTPConnection
 
+from redbox.callers.authenticator import Authenticator
 from redbox.callers.tokens.opaque_tokens import TokenStore
 from redbox.core.clock import SystemClock
 from redbox.core.domain import Caller, Owner
@@ -99,13 +100,16 @@ async def test_a_download_of_a_revoked_token_breaks_off(stand: Stand) -> None:
     async with stand.by_token("alice") as http, streaming(http, "/v1/jobs/k1/files/big") as pieces:
         assert await anext(pieces)
         revoke(stand, "alice")
-        await eventually(lambda: not stand.services.streams.open)
+        await eventually(lambda: not stand.services.streams.held)
         with pytest.raises(httpx.RemoteProtocolError):
             await drain(pieces)
 
 
-class BrokenAuthenticator:
+class BrokenAuthenticator(Authenticator):
     """Fails with an unexpected exception."""
+
+    def __init__(self) -> None:
+        """Without keys and rules."""
 
     async def authenticate(self, connection: HTTPConnection) -> Caller:  # noqa: ARG002
         raise RuntimeError("can't start new thread")

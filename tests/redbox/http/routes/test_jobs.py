@@ -227,7 +227,7 @@ async def test_too_many_submits_are_told_when_to_come_again() -> None:
 async def test_more_followed_logs_than_one_user_may_have_are_refused(
     stand: Stand, alice: httpx.AsyncClient
 ) -> None:
-    stand.services.streams.per_user = 0
+    stand.services.streams.per_caller = 0
     answer = await alice.get("/v1/jobs?watch=true")
     assert answer.status_code == 429
     assert answer.headers["retry-after"] == "5"

@@ -154,6 +154,19 @@ def test_a_watcher_that_falls_behind_sees_the_last_state_only(world: World) -> N
     assert reader.jobs() == [("one", Phase.SUCCEEDED)]
 
 
+def test_a_job_that_runs_between_two_polls_is_shown_at_its_end_with_its_start(world: World) -> None:
+    put(world, "one")
+    world.advance(3)
+    reader = Reader(world, world.jobs.watch(caller(), world.run(world.jobs.list(caller())).revision))
+    world.settle()
+    world.slurm.start("1")
+    world.slurm.end("1")
+    world.advance(30)
+    assert {phase for _, phase in reader.jobs()} == {Phase.SUCCEEDED}
+    last = [event.job for event in reader.events if event.job][-1]
+    assert last.started_at
+
+
 def test_pages_give_every_job_once_and_the_first_ones_revision(world: World) -> None:
     for number in range(7):
         put(world, f"key-{number}")

@@ -13,7 +13,7 @@ from redbox.core.yaml_document import parse_document, validate
 from redbox.settings import RedboxSettings, load_settings
 from redbox.setup.checks.all_checks import check_everything, check_token, findings_of
 from redbox.setup.checks.findings import Finding, Level, exit_status
-from redbox.setup.checks.machine import LocalMachine, ProcessOutput
+from redbox.setup.checks.machine import Machine, ProcessOutput
 from redbox.setup.checks.slurm import TESTED_RELEASES
 from redbox.setup.install.layout import Layout
 from redbox_bed.core.plan import Release
@@ -145,7 +145,7 @@ def test_the_worst_comes_first_and_decides_the_exit_status(tmp_path: Path) -> No
 def test_this_machine_answers_every_question(tmp_path: Path) -> None:
     layout = Layout(tmp_path, tmp_path, tmp_path, tmp_path)
     layout.settings.write_text(settings_text(listen={"port": 18999, "address": "127.0.0.1"}))
-    findings = check_everything(LocalMachine(), layout)
+    findings = check_everything(Machine(), layout)
     assert any("prod.jwks.json cannot be read" in finding.what for finding in findings)
     assert all(str(finding) for finding in findings)
 

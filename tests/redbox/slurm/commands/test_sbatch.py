@@ -225,6 +225,7 @@ def test_a_scripts_own_partition_is_passed_if_it_is_allowed() -> None:
 
 def test_beyond_the_limits_nothing_is_submitted() -> None:
     assert "long may not be used here" in refusal(partition="debug,long", limits=ONLY_DEBUG)
+    assert "may not be used here" in refusal(partition="debug,", limits=ONLY_DEBUG)
     assert "long may not be used here" in refusal("#!/bin/sh\n#SBATCH --partition long\n", limits=ONLY_DEBUG)
     assert "name one of those" in refusal(limits=TWO)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from redbox.slurm.commands import sacctmgr, scontrol, sinfo, srun
@@ -9,14 +11,15 @@ from redbox.slurm.commands.scontrol import PartitionRow
 from redbox.slurm.errors import RequestRefused
 from redbox.slurm.text.record_format import ParseReport, RecordFormat
 from redbox.slurm.views.partitions import build_partitions, count_states, shown_state
+from redbox_api.models import PartitionLimits
 from tests.redbox.slurm.captured import RELEASES, output
 
 FRAME = RecordFormat(sinfo.FIELDS, "~F~", "~R~")
 
 
 def facts(name: str, **changes: object) -> PartitionRow:
-    plain: dict[str, object] = dict.fromkeys(PartitionRow.__dataclass_fields__)
-    return PartitionRow(**{**plain, "name": name, "is_default": False, "state": "UP", **changes})  # type: ignore[arg-type]
+    plain = PartitionRow(name, is_default=False, state="UP", limits=PartitionLimits())
+    return replace(plain, **changes)  # type: ignore[arg-type]
 
 
 def node(name: str, partition: str = "p", **changes: str) -> sinfo.NodeRow:
@@ -42,14 +45,10 @@ def test_partitions_are_read_with_their_limits(release: str) -> None:
     partitions = {p.name: p for p in scontrol.read_partitions(output(release, "partitions.txt"))}
     assert list(partitions) == ["debug", "GPU_big", "empty", "off"]
     debug, big, off = partitions["debug"], partitions["GPU_big"], partitions["off"]
-    assert (debug.is_default, debug.max_time_s, debug.default_time_s, debug.max_nodes) == (
-        True,
-        1800,
-        600,
-        None,
-    )
-    assert (big.max_time_s, big.max_nodes, big.max_mem_mb_per_node) == (86400, 1, None)
-    assert (off.state, off.max_time_s) == ("DOWN", None)
+    assert debug.is_default
+    assert debug.limits == PartitionLimits(max_time_s=1800, default_time_s=600, max_nodes=None)
+    assert (big.limits.max_time_s, big.limits.max_nodes, big.limits.max_mem_mb_per_node) == (86400, 1, None)
+    assert (off.state, off.limits.max_time_s) == ("DOWN", None)
 
 
 @pytest.mark.parametrize("release", RELEASES)

@@ -9,7 +9,7 @@ import pytest
 
 from redbox_api.models import Phase
 from redbox_kube.api.objects import ApiRefused, ResourcePath
-from redbox_operator.companion import builder
+from redbox_operator.companion_pods import builder
 from tests.operator.factories import slurm_cluster
 from tests.operator.harness import Stand
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -61,35 +62,27 @@ class ServerMetrics:
         self._relayed.inc(count)
 
     def collect_from(self, collector: Collector) -> None:
-        """Include the metrics of this collector."""
         self._registry.register(collector)
 
     def exposition(self) -> bytes:
         return generate_latest(self._registry)
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
 class StateCollector(Collector):
     """The current numbers of jobs, agents and streams."""
 
-    def __init__(
-        self,
-        *,
-        jobs: Iterable[RecordSummary],
-        stale_s: Callable[[], float],
-        agents: Callable[[], AgentPoolState],
-        streams: Callable[[], int],
-    ) -> None:
-        self._jobs = jobs
-        self._stale_s = stale_s
-        self._agents = agents
-        self._streams = streams
+    jobs: Iterable[RecordSummary]
+    stale_s: Callable[[], float]
+    agents: Callable[[], AgentPoolState]
+    streams: Callable[[], int]
 
     def describe(self) -> Iterator[Metric]:
         """Return nothing: the registration must not count all jobs."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
-        phases = Tally(record.phase.value for record in self._jobs)
+        phases = Tally(record.phase.value for record in self.jobs)
         jobs = GaugeMetricFamily("redbox_jobs", "Jobs in the journal, by phase.", labels=["phase"])
         for phase, count in phases.items():
             jobs.add_metric([phase], count)
@@ -97,10 +90,10 @@ class StateCollector(Collector):
         yield GaugeMetricFamily(
             "redbox_stale_seconds",
             "Age of the last complete poll of Slurm's queue; 0 while it is fresh.",
-            self._stale_s(),
+            self.stale_s(),
         )
-        yield from self._of_agents(self._agents())
-        yield GaugeMetricFamily("redbox_streams", "Followed logs, watches and downloads.", self._streams())
+        yield from self._of_agents(self.agents())
+        yield GaugeMetricFamily("redbox_streams", "Followed logs, watches and downloads.", self.streams())
 
     @staticmethod
     def _of_agents(state: AgentPoolState) -> Iterator[Metric]:

@@ -6,7 +6,7 @@ limits that resourced publishes keeps a pod from nodes where its job does not fi
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from redbox_kube.names import LABEL_CLUSTER, LABEL_DEFAULT_PARTITION, LABEL_PARTITION, TAINT_SLURM
@@ -14,18 +14,23 @@ from redbox_kube.node_labels import fit_terms, gateway_key, partition_label, pre
 from redbox_kube.slurm_cluster import Delivery, SlurmCluster
 from redbox_operator.api.slurmcluster_status import holds_back
 from redbox_operator.api.slurmjob import SlurmJob
-from redbox_operator.companion.resource_needs import needs_of, whole_needs_of
+from redbox_operator.companion_pods.resource_needs import needs_of, whole_needs_of
 
 Object = dict[str, Any]
 CHOOSING = frozenset({LABEL_CLUSTER, LABEL_PARTITION})
-NODE_CONDITIONS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+TOLERATIONS = [
+    {"key": TAINT_SLURM, "operator": "Exists", "effect": "NoSchedule"},
+    # Without limit: otherwise Kubernetes evicts pods of a node whose resourced is away for 300 s.
+    {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"},
+    {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"},
+]
 
 
 def cluster_of(job: SlurmJob, clusters: Collection[str]) -> str | None:
     """The SlurmCluster of this job, by name, whether it exists or not; None where it is not determined."""
-    chosen = job.status.get("cluster") or job.spec.cluster or job.spec.node_selector.get(LABEL_CLUSTER)
+    chosen = job.status.cluster or job.spec.cluster or job.spec.node_selector.get(LABEL_CLUSTER)
     if chosen:
-        return str(chosen)
+        return chosen
     return next(iter(clusters)) if len(clusters) == 1 else None
 
 
@@ -38,17 +43,15 @@ def placed(job: SlurmJob, cluster: SlurmCluster) -> Object:
     """The scheduling fields of a companion's pod spec."""
     if cluster.spec.delivery is Delivery.VIRTUAL:
         selector = {LABEL_CLUSTER: cluster.name} | _virtual_node(job)
-        return _fields(
-            own_selector(job) | selector, _fit(job, cluster), [_tolerates(TAINT_SLURM), *_node_conditions()]
-        )
+        return _fields(own_selector(job) | selector, _fit(job, cluster), TOLERATIONS)
     if cluster.spec.gateways:
-        return _fields(own_selector(job) | {gateway_key(cluster.name): "true"}, _fit(job, cluster), [])
+        return _fields(own_selector(job) | {gateway_key(cluster.name): "true"}, _fit(job, cluster), ())
     return placed_anywhere(job)
 
 
 def placed_anywhere(job: SlurmJob) -> Object:
     """The same for a pod that needs a kubelet, but no specific node."""
-    return _fields(own_selector(job), None, [])
+    return _fields(own_selector(job), None, ())
 
 
 def held_back(job: SlurmJob, cluster: SlurmCluster) -> dict[str, str]:
@@ -79,15 +82,6 @@ def _fit(job: SlurmJob, cluster: SlurmCluster) -> Object | None:
     return {"nodeAffinity": required} if terms else None
 
 
-def _tolerates(taint: str) -> Object:
-    return {"key": taint, "operator": "Exists", "effect": "NoSchedule"}
-
-
-def _node_conditions() -> list[Object]:
-    """Without limit: otherwise Kubernetes evicts pods of a node whose resourced is away for 300 s."""
-    return [{"key": key, "operator": "Exists", "effect": "NoExecute"} for key in NODE_CONDITIONS]
-
-
-def _fields(selector: dict[str, str], affinity: Object | None, tolerations: list[Object]) -> Object:
+def _fields(selector: dict[str, str], affinity: Object | None, tolerations: Sequence[Object]) -> Object:
     fields = {"nodeSelector": selector, "affinity": affinity, "tolerations": tolerations}
     return {name: value for name, value in fields.items() if value}

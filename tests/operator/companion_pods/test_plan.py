@@ -11,7 +11,7 @@ import pytest
 from redbox_kube.node_labels import Limit, fit_terms
 from redbox_operator.api.constants import ANNOTATION_REACHES
 from redbox_operator.api.slurmjob_status import CompanionStatus
-from redbox_operator.companion.plan import Plan, Step, companion_of, plan_for, replaced
+from redbox_operator.companion_pods.plan import Plan, Step, companion_of, plan_for, replaced
 from tests.operator.factories import NOON
 
 RECORDED = CompanionStatus(name="cow-job", uid="pod-uid", attempt=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from redbox.slurm.views.output_patterns import PatternValues, resolve_pattern
+from redbox.core.output_patterns import PatternValues, resolve_pattern
 
 JOB = PatternValues("57", "alice", "nm", "/home/alice/pat", first_node="n1")
 TASK = PatternValues("58", "alice", "nm", "/home/alice/pat", array_job_id="57", array_task=3, first_node="n1")

@@ -13,17 +13,11 @@ from redbox_api.authorities import pem_of
 from redbox_api.models import Dependency
 from redbox_kube.names import LABEL_ATTEMPT, LABEL_CLUSTER, LABEL_JOB_UID
 from redbox_kube.slurm_cluster import Delivery, SlurmCluster
-from redbox_operator.api.constants import (
-    ANNOTATION_REACHES,
-    LABEL_ROLE,
-    CompanionMode,
-    PodRole,
-    pod_name,
-)
+from redbox_operator.api.constants import ANNOTATION_REACHES, LABEL_ROLE, CompanionMode, PodRole, pod_name
 from redbox_operator.api.slurmjob import SlurmJob
-from redbox_operator.companion.job_request import digest, job_request, stored_request
-from redbox_operator.companion.placement import held_back, partition_of, placed, placed_anywhere
-from redbox_operator.companion.pod_spec import PodParts, parts_of
+from redbox_operator.companion_pods.job_request import digest, job_request, stored_request
+from redbox_operator.companion_pods.placement import held_back, partition_of, placed, placed_anywhere
+from redbox_operator.companion_pods.pod_spec import PodParts, parts_of
 from redbox_shared.pod_contract import CA_FILE, COMPANION_CONTAINER, REQUEST_FILE
 
 Object = dict[str, Any]
@@ -108,10 +102,7 @@ def _container(parts: PodParts, image: str, extended: dict[str, str]) -> Object:
         "image": image,
         "imagePullPolicy": "IfNotPresent",
         "env": parts.env,
-        "resources": {
-            "requests": {**parts.requests, **extended},
-            "limits": {**parts.limits, **extended},
-        },
+        "resources": {"requests": {**parts.requests, **extended}, "limits": {**parts.limits, **extended}},
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,

@@ -23,8 +23,8 @@ from redbox_operator.api.constants import PodRole, pod_name
 from redbox_operator.api.problems import StatusProblem
 from redbox_operator.api.slurmjob import SlurmJob
 from redbox_operator.api.slurmjob_status import CompanionStatus
-from redbox_operator.companion.admission_errors import problem_of_refusal
-from redbox_operator.companion.builder import (
+from redbox_operator.companion_pods.admission_errors import problem_of_refusal
+from redbox_operator.companion_pods.builder import (
     companion_pod,
     config_map,
     needs_collector,
@@ -32,7 +32,7 @@ from redbox_operator.companion.builder import (
     reaches,
     request_digest,
 )
-from redbox_operator.companion.plan import (
+from redbox_operator.companion_pods.plan import (
     MAX_REPLACED,
     CompanionPod,
     Step,
@@ -195,7 +195,7 @@ class CompanionLifecycle:
         if made is not None:
             self._writer.count("Pod", "create")
             self._on_created(companion_of(made))
-            log.info("companion created", slurmjob=_name(target.job), pod=body["metadata"]["name"])
+            log.info("companion created", slurmjob=target.job.ref.full_name, pod=body["metadata"]["name"])
         return made
 
     async def _create_submitter(self, target: CompanionTarget) -> None:
@@ -243,7 +243,9 @@ class CompanionLifecycle:
         where = ResourcePath("Pod", pod.name, pod.namespace)
         await self._objects.delete(where, uid=pod.uid, grace_s=0 if forced else None)
         self._writer.count("Pod", "delete")
-        log.info("companion deleted", slurmjob=_name(target.job), pod=pod.name, uid=pod.uid, forced=forced)
+        log.info(
+            "companion deleted", slurmjob=target.job.ref.full_name, pod=pod.name, uid=pod.uid, forced=forced
+        )
 
     @staticmethod
     def _refused(refusal: ApiRefused, recorded: CompanionStatus | None) -> CompanionState:
@@ -291,7 +293,3 @@ def _keeps_failing(name: str) -> StatusProblem:
         f"pod {name} ended {MAX_REPLACED} times before it had finished its work; the next try is in an hour. "
         "The job in Slurm continues. `kubectl describe pod` shows what is wrong with the pod",
     )
-
-
-def _name(job: SlurmJob) -> str:
-    return f"{job.namespace}/{job.name}"

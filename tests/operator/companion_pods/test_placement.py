@@ -8,8 +8,9 @@ import pytest
 
 from redbox_api.job_parts import Resources
 from redbox_kube.node_labels import Limit
-from redbox_operator.companion.placement import cluster_of, held_back, partition_of, placed
-from redbox_operator.companion.resource_needs import needs_of, seconds_of, whole_needs_of
+from redbox_operator.api.slurmjob_status import SlurmJobStatus
+from redbox_operator.companion_pods.placement import cluster_of, held_back, partition_of, placed
+from redbox_operator.companion_pods.resource_needs import needs_of, seconds_of, whole_needs_of
 from tests.operator.factories import slurm_cluster, slurm_job, with_gateways
 
 
@@ -31,7 +32,7 @@ def test_a_job_goes_to_the_cluster_that_it_names_or_to_the_only_one(
 
 
 def test_a_cluster_once_chosen_stays_chosen_when_others_come() -> None:
-    job = slurm_job(cluster=None).model_copy(update={"status": {"cluster": "hpc1"}})
+    job = slurm_job(cluster=None).model_copy(update={"status": SlurmJobStatus(cluster="hpc1")})
     assert cluster_of(job, {"hpc1", "hpc2"}) == "hpc1"
 
 

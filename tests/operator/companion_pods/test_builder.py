@@ -1,6 +1,6 @@
 """What the operator makes of a SlurmJob: what each field becomes, and the objects whole (`snapshots/`).
 
-`UPDATE_SNAPSHOTS=1 pytest tests/operator/companion/test_builder.py` writes them again; review the diff.
+`UPDATE_SNAPSHOTS=1 pytest tests/operator/companion_pods/test_builder.py` writes them again; review the diff.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from redbox_api.models import Dependency, JobRequest
 from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_operator.api.constants import PodRole
 from redbox_operator.api.slurmjob import SlurmJob
-from redbox_operator.companion.builder import (
+from redbox_operator.companion_pods.builder import (
     companion_pod,
     config_map,
     needs_collector,
     needs_submitter,
     request_digest,
 )
-from redbox_operator.companion.job_request import digest
+from redbox_operator.companion_pods.job_request import digest
 from tests.operator.factories import slurm_cluster, slurm_job, with_gateways
 
 IMAGE = "registry.example/redbox-companion:1"

@@ -1,19 +1,20 @@
-"""The controllers' log, and that of libraries: JSON lines, or plain ones on a terminal."""
+"""The log of a part, and that of its libraries: JSON lines, or plain ones on a terminal."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import MutableMapping
-from typing import Any, TextIO
+from typing import TextIO
 
 import structlog
 
-Event = MutableMapping[str, Any]
-
 
 def configure_log(target: TextIO) -> None:
-    """Send all log output to this stream."""
+    """Write to `target`; log records of libraries, which use `logging`, get the same form.
+
+    Context variables of structlog, such as the id of the current request, are in each line.
+    """
     shared: list[structlog.types.Processor] = [
+        structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
@@ -28,10 +29,9 @@ def configure_log(target: TextIO) -> None:
     )
     handler = logging.StreamHandler(target)
     handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=[_without_meta, renderer])
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
     )
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
-
-
-def _without_meta(_: object, __: str, event: Event) -> Event:
-    return {key: value for key, value in event.items() if key not in {"_record", "_from_structlog"}}

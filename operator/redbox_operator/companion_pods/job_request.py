@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 
+from redbox_api.job_parts import SbatchFields
 from redbox_api.models import Dependency, JobRequest
 from redbox_operator.api.slurmjob import SlurmJob
 
@@ -15,23 +16,15 @@ LARGEST_REQUEST = 1_000_000  # of a ConfigMap's 1 MiB, beside the CA
 def job_request(job: SlurmJob, partition: str | None, dependencies: Sequence[Dependency] = ()) -> JobRequest:
     """The request without values that only the pod's kubelet can read; the companion adds these."""
     spec = job.spec
+    shared = {name: getattr(spec, name) for name in SbatchFields.model_fields}
     return JobRequest(
+        **shared | {"partition": partition},
         batch="" if spec.batch_from else spec.batch,
         container=spec.container.requested() if spec.container else None,
         name=job.name,
-        partition=partition,
-        account=spec.account,
-        qos=spec.qos,
-        resources=spec.resources,
         env={variable.name: variable.value or "" for variable in spec.env if variable.value_from is None},
-        working_directory=spec.working_directory,
-        output=spec.output,
-        error=spec.error,
-        array=spec.array,
         dependencies=list(dependencies),
-        begin=spec.begin,
         hold=spec.hold or spec.suspend,
-        options=spec.options,
     )
 
 

@@ -1,4 +1,4 @@
-"""The server's log, as those read it who look for a fault."""
+"""The log of a part, as those read it who look for a fault."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from redbox.observability.log import configure_log
+from redbox_api.log import configure_log
 
 
 @pytest.fixture

@@ -1,0 +1,16 @@
+"""Starts a controller's command line, or names the extra of the wheel that is not installed."""
+
+import sys
+from importlib import import_module
+
+
+def run(part: str) -> None:
+    """Run the commands in `cli` of the package `redbox_PART`, whose extra has the part's name."""
+    try:
+        cli = import_module(f"redbox_{part}.cli")
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").startswith("redbox_"):
+            raise
+        fix = f"install red-box's wheel with this extra: pip install 'WHEEL[{part}]'"
+        sys.exit(f"redbox-{part}: {missing.name} is not installed: {fix}")
+    cli.app()

@@ -1,0 +1,47 @@
+"""Pods are known as long as their virtual node exists."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from redbox_kube.api.objects import Object, ResourcePath
+from redbox_kube.names import LABEL_VIRTUAL
+from redbox_resourced.pods.informer import PodInformer
+from tests.kube.fakes import FakeApiServer
+
+NODE = ResourcePath("Node", "hpc1.debug")
+VIRTUAL: Object = {
+    "metadata": {"labels": {LABEL_VIRTUAL: "true"}},
+    "spec": {"providerID": "redbox://hpc1/debug"},
+}
+POD: Object = {
+    "metadata": {"creationTimestamp": "2026-11-21T13:00:00Z"},
+    "spec": {"nodeName": NODE.name, "containers": [{"name": "companion"}]},
+}
+
+
+async def until(holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(10):
+        while not holds():  # noqa: ASYNC110 (nothing sets an event)
+            await asyncio.sleep(0)
+
+
+async def test_pods_come_and_go_with_their_node() -> None:
+    api = FakeApiServer()
+    api.put(ResourcePath("Pod", "a", "alice"), POD)
+    gone: list[str] = []
+    pods = PodInformer(api.client, lambda _: None, lambda pod: gone.append(pod.name))
+    running = asyncio.create_task(pods.run())
+    await until(lambda: pods.synced)
+    assert pods.pods == {}
+    api.put(NODE, VIRTUAL)
+    await until(lambda: set(pods.pods) == {("alice", "a")})
+    await api.delete(NODE)
+    await until(lambda: gone == ["a"])
+    assert pods.pods == {}
+    api.put(NODE, VIRTUAL)
+    api.put(ResourcePath("Pod", "b", "alice"), POD)
+    await until(lambda: set(pods.pods) == {("alice", "a"), ("alice", "b")})
+    running.cancel()
+    await asyncio.wait({running})
