@@ -15,7 +15,7 @@ from redbox_bed.core.plan import SLURMRESTD_PORT, Forward, Role, Source
 from redbox_bed.hosts.host import Host
 from redbox_bed.hosts.waiting import wait_until
 from redbox_bed.slurm.daemons import daemons_of
-from tests.e2e.harness.mpi import launcher
+from tests.e2e.harness.slurm_release import launcher
 
 PROGRAM = Path(__file__).parents[3] / "deploy/local/bed"
 JOB_ENDS_WITHIN = 60

@@ -12,7 +12,7 @@ from redbox_bed.bed import Bed
 from redbox_bed.core.places import CHECKOUT
 from redbox_bed.core.progress import Progress
 from redbox_bed.delivery import Kubernetes, deliver
-from tests.e2e.harness.mpi import skip_without_pmix
+from tests.e2e.harness.slurm_release import skip_without_pmix
 
 pytestmark = pytest.mark.timeout(900)
 

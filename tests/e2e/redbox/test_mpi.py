@@ -10,9 +10,9 @@ import pytest
 
 from redbox_api.models import JobRequest, Phase
 from redbox_bed.bed import Bed
-from tests.e2e.harness.mpi import launcher, skip_without_pmix
 from tests.e2e.harness.redbox_jobs import ended, log_of, new_key
 from tests.e2e.harness.redbox_server import RedboxServer, running
+from tests.e2e.harness.slurm_release import launcher, skip_without_pmix
 
 IMAGE = "/home/alice/redbox-tests/mpi.sif"
 # MPI is the host's, bound into the image, as sites do it whose network needs their own build.

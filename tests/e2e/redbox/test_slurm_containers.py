@@ -19,7 +19,7 @@ from redbox_bed.bed import Bed
 from redbox_bed.hosts.host import Host
 from tests.e2e.harness.container_image import BUILD, IMAGE, SHOW
 from tests.e2e.harness.login_node import ALICE, CAROL, HostTransport
-from tests.e2e.harness.mpi import skip_without_pmix
+from tests.e2e.harness.slurm_release import skip_without_pmix
 from tests.e2e.harness.slurm_submits import Submitted, output, submission, submit
 
 

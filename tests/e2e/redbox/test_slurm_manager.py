@@ -139,11 +139,12 @@ async def test_a_submission_that_was_refused_may_be_tried_again(manager: SlurmMa
 # ------------------------------------------------------------------------------------------ acts
 async def test_hold_release_signal_and_cancel_are_read_back(manager: SlurmManager, login: Host) -> None:
     script = "#!/bin/sh\ntrap 'echo got it' USR1\necho ready\nwhile :; do sleep 0.2; done\n"
-    job = await submit(manager, batch=script, hold=True)
+    job = await submit(manager, batch=script, hold=True, begin="now+1hour")
     assert (await manager.act(job.handle, JobAction.RELEASE)).done
     assert (await manager.act(job.handle, JobAction.HOLD)).done
     assert (await job.until(lambda seen: seen.reason == "JobHeldUser")).state == "PENDING"
     assert (await manager.act(job.handle, JobAction.RELEASE)).done
+    login.run("scontrol", "update", f"JobId={job.id}", "StartTime=now", user="alice")
     path = f"{job.accepted.working_directory}/slurm-{job.id}.out"
     await job.until(lambda _: "ready" in login.run("cat", path, check=False).stdout)
     assert (await manager.act(job.handle, JobAction.SIGNAL, signal="SIGUSR1")).done

@@ -6,7 +6,7 @@ import pytest
 
 from redbox_bed.bed import Bed
 from redbox_bed.hosts.host import Host
-from tests.e2e.harness.mpi import launcher
+from tests.e2e.harness.slurm_release import launcher
 from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, eventually, follow, new_name
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("delivery")]

@@ -1,10 +1,18 @@
-"""How MPI's ranks are started on the bed's release of Slurm: by srun where Debian built it with PMIx."""
+"""What depends on the bed's release of Slurm: that of a bed beside it, and how MPI's ranks are started."""
 
 from __future__ import annotations
+
+import os
 
 import pytest
 
 from redbox_bed.bed import Bed
+from redbox_bed.core.plan import Options, Release
+
+
+def chosen() -> Release:
+    """The release of this run's beds."""
+    return Release.read(os.environ.get("BED_RELEASE") or Options().release)
 
 
 def launcher(bed: Bed) -> str:
