@@ -113,7 +113,8 @@ def _bring_up_bed() -> str:
     """Return what went wrong, or nothing."""
     sys.stdout.flush()
     try:
-        if subprocess.run([BED, "status"], check=False, capture_output=True, timeout=120).returncode == 0:
+        is_up = subprocess.run([BED, "status"], check=False, capture_output=True, timeout=120).returncode == 0
+        if is_up and not os.environ.get("BED_RELEASE"):  # else `up` says if it is of another release
             return ""
         print()
         ended = subprocess.run([BED, "up"], check=False, stdin=subprocess.DEVNULL, timeout=BED_STARTS_WITHIN)

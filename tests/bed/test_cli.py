@@ -7,7 +7,7 @@ import pytest
 from redbox_bed import cli
 from redbox_bed.core.errors import BedError, NotPossibleError
 from redbox_bed.core.places import Places
-from redbox_bed.core.plan import Source
+from redbox_bed.core.plan import Release, Source
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,13 @@ def test_the_environment_chooses_what_exists_already(monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("BED_KUBE", raising=False)
     monkeypatch.setenv("BED_PORT_OFFSET", "1000")
     monkeypatch.setenv("BED_ADDRESS", "192.0.2.7")
-    asked = {"slurm": Source.EXISTING, "port_offset": 1000, "address": "192.0.2.7"}
+    monkeypatch.setenv("BED_RELEASE", "26.05")
+    asked = {
+        "slurm": Source.EXISTING,
+        "port_offset": 1000,
+        "address": "192.0.2.7",
+        "release": Release.V26_05,
+    }
     assert cli.asked_by_environment() == asked
 
 
@@ -55,6 +61,12 @@ def test_a_value_of_the_environment_that_is_not_known_is_refused(
 ) -> None:
     monkeypatch.setenv(variable, value)
     with pytest.raises(NotPossibleError, match=f"{variable}={value}"):
+        cli.asked_by_environment()
+
+
+def test_a_release_of_the_environment_that_is_not_known_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BED_RELEASE", "27.05")
+    with pytest.raises(NotPossibleError, match=r"no Slurm 27\.05"):
         cli.asked_by_environment()
 
 

@@ -59,7 +59,9 @@ class Link(StrEnum):
 
 @app.command()
 def up(
-    slurm: Annotated[Release | None, typer.Option(help="Slurm's release (default 24.11).")] = None,
+    slurm: Annotated[
+        str | None, typer.Option(metavar="|".join(Release), help="Slurm's release (default 24.11).")
+    ] = None,
     no_accounting: Annotated[bool, typer.Option("--no-accounting", help="No slurmdbd.")] = False,
     slow_home: Annotated[bool, typer.Option("--slow-home", help="/home as late as NFS or Lustre.")] = False,
     hpc2: Annotated[bool, typer.Option("--hpc2", help="A second Slurm cluster.")] = False,
@@ -73,9 +75,9 @@ def up(
     asked: dict[str, object] = {
         name: value for name, value in flags.items() if value is (name != "accounting")
     }
-    if slurm is not None:
-        asked["release"] = slurm
     asked |= asked_by_environment() | ({"kube": Source.NONE} if no_kube else {})
+    if slurm is not None:
+        asked["release"] = Release.read(slurm)
     check_root(os.geteuid())
     places = Places.of()
     progress = _interruptible(Progress(), "`up` goes on from here, `down` removes what there is")
@@ -201,7 +203,7 @@ def command_slow_home(
 
 
 def asked_by_environment() -> dict[str, object]:
-    """Options that BED_SLURM, BED_KUBE, BED_PORT_OFFSET and BED_ADDRESS stand for."""
+    """Options that BED_SLURM, BED_RELEASE, BED_KUBE, BED_PORT_OFFSET and BED_ADDRESS stand for."""
     asked: dict[str, object] = {}
     for name, variable in (("slurm", "BED_SLURM"), ("kube", "BED_KUBE")):
         value = os.environ.get(variable)
@@ -209,6 +211,9 @@ def asked_by_environment() -> dict[str, object]:
             if value not in set(Source):
                 raise NotPossibleError(f"{variable}={value} is not known: use {', '.join(Source)}")
             asked[name] = Source(value)
+    release = os.environ.get("BED_RELEASE")
+    if release:
+        asked["release"] = Release.read(release)
     offset = os.environ.get("BED_PORT_OFFSET")
     if offset:
         if not offset.isdecimal() or int(offset) > _LARGEST_OFFSET:

@@ -45,6 +45,9 @@ def up(bed: Bed, progress: Progress) -> None:
         bed.places.state.mkdir(parents=True, exist_ok=True)
         bed.places.plan.write_text(bed.plan.options.to_json())
         _build(bed, progress)
+        for name in bed.plan.roots:
+            if age := roots.age_in_words(bed.places, name):
+                progress(age)
         with progress.step("hosts"):
             _boot_hosts(bed)
         if bed.plan.options.slow_home:

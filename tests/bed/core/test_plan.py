@@ -42,10 +42,17 @@ def test_no_two_hosts_have_one_address() -> None:
     assert len(set(addresses)) == len(addresses)
 
 
-def test_the_release_decides_the_root_of_slurms_hosts_only() -> None:
-    plan = make_plan(Options(release=Release.V22_05))
-    assert plan.host("n1").root == "slurm-22.05"
+@pytest.mark.parametrize("release", Release)
+def test_the_release_decides_the_root_of_slurms_hosts_only(release: Release) -> None:
+    plan = make_plan(Options(release=release))
+    assert plan.host("n1").root == f"slurm-{release}"
     assert plan.host("k1").root == plan.host("gw").root == "node"
+
+
+@pytest.mark.parametrize("text", ["27.05", "24", "24.11.5", ""])
+def test_an_unknown_release_is_refused_with_those_that_there_are(text: str) -> None:
+    with pytest.raises(NotPossibleError, match=r"has no Slurm .*: 22\.05, 24\.11, 26\.05$"):
+        Release.read(text)
 
 
 def test_ports_lead_only_to_hosts_that_are_there_and_move_together() -> None:

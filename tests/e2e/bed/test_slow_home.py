@@ -16,6 +16,7 @@ from redbox_bed.core.places import Places
 from redbox_bed.core.plan import Options, Source, make_plan
 from redbox_bed.core.progress import Progress
 from redbox_bed.hosts.host import Host
+from tests.e2e.harness.slurm_release import chosen
 
 HAPPENS_WITHIN = 60
 HOURS = "10h"
@@ -26,7 +27,7 @@ def bed() -> Iterator[Bed]:
     """A bed of its own beside the usual one: the same addresses, but in namespaces of its own."""
     usual = Places.of()
     places = replace(usual, state=usual.state / "slow-home")
-    options = Options(slow_home=True, fast=True, kube=Source.NONE, port_offset=700)
+    options = Options(slow_home=True, release=chosen(), fast=True, kube=Source.NONE, port_offset=700)
     made = Bed(make_plan(options), places)
     try:
         lifecycle.up(made, Progress.silent())

@@ -15,6 +15,7 @@ from redbox_bed.core.plan import SLURMRESTD_PORT, Forward, Role, Source
 from redbox_bed.hosts.host import Host
 from redbox_bed.hosts.waiting import wait_until
 from redbox_bed.slurm.daemons import daemons_of
+from tests.e2e.harness.slurm_release import launcher
 
 PROGRAM = Path(__file__).parents[3] / "deploy/local/bed"
 JOB_ENDS_WITHIN = 60
@@ -178,8 +179,9 @@ def test_a_container_image_is_built_and_runs_inside_a_job(login: Host, controlle
     assert "inside a-job" in login.run("cat", f"/home/alice/box-{job}.out", user="alice").stdout
 
 
-def test_mpi_ranks_on_three_hosts_play_ping_pong(login: Host) -> None:
-    said = login.run("srun", "-N3", "--mpi=pmix", "pingpong", user="alice").stdout
+def test_mpi_ranks_on_three_hosts_play_ping_pong(bed: Bed, login: Host) -> None:
+    allocation = ("salloc", "--quiet", "-N3", "--ntasks-per-node=1")
+    said = login.run(*allocation, *launcher(bed).split(), "pingpong", user="alice").stdout
     assert {line.split()[-1] for line in said.splitlines() if line.startswith("rank")} == {"n1", "n2", "n3"}
     assert [line.split()[0] for line in said.splitlines() if "round trip" in line] == ["0<->1", "0<->2"]
 

@@ -12,6 +12,7 @@ from redbox_bed.bed import Bed
 from redbox_bed.core.places import CHECKOUT
 from redbox_bed.core.progress import Progress
 from redbox_bed.delivery import Kubernetes, deliver
+from tests.e2e.harness.slurm_release import skip_without_pmix
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -26,6 +27,7 @@ def left_as_found(bed: Bed) -> Iterator[None]:
 
 @pytest.mark.usefixtures("left_as_found")
 def test_the_demo_shows_what_it_promises(bed: Bed) -> None:
+    skip_without_pmix(bed)  # its examples start ranks by srun
     ended = subprocess.run(
         [CHECKOUT / "deploy/demo"], check=False, capture_output=True, text=True, timeout=800
     )

@@ -129,7 +129,7 @@ async def test_slurm_takes_script_and_environment_without_a_file(transport: Tran
     expected = "|".join((values["PLAIN"], values["COMMAS"], SECRET)).encode()
     async with server(transport) as agent:
         done = await agent.run(
-            ["sbatch", "--parsable", f"--output={folder}/out", "--export-file={export}"],
+            ["sbatch", "--parsable", f"--output={folder}/out", "--export-file={export}", "--export=ALL"],
             stdin=script,
             inherit={"{export}": export},
             cwd=folder,

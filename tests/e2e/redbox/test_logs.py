@@ -31,6 +31,7 @@ from tests.e2e.harness.redbox_jobs import (
     until,
 )
 from tests.e2e.harness.redbox_server import RedboxServer, running
+from tests.e2e.harness.slurm_release import chosen
 
 NODE = "n1"
 AT_NODE = f"#SBATCH --nodelist={NODE}"
@@ -60,7 +61,10 @@ def bed() -> Iterator[Bed]:
     """A bed of its own beside the usual one, with a slow /home."""
     usual = Places.of()
     places = replace(usual, state=usual.state / "slow-logs")
-    made = Bed(make_plan(Options(slow_home=True, fast=True, kube=Source.NONE, port_offset=2300)), places)
+    made = Bed(
+        make_plan(Options(slow_home=True, release=chosen(), fast=True, kube=Source.NONE, port_offset=2300)),
+        places,
+    )
     try:
         lifecycle.up(made, Progress.silent())
         yield made

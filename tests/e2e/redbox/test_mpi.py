@@ -12,6 +12,7 @@ from redbox_api.models import JobRequest, Phase
 from redbox_bed.bed import Bed
 from tests.e2e.harness.redbox_jobs import ended, log_of, new_key
 from tests.e2e.harness.redbox_server import RedboxServer, running
+from tests.e2e.harness.slurm_release import launcher, skip_without_pmix
 
 IMAGE = "/home/alice/redbox-tests/mpi.sif"
 # MPI is the host's, bound into the image, as sites do it whose network needs their own build.
@@ -28,7 +29,7 @@ rm -rf "$box"
 """
 PINGPONG = "/usr/local/bin/pingpong"
 WAYS: dict[str, dict[str, Any]] = {
-    "a script": {"batch": f"#!/bin/sh\nsrun --mpi=pmix {PINGPONG}\n"},
+    "a script": {"batch": f"#!/bin/sh\nLAUNCHER {PINGPONG}\n"},
     "a container": {
         "container": {
             "image": IMAGE,
@@ -47,8 +48,14 @@ def server(bed: Bed) -> Iterator[RedboxServer]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_ranks_find_each_other_on_three_nodes_and_talk(server: RedboxServer, way: str) -> None:
+async def test_ranks_find_each_other_on_three_nodes_and_talk(
+    server: RedboxServer, bed: Bed, way: str
+) -> None:
+    if way == "a container":  # in which only srun starts them
+        skip_without_pmix(bed)
     job = {**WAYS[way], "resources": {"nodes": 3, "tasksPerNode": 1, "time": "2"}}
+    if "batch" in job:
+        job["batch"] = job["batch"].replace("LAUNCHER", launcher(bed))
     key = new_key()
     async with server.client_of("alice") as alice:
         await alice.put_job(key, JobRequest.model_validate(job))

@@ -19,6 +19,7 @@ from redbox_bed.bed import Bed
 from redbox_bed.hosts.host import Host
 from tests.e2e.harness.container_image import BUILD, IMAGE, SHOW
 from tests.e2e.harness.login_node import ALICE, CAROL, HostTransport
+from tests.e2e.harness.slurm_release import skip_without_pmix
 from tests.e2e.harness.slurm_submits import Submitted, output, submission, submit
 
 
@@ -138,8 +139,9 @@ async def test_tasks_are_started_by_srun_each_with_its_rank(
 
 
 async def test_mpi_ranks_get_what_they_find_each_other_by(
-    manager: SlurmManager, login: Host, image: str
+    manager: SlurmManager, bed: Bed, login: Host, image: str
 ) -> None:
+    skip_without_pmix(bed)
     container = {
         "image": image,
         "command": ["sh", "-c", 'echo "$PMIX_RANK ${PMIX_NAMESPACE:+together}"'],
@@ -151,11 +153,11 @@ async def test_mpi_ranks_get_what_they_find_each_other_by(
 
 @pytest.mark.parametrize("kind", ["pmi2", "none", "nonsense"])
 async def test_a_kind_of_mpi_that_starts_singletons_is_refused(
-    manager: SlurmManager, image: str, kind: str
+    manager: SlurmManager, bed: Bed, image: str, kind: str
 ) -> None:
     outcome = await manager.submit(ALICE, submission(container={"image": image, "options": {"mpi": kind}}))
     assert isinstance(outcome, SubmitRejected)
-    assert "pmix" in outcome.detail
+    assert ("pmix" if bed.plan.options.release.has_pmix else "none") in outcome.detail
 
 
 # ------------------------------------------------------------------------------------------ pulled images

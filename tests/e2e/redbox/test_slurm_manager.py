@@ -52,6 +52,14 @@ async def test_a_script_runs_with_its_env_exact_its_directory_made_and_its_outpu
     assert (end.stdout, end.stderr) == (f"{directory}/slurm-{job.id}.out", f"{directory}/slurm-{job.id}.err")
 
 
+async def test_a_job_without_env_has_the_environment_of_its_users_account(
+    manager: SlurmManager, login: Host
+) -> None:
+    job = await submit(manager, batch='#!/bin/sh\nprintf %s "$HOME $USER ${PATH:+path}"\n')
+    await job.ended()
+    assert output(login, job) == "/home/alice alice path"
+
+
 async def test_env_arrives_although_the_script_exports_nothing(manager: SlurmManager, login: Host) -> None:
     script = '#!/bin/sh\n#SBATCH --export=NONE\nprintf %s "$VALUE"\n'
     job = await submit(manager, batch=script, env={"VALUE": "here"})
@@ -131,11 +139,12 @@ async def test_a_submission_that_was_refused_may_be_tried_again(manager: SlurmMa
 # ------------------------------------------------------------------------------------------ acts
 async def test_hold_release_signal_and_cancel_are_read_back(manager: SlurmManager, login: Host) -> None:
     script = "#!/bin/sh\ntrap 'echo got it' USR1\necho ready\nwhile :; do sleep 0.2; done\n"
-    job = await submit(manager, batch=script, hold=True)
+    job = await submit(manager, batch=script, hold=True, begin="now+1hour")
     assert (await manager.act(job.handle, JobAction.RELEASE)).done
     assert (await manager.act(job.handle, JobAction.HOLD)).done
     assert (await job.until(lambda seen: seen.reason == "JobHeldUser")).state == "PENDING"
     assert (await manager.act(job.handle, JobAction.RELEASE)).done
+    login.run("scontrol", "update", f"JobId={job.id}", "StartTime=now", user="alice")
     path = f"{job.accepted.working_directory}/slurm-{job.id}.out"
     await job.until(lambda _: "ready" in login.run("cat", path, check=False).stdout)
     assert (await manager.act(job.handle, JobAction.SIGNAL, signal="SIGUSR1")).done

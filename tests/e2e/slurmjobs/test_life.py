@@ -6,6 +6,7 @@ import pytest
 
 from redbox_bed.bed import Bed
 from redbox_bed.hosts.host import Host
+from tests.e2e.harness.slurm_release import launcher
 from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, eventually, follow, new_name
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("delivery")]
@@ -118,8 +119,8 @@ def test_what_was_deleted_is_applied_again_under_its_name(jobs: SlurmJobs) -> No
     assert again.log() == "moo\n"
 
 
-def test_mpi_over_three_hosts(jobs: SlurmJobs) -> None:
-    job = jobs.apply("srun --mpi=pmix pingpong", resources={"nodes": 3, "tasksPerNode": 1})
+def test_mpi_over_three_hosts(jobs: SlurmJobs, bed: Bed) -> None:
+    job = jobs.apply(f"{launcher(bed)} pingpong", resources={"nodes": 3, "tasksPerNode": 1})
     status = job.finishes()
     assert (status["phase"], status["nodes"]) == ("Succeeded", ["n1", "n2", "n3"])
     assert [line.split()[0] for line in job.log().splitlines() if "round trip" in line] == ["0<->1", "0<->2"]

@@ -306,6 +306,21 @@ PROBLEMS: dict[str, tuple[Change, Level, str]] = {
         "slurmctld does not answer: Unable to contact",
     ),
     "old Slurm": (slurm_says("24.11.5", "19.05.8"), FAULT, "older than 20.11"),
+    "untested newer Slurm": (
+        slurm_says("24.11.5", "27.11.1"),
+        WARNING,
+        "Slurm 27.11.1 is newer than the releases that red-box was tested with: 22.05, 24.11, 26.05",
+    ),
+    "untested older Slurm": (
+        slurm_says("24.11.5", "21.08.8"),
+        WARNING,
+        "Slurm 21.08.8 is older than",
+    ),
+    "Slurm between tested ones": (
+        slurm_says("24.11.5", "25.05.3"),
+        NOTE,
+        "Slurm 25.05.3 itself was not tested: red-box was tested with 22.05, 24.11, 26.05",
+    ),
     "private jobs": (slurm_says("= none", "= jobs,usage"), WARNING, "PrivateData hides jobs"),
     "private nodes": (slurm_says("= none", "= nodes"), WARNING, "PrivateData hides nodes or partitions"),
     "stored environment": (

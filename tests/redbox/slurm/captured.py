@@ -1,4 +1,4 @@
-"""What Slurm 22.05 and 24.11 really printed for one set of jobs, and the names of those jobs.
+"""What each release of Slurm really printed for one set of jobs (capture.py), and the names of those jobs.
 
 squeue's fields end with ~F~ and its records with ~R~ there, sacct's fields with ~S~. One job of the
 set, bob's "forger", writes ~F~ and ~R~ into its name and comment: as if he had guessed the tokens.
@@ -12,12 +12,13 @@ from pathlib import Path
 from redbox.slurm.commands import sacct, squeue
 from redbox.slurm.text.record_format import ParseReport, RecordFormat
 
-RELEASES = ("22.05", "24.11")
+RELEASES = ("22.05", "24.11", "26.05")
+OUTPUTS = Path(__file__).parent / "outputs"
 FRAME = RecordFormat(squeue.FIELDS, "~F~", "~R~")
 
 
 def output(release: str, name: str) -> str:
-    return (Path(__file__).parent / "outputs" / release / name).read_text()
+    return (OUTPUTS / release / name).read_text()
 
 
 def job_ids(release: str) -> dict[str, str]:
@@ -26,9 +27,9 @@ def job_ids(release: str) -> dict[str, str]:
     return ids
 
 
-def queue_rows(release: str, name: str = "squeue.txt") -> tuple[list[squeue.QueueRow], ParseReport]:
+def queue_rows(release: str) -> tuple[list[squeue.QueueRow], ParseReport]:
     tally = ParseReport()
-    return list(squeue.read_rows(output(release, name), FRAME, tally)), tally
+    return list(squeue.read_rows(output(release, "squeue.txt"), FRAME, tally)), tally
 
 
 def accounting_rows(release: str) -> tuple[list[sacct.AccountingRow], ParseReport]:

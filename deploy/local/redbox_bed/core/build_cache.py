@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+KEY_LENGTH = 16
+
 
 def key_of(*inputs: str | bytes) -> str:
     """Short and the same for the same inputs in the same order."""
@@ -21,7 +23,7 @@ def key_of(*inputs: str | bytes) -> str:
     for value in inputs:
         content = value.encode() if isinstance(value, str) else value
         digest.update(hashlib.sha256(content).digest())
-    return digest.hexdigest()[:16]
+    return digest.hexdigest()[:KEY_LENGTH]
 
 
 def contents_of(folder: Path, *patterns: str) -> bytes:

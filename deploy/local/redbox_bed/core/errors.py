@@ -2,6 +2,7 @@
 
 BedError                 one sentence: what happened, to what, what to do
 ├── NotPossibleError     this machine or these options cannot carry a bed; nothing was started
+├── RootUnavailableError a root of Debian's unstable does not install, and none is in the cache
 ├── HostError            a host did not boot, or is not running
 ├── DaemonError          a daemon did not start, or did not become ready
 └── CommandError         a command inside a host failed (carries its output)
@@ -39,6 +40,10 @@ def _end_of(log: Path) -> str:
 
 class NotPossibleError(BedError):
     """This machine, or these options, cannot carry a bed; nothing was started."""
+
+
+class RootUnavailableError(BedError):
+    """Debian's unstable has moved on or is away, and no root of before is in the cache."""
 
 
 class HostError(BedError):

@@ -22,8 +22,20 @@ SERVICE_PORT = 8443
 class Release(StrEnum):
     """A Slurm release; the Debian that ships it is named in roots.py."""
 
-    V24_11 = "24.11"
     V22_05 = "22.05"
+    V24_11 = "24.11"
+    V26_05 = "26.05"
+
+    @classmethod
+    def read(cls, text: str) -> Release:
+        if text not in set(cls):
+            raise NotPossibleError(f"the bed has no Slurm {text}; its releases are: {', '.join(cls)}")
+        return cls(text)
+
+    @property
+    def has_pmix(self) -> bool:
+        """Whether Debian built it with PMIx, by which srun starts MPI's ranks; mpirun needs none."""
+        return self is not Release.V26_05
 
 
 class Source(StrEnum):

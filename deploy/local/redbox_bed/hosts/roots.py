@@ -2,6 +2,9 @@
 
 A root is known by a hash of its recipe; a half-built one is never used (build_cache.py).
 Which host has which root is the plan's; the writable layer above is host.py's.
+
+Debian's unstable changes from day to day and has one release of Slurm at a time. A root of it is what
+unstable was when it was built. Once unstable installs no more, an older root serves a changed recipe.
 """
 
 from __future__ import annotations
@@ -10,14 +13,16 @@ import json
 import subprocess
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
-from redbox_bed.core.build_cache import ensure_built, key_of
-from redbox_bed.core.errors import BedError
+from redbox_bed.core.build_cache import KEY_LENGTH, ensure_built, key_of
+from redbox_bed.core.errors import BedError, RootUnavailableError
 from redbox_bed.core.places import Places
 from redbox_bed.hosts.users import account_commands
 
 BUILD_SECONDS = 1800
+UNSTABLE = "sid"
 # An Ubuntu's apt trusts no Debian, and mmdebstrap takes what apt trusts.
 DEBIAN_KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
 # mmdebstrap mounts /proc, /sys and parts of /dev in the tree that it makes. With mounts and processes of its
@@ -75,26 +80,78 @@ def _slurm_recipe(release: str, suite: str, apptainer: str, *more: str) -> Recip
     )
 
 
+def _unstable_slurm_recipe(release: str) -> Recipe:
+    own = "".join(_text(name) for name in ("only-release.sh", "mariadb-folders.sh", "mariadb-client.sh"))
+    return Recipe(
+        name=f"slurm-{release}",
+        suite=UNSTABLE,
+        packages=(
+            *_SLURM,
+            *_LOGIN,
+            *_MPI,
+            *_CONTAINERS,
+            "systemd-standalone-tmpfiles",
+            "apptainer",
+            "patchelf",
+        ),
+        setup=f"release={release}\n" + account_commands() + own + _text("slurm.sh"),
+        files={"pingpong.c": _text("pingpong.c")},
+    )
+
+
 def recipe(name: str) -> Recipe:
     """The recipe of a root by the name that the plan uses."""
     if name == "slurm-24.11":
         return _slurm_recipe("24.11", "trixie", "apptainer.sh")
     if name == "slurm-22.05":
         return _slurm_recipe("22.05", "bookworm", "apptainer-own-libc.sh", "systemd-standalone-tmpfiles")
+    if name == "slurm-26.05":
+        return _unstable_slurm_recipe("26.05")
     return Recipe("node", "trixie", _NODE, _text("node.sh"), {})
 
 
 def root_path(places: Places, name: str) -> Path:
+    """Where the root is, or will be; of unstable an older one, as long as this recipe's is not built."""
+    exact = _exact_path(places, name)
+    if exact.is_dir() or recipe(name).suite != UNSTABLE:
+        return exact
+    whole = exact.parent.glob(f"{name}-{'[0-9a-f]' * KEY_LENGTH}")
+    return max(whole, key=_built_at, default=exact)
+
+
+def _exact_path(places: Places, name: str) -> Path:
     return places.cache / "roots" / recipe(name).key
 
 
+def _built_at(root: Path) -> float:
+    return root.stat().st_mtime
+
+
 def is_built(places: Places, name: str) -> bool:
-    return root_path(places, name).is_dir()
+    """By this very recipe."""
+    return _exact_path(places, name).is_dir()
 
 
 def ensure_root(places: Places, name: str) -> Path:
     """The finished root: built now if it is missing, or waited for if another process builds it."""
-    return ensure_built(root_path(places, name), lambda unfinished: _build(recipe(name), unfinished))
+    try:
+        return ensure_built(_exact_path(places, name), lambda tree: _build(recipe(name), tree))
+    except RootUnavailableError:
+        older = root_path(places, name)
+        if not older.is_dir():
+            raise
+        return older
+
+
+def age_in_words(places: Places, name: str) -> str | None:
+    """Of a root of unstable, since when it is as it is; None for the others, whose suites do not move on."""
+    if recipe(name).suite != UNSTABLE:
+        return None
+    root = root_path(places, name)
+    built = f"{datetime.fromtimestamp(_built_at(root), UTC):%Y-%m-%d}"
+    if root == _exact_path(places, name):
+        return f"the root {name} is Debian's unstable of {built}"
+    return f"Debian's unstable does not install: the root {name} is the one of {built} in the cache"
 
 
 def _build(recipe: Recipe, tree: Path) -> None:
@@ -112,6 +169,11 @@ def _build(recipe: Recipe, tree: Path) -> None:
                     cwd="/",
                 )
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+        if recipe.suite == UNSTABLE:
+            raise RootUnavailableError(
+                f"the root {recipe.name} could not be built: Debian's unstable has moved on or is away",
+                log=log,
+            ) from error
         raise BedError(
             f"the root {recipe.name} (Debian {recipe.suite}) could not be built", log=log
         ) from error
@@ -138,6 +200,8 @@ def mmdebstrap_command(recipe: Recipe, tree: Path, mirror: str | None, proxy: st
         f"--keyring={DEBIAN_KEYS}",
         f"--include={','.join(recipe.packages)}",
         *([f'--aptopt=Acquire::http::Proxy "{proxy}"'] if proxy else []),
+        # A mirror's copy of unstable may be older than unstable's Release says that it may be.
+        *(['--aptopt=Acquire::Check-Valid-Until "false"'] if recipe.suite == UNSTABLE else []),
         recipe.suite,
         str(tree),
         *([mirror] if mirror else []),

@@ -25,7 +25,11 @@ MARIADBD = Daemon(
 SLURMDBD = Daemon("slurmdbd", ("/usr/sbin/slurmdbd", "-D"))
 SLURMCTLD = Daemon("slurmctld", ("/usr/sbin/slurmctld", "-D"))
 SLURMD = Daemon("slurmd", ("/usr/sbin/slurmd", "-D"))
-_CONTROLLER_API = {Release.V24_11: "slurmctld", Release.V22_05: "v0.0.38,v0.0.37,v0.0.36"}
+_CONTROLLER_API = {
+    Release.V22_05: "v0.0.38,v0.0.37,v0.0.36",
+    Release.V24_11: "slurmctld",
+    Release.V26_05: "slurmctld",
+}
 """What slurmrestd serves where there is no slurmdbd; by default it serves both, and then does not start."""
 
 

@@ -5,6 +5,7 @@ What runs where is in daemons.py, their configuration in conf.py and accounts.py
 
 from __future__ import annotations
 
+import signal
 import stat
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from redbox_bed.core.errors import DaemonError
 from redbox_bed.core.part_status import PartStatus
-from redbox_bed.core.plan import SLURMRESTD_PORT, SlurmCluster
+from redbox_bed.core.plan import SLURMRESTD_PORT, Release, SlurmCluster
 from redbox_bed.hosts.host import Daemon, Host
 from redbox_bed.hosts.waiting import wait_until, wait_until_serves
 from redbox_bed.slurm.accounts import associations, parse_associations, sacctmgr_lines
@@ -75,7 +76,7 @@ class Slurm:
         elif host is self._controller:
             if self.cluster.accounting:
                 self._ensure_accounting()
-            self._ensure_listening(host, SLURMCTLD, SLURMCTLD_PORT)
+            self._ensure_slurmctld()
             self._ensure_listening(host, slurmrestd(self.cluster), SLURMRESTD_PORT)
         else:
             host.delegate_group(steps_group(host.name))
@@ -114,6 +115,17 @@ class Slurm:
             "create user if not exists slurm@localhost identified via unix_socket; "
             "grant all on slurm_acct_db.* to slurm@localhost",
         )
+
+    def _ensure_slurmctld(self) -> None:
+        """From 26.05 on it does not start again, if it is killed before it has saved the usage of accounts.
+
+        That is after five minutes, or when it ends in order: so its first start is followed by a second one.
+        """
+        self._ensure_listening(self._controller, SLURMCTLD, SLURMCTLD_PORT)
+        saves_usage = self.cluster.accounting and self.cluster.release is Release.V26_05
+        if saves_usage and not _exists(self._controller, "/var/spool/slurmctld/assoc_usage"):
+            self._controller.kill(SLURMCTLD.name, signal.SIGTERM)
+            self._ensure_listening(self._controller, SLURMCTLD, SLURMCTLD_PORT)
 
     # ------------------------------------------------------------------------- nodes
     def _ensure_nodes_in_service(self) -> None:
@@ -171,6 +183,10 @@ def _listens(host: Host, port: int) -> bool:
     return any(
         port in listening_ports(Path(f"/proc/{host.pid()}/net/{table}").read_text()) for table in ("tcp",)
     )
+
+
+def _exists(host: Host, path: str) -> bool:
+    return Path(f"/proc/{host.pid()}/root{path}").exists()
 
 
 def _is_socket(host: Host, path: str) -> bool:

@@ -20,11 +20,13 @@ from redbox.core.fd_limits import as_given
 from redbox_shared.backoff import Backoff
 
 MAX_STDERR = 4096
+ENVIRONMENT = {"PATH": "/usr/bin:/bin"}
+"""Debian unstable's sudo (1.9.17p2, glibc 2.43) crashes where it is empty. Agents clear theirs at once."""
 REAP_BACKOFF = Backoff(0.005, 1.0, jitter=0.0)  # between polls for the end
 
 
 class ChildProcess:
-    """A started child, with an empty environment, in a session of its own away from a terminal's signals."""
+    """A started child, in an environment and a session of its own, away from a terminal's signals."""
 
     def __init__(
         self,
@@ -51,7 +53,7 @@ class ChildProcess:
                     stdin=theirs.fileno(),
                     stdout=theirs.fileno(),
                     stderr=subprocess.PIPE,
-                    env={},
+                    env=ENVIRONMENT,
                     cwd="/",
                     start_new_session=True,
                     umask=umask,

@@ -57,6 +57,9 @@ REASONS = {
     "Reservation": "It waits for its reservation.",
     "NodeDown": "It waits for a node that is down.",
     "JobArrayTaskLimit": "Its array runs as many tasks at once as it allows itself.",
+    "user_env_retrieval_failed_requeued_held": (
+        "Its user's environment could not be read, and Slurm holds it: an administrator should look."
+    ),
     "launch_failed_requeued_held": "Its start failed, and Slurm holds it: an administrator should look.",
 }
 PREFIXES = (

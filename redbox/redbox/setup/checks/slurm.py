@@ -16,6 +16,8 @@ from redbox.slurm.commands import sacct, scontrol
 
 TOOLS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "sacct", "sacctmgr", "srun")
 OLDEST_RELEASE = (20, 11)
+TESTED_RELEASES = ("22.05", "24.11", "26.05")
+"""Real clusters of them run in red-box's tests; docs/slurm-releases.md tells what each of them lacks."""
 DEADLINE_S = 60.0
 PATH_SETTING = re.compile(r"^\s*path\s*=\s*(\S+)", re.MULTILINE)
 SHORTEST_MIN_JOB_AGE_S = 60
@@ -75,9 +77,7 @@ def _directories(machine: Machine, layout: Layout) -> str:
 
 
 def check_configuration(configuration: scontrol.SlurmConfiguration) -> Iterator[Finding]:
-    release = tuple(int(part) for part in re.findall(r"[0-9]+", configuration.version)[:2])
-    if release and release < OLDEST_RELEASE:
-        yield fault(f"Slurm {configuration.version} is older than 20.11", "upgrade Slurm to 20.11 or newer")
+    yield from _check_release(configuration.version)
     if configuration.private_data & HIDES_JOBS:
         yield warning(
             "PrivateData hides jobs from the account redbox: red-box polls through each user's agent",
@@ -100,6 +100,33 @@ def check_configuration(configuration: scontrol.SlurmConfiguration) -> Iterator[
         )
     if not configuration.accounting:
         yield from _check_job_age(configuration)
+
+
+def _check_release(version: str) -> Iterator[Finding]:
+    """Warn of a release that is older or newer than all that red-box was tested with."""
+    release, tested = _release_of(version), [_release_of(name) for name in TESTED_RELEASES]
+    names = ", ".join(TESTED_RELEASES)
+    if not release or release in tested:
+        return
+    if release < OLDEST_RELEASE:
+        yield fault(f"Slurm {version} is older than 20.11", "upgrade Slurm to 20.11 or newer")
+    elif release > tested[-1]:
+        yield warning(
+            f"Slurm {version} is newer than the releases that red-box was tested with: {names}",
+            "upgrade red-box; if there is no newer one, submit a test job of each kind before your users do",
+        )
+    elif release < tested[0]:
+        yield warning(
+            f"Slurm {version} is older than the releases that red-box was tested with: {names}",
+            "upgrade Slurm, or submit a test job of each kind before your users do",
+        )
+    else:
+        yield note(f"Slurm {version} itself was not tested: red-box was tested with {names}")
+
+
+def _release_of(version: str) -> tuple[int, ...]:
+    """24.11 of 24.11.5; empty where the version is not shown."""
+    return tuple(int(part) for part in re.findall(r"[0-9]+", version)[:2])
 
 
 def _check_job_age(configuration: scontrol.SlurmConfiguration) -> Iterator[Finding]:

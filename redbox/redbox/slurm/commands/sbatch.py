@@ -28,7 +28,8 @@ from redbox_api.models import Check, JobRequest
 
 CHECK_ENVIRONMENT = TIME_FORMAT
 JOB_ID = re.compile(r"^([0-9]+)(?:;(\S+))?$", re.MULTILINE)
-WOULD_START = re.compile(r"Job [0-9]+ to start at ([0-9]+) using (.*)")
+# From 25.05 on Slurm says "at TIME a using", and names a cluster in between where it asked several.
+WOULD_START = re.compile(r"Job [0-9]+ to start at ([0-9]+)(?: on cluster \S+)?(?: a)? using (.*)")
 HET_SEPARATOR = re.compile(r"^#SBATCH\s+(?:hetjob|packjob)\b", re.MULTILINE)
 FIELDS = ("qos", "array", "begin", "output", "error")
 RESOURCES = {
@@ -80,7 +81,7 @@ def build_call(
         *_options({option: getattr(request, option) for option in FIELDS}),
         *_limited("partition", request.partition, in_script, limits.partitions),
         *_limited("account", request.account, in_script, limits.accounts),
-        *_enforced_options(submission, placeholder),
+        *_enforced_options(submission, in_script, placeholder),
     ]
     # 22.05 makes (null) of %x in an output's name where the job's environment does not have it.
     env = {**account_env, "SLURM_JOB_NAME": submission.job_name, **request.env}
@@ -133,7 +134,9 @@ def _limited(
     return _options({name: wanted})
 
 
-def _enforced_options(submission: Submission, placeholder: str) -> list[str]:
+def _enforced_options(
+    submission: Submission, in_script: Mapping[str, str | None], placeholder: str
+) -> list[str]:
     """The last options, so that neither request nor script overrides them."""
     request = submission.request
     options = [
@@ -144,7 +147,8 @@ def _enforced_options(submission: Submission, placeholder: str) -> list[str]:
     ]
     if submission.dependencies:
         options.append(f"--dependency={','.join(submission.dependencies)}")
-    if request.env:  # a script's --export=NONE would drop them
+    # Without it 26.05 drops what --export-file has; a script's --export=NONE would drop the request's env.
+    if request.env or "export" not in in_script:
         options.append("--export=ALL")
     if request.hold or submission.held:
         options.append("--hold")

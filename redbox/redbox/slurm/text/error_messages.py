@@ -13,7 +13,9 @@ from redbox.core.workload_manager import SubmitOutcome, SubmitRejected, SubmitUn
 CONNECTION_LOST = re.compile(
     "Socket timed out on send/recv operation|Zero Bytes were transmitted or received|"
     "Message (?:send|receive) failure|Unexpected message received|Header lengths are longer|"
-    "Connection reset by peer|Broken pipe",
+    "Connection reset by peer|Broken pipe|"
+    r"Unable to contact slurm controller \((?:send|receive|shutdown) failure\)|"
+    "Connection timed out (?:reading|writing)",
     re.IGNORECASE,
 )
 UNAVAILABLE = re.compile(
@@ -21,6 +23,7 @@ UNAVAILABLE = re.compile(
     "Communication connection failure|No route to host|Network is unreachable|"
     "Temporary failure in name resolution|"
     "Resource temporarily unavailable|sleeping and retrying|job queue full|temporarily unable|"
+    "Rate limit exceeded|Connection timed out establishing|"
     "Protocol authentication error|Insufficient or invalid authentication|munge|"
     "Unable to establish configuration source|Unable to process configuration file|cannot stat file|"
     "I/O error writing script|Required partition not available",

@@ -25,10 +25,10 @@ WITH_VALUE = frozenset({
     "time-min", "tmp", "tres-bind", "tres-per-task", "wait-all-nodes", "wckey",
 })  # fmt: skip
 WITH_OPTIONAL_VALUE = frozenset({
-    "exclusive", "nice", "no-kill", "oom-kill-step", "propagate", "resv-ports",
+    "exclusive", "nice", "no-kill", "oom-kill-step", "propagate", "requeue", "resv-ports",
 })  # fmt: skip
 WITHOUT_VALUE = frozenset({
-    "contiguous", "ignore-pbs", "no-requeue", "overcommit", "oversubscribe", "reboot", "requeue",
+    "contiguous", "ignore-pbs", "no-requeue", "overcommit", "oversubscribe", "reboot",
     "spread-job", "stepmgr", "use-min-nodes",
 })  # fmt: skip
 ALLOWED = WITH_VALUE | WITH_OPTIONAL_VALUE | WITHOUT_VALUE

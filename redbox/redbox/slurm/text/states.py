@@ -17,6 +17,7 @@ from redbox_shared.wire import HELD_REASONS
 PHASES: Mapping[str, Phase] = {  # base states, and flags, which the command-line tools show in their place
     "PENDING": Phase.PENDING,
     "CONFIGURING": Phase.PENDING,
+    "EXPEDITING": Phase.PENDING,  # 25.11: after --requeue=expedite, until the next run is launched
     "LAUNCH_FAILED": Phase.PENDING,
     "POWER_UP_NODE": Phase.PENDING,
     "REQUEUED": Phase.PENDING,
@@ -25,7 +26,6 @@ PHASES: Mapping[str, Phase] = {  # base states, and flags, which the command-lin
     "REVOKED": Phase.PENDING,
     "RUNNING": Phase.RUNNING,
     "COMPLETING": Phase.RUNNING,
-    "EXPEDITING": Phase.RUNNING,
     "RECONFIG_FAIL": Phase.RUNNING,
     "RESIZING": Phase.RUNNING,
     "SIGNALING": Phase.RUNNING,

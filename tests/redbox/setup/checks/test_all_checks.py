@@ -14,7 +14,9 @@ from redbox.settings import RedboxSettings, load_settings
 from redbox.setup.checks.all_checks import check_everything, check_token, findings_of
 from redbox.setup.checks.findings import Finding, Level, exit_status
 from redbox.setup.checks.machine import Machine, ProcessOutput
+from redbox.setup.checks.slurm import TESTED_RELEASES
 from redbox.setup.install.layout import Layout
+from redbox_bed.core.plan import Release
 from tests.redbox.callers.factories import ISSUER, claims, jwks, rsa_key, token
 from tests.redbox.setup.factories import (
     cluster,
@@ -29,6 +31,7 @@ from tests.redbox.setup.fakes import (
     settings_text,
 )
 from tests.redbox.setup.problems import PROBLEMS
+from tests.redbox.slurm.captured import RELEASES
 
 NOTE, WARNING, FAULT = Level.NOTE, Level.WARNING, Level.FAULT
 NAMED = re.compile(r"\b(?:run|what|as|that|of|from) redbox ([a-z]+)")
@@ -42,6 +45,10 @@ def findings_on(host: LoginNode) -> list[Finding]:
 
 def test_a_good_login_node_has_no_findings() -> None:
     assert findings_on(LoginNode()) == []
+
+
+def test_the_releases_that_it_calls_tested_are_those_of_the_captured_outputs_and_of_the_bed() -> None:
+    assert TESTED_RELEASES == RELEASES == tuple(Release)
 
 
 @pytest.mark.parametrize("case", PROBLEMS)

@@ -1,4 +1,4 @@
-"""The accounting as both releases print it."""
+"""The accounting as each release prints it."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def test_each_end_is_remembered(
 
 
 def test_a_job_that_ran_into_its_limit_has_no_exit_code_of_its_own() -> None:
-    old, new = remembered("22.05")["timeout"], remembered("24.11")["timeout"]
-    assert (old.state, old.exit_code, old.signal) == ("TIMEOUT", None, 15)
-    assert (new.state, new.exit_code, new.signal) == ("TIMEOUT", None, None)
+    signals = {release: remembered(release)["timeout"].signal for release in RELEASES}
+    assert signals == {"22.05": 15, "24.11": None, "26.05": None}
+    assert {remembered(release)["timeout"].exit_code for release in RELEASES} == {None}
 
 
 @pytest.mark.parametrize("text", ["CANCELLED by 2001", "CANCELLED by 0"])
@@ -108,6 +108,7 @@ def test_an_array_is_remembered_with_its_tasks(release: str) -> None:
 
 
 def test_exit_codes_of_128_and_more_are_whole_where_the_json_has_them() -> None:
+    assert remembered("26.05")["exit200"].exit_code == 200
     assert remembered("24.11")["exit200"].exit_code == 200
     assert remembered("22.05")["exit200"].exit_code == 72  # that release has it nowhere
 
@@ -118,8 +119,8 @@ def test_json_that_is_not_as_expected_has_no_exit_codes(text: str) -> None:
 
 
 def test_fields_that_an_old_release_lacks_are_not_asked_for() -> None:
-    old, new = (sacct.read_field_names(output(release, "sacct-fields.txt")) for release in RELEASES)
-    assert set(new) - set(old) == {"Restarts", "StdOut", "StdErr"}
+    old, *newer = (sacct.read_field_names(output(release, "sacct-fields.txt")) for release in RELEASES)
+    assert [set(new) - set(old) for new in newer] == [{"Restarts", "StdOut", "StdErr"}] * 2
     assert set(old) >= sacct.NEEDED
     assert sacct.jobs_argv(old, "~t~", ["1", "2"])[-2:] == ["--format=" + ",".join(old), "--jobs=1,2"]
 

@@ -21,6 +21,7 @@ from redbox.slurm.commands.sbatch import (
 )
 from redbox.slurm.errors import RequestRefused
 from redbox_api.models import MAX_SCRIPT_BYTES, JobRequest
+from tests.redbox.slurm.captured import RELEASES, output
 
 SCRIPT = "#!/bin/sh\nhostname\n"
 ACCOUNT = {"HOME": "/home/alice", "PATH": "/usr/bin:/bin"}
@@ -102,6 +103,7 @@ def test_every_field_becomes_an_option() -> None:
         "--chdir=/home/alice/work dir",
         "--comment=rb1.mark",
         "--export-file=/proc/self/fd/{export}",
+        "--export=ALL",
         "--dependency=afterok:1,singleton",
     }
 
@@ -125,8 +127,13 @@ def test_the_environment_travels_exactly_and_over_the_accounts_own() -> None:
 
 
 def test_a_scripts_export_none_does_not_take_the_requests_env_away() -> None:
-    assert "--export=ALL" in plan(env={"A": "1"}).argv
-    assert "--export=ALL" not in plan().argv
+    script = "#!/bin/sh\n#SBATCH --export=NONE\n"
+    assert "--export=ALL" in plan(script, env={"A": "1"}).argv
+    assert "--export=ALL" not in plan(script).argv
+
+
+def test_the_environment_is_exported_where_the_script_says_nothing_of_it() -> None:
+    assert "--export=ALL" in plan().argv
 
 
 @given(
@@ -238,6 +245,19 @@ def test_a_check_tells_when_the_job_would_start() -> None:
     assert check.valid
     assert check.would_start_at == datetime(2026, 11, 21, 10, 52, 56, tzinfo=UTC)
     assert check.detail == "It would use 1 processors on nodes n1 in partition debug."
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_check_is_read_as_each_release_prints_it(release: str) -> None:
+    check = read_check(0, output(release, "test-only.txt").encode())
+    assert check.valid
+    assert check.would_start_at is not None
+    assert check.detail == "It would use 1 processors on nodes n1 in partition debug."
+
+
+def test_a_check_that_names_the_cluster_is_read() -> None:
+    stderr = b"sbatch: Job 7 to start at 1795380248 on cluster hpc1 a using 2 processors on nodes n1\n"
+    assert read_check(0, stderr).would_start_at == datetime(2026, 11, 22, 20, 44, 8, tzinfo=UTC)
 
 
 def test_a_check_tells_why_not() -> None:

@@ -1,4 +1,4 @@
-"""The queue as both releases print it."""
+"""The queue as each release prints it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def read(text: str, frame: RecordFormat) -> tuple[list[squeue.QueueRow], ParseRe
         ("running", "RUNNING", Exit()),
     ],
 )
-def test_each_end_reads_the_same_on_both_releases(release: str, name: str, state: str, end: Exit) -> None:
+def test_each_end_reads_the_same_on_every_release(release: str, name: str, state: str, end: Exit) -> None:
     rows, _ = queue_rows(release)
     row = next(row for row in rows if row.job_id == job_ids(release)[name])
     assert (row.state, row.exit) == (state, end)
@@ -55,7 +55,7 @@ def test_even_with_guessed_tokens_a_forger_only_loses_his_own_record(release: st
     rows, tally = queue_rows(release)
     assert tally.dropped > 0
     assert not tally.complete
-    assert not [row for row in rows if row.job_id in ("1", job_ids(release)["forger"])]
+    assert {row.user for row in rows} == {"alice"}
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -157,6 +157,21 @@ def test_the_whole_queue_is_asked_for_without_loops_clusters_or_hidden_parts() -
     assert argv[-1] == "--user=2001,2002"
     assert "--array" not in argv
     assert squeue.ENVIRONMENT["SLURM_BITSTR_LEN"] == "0"
+
+
+def test_the_states_alone_are_those_of_the_whole_queue() -> None:
+    release = "26.05"
+    alone = output(release, "states.txt")
+    rows, _ = queue_rows(release)
+    shown = {f"{row.array_job_id} {row.job_id} {row.state}" for row in rows}
+    assert shown <= set(alone.splitlines())
+    array = job_ids(release)["array"]
+    assert squeue.fingerprint(alone, [array]) != squeue.fingerprint(
+        alone.replace("RUNNING", "FAILED"), [array]
+    )
+    assert squeue.fingerprint(alone, [array]) == squeue.fingerprint(
+        alone.replace("TIMEOUT", "FAILED"), [array]
+    )
 
 
 @pytest.mark.parametrize("release", RELEASES)

@@ -1,4 +1,4 @@
-"""sstat as 24.11 and 22.05 print it."""
+"""sstat as each release prints it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 from redbox.core.workload_manager import StepUsage, WorkloadManagerError
 from redbox.slurm.commands import sstat
 from redbox.slurm.slurm_manager import SlurmManager
+from tests.redbox.slurm.captured import RELEASES, output
 from tests.redbox.slurm.fakes import ALICE, REDBOX, ScriptedAgents, done
 
 SHOWN = """\
@@ -22,6 +23,13 @@ def test_each_step_has_its_time_and_memory() -> None:
         StepUsage("7", "0", 86402.0, 954368),
         StepUsage("8", "extern", 0.0, 0),
     ]
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_running_job_is_measured_on_each_release(release: str) -> None:
+    (batch,) = sstat.read_usage(output(release, "sstat.txt"))
+    assert (batch.step, batch.cpu_s) == ("batch", 0.0)
+    assert batch.memory_bytes > 0
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a failed submit means, by what both releases really stderr."""
+"""What a failed submit means, by what each release really prints."""
 
 from __future__ import annotations
 
@@ -63,6 +63,12 @@ def test_where_no_cure_is_known_slurms_words_stand_alone() -> None:
         ("Batch job submission failed: Zero Bytes were transmitted or received", SubmitUnknown),
         ("Batch job submission failed: Message receive failure", SubmitUnknown),
         ("Batch job submission failed: Connection reset by peer", SubmitUnknown),
+        ("Batch job submission failed: Unable to contact slurm controller (receive failure)", SubmitUnknown),
+        ("Batch job submission failed: Unable to contact slurm controller (send failure)", SubmitUnknown),
+        ("Batch job submission failed: Connection timed out reading", SubmitUnknown),
+        ("Batch job submission failed: Connection timed out establishing", SubmitUnavailable),
+        ("Batch job submission failed: Rate limit exceeded, please retry later", SubmitUnavailable),
+        ("Slurm job queue full, sleeping and retrying", SubmitUnavailable),
         ("Slurm temporarily unable to accept job, sleeping and retrying", SubmitUnavailable),
         ("Batch job submission failed: Resource temporarily unavailable", SubmitUnavailable),
         ("Batch job submission failed: Slurm backup controller in standby mode", SubmitUnavailable),

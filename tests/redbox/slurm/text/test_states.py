@@ -58,6 +58,12 @@ def test_no_flag_is_an_end_and_completing_least_of_all() -> None:
     assert not has_ended("REVOKED")
 
 
+@pytest.mark.parametrize("state", ["EXPEDITING", "REQUEUED"])
+def test_a_job_between_two_runs_waits_and_has_not_begun(state: str) -> None:
+    assert JOB_STATES.phase_of(state) is Phase.PENDING
+    assert has_not_begun(state)
+
+
 @pytest.mark.parametrize("state", ["REQUEUE_HOLD", "SPECIAL_EXIT"])
 def test_a_job_that_is_held_after_a_requeue_is_paused_and_does_not_wait(state: str) -> None:
     assert JOB_STATES.phase_of(state) is Phase.SUSPENDED

@@ -1,4 +1,4 @@
-"""Partitions, nodes and configuration, as both releases print them."""
+"""Partitions, nodes and configuration, as each release prints them."""
 
 from __future__ import annotations
 
@@ -150,7 +150,9 @@ def test_a_node_that_cannot_be_read_is_dropped_and_counted(broken: dict[str, str
     assert tally.dropped == 1
 
 
-@pytest.mark.parametrize(("release", "version"), [("22.05", "22.05.8"), ("24.11", "24.11.5")])
+@pytest.mark.parametrize(
+    ("release", "version"), list(zip(RELEASES, ("22.05.8", "24.11.5", "26.05.5"), strict=True))
+)
 def test_the_configuration_is_read(release: str, version: str) -> None:
     found = scontrol.read_configuration(output(release, "config.txt"))
     assert (found.cluster_name, found.version, found.accounting) == ("hpc1", version, True)
@@ -202,4 +204,12 @@ def test_the_kinds_of_mpi_are_read_and_those_that_start_singletons_refused(relea
     srun.check_mpi_kind(kind, kinds)
     for refused in ("pmi2", "none", "openmpi", "pmix_v9"):
         with pytest.raises(RequestRefused, match="pmix"):
+            srun.check_mpi_kind(refused, kinds)
+
+
+def test_a_slurm_without_pmix_has_no_kind_that_joins_ranks() -> None:
+    kinds = srun.read_mpi_kinds(output("26.05", "mpi.txt"))
+    assert kinds == {"none", "cray_shasta", "pmi2"}
+    for refused in ("pmix", "pmi2"):
+        with pytest.raises(RequestRefused, match="none"):
             srun.check_mpi_kind(refused, kinds)

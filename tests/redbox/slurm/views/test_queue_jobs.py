@@ -20,8 +20,8 @@ def row(job_id: str = "7", **changes: object) -> QueueRow:
     return replace(plain, **changes)  # type: ignore[arg-type]
 
 
-def job(release: str, name: str, look: str = "squeue.txt") -> Observation:
-    jobs, doubtful = build_queue_jobs(queue_rows(release, look)[0])
+def job(release: str, name: str) -> Observation:
+    jobs, doubtful = build_queue_jobs(queue_rows(release)[0])
     assert not doubtful
     return next(job for job in jobs if job.job_id == job_ids(release)[name])
 

@@ -1,0 +1,68 @@
+"""The newest Slurm, on a bed of its own beside this run's: the tests that need nothing else speak to it.
+
+With BED_RELEASE every test of e2e runs on another release; this file is what each run has of it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from redbox_bed.bed import Bed
+from redbox_bed.core.errors import RootUnavailableError
+from redbox_bed.core.places import CHECKOUT
+from redbox_bed.core.plan import Release
+from redbox_bed.hosts import roots
+
+NEWEST = Release.V26_05
+PORTS_ABOVE = 250
+"""Workers' beds are 500 apart."""
+OF_ANOTHER_RUN = ("PYTEST_", "TEST_BED")
+PROGRAM = CHECKOUT / "deploy/local/bed"
+TESTS = {
+    "of red-box": ("tests/e2e/redbox/test_slurm_manager.py",),
+    "of the bed": ("tests/e2e/bed/test_slurm.py", "-k", "daemon or mpi or memory or survive"),
+}
+
+pytestmark = pytest.mark.timeout(roots.BUILD_SECONDS)
+
+
+@pytest.fixture(scope="module")
+def environment(bed: Bed) -> Iterator[dict[str, str]]:
+    """By which a command is about the other bed, which is up."""
+    if bed.plan.options.release is NEWEST:
+        pytest.skip(f"this run's own bed is of Slurm {NEWEST}")
+    try:
+        roots.ensure_root(bed.places, f"slurm-{NEWEST}")
+    except RootUnavailableError as error:
+        pytest.skip(str(error))
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith(OF_ANOTHER_RUN)},
+        "BED_DIR": f"{bed.places.state}-{NEWEST}",
+        "BED_PORT_OFFSET": str(bed.plan.options.port_offset + PORTS_ABOVE),
+        "BED_RELEASE": NEWEST,
+    }
+    up = subprocess.run(
+        [PROGRAM, "up", "--no-kube", "--fast"], check=False, capture_output=True, text=True, env=environment
+    )
+    try:
+        assert up.returncode == 0, up.stderr
+        assert "Debian's unstable" in up.stderr  # since when this root is as it is
+        yield environment
+    finally:
+        subprocess.run([PROGRAM, "down"], check=True, capture_output=True, env=environment)
+
+
+@pytest.mark.parametrize("which", TESTS)
+def test_what_speaks_to_slurm_passes_on_it(environment: dict[str, str], which: str) -> None:
+    pytest_again = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS[which])
+    done = subprocess.run(
+        pytest_again, check=False, capture_output=True, text=True, env=environment, cwd=CHECKOUT
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout.splitlines()[-1]
+    print(f"Slurm {NEWEST}, tests {which}: {done.stdout.splitlines()[-1]}")
