@@ -17,7 +17,8 @@ from redbox.core.workload_manager import JobAction, JobHandle, shows_all_jobs_of
 from redbox.jobs.context import Context, JobsComponent
 from redbox.jobs.job_actions import JobActions, with_warning
 from redbox.jobs.queue_snapshot import SnapshotIndex, SnapshotMatch, match
-from redbox.jobs.record.record import JobDependency, JobRecord
+from redbox.jobs.record.forgotten import was_shown_to_start
+from redbox.jobs.record.record import FORGOTTEN, JobDependency, JobRecord
 from redbox_api.models import Phase
 
 log = structlog.get_logger(__name__)
@@ -35,8 +36,9 @@ class DependencyVerdict:
     """The dependencies that a waiting job should have, and whether it must wait for one of their jobs."""
 
     dependencies: tuple[JobDependency, ...]
-    lost: JobDependency | None = None  # one whose job is gone
+    changed: bool = False  # a job is gone
     wait: bool = False
+    forgotten: JobDependency | None = None  # one that no start can have met
 
 
 def judge(
@@ -46,22 +48,28 @@ def judge(
 ) -> DependencyVerdict:
     """What became of the jobs that this one depends on. Pure."""
     kept: list[JobDependency] = []
-    lost: JobDependency | None = None
-    wait = False
+    forgotten: JobDependency | None = None
+    changed = wait = False
     for dependency in record.dependencies:
-        attempts = attempts_of(dependency.key) if dependency.key and dependency.job_id else ()
-        other = next((attempt for attempt in attempts if attempt.job_id == dependency.job_id), None)
+        attempts = sorted(attempts_of(dependency.key) if dependency.key else (), key=attempt_number)
+        same_id = [attempt for attempt in attempts if attempt.job_id == dependency.job_id is not None]
+        other = same_id[-1] if same_id else None  # an attempt may be given the id of the one before
         if other is None or not gone(other):
             kept.append(dependency)
             continue
-        lost = dependency
-        newest = max(attempts, key=lambda attempt: attempt.key.attempt)
+        changed, newest = True, attempts[-1]
+        if other.lost_reason == FORGOTTEN and dependency.type != "after":
+            forgotten = dependency
         if newest is not other and newest.job_id is not None and not gone(newest):
             kept.append(dependency._replace(job_id=newest.job_id))
         elif not (other.phase is Phase.LOST and newest is other and dependency.type in MET_BY_ANY_END):
             kept.append(dependency)
             wait = True
-    return DependencyVerdict(tuple(kept), lost, wait)
+    return DependencyVerdict(tuple(kept), changed, wait, forgotten)
+
+
+def attempt_number(record: JobRecord) -> int:
+    return record.key.attempt
 
 
 def is_gone(record: JobRecord, snapshot: SnapshotIndex) -> bool:
@@ -83,7 +91,7 @@ class Dependents(JobsComponent):
     def follow(self, record: JobRecord, found: SnapshotMatch, snapshot: SnapshotIndex) -> None:
         """After each poll: compare the ids that a job depends on with the marks of their jobs."""
         handle, job = record.handle, found.job
-        if not record.dependencies or record.final or handle is None or job is None:
+        if not record.dependencies or handle is None or job is None:
             return
         if not shows_all_jobs_of(record.user.uid, snapshot):
             return
@@ -91,10 +99,13 @@ class Dependents(JobsComponent):
         verdict = judge(
             record, lambda key: self._store.index.line(owner, key), lambda other: is_gone(other, snapshot)
         )
-        if verdict.lost is None and not record.held_for_dependency:
+        if record.phase is not Phase.PENDING:
+            if verdict.forgotten is not None and was_shown_to_start(record):
+                work = self._warn(record, verdict.forgotten)
+                self._background.start(("dependencies", record.key), work)
             return
         is_held = self._workload.states.is_held(job)
-        if record.phase is Phase.PENDING and verdict.wait and is_held:
+        if (verdict.wait and is_held) or not (verdict.changed or record.held_for_dependency):
             return
         now = self._clock.monotonic()
         if now - self._tried.get(record.key, float("-inf")) >= AGAIN_S:
@@ -103,13 +114,6 @@ class Dependents(JobsComponent):
             self._background.start(("dependencies", record.key), work, of=record.user.uid)
 
     async def _correct(self, record: JobRecord, handle: JobHandle, verdict: DependencyVerdict) -> None:
-        if record.phase is not Phase.PENDING:
-            if verdict.lost is not None:
-                warning = FOLLOWED_A_STRANGER.format(verdict.lost.job_id, verdict.lost.key)
-                await self._change(
-                    record, lambda current: with_warning(replace(current, dependencies=()), warning)
-                )
-            return
         if verdict.wait:
             # First in the journal: a red-box that starts later must know whose hold it is.
             await self._change(record, lambda current: replace(current, held_for_dependency=True))
@@ -126,5 +130,9 @@ class Dependents(JobsComponent):
             await self._actions.act(handle, JobAction.RELEASE)
         await self._change(record, lambda current: replace(current, held_for_dependency=False))
 
+    async def _warn(self, record: JobRecord, dependency: JobDependency) -> None:
+        warning = FOLLOWED_A_STRANGER.format(dependency.job_id, dependency.key)
+        await self._change(record, lambda current: with_warning(replace(current, dependencies=()), warning))
+
     async def _change(self, record: JobRecord, decide: Callable[[JobRecord], JobRecord]) -> None:
-        await self._store.change_free([record], lambda current: current if current.final else decide(current))
+        await self._store.change_free([record], decide)

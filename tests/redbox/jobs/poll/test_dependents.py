@@ -95,6 +95,42 @@ def test_one_that_has_started_is_warned(pair: World) -> None:
     assert pair.slurm.acts == []
 
 
+def test_one_that_has_already_ended_is_warned_too(pair: World) -> None:
+    pair.slurm.restart("1")
+    pair.slurm.start("2")
+    pair.slurm.end("2")
+    pair.advance(60)
+    child = current(pair, "child")
+    assert child.phase is Phase.SUCCEEDED
+    assert any("had forgotten job 1 (parent)" in warning for warning in child.warnings)
+
+
+def test_a_start_after_the_other_jobs_start_is_no_strangers_doing(world: World) -> None:
+    submit(world, "parent")
+    submit(world, "child", after="parent", how="after")
+    world.slurm.start("1")
+    world.slurm.start("2")
+    world.advance(15)
+    world.slurm.restart("1")
+    world.advance(60)
+    assert current(world, "parent").phase is Phase.LOST
+    assert current(world, "child").warnings == []
+
+
+def test_an_attempt_that_was_given_the_id_of_the_one_before_is_followed_as_it_is(pair: World) -> None:
+    pair.slurm.restart("1")
+    pair.advance(60)
+    retry = submit(pair, "parent", attempt=2)
+    assert retry.job_id == "1"
+    pair.advance(30)
+    pair.slurm.start("1")
+    pair.slurm.end("1")
+    pair.slurm.start("2")
+    pair.advance(60)
+    child = current(pair, "child")
+    assert (child.phase, child.warnings) == (Phase.RUNNING, [])
+
+
 def test_a_users_own_hold_stays(world: World) -> None:
     submit(world, "parent")
     dependency = Dependency(type="afterok", key="parent")
