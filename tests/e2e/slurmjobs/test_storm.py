@@ -23,6 +23,7 @@ from redbox_bed.core.progress import Progress
 from redbox_bed.delivery import TENANTS, Kubernetes
 from redbox_bed.hosts.host import Host
 from redbox_bed.kube import kube_cluster
+from tests.e2e.harness.slurmctld_restart import administrator
 from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, eventually, is_whole, kill
 
 JOBS = int(os.environ.get("STORM_JOBS", "60"))
@@ -113,15 +114,16 @@ def test_after_a_storm_everything_is_as_slurm_says(bed: Bed, jobs: SlurmJobs, de
     applied: list[Applied] = []
     codes: dict[str, int] = {}
     ends_at = time.monotonic() + BLOWS_S
-    while len(applied) < JOBS or time.monotonic() < ends_at:
-        if len(applied) < JOBS:
-            code = storm.chance.choice([0, 0, 0, 5])
-            job = _applied(jobs, storm.chance.choice(TENANTS), SCRIPT.format(code=code))
-            applied.append(job)
-            codes[job.name] = code
-        if len(applied) % 10 == 0 or len(applied) == JOBS:
-            storm.strike(applied)
-    faults = [fault for job in applied for fault in _faults(job, codes[job.name])]
+    with administrator(bed):
+        while len(applied) < JOBS or time.monotonic() < ends_at:
+            if len(applied) < JOBS:
+                code = storm.chance.choice([0, 0, 0, 5])
+                job = _applied(jobs, storm.chance.choice(TENANTS), SCRIPT.format(code=code))
+                applied.append(job)
+                codes[job.name] = code
+            if len(applied) % 10 == 0 or len(applied) == JOBS:
+                storm.strike(applied)
+        faults = [fault for job in applied for fault in _faults(job, codes[job.name])]
     assert faults == [], storm.kills
     assert len(storm.kills) >= 3, storm.kills
 
