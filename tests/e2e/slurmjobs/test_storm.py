@@ -30,7 +30,7 @@ JOBS = int(os.environ.get("STORM_JOBS", "60"))
 BLOWS_S = float(os.environ.get("STORM_SECONDS", "45"))
 SEED = int(os.environ.get("STORM_SEED", "20261121"))
 CALMS_WITHIN_S = 900.0
-RUNAWAY = {"PENDING", "RUNNING"}  # of forgotten jobs, for ever
+NO_END = {"PENDING", "RUNNING", "REQUEUED"}  # of forgotten jobs, for ever; of a job that a node refused
 SCRIPT = "#SBATCH --mem=20M\nfor i in $(seq 1 20); do seq $i 200; sleep 0.1; done\nexit {code}"
 OUTPUT = "".join(f"{number}\n" for part in range(1, 21) for number in range(part, 201))
 
@@ -145,7 +145,7 @@ def _faults(job: Applied, code: int) -> list[str]:
     phase = "Succeeded" if code == 0 else "Failed"
     status = job.reaches("Succeeded", "Failed", "Cancelled", within_s=CALMS_WITHIN_S)
     state = "COMPLETED" if code == 0 else "FAILED"
-    ids = [row for row in job.in_slurm() if row[1] not in RUNAWAY]
+    ids = [row for row in job.in_slurm() if row[1] not in NO_END]
     if status.get("reason") == "ForgottenBySlurm":
         may_retry = code == 0 and "It may have started" not in status["message"]
         return [f"{job.name}: not submitted again: {status['message']}"] if may_retry else []
