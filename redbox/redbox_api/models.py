@@ -143,6 +143,7 @@ class Job(ResponseModel):
     logs: LogPath = LogPath()
     array: ArrayCounts | None = None
     tasks: list[ArrayTask] | None = None
+    no_sign_of_start: bool = False  # of a lost job: nothing shows that it started, so it may be retried
     cancel_requested: bool = False
     env_changed: bool = False
     spec_digest: str | None = None

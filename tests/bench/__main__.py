@@ -95,7 +95,10 @@ class Session:
     def say_stopped(self) -> None:
         done = {row.name for row in self.rows}
         left = [one.name for one in self._wanted if not done & {figure.name for figure in one.figures}]
-        self._say(f"stopped; {self._results} has what was measured. With --resume these are left: {left}")
+        self._say(
+            f"stopped; {self._results} has what was measured. "
+            f"With --resume {len(left)} are left: {', '.join(left[:3])}{' …' if left[3:] else ''}"
+        )
 
     def show(self) -> None:
         self._console.print(table(self.rows))
@@ -133,6 +136,8 @@ def main(
     wanted = left_to_measure(every, stored_rows(path), commit) if resume else every
     session = Session(console, wanted, path)
     session.announce(len(every) - len(wanted))
+    if not wanted:
+        return
     try:
         with bed_in_use() as bed:
             session.run(bed)

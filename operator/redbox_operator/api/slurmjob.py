@@ -118,7 +118,8 @@ class SlurmJobSpec(SbatchFields, SlurmJobProgram):
     retry_lost: bool = Field(
         default=False,
         description="Whether a job whose outcome is lost counts as failed, for backoffLimit. It "
-        "may have succeeded, or may still run: only for jobs that can safely run twice.",
+        "may have succeeded, or may still run: only for jobs that can safely run twice. A job that "
+        "Slurm forgot (ForgottenBySlurm) always counts, unless something shows that it had started.",
     )
     ttl_seconds_after_finished: int | None = Field(
         None,

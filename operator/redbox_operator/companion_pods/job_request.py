@@ -10,6 +10,11 @@ from redbox_api.job_parts import SbatchFields
 from redbox_api.models import Dependency, JobRequest
 from redbox_operator.api.slurmjob import SlurmJob
 
+# The order of a stored request's keys: older operators' texts are compared with it. New keys come last.
+KEYS = (
+    *("batch", "container", "name", "partition", "account", "qos", "resources", "env", "workingDirectory"),
+    *("output", "error", "array", "dependencies", "begin", "hold", "options", "specDigest"),
+)
 LARGEST_REQUEST = 1_000_000  # of a ConfigMap's 1 MiB, beside the CA
 
 
@@ -37,7 +42,8 @@ def stored_request(request: JobRequest) -> str:
     if not wire.get("batch", "there"):
         del wire["batch"]  # batchFrom: a file in the pod
     wire["specDigest"] = digest(json.dumps(wire, sort_keys=True))
-    return json.dumps(wire, ensure_ascii=False)
+    keys = sorted(wire, key=lambda key: KEYS.index(key) if key in KEYS else len(KEYS))
+    return json.dumps({key: wire[key] for key in keys}, ensure_ascii=False)
 
 
 def digest(text: str) -> str:

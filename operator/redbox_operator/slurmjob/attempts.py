@@ -1,8 +1,9 @@
 """A SlurmJob's current attempt, and when the next one begins. Pure.
 
 Each attempt is its own job at red-box, by key and number. A failed one is followed by another as often as
-`backoffLimit` allows; one that was cancelled to suspend the SlurmJob is followed by another when it is
-resumed. The status has all of this, for the time after a restart.
+`backoffLimit` allows, and at once if Slurm forgot it and nothing shows that it had started; one that was
+cancelled to suspend the SlurmJob is followed by another when it is resumed. The status has all of this, for
+the time after a restart.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from redbox_shared.backoff import Backoff
 FIRST = 1
 BACKOFF = Backoff(10.0, 360.0, jitter=0.0)
 RETRYING = "Retrying"
+FORGOTTEN = "ForgottenBySlurm"
+RETRIES = frozenset({RETRYING, FORGOTTEN})
+"""Reasons of condition Submitted between two attempts; after the second the next one begins at once."""
 SUSPENDING = "Suspending"
 SUSPENDED = "Suspended"
 
@@ -41,7 +45,8 @@ def current(status: SlurmJobStatus) -> Attempt:
 
 def may_retry(spec: SlurmJobSpec, attempt: Attempt, row: Job) -> bool:
     """Whether this end of the attempt is a failure that another attempt follows."""
-    failed = row.phase is Phase.FAILED or (row.phase is Phase.LOST and spec.retry_lost)
+    counts = spec.retry_lost or row.no_sign_of_start
+    failed = row.phase is Phase.FAILED or (row.phase is Phase.LOST and counts)
     return failed and attempt.failures <= spec.backoff_limit
 
 
@@ -69,8 +74,10 @@ def next_begins_in(spec: SlurmJobSpec, status: SlurmJobStatus, now: datetime) ->
     if status.phase is JobPhase.SUSPENDED and status.reason == SUSPENDED:
         return None if spec.suspend else 0.0
     submitted = status.condition(ConditionType.SUBMITTED)
-    if status.phase is not JobPhase.PENDING or submitted is None or submitted.reason != RETRYING:
+    if status.phase is not JobPhase.PENDING or submitted is None or submitted.reason not in RETRIES:
         return None
+    if submitted.reason == FORGOTTEN:
+        return 0.0
     due = pause_after(current(status))
     return max(0.0, due - (now - submitted.last_transition_time).total_seconds())
 

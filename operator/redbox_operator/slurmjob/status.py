@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -24,6 +24,8 @@ from redbox_operator.api.slurmjob_status import (
 from redbox_operator.api.sylabs import OLD_KINDS, OLD_WORDS
 from redbox_operator.companion_pods.plan import FinalMessage
 from redbox_operator.slurmjob.attempts import (
+    FORGOTTEN,
+    RETRIES,
     RETRYING,
     SUSPENDED,
     SUSPENDING,
@@ -91,6 +93,7 @@ class JobOutcome:
     message: str | None = None
     end: str | None = None
     problem: StatusProblem | None = None  # why it is not in Slurm, or has no row
+    retry: str = RETRYING  # the reason of condition Submitted before a retry
 
 
 def status_of(inputs: StatusInputs) -> SlurmJobStatus:
@@ -143,15 +146,33 @@ def _at_the_end(inputs: StatusInputs, row: Job) -> JobOutcome:
         message = f"It was cancelled in Slurm to suspend it: {then}."
         return JobOutcome(JobPhase.SUSPENDED, SUSPENDED, message)
     if may_retry(inputs.job.spec, inputs.attempt, row):
-        return JobOutcome(JobPhase.PENDING, RETRYING, _retry_message(inputs, row))
-    return JobOutcome(PHASES[row.phase], row.reason, row.message, end=row.phase.value)
+        retry = FORGOTTEN if row.no_sign_of_start else RETRYING
+        return JobOutcome(JobPhase.PENDING, RETRYING, _retry_message(inputs, row), retry=retry)
+    outcome = JobOutcome(PHASES[row.phase], row.reason, row.message, end=row.phase.value)
+    if row.reason == FORGOTTEN:
+        outcome = replace(outcome, message=_advice_on_forgotten(inputs, row))
+    return outcome
 
 
 def _retry_message(inputs: StatusInputs, row: Job) -> str:
     attempt, limit = inputs.attempt, inputs.job.spec.backoff_limit
     why = row.message or f"It ended {row.state}."
-    pause = pause_after(attempt)
-    return f"{why} Retry {attempt.failures} of {limit} is submitted after {pause:.0f} s."
+    due = "at once" if row.no_sign_of_start else f"after {pause_after(attempt):.0f} s"
+    return f"{why} Retry {attempt.failures} of {limit} is submitted {due}."
+
+
+def _advice_on_forgotten(inputs: StatusInputs, row: Job) -> str:
+    """What is known of the job, and what to type."""
+    job = inputs.job
+    if row.no_sign_of_start:
+        again = "To run it, `kubectl delete slurmjob {0}` and apply it again; with a backoffLimit the next "
+        advice = again + "attempt is submitted at once."
+    else:
+        advice = (
+            "See `kubectl logs {0}-job` and `sacct -D -j {1}` on the login node. To run it again, `kubectl "
+            "delete slurmjob {0}` and apply it again; retryLost with a backoffLimit does so by itself."
+        )
+    return f"{row.message} {advice.format(job.name, row.job_id)}"
 
 
 def _without_row(inputs: StatusInputs) -> JobOutcome:
@@ -183,9 +204,10 @@ def _previous_outcome(before: SlurmJobStatus) -> JobOutcome:
     submitted = before.condition(ConditionType.SUBMITTED)
     end = finished.reason if finished and before.finished else None
     problem = None
-    if submitted and submitted.status != ConditionStatus.TRUE and submitted.reason not in {WAITING, RETRYING}:
+    if submitted and submitted.status != ConditionStatus.TRUE and submitted.reason not in {WAITING, *RETRIES}:
         problem = StatusProblem(submitted.reason, submitted.message, final=True)
-    return JobOutcome(before.phase, before.reason, before.message, end, problem)
+    retry = submitted.reason if submitted and submitted.reason in RETRIES else RETRYING
+    return JobOutcome(before.phase, before.reason, before.message, end, problem, retry)
 
 
 # -- fields of the row
@@ -240,7 +262,7 @@ def _previous_end(inputs: StatusInputs) -> str | None:
 
 def _submitted(outcome: JobOutcome, status: SlurmJobStatus) -> NewCondition:
     if outcome.reason == RETRYING:
-        return NewCondition(ConditionType.SUBMITTED, RETRYING, outcome.message, holds=False)
+        return NewCondition(ConditionType.SUBMITTED, outcome.retry, outcome.message, holds=False)
     if status.job_id:
         message = f"Slurm job {status.job_id} of {status.user} on {status.cluster}"
         return NewCondition(ConditionType.SUBMITTED, "Submitted", message, holds=True)

@@ -7,11 +7,17 @@ task. A backslash anywhere disables patterns.
 
 from __future__ import annotations
 
+import glob
 import posixpath
 import re
 from dataclasses import dataclass
 
+from redbox.core.workload_manager import JobOutput
+
 PATTERN = re.compile(r"%(?:([0-9]*)([AaJjNnstuxb])|([0-9]+)|%)")
+TASK_PATTERN = re.compile(r"%[0-9]*[Aa]")
+VARYING = re.compile(r"%[0-9]*[abJjNnst]")  # between the tasks of an array
+ANY = "\1"  # stands for what varies
 ESCAPED = re.compile(r"\\(.?)")
 PADDED = frozenset("AaJjnstb")
 WIDEST = 10  # sbatch's own bound for %10j
@@ -63,3 +69,29 @@ def resolve_pattern(pattern: str, values: PatternValues) -> str | None:
         return value.rjust(min(int(found[1]), WIDEST), "0") if padded else value
 
     return posixpath.join(values.working_directory, PATTERN.sub(replacement, pattern))
+
+
+def resolve_unless_array(pattern: str, values: PatternValues) -> str | None:
+    """The path as far as it is known: an array's keeps its patterns, which each task resolves."""
+    if TASK_PATTERN.search(pattern) and "\\" not in pattern:
+        return posixpath.join(values.working_directory, pattern)
+    return resolve_pattern(pattern, values)
+
+
+def output_glob(output: JobOutput) -> tuple[str, str]:
+    """A directory, and a glob below it of the output, or of those of an array's tasks.
+
+    The glob has a wildcard in its last part, so that the directory is listed: a single name is looked up,
+    and network file systems cache for a while that it was missing.
+    """
+    values = PatternValues(output.job_id, output.user.name, output.job_name, output.working_directory)
+    path = output.path
+    if TASK_PATTERN.search(path):
+        path = resolve_pattern(VARYING.sub(ANY, path), values) or path
+    directory, name = posixpath.split(path)
+    while ANY in directory:
+        directory, parent = posixpath.split(directory)
+        name = posixpath.join(parent, name)
+    pattern = glob.escape(name).replace(ANY, "*")
+    head, last = posixpath.split(pattern)
+    return directory, pattern if glob.has_magic(last) else posixpath.join(head, f"[{last[:1]}]{last[1:]}")

@@ -36,6 +36,9 @@ class SubmitAccepted:
     job_id: str
     warnings: tuple[str, ...] = ()
     working_directory: str | None = None
+    stdout: str | None = None  # as in Observation
+    stderr: str | None = None
+    boot_time: str = ""  # of the controller, as in QueueSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +164,18 @@ class Observation:
     pending_tasks: int = 0  # of an array: tasks that are not split off yet
     waiting: tuple[range, ...] = ()  # which ones, and those that wait again: none of them is in `tasks`
     array_size: int = 0  # 0: not an array
+    sluid: str = ""  # an id that no other job ever has, where the workload manager has one; else empty
+
+
+@dataclass(frozen=True, slots=True)
+class JobOutput:
+    """Where a job writes; of an array `path` still has the patterns that differ by task."""
+
+    path: str
+    job_id: str
+    job_name: str
+    user: UnixUser
+    working_directory: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +193,7 @@ class QueueSnapshot:
     dropped: int = 0  # records that could not be read
     doubtful: frozenset[str] = frozenset()  # ids with two different records: unknown this time
     whole: frozenset[int] = frozenset()
+    boot_time: str = ""  # identifies the start of the controller, or an earlier one; empty: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +263,10 @@ class WorkloadManager(Protocol):
     async def act(self, handle: JobHandle, act: JobAction, *, signal: str | None = None) -> ActionResult:
         """Act as the job's user, bound to id and mark, and read back the result."""
 
+    async def depend(self, handle: JobHandle, dependencies: Collection[str]) -> ActionResult:
+        """Replace the dependencies of a waiting job, as the job's user, bound to id and mark."""
+        ...
+
     async def tidy(self, user: UnixUser, mark: str, working_directory: str) -> None:
         """Remove the registry credentials of a job that has ended; raises WorkloadManagerError on failure."""
 
@@ -282,6 +302,14 @@ class WorkloadManager(Protocol):
 
     async def submitting(self, user: UnixUser, mark: str) -> bool:
         """Whether a submit with this mark is still under way on this host."""
+
+    async def boot_time(self) -> str:
+        """Identifies the present start of the controller, which may have forgotten jobs of the one before."""
+        ...
+
+    async def output_exists(self, output: JobOutput) -> bool:
+        """Whether this output, or that of any task, exists as the job's user sees it."""
+        ...
 
     def appends(self) -> bool:
         """Whether a run appends to its output file by default, as of the last query."""

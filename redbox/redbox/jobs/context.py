@@ -52,6 +52,19 @@ class Context:
         )
 
 
+class JobsComponent:
+    """Base of the components of `jobs`: what most of them use of the context, by short names."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._store = context.store
+        self._workload = context.workload
+        self._clock = context.clock
+        self._settings = context.settings
+        self._machine = context.machine
+        self._background = context.background
+
+
 async def current(cache: TtlCache[T]) -> CachedValue[T]:
     """The cached answer, stale if Slurm is away; JobsBusy if Slurm has never answered."""
     try:

@@ -7,14 +7,13 @@ while they wait and reported when they no longer do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import structlog
 
 from redbox.core.domain import JobKey
 from redbox.core.workload_manager import ActionResult, JobAction, JobHandle, JobStates, Observation
-from redbox.jobs.context import Context
+from redbox.jobs.context import Context, JobsComponent
 from redbox.jobs.queue_snapshot import SnapshotIndex, SnapshotMatch
 from redbox.jobs.record.record import JobRecord, Lineage, Stage, lineage
 from redbox.observability.job_audit import REDBOX, AuditEntry
@@ -26,30 +25,24 @@ log = structlog.get_logger(__name__)
 LONGEST_PAUSE_S = 300.0
 
 
-class JobActions:
+class JobActions(JobsComponent):
     """Sends actions, and keeps track of the cancels that are still to be sent."""
 
     def __init__(self, context: Context) -> None:
-        self._context = context
-        self._store = context.store
+        super().__init__(context)
         self._backoff = Backoff(context.settings.cancel_again_s, LONGEST_PAUSE_S, jitter=0.0)
         self._sent: dict[tuple[str, int], tuple[float, int]] = {}  # (id, run) -> when last, how often
 
     async def act(self, handle: JobHandle, act: JobAction, *, signal: str | None = None) -> ActionResult:
         """Send it once, with the deadline of all calls."""
-        return await self._context.call(self._context.workload.act(handle, act, signal=signal))
+        return await self._context.call(self._workload.act(handle, act, signal=signal))
 
-    def after(self, snapshot: SnapshotIndex, matches: Mapping[JobKey, SnapshotMatch]) -> None:
-        """After each poll: send the cancels that are due, and cancel duplicates."""
-        del snapshot
-        for key, found in matches.items():
-            record = self._store.index.get(key)
-            if record is None:
-                continue
-            self.cancel_if_due(record)
-            for job in found.duplicates:
-                if is_cancellable_duplicate(record, job, self._context.workload.states):
-                    self._cancel_duplicate(record, job)
+    def follow(self, record: JobRecord, found: SnapshotMatch, _: SnapshotIndex) -> None:
+        """After each poll: send the cancel that is due, and cancel duplicates."""
+        self.cancel_if_due(record)
+        for job in found.duplicates:
+            if is_cancellable_duplicate(record, job, self._workload.states):
+                self._cancel_duplicate(record, job)
 
     def cancel_if_due(self, record: JobRecord) -> None:
         """Send the requested cancel, if the job has an id and lives."""
@@ -59,11 +52,11 @@ class JobActions:
             return
         if self._is_due((handle.job_id, record.run)):
             work = self._cancel(record.key, handle, why=record.limits_exceeded)
-            self._context.background.start(("cancel", record.key), work, of=record.user.uid)
+            self._background.start(("cancel", record.key), work, of=record.user.uid)
 
     def _is_due(self, run: tuple[str, int]) -> bool:
         """Each pause is twice as long as the last."""
-        now = self._context.clock.monotonic()
+        now = self._clock.monotonic()
         last, times = self._sent.get(run, (float("-inf"), 0))
         if now - last < self._backoff.pause_s(times):
             return False
@@ -90,7 +83,7 @@ class JobActions:
             handle = JobHandle(job.job_id, record.mark, job.name, record.user)
             why = f"A second job of this mark: {record.job_id or 'another'} is the one that counts."
             work = self._cancel(record.key, handle, why=why)
-            self._context.background.start(("cancel duplicate", job.job_id), work, of=record.user.uid)
+            self._background.start(("cancel duplicate", job.job_id), work, of=record.user.uid)
 
     async def _warn(self, key: JobKey, warning: str) -> None:
         record = self._store.index.get(key)

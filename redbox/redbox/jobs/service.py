@@ -29,6 +29,7 @@ from redbox.jobs.errors import (
 )
 from redbox.jobs.job_actions import JobActions
 from redbox.jobs.poll.credential_cleanup import CredentialCleanup
+from redbox.jobs.poll.dependents import Dependents
 from redbox.jobs.poll.missing_jobs import MissingJobs
 from redbox.jobs.poll.poller import Poller
 from redbox.jobs.poll.schedule import Bucket
@@ -94,14 +95,13 @@ class JobService:
         self._group = group = asyncio.TaskGroup()
         self._running: asyncio.Task[None] | None = None
 
-        self._context = context = Context(
-            store, workload, clock, settings, self._machine, BackgroundTasks(group), audit
-        )
+        background = BackgroundTasks(group)
+        self._context = context = Context(store, workload, clock, settings, self._machine, background, audit)
         self._actions = JobActions(context)
-        fence = fence_from(store.facts, settings)
-        self._submits = SubmitCoordinator(context, group, fence, self._actions)
+        self._submits = SubmitCoordinator(context, group, fence_from(store.facts, settings), self._actions)
         unconfirmed = UnconfirmedSubmits(context, self._actions, self._submits.is_submitting)
-        followers = (self._actions, unconfirmed, CredentialCleanup(context))
+        cleanup, dependents = CredentialCleanup(context), Dependents(context, self._actions)
+        followers = (self._actions, unconfirmed, dependents, cleanup)
         self._poller = Poller(context, MissingJobs(context), followers)
         self._cluster_info = ClusterInfo(context, self._poller.take_turn)
         self._partitions = PartitionQueries(context, self._poller.take_turn)

@@ -53,6 +53,8 @@ class JobsSettings(Section):
     """A state that Slurm may still requeue is final after so long."""
     rows_late_s: float = 600.0
     """Accounting rows arrive late: until then the state of a job that squeue does not show is unknown."""
+    restarted_for_s: float = 15.0
+    """A restarted slurmctld has answered for so long before jobs that it does not show are forgotten."""
     cancel_again_s: float = 10.0
     """A cancel without effect is sent again after so long, with growing pauses."""
     watch_doubts_s: float = 1800.0

@@ -22,6 +22,7 @@ from redbox.core.workload_manager import (
     FoundJobs,
     JobAction,
     JobHandle,
+    JobOutput,
     Observation,
     QueueSnapshot,
     StepUsage,
@@ -265,6 +266,17 @@ class LocalManager:
                 node_states={"idle": 1},
             ),
         )
+
+    async def depend(self, handle: JobHandle, dependencies: Collection[str]) -> ActionResult:
+        del handle, dependencies
+        return ActionResult(done=False, detail="Jobs on this machine have no dependencies.")
+
+    async def boot_time(self) -> str:
+        return ""  # no controller, and nothing that one could forget
+
+    async def output_exists(self, output: JobOutput) -> bool:
+        del output
+        return True  # never asked for, without a controller
 
     def appends(self) -> bool:
         return False

@@ -16,6 +16,7 @@ from redbox.slurm.views.partitions import build_partitions, count_states
 from redbox_api.models import Cluster, Partition
 
 HIDES_NODES = frozenset({"nodes", "partitions"})  # in PrivateData: Slurm rejects sinfo of all but operators
+BOOT_TIME_TTL_S = 30.0  # two RPCs a minute
 NODES_HIDDEN = (
     "PrivateData hides nodes and partitions from red-box's account: jobs run, but no partition can be shown. "
     "Run `sacctmgr modify user NAME set AdminLevel=Operator` for that account."
@@ -31,6 +32,7 @@ class ClusterQueries:
         self._configuration = cache(self._ask_configuration)
         self.is_history_private = cache(self._ask_is_history_private).get
         self.mpi_kinds = cache(self._ask_mpi_kinds).get
+        self.recent_boot_time = TtlCache(self.boot_time, BOOT_TIME_TTL_S, clock=commands.clock).get
 
     async def configuration(self) -> scontrol.SlurmConfiguration:
         """From slurmctld alone: submits and polls must not depend on slurmdbd."""
@@ -40,6 +42,10 @@ class ClusterQueries:
         """Whether a run appends to its output file where the job does not say."""
         configuration = self._configuration.last
         return configuration is not None and configuration.appends
+
+    async def boot_time(self) -> str:
+        text = await self._commands.read(scontrol.configuration_argv())
+        return scontrol.read_configuration(text).boot_time
 
     async def _ask_configuration(self) -> scontrol.SlurmConfiguration:
         configuration = scontrol.read_configuration(await self._commands.read(scontrol.configuration_argv()))

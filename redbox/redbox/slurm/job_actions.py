@@ -7,7 +7,7 @@ job is looked up again afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from redbox.core.workload_manager import ActionResult, JobAction, JobHandle, WorkloadManagerError
 from redbox.slurm.command_runner import CommandRunner
@@ -37,14 +37,27 @@ class SlurmActions:
             argv = command_for(handle, act, signal)
         except RequestRefused as refused:
             return ActionResult(done=False, detail=refused.detail)
+        failure = await self._failure_of(handle, argv)
+        return failure or await self._read_back(handle, act, rows)
+
+    async def depend(self, handle: JobHandle, dependencies: Collection[str]) -> ActionResult:
+        """Replace the dependencies of a waiting job."""
+        rows = await self._queries.rows_of(handle.user, [handle.job_id])
+        refusal = reason_not_to_act(handle, rows, JobAction.HOLD)
+        if refusal is not None:
+            return refusal
+        failure = await self._failure_of(handle, scontrol.depend_argv(dependencies, handle.job_id))
+        return failure or ActionResult(done=True)
+
+    async def _failure_of(self, handle: JobHandle, argv: Sequence[str]) -> ActionResult | None:
+        """Run a command as the job's user; None where it succeeded."""
         completed = await self._commands.complete(handle.user, argv)
+        if completed.code == 0:
+            return None
         words = words_of(completed.stderr)
-        if completed.code != 0 and is_unavailable(words):
+        if is_unavailable(words):
             raise WorkloadManagerError(f"{argv[0]} failed: {words}")
-        if completed.code != 0:
-            detail = words or f"{argv[0]} ended with exit code {completed.code}"
-            return ActionResult(done=False, detail=detail)
-        return await self._read_back(handle, act, rows)
+        return ActionResult(done=False, detail=words or f"{argv[0]} ended with exit code {completed.code}")
 
     async def _read_back(self, job: JobHandle, action: JobAction, before: Sequence[QueueRow]) -> ActionResult:
         """Look the job up until it shows the action, a few times."""

@@ -53,7 +53,7 @@ class JobQueries:
         """Records that `wanted` rejects by id and comment are never parsed."""
         at, started = self._clock.now(), self._clock.monotonic()
         self._rows.start_poll()
-        private = await self._are_jobs_private()
+        private, boot_time = await self._are_jobs_private(), await self._cluster.recent_boot_time()
         if users is not None:
             self._users = frozenset(users)
         own = private and users is not None
@@ -61,7 +61,7 @@ class JobQueries:
         self._builders = {reader: self._builders.get(reader) or QueueJobBuilder() for reader in readers}
 
         async def query(reader: UnixUser, deadline: float | None) -> QueueSnapshot:
-            record_format, report = RecordFormat.new(squeue.FIELDS), ParseReport()
+            record_format, report = await self._queue_format(), ParseReport()
             uids = (str(reader.uid),) if own else self._uids_to_list(users)
             text = await self._queue_text(reader, record_format, uids, deadline)
             rows = self._rows.read(text, record_format, report, wanted)
@@ -73,9 +73,13 @@ class JobQueries:
         answers = await self._polls.run(readers, query)
         if own:
             took_s = self._clock.monotonic() - started
-            return merge_answers(answers, at, took_s, complete=len(answers) == len(readers))
+            merged = merge_answers(answers, at, took_s, complete=len(answers) == len(readers))
+            return replace(merged, boot_time=boot_time)
         answer = answers[self._commands.observer]
-        return replace(answer, complete=answer.complete and not private)
+        return replace(answer, complete=answer.complete and not private, boot_time=boot_time)
+
+    async def _queue_format(self) -> RecordFormat:
+        return RecordFormat.new(squeue.fields_of((await self._cluster.configuration()).version))
 
     async def _queue_text(
         self, reader: UnixUser, record_format: RecordFormat, uids: tuple[str, ...], deadline: float | None
@@ -135,7 +139,7 @@ class JobQueries:
         self, reader: UnixUser, job_ids: Collection[str], deadline: float | None = None
     ) -> list[squeue.QueueRow]:
         """The rows of these jobs, as this user may see them."""
-        record_format, report = RecordFormat.new(squeue.FIELDS), ParseReport()
+        record_format, report = await self._queue_format(), ParseReport()
         argv = squeue.single_jobs_argv(record_format, sorted(job_ids))
         completed = await self._commands.complete(reader, argv, env=squeue.ENVIRONMENT, deadline=deadline)
         if completed.code != 0:

@@ -38,12 +38,15 @@ class SlurmManager:
         cluster = ClusterQueries(commands)
         self.cluster, self.partitions = cluster.cluster, cluster.partitions
         self.associations, self.appends = cluster.associations, cluster.appends
+        self.boot_time = cluster.boot_time
 
         queries = JobQueries(commands, cluster)
         self.poll, self.glance, self.find_live = queries.poll, queries.glance, queries.find_live
         self.history, self.history_of, self.usage = queries.history, queries.history_of, queries.usage
-        self.act = SlurmActions(commands, queries).act
+        actions = SlurmActions(commands, queries)
+        self.act, self.depend = actions.act, actions.depend
 
         submitter = SlurmSubmitter(commands, cluster)
         self.submit, self.submitting = submitter.submit, submitter.submitting
         self.check, self.tidy = submitter.check, submitter.tidy
+        self.output_exists = submitter.output_exists

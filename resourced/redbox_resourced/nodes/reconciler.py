@@ -64,7 +64,7 @@ class NodeReconciler:
         self._gateways = gateways
         self._node_limit = node_limit
         self._limit_events = NodeLimitEvents(objects)
-        self._without_node: dict[str, int] = {}
+        self._without_node: dict[str, int] = {}  # the metrics read this very dict
         warnings = (virtual.warnings, gateways.warnings)
         registry.register(ResourcedMetrics(clusters, self._without_node, warnings))
 

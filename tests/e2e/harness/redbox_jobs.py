@@ -62,6 +62,7 @@ class Reader:
     key: str
     stream: str = "stdout"
     task: int | None = None
+    attempt: int = 1
     generation: str = ""
     content: bytearray = field(default_factory=bytearray)  # of this generation
     copied: bytearray = field(default_factory=bytearray)  # of all of them: what a companion has written
@@ -93,6 +94,7 @@ class Reader:
         query: dict[str, Any] = {"follow": "true", "offset": len(self.content)}
         query |= {"generation": self.generation} if self.generation else {}
         query |= {} if self.task is None else {"task": self.task}
+        query |= {} if self.attempt == 1 else {"attempt": self.attempt}
         path = f"/v1/jobs/{self.key}/logs/{self.stream}"
         async with self.client.stream("GET", path, query) as answer:
             self._begin(answer.headers["redbox-generation"], int(answer.headers["redbox-offset"]))

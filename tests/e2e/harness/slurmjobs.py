@@ -23,6 +23,7 @@ from redbox_bed.bed import Bed
 from redbox_bed.core.progress import Progress
 from redbox_bed.delivery import Kubernetes, deliver
 from redbox_bed.hosts.host import Host
+from redbox_shared.own_lines import PREFIX
 from tests.e2e.harness.redbox_server import end_red_box
 
 WITHIN_S = 110
@@ -135,6 +136,11 @@ class Applied:
         """The whole log: until the pod has ended, it is followed to its end."""
         self.has_a_log()
         return self("logs", "--follow", self.pod)
+
+    def whole_output(self, attempt: int = 1) -> str:
+        """`kubectl logs` of an attempt that has ended, without lines of our own."""
+        log = self("logs", self.pod if attempt == 1 else f"{self.pod}-{attempt}")
+        return "".join(line for line in log.splitlines(keepends=True) if not line.startswith(PREFIX))
 
     # -- what is done to it
 

@@ -25,12 +25,12 @@ from redbox_bed.hosts.waiting import wait_until
 from tests.e2e.harness.faults import stopped
 from tests.e2e.harness.redbox_jobs import Reader, ended, log_of, new_key, script, started, submit, until
 from tests.e2e.harness.redbox_server import NAME, RedboxServer, running
+from tests.e2e.harness.slurmctld_restart import save_state
 from tests.e2e.harness.storm import Storm
 
 KILLS = int(os.environ.get("REDBOX_KILLS", "8"))
 HANGS_S = float(os.environ.get("REDBOX_HANGS_S", "20"))
 SEED = os.environ.get("REDBOX_SEED") or secrets.token_hex(4)
-STATE_FILE = "/var/spool/slurmctld/job_state"
 UNUSABLE = 78
 IMPATIENT = {
     "jobs": {
@@ -63,14 +63,6 @@ def jobs_named(login: Host, name: str) -> set[str]:
     live = login.run("squeue", "-a", "-h", "-t", "all", f"--name={name}", "-o", "%A").stdout
     past = login.run("sacct", "-a", "-X", "-D", "-n", "-P", "-o", "JobIDRaw", f"--name={name}").stdout
     return {*live.split(), *past.split()}
-
-
-def save_state(login: Host, controller: Host) -> None:
-    """Have slurmctld save all that it knows: it is saved when a job that came later is in its file."""
-    later = f"later-{secrets.token_hex(6)}"
-    login.run("sbatch", "--hold", f"--job-name={later}", "--wrap=true", user="alice")
-    wait_until(lambda: later.encode() in controller.read(STATE_FILE), 30, "slurmctld did not save its jobs")
-    login.run("scancel", f"--name={later}", user="alice")
 
 
 async def put_until_answered(client: RedboxClient, key: str, name: str) -> Job:

@@ -1,7 +1,8 @@
-"""Many SlurmJobs while operator, companions, red-box, resourced, kubelets and API server are killed and nodes
-drained, with containers and on virtual nodes.
+"""Many SlurmJobs while operator, companions, red-box, agents, resourced, kubelets, API server, slurmctld and
+slurmdbd are killed, the login node's cable is cut, nodes are drained; with containers and on virtual nodes.
 
-At the end there is one job in Slurm for each SlurmJob, its output is whole, its status is what sacct says.
+At the end one job in Slurm has ended for each SlurmJob, its file and `kubectl logs` are whole, its status is
+what sacct says. What slurmctld forgot before it started was submitted again; what had started says so.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from redbox.agents.transports.sudo import AGENT_PATH
 from redbox_bed import login_node
 from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
@@ -27,6 +29,7 @@ JOBS = int(os.environ.get("STORM_JOBS", "60"))
 BLOWS_S = float(os.environ.get("STORM_SECONDS", "45"))
 SEED = int(os.environ.get("STORM_SEED", "20261121"))
 CALMS_WITHIN_S = 900.0
+RUNAWAY = {"PENDING", "RUNNING"}  # of forgotten jobs, for ever
 SCRIPT = "#SBATCH --mem=20M\nfor i in $(seq 1 20); do seq $i 200; sleep 0.1; done\nexit {code}"
 OUTPUT = "".join(f"{number}\n" for part in range(1, 21) for number in range(part, 201))
 
@@ -52,8 +55,12 @@ class Storm:
             "API server": lambda: self._restart(self.bed.host("k0"), "kube-apiserver"),
             "node of Kubernetes": lambda: self._drain(self.chance.choice(["k1", "k2"])),
             "node of Slurm": lambda: self._drain_in_slurm(login, self.chance.choice(["n1", "n2", "n3"])),
+            "slurmctld": lambda: self._restart_slurm("slurmctld"),
+            "slurmdbd": lambda: self._restart_slurm("slurmdbd"),
+            "agents": lambda: self._kill_agents(login),
+            "cable of the login node": lambda: self._cut_cable(login),
         }
-        weights = [3, 6, 3, 1, 1, 1, 2]
+        weights = [3, 6, 3, 1, 1, 1, 2, 3, 1, 3, 2]
         if self.delivery == "Virtual":
             faults["resourced"] = lambda: kill(self.bed, "redbox-resourced")
             weights.append(6)
@@ -72,6 +79,19 @@ class Storm:
     def _restart(self, host: Host, daemon: str) -> None:
         host.kill(daemon)
         kube_cluster.up(self.bed, Progress.silent())
+
+    def _restart_slurm(self, daemon: str) -> None:
+        self.bed.host("ctl").kill(daemon)
+        time.sleep(self.chance.uniform(0, 3))
+        self.bed.slurms[0].up()
+
+    def _kill_agents(self, login: Host) -> None:
+        login.run("pkill", "-KILL", "-u", ",".join(TENANTS), "-f", AGENT_PATH, check=False)
+
+    def _cut_cable(self, login: Host) -> None:
+        login.link(up=False)
+        time.sleep(self.chance.uniform(1, 4))
+        login.link(up=True)
 
     def _drain(self, node: str) -> None:
         """As before its maintenance: companions are evicted, and the operator, if it is there."""
@@ -108,10 +128,11 @@ def test_after_a_storm_everything_is_as_slurm_says(bed: Bed, jobs: SlurmJobs, de
 
 def _applied(jobs: SlurmJobs, namespace: str, script: str) -> Applied:
     """Users try again while the API server is away."""
+    limit = 3 if script.endswith("exit 0") else 0  # more attempts are for jobs that Slurm forgets
 
     def apply() -> Applied | None:
         try:
-            return jobs.apply(script, namespace=namespace, resources={"time": "5"})
+            return jobs.apply(script, namespace=namespace, backoffLimit=limit, resources={"time": "5"})
         except BedError:
             return None
 
@@ -122,7 +143,10 @@ def _faults(job: Applied, code: int) -> list[str]:
     phase = "Succeeded" if code == 0 else "Failed"
     status = job.reaches("Succeeded", "Failed", "Cancelled", within_s=CALMS_WITHIN_S)
     state = "COMPLETED" if code == 0 else "FAILED"
-    ids = job.in_slurm()
+    ids = [row for row in job.in_slurm() if row[1] not in RUNAWAY]
+    if status.get("reason") == "ForgottenBySlurm":
+        may_retry = code == 0 and "It may have started" not in status["message"]
+        return [f"{job.name}: not submitted again: {status['message']}"] if may_retry else []
     found = []
     if ids != [(status.get("jobID"), state)]:
         found.append(f"{job.name}: sacct has {ids}, the status says {status.get('jobID')}")
@@ -132,7 +156,11 @@ def _faults(job: Applied, code: int) -> list[str]:
     written = job.login.run("cat", path, check=False).stdout
     if written != OUTPUT:
         found.append(f"{job.name}: its output has {len(written)} bytes of {len(OUTPUT)}")
+    log = job.whole_output(status["attempts"])
+    if log != OUTPUT:
+        found.append(f"{job.name}: its log has {len(log)} bytes of {len(OUTPUT)}")
     told = job.events()
-    if any(told.count(reason) > 1 for reason in ("Submitted", "Succeeded", "Failed")):
+    attempts = status["attempts"]
+    if told.count("Submitted") > attempts or any(told.count(end) > 1 for end in ("Succeeded", "Failed")):
         found.append(f"{job.name}: told twice: {told}")
     return found

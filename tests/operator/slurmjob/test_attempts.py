@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from redbox_api.models import Phase
-from redbox_operator.api.slurmjob_status import SlurmJobStatus
+from redbox_operator.api.slurmjob_status import ConditionType, SlurmJobStatus
 from redbox_operator.slurmjob.attempts import Attempt, following, may_retry, next_begins_in, pause_after
 from redbox_operator.slurmjob.status import status_of
 from tests.operator.factories import NOON, job_row, slurm_job, status_inputs
@@ -81,3 +81,53 @@ def test_the_next_attempt_after_a_suspension_is_no_failure() -> None:
 def test_nothing_else_is_followed_by_another_attempt(phase: Phase) -> None:
     spec = slurm_job(backoffLimit=5).spec
     assert next_begins_in(spec, status_of(status_inputs(job_row(phase))), NOON + timedelta(days=1)) is None
+
+
+FORGOTTEN = {"reason": "ForgottenBySlurm", "message": "Lost.", "state": "PENDING"}
+
+
+@pytest.mark.parametrize(
+    ("no_sign_of_start", "spec", "may"),
+    [
+        (True, {}, True),
+        (True, {"backoffLimit": 0}, False),
+        (False, {}, False),
+        (False, {"retryLost": True}, True),
+    ],
+)
+def test_a_forgotten_job_counts_as_failed_unless_something_shows_a_start(
+    no_sign_of_start: bool,  # noqa: FBT001
+    spec: dict[str, Any],
+    may: bool,  # noqa: FBT001
+) -> None:
+    row = job_row(Phase.LOST, **FORGOTTEN, no_sign_of_start=no_sign_of_start)
+    assert may_retry(slurm_job(**{"backoffLimit": 1, **spec}).spec, Attempt(1, 0), row) is may
+
+
+def test_the_attempt_after_a_forgotten_one_begins_at_once_also_after_a_restart_of_the_operator() -> None:
+    spec = slurm_job(backoffLimit=3)
+    row = job_row(Phase.LOST, **FORGOTTEN, no_sign_of_start=True)
+    status = status_of(status_inputs(row, job=spec))
+    assert (status.phase, status.reason) == ("Pending", "Retrying")
+    assert status.message == "Lost. Retry 1 of 3 is submitted at once."
+    submitted = status.condition(ConditionType.SUBMITTED)
+    assert submitted is not None
+    assert submitted.reason == "ForgottenBySlurm"
+    assert next_begins_in(spec.spec, status, NOON) == 0.0
+    without_row = status_of(status_inputs(job=spec, before=status))
+    assert without_row == status
+    assert following(without_row) == Attempt(2, 0)
+
+
+@pytest.mark.parametrize(
+    ("no_sign_of_start", "said"),
+    [(True, "kubectl delete slurmjob j` and apply it again"), (False, "sacct -D -j 7")],
+)
+def test_without_a_retry_the_user_is_told_what_to_type(no_sign_of_start: bool, said: str) -> None:  # noqa: FBT001
+    row = job_row(Phase.LOST, **FORGOTTEN, no_sign_of_start=no_sign_of_start)
+    status = status_of(status_inputs(row, job=slurm_job()))
+    assert (status.phase, status.reason) == ("Failed", "ForgottenBySlurm")
+    assert said.replace("slurmjob j`", f"slurmjob {slurm_job().name}`") in (status.message or "")
+    finished = status.condition(ConditionType.FINISHED)
+    assert finished is not None
+    assert finished.reason == "Lost"

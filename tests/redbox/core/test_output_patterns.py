@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from redbox.core.output_patterns import PatternValues, resolve_pattern
+from redbox.core.domain import UnixUser
+from redbox.core.output_patterns import PatternValues, output_glob, resolve_pattern, resolve_unless_array
+from redbox.core.workload_manager import JobOutput
 
 JOB = PatternValues("57", "alice", "nm", "/home/alice/pat", first_node="n1")
 TASK = PatternValues("58", "alice", "nm", "/home/alice/pat", array_job_id="57", array_task=3, first_node="n1")
@@ -61,3 +63,34 @@ def test_a_path_that_depends_on_the_node_is_unknown_before_there_is_one() -> Non
 
 def test_an_absolute_pattern_stays_where_it_is() -> None:
     assert resolve_pattern("/scratch/%u/%x.log", JOB) == "/scratch/alice/nm.log"
+
+
+@pytest.mark.parametrize(
+    ("path", "found", "pattern"),
+    [
+        ("/home/alice/slurm-57.out", "/home/alice", "[s]lurm-57.out"),
+        ("/home/alice/a[1]*.out", "/home/alice", "a[[]1][*].out"),
+        ("/home/alice/pat/slurm-%A_%a.out", "/home/alice/pat", "slurm-57_*.out"),
+        ("slurm-%A_%4a.out", "/home/alice/pat", "slurm-57_*.out"),
+        ("/scratch/%a/out-%j", "/scratch", "*/out-*"),
+        ("/scratch/%a/out", "/scratch", "*/[o]ut"),
+    ],
+)
+def test_the_listing_that_shows_an_output_or_one_of_any_task(path: str, found: str, pattern: str) -> None:
+    """With a wildcard in its last part: a name alone is looked up, and may be cached as missing."""
+    output = JobOutput(path, "57", "nm", UnixUser("alice", 2001), "/home/alice/pat")
+    assert output_glob(output) == (found, pattern)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [
+        ("slurm-%j.out", "/home/alice/pat/slurm-57.out"),
+        ("slurm-%A_%a.out", "/home/alice/pat/slurm-%A_%a.out"),
+        ("/scratch/out-%N", None),
+        ("/dev/null", "/dev/null"),
+    ],
+)
+def test_the_output_of_a_job_that_no_poll_has_shown(pattern: str, path: str | None) -> None:
+    values = PatternValues("57", "alice", "nm", "/home/alice/pat")
+    assert resolve_unless_array(pattern, values) == path

@@ -15,7 +15,8 @@ from redbox.http.services import Readiness
 from redbox.slurm.errors import RequestRefused
 from redbox.slurm.text.batch_script import encode_script
 from tests.redbox.callers.fakes import Accounts
-from tests.redbox.jobs.fakes import SimulatedClock, SimulatedSlurm
+from tests.redbox.jobs.clock import SimulatedClock
+from tests.redbox.jobs.fakes import SimulatedSlurm
 
 SCRIPT = "#!/bin/sh\ntrue\n"
 

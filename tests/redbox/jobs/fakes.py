@@ -8,12 +8,10 @@ it along, and an sbatch that was begun arrives whether or not anybody still wait
 from __future__ import annotations
 
 import asyncio
-import heapq
-import itertools
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import (
@@ -22,6 +20,7 @@ from redbox.core.workload_manager import (
     FoundJobs,
     JobAction,
     JobHandle,
+    JobOutput,
     JobStates,
     Observation,
     QueueSnapshot,
@@ -36,46 +35,9 @@ from redbox.core.workload_manager import (
 )
 from redbox.slurm.text.states import JOB_STATES
 from redbox_api.models import Check, Cluster, Partition
+from tests.redbox.jobs.clock import SimulatedClock
 
 ENDED = frozenset({"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"})
-
-
-class SimulatedClock:
-    """Time that moves when a test says so."""
-
-    def __init__(self) -> None:
-        self.elapsed = 0.0
-        self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
-        self._number = itertools.count()
-
-    def now(self) -> datetime:
-        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.elapsed)
-
-    def monotonic(self) -> float:
-        return self.elapsed
-
-    async def sleep(self, seconds: float) -> None:
-        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._sleepers, (self.elapsed + max(0.0, seconds), next(self._number), woken))
-        if seconds <= 0:
-            self.advance_to(self.elapsed)
-        await woken
-
-    def next_waking(self) -> float | None:
-        while self._sleepers and self._sleepers[0][2].done():
-            heapq.heappop(self._sleepers)
-        return self._sleepers[0][0] if self._sleepers else None
-
-    def advance_to(self, elapsed: float) -> None:
-        self.elapsed = max(self.elapsed, elapsed)
-        while self._sleepers and self._sleepers[0][0] <= self.elapsed:
-            _, _, woken = heapq.heappop(self._sleepers)
-            if not woken.done():
-                woken.set_result(None)
-
-    def forget_sleepers(self) -> None:
-        """Those of a server that has died."""
-        self._sleepers.clear()
 
 
 @dataclass(frozen=True)
@@ -149,6 +111,10 @@ class SimulatedSlurm:
     usage_asked: list[list[str]] = field(default_factory=list)
     next_id: int = 1
     refuse_acts: str = ""
+    boots: int = 1
+    outputs: set[str] = field(default_factory=set)  # files that exist
+    outputs_unknown: bool = False
+    dependencies: dict[str, list[str]] = field(default_factory=dict)  # by job id
 
     # -------------------------------------------------------------------------------- what happens to jobs
 
@@ -247,6 +213,12 @@ class SimulatedSlurm:
         if rows_too:
             self.rows = [(at, row) for at, row in self.rows if row.job_id != job_id]
 
+    def restart(self, *forgotten: str, rows_too: bool = True) -> None:
+        """Killed before it had saved these jobs, and started again."""
+        for job_id in forgotten:
+            self.forget(job_id, rows_too=rows_too)
+        self.boots += 1
+
     def living(self, mark: str) -> list[Observation]:
         return [job for job in self.jobs.values() if job.mark == mark and job.state not in ENDED]
 
@@ -266,11 +238,11 @@ class SimulatedSlurm:
         self.tick()
         if manner.answer is not None:
             return manner.answer
-        return (
-            SubmitAccepted(sbatch.job_id)
-            if sbatch.job_id
-            else SubmitUnknown("sbatch: error: Socket timed out")
-        )
+        if not sbatch.job_id:
+            return SubmitUnknown("sbatch: error: Socket timed out")
+        self.dependencies[sbatch.job_id] = [*submission.dependencies]
+        stdout = f"/home/{user.name}/slurm-{sbatch.job_id}.out"
+        return SubmitAccepted(sbatch.job_id, stdout=stdout, stderr=stdout, boot_time=f"boot {self.boots}")
 
     async def check(self, user: UnixUser, submission: Submission) -> Check:
         return Check(valid=True, detail=f"{user.name} {submission.working_directory}")
@@ -296,6 +268,20 @@ class SimulatedSlurm:
             self.requeue(job.job_id)
         return ActionResult(done=True, detail=signal or "")
 
+    async def depend(self, handle: JobHandle, dependencies: Collection[str]) -> ActionResult:
+        self._reachable()
+        self.dependencies[handle.job_id] = [*dependencies]
+        return ActionResult(done=True)
+
+    async def boot_time(self) -> str:
+        self._reachable()
+        return f"boot {self.boots}"
+
+    async def output_exists(self, output: JobOutput) -> bool:
+        if self.outputs_unknown:
+            raise WorkloadManagerError("the agent does not answer")
+        return output.path in self.outputs
+
     async def tidy(self, user: UnixUser, mark: str, working_directory: str) -> None:  # noqa: ARG002
         self._reachable()
         self.tidied.append(mark)
@@ -318,7 +304,12 @@ class SimulatedSlurm:
         )
         whole = frozenset(user.uid for user in users or ()) - self.hidden_uids
         return QueueSnapshot(
-            at=self.clock.now(), took_s=0.01, jobs=shown, complete=not self.hidden_uids, whole=whole
+            at=self.clock.now(),
+            took_s=0.01,
+            jobs=shown,
+            complete=not self.hidden_uids,
+            whole=whole,
+            boot_time=f"boot {self.boots}",
         )
 
     async def glance(self, job_ids: Collection[str]) -> int | None:

@@ -21,7 +21,8 @@ from redbox.jobs.store.journal import FILE_NAME, CommitRequest, Journal, OnCommi
 from redbox.jobs.store.sqlite import JournalBatch
 from redbox.observability.job_audit import AuditEntry
 from redbox_api.models import JobRequest
-from tests.redbox.jobs.fakes import SimulatedClock, SimulatedSlurm
+from tests.redbox.jobs.clock import SimulatedClock
+from tests.redbox.jobs.fakes import SimulatedSlurm
 
 T = TypeVar("T")
 SECRET = bytes(range(32))

@@ -14,7 +14,8 @@ from redbox.jobs.record.marks import Marks
 from redbox.jobs.service import JobService
 from redbox.jobs.store.journal import Journal
 from redbox.jobs.store.retention import Retention
-from tests.redbox.jobs.fakes import SimulatedClock, SimulatedSlurm
+from tests.redbox.jobs.clock import SimulatedClock
+from tests.redbox.jobs.fakes import SimulatedSlurm
 from tests.redbox.jobs.harness import SECRET
 
 

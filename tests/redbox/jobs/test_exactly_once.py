@@ -148,11 +148,14 @@ class ExactlyOnce(RuleBasedStateMachine):
         self.world.slurm.requeue(data.draw(st.sampled_from(failed)))
 
     @precondition(lambda self: self._ours())
-    @rule(data=st.data(), taken=st.booleans(), rows_too=st.booleans())
-    def controller_dies_young(self, *, data: st.DataObject, taken: bool, rows_too: bool) -> None:
-        """It forgets a job, and its id goes to a stranger."""
+    @rule(data=st.data(), taken=st.booleans(), rows_too=st.booleans(), noticed=st.booleans())
+    def controller_dies_young(
+        self, *, data: st.DataObject, taken: bool, rows_too: bool, noticed: bool
+    ) -> None:
+        """It forgets a job, and its id goes to a stranger; its BOOT_TIME may be the same within a second."""
         job_id = data.draw(st.sampled_from([job.job_id for job in self._ours()]))
         self.world.slurm.forget(job_id, rows_too=rows_too)
+        self.world.slurm.boots += noticed
         if taken:
             self.foreign[job_id] = self.world.slurm.add_foreign(2002, job_id=job_id, state="RUNNING")
 

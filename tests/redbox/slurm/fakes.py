@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from fnmatch import fnmatch
 from typing import Any, Literal
 
 from redbox.agents.agent import AgentClient
@@ -13,6 +14,8 @@ from redbox.agents.pool import AgentPool
 from redbox.agents.protocol.answers import (
     CommandResult,
     FileAttributes,
+    GlobMatch,
+    GlobResult,
     RecordedCommand,
     RecordedCommandState,
 )
@@ -162,6 +165,16 @@ class ScriptedAgent(AgentClient):
         assert isinstance(chunks, bytes)
         self.agents.files[path] = chunks
         return FACTS
+
+    async def glob(self, directory: str, patterns: Sequence[str], *, limit: int = 10) -> GlobResult:
+        assert self.role == "files"
+        if self.agents.no_directory is not None:
+            raise self.agents.no_directory
+        names = (path.rpartition("/") for path in self.agents.files)
+        found = [name for parent, _, name in names if parent == directory]
+        matches = [name for name in found if any(fnmatch(name, pattern) for pattern in patterns)]
+        matched = tuple(GlobMatch(**asdict(FACTS), path=name) for name in matches[:limit])
+        return GlobResult(matched, truncated=len(matches) > limit)
 
     async def remove(self, path: str, *, recursive: bool = False) -> None:
         assert recursive

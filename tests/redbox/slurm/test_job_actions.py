@@ -116,3 +116,18 @@ async def test_without_a_name_the_id_and_the_user_must_do() -> None:
     agents = ScriptedAgents({"squeue": [queue(RUNNING), GONE], "scancel": done()})
     await act(agents, handle=JobHandle("7", "rb1.mark", "", ALICE))
     assert agents.called("scancel") == [["scancel", "--user=alice", "7"]]
+
+
+async def test_the_dependencies_of_a_waiting_job_are_replaced_as_its_user() -> None:
+    agents = ScriptedAgents({"squeue": queue(job("7")), "scontrol update": done()})
+    outcome = await SlurmManager(agents, REDBOX).depend(HANDLE, ["afterok:8", "singleton"])
+    assert outcome == ActionResult(done=True)
+    update = ["scontrol", "update", "JobId=7", "Dependency=afterok:8,singleton"]
+    assert agents.called("scontrol update") == [update]
+
+
+async def test_the_dependencies_of_a_stranger_are_not_touched() -> None:
+    agents = ScriptedAgents({"squeue": queue(job("7", Comment="rb1.other"))})
+    outcome = await SlurmManager(agents, REDBOX).depend(HANDLE, ["afterok:8"])
+    assert (outcome.done, outcome.gone) == (False, True)
+    assert not agents.called("scontrol update")

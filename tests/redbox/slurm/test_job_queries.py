@@ -239,7 +239,8 @@ async def test_what_slurm_conf_says_is_asked_once_in_a_while() -> None:
     for moment in (0.0, 298.0, 301.0):
         clock.ahead = moment
         await manages.poll()
-    assert len(agents.called("scontrol show config")) == 2
+    for_settings, for_boot_time = 2, 2  # which is asked twice a minute
+    assert len(agents.called("scontrol show config")) == for_settings + for_boot_time
 
 
 NO_NODES = done(output("24.11", "config.txt").replace("= none", "= nodes"))

@@ -31,9 +31,10 @@ class CallerBudget:
     def take(self, caller: str, count: int = 1) -> None:
         """Reserve so many; raises TooManyRequestsProblem."""
         if self._held[caller] + count > self.per_caller:
-            raise TooManyRequestsProblem(f"{caller} has too many {self.what}", retry_after=5)
+            detail = f"{caller} has too many {self.what} (limit: {self.per_caller}); retry when some end"
+            raise TooManyRequestsProblem(detail, retry_after=5)
         if self.held + count > self.in_all:
-            raise TooManyRequestsProblem(f"red-box has too many {self.what}", retry_after=5)
+            raise TooManyRequestsProblem(f"red-box has too many {self.what}; retry later", retry_after=5)
         self._held[caller] += count
 
     def give_back(self, caller: str, count: int = 1) -> None:
@@ -56,11 +57,11 @@ class CallerBudget:
 
 def streams_budget(per_user: int, in_all: int) -> CallerBudget:
     """For followed logs, watches, downloads and uploads."""
-    return CallerBudget("streams open: close some", per_user, in_all)
+    return CallerBudget("streams open", per_user, in_all)
 
 
 def bodies_budget(largest: int) -> CallerBudget:
     """For bytes of bodies in memory; several bodies of the largest size fit."""
     per_caller = max(BODY_BYTES_PER_CALLER, LARGEST_BODIES * largest)
-    what = "bytes of requests under way: send fewer at once"
+    what = "bytes of requests under way"
     return CallerBudget(what, per_caller, max(BODY_BYTES, per_caller))

@@ -6,13 +6,12 @@ them behind.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import structlog
 
 from redbox.core.domain import JobKey
-from redbox.jobs.context import Context
+from redbox.jobs.context import Context, JobsComponent
 from redbox.jobs.queue_snapshot import SnapshotIndex, SnapshotMatch
 from redbox.jobs.record.record import JobRecord
 
@@ -22,34 +21,30 @@ AGAIN_S = 60.0
 GIVE_UP_S = 3600.0  # they stay where only their own user can read them
 
 
-class CredentialCleanup:
+class CredentialCleanup(JobsComponent):
     """Removes them through the workload manager, and records that."""
 
     def __init__(self, context: Context) -> None:
-        self._context = context
+        super().__init__(context)
         self._tried: dict[JobKey, float] = {}
 
-    def after(self, snapshot: SnapshotIndex, matches: Mapping[JobKey, SnapshotMatch]) -> None:
-        """After each poll: the jobs that have ended and may have left credentials."""
-        del snapshot
-        now = self._context.clock.monotonic()
-        for key in matches:
-            record = self._context.store.index.get(key)
-            if record is None or not record.credentials or not record.final:
-                self._tried.pop(key, None)
-            elif now - self._tried.get(key, float("-inf")) >= AGAIN_S:
-                self._tried[key] = now
-                work = self._tidy(record)
-                self._context.background.start(("tidy", key), work, of=record.user.uid)
+    def follow(self, record: JobRecord, _: SnapshotMatch, __: SnapshotIndex) -> None:
+        """After each poll: a job that has ended and may have left credentials."""
+        now = self._clock.monotonic()
+        if not record.credentials or not record.final:
+            self._tried.pop(record.key, None)
+        elif now - self._tried.get(record.key, float("-inf")) >= AGAIN_S:
+            self._tried[record.key] = now
+            self._background.start(("tidy", record.key), self._tidy(record), of=record.user.uid)
 
     async def _tidy(self, record: JobRecord) -> None:
-        age_s = (self._context.clock.now() - record.settled_at).total_seconds()
+        age_s = (self._clock.now() - record.settled_at).total_seconds()
         if age_s < GIVE_UP_S:
             directory = record.status.working_directory or record.working_directory
-            await self._context.call(self._context.workload.tidy(record.user, record.mark, directory))
+            await self._context.call(self._workload.tidy(record.user, record.mark, directory))
         else:
             log.warning("%s: its registry credentials could not be removed", record.key)
-        await self._context.store.change_free([record], _tidied)
+        await self._store.change_free([record], _tidied)
 
 
 def _tidied(record: JobRecord) -> JobRecord:

@@ -10,13 +10,15 @@ count as waiting for as long as the array lives: the accounting is queried for i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import chain
+from itertools import chain, zip_longest
 
 import structlog
 
+from redbox.core.clock import with_deadline
 from redbox.core.domain import JobKey, UnixUser
 from redbox.core.workload_manager import (
     AccountingSnapshot,
@@ -24,7 +26,7 @@ from redbox.core.workload_manager import (
     WorkloadManagerError,
     shows_all_jobs_of,
 )
-from redbox.jobs.context import Context
+from redbox.jobs.context import Context, JobsComponent
 from redbox.jobs.job_actions import with_warning
 from redbox.jobs.poll.schedule import CALL_SHARE
 from redbox.jobs.queue_snapshot import (
@@ -35,8 +37,17 @@ from redbox.jobs.queue_snapshot import (
     match,
     sort_observations,
 )
+from redbox.jobs.record.forgotten import (
+    UNCHECKED_S,
+    RestartEvidence,
+    forgotten,
+    output_of,
+    sign_of_start,
+    was_shown_to_start,
+)
 from redbox.jobs.record.record import JobRecord
 from redbox.jobs.record.state_machine import StateMachine, lost
+from redbox.jobs.settings import JobsSettings
 
 log = structlog.get_logger(__name__)
 
@@ -45,6 +56,7 @@ TASKS_UNKNOWN = (
     "red-box first saw this array when Slurm may have forgotten tasks of it that had ended. This cluster "
     "keeps no accounting that could show them: they are not counted."
 )
+OUTPUT_LOOKUP_S, OUTPUT_LOOKUPS_AT_ONCE = 5.0, 16
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 2.0, 60.0  # a job that stays missing is queried ever more rarely
 
 
@@ -77,6 +89,7 @@ class AbsenceEvidence:
     row: Observation | None
     accounting: bool  # there is accounting, whether or not it has the job
     stranger: bool  # its id belongs to another job
+    restart: RestartEvidence | None = None  # None: the controller was not restarted since it showed the job
 
 
 def latest_row(record: JobRecord, rows: Iterable[Observation]) -> Observation | None:
@@ -105,17 +118,40 @@ def after_absence(
             return ended
         record = replace(ended, absent_since=record.absent_since)  # rows of some tasks are still to come
     since = record.absent_since or now
+    if evidence.restart is not None:
+        return _after_restart(replace(record, absent_since=since), evidence, evidence.restart, now, settings)
     limit = settings.rows_late_s if evidence.accounting else settings.shortest_interval_s / 2
     if (now - since).total_seconds() < limit:
         return replace(record, absent_since=since)
     return lost(record, now, _why_lost(record, evidence, machine))
 
 
-def _why_lost(record: JobRecord, evidence: AbsenceEvidence, machine: StateMachine) -> str:
+def _after_restart(
+    record: JobRecord,
+    evidence: AbsenceEvidence,
+    restart: RestartEvidence,
+    now: datetime,
+    settings: JobsSettings,
+) -> JobRecord:
+    """Forgotten, once the nodes have registered with the restarted slurmctld and ended what ran there."""
+    if restart.answers_for_s < settings.restarted_for_s:
+        return record
+    unchecked = restart.output_exists is None and output_of(record) is not None
+    absent_for = now - (record.absent_since or now)
+    if unchecked and not was_shown_to_start(record) and absent_for.total_seconds() < UNCHECKED_S:
+        return record
+    sign = sign_of_start(record, evidence.row, output_exists=restart.output_exists)
+    return forgotten(record, now, _what_of_id(record, evidence), sign, accounting=evidence.accounting)
+
+
+def _what_of_id(record: JobRecord, evidence: AbsenceEvidence) -> str:
     if evidence.stranger:
-        what = f"Lost: Slurm has given the job id {record.job_id} to another job, which was not touched"
-    else:
-        what = f"Lost: Slurm no longer knows job {record.job_id}"
+        return f"Lost: Slurm has given the job id {record.job_id} to another job, which was not touched"
+    return f"Lost: Slurm no longer knows job {record.job_id}"
+
+
+def _why_lost(record: JobRecord, evidence: AbsenceEvidence, machine: StateMachine) -> str:
+    what = _what_of_id(record, evidence)
     if not evidence.accounting:
         return f"{what}. Its outcome is unknown: this cluster keeps no accounting."
     if evidence.row is not None:
@@ -127,17 +163,16 @@ def _why_lost(record: JobRecord, evidence: AbsenceEvidence, machine: StateMachin
     return f"{what}, and its accounting has no record of it. Its outcome is unknown.{hint}"
 
 
-class MissingJobs:
+class MissingJobs(JobsComponent):
     """Queries missing jobs, all in one call, and records the results."""
 
     def __init__(self, context: Context) -> None:
-        self._context = context
-        self._store = context.store
-        self._clock = context.clock
-        self._machine = context.machine
-        self._workload = context.workload
+        super().__init__(context)
         self._lookups: dict[JobKey, LookupTimes] = {}
         self._tasks_not_before = float("-inf")  # rows of large arrays take the accounting long
+        self._boot_time = ""
+        self._answers_since = float("-inf")  # since when the controller of this boot time answers
+        self._output_lookups = asyncio.Semaphore(OUTPUT_LOOKUPS_AT_ONCE)
         self.accounting = True
 
     def due(self, missing: MissingRecords) -> MissingRecords:
@@ -169,17 +204,55 @@ class MissingJobs:
                 self._lookups[key].first if key in self._lookups else began, began
             )
         try:
+            boot_time = await self._current_boot_time() if missing.whole else ""
             shown = await self._find_live([*missing])
             missing = missing.only(lambda record: shows_all_jobs_of(record.user.uid, shown))
             absent = [record for record in missing.whole if match(record, shown).job is None]
             absent += missing.in_part
-            history = await self._history(absent) if absent else None
         except (WorkloadManagerError, TimeoutError) as fault:
             log.warning("missing jobs could not be queried: %s", fault)
+            self.controller_failed()
             return
+        history = await self._history(absent) if absent else None
+        restarts = await self._restarts(absent, history, boot_time)
         ended = self._clock.monotonic()
         self._tasks_not_before = ended + CALL_SHARE * (ended - began)
-        await self._record_results(missing, shown, history)
+        await self._record_results(missing, shown, history, restarts)
+
+    def controller_failed(self) -> None:
+        """A controller that does not answer has not answered for 15 s when it does again."""
+        self._boot_time = ""
+
+    async def _current_boot_time(self) -> str:
+        boot_time = await self._context.call(self._workload.boot_time())
+        if boot_time != self._boot_time:
+            self._boot_time, self._answers_since = boot_time, self._clock.monotonic()
+        return boot_time
+
+    async def _restarts(
+        self, absent: Sequence[JobRecord], history: AccountingSnapshot | None, boot_time: str
+    ) -> dict[JobKey, RestartEvidence]:
+        """For each absent job that a controller of another boot time showed last."""
+        restarted = [r for r in absent if boot_time and r.boot_time and r.boot_time != boot_time]
+        answers_for_s = self._clock.monotonic() - self._answers_since
+        due = history is not None and answers_for_s >= self._settings.restarted_for_s
+        exist = await asyncio.gather(*(self._output_exists(r) for r in restarted)) if due else ()
+        return {
+            record.key: RestartEvidence(answers_for_s, output_exists)
+            for record, output_exists in zip_longest(restarted, exist)
+        }
+
+    async def _output_exists(self, record: JobRecord) -> bool | None:
+        output = output_of(record)
+        if output is None or was_shown_to_start(record):
+            return None
+        try:
+            async with self._output_lookups:
+                call = self._workload.output_exists(output)
+                return await with_deadline(self._clock, OUTPUT_LOOKUP_S, call)
+        except (WorkloadManagerError, TimeoutError) as fault:
+            log.warning("%s: its output cannot be looked for: %s", record.key, fault)
+            return None
 
     async def _find_live(self, records: Sequence[JobRecord]) -> SnapshotIndex:
         ids = {record.job_id for record in records if record.job_id}
@@ -191,12 +264,21 @@ class MissingJobs:
     async def _history(self, records: Sequence[JobRecord]) -> AccountingSnapshot:
         ids = sorted({record.job_id for record in records if record.job_id})
         since = min(record.created_at for record in records) - SINCE_SLACK
-        history = await self._context.call(self._workload.history(ids, since=since, users=_users_of(records)))
+        query = self._workload.history(ids, since=since, users=_users_of(records))
+        try:
+            history = await self._context.call(query)
+        except (WorkloadManagerError, TimeoutError) as fault:
+            log.warning("missing jobs could not be looked up in the accounting: %s", fault)
+            return AccountingSnapshot((), complete=False)
         self.accounting = history.available
         return history
 
     async def _record_results(
-        self, missing: MissingRecords, shown: SnapshotIndex, history: AccountingSnapshot | None
+        self,
+        missing: MissingRecords,
+        shown: SnapshotIndex,
+        history: AccountingSnapshot | None,
+        restarts: Mapping[JobKey, RestartEvidence],
     ) -> None:
         queried_ids = {record.key: record.job_id for record in missing}
         in_part = {record.key for record in missing.in_part}
@@ -206,7 +288,7 @@ class MissingJobs:
                 return record
             found = match(record, shown)
             if found.job is None:
-                return self._after_absence(record, found, history)
+                return self._after_absence(record, found, history, restarts.get(record.key))
             if record.key in in_part:
                 return self._with_task_ends(record, found.job, history)
             now = self._clock.now()
@@ -230,14 +312,19 @@ class MissingJobs:
         return self._machine.with_task_ends(record, ended, self._clock.now())
 
     def _after_absence(
-        self, record: JobRecord, found: SnapshotMatch, history: AccountingSnapshot | None
+        self,
+        record: JobRecord,
+        found: SnapshotMatch,
+        history: AccountingSnapshot | None,
+        restart: RestartEvidence | None,
     ) -> JobRecord:
         if history is None:
             return record
         row = latest_row(record, history.jobs)
-        if row is None and history.available and not shows_all_jobs_of(record.user.uid, history):
+        undecided = row is None or (restart is not None and not self._machine.has_ended(row.state))
+        if undecided and history.available and not shows_all_jobs_of(record.user.uid, history):
             return replace(record, absent_since=record.absent_since or self._clock.now())
-        evidence = AbsenceEvidence(row, history.available, stranger=found.stranger is not None)
+        evidence = AbsenceEvidence(row, history.available, found.stranger is not None, restart)
         return after_absence(record, evidence, self._clock.now(), self._machine)
 
 

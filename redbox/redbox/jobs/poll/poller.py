@@ -20,7 +20,7 @@ not delay the next poll.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
@@ -30,7 +30,7 @@ import structlog
 from redbox.core.clock import is_set_within
 from redbox.core.domain import JobKey
 from redbox.core.workload_manager import Observation, WorkloadManagerError, shows_all_jobs_of
-from redbox.jobs.context import Context
+from redbox.jobs.context import Context, JobsComponent
 from redbox.jobs.errors import JournalError
 from redbox.jobs.job_actions import with_warning
 from redbox.jobs.poll import schedule
@@ -46,6 +46,7 @@ from redbox.jobs.queue_snapshot import (
 from redbox.jobs.record.record import JobRecord, Stage
 from redbox.jobs.record.state_machine import StateMachine, dropped_from_queue, is_unchanged
 from redbox.jobs.settings import JobsSettings
+from redbox_api.models import Phase
 
 log = structlog.get_logger(__name__)
 
@@ -61,7 +62,7 @@ MARK_CHANGED = (
 class PollFollower(Protocol):
     """Does what a poll shows to be necessary."""
 
-    def after(self, snapshot: SnapshotIndex, matches: Mapping[JobKey, SnapshotMatch]) -> None: ...
+    def follow(self, record: JobRecord, found: SnapshotMatch, snapshot: SnapshotIndex) -> None: ...
 
 
 def after_poll(
@@ -72,6 +73,10 @@ def after_poll(
         record = with_warning(record, DUPLICATE.format(other.job_id))
     job = found.job
     if job is not None:
+        if snapshot.boot_time and record.boot_time != snapshot.boot_time:
+            if is_forgotten_end(record, job):
+                return record
+            record = replace(record, boot_time=snapshot.boot_time)
         if not found.mark_changed and is_unchanged(record, job):
             return record
         if is_first_seen_late(record, job, snapshot, machine.settings):
@@ -84,6 +89,17 @@ def after_poll(
         if not (was_unanswered and _may_still_arrive(record, now, machine.settings)):
             return dropped_from_queue(record)
     return record
+
+
+def is_forgotten_end(record: JobRecord, job: Observation) -> bool:
+    """Whether a restarted controller shows a run of which an end was seen as it was before that end.
+
+    It takes minutes until it misses the job on its node, and may then run it again: that is the next run.
+    """
+    status = record.status
+    same_run = status.started_at is not None and status.started_at == job.started_at
+    is_end = record.final and record.phase is not Phase.LOST
+    return is_end and same_run and status.restarts == job.restarts and not job.array_size
 
 
 def _may_still_arrive(record: JobRecord, now: datetime, settings: JobsSettings) -> bool:
@@ -128,19 +144,13 @@ def urgency(records: Iterable[JobRecord], now: datetime, settings: JobsSettings)
     return False if may_change else None
 
 
-class Poller:
+class Poller(JobsComponent):
     """Polls the queue, changes the records, and starts what follows."""
 
     def __init__(
         self, context: Context, missing_jobs: MissingJobs, followers: Sequence[PollFollower]
     ) -> None:
-        self._context = context
-        self._store = context.store
-        self._clock = context.clock
-        self._settings = context.settings
-        self._machine = context.machine
-        self._workload = context.workload
-        self._background = context.background
+        super().__init__(context)
         self._missing_jobs = missing_jobs
         self._followers = followers
         self._requested = context.poll_requested
@@ -185,6 +195,8 @@ class Poller:
     def _note_result(self, *, good: bool) -> None:
         now = self._clock.now()
         self._faults = 0 if good else self._faults + 1
+        if not good:
+            self._missing_jobs.controller_failed()
         self._last_good = now if good else self._last_good
         self.stale_since = None if good else (self.stale_since or self._last_good or now)
         if good and (self._noted is None or (now - self._noted).total_seconds() >= NOTED_EVERY_S):
@@ -228,11 +240,20 @@ class Poller:
         marked = [record for mark in snapshot.by_mark if (record := index.marked(mark)) is not None]
         concerned = index.watched() + [record for record in marked if not record.watched]
         changed = await self._store.change_free(concerned, decide)
-        missing = self._missing(snapshot, matches)
+        shown = [(record, found) for key, found in matches.items() if (record := index.get(key)) is not None]
+        missing = MissingRecords(
+            [record for record, found in shown if is_absent(record, found, snapshot)],
+            [record for record, found in shown if has_missing_tasks(record, found, snapshot, self._machine)],
+        )
         all_shown = snapshot.complete and not missing.whole and len(matches) == len(concerned)
         if all_shown and not changed and all(record.at_rest for record in concerned):
             self._unchanged_polls = unchanged_before + 1
-        self._start_followers(snapshot, matches, missing)
+        due = self._missing_jobs.due(missing)
+        if any(due):
+            self._background.start("absent jobs", self._investigate(due))
+        for record, found in shown:
+            for follower in self._followers:
+                follower.follow(record, found, snapshot)
         self._note_hidden_users({user.uid for user in users}, snapshot)
         return snapshot.complete or bool(snapshot.whole)
 
@@ -241,22 +262,6 @@ class Poller:
         hidden = [uid for uid in uids if not shows_all_jobs_of(uid, snapshot)]
         since = self._last_good or snapshot.begun_at
         self._users_stale_since = {uid: self._users_stale_since.get(uid, since) for uid in hidden}
-
-    def _missing(self, snapshot: SnapshotIndex, matches: Mapping[JobKey, SnapshotMatch]) -> MissingRecords:
-        records = [record for key in matches if (record := self._store.index.get(key)) is not None]
-        return MissingRecords(
-            [r for r in records if is_absent(r, matches[r.key], snapshot)],
-            [r for r in records if has_missing_tasks(r, matches[r.key], snapshot, self._machine)],
-        )
-
-    def _start_followers(
-        self, snapshot: SnapshotIndex, matches: Mapping[JobKey, SnapshotMatch], missing: MissingRecords
-    ) -> None:
-        due = self._missing_jobs.due(missing)
-        if any(due):
-            self._background.start("absent jobs", self._investigate(due))
-        for follower in self._followers:
-            follower.after(snapshot, matches)
 
     async def _investigate(self, missing: MissingRecords) -> None:
         await self.take_turn()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,72 +16,41 @@ from datetime import datetime
 import structlog
 
 from redbox.core.domain import Caller
-from redbox.jobs.context import Context, current
-from redbox.jobs.errors import Gone, JobsBusy
+from redbox.jobs.context import Context, JobsComponent, current
+from redbox.jobs.errors import JobsBusy
 from redbox.jobs.query.watch import Watcher
-from redbox.jobs.store.revisions import resume_number
+from redbox.jobs.store.revisions import RevisionedTable, TableChange
 from redbox_api.models import Partition, PartitionEvent, PartitionList
 
 log = structlog.get_logger(__name__)
 REMOVALS_REMEMBERED = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionChange:
-    """A partition that changed, or was removed."""
-
-    revision: int
-    partition: Partition
-    dropped: bool = False
+PartitionChange = TableChange[Partition]
 
 
-class PartitionTable:
+class PartitionTable(RevisionedTable[Partition]):
     """The partitions of the last query, each with the revision at which it changed."""
 
     def __init__(self) -> None:
-        self.epoch = secrets.token_hex(6)
-        self.number = 0
-        self.moved = asyncio.Event()  # set, and replaced, at each change
+        super().__init__(secrets.token_hex(6), "partitions", remembered=REMOVALS_REMEMBERED)
         self._present: dict[str, PartitionChange] = {}
-        self._removed: deque[PartitionChange] = deque(maxlen=REMOVALS_REMEMBERED)
-        self._floor = 0  # removals up to here are forgotten
-
-    @property
-    def revision(self) -> str:
-        return f"{self.epoch}.{self.number}"
 
     def update(self, partitions: Iterable[Partition]) -> None:
         """Replace the contents by these partitions, and number what changed."""
         before = self.number
         current = {partition.name: partition for partition in partitions}
         for name in [name for name in self._present if name not in current]:
-            self._remove(self._present.pop(name).partition)
+            self._remember_removal(self._present.pop(name).thing, self._next_number())
         for name, partition in current.items():
             change = self._present.get(name)
-            if change is None or change.partition != partition:
-                self._present[name] = PartitionChange(self._next_number(), partition)
+            if change is None or change.thing != partition:
+                self._present[name] = TableChange(partition, self._next_number())
         if self.number > before:
-            self.moved.set()
-            self.moved = asyncio.Event()
+            self._announce()
 
-    def number_of(self, revision: str | None) -> int:
-        """The number that a watch resumes from; Gone if it cannot."""
-        return resume_number(
-            revision, epoch=self.epoch, oldest=self._floor, newest=self.number, things="partitions"
-        )
-
-    def since(self, number: int) -> list[PartitionChange]:
-        """The changes since then, oldest first; Gone if removals since then are forgotten."""
-        if -1 < number < self._floor:
-            raise Gone("Too slow: more partitions were removed than are remembered. List them again.")
-        removed = list(self._removed) if number >= 0 else []
-        changed = [change for change in [*self._present.values(), *removed] if change.revision > number]
-        return sorted(changed, key=lambda change: change.revision)
-
-    def _remove(self, partition: Partition) -> None:
-        if len(self._removed) == self._removed.maxlen:
-            self._floor = self._removed[0].revision
-        self._removed.append(PartitionChange(self._next_number(), partition, dropped=True))
+    def _changed_since(self, number: int) -> Iterable[PartitionChange]:
+        return (change for change in self._present.values() if change.revision > number)
 
     def _next_number(self) -> int:
         self.number += 1
@@ -97,11 +65,11 @@ class PartitionView:
     stale_since: Callable[[], datetime | None]
 
     def concerns(self, difference: PartitionChange) -> bool:
-        return may_use(self.caller, difference.partition)
+        return may_use(self.caller, difference.thing)
 
     def event(self, difference: PartitionChange, revision: str) -> PartitionEvent:
         kind = "gone" if difference.dropped else "partition"
-        return PartitionEvent(type=kind, revision=revision, partition=difference.partition)
+        return PartitionEvent(type=kind, revision=revision, partition=difference.thing)
 
     def bookmark(self, revision: str) -> PartitionEvent:
         return PartitionEvent(type="bookmark", revision=revision, stale_since=self.stale_since())
@@ -110,11 +78,11 @@ class PartitionView:
         return PartitionEvent(type="error", revision=revision, message=why)
 
 
-class PartitionQueries:
+class PartitionQueries(JobsComponent):
     """Lists and watches partitions for callers."""
 
     def __init__(self, context: Context, take_turn: Callable[[], Awaitable[None]]) -> None:
-        self._context = context
+        super().__init__(context)
         self._take_turn = take_turn
         self._table = PartitionTable()
         self._cache = context.cached(self._fetch)
@@ -140,7 +108,7 @@ class PartitionQueries:
         """Query Slurm while there are watchers."""
         while True:
             await self._watched.wait()
-            await self._context.clock.sleep(self._context.settings.partitions_every_s)
+            await self._clock.sleep(self._settings.partitions_every_s)
             try:
                 await self._refresh()
             except JobsBusy as fault:
@@ -150,7 +118,7 @@ class PartitionQueries:
 
     async def _events(self, caller: Caller, number: int) -> AsyncIterator[PartitionEvent]:
         view = PartitionView(caller, lambda: self._stale_since)
-        watcher = Watcher(self._table, view, self._context.clock, self._context.settings)
+        watcher = Watcher(self._table, view, self._clock, self._settings)
         with self._counted_watcher():
             async with contextlib.aclosing(watcher.events(number)) as events:
                 async for event in events:
@@ -175,7 +143,7 @@ class PartitionQueries:
 
     async def _fetch(self) -> tuple[Partition, ...]:
         await self._take_turn()
-        return await self._context.call(self._context.workload.partitions())
+        return await self._context.call(self._workload.partitions())
 
 
 def may_use(caller: Caller, partition: Partition) -> bool:

@@ -7,50 +7,30 @@ program is.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from redbox.core.clock import Clock, is_set_within
 from redbox.jobs.errors import Gone
-from redbox.jobs.record.packed_records import RecordSummary
+from redbox.jobs.record.packed_records import RecordSummary, unpack
 from redbox.jobs.record.record import JobRecord
 from redbox.jobs.settings import JobsSettings
 from redbox.jobs.store.record_index import RecordChange
+from redbox.jobs.store.revisions import RevisionedTable, TableChange
 from redbox_api.models import Job, WatchEvent
 
-
-class Revisioned(Protocol):
-    """A change with its number."""
-
-    @property
-    def revision(self) -> int: ...
-
-
-ChangeT = TypeVar("ChangeT", bound=Revisioned)
+ThingT = TypeVar("ThingT")
 EventT = TypeVar("EventT")
-ChangeT_co = TypeVar("ChangeT_co", bound=Revisioned, covariant=True)
-ChangeT_contra = TypeVar("ChangeT_contra", contravariant=True)
 EventT_co = TypeVar("EventT_co", covariant=True)
 
 
-class ChangeSource(Protocol[ChangeT_co]):
-    """A source of numbered changes; `moved` is set at the next one."""
-
-    epoch: str
-    number: int
-    moved: asyncio.Event
-
-    def since(self, number: int) -> Sequence[ChangeT_co]: ...
-
-
-class WatchView(Protocol[ChangeT_contra, EventT_co]):
+class WatchView(Protocol[ThingT, EventT_co]):
     """The changes that one watcher may and wants to see, as events."""
 
-    def concerns(self, difference: ChangeT_contra) -> bool: ...
+    def concerns(self, difference: TableChange[ThingT]) -> bool: ...
 
-    def event(self, difference: ChangeT_contra, revision: str) -> EventT_co: ...
+    def event(self, difference: TableChange[ThingT], revision: str) -> EventT_co: ...
 
     def bookmark(self, revision: str) -> EventT_co: ...
 
@@ -67,11 +47,13 @@ class JobView:
     remark: Callable[[], str | None]  # a bookmark's message: that the states are stale
 
     def concerns(self, difference: RecordChange) -> bool:
-        return self.wanted(difference.outline)
+        return self.wanted(difference.thing)
 
     def event(self, difference: RecordChange, revision: str) -> WatchEvent:
-        gone = difference.dropped or not self.shown(difference.outline)
-        return WatchEvent(type="gone" if gone else "job", revision=revision, job=self.view(difference.record))
+        gone = difference.dropped or not self.shown(difference.thing)
+        return WatchEvent(
+            type="gone" if gone else "job", revision=revision, job=self.view(unpack(difference.thing))
+        )
 
     def bookmark(self, revision: str) -> WatchEvent:
         return WatchEvent(type="bookmark", revision=revision, message=self.remark())
@@ -81,11 +63,11 @@ class JobView:
 
 
 @dataclass(frozen=True, slots=True)
-class Watcher(Generic[ChangeT, EventT]):
+class Watcher(Generic[ThingT, EventT]):
     """One open watch."""
 
-    source: ChangeSource[ChangeT]
-    view: WatchView[ChangeT, EventT]
+    source: RevisionedTable[ThingT]
+    view: WatchView[ThingT, EventT]
     clock: Clock
     settings: JobsSettings
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 
 from redbox.core.workload_manager import JobStates, TaskObservation
+from redbox.jobs.record.messages import ABSENT
 from redbox.jobs.record.packed_records import RecordSummary
 from redbox.jobs.record.record import UNCLAIMED, JobRecord, Stage
-from redbox.jobs.record.state_machine import StateMachine, TaskCounts
+from redbox.jobs.record.state_machine import StateMachine
 from redbox_api.hostlists import expand
-from redbox_api.models import ArrayCounts, ArrayTask, Job, LogPath, OwnerRef, Phase
+from redbox_api.models import ArrayTask, Job, LogPath, OwnerRef, Phase
 
 
 def visible(record: RecordSummary) -> bool:
@@ -33,6 +34,8 @@ def job_view(
     """The record as a job: unknown values are None, and `stale_since` marks a state that may be old."""
     status = record.status
     owner = record.key.owner
+    absent = not record.final and record.absent_since is not None
+    in_queue = not absent and record.phase is not Phase.LOST  # else the queue's last reason is old
     return Job(
         key=record.key.key,
         attempt=record.key.attempt,
@@ -40,8 +43,8 @@ def job_view(
         user=record.user.name,
         phase=record.phase,
         state=status.state or None,
-        reason=status.reason or None,
-        message=record.message,
+        reason=record.lost_reason or (status.reason if in_queue else None) or None,
+        message=ABSENT.format(record.job_id) if absent else record.message,
         job_id=record.job_id,
         cluster=slurm_cluster,
         name=status.name or record.job_name or None,
@@ -57,10 +60,11 @@ def job_view(
         ended_at=status.ended_at if record.final else None,
         working_directory=status.working_directory or record.working_directory or None,
         logs=LogPath(stdout=status.stdout, stderr=status.stderr),
-        array=_counts(machine.count_tasks(status)) if status.array_size else None,
+        array=machine.count_tasks(status) if status.array_size else None,
         tasks=[_task(task, machine.states) for task in status.tasks]
         if with_tasks and status.array_size
         else None,
+        no_sign_of_start=record.no_sign_of_start,
         cancel_requested=record.cancel_requested,
         env_changed=body_changed,
         spec_digest=record.spec_digest,
@@ -74,17 +78,6 @@ def _exit_code(record: JobRecord) -> int | None:
     if record.phase is Phase.SUCCEEDED:
         return 0
     return record.status.exit_code if record.phase in (Phase.FAILED, Phase.CANCELLED) else None
-
-
-def _counts(counts: TaskCounts) -> ArrayCounts:
-    return ArrayCounts(
-        total=counts.total,
-        pending=counts.pending,
-        running=counts.running,
-        succeeded=counts.succeeded,
-        failed=counts.failed,
-        cancelled=counts.cancelled,
-    )
 
 
 def _task(task: TaskObservation, states: JobStates) -> ArrayTask:

@@ -20,7 +20,7 @@ from typing import Any
 
 from redbox.core.domain import JobKey, Limits, UnixUser
 from redbox.core.workload_manager import TaskObservation
-from redbox.jobs.record.record import JobRecord, ObservedStatus, Stage, shared
+from redbox.jobs.record.record import JobDependency, JobRecord, ObservedStatus, Stage, shared
 from redbox_api.models import Phase
 
 RENAMED = {  # field: its key in the journal, which is the name that it had first
@@ -60,6 +60,7 @@ def from_text(key: JobKey, revision: int, text: str) -> JobRecord:
     status = ObservedStatus(**_decode(stored_status, STATUS_FIELDS), tasks=tasks)
     values = _decode(data, RECORD_FIELDS)
     values["warnings"] = tuple(values.get("warnings", ()))
+    values["dependencies"] = tuple(JobDependency(*parts) for parts in values.get("dependencies", ()))
     values["limits"] = _decode_limits(values.get("limits", [None, None]))
     values["stage"] = Stage(values.get("stage", Stage.INTENT))
     values["phase"] = Phase(values.get("phase", Phase.SUBMITTING))

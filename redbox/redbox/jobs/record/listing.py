@@ -14,9 +14,8 @@ from dataclasses import dataclass
 
 from redbox.jobs.errors import NotAcceptable
 from redbox.jobs.record.packed_records import RecordSummary
+from redbox.jobs.record.record import Place, place
 from redbox_api.models import Phase
-
-Place = tuple[str, str, str, str, str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,26 +38,15 @@ class PageRequest:
     token: str | None = None
 
 
-def place(record: RecordSummary) -> Place:
-    owner = record.key.owner
-    return (
-        owner.cluster,
-        owner.namespace,
-        owner.account,
-        owner.account_uid,
-        record.key.key,
-        record.key.attempt,
-    )
-
-
 def page_of(
     records: Iterable[RecordSummary], page: PageRequest, revision: str, size: int
 ) -> tuple[list[RecordSummary], str, str | None]:
     """The page, the revision of the first page, and the token of the next one."""
     after, revision = _read(page.token, revision)
-    ordered = sorted((r for r in records if after is None or place(r) > after), key=place)
+    later = (record for record in records if after is None or place(record.key) > after)
+    ordered = sorted(later, key=lambda record: place(record.key))
     chosen, rest = ordered[:size], len(ordered) > size
-    return chosen, revision, _token(place(chosen[-1]), revision) if rest else None
+    return chosen, revision, _token(place(chosen[-1].key), revision) if rest else None
 
 
 def _token(last: Place, revision: str) -> str:

@@ -10,6 +10,7 @@ from redbox_api.models import Phase
 if TYPE_CHECKING:
     from redbox.jobs.record.record import JobRecord, ObservedStatus
 
+ABSENT = "Slurm does not show job {} at present: red-box is finding out what became of it."
 RESERVED_SIGNAL = 53  # Slurm's own: the batch step could not be set up
 KNOWN_EXITS = {
     125: "exit code 125, which says of a container that its image could not be pulled (its stderr says why)",
@@ -23,6 +24,14 @@ ENDINGS = {
     "PREEMPTED": "It was ended to make room for a job of higher priority.",
     "BOOT_FAIL": "The nodes that it was given did not start.",
 }
+HELD_RETRY = (
+    "It is held by red-box until it is certain that an earlier submit of it, which was never answered, did "
+    "not reach Slurm."
+)
+HELD_FOR_DEPENDENCY = (
+    "It is held by red-box: Slurm has forgotten a job that it depends on. It waits for the next attempt of "
+    "that job; without one, delete it."
+)
 NEVER_RAN = {
     "BadConstraints": "no node has all that it asks for",
     "InvalidAccount": "its account {account} is not valid for this user",
@@ -69,11 +78,8 @@ def explain(record: JobRecord) -> str | None:
         return record.limits_exceeded or _cancellation(record)
     if record.phase is Phase.FAILED or record.ending_since is not None:
         return _failure(record)
-    if record.held_retry:
-        return (
-            "It is held by red-box until it is certain that an earlier submit of it, which was never "
-            "answered, did not reach Slurm."
-        )
+    if record.held_retry or (record.held_for_dependency and record.phase is Phase.PENDING):
+        return HELD_RETRY if record.held_retry else HELD_FOR_DEPENDENCY
     if record.phase in (Phase.PENDING, Phase.SUSPENDED):
         return record.limits_exceeded or _waiting(record)
     return record.limits_exceeded or None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
 
 from redbox.core.domain import JobKey, UnixUser
 from redbox.jobs.record.codec import from_text, to_text
@@ -31,27 +30,6 @@ SHARED = (
 WINDOW = -12  # 4 KiB, raw: no header and no checksum for what never leaves this process
 
 
-class RecordSummary(Protocol):
-    """The fields that every job has at hand, packed or not."""
-
-    @property
-    def key(self) -> JobKey: ...
-    @property
-    def user(self) -> UnixUser: ...
-    @property
-    def mark(self) -> str: ...
-    @property
-    def stage(self) -> Stage: ...
-    @property
-    def phase(self) -> Phase: ...
-    @property
-    def watched(self) -> bool: ...
-    @property
-    def settled_at(self) -> datetime: ...
-    @property
-    def revision(self) -> int: ...
-
-
 @dataclass(frozen=True, slots=True)
 class PackedRecord:
     """A job that has ended and that no poll looks for."""
@@ -70,6 +48,10 @@ class PackedRecord:
         return False
 
 
+RecordSummary = JobRecord | PackedRecord
+"""The fields of PackedRecord are at hand for every job, packed or not."""
+
+
 def pack(record: JobRecord) -> RecordSummary:
     """The record, small if it has ended."""
     if record.watched:
@@ -80,8 +62,6 @@ def pack(record: JobRecord) -> RecordSummary:
 def unpack(outline: RecordSummary) -> JobRecord:
     if isinstance(outline, JobRecord):
         return outline
-    if not isinstance(outline, PackedRecord):
-        raise TypeError(f"{type(outline).__name__} is not the summary of a job")
     words = zlib.decompressobj(WINDOW, SHARED)
     text = (words.decompress(outline.text) + words.flush()).decode()
     return from_text(outline.key, outline.revision, text)

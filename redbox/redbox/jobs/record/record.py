@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from redbox.core.domain import JobKey, Limits, Owner, UnixUser
 from redbox.core.workload_manager import JobHandle, Observation, TaskObservation
@@ -19,9 +19,19 @@ from redbox_api.models import FINAL_PHASES, Phase
 
 T = TypeVar("T")
 ALL_ATTEMPTS = 0
+FORGOTTEN = "ForgottenBySlurm"
 UNCLAIMED = "?"  # the cluster of an owner whose names a lost journal took with it
 
 Lineage = tuple[str, str, str, str]
+
+
+Place = tuple[str, str, str, str, str, int]
+
+
+def place(key: JobKey | Tombstone) -> Place:
+    """Owner, key and attempt, in the order of lists and of the journal's columns."""
+    owner = key.owner
+    return (owner.cluster, owner.namespace, owner.account, owner.account_uid, key.key, key.attempt)
 
 
 def lineage(owner: Owner, key: str) -> Lineage:
@@ -69,6 +79,18 @@ class ObservedStatus:
     pending_tasks: int = 0
     array_size: int = 0
     tasks: tuple[TaskObservation, ...] = ()
+    sluid: str = ""
+
+
+class JobDependency(NamedTuple):
+    """A dependency as it was submitted: `key` names a job of the same owner, `job_id` is its id then."""
+
+    type: str
+    key: str | None
+    job_id: str | None  # None of a singleton, and of one that was met before the submit
+
+    def __str__(self) -> str:
+        return self.type if self.job_id is None else f"{self.type}:{self.job_id}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +123,13 @@ class JobRecord:
     in_queue: bool = False  # Slurm's queue still shows it, ended or not: it may live again
     first_seen_late: bool = False  # an array of which the queue may have forgotten tasks by then
 
+    boot_time: str = ""  # of the controller that accepted or showed it last, or of the one before
+    lost_reason: str = ""
+    no_sign_of_start: bool = False  # of a job that the controller has forgotten
+    uncounted_runs: int = 0  # that the workload manager does not count as restarts
+    dependencies: tuple[JobDependency, ...] = ()
+    held_for_dependency: bool = False  # by red-box: a job that it depends on is absent or forgotten
+
     phase: Phase = Phase.SUBMITTING
     message: str | None = None
     warnings: tuple[str, ...] = ()
@@ -127,7 +156,7 @@ class JobRecord:
             return True
         to_be_cancelled = self.cancel_requested or bool(self.limits_exceeded)
         unproven = self.held_retry or self.unanswered_at is not None or not self.confirmed
-        between = self.ending_since is not None or self.absent_since is not None
+        between = self.ending_since is not None or self.absent_since is not None or self.held_for_dependency
         return self.stage is Stage.BOUND and not (to_be_cancelled or unproven or between)
 
     @property

@@ -29,24 +29,16 @@ from redbox.jobs.record.limits import enforce_limits
 from redbox.jobs.record.messages import explain
 from redbox.jobs.record.record import STATUS_FIELDS, JobRecord, ObservedStatus, Stage, status_from
 from redbox.jobs.settings import JobsSettings
-from redbox_api.models import Phase
+from redbox_api.models import ArrayCounts, Phase
 
 ENDED = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED})  # as Slurm shows it: not LOST
 LIVING = frozenset({Phase.PENDING, Phase.RUNNING, Phase.SUSPENDED})
+RAN_AGAIN = (
+    "Slurm runs it again although it had started before: its controller was restarted and had saved the job "
+    "as one that waits. Slurm does not count that as a restart; this is run {}."
+)
 STATUS = attrgetter(*STATUS_FIELDS)
 STATE = attrgetter("state")
-
-
-@dataclass(frozen=True, slots=True)
-class TaskCounts:
-    """How many tasks of an array are in which phase."""
-
-    total: int
-    pending: int
-    running: int
-    succeeded: int
-    failed: int
-    cancelled: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +59,8 @@ class StateMachine:
             phase = Phase.PENDING if record.phase is Phase.SUBMITTING else record.phase
         had_ended = record.final and record.stage is Stage.BOUND and record.phase is not Phase.LOST
         lives_again = had_ended and phase not in ENDED
+        again = began_again(record.status, status)
+        uncounted = record.uncounted_runs + again
         record = replace(
             record,
             stage=Stage.BOUND,
@@ -74,8 +68,13 @@ class StateMachine:
             in_queue=observation.live,
             confirmed=True,
             absent_since=None,
-            run=max(record.run + 1 if lives_again else record.run, status.restarts + 1),
+            lost_reason="",
+            no_sign_of_start=False,
+            uncounted_runs=uncounted,
+            run=max(record.run + 1 if lives_again else record.run, status.restarts + 1 + uncounted),
         )
+        if again:
+            record = replace(record, warnings=(*record.warnings[-7:], RAN_AGAIN.format(record.run)))
         return self._in_phase(record, phase, now)
 
     def with_task_ends(self, record: JobRecord, ended: Iterable[TaskObservation], now: datetime) -> JobRecord:
@@ -141,13 +140,14 @@ class StateMachine:
 
     # ------------------------------------------------------------------------------------------ array tasks
 
-    def count_tasks(self, status: ObservedStatus) -> TaskCounts:
+    def count_tasks(self, status: ObservedStatus) -> ArrayCounts:
         """Tasks that are not split off yet are pending, as are those without any observation."""
         phases = self._phases_of(status.tasks)
         total = max(status.array_size, len(status.tasks) + status.pending_tasks)
         running = phases[Phase.RUNNING] + phases[Phase.SUSPENDED]
-        ended = [phases[phase] for phase in (Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED)]
-        return TaskCounts(total, total - running - sum(ended), running, *ended)
+        ended = {phase.lower(): phases[phase] for phase in ENDED}
+        pending = total - running - sum(ended.values())
+        return ArrayCounts(total=total, pending=pending, running=running, **ended)
 
     def shows_all_tasks(self, record: JobRecord, job: Observation) -> bool:
         """Whether this poll shows each task of an array, but for those that an earlier one saw end."""
@@ -209,11 +209,19 @@ def merged(record: JobRecord, observation: Observation) -> ObservedStatus:
         stdout=new.stdout or old.stdout,
         stderr=new.stderr or old.stderr,
         working_directory=directory,
+        sluid=new.sluid or old.sluid,
         nodes=new.nodes or (old.nodes if new.restarts == old.restarts else ""),
         array_size=max(new.array_size, old.array_size),  # the queue forgets tasks one by one
         restarts=max(new.restarts, old.restarts),  # old accounting does not count them
         tasks=merge_tasks(old.tasks, new.tasks, observation.waiting),
     )
+
+
+def began_again(old: ObservedStatus, new: ObservedStatus) -> bool:
+    """Whether a restarted slurmctld runs a job again that it had saved as pending: with the same restarts."""
+    if old.started_at is None or old.state == "PENDING" or new.restarts != old.restarts or new.array_size:
+        return False  # an array's start is that of the earliest task that the queue still shows
+    return new.state == "PENDING" or (new.started_at is not None and new.started_at > old.started_at)
 
 
 def is_unchanged(record: JobRecord, observation: Observation) -> bool:

@@ -7,43 +7,24 @@ that was away for an hour, or is slow, costs nothing. Only deletions are remembe
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 
 from redbox.core.domain import JobKey, Owner
-from redbox.jobs.errors import Gone
 from redbox.jobs.record.packed_records import RecordSummary, pack, unpack
 from redbox.jobs.record.record import JobRecord, Lineage, lineage
-from redbox.jobs.store.revisions import resume_number
+from redbox.jobs.store.revisions import RevisionedTable, TableChange
+
+RecordChange = TableChange[RecordSummary]
 
 
-@dataclass(frozen=True, slots=True)
-class RecordChange:
-    """A job that changed, or was dropped."""
-
-    outline: RecordSummary
-    revision: int
-    dropped: bool = False
-
-    @property
-    def record(self) -> JobRecord:
-        return unpack(self.outline)
-
-
-class RecordIndex:
+class RecordIndex(RevisionedTable[RecordSummary]):
     """Records by key, by mark and by lineage. Only the record store writes here, after the journal.
 
     Those that have ended are kept packed: going through all of them is done by their outlines.
     """
 
     def __init__(self, epoch: str, records: Iterable[RecordSummary], *, floor: int, deletions: int) -> None:
-        self.epoch = epoch
-        self.moved = asyncio.Event()  # set, and replaced, at each change
-        self.number = floor
-        self._floor = floor  # deletions up to here are forgotten
-        self._deletions: deque[RecordChange] = deque(maxlen=deletions)
+        super().__init__(epoch, "jobs", remembered=deletions, floor=floor)
         self._records: dict[JobKey, RecordSummary] = {}
         self._by_mark: dict[str, JobKey] = {}
         self._by_lineage: dict[Lineage, tuple[JobKey, ...]] = {}
@@ -52,10 +33,6 @@ class RecordIndex:
             self._enter(record)
 
     # ------------------------------------------------------------------------------------------ reading
-
-    @property
-    def revision(self) -> str:
-        return f"{self.epoch}.{self.number}"
 
     def __len__(self) -> int:
         return len(self._records)
@@ -83,25 +60,11 @@ class RecordIndex:
         """Those that polls must look for."""
         return [unpack(self._records[key]) for key in self._watched]
 
-    def number_of(self, revision: str | None) -> int:
-        """The number that a watch resumes from; Gone if it cannot."""
-        return resume_number(
-            revision, epoch=self.epoch, oldest=self._floor, newest=self.number, things="jobs"
-        )
-
-    def since(self, number: int) -> list[RecordChange]:
-        """What has changed since, oldest first; Gone where deletions since then are forgotten."""
-        if -1 < number < self._floor:
-            raise Gone(
-                "Too slow: more jobs were deleted than are remembered. List the jobs, and watch from there."
-            )
-        changed = []
+    def _changed_since(self, number: int) -> Iterator[RecordChange]:
         for record in reversed(self._records.values()):
             if record.revision <= number:
                 break
-            changed.append(RecordChange(record, record.revision))
-        dropped = [gone for gone in self._deletions if gone.revision > number] if number >= 0 else []
-        return sorted(changed + dropped, key=lambda difference: difference.revision)
+            yield TableChange(record, record.revision)
 
     # ------------------------------------------------------------------------------------------ writing
 
@@ -111,8 +74,7 @@ class RecordIndex:
             self._drop(number, key)
         for record in saved:
             self._enter(pack(record))
-        self.moved.set()
-        self.moved = asyncio.Event()
+        self._announce()
 
     def _enter(self, record: RecordSummary) -> None:
         key = record.key
@@ -138,6 +100,4 @@ class RecordIndex:
         rest = tuple(other for other in self._by_lineage.pop(line) if other != key)
         if rest:
             self._by_lineage[line] = rest
-        if len(self._deletions) == self._deletions.maxlen:
-            self._floor = self._deletions[0].revision
-        self._deletions.append(RecordChange(record, number, dropped=True))
+        self._remember_removal(record, number)

@@ -17,7 +17,7 @@ from redbox.core.domain import JobKey, Owner
 from redbox.jobs.errors import JournalError, JournalFull, JournalUnreadable
 from redbox.jobs.record.codec import to_text
 from redbox.jobs.record.packed_records import RecordSummary, summary_from_text
-from redbox.jobs.record.record import JobRecord, Tombstone, shared
+from redbox.jobs.record.record import JobRecord, Tombstone, place, shared
 
 SCHEMA = (
     # Version 1. WITHOUT ROWID: the key is the row's place, and no second index is kept.
@@ -44,7 +44,6 @@ ALL_JOBS = """
 KEY = "cluster = ? AND namespace = ? AND account = ? AND account_uid = ? AND key = ? AND attempt = ?"
 FORGET = f"DELETE FROM jobs WHERE {KEY}"  # noqa: S608 - made of constants
 UNBURY = f"DELETE FROM tombstones WHERE {KEY}"  # noqa: S608 - made of constants
-KeyColumns = tuple[str, str, str, str, str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +64,6 @@ class JournalContents:
     records: tuple[RecordSummary, ...]
     tombstones: tuple[Tombstone, ...]
     facts: dict[str, str]
-
-
-def _columns(owner: Owner, key: str, attempt: int) -> KeyColumns:
-    return (owner.cluster, owner.namespace, owner.account, owner.account_uid, key, attempt)
 
 
 class Database:
@@ -128,11 +123,11 @@ class Database:
 
     def _write(self, batch: JournalBatch) -> None:
         run = self._db.executemany
-        run(FORGET, [_columns(k.owner, k.key, k.attempt) for k in batch.forget])
+        run(FORGET, map(place, batch.forget))
         run("INSERT OR REPLACE INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", map(_row, batch.save))
-        graves = [(*_columns(t.owner, t.key, t.attempt), t.made_at.timestamp()) for t in batch.bury]
+        graves = [(*place(t), t.made_at.timestamp()) for t in batch.bury]
         run("INSERT OR REPLACE INTO tombstones VALUES (?, ?, ?, ?, ?, ?, ?)", graves)
-        run(UNBURY, [_columns(t.owner, t.key, t.attempt) for t in batch.unbury])
+        run(UNBURY, map(place, batch.unbury))
         run("INSERT OR REPLACE INTO facts VALUES (?, ?)", batch.facts)
 
     def close(self) -> None:
@@ -158,4 +153,4 @@ def _row(record: JobRecord) -> tuple[object, ...]:
     key = record.key
     final_at = record.final_at.timestamp() if record.final_at else None
     facts = (record.user.uid, record.mark, record.job_id, final_at, record.revision, to_text(record))
-    return (*_columns(key.owner, key.key, key.attempt), *facts)
+    return (*place(key), *facts)

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 
 from redbox.core.domain import JobKey, Owner
-from redbox.jobs.record.record import ALL_ATTEMPTS, Lineage, Tombstone, lineage
+from redbox.jobs.record.record import ALL_ATTEMPTS, Lineage, Tombstone, lineage, place
 
 Share = tuple[str, ...]
 
@@ -46,7 +46,7 @@ class Tombstones:
     def add(self, tombstone: Tombstone) -> None:
         line = lineage(tombstone.owner, tombstone.key)
         for stone in self._by_lineage.get(line, ()):
-            if _same_place(stone, tombstone):
+            if place(stone) == place(tombstone):
                 self.remove(stone)
         self._by_lineage[line] = (*self._by_lineage.get(line, ()), tombstone)
         if self._counts(tombstone):
@@ -55,7 +55,7 @@ class Tombstones:
     def remove(self, tombstone: Tombstone) -> None:
         line = lineage(tombstone.owner, tombstone.key)
         stones = self._by_lineage.pop(line, ())
-        rest = tuple(stone for stone in stones if not _same_place(stone, tombstone))
+        rest = tuple(stone for stone in stones if place(stone) != place(tombstone))
         if rest:
             self._by_lineage[line] = rest
         counted = self._counted.get(_share(tombstone.owner), {})
@@ -74,7 +74,3 @@ def _share(owner: Owner) -> Share:
     """The group that is counted together; an owner that an operator names has no account uid."""
     place = (owner.cluster, owner.namespace)
     return (*place, owner.account) if owner.account_uid else place
-
-
-def _same_place(first: Tombstone, second: Tombstone) -> bool:
-    return (first.owner, first.key, first.attempt) == (second.owner, second.key, second.attempt)

@@ -36,11 +36,11 @@ from redbox.core.workload_manager import (
     SubmitUnknown,
     WorkloadManagerError,
 )
-from redbox.jobs.context import Context
+from redbox.jobs.context import Context, JobsComponent
 from redbox.jobs.errors import JobsBusy, JobsError, RefusedBySlurm
 from redbox.jobs.job_actions import JobActions
-from redbox.jobs.queue_snapshot import bind
-from redbox.jobs.record.record import JobRecord, Stage, lineage
+from redbox.jobs.queue_snapshot import SnapshotIndex, bind, match, sort_observations
+from redbox.jobs.record.record import JobDependency, JobRecord, Stage, lineage
 from redbox.jobs.record.state_machine import never_submitted
 from redbox.jobs.store.record_store import Change
 from redbox.jobs.submit import submit_request
@@ -63,16 +63,13 @@ class PutResult:
     body_changed: bool = False
 
 
-class SubmitCoordinator:
+class SubmitCoordinator(JobsComponent):
     """All submits of this server."""
 
     def __init__(
         self, context: Context, group: asyncio.TaskGroup, fence: TakeoverFence, actions: JobActions
     ) -> None:
-        self._context = context
-        self._store = context.store
-        self._clock = context.clock
-        self._settings = context.settings
+        super().__init__(context)
         self._group = group
         self._fence = fence
         self._actions = actions
@@ -120,6 +117,7 @@ class SubmitCoordinator:
         give_up = self._clock.monotonic() + WAIT_SHARE * self._settings.answer_within_s
         while True:
             moved = self._store.index.moved
+            await self._verify_dependencies(put)
             try:
                 intent = await self._journal_intent(put)
                 if intent is not None:
@@ -158,6 +156,7 @@ class SubmitCoordinator:
                 intent = submit_request.retried_intent(record, put, now)
             else:
                 intent = submit_request.new_intent(put, now, self._fence.holds_since(now))
+            intent = replace(intent, dependencies=self._dependencies(put))
             self._submitting.add(put.key)
             return Change(save=(intent,))
 
@@ -173,12 +172,35 @@ class SubmitCoordinator:
             raise submit_request.tombstoned(put.key)
         self._fence.refuse(now)
         submit_request.refuse_beyond_limits(put.submission)
-        self._dependencies(put)  # a request that can never be submitted leaves no intent
         return True
 
-    def _dependencies(self, put: PutRequest) -> tuple[str, ...]:
+    def _dependencies(self, put: PutRequest) -> tuple[JobDependency, ...]:
         owner = put.key.owner
         return resolve(put.submission.request.dependencies, lambda key: self._store.index.line(owner, key))
+
+    async def _verify_dependencies(self, put: PutRequest) -> None:
+        """Slurm must still have the jobs that this one depends on: ids of forgotten ones go to others."""
+        if not self._is_to_be_submitted(self._store.index.get(put.key), put, self._clock.now()):
+            return
+        dependencies = [wanted for wanted in self._dependencies(put) if wanted.key is not None]
+        if not dependencies:
+            return
+        ids = {wanted.job_id for wanted in dependencies if wanted.job_id is not None}
+        try:
+            found = await self._context.call(self._workload.find_live(sorted(ids), users={put.user}))
+        except (WorkloadManagerError, TimeoutError) as fault:
+            raise JobsBusy(f"Slurm does not answer: {fault}.", retry_after=5) from fault
+        by_mark, by_id = sort_observations(found.jobs, self._store.index, {*ids})
+        shown = SnapshotIndex(self._clock.now(), found.complete, by_mark=by_mark, by_id=by_id)
+        for wanted in dependencies:
+            attempts = self._store.index.line(put.key.owner, wanted.key or "")
+            if not any(other.job_id == wanted.job_id and match(other, shown).job for other in attempts):
+                self._context.request_poll()
+                raise JobsBusy(
+                    f"It depends on {wanted.key}, and Slurm does not show job {wanted.job_id} as that job at "
+                    "present: red-box is finding out what became of it.",
+                    retry_after=5,
+                )
 
     async def _submit(self, put: PutRequest, *, held: bool) -> SubmitOutcome:
         """Call sbatch once; whatever fails after it may have begun is SubmitUnknown."""
@@ -187,10 +209,10 @@ class SubmitCoordinator:
             return SubmitUnavailable("It was deleted before it was submitted.")
         submission = replace(
             put.submission,
-            dependencies=self._dependencies(put),
+            dependencies=tuple(map(str, intent.dependencies if intent else ())),
             held=held and not put.submission.request.hold,
         )
-        call = self._context.workload.submit(put.user, submission)
+        call = self._workload.submit(put.user, submission)
         try:
             return await with_deadline(self._clock, self._settings.submit_limit_s, call)
         except TimeoutError:
@@ -225,6 +247,8 @@ def after_submit(record: JobRecord, outcome: SubmitOutcome, *, held: bool, now: 
             held_retry=held,
             warnings=(*record.warnings, *outcome.warnings),
             working_directory=outcome.working_directory or record.working_directory,
+            boot_time=outcome.boot_time,
+            status=replace(record.status, stdout=outcome.stdout, stderr=outcome.stderr),
         )
         return Change(save=(accepted,))
     if isinstance(outcome, SubmitUnknown):

@@ -8,21 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from redbox.jobs.errors import JobsBusy, NotAcceptable
-from redbox.jobs.record.record import JobRecord
+from redbox.jobs.record.record import JobDependency, JobRecord
 from redbox_api.models import Dependency, Phase
 
 Lookup = Callable[[str], Sequence[JobRecord]]  # all attempts of a key of the same owner
 
 
-def resolve(dependencies: Sequence[Dependency], attempts_of: Lookup) -> tuple[str, ...]:
-    """As sbatch takes them; those that are already fulfilled are left out."""
+def resolve(dependencies: Sequence[Dependency], attempts_of: Lookup) -> tuple[JobDependency, ...]:
+    """With Slurm's ids; those that are already fulfilled are left out."""
     resolved = (_resolved(dependency, attempts_of) for dependency in dependencies)
-    return tuple(text for text in resolved if text is not None)
+    return tuple(dependency for dependency in resolved if dependency is not None)
 
 
-def _resolved(dependency: Dependency, attempts_of: Lookup) -> str | None:
+def _resolved(dependency: Dependency, attempts_of: Lookup) -> JobDependency | None:
     if dependency.key is None:
-        return f"{dependency.type}:{dependency.job_id}" if dependency.job_id else dependency.type
+        return JobDependency(dependency.type, None, dependency.job_id)
     attempts = attempts_of(dependency.key)
     if not attempts:
         raise NotAcceptable(
@@ -34,7 +34,7 @@ def _resolved(dependency: Dependency, attempts_of: Lookup) -> str | None:
         return None
     if latest.job_id is None:
         raise JobsBusy(f"It depends on {dependency.key}, which is still being submitted.", retry_after=3)
-    return f"{dependency.type}:{latest.job_id}"
+    return JobDependency(dependency.type, dependency.key, latest.job_id)
 
 
 def _refuse_unless_fulfilled(dependency: Dependency, record: JobRecord) -> None:

@@ -22,12 +22,11 @@ class TakeoverFence:
     """The time of the take-over, if there was one, and how long it restricts submits."""
 
     since: datetime | None
-    refuses_s: float
-    holds_s: float
+    settings: JobsSettings
 
     def refuse(self, now: datetime) -> None:
         """Raise Busy while nothing may be submitted."""
-        left = self.refuses_s - self._age_s(now)
+        left = self.settings.fence_refuses_s - self._age_s(now)
         if left > 0:
             raise JobsBusy(
                 "This red-box has just taken over: submits wait until those of the one before it "
@@ -37,7 +36,8 @@ class TakeoverFence:
 
     def holds_since(self, now: datetime) -> datetime | None:
         """When another server may have sent a submit that arrives late; None: new keys are not held."""
-        return self.since if self._age_s(now) < self.refuses_s + self.holds_s else None
+        holds_s = self.settings.fence_refuses_s + self.settings.fence_holds_s
+        return self.since if self._age_s(now) < holds_s else None
 
     def _age_s(self, now: datetime) -> float:
         return float("inf") if self.since is None else (now - self.since).total_seconds()
@@ -46,5 +46,4 @@ class TakeoverFence:
 def fence_from(facts: dict[str, str], settings: JobsSettings) -> TakeoverFence:
     """As the journal has noted it."""
     noted = facts.get(TAKEN_OVER_AT)
-    since = datetime.fromtimestamp(float(noted), UTC) if noted else None
-    return TakeoverFence(since, settings.fence_refuses_s, settings.fence_holds_s)
+    return TakeoverFence(datetime.fromtimestamp(float(noted), UTC) if noted else None, settings)

@@ -9,7 +9,7 @@ never submitted a second time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -21,7 +21,7 @@ from redbox.core.workload_manager import (
     Observation,
     shows_all_jobs_of,
 )
-from redbox.jobs.context import Context
+from redbox.jobs.context import Context, JobsComponent
 from redbox.jobs.job_actions import JobActions, line_of
 from redbox.jobs.queue_snapshot import SnapshotIndex, SnapshotMatch, bind
 from redbox.jobs.record.record import JobRecord, ObservedStatus, Stage
@@ -88,34 +88,23 @@ def _not_found(
     return replace(record, stage=Stage.UNCONFIRMED, last_submit_at=max(record.last_submit_at, ended_by))
 
 
-class UnconfirmedSubmits:
+class UnconfirmedSubmits(JobsComponent):
     """Settles intents that no task submits any more, and proves that held retries are the only job."""
 
     def __init__(
         self, context: Context, actions: JobActions, is_submitting: Callable[[JobKey], bool]
     ) -> None:
-        self._context = context
-        self._store = context.store
-        self._clock = context.clock
-        self._settings = context.settings
-        self._machine = context.machine
-        self._workload = context.workload
-        self._background = context.background
+        super().__init__(context)
         self._actions = actions
         self._is_submitting = is_submitting
         self._quiet_since: dict[JobKey, datetime] = {}  # no sbatch with its mark has run here since then
         self._missed: dict[JobKey, MissedPolls] = {}
 
-    def after(self, snapshot: SnapshotIndex, matches: Mapping[JobKey, SnapshotMatch]) -> None:
+    def follow(self, record: JobRecord, found: SnapshotMatch, snapshot: SnapshotIndex) -> None:
         """After each poll: settle or prove what it allows."""
-        for key, found in matches.items():
-            record = self._store.index.get(key)
-            if record is not None and shows_all_jobs_of(record.user.uid, snapshot):
-                self._consider(record, found, snapshot)
-
-    def _consider(self, record: JobRecord, found: SnapshotMatch, snapshot: SnapshotIndex) -> None:
         key = record.key
-        if record.final or self._is_submitting(key):
+        shows_absence = shows_all_jobs_of(record.user.uid, snapshot)
+        if record.final or self._is_submitting(key) or not shows_absence:
             return
         if record.stage is not Stage.INTENT:
             self._missed.pop(key, None)

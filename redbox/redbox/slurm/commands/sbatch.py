@@ -9,21 +9,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from redbox.core.workload_manager import Submission, SubmitAccepted, SubmitOutcome, SubmitUnknown
 from redbox.slurm.errors import RequestRefused
-from redbox.slurm.text.batch_script import check_directives, encode_script, with_default_outputs
+from redbox.slurm.text.batch_script import (
+    DEFAULT_ARRAY_OUTPUT,
+    DEFAULT_OUTPUT,
+    check_directives,
+    encode_script,
+    with_default_outputs,
+)
 from redbox.slurm.text.error_messages import classify, lines_of, with_remedy, words_of
 from redbox.slurm.text.sbatch_options import read_directives, read_options
 from redbox.slurm.text.values import TIME_FORMAT
-from redbox_api.models import Check
+from redbox_api.models import Check, JobRequest
 
 CHECK_ENVIRONMENT = TIME_FORMAT
 JOB_ID = re.compile(r"^([0-9]+)(?:;(\S+))?$", re.MULTILINE)
+# From 25.05 on Slurm says "at TIME a using", and names a cluster in between where it asked several.
 WOULD_START = re.compile(r"Job [0-9]+ to start at ([0-9]+)(?: on cluster \S+)?(?: a)? using (.*)")
-"""From 25.05 on Slurm says "at TIME a using", and names a cluster in between where it asked several."""
+HET_SEPARATOR = re.compile(r"^#SBATCH\s+(?:hetjob|packjob)\b", re.MULTILINE)
 FIELDS = ("qos", "array", "begin", "output", "error")
 RESOURCES = {
     "nodes": "nodes",
@@ -46,6 +53,8 @@ class SbatchCall:
     script: bytes
     export: bytes
     placeholder: str
+    stdout: str  # file name patterns, as Slurm resolves them
+    stderr: str
 
 
 def build_call(
@@ -57,8 +66,12 @@ def build_call(
     directives = list(read_directives(script))
     check_directives(directives)
     in_script = {directive.name: directive.value for directive in directives}
-    if request.output is None and request.error is None and not in_script.keys() & {"output", "error"}:
-        data = with_default_outputs(data, array=request.array is not None or "array" in in_script)
+    array = request.array is not None or "array" in in_script
+    named = {"output", "error"} & in_script.keys() or request.output is not None or request.error is not None
+    if not named:
+        data = with_default_outputs(data, array=array)
+    stem = DEFAULT_ARRAY_OUTPUT if array else DEFAULT_OUTPUT
+    outputs = _named_outputs(request, script, f"{stem}.out") if named else (f"{stem}.out", f"{stem}.err")
     limits = submission.limits
     argv = [
         "sbatch",
@@ -72,7 +85,7 @@ def build_call(
     ]
     # 22.05 makes (null) of %x in an output's name where the job's environment does not have it.
     env = {**account_env, "SLURM_JOB_NAME": submission.job_name, **request.env}
-    return SbatchCall(tuple(argv), data, encode_environment(env), placeholder)
+    return SbatchCall(tuple(argv), data, encode_environment(env), placeholder, *outputs)
 
 
 def build_check_call(call: SbatchCall) -> SbatchCall:
@@ -81,7 +94,7 @@ def build_check_call(call: SbatchCall) -> SbatchCall:
     With --export-file sbatch drops its own environment, and with it the format of times.
     """
     argv = [word for word in call.argv if not word.startswith("--export-file=")]
-    return SbatchCall((*argv, "--test-only"), call.script, b"", call.placeholder)
+    return replace(call, argv=(*argv, "--test-only"), export=b"")
 
 
 def encode_environment(env: Mapping[str, str]) -> bytes:
@@ -90,6 +103,13 @@ def encode_environment(env: Mapping[str, str]) -> bytes:
         return b"".join(f"{name}={value}".encode() + b"\0" for name, value in env.items())
     except UnicodeEncodeError as error:
         raise RequestRefused("env: a value contains a character that cannot be encoded as UTF-8.") from error
+
+
+def _named_outputs(request: JobRequest, script: str, default: str) -> tuple[str, str]:
+    """The patterns of stdout and stderr, of a het job's first component."""
+    first = {d.name: d.value for d in read_directives(HET_SEPARATOR.split(script, maxsplit=1)[0])}
+    stdout = request.output or first.get("output") or default
+    return stdout, request.error or first.get("error") or stdout
 
 
 def _options(values: Mapping[str, object]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from redbox.slurm.text.values import read_duration, read_number, text_or_none
@@ -24,6 +25,7 @@ class SlurmConfiguration:
     appends: bool = False
     enforces_partition_limits: bool = False
     federation: str | None = None  # by `read_federation`
+    boot_time: str = ""
 
 
 def configuration_argv() -> list[str]:
@@ -43,6 +45,7 @@ def read_configuration(text: str) -> SlurmConfiguration:
         private_data=frozenset(private - {"", "none", "(null)"}),
         min_job_age_s=read_number(settings.get("minjobage", "").partition(" ")[0]),
         appends=settings.get("jobfileappend", "0") != "0",
+        boot_time=settings.get("boot_time", ""),
         enforces_partition_limits=settings.get("enforcepartlimits", "NO").upper() not in {"NO", "0"},
     )
 
@@ -98,3 +101,8 @@ def read_partition(words: dict[str, str]) -> PartitionRow:
 def action_argv(action: str, job_id: str) -> list[str]:
     """By id alone: scontrol has no other filter."""
     return ["scontrol", action, job_id]
+
+
+def depend_argv(dependencies: Collection[str], job_id: str) -> list[str]:
+    """Replaces all dependencies of a job; none removes them."""
+    return ["scontrol", "update", f"JobId={job_id}", f"Dependency={','.join(dependencies)}"]

@@ -17,7 +17,9 @@ from dataclasses import replace
 
 from redbox.agents.errors import AgentError, AgentRefused, SystemCallFailed
 from redbox.core.domain import UnixUser
+from redbox.core.output_patterns import PatternValues, output_glob, resolve_unless_array
 from redbox.core.workload_manager import (
+    JobOutput,
     Submission,
     SubmitAccepted,
     SubmitOutcome,
@@ -52,6 +54,7 @@ class SlurmSubmitter:
     async def submit(self, user: UnixUser, submission: Submission) -> SubmitOutcome:
         """Rejected and Unavailable: certainly no job was made. Every other failure is Unknown."""
         try:
+            boot_time = await self._cluster.recent_boot_time()
             submission = await self._resolve_directory(user, submission)
             call = await self._build_call(user, submission)
             await self._create_files(user, submission)
@@ -62,7 +65,15 @@ class SlurmSubmitter:
             return SubmitUnavailable(fault.detail)
         outcome = await self._sbatch.submit(agent, call, submission.mark, held_retry=submission.held)
         if isinstance(outcome, SubmitAccepted):
-            return replace(outcome, working_directory=submission.working_directory)
+            directory = submission.working_directory
+            values = PatternValues(outcome.job_id, user.name, submission.job_name, directory)
+            return replace(
+                outcome,
+                working_directory=directory,
+                stdout=resolve_unless_array(call.stdout, values),
+                stderr=resolve_unless_array(call.stderr, values),
+                boot_time=boot_time,
+            )
         credentials = credentials_path_of(submission)
         if credentials is not None and not isinstance(outcome, SubmitUnknown):
             with contextlib.suppress(AgentError, TimeoutError):  # they stay where only the user reads them
@@ -91,6 +102,19 @@ class SlurmSubmitter:
             await remove_credentials(self._commands.agents, user, path)
         except (AgentError, TimeoutError) as error:
             raise WorkloadManagerError(f"registry credentials could not be removed: {error}") from error
+
+    async def output_exists(self, output: JobOutput) -> bool:
+        """By a listing of its directory: network file systems cache for a while that a name was missing."""
+        directory, pattern = output_glob(output)
+        try:
+            agent = await self._commands.agents.agent(output.user, "files")
+            return bool((await agent.glob(directory, [pattern], limit=1)).found)
+        except SystemCallFailed as fault:
+            if fault.is_missing:
+                return False
+            raise WorkloadManagerError(fault.detail) from fault
+        except AgentError as error:
+            raise WorkloadManagerError(error.detail) from error
 
     async def submitting(self, user: UnixUser, mark: str) -> bool:
         """Whether an sbatch with this mark runs on the user's host, whichever agent started it."""

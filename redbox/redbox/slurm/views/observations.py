@@ -25,6 +25,7 @@ def observe(
     stderr: str | None,
     requeue: bool = True,
     cancelled_by: int | None = None,
+    sluid: str = "",
 ) -> Observation:
     """A job: its identity from one row, its state from another, its nodes and times from all parts."""
     return Observation(
@@ -52,6 +53,7 @@ def observe(
         stdout=stdout,
         stderr=stderr,
         working_directory=identity.working_directory,
+        sluid=sluid,
     )
 
 

@@ -12,7 +12,8 @@ from redbox.jobs.record.marks import Marks
 from redbox.jobs.service import JobService
 from redbox.jobs.store.journal import Journal
 from redbox_api.models import Phase, WatchEvent
-from tests.redbox.jobs.fakes import SimulatedClock, SimulatedSlurm
+from tests.redbox.jobs.clock import SimulatedClock
+from tests.redbox.jobs.fakes import SimulatedSlurm
 from tests.redbox.jobs.harness import BOB, SECRET, World, caller, operator, request
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -275,3 +276,23 @@ def test_a_check_tells_why_not() -> None:
 def test_the_script_is_not_in_argv() -> None:
     secret = base64.b64encode(b"secret").decode()
     assert not any(secret in word for word in plan(f"#!/bin/sh\n# {secret}\n").argv)
+
+
+@pytest.mark.parametrize(
+    ("script", "fields", "outputs"),
+    [
+        ("#!/bin/sh\ntrue\n", {}, ("slurm-%j.out", "slurm-%j.err")),
+        ("#!/bin/sh\n#SBATCH --array=1-3\n", {}, ("slurm-%A_%a.out", "slurm-%A_%a.err")),
+        ("#!/bin/sh\n#SBATCH -o mine\n", {}, ("mine", "mine")),
+        ("#!/bin/sh\n#SBATCH --outp=mine -e other\n", {}, ("mine", "other")),
+        ("#!/bin/sh\n#SBATCH -o mine\n", {"output": "/tmp/asked"}, ("/tmp/asked", "/tmp/asked")),
+        ("#!/bin/sh\n#SBATCH -e mine\n", {}, ("slurm-%j.out", "mine")),
+        ("#!/bin/sh\n#SBATCH -o first\n#SBATCH hetjob\n#SBATCH -o second\n", {}, ("first", "first")),
+        ("#!/bin/sh\n#SBATCH hetjob\n#SBATCH -o second\n", {}, ("slurm-%j.out", "slurm-%j.out")),
+    ],
+)
+def test_where_a_job_writes_is_known_before_slurm_shows_it(
+    script: str, fields: dict[str, Any], outputs: tuple[str, str]
+) -> None:
+    call = plan(script, **fields)
+    assert (call.stdout, call.stderr) == outputs

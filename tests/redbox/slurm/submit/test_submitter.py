@@ -20,6 +20,7 @@ from redbox.agents.errors import (
 )
 from redbox.agents.protocol.answers import RecordedCommand, RecordedCommandState
 from redbox.core.workload_manager import (
+    JobOutput,
     Submission,
     SubmitAccepted,
     SubmitOutcome,
@@ -45,6 +46,14 @@ def submission(directory: str = "{home}/work", **fields: object) -> Submission:
     return Submission(request, MARK, "name", directory)
 
 
+def accepted(job_id: str, *warnings: str) -> SubmitAccepted:
+    """With the default outputs, and BOOT_TIME as slurmctld has it."""
+    stem = f"/home/alice/work/slurm-{job_id}"
+    return SubmitAccepted(
+        job_id, warnings, "/home/alice/work", f"{stem}.out", f"{stem}.err", "2026-11-21T10:26:38"
+    )
+
+
 async def submit(
     agents: ScriptedAgents, asked: Submission | None = None, **settings: object
 ) -> SubmitOutcome:
@@ -55,7 +64,7 @@ async def submit(
 async def test_a_submit_makes_the_directory_and_calls_sbatch_with_an_empty_environment() -> None:
     agents = ScriptedAgents({"sbatch": done("7\n", "sbatch: warning: odd\n")})
     outcome = await submit(agents)
-    assert outcome == SubmitAccepted("7", ("warning: odd",), "/home/alice/work")
+    assert outcome == accepted("7", "warning: odd")
     assert agents.directories == [("/home/alice/work", 0o777)]
     user, argv, script, env = agents.calls[-1]
     assert (user, script[:10], env) == ("alice", b"#!/bin/sh\n", {})
@@ -127,7 +136,7 @@ async def test_a_submit_that_made_no_job_may_be_tried_again(
     dead = done("", "sbatch: error: Batch job submission failed: Unable to contact slurm controller\n", 1)
     agents = ScriptedAgents({"sbatch": [dead, done("7\n")]}, older=older)
     assert isinstance(await submit(agents), SubmitUnavailable)
-    assert await submit(agents) == SubmitAccepted("7", (), "/home/alice/work")
+    assert await submit(agents) == accepted("7")
     assert list(agents.kept) == names
 
 
@@ -137,8 +146,8 @@ async def test_however_often_slurm_said_not_now_the_job_is_submitted_once_it_may
         assert await submit(agents) == SubmitUnavailable(
             "Batch job submission failed: Required partition not available"
         )
-    assert await submit(agents) == SubmitAccepted("7", (), "/home/alice/work")
-    assert await submit(agents) == SubmitAccepted("7", (), "/home/alice/work")
+    assert await submit(agents) == accepted("7")
+    assert await submit(agents) == accepted("7")
     assert len(agents.called("sbatch")) == 51
 
 
@@ -148,7 +157,7 @@ async def test_twenty_names_that_an_older_release_used_up_for_nothing_are_no_obs
         for n in range(1, 21)
     }
     agents = ScriptedAgents({"sbatch": done("7\n")}, kept=ended)
-    assert await submit(agents) == SubmitAccepted("7", (), "/home/alice/work")
+    assert await submit(agents) == accepted("7")
     assert agents.kept[f"{MARK}.20"].completed == done("7\n")
 
 
@@ -164,7 +173,7 @@ async def test_after_twenty_submits_that_nobody_saw_the_end_of_none_is_begun() -
     [
         (
             RecordedCommand(RecordedCommandState.ENDED, done("7\n"), "accepted"),
-            SubmitAccepted("7", (), "/home/alice/work"),
+            accepted("7"),
         ),
         (
             RecordedCommand(RecordedCommandState.RUNNING),
@@ -223,7 +232,7 @@ async def test_after_a_submit_in_doubt_only_its_held_retry_calls_sbatch_again(ke
     assert isinstance(await submit(agents), SubmitUnknown)
     assert agents.called("sbatch") == []
     held = replace(submission(), held=True)
-    assert await submit(agents, held) == SubmitAccepted("8", (), "/home/alice/work")
+    assert await submit(agents, held) == accepted("8")
     assert "--hold" in agents.called("sbatch")[0]
 
 
@@ -346,3 +355,17 @@ async def test_while_slurms_configuration_cannot_be_read_nothing_is_submitted() 
     )
     assert isinstance(await submit(agents), SubmitUnavailable)
     assert agents.called("sbatch") == []
+
+
+async def test_an_output_is_looked_for_in_the_listing_of_its_directory() -> None:
+    agents = ScriptedAgents()
+    output = JobOutput("/home/alice/work/slurm-7.out", "7", "name", ALICE, "/home/alice/work")
+    manages = SlurmManager(agents, REDBOX)
+    assert not await manages.output_exists(output)
+    agents.files[output.path] = b""
+    assert await manages.output_exists(output)
+    agents.no_directory = SystemCallFailed(errno.ENOENT, "No such file or directory", "/home/alice/work")
+    assert not await manages.output_exists(output)
+    agents.no_directory = SystemCallFailed(errno.EACCES, "Permission denied", "/home/alice/work")
+    with pytest.raises(WorkloadManagerError, match="Permission denied"):
+        await manages.output_exists(output)

@@ -1,0 +1,85 @@
+"""A slurmctld that is killed before it has saved what it did, and comes back with an earlier state.
+
+Slurm saves at its own pace, up to 5 s late. Tests that need to know what is forgotten put the file of an
+earlier moment back before the restart, as if nothing had been saved since.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+from redbox_bed.bed import Bed
+from redbox_bed.hosts.host import Host
+from redbox_bed.hosts.waiting import wait_until
+
+STATE_FILE = "/var/spool/slurmctld/job_state"
+BEGINS_WITHIN_S = 30.0
+KEPT = "/var/spool/slurmctld/kept_job_state"
+
+
+def save_state(login: Host, controller: Host) -> None:
+    """Have slurmctld save all that it knows: it is saved when a job that came later is in its file."""
+    later = f"later-{secrets.token_hex(6)}"
+    login.run("sbatch", "--hold", f"--job-name={later}", "--wrap=true", user="alice")
+    wait_until(lambda: later.encode() in controller.read(STATE_FILE), 30, "slurmctld did not save its jobs")
+    login.run("scancel", f"--name={later}", user="alice")
+
+
+def kill_and_start(bed: Bed) -> None:
+    bed.host("ctl").kill("slurmctld")
+    bed.slurms[0].up()
+
+
+@contextmanager
+def nothing_saved(bed: Bed) -> Iterator[None]:
+    """What happens inside is forgotten: slurmctld is killed at the end, and comes back as it was before."""
+    controller = bed.host("ctl")
+    save_state(bed.host("login"), controller)
+    controller.run("cp", "--preserve", STATE_FILE, KEPT)
+    try:
+        yield
+        controller.kill("slurmctld")
+        for name in (STATE_FILE, f"{STATE_FILE}.old"):
+            controller.run("cp", "--preserve", KEPT, name)
+    finally:
+        controller.run("rm", "-f", KEPT)
+        bed.slurms[0].up()
+
+
+@contextmanager
+def administrator(bed: Bed) -> Iterator[None]:
+    """Somebody who repairs what a restart of slurmctld leaves behind, as long as this lasts.
+
+    A node that still has a forgotten job refuses the next job of that id and is drained (Duplicate jobid);
+    the refused job waits for two minutes.
+    """
+    over = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        work = pool.submit(_repair_until, bed.host("login"), over)
+        try:
+            yield
+        finally:
+            over.set()
+            work.result()
+
+
+def _repair_until(login: Host, over: threading.Event) -> None:
+    moved: dict[str, float] = {}  # when the begin of a job was last moved: each move begins its wait anew
+    while not over.wait(2.0):
+        for node in login.run("sinfo", "-h", "-R", "-o", "%N", check=False).stdout.split():
+            login.run("scontrol", "update", f"nodename={node}", "state=resume", check=False)
+        pending = login.run("squeue", "-h", "-t", "PD", "-o", "%A %r", check=False).stdout
+        for job_id, _, reason in (line.partition(" ") for line in pending.splitlines()):
+            if (
+                reason == "BeginTime"
+                and time.monotonic() - moved.get(job_id, float("-inf")) > BEGINS_WITHIN_S
+            ):
+                moved[job_id] = time.monotonic()
+                login.run("scontrol", "update", f"JobId={job_id}", "StartTime=now+3", check=False)
+            elif reason.startswith("launch"):
+                login.run("scontrol", "release", job_id, check=False)

@@ -1,0 +1,236 @@
+"""Jobs that a restarted slurmctld does not show: known within a minute, and what is said of a start."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from redbox.core.workload_manager import TaskObservation
+from redbox_api.models import Job, Phase
+from tests.redbox.jobs.harness import World, caller, request
+
+KEY = "one"
+OUTPUT = "/home/alice/slurm-1.out"
+
+
+def submitted(world: World, key: str = KEY, seconds: float = 5.0, **facts: Any) -> Job:
+    job, _ = world.run(world.jobs.put(caller(), key, 1, request(**facts)))
+    world.advance(seconds)
+    return job
+
+
+def current(world: World, key: str = KEY) -> Job:
+    return world.run(world.jobs.get(caller(), key))
+
+
+def forgotten_within(world: World, seconds: float = 60.0, key: str = KEY) -> Job:
+    world.advance(seconds)
+    job = current(world, key)
+    assert (job.phase, job.reason) == (Phase.LOST, "ForgottenBySlurm"), job
+    return job
+
+
+@pytest.mark.parametrize("accounting", [True, False])
+@pytest.mark.parametrize("seen_by_a_poll", [True, False])
+def test_a_job_without_a_sign_of_a_start_is_forgotten_within_a_minute(
+    world: World, *, accounting: bool, seen_by_a_poll: bool
+) -> None:
+    world.slurm.accounting = accounting
+    submitted(world, seconds=5.0 if seen_by_a_poll else 0.0)
+    world.slurm.restart("1")
+    job = forgotten_within(world)
+    assert job.no_sign_of_start
+    assert "Nothing shows that it started" in (job.message or "")
+    assert OUTPUT in (job.message or "")
+
+
+def test_until_then_it_has_no_reason_of_a_queue_and_is_stale(world: World) -> None:
+    submitted(world)
+    assert current(world).reason == "Priority"
+    world.slurm.restart("1")
+    world.advance(10)
+    job = current(world)
+    assert (job.phase, job.reason, job.stale_since is None) == (Phase.PENDING, None, False)
+    assert "does not show job 1 at present" in (job.message or "")
+
+
+def test_without_a_restart_the_ten_minutes_stay(world: World) -> None:
+    submitted(world)
+    world.slurm.forget("1", rows_too=True)
+    world.advance(500)
+    assert current(world).phase is Phase.PENDING
+    world.advance(300)
+    job = current(world)
+    assert (job.phase, job.reason, job.no_sign_of_start) == (Phase.LOST, None, False)
+
+
+def test_a_job_that_the_restarted_slurmctld_showed_is_not_forgotten_by_that_restart(world: World) -> None:
+    submitted(world)
+    world.slurm.restart()
+    world.advance(30)
+    world.slurm.forget("1", rows_too=True)
+    world.advance(300)
+    assert current(world).phase is Phase.PENDING
+
+
+def test_it_waits_until_slurmctld_has_answered_for_a_while(world: World) -> None:
+    submitted(world)
+    world.slurm.restart("1")
+    for _ in range(6):
+        world.advance(8)
+        world.slurm.down = True
+        world.advance(4)
+        world.slurm.down = False
+    assert current(world).phase is Phase.PENDING
+    forgotten_within(world)
+
+
+def test_it_waits_until_the_accounting_has_answered(world: World) -> None:
+    submitted(world)
+    world.slurm.restart("1")
+    world.slurm.accounting_down = True
+    world.advance(120)
+    job = current(world)
+    assert (job.phase, job.reason, job.stale_since is None) == (Phase.PENDING, None, False)
+    world.slurm.accounting_down = False
+    forgotten_within(world, 70)
+
+
+def test_a_job_that_ended_before_its_controller_was_killed_has_its_own_end(world: World) -> None:
+    submitted(world)
+    world.slurm.start("1")
+    world.slurm.end("1")
+    world.slurm.restart("1", rows_too=False)
+    world.advance(60)
+    assert current(world).phase is Phase.SUCCEEDED
+
+
+@pytest.mark.parametrize("sign", ["poll", "accounting", "output", "unlisted output"])
+def test_any_sign_of_a_start_is_said_and_is_no_failed_attempt(world: World, sign: str) -> None:
+    submitted(world)
+    job = world.slurm.jobs["1"]
+    match sign:
+        case "poll":
+            world.slurm.start("1")
+            world.advance(5)
+        case "accounting":
+            world.slurm.start("1")
+        case "output":
+            world.slurm.outputs.add(OUTPUT)
+        case _:
+            world.slurm.outputs_unknown = True
+    world.slurm.restart("1", rows_too=sign != "accounting")
+    lost = forgotten_within(world, 90)
+    assert not lost.no_sign_of_start
+    assert "It may have started" in (lost.message or "")
+    said = {
+        "poll": "Slurm had shown that it started",
+        "accounting": "the accounting has a start of it",
+        "output": f"its output file {OUTPUT} exists",
+        "unlisted output": f"whether its output file ({OUTPUT}) exists cannot be found out",
+    }
+    assert said[sign] in (lost.message or "")
+    assert job.job_id == "1"
+
+
+def test_an_array_of_which_a_task_had_started_may_have_started(world: World) -> None:
+    submitted(world)
+    tasks = (TaskObservation(0, "1_0", "RUNNING"),)
+    array = replace(world.slurm.jobs["1"], tasks=tasks, pending_tasks=3, array_size=4, waiting=(range(1, 4),))
+    world.slurm.put(array)
+    world.advance(world.settings.longest_interval_s + 2)
+    world.slurm.restart("1")
+    assert not forgotten_within(world).no_sign_of_start
+
+
+def test_a_held_job_is_forgotten_as_one_that_waits(world: World) -> None:
+    submitted(world, hold=True)
+    world.slurm.restart("1")
+    assert forgotten_within(world).no_sign_of_start
+
+
+def test_a_job_whose_id_is_a_strangers_now_is_forgotten_and_the_stranger_untouched(world: World) -> None:
+    submitted(world)
+    world.slurm.restart("1")
+    stranger = world.slurm.add_foreign(2002, job_id="1", state="RUNNING")
+    job = forgotten_within(world)
+    assert "has given the job id 1 to another job" in (job.message or "")
+    assert world.slurm.jobs["1"] == stranger
+    assert world.slurm.acts == []
+
+
+def test_what_was_forgotten_lives_again_where_slurm_shows_it_again(world: World) -> None:
+    submitted(world)
+    job = world.slurm.jobs["1"]
+    world.slurm.restart("1")
+    forgotten_within(world)
+    world.slurm.put(job)
+    submitted(world, "two")
+    job_again = current(world)
+    assert (job_again.phase, job_again.reason) == (Phase.PENDING, "Priority")
+    assert not job_again.no_sign_of_start
+
+
+def test_a_red_box_that_starts_later_knows_under_which_start_the_job_was_shown(world: World) -> None:
+    submitted(world)
+    world.slurm.restart("1")
+    world.restart()
+    assert forgotten_within(world).no_sign_of_start
+
+
+@pytest.mark.parametrize("waits_between", [True, False])
+def test_a_second_run_that_slurm_does_not_count_is_a_run_and_is_said(
+    world: World, *, waits_between: bool
+) -> None:
+    submitted(world)
+    saved = world.slurm.jobs["1"]
+    world.slurm.start("1")
+    world.advance(15)
+    world.slurm.restart()
+    if waits_between:
+        world.slurm.put(saved)
+        world.advance(15)
+        assert current(world).run == 2
+    world.slurm.put(saved)
+    world.slurm.start("1")
+    world.advance(15)
+    job = current(world)
+    assert (job.phase, job.run) == (Phase.RUNNING, 2)
+    assert any("this is run 2" in warning for warning in job.warnings)
+    world.slurm.requeue("1")
+    world.slurm.start("1")
+    world.advance(15)
+    assert current(world).run == 3
+
+
+def test_an_id_that_no_other_job_has_tells_a_job_from_the_next_one_of_its_mark(world: World) -> None:
+    """Where Slurm has one: before the first poll, and without it, the mark identifies the job."""
+    submitted(world)
+    job = world.slurm.jobs["1"]
+    world.slurm.put(replace(job, sluid="s1"))
+    world.advance(15)
+    world.slurm.restart("1")
+    world.slurm.jobs["1"] = replace(job, sluid="s2")
+    lost = forgotten_within(world)
+    assert any("Duplicate" in warning for warning in lost.warnings)
+
+
+def test_an_end_that_slurmctld_has_forgotten_stays_until_it_runs_the_job_again(world: World) -> None:
+    submitted(world)
+    world.slurm.start("1")
+    world.advance(5)
+    running = world.slurm.jobs["1"]
+    world.slurm.end("1")
+    world.advance(5)
+    world.slurm.restart()
+    world.slurm.put(running)
+    world.advance(60)
+    assert (current(world).phase, current(world).run) == (Phase.SUCCEEDED, 1)
+    world.slurm.put(replace(running, state="NODE_FAIL", exit_code=None))
+    world.advance(60)
+    assert current(world).phase is Phase.SUCCEEDED
+    world.slurm.requeue("1")
+    world.advance(15)
+    assert (current(world).phase, current(world).run) == (Phase.PENDING, 2)
