@@ -211,6 +211,11 @@ def new_name() -> str:
     return f"t-{uuid4().hex[:8]}"
 
 
+def is_whole(log: str, output: str) -> bool:
+    """Whether it is this output, perhaps behind that of a run before, which may have been cut short."""
+    return log.endswith(output) and output.startswith(log.removesuffix(output))
+
+
 def follow(job: Applied, bed: Bed, pod: str = "") -> subprocess.Popen[str]:
     """`kubectl logs --follow`, as somebody would who is there from the start."""
     program = str(bed.places.state / "bin/kubectl")

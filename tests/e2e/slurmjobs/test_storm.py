@@ -23,7 +23,7 @@ from redbox_bed.core.progress import Progress
 from redbox_bed.delivery import TENANTS, Kubernetes
 from redbox_bed.hosts.host import Host
 from redbox_bed.kube import kube_cluster
-from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, eventually, kill
+from tests.e2e.harness.slurmjobs import Applied, SlurmJobs, eventually, is_whole, kill
 
 JOBS = int(os.environ.get("STORM_JOBS", "60"))
 BLOWS_S = float(os.environ.get("STORM_SECONDS", "45"))
@@ -157,7 +157,7 @@ def _faults(job: Applied, code: int) -> list[str]:
     if written != OUTPUT:
         found.append(f"{job.name}: its output has {len(written)} bytes of {len(OUTPUT)}")
     log = job.whole_output(status["attempts"])
-    if log != OUTPUT:
+    if not is_whole(log, OUTPUT):
         found.append(f"{job.name}: its log has {len(log)} bytes of {len(OUTPUT)}")
     told = job.events()
     attempts = status["attempts"]
