@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from redbox_bed import login_node
 from redbox_bed.hosts.host import Host
-from tests.e2e.harness.slurmjobs import SlurmJobs
+from tests.e2e.harness.slurmjobs import SlurmJobs, eventually
 
 SCRIPT = """\
 echo "user $(id -un) on $(hostname)"
@@ -37,7 +37,7 @@ def test_deleting_the_slurmjob_cancels_the_job_and_waits_for_its_end(jobs: Slurm
     job = jobs.apply("sleep 600")
     job_id = job.starts()["jobID"]
     job.delete()
-    assert job.in_slurm() == [(job_id, "CANCELLED")]
+    assert eventually(lambda: job.in_slurm() == [(job_id, "CANCELLED")])
 
 
 def test_a_killed_red_box_comes_back_to_the_same_job(jobs: SlurmJobs, login: Host) -> None:
@@ -46,7 +46,7 @@ def test_a_killed_red_box_comes_back_to_the_same_job(jobs: SlurmJobs, login: Hos
     login.kill(login_node.SERVICE)
     login_node.start(login)
     status = job.finishes()
-    assert job.in_slurm() == [(status["jobID"], "COMPLETED")]
+    assert eventually(lambda: job.in_slurm() == [(status["jobID"], "COMPLETED")])
     written = [line for line in job.log().splitlines() if not line.startswith("redbox: ")]
     assert written == [f"tick {i}" for i in range(1, 9)]
 

@@ -61,12 +61,10 @@ def forgotten(
 ) -> JobRecord:
     """The end of a job that a restarted slurmctld does not show; `what` says so of its id."""
     if sign is not None:
-        finding = f"It may have started: {sign}. Its outcome is unknown"
+        found = f"It may have started: {sign}. Its outcome is unknown"
     else:
         shown = "neither polls nor the accounting show a start" if accounting else "no poll shows a start"
-        finding = (
-            f"Nothing shows that it started: {shown}, and there is no output file {record.status.stdout}"
-        )
-    message = f"{what}: slurmctld was restarted before it had saved the job. {finding}."
+        found = f"Nothing shows that it started: {shown}, and there is no output file {record.status.stdout}"
+    message = f"{what}: slurmctld was restarted before it had saved the job. {found}."
     ended = lost(record, now, message)
     return replace(ended, lost_reason=FORGOTTEN, no_sign_of_start=sign is None)
