@@ -94,4 +94,6 @@ def output_glob(output: JobOutput) -> tuple[str, str]:
         name = posixpath.join(parent, name)
     pattern = glob.escape(name).replace(ANY, "*")
     head, last = posixpath.split(pattern)
-    return directory, pattern if glob.has_magic(last) else posixpath.join(head, f"[{last[:1]}]{last[1:]}")
+    if not glob.has_magic(last):
+        last = re.sub(r"([A-Za-z0-9])(?=[^A-Za-z0-9]*$)", r"[\1]", last)  # not the dot of a hidden file
+    return directory, posixpath.join(head, last)

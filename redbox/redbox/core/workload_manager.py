@@ -164,7 +164,6 @@ class Observation:
     pending_tasks: int = 0  # of an array: tasks that are not split off yet
     waiting: tuple[range, ...] = ()  # which ones, and those that wait again: none of them is in `tasks`
     array_size: int = 0  # 0: not an array
-    sluid: str = ""  # an id that no other job ever has, where the workload manager has one; else empty
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,7 @@ def match(record: JobRecord, snapshot: SnapshotIndex) -> SnapshotMatch:
     jobs = [job for job in marked if job.job_id == record.job_id or not was_refused(job)]
     if record.job_id is None:
         return SnapshotMatch(jobs[0], tuple(jobs[1:])) if jobs else SnapshotMatch()
-    own = next((job for job in jobs if job.job_id == record.job_id and not is_another(record, job)), None)
+    own = next((job for job in jobs if job.job_id == record.job_id), None)
     others = tuple(job for job in jobs if job is not own)
     if own is not None:
         return SnapshotMatch(own, others)
@@ -108,12 +108,7 @@ def is_same_without_mark(record: JobRecord, job: Observation) -> bool:
     """The user changed the job's comment: id, uid and time of submit are still the same."""
     submitted_at = record.status.submitted_at
     same_time = submitted_at is not None and submitted_at == job.submitted_at
-    return record.confirmed and same_time and job.uid == record.user.uid and not is_another(record, job)
-
-
-def is_another(record: JobRecord, job: Observation) -> bool:
-    """Whether the workload manager's own identity shows that the id was given out again."""
-    return bool(record.status.sluid and job.sluid) and record.status.sluid != job.sluid
+    return record.confirmed and same_time and job.uid == record.user.uid
 
 
 def bind(record: JobRecord, job_id: str, now: datetime) -> JobRecord:

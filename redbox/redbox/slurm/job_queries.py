@@ -61,7 +61,7 @@ class JobQueries:
         self._builders = {reader: self._builders.get(reader) or QueueJobBuilder() for reader in readers}
 
         async def query(reader: UnixUser, deadline: float | None) -> QueueSnapshot:
-            record_format, report = await self._queue_format(), ParseReport()
+            record_format, report = RecordFormat.new(squeue.FIELDS), ParseReport()
             uids = (str(reader.uid),) if own else self._uids_to_list(users)
             text = await self._queue_text(reader, record_format, uids, deadline)
             rows = self._rows.read(text, record_format, report, wanted)
@@ -77,9 +77,6 @@ class JobQueries:
             return replace(merged, boot_time=boot_time)
         answer = answers[self._commands.observer]
         return replace(answer, complete=answer.complete and not private, boot_time=boot_time)
-
-    async def _queue_format(self) -> RecordFormat:
-        return RecordFormat.new(squeue.fields_of((await self._cluster.configuration()).version))
 
     async def _queue_text(
         self, reader: UnixUser, record_format: RecordFormat, uids: tuple[str, ...], deadline: float | None
@@ -139,7 +136,7 @@ class JobQueries:
         self, reader: UnixUser, job_ids: Collection[str], deadline: float | None = None
     ) -> list[squeue.QueueRow]:
         """The rows of these jobs, as this user may see them."""
-        record_format, report = await self._queue_format(), ParseReport()
+        record_format, report = RecordFormat.new(squeue.FIELDS), ParseReport()
         argv = squeue.single_jobs_argv(record_format, sorted(job_ids))
         completed = await self._commands.complete(reader, argv, env=squeue.ENVIRONMENT, deadline=deadline)
         if completed.code != 0:

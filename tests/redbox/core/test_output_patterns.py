@@ -68,12 +68,14 @@ def test_an_absolute_pattern_stays_where_it_is() -> None:
 @pytest.mark.parametrize(
     ("path", "found", "pattern"),
     [
-        ("/home/alice/slurm-57.out", "/home/alice", "[s]lurm-57.out"),
+        ("/home/alice/slurm-57.out", "/home/alice", "slurm-57.ou[t]"),
         ("/home/alice/a[1]*.out", "/home/alice", "a[[]1][*].out"),
         ("/home/alice/pat/slurm-%A_%a.out", "/home/alice/pat", "slurm-57_*.out"),
         ("slurm-%A_%4a.out", "/home/alice/pat", "slurm-57_*.out"),
         ("/scratch/%a/out-%j", "/scratch", "*/out-*"),
-        ("/scratch/%a/out", "/scratch", "*/[o]ut"),
+        ("/scratch/%a/out", "/scratch", "*/ou[t]"),
+        ("/home/alice/.slurm-57.out", "/home/alice", ".slurm-57.ou[t]"),
+        ("/home/alice/!x", "/home/alice", "![x]"),
     ],
 )
 def test_the_listing_that_shows_an_output_or_one_of_any_task(path: str, found: str, pattern: str) -> None:

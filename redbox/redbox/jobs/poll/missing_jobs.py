@@ -57,6 +57,7 @@ TASKS_UNKNOWN = (
     "keeps no accounting that could show them: they are not counted."
 )
 OUTPUT_LOOKUP_S, OUTPUT_LOOKUPS_AT_ONCE = 5.0, 16
+UNSAVED = timedelta(minutes=2)  # slurmctld saves every 5 s; the rest is for its restart
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 2.0, 60.0  # a job that stays missing is queried ever more rarely
 
 
@@ -124,6 +125,11 @@ def after_absence(
     if (now - since).total_seconds() < limit:
         return replace(record, absent_since=since)
     return lost(record, now, _why_lost(record, evidence, machine))
+
+
+def may_be_unsaved(record: JobRecord, now: datetime) -> bool:
+    """Whether the job was absent soon after its submit: an older one was saved before."""
+    return (record.absent_since or now) - (record.bound_at or record.last_submit_at) <= UNSAVED
 
 
 def _after_restart(
@@ -233,7 +239,12 @@ class MissingJobs(JobsComponent):
         self, absent: Sequence[JobRecord], history: AccountingSnapshot | None, boot_time: str
     ) -> dict[JobKey, RestartEvidence]:
         """For each absent job that a controller of another boot time showed last."""
-        restarted = [r for r in absent if boot_time and r.boot_time and r.boot_time != boot_time]
+        now = self._clock.now()
+        restarted = [
+            record
+            for record in absent
+            if boot_time and record.boot_time not in {"", boot_time} and may_be_unsaved(record, now)
+        ]
         answers_for_s = self._clock.monotonic() - self._answers_since
         due = history is not None and answers_for_s >= self._settings.restarted_for_s
         exist = await asyncio.gather(*(self._output_exists(r) for r in restarted)) if due else ()
@@ -280,11 +291,14 @@ class MissingJobs(JobsComponent):
         history: AccountingSnapshot | None,
         restarts: Mapping[JobKey, RestartEvidence],
     ) -> None:
-        queried_ids = {record.key: record.job_id for record in missing}
+        def identity(record: JobRecord) -> tuple[object, ...]:
+            return record.job_id, record.boot_time, record.run, record.phase
+
+        queried = {record.key: identity(record) for record in missing}
         in_part = {record.key for record in missing.in_part}
 
         def decide(record: JobRecord) -> JobRecord:
-            if record.job_id != queried_ids[record.key] or not record.watched:
+            if identity(record) != queried[record.key] or not record.watched:
                 return record
             found = match(record, shown)
             if found.job is None:

@@ -73,9 +73,11 @@ def after_poll(
         record = with_warning(record, DUPLICATE.format(other.job_id))
     job = found.job
     if job is not None:
-        if snapshot.boot_time and record.boot_time != snapshot.boot_time:
-            if is_forgotten_end(record, job):
-                return record
+        is_restarted = bool(snapshot.boot_time) and record.boot_time != snapshot.boot_time
+        # A start that has ended does not run again; the boot time may be known later than the restart.
+        if is_forgotten_end(record, job) and (is_restarted or not machine.has_ended(job.state)):
+            return record
+        if is_restarted:
             record = replace(record, boot_time=snapshot.boot_time)
         if not found.mark_changed and is_unchanged(record, job):
             return record

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from redbox.core.output_patterns import TASK_PATTERN
 from redbox.core.workload_manager import JobOutput, Observation
 from redbox.jobs.record.record import FORGOTTEN, JobRecord
 from redbox.jobs.record.state_machine import lost
@@ -31,11 +32,16 @@ def was_shown_to_start(record: JobRecord) -> bool:
     """Whether any poll has shown a start; the bytes of a log are read only after that."""
     status = record.status
     tasks_began = any(task.state != "PENDING" for task in status.tasks)
-    return record.phase in BEGAN or record.run > 1 or status.started_at is not None or tasks_began
+    has_nodes = bool(status.nodes)  # its Prolog may run, or a node powers up for it
+    return (
+        record.phase in BEGAN or record.run > 1 or status.started_at is not None or tasks_began or has_nodes
+    )
 
 
 def sign_of_start(record: JobRecord, row: Observation | None, *, output_exists: bool | None) -> str | None:
     """A clause that names what shows, or may hide, a start; None: nothing does."""
+    if record.phase is Phase.PENDING and record.status.nodes:
+        return f"Slurm had given it nodes ({record.status.nodes})"
     if was_shown_to_start(record):
         since = record.status.started_at
         return f"Slurm had shown that it started{f' ({since:%H:%M:%S} UTC)' if since else ''}"
@@ -48,11 +54,13 @@ def sign_of_start(record: JobRecord, row: Observation | None, *, output_exists: 
 
 
 def output_of(record: JobRecord) -> JobOutput | None:
-    """The output to look for; None where its path is not known."""
+    """The output to look for; None where its path is not known, or its absence would show nothing."""
     status = record.status
     if status.stdout is None or record.job_id is None:
         return None
     directory = status.working_directory or record.working_directory
+    if status.array_size and not TASK_PATTERN.search(status.stdout):
+        return None  # of an array each task needs its own
     return JobOutput(status.stdout, record.job_id, status.name or record.job_name, record.user, directory)
 
 

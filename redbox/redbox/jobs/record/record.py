@@ -79,7 +79,6 @@ class ObservedStatus:
     pending_tasks: int = 0
     array_size: int = 0
     tasks: tuple[TaskObservation, ...] = ()
-    sluid: str = ""
 
 
 class JobDependency(NamedTuple):

@@ -209,7 +209,6 @@ def merged(record: JobRecord, observation: Observation) -> ObservedStatus:
         stdout=new.stdout or old.stdout,
         stderr=new.stderr or old.stderr,
         working_directory=directory,
-        sluid=new.sluid or old.sluid,
         nodes=new.nodes or (old.nodes if new.restarts == old.restarts else ""),
         array_size=max(new.array_size, old.array_size),  # the queue forgets tasks one by one
         restarts=max(new.restarts, old.restarts),  # old accounting does not count them

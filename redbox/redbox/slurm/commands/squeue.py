@@ -6,7 +6,6 @@ paths. Without -r an array's tasks that are not split off yet are one row.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from sys import intern
@@ -25,7 +24,6 @@ FIELDS = (
     "RestartCnt", "Requeue", "SubmitTime", "StartTime", "EndTime", "Reason", "Partition", "Account", "QOS",
     "NodeList", "UserName", "Name", "Comment", "STDOUT", "STDERR", "WorkDir",
 )  # fmt: skip
-SLUID_SINCE = (26, 5)
 COMMENT, *IDS = map(FIELDS.index, ("Comment", "JobID", "ArrayJobID", "HetJobID"))
 SEPARATOR = "\x1f"
 
@@ -42,18 +40,11 @@ class QueueRow(JobRow):
     het_job_id: str | None
     requeue: bool
     comment: str
-    sluid: str
 
     @property
     def leader(self) -> str:
         """The id of the whole job: the array's, the first component's, or its own."""
         return self.het_job_id or self.array_job_id
-
-
-def fields_of(version: str) -> tuple[str, ...]:
-    """SLUID is an id that is never given out again; squeue of older releases rejects its name."""
-    found = re.match(r"([0-9]+)\.([0-9]+)", version)
-    return (*FIELDS, "SLUID") if found and (int(found[1]), int(found[2])) >= SLUID_SINCE else FIELDS
 
 
 def all_jobs_argv(record_format: RecordFormat, users: Collection[str] = ()) -> list[str]:
@@ -157,7 +148,6 @@ def read_row(fields: dict[str, str]) -> QueueRow | None:
         user=intern(fields["UserName"]),
         name=fields["Name"],
         comment="" if fields["Comment"] == "(null)" else fields["Comment"],
-        sluid=text_or_none(fields.get("SLUID", "")) or "",
         stdout=text_or_none(fields["STDOUT"]),
         stderr=text_or_none(fields["STDERR"]),
         working_directory=text_or_none(fields["WorkDir"]) or "",

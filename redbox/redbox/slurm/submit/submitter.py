@@ -110,9 +110,7 @@ class SlurmSubmitter:
             agent = await self._commands.agents.agent(output.user, "files")
             return bool((await agent.glob(directory, [pattern], limit=1)).found)
         except SystemCallFailed as fault:
-            if fault.is_missing:
-                return False
-            raise WorkloadManagerError(fault.detail) from fault
+            raise WorkloadManagerError(fault.detail) from fault  # a directory that is missing shows nothing
         except AgentError as error:
             raise WorkloadManagerError(error.detail) from error
 

@@ -25,7 +25,6 @@ def observe(
     stderr: str | None,
     requeue: bool = True,
     cancelled_by: int | None = None,
-    sluid: str = "",
 ) -> Observation:
     """A job: its identity from one row, its state from another, its nodes and times from all parts."""
     return Observation(
@@ -53,7 +52,6 @@ def observe(
         stdout=stdout,
         stderr=stderr,
         working_directory=identity.working_directory,
-        sluid=sluid,
     )
 
 

@@ -71,7 +71,6 @@ def _observe_row(
     leader: str, identity: QueueRow, decisive: QueueRow, parts: Sequence[QueueRow]
 ) -> Observation:
     stdout, stderr = identity.stdout, identity.stderr or identity.stdout
-    is_plain = len(parts) == 1 and identity.array_task is None  # else its rows have one each
     return observe(
         identity,
         decisive,
@@ -81,7 +80,6 @@ def _observe_row(
         live=True,
         restarts=identity.restarts,
         requeue=identity.requeue,
-        sluid=identity.sluid if is_plain else "",
         stdout=output_path(stdout, identity, identity.job_id),
         stderr=output_path(stderr, identity, identity.job_id),
     )

@@ -66,6 +66,28 @@ def test_without_a_restart_the_ten_minutes_stay(world: World) -> None:
     assert (job.phase, job.reason, job.no_sign_of_start) == (Phase.LOST, None, False)
 
 
+def test_one_that_was_saved_long_before_is_not_called_unsaved(world: World) -> None:
+    """Its state may have been missing at the start: the job may come back, and run beside a next attempt."""
+    submitted(world, seconds=1800)
+    world.slurm.restart("1")
+    world.advance(500)
+    assert current(world).phase is Phase.PENDING
+    world.advance(300)
+    job = current(world)
+    assert (job.phase, job.reason, job.no_sign_of_start) == (Phase.LOST, None, False)
+
+
+def test_nodes_that_it_was_given_are_a_sign_of_a_start(world: World) -> None:
+    """Its Prolog may run: on a node that slurmctld no longer asks."""
+    submitted(world)
+    world.slurm.put(replace(world.slurm.jobs["1"], state="CONFIGURING", nodes="n1"))
+    world.advance(5)
+    world.slurm.restart("1")
+    job = forgotten_within(world)
+    assert not job.no_sign_of_start
+    assert "Slurm had given it nodes (n1)" in (job.message or "")
+
+
 def test_a_job_that_the_restarted_slurmctld_showed_is_not_forgotten_by_that_restart(world: World) -> None:
     submitted(world)
     world.slurm.restart()
@@ -203,18 +225,6 @@ def test_a_second_run_that_slurm_does_not_count_is_a_run_and_is_said(
     world.slurm.start("1")
     world.advance(15)
     assert current(world).run == 3
-
-
-def test_an_id_that_no_other_job_has_tells_a_job_from_the_next_one_of_its_mark(world: World) -> None:
-    """Where Slurm has one: before the first poll, and without it, the mark identifies the job."""
-    submitted(world)
-    job = world.slurm.jobs["1"]
-    world.slurm.put(replace(job, sluid="s1"))
-    world.advance(15)
-    world.slurm.restart("1")
-    world.slurm.jobs["1"] = replace(job, sluid="s2")
-    lost = forgotten_within(world)
-    assert any("Duplicate" in warning for warning in lost.warnings)
 
 
 def test_an_end_that_slurmctld_has_forgotten_stays_until_it_runs_the_job_again(world: World) -> None:

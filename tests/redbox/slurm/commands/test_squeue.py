@@ -177,22 +177,3 @@ def test_the_states_alone_are_those_of_the_whole_queue() -> None:
 @pytest.mark.parametrize("release", RELEASES)
 def test_what_was_captured_holds_hostile_text(release: str) -> None:
     assert "two\nlines|~R~" in output(release, "squeue.txt")
-
-
-@pytest.mark.parametrize(
-    ("version", "has"),
-    [
-        ("22.05.8", False),
-        ("24.11.5", False),
-        ("25.11.1", False),
-        ("26.05.5", True),
-        ("27.0", True),
-        ("", False),
-    ],
-)
-def test_the_id_that_is_never_given_out_again_is_asked_for_where_squeue_has_it(
-    version: str,
-    has: bool,  # noqa: FBT001
-) -> None:
-    assert ("SLUID" in squeue.fields_of(version)) is has
-    assert squeue.fields_of(version)[: len(squeue.FIELDS)] == squeue.FIELDS
