@@ -37,6 +37,7 @@ RAN_AGAIN = (
     "Slurm runs it again although it had started before: its controller was restarted and had saved the job "
     "as one that waits. Slurm does not count that as a restart; this is run {}."
 )
+WITHOUT_A_START = ("PENDING", "COMPLETING")
 STATUS = attrgetter(*STATUS_FIELDS)
 STATE = attrgetter("state")
 
@@ -217,9 +218,14 @@ def merged(record: JobRecord, observation: Observation) -> ObservedStatus:
 
 
 def began_again(old: ObservedStatus, new: ObservedStatus) -> bool:
-    """Whether a restarted slurmctld runs a job again that it had saved as pending: with the same restarts."""
-    if old.started_at is None or old.state == "PENDING" or new.restarts != old.restarts or new.array_size:
+    """Whether a restarted slurmctld runs a job again that it had saved as pending: with the same restarts.
+
+    A job that completes because of a requeue has its new number of restarts, and a start that moves.
+    """
+    if old.started_at is None or new.restarts != old.restarts or new.array_size:
         return False  # an array's start is that of the earliest task that the queue still shows
+    if old.state in WITHOUT_A_START or new.state == "COMPLETING":
+        return False
     return new.state == "PENDING" or (new.started_at is not None and new.started_at > old.started_at)
 
 

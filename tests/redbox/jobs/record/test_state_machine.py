@@ -69,6 +69,19 @@ def test_a_job_that_lives_again_is_the_next_run_and_says_nothing_of_its_last_end
     assert record.status.nodes == ""
 
 
+def test_a_requeue_is_one_more_run_although_slurm_moves_the_start_while_the_job_completes() -> None:
+    """As squeue 24.11 showed it, poll by poll."""
+    running = seen("RUNNING", started_at=NOW)
+    completing = [
+        seen("COMPLETING", restarts=1, started_at=NOW + timedelta(seconds=second)) for second in (2, 3, 4)
+    ]
+    waiting = seen("PENDING", restarts=1, reason="BeginTime")
+    record = after(running, *completing, waiting)
+    assert (record.run, record.warnings) == (2, ())
+    record = after(seen("RUNNING", restarts=1, started_at=NOW + timedelta(seconds=9)), record=record)
+    assert (record.run, record.warnings) == (2, ())
+
+
 def test_a_job_that_was_thought_lost_and_is_seen_again_is_the_same_run() -> None:
     gone = replace(RECORD, phase=Phase.LOST, final_at=NOW)
     record = after(seen("RUNNING"), record=gone)
