@@ -1,0 +1,201 @@
+"""A Kubernetes pod as a job: what resourced sends to red-box, and red-box hands to the runner on the node.
+
+All references are resolved: values of Secrets, ConfigMaps and fields are in `env` and in volumes' files. What
+only the node can say (addresses, the node's name) is named, and the runner puts it in. The runner also
+expands `$(NAME)` in values, commands and arguments, by Kubernetes' rules.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Base64Bytes, Field, model_validator
+
+from redbox_api.job_parts import EnvName, EnvValue, Path, RegistryCredentials, RequestModel
+
+MAX_CONTAINERS = 64
+DnsLabel = Annotated[str, Field(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+DnsName = Annotated[str, Field(max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
+FilePath = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00/][^\x00]*$")]
+Mode = Annotated[int, Field(ge=0, le=0o777)]
+Port = Annotated[int, Field(ge=1, le=65535)]
+Seconds = Annotated[int, Field(ge=0, le=10**9)]
+
+
+class PodEnv(RequestModel):
+    """A variable: a value, or what only the node can say."""
+
+    name: EnvName
+    value: EnvValue | None = None
+    from_node: Literal["podIP", "podIPs", "hostIP", "hostIPs", "nodeName"] | None = None
+
+    @model_validator(mode="after")
+    def _has_one_source(self) -> PodEnv:
+        if (self.value is None) == (self.from_node is None):
+            raise ValueError("a variable has exactly one of value and fromNode")
+        return self
+
+
+class PodFile(RequestModel):
+    """A file of a volume, by its path in the volume."""
+
+    path: FilePath
+    content: Base64Bytes
+    mode: Mode = 0o644
+
+
+class FilesVolume(RequestModel):
+    """Files of Secrets, ConfigMaps and fields: in the job's private folder, read-only in the containers."""
+
+    files: Annotated[list[PodFile], Field(max_length=4096)]
+    secret: Annotated[bool, Field(description="in memory where the node has room there, else mode 0600")] = (
+        False
+    )
+
+
+class EmptyDirVolume(RequestModel):
+    """A new folder on the node's local disk, or in its memory; removed when the job ends."""
+
+    in_memory: bool = False
+    size_limit: Annotated[int | None, Field(ge=0, description="in bytes")] = None
+
+
+class HostPathVolume(RequestModel):
+    """A path of the Slurm node, with the user's rights; `type` is Kubernetes' own."""
+
+    path: Annotated[Path, Field(pattern=r"^/")]
+    type: Literal[
+        "", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice"
+    ] = ""
+
+
+class PodVolume(RequestModel):
+    """A volume: exactly one kind."""
+
+    name: DnsLabel
+    files: FilesVolume | None = None
+    empty_dir: EmptyDirVolume | None = None
+    host_path: HostPathVolume | None = None
+
+    @model_validator(mode="after")
+    def _is_one_kind(self) -> PodVolume:
+        if sum(kind is not None for kind in (self.files, self.empty_dir, self.host_path)) != 1:
+            raise ValueError("a volume has exactly one of files, emptyDir and hostPath")
+        return self
+
+
+class PodMount(RequestModel):
+    """Where a container sees a volume, or the `sub_path` below it (expanded as values are, if said so)."""
+
+    volume: DnsLabel
+    mount_path: Annotated[Path, Field(pattern=r"^/")]
+    sub_path: Annotated[str, Field(max_length=4096, pattern=r"^[^\x00]*$")] = ""
+    expand_sub_path: bool = False
+    read_only: bool = False
+
+
+class HttpHeader(RequestModel):
+    """A header of a probe."""
+
+    name: Annotated[str, Field(max_length=256, pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")]
+    value: Annotated[str, Field(max_length=4096, pattern=r"^[^\x00\r\n]*$")]
+
+
+class PodHandler(RequestModel):
+    """What a probe or a hook does: exactly one of exec, http_get, tcp_port and sleep_s."""
+
+    exec: Annotated[list[EnvValue] | None, Field(min_length=1, max_length=1024)] = None
+    http_port: Port | None = None
+    http_path: Annotated[str, Field(max_length=4096, pattern=r"^[^\x00\r\n]*$")] = "/"
+    http_host: Annotated[str, Field(max_length=253, pattern=r"^[A-Za-z0-9.:-]*$")] = ""
+    https: bool = False
+    http_headers: Annotated[list[HttpHeader], Field(max_length=64)] = []
+    tcp_port: Port | None = None
+    sleep_s: Seconds | None = None
+
+    @model_validator(mode="after")
+    def _is_one_kind(self) -> PodHandler:
+        kinds = (self.exec, self.http_port, self.tcp_port, self.sleep_s)
+        if sum(kind is not None for kind in kinds) != 1:
+            raise ValueError("a handler has exactly one of exec, httpPort, tcpPort and sleepS")
+        return self
+
+
+class PodProbe(PodHandler):
+    """A probe with Kubernetes' numbers."""
+
+    initial_delay_s: Seconds = 0
+    period_s: Annotated[int, Field(ge=1, le=10**9)] = 10
+    timeout_s: Annotated[int, Field(ge=1, le=10**9)] = 1
+    success_threshold: Annotated[int, Field(ge=1, le=10**6)] = 1
+    failure_threshold: Annotated[int, Field(ge=1, le=10**6)] = 3
+    termination_grace_s: Seconds | None = None
+
+
+class ContainerProgram(RequestModel):
+    """A container, an init container, or a sidecar (an init container with `always_restarts`)."""
+
+    name: DnsLabel
+    image: Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00-\x20-][^\x00-\x1f]*$")]
+    """docker://…, or the absolute path of a SIF."""
+    shown_image: Annotated[str, Field(max_length=4096)] = ""
+    """As the pod's author wrote it, for the status."""
+    pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    command: Annotated[list[EnvValue], Field(max_length=1024)] = []
+    args: Annotated[list[EnvValue] | None, Field(max_length=1024)] = None
+    """None: the image's own, if there is no command either."""
+    working_dir: Annotated[str, Field(max_length=4096, pattern=r"^(/[^\x00]*)?$")] = ""
+    env: Annotated[list[PodEnv], Field(max_length=8192)] = []
+    mounts: Annotated[list[PodMount], Field(max_length=256)] = []
+    ports: Annotated[list[Port], Field(max_length=256)] = []
+    """Those that it declares: one that another listener has is reported as PortInUse."""
+    always_restarts: bool = False
+    startup_probe: PodProbe | None = None
+    liveness_probe: PodProbe | None = None
+    readiness_probe: PodProbe | None = None
+    post_start: PodHandler | None = None
+    pre_stop: PodHandler | None = None
+    stop_signal: Annotated[str, Field(pattern=r"^SIG[A-Z0-9+-]{2,16}$")] | None = None
+    memory_limit: Annotated[int | None, Field(ge=1, description="in bytes")] = None
+    read_only_root: bool = False
+    message_path: Annotated[str, Field(max_length=4096, pattern=r"^[^\x00]*$")] = "/dev/termination-log"
+    """terminationMessagePath."""
+    message_from_logs: bool = False
+    """terminationMessagePolicy: FallbackToLogsOnError."""
+
+
+class PodProgram(RequestModel):
+    """A pod whose containers one job runs on its first node."""
+
+    name: DnsName
+    namespace: DnsLabel
+    uid: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,64}$")]
+    restart_policy: Literal["Always", "OnFailure", "Never"] = "Always"
+    init_containers: Annotated[list[ContainerProgram], Field(max_length=MAX_CONTAINERS)] = []
+    containers: Annotated[list[ContainerProgram], Field(min_length=1, max_length=MAX_CONTAINERS)]
+    volumes: Annotated[list[PodVolume], Field(max_length=256)] = []
+    hostname: Annotated[str, Field(max_length=253, pattern=r"^[A-Za-z0-9.-]*$")] = ""
+    hosts_file: Annotated[str, Field(max_length=65536, pattern=r"^[^\x00]*$")] = ""
+    """Lines of hostAliases, appended to the node's own."""
+    resolv_conf: Annotated[str, Field(max_length=65536, pattern=r"^[^\x00]*$")] = ""
+    termination_grace_s: Seconds = 30
+    active_deadline_s: Annotated[int | None, Field(ge=1, le=10**9)] = None
+    """From the job's start, by the runner; the request's time limit is later."""
+    scratch: Annotated[Path, Field(pattern=r"^/")] = "/tmp"  # noqa: S108 (a folder of the job's own is made there)
+    gpus: Literal["nvidia", "rocm"] | None = None
+    mpi: str | None = Field(None, max_length=64, pattern=r"^[a-z0-9_]+$", description="as srun --mpi: pmix")
+    registries: Annotated[dict[str, RegistryCredentials], Field(max_length=64)] = {}
+    """By registry host, as imagePullSecrets give them."""
+
+    @model_validator(mode="after")
+    def _names_are_unique_and_known(self) -> PodProgram:
+        names = [container.name for container in (*self.init_containers, *self.containers)]
+        volumes = [volume.name for volume in self.volumes]
+        if len(set(names)) < len(names) or len(set(volumes)) < len(volumes):
+            raise ValueError("names of containers, and of volumes, are unique in a pod")
+        for container in (*self.init_containers, *self.containers):
+            if unknown := {mount.volume for mount in container.mounts} - set(volumes):
+                raise ValueError(
+                    f"container {container.name} mounts {', '.join(sorted(unknown))}, which no volume is"
+                )
+        return self

@@ -1,0 +1,100 @@
+"""What became of a pod's containers, as the runner on the node reports it: a line for each change.
+
+Each line is the whole report, so the last whole line is all that counts. The file is the user's own: its
+content is checked as a stranger's would be. States have the form that Kubernetes' ContainerStatus has.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+LONGEST_REPORT = 256 * 1024
+LONGEST_MESSAGE = 4096
+MAX_EVENTS = 32
+Word = Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z][A-Za-z0-9]*$")]
+Sentence = Annotated[str, Field(max_length=LONGEST_MESSAGE)]
+Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
+
+
+class ReportModel(BaseModel):
+    """Base of what the runner reports; fields of later runners are ignored."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
+
+
+class Waiting(ReportModel):
+    """It waits: ContainerCreating, PodInitializing, ErrImagePull, ImagePullBackOff, CrashLoopBackOff, ..."""
+
+    reason: Word
+    message: Sentence = ""
+
+
+class Running(ReportModel):
+    """It runs."""
+
+    started_at: datetime
+
+
+class Terminated(ReportModel):
+    """It has ended."""
+
+    exit_code: Annotated[int, Field(ge=0, le=255)]
+    reason: Word
+    message: Sentence = ""
+    signal: Annotated[int | None, Field(ge=1, le=64)] = None
+    started_at: datetime | None = None
+    finished_at: datetime
+
+
+class ContainerState(ReportModel):
+    """Exactly one of the three; none: not yet known."""
+
+    waiting: Waiting | None = None
+    running: Running | None = None
+    terminated: Terminated | None = None
+
+
+class ContainerReport(ReportModel):
+    """One container."""
+
+    name: Annotated[str, Field(max_length=63)]
+    kind: Literal["init", "sidecar", "main"] = "main"
+    image_id: Annotated[str, Field(alias="imageID", max_length=512)] = ""
+    state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
+    ready: bool = False
+    started: bool = False
+    restart_count: Count = 0
+
+
+class PodEvent(ReportModel):
+    """Something to tell the pod's owner: Pulling, Pulled, Started, BackOff, Unhealthy, Killing, ..."""
+
+    number: Count
+    """Counts from 1 within the job's run; the same number is the same event."""
+    type: Literal["Normal", "Warning"] = "Normal"
+    reason: Word
+    message: Sentence
+    container: Annotated[str, Field(max_length=63)] = ""
+    at: datetime
+
+
+class PodReport(ReportModel):
+    """The pod."""
+
+    version: Literal[1] = 1
+    at: datetime
+    done: bool = False
+    """Every container has ended for good: nothing follows."""
+    reason: Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z0-9]*$")] = ""
+    """Of the pod: DeadlineExceeded, Evicted (an emptyDir over its limit), StartError, ..."""
+    message: Sentence = ""
+    node_name: Annotated[str, Field(max_length=253)] = ""
+    host_ip: Annotated[str, Field(alias="hostIP", max_length=64)] = ""
+    containers: Annotated[list[ContainerReport], Field(max_length=128)] = []
+    events: Annotated[list[PodEvent], Field(max_length=MAX_EVENTS)] = []
+    """The last ones."""
