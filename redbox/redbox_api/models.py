@@ -15,6 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
 from redbox_api.job_parts import Container, EnvName, EnvValue, RequestModel, SbatchFields
+from redbox_api.pod_parts import PodProgram
+from redbox_api.pod_report import PodReport
 from redbox_shared import job_end
 
 KEY_PATTERN = r"^[A-Za-z0-9-]{1,64}$"
@@ -43,10 +45,11 @@ class Dependency(RequestModel):
 
 
 class JobRequest(SbatchFields):
-    """One job: a batch script or a container, and the resources it needs."""
+    """One job: a batch script, a container or a pod, and the resources it needs."""
 
     batch: str | None = None
     container: Container | None = None
+    pod: PodProgram | None = None
     name: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f/]+$")] | None = None
     env: Annotated[dict[EnvName, EnvValue], Field(max_length=1024)] = {}
     dependencies: Annotated[list[Dependency], Field(max_length=64)] = []
@@ -57,8 +60,8 @@ class JobRequest(SbatchFields):
 
     @model_validator(mode="after")
     def _is_one_kind(self) -> JobRequest:
-        if (self.batch is None) == (self.container is None):
-            raise ValueError("a job has exactly one of batch and container")
+        if sum(kind is not None for kind in (self.batch, self.container, self.pod)) != 1:
+            raise ValueError("a job has exactly one of batch, container and pod")
         return self
 
 
@@ -143,6 +146,7 @@ class Job(ResponseModel):
     logs: LogPath = LogPath()
     array: ArrayCounts | None = None
     tasks: list[ArrayTask] | None = None
+    pod: PodReport | None = None  # of a pod's job: what its runner reported last
     no_sign_of_start: bool = False  # of a lost job: nothing shows that it started, so it may be retried
     cancel_requested: bool = False
     env_changed: bool = False
