@@ -126,8 +126,13 @@ def after_absence(
 
 
 def may_be_unsaved(record: JobRecord, now: datetime) -> bool:
-    """Whether the job was absent soon after its submit: an older one was saved before."""
-    return (record.absent_since or now) - (record.bound_at or record.last_submit_at) <= UNSAVED
+    """Whether the job was absent soon after its first submit: an older one was saved before.
+
+    A job whose submit had no answer may be bound long after it was made.
+    """
+    times = (record.bound_at, record.last_submit_at, record.unanswered_at)
+    submitted_at = min(time for time in times if time is not None)
+    return (record.absent_since or now) - submitted_at <= UNSAVED
 
 
 def _after_restart(

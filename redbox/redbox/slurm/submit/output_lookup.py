@@ -39,16 +39,14 @@ class OutputLookup:
 
         By listings: network file systems cache for a while that a single name was missing.
         """
-        globs = {output: output_glob(output) for output in outputs}
         found: dict[JobOutput, bool] = {}
         try:
             agent = await self._agents.agent(user, "files")
-            for part in _parts([*globs]):
-                (directory,) = {globs[output][0] for output in part}
-                patterns = {output: globs[output][1] for output in part}
-                found |= await _list(agent, directory, patterns)
-            if not all(found.values()) and not await self._is_shared(agent, user, directory):
-                return {output: exists for output, exists in found.items() if exists}
+            for part in _parts([*outputs]):
+                found |= await _list(agent, part)
+            for directory in {output_glob(output)[0] for output, exists in found.items() if not exists}:
+                if not await self._is_shared(agent, user, directory):
+                    return {output: exists for output, exists in found.items() if exists}
         except AgentError as fault:  # a directory that is missing shows nothing
             raise WorkloadManagerError(str(fault)) from fault
         return found
@@ -70,11 +68,14 @@ def _parts(outputs: Sequence[JobOutput]) -> Iterator[Sequence[JobOutput]]:
         yield outputs[start : start + PATTERNS_AT_ONCE]
 
 
-async def _list(agent: AgentClient, directory: str, patterns: dict[JobOutput, str]) -> dict[JobOutput, bool]:
+async def _list(agent: AgentClient, outputs: Sequence[JobOutput]) -> dict[JobOutput, bool]:
     """One listing for all; if it has more than it may show, absence follows from nothing."""
-    result = await agent.glob(directory, [*dict.fromkeys(patterns.values())], limit=FOUND_AT_MOST)
+    globs = {output: output_glob(output) for output in outputs}
+    (directory,) = {directory for directory, _ in globs.values()}
+    patterns = dict.fromkeys(pattern for _, pattern in globs.values())
+    result = await agent.glob(directory, [*patterns], limit=FOUND_AT_MOST)
     paths = [match.path for match in result.found]
-    exist = {output: _matches(pattern, paths) for output, pattern in patterns.items()}
+    exist = {output: _matches(pattern, paths) for output, (_, pattern) in globs.items()}
     return {output: exists for output, exists in exist.items() if exists or not result.truncated}
 
 
