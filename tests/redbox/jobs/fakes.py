@@ -48,9 +48,7 @@ class Manner:
 
     arrives_s: float | None = 0.0
     ends_s: float | None = 0.0
-    answer: SubmitOutcome | None = (
-        None  # None: what the controller says, or Unknown where sbatch heard nothing
-    )
+    answer: SubmitOutcome | None = None  # None: the controller's, or Unknown where sbatch heard nothing
 
 
 PROMPT = Manner()
@@ -106,9 +104,7 @@ class SimulatedSlurm:
     polls: list[float] = field(default_factory=list)
     glances: list[float] = field(default_factory=list)
     can_glance: bool = True
-    ever: list[Observation] = field(
-        default_factory=list
-    )  # every job that was ever taken, for the tests to count
+    ever: list[Observation] = field(default_factory=list)  # every job that was ever taken
     used: dict[str, StepUsage] = field(default_factory=dict)  # by step: what sstat would show
     usage_asked: list[list[str]] = field(default_factory=list)
     next_id: int = 1
@@ -130,12 +126,8 @@ class SimulatedSlurm:
         """Let everything arrive that is due, and let the controller forget what ended long ago."""
         for sbatch in self.processes:
             due = sbatch.manner.arrives_s
-            if (
-                not sbatch.arrived
-                and due is not None
-                and self.clock.elapsed >= sbatch.began + due
-                and not self.down
-            ):
+            is_due = due is not None and self.clock.elapsed >= sbatch.began + due
+            if is_due and not sbatch.arrived and not self.down:
                 sbatch.arrived = True
                 sbatch.job_id = self.take(sbatch.user, sbatch.submission)
         for job in list(self.jobs.values()):
@@ -194,11 +186,8 @@ class SimulatedSlurm:
         self.rows.append((self.clock.elapsed + self.rows_late_s, replace(job, live=False)))
 
     def start(self, job_id: str) -> None:
-        self.put(
-            replace(
-                self.jobs[job_id], state="RUNNING", reason="None", started_at=self.clock.now(), nodes="n1"
-            )
-        )
+        job = self.jobs[job_id]
+        self.put(replace(job, state="RUNNING", reason="None", started_at=self.clock.now(), nodes="n1"))
 
     def end(
         self, job_id: str, state: str = "COMPLETED", code: int | None = 0, signal: int | None = None

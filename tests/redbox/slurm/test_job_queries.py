@@ -125,36 +125,6 @@ async def test_single_jobs_that_slurm_does_not_know_are_absent_and_a_fault_is_a_
         await manager(ScriptedAgents({"squeue": done("", "something else", 1)})).find_live(["7"])
 
 
-async def test_very_many_ids_are_asked_for_in_several_calls_whose_answers_are_one() -> None:
-    """Linux takes no argument of more than 128 KiB."""
-    ids = [str(number) for number in range(67_000_000, 67_015_000)]
-    agents = ScriptedAgents({"squeue": [queue(job(ids[3])), queue(job(ids[-1]))]})
-    found = await manager(agents).find_live(ids)
-    assert [observed.job_id for observed in found.jobs] == [ids[3], ids[-1]]
-    assert found.complete
-    asked = [argv[-1] for argv in agents.called("squeue")]
-    assert max(map(len, asked)) < 128 * 1024
-    assert [argument.removeprefix("--jobs=").split(",") for argument in asked] == [ids[:10_000], ids[10_000:]]
-
-
-async def test_where_one_of_several_calls_fails_no_job_is_absent() -> None:
-    ids = [str(number) for number in range(15_000)]
-    agents = ScriptedAgents({"squeue": [queue(), done("", "Socket timed out", 1)]})
-    with pytest.raises(WorkloadManagerError):
-        await manager(agents).find_live(ids)
-
-
-async def test_the_boot_time_is_asked_for_again_once_it_has_expired() -> None:
-    agents = ScriptedAgents({"squeue": queue()})
-    asked = manager(agents)
-    for expected in (1, 1):
-        await asked.poll(users=[ALICE])
-        assert len(agents.called("scontrol show config")) == 1 + expected  # the configuration, and this
-    asked.expire_boot_time()
-    await asked.poll(users=[ALICE])
-    assert len(agents.called("scontrol show config")) == 3
-
-
 async def test_without_accounting_there_is_no_history_and_nobody_asks() -> None:
     agents = ScriptedAgents({"scontrol show config": NO_ACCOUNTING})
     history = await manager(agents).history(["7"], since=NOW)
