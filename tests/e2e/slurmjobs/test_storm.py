@@ -141,6 +141,14 @@ def _applied(jobs: SlurmJobs, namespace: str, script: str) -> Applied:
     return eventually(apply, what="an API server that answers")
 
 
+def _log_of(job: Applied, attempt: int) -> str | None:
+    """Users try again while what was killed last is away, as they do with the API server."""
+    try:
+        return job.whole_output(attempt)
+    except BedError:
+        return None
+
+
 def _faults(job: Applied, code: int) -> list[str]:
     phase = "Succeeded" if code == 0 else "Failed"
     status = job.reaches("Succeeded", "Failed", "Cancelled", within_s=CALMS_WITHIN_S)
@@ -158,7 +166,7 @@ def _faults(job: Applied, code: int) -> list[str]:
     written = job.login.run("cat", path, check=False).stdout
     if written != OUTPUT:
         found.append(f"{job.name}: its output has {len(written)} bytes of {len(OUTPUT)}")
-    log = job.whole_output(status["attempts"])
+    log = eventually(lambda: _log_of(job, status["attempts"]), what=f"the log of {job.name}")
     if not is_whole(log, OUTPUT):
         found.append(f"{job.name}: its log has {len(log)} bytes of {len(OUTPUT)}")
     told = job.events()
