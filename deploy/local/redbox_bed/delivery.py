@@ -235,7 +235,8 @@ class Kubernetes:
     """kubectl as the cluster's administrator."""
 
     def __init__(self, bed: Bed) -> None:
-        self._command = (str(bed.places.state / "bin/kubectl"), "--kubeconfig", str(bed.places.kubeconfig))
+        self.kubeconfig = bed.places.kubeconfig
+        self._command = (str(bed.places.state / "bin/kubectl"), "--kubeconfig", str(self.kubeconfig))
 
     def __call__(self, *arguments: str, stdin: str | None = None) -> str:
         return _run([*self._command, *arguments], stdin)

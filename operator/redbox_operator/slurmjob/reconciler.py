@@ -60,6 +60,7 @@ from redbox_operator.slurmjob.attempt_state import (
 )
 from redbox_operator.slurmjob.deletion import Deletion
 from redbox_operator.slurmjob.status import status_of
+from redbox_operator.slurmjob.superseded import cancel_older_attempts, forget_older_rows
 from redbox_operator.slurmjob.validation import problem_of, problem_of_cluster
 from redbox_operator.status_writer import StatusWriter, path_of
 from redbox_shared.backoff import Backoff
@@ -346,11 +347,12 @@ class Reconciler:
     # -- 5. Slurm
 
     async def _act_in_slurm(self, state: AttemptState, status: SlurmJobStatus) -> None:
-        """Hold, release or cancel the job as the written status announces."""
+        """Hold, release or cancel the job as the written status announces, and cancel older attempts."""
         row, link = state.row, state.link
-        if row is None or link is None or row.phase in FINAL_PHASES:
-            return
         try:
+            await cancel_older_attempts(state, self._writer)
+            if row is None or link is None or row.phase in FINAL_PHASES:
+                return
             if attempts.is_being_suspended(status):
                 await link.cancel(state.row_key, all_attempts=False)
             elif action := pending_action(row, status):
@@ -367,8 +369,7 @@ class Reconciler:
             return
         if status.finished and (status.companion is None or status.companion.done):
             state.link.forget(state.row_key)
-        if state.attempt.number > attempts.FIRST:
-            state.link.forget(state.row_key._replace(attempt=state.attempt.number - 1))
+        forget_older_rows(state, state.link)
 
     async def _expire(self, state: AttemptState, status: SlurmJobStatus) -> float | None:
         """Delete a SlurmJob after its TTL, once its log has been read to the end."""

@@ -43,6 +43,7 @@ class TtlCache(Generic[T]):
         self._clock = clock or SystemClock()
         self._fetching = asyncio.Lock()
         self._fetches = 0
+        self._expirations = 0
         self._expires = float("-inf")
         self._cached: tuple[T, datetime] | None = None
         self._failure: WorkloadManagerError | TimeoutError | None = None
@@ -51,6 +52,10 @@ class TtlCache(Generic[T]):
     def last(self) -> T | None:
         """The value of the last successful fetch, however old; None before the first."""
         return self._cached[0] if self._cached else None
+
+    def expire(self) -> None:
+        """Fetch at the next call; what a fetch under way brings is not kept."""
+        self._expires, self._expirations = float("-inf"), self._expirations + 1
 
     async def get(self) -> T:
         """The value; raises the failure if it could not be refreshed."""
@@ -71,6 +76,7 @@ class TtlCache(Generic[T]):
         return CachedValue(value, fetched_at if self._failure else None)
 
     async def _refresh(self) -> None:
+        expirations = self._expirations
         try:
             value = await self._fetch()
         except (WorkloadManagerError, TimeoutError) as failure:
@@ -78,4 +84,5 @@ class TtlCache(Generic[T]):
         else:
             self._cached, self._failure = (value, self._clock.now()), None
         self._fetches += 1
-        self._expires = self._clock.monotonic() + (self._failure_ttl_s if self._failure else self._ttl_s)
+        if expirations == self._expirations:
+            self._expires = self._clock.monotonic() + (self._failure_ttl_s if self._failure else self._ttl_s)

@@ -306,8 +306,15 @@ class WorkloadManager(Protocol):
         """Identifies the present start of the controller, which may have forgotten jobs of the one before."""
         ...
 
-    async def output_exists(self, output: JobOutput) -> bool:
-        """Whether this output, or that of any task, exists as the job's user sees it."""
+    def expire_boot_time(self) -> None:
+        """The controller did not answer: polls and submits must not use a boot time of before."""
+        ...
+
+    async def find_outputs(self, user: UnixUser, outputs: Collection[JobOutput]) -> Mapping[JobOutput, bool]:
+        """Whether these outputs, all of one directory, or those of any task, exist as the user sees them.
+
+        One that cannot be found out is left out.
+        """
         ...
 
     def appends(self) -> bool:

@@ -274,9 +274,12 @@ class LocalManager:
     async def boot_time(self) -> str:
         return ""  # no controller, and nothing that one could forget
 
-    async def output_exists(self, output: JobOutput) -> bool:
-        del output
-        return True  # never asked for, without a controller
+    def expire_boot_time(self) -> None:
+        pass
+
+    async def find_outputs(self, user: UnixUser, outputs: Collection[JobOutput]) -> Mapping[JobOutput, bool]:
+        del user
+        return dict.fromkeys(outputs, True)  # never asked for, without a controller
 
     def appends(self) -> bool:
         return False

@@ -32,7 +32,8 @@ class ClusterQueries:
         self._configuration = cache(self._ask_configuration)
         self.is_history_private = cache(self._ask_is_history_private).get
         self.mpi_kinds = cache(self._ask_mpi_kinds).get
-        self.recent_boot_time = TtlCache(self.boot_time, BOOT_TIME_TTL_S, clock=commands.clock).get
+        recent_boot_time = TtlCache(self.boot_time, BOOT_TIME_TTL_S, clock=commands.clock)
+        self.recent_boot_time, self.expire_boot_time = recent_boot_time.get, recent_boot_time.expire
 
     async def configuration(self) -> scontrol.SlurmConfiguration:
         """From slurmctld alone: submits and polls must not depend on slurmdbd."""

@@ -135,9 +135,18 @@ class JobQueries:
     async def rows_of(
         self, reader: UnixUser, job_ids: Collection[str], deadline: float | None = None
     ) -> list[squeue.QueueRow]:
-        """The rows of these jobs, as this user may see them."""
+        """The rows of these jobs, as this user may see them; raises if any call fails."""
+        ordered = sorted(job_ids)
+        rows: list[squeue.QueueRow] = []
+        for start in range(0, len(ordered), squeue.CHUNK):
+            rows += await self._rows_of_chunk(reader, ordered[start : start + squeue.CHUNK], deadline)
+        return rows
+
+    async def _rows_of_chunk(
+        self, reader: UnixUser, job_ids: Sequence[str], deadline: float | None
+    ) -> list[squeue.QueueRow]:
         record_format, report = RecordFormat.new(squeue.FIELDS), ParseReport()
-        argv = squeue.single_jobs_argv(record_format, sorted(job_ids))
+        argv = squeue.single_jobs_argv(record_format, job_ids)
         completed = await self._commands.complete(reader, argv, env=squeue.ENVIRONMENT, deadline=deadline)
         if completed.code != 0:
             words = words_of(completed.stderr)

@@ -38,7 +38,7 @@ class SlurmManager:
         cluster = ClusterQueries(commands)
         self.cluster, self.partitions = cluster.cluster, cluster.partitions
         self.associations, self.appends = cluster.associations, cluster.appends
-        self.boot_time = cluster.boot_time
+        self.boot_time, self.expire_boot_time = cluster.boot_time, cluster.expire_boot_time
 
         queries = JobQueries(commands, cluster)
         self.poll, self.glance, self.find_live = queries.poll, queries.glance, queries.find_live
@@ -49,4 +49,4 @@ class SlurmManager:
         submitter = SlurmSubmitter(commands, cluster)
         self.submit, self.submitting = submitter.submit, submitter.submitting
         self.check, self.tidy = submitter.check, submitter.tidy
-        self.output_exists = submitter.output_exists
+        self.find_outputs = submitter.find_outputs

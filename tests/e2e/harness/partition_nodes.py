@@ -15,6 +15,7 @@ from redbox_bed.bed import Bed
 from redbox_bed.delivery import Kubernetes
 from redbox_bed.hosts.host import Host
 from redbox_kube.node_labels import prefix, virtual_node
+from tests.e2e.harness.api_objects import get_object
 from tests.e2e.harness.redbox_server import RedboxServer
 from tests.e2e.harness.resourced_process import (
     CLUSTER,
@@ -66,18 +67,14 @@ class Nodes:
         self.kubectl = kubernetes
 
     def get(self, name: str) -> Object | None:
-        answer = self.kubectl("get", "node", name, "--ignore-not-found", "--output=json")
-        return json.loads(answer) if answer else None
+        return get_object(self.kubectl.kubeconfig, "node", name) or None
 
     def pod(self, name: str) -> Object:
         found: Object = json.loads(self.kubectl("get", "pod", name, "--output=json"))
         return found
 
     def lease(self, name: str) -> Object | None:
-        answer = self.kubectl(
-            *("get", "lease", name, "--namespace=kube-node-lease", "--ignore-not-found", "--output=json")
-        )
-        return json.loads(answer) if answer else None
+        return get_object(self.kubectl.kubeconfig, "lease", name, "kube-node-lease") or None
 
     def of(self, partition: str, cluster: str = CLUSTER) -> Object | None:
         return self.get(virtual_node(partition, cluster))

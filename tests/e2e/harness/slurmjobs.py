@@ -24,6 +24,7 @@ from redbox_bed.core.progress import Progress
 from redbox_bed.delivery import Kubernetes, deliver
 from redbox_bed.hosts.host import Host
 from redbox_shared.own_lines import PREFIX
+from tests.e2e.harness.api_objects import get_object
 from tests.e2e.harness.redbox_server import end_red_box
 
 WITHIN_S = 110
@@ -55,8 +56,7 @@ class Applied:
 
     def get(self, kind: str = "slurmjob", name: str = "") -> dict[str, Any]:
         """The object, or another of its namespace; nothing where there is none."""
-        text = self("get", kind, name or self.name, "--ignore-not-found", "--output=json")
-        return dict(json.loads(text)) if text.strip() else {}
+        return get_object(self.kubectl.kubeconfig, kind, name or self.name, self.namespace)
 
     @property
     def pod(self) -> str:
@@ -77,9 +77,19 @@ class Applied:
         """The status once this holds of it."""
         deadline = time.monotonic() + within_s
         while not holds(status := self.status):
-            assert time.monotonic() < deadline, f"{self.name} did not come to that: {status}"
+            assert time.monotonic() < deadline, f"{self.name} did not come to that: {status}\n{self._why()}"
             time.sleep(0.2)
         return status
+
+    def _why(self) -> str:
+        """What Kubernetes knows of its pods, for a test that has waited in vain."""
+        pods = json.loads(self("get", "pods", "--output=json"))["items"]
+        shown = [
+            (pod["metadata"]["name"], pod["metadata"].get("deletionTimestamp"), pod.get("status"))
+            for pod in pods
+            if pod["metadata"]["name"].startswith(self.name)
+        ]
+        return f"{shown}\n{self('get', 'events', '--sort-by=.lastTimestamp')[-4000:]}"
 
     def comes_to(self, **fields: object) -> Status:
         """The status once it says all of this."""

@@ -81,7 +81,7 @@ def test_a_partition_that_there_is_not(jobs: SlurmJobs, delivery: str) -> None:
 
 def test_what_slurm_refuses_it_is_asked_once(jobs: SlurmJobs) -> None:
     """Of each refused submit Slurm keeps a record: a second one would be seen."""
-    applied = [jobs.apply("true", resources={"nodes": 40}) for _ in range(8)]
+    applied = [jobs.apply("true", resources={"gpusPerNode": "900"}) for _ in range(8)]
     for job in applied:
         status = job.reaches("Failed")
         assert "Requested node configuration is not available" in status["message"]
@@ -89,7 +89,7 @@ def test_what_slurm_refuses_it_is_asked_once(jobs: SlurmJobs) -> None:
 
 
 def test_a_script_that_slurm_refuses(jobs: SlurmJobs) -> None:
-    job = jobs.apply("#SBATCH --nodes=1000\ntrue")
+    job = jobs.apply("#SBATCH --gres=gpu:900\ntrue")
     status = is_told_once(job, "Refused")
     assert (status["phase"], job.conditions["Failed"]) == ("Failed", ("True", "Failed"))
 

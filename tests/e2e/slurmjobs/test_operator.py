@@ -49,7 +49,7 @@ def test_killed_in_the_middle_it_goes_on_with_the_same_jobs(bed: Bed, jobs: Slur
     applied = [jobs.apply(TICKS) for _ in range(3)]
     kill(bed, "redbox-operator")
     applied += [jobs.apply(TICKS) for _ in range(3)]
-    applied[0].reaches("Submitted", "Running")
+    applied[0].reaches("Submitted", "Running", "Succeeded")
     kill(bed, "redbox-operator")
     for job in applied:
         status = job.reaches("Succeeded", "Failed")

@@ -41,10 +41,14 @@ def test_deleting_the_slurmjob_cancels_the_job_and_waits_for_its_end(jobs: Slurm
 
 
 def test_a_killed_red_box_comes_back_to_the_same_job(jobs: SlurmJobs, login: Host) -> None:
-    job = jobs.apply("for i in 1 2 3 4 5 6 7 8; do echo tick $i; sleep 0.5; done")
-    job.starts()
+    half = "for i in {}; do echo tick $i; sleep 0.5; done"
+    job = jobs.apply(
+        f"{half.format('1 2 3 4')}; until [ -e go ]; do sleep 0.2; done; {half.format('5 6 7 8')}"
+    )
+    directory = job.starts()["workingDirectory"]
     login.kill(login_node.SERVICE)
     login_node.start(login)
+    login.run("touch", f"{directory}/go", user="alice")
     status = job.finishes()
     assert eventually(lambda: job.in_slurm() == [(status["jobID"], "COMPLETED")])
     written = [line for line in job.log().splitlines() if not line.startswith("redbox: ")]

@@ -174,3 +174,30 @@ async def test_rows_of_earlier_attempts_are_not_kept(stand: Stand) -> None:
     await stand.look()
     await stand.at_redbox(Phase.RUNNING, attempt=2)
     assert [key.attempt for key in stand.link.rows] == [2]
+
+
+async def test_an_older_attempt_that_lives_again_beside_a_newer_one_is_cancelled(stand: Stand) -> None:
+    await stand.apply(backoffLimit=1)
+    await stand.at_redbox(Phase.LOST, reason="ForgottenBySlurm", no_sign_of_start=True)
+    await stand.look()
+    await stand.at_redbox(Phase.RUNNING, attempt=2)
+    assert stand.link.done == []
+    await stand.at_redbox(Phase.RUNNING, attempt=1)
+    assert stand.link.done == ["cancel farm/default 1"]
+    assert stand.event_reasons()[-1] == "OlderAttemptCancelled"
+    assert "Attempt 1 (Slurm job 7) lives in Slurm again" in stand.api.events[-1]["message"]
+    await stand.at_redbox(Phase.RUNNING, attempt=1, cancel_requested=True)
+    assert stand.link.done == ["cancel farm/default 1"]
+    await stand.at_redbox(Phase.CANCELLED, attempt=1)
+    assert [key.attempt for key in stand.link.rows] == [2]
+    assert (stand.status["phase"], stand.status["attempts"]) == ("Running", 2)
+
+
+async def test_an_older_attempt_that_lives_again_after_the_newer_ones_end_is_cancelled(stand: Stand) -> None:
+    await stand.apply(backoffLimit=1)
+    await stand.at_redbox(Phase.LOST, reason="ForgottenBySlurm", no_sign_of_start=True)
+    await stand.look()
+    await stand.at_redbox(Phase.SUCCEEDED, attempt=2, exit_code=0)
+    await stand.at_redbox(Phase.PENDING, attempt=1)
+    assert stand.link.done == ["cancel farm/default 1"]
+    assert stand.status["phase"] == "Succeeded"

@@ -175,6 +175,31 @@ async def test_a_glob_finds_names_of_all_kinds_within_its_limit(agent: AgentClie
         await agent.glob(str(folder / "missing"), ["*"])
 
 
+async def test_a_glob_of_many_names_finds_hidden_ones_only_by_a_dot(agent: AgentClient, folder: Path) -> None:
+    for name in ("x1.out", "x2.out", "x.txt", ".x1.out", "é1.out"):
+        (folder / name).touch()
+    found = await agent.glob(str(folder), ["x[1].out", "*2.out", "é[0-9].out", "x*.out"])
+    assert sorted(match.path for match in found.found) == ["x1.out", "x2.out", "é1.out"]
+    hidden = await agent.glob(str(folder), [".x*", "y*"])
+    assert [match.path for match in hidden.found] == [".x1.out"]
+
+
+async def test_a_directory_that_cannot_be_listed_is_an_error_of_a_glob(
+    agent: AgentClient, folder: Path
+) -> None:
+    """It may be searched: each name in it can be looked up."""
+    (folder / "closed").mkdir(mode=0o300)
+    (folder / "closed").chmod(0o300)
+    with pytest.raises(SystemCallFailed):
+        await agent.glob(str(folder / "closed"), ["x[1].out"])
+
+
+async def test_the_status_of_a_link_names_what_it_leads_to(agent: AgentClient, folder: Path) -> None:
+    (folder / "there").mkdir()
+    (folder / "link").symlink_to("there")
+    assert (await agent.stat(str(folder / "link"))).real_path == str((folder / "there").resolve())
+
+
 async def test_a_pattern_in_the_directorys_own_name_means_itself(agent: AgentClient, folder: Path) -> None:
     for name in ("[ab]", "a"):
         (folder / name).mkdir()

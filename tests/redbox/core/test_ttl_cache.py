@@ -49,6 +49,19 @@ async def test_a_value_is_fetched_again_once_it_has_expired() -> None:
     assert cache.last == 2
 
 
+async def test_what_has_expired_is_fetched_again_even_if_a_fetch_is_under_way() -> None:
+    source = Source()
+    cache = source.cache()
+    assert await cache.get() == 1
+    cache.expire()
+    under_way = asyncio.ensure_future(cache.get())
+    await asyncio.sleep(0)
+    assert source.fetches == 2
+    cache.expire()
+    assert await under_way == 2
+    assert [await cache.get(), await cache.get()] == [3, 3]
+
+
 async def test_a_crowd_shares_one_fetch() -> None:
     source = Source()
     cache = source.cache()

@@ -8,12 +8,14 @@ it along, and an sbatch that was begun arrives whether or not anybody still wait
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from redbox.core.domain import UnixUser
+from redbox.core.ttl_cache import TtlCache
 from redbox.core.workload_manager import (
     AccountingSnapshot,
     ActionResult,
@@ -46,9 +48,7 @@ class Manner:
 
     arrives_s: float | None = 0.0
     ends_s: float | None = 0.0
-    answer: SubmitOutcome | None = (
-        None  # None: what the controller says, or Unknown where sbatch heard nothing
-    )
+    answer: SubmitOutcome | None = None  # None: the controller's, or Unknown where sbatch heard nothing
 
 
 PROMPT = Manner()
@@ -104,9 +104,7 @@ class SimulatedSlurm:
     polls: list[float] = field(default_factory=list)
     glances: list[float] = field(default_factory=list)
     can_glance: bool = True
-    ever: list[Observation] = field(
-        default_factory=list
-    )  # every job that was ever taken, for the tests to count
+    ever: list[Observation] = field(default_factory=list)  # every job that was ever taken
     used: dict[str, StepUsage] = field(default_factory=dict)  # by step: what sstat would show
     usage_asked: list[list[str]] = field(default_factory=list)
     next_id: int = 1
@@ -114,7 +112,13 @@ class SimulatedSlurm:
     boots: int = 1
     outputs: set[str] = field(default_factory=set)  # files that exist
     outputs_unknown: bool = False
+    outputs_shared: bool = True  # the nodes see the directories of the login node
+    outputs_asked: list[tuple[str, int]] = field(default_factory=list)
+    hanging_homes: set[str] = field(default_factory=set)
     dependencies: dict[str, list[str]] = field(default_factory=dict)  # by job id
+
+    def __post_init__(self) -> None:
+        self.recent_boot_time = TtlCache(self.boot_time, 30.0, clock=self.clock)
 
     # -------------------------------------------------------------------------------- what happens to jobs
 
@@ -122,12 +126,8 @@ class SimulatedSlurm:
         """Let everything arrive that is due, and let the controller forget what ended long ago."""
         for sbatch in self.processes:
             due = sbatch.manner.arrives_s
-            if (
-                not sbatch.arrived
-                and due is not None
-                and self.clock.elapsed >= sbatch.began + due
-                and not self.down
-            ):
+            is_due = due is not None and self.clock.elapsed >= sbatch.began + due
+            if is_due and not sbatch.arrived and not self.down:
                 sbatch.arrived = True
                 sbatch.job_id = self.take(sbatch.user, sbatch.submission)
         for job in list(self.jobs.values()):
@@ -186,11 +186,8 @@ class SimulatedSlurm:
         self.rows.append((self.clock.elapsed + self.rows_late_s, replace(job, live=False)))
 
     def start(self, job_id: str) -> None:
-        self.put(
-            replace(
-                self.jobs[job_id], state="RUNNING", reason="None", started_at=self.clock.now(), nodes="n1"
-            )
-        )
+        job = self.jobs[job_id]
+        self.put(replace(job, state="RUNNING", reason="None", started_at=self.clock.now(), nodes="n1"))
 
     def end(
         self, job_id: str, state: str = "COMPLETED", code: int | None = 0, signal: int | None = None
@@ -228,6 +225,9 @@ class SimulatedSlurm:
         manner = self.manners.popleft() if self.manners else PROMPT
         if self.down and manner is PROMPT:
             manner = UNAVAILABLE
+        with contextlib.suppress(WorkloadManagerError):
+            await self.recent_boot_time.get()
+        boot_time = self.recent_boot_time.last or ""
         sbatch = Sbatch(user, submission, manner, self.clock.elapsed)
         self.processes.append(sbatch)
         self.tick()
@@ -242,7 +242,7 @@ class SimulatedSlurm:
             return SubmitUnknown("sbatch: error: Socket timed out")
         self.dependencies[sbatch.job_id] = [*submission.dependencies]
         stdout = f"/home/{user.name}/slurm-{sbatch.job_id}.out"
-        return SubmitAccepted(sbatch.job_id, stdout=stdout, stderr=stdout, boot_time=f"boot {self.boots}")
+        return SubmitAccepted(sbatch.job_id, stdout=stdout, stderr=stdout, boot_time=boot_time)
 
     async def check(self, user: UnixUser, submission: Submission) -> Check:
         return Check(valid=True, detail=f"{user.name} {submission.working_directory}")
@@ -277,10 +277,17 @@ class SimulatedSlurm:
         self._reachable()
         return f"boot {self.boots}"
 
-    async def output_exists(self, output: JobOutput) -> bool:
+    def expire_boot_time(self) -> None:
+        self.recent_boot_time.expire()
+
+    async def find_outputs(self, user: UnixUser, outputs: Collection[JobOutput]) -> Mapping[JobOutput, bool]:
+        self.outputs_asked.append((user.name, len(outputs)))
+        if user.name in self.hanging_homes:
+            await asyncio.get_running_loop().create_future()
         if self.outputs_unknown:
             raise WorkloadManagerError("the agent does not answer")
-        return output.path in self.outputs
+        found = {output: output.path in self.outputs for output in outputs}
+        return {output: exists for output, exists in found.items() if exists or self.outputs_shared}
 
     async def tidy(self, user: UnixUser, mark: str, working_directory: str) -> None:  # noqa: ARG002
         self._reachable()
@@ -295,6 +302,7 @@ class SimulatedSlurm:
         self.polls.append(self.clock.elapsed)
         if self.poll_hangs:
             await asyncio.get_running_loop().create_future()
+        boot_time = await self.recent_boot_time.get()
         self._reachable()
         self.tick()
         shown = tuple(
@@ -309,7 +317,7 @@ class SimulatedSlurm:
             jobs=shown,
             complete=not self.hidden_uids,
             whole=whole,
-            boot_time=f"boot {self.boots}",
+            boot_time=boot_time,
         )
 
     async def glance(self, job_ids: Collection[str]) -> int | None:

@@ -14,6 +14,7 @@ from redbox.agents.pool import AgentPool
 from redbox.agents.protocol.answers import (
     CommandResult,
     FileAttributes,
+    FileStatus,
     GlobMatch,
     GlobResult,
     RecordedCommand,
@@ -93,6 +94,9 @@ class ScriptedAgents(AgentPool):
     files: dict[str, bytes] = field(default_factory=dict)
     directories: list[tuple[str, int]] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
+    places: dict[str, tuple[int, str, str]] = field(default_factory=dict)
+    """By directory: its device, file system and real path."""
+    listings: list[tuple[str, int]] = field(default_factory=list)
     no_agent: AgentError | None = None
     no_directory: AgentError | None = None
     older: bool = False  # an agent of a release that names no outcomes
@@ -170,11 +174,17 @@ class ScriptedAgent(AgentClient):
         assert self.role == "files"
         if self.agents.no_directory is not None:
             raise self.agents.no_directory
+        self.agents.listings.append((directory, len(patterns)))
         names = (path.rpartition("/") for path in self.agents.files)
         found = [name for parent, _, name in names if parent == directory]
         matches = [name for name in found if any(fnmatch(name, pattern) for pattern in patterns)]
         matched = tuple(GlobMatch(**asdict(FACTS), path=name) for name in matches[:limit])
         return GlobResult(matched, truncated=len(matches) > limit)
+
+    async def stat(self, path: str, *, deadline: float = 10.0) -> FileStatus:
+        del deadline
+        device, file_system, real_path = self.agents.places.get(path, (1, "ext4", path))
+        return FileStatus(**{**asdict(FACTS), "device": device}, file_system=file_system, real_path=real_path)
 
     async def remove(self, path: str, *, recursive: bool = False) -> None:
         assert recursive

@@ -5,15 +5,18 @@ terminal. The kernel decides on access to a path, since the agent is the user.
 """
 
 import errno
+import fnmatch
 import glob as globbing
 import hashlib
+import itertools
 import os
+import re
 import shutil
 import stat
 import threading
 import time
 from collections import OrderedDict
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Pattern, Tuple
 
 from redbox.agents.program.session import WorkerStream
 from redbox.agents.program.wire import CHUNK
@@ -130,7 +133,8 @@ class FileOperations:
     def stat(self, stream: WorkerStream) -> Dict[str, Any]:
         path = path_bytes(stream.request["path"])
         status = os.stat(path)
-        return dict(attributes_of(status), file_system=file_system_of(status.st_dev))
+        file_system, real_path = file_system_of(status.st_dev), path_text(os.path.realpath(path))
+        return dict(attributes_of(status), file_system=file_system, real_path=real_path)
 
     def read(self, stream: WorkerStream) -> Dict[str, Any]:
         """Send up to `limit` bytes from `offset` (negative: before the end) if the file is as expected."""
@@ -220,18 +224,46 @@ def send_from(stream: WorkerStream, descriptor: int, offset: int, limit: int) ->
 def find_matches(directory: bytes, patterns: List[str]) -> Iterator[Tuple[bytes, os.stat_result]]:
     """Yield each matching path below the directory once, relative to it."""
     os.stat(directory)  # a missing or unreadable directory is an error, not an empty answer
+    encoded = [pattern.encode("utf-8", "surrogateescape") for pattern in patterns]
+    of_names = [pattern for pattern in encoded if is_of_names(pattern)]
+    others = [pattern for pattern in encoded if not is_of_names(pattern)]
     yielded = set()
+    for relative in itertools.chain(list_matches(directory, of_names), glob_matches(directory, others)):
+        try:
+            status = os.lstat(os.path.join(directory, relative))
+        except OSError:  # removed in the meantime
+            continue
+        if relative not in yielded:
+            yielded.add(relative)
+            yield relative, status
+
+
+def is_of_names(pattern: bytes) -> bool:
+    """Return whether the pattern matches names of the directory itself, which one listing of it decides."""
+    return globbing.has_magic(pattern) and b"/" not in pattern and pattern != b"**"
+
+
+def list_matches(directory: bytes, patterns: List[bytes]) -> List[bytes]:
+    """List the directory once for all patterns; glob would list it for each, and skip one it cannot list."""
+    if not patterns:
+        return []
+    names = os.listdir(directory)
+    hidden = compile_patterns(pattern for pattern in patterns if pattern.startswith(b"."))
+    plain = compile_patterns(pattern for pattern in patterns if not pattern.startswith(b"."))
+    return [name for name in names if (hidden if name.startswith(b".") else plain).match(name)]
+
+
+def compile_patterns(patterns: Iterable[bytes]) -> "Pattern[bytes]":
+    """Return one regular expression for all; no pattern matches nothing."""
+    texts = ["(?:{})".format(fnmatch.translate(pattern.decode("latin-1"))) for pattern in patterns]
+    return re.compile("|".join(texts or ["(?!)"]).encode("latin-1"))
+
+
+def glob_matches(directory: bytes, patterns: List[bytes]) -> Iterator[bytes]:
     for pattern in patterns:
-        whole = os.path.join(globbing.escape(directory), pattern.encode("utf-8", "surrogateescape"))
+        whole = os.path.join(globbing.escape(directory), pattern)
         for path in globbing.iglob(whole, recursive=True):
-            relative = os.path.relpath(path, directory)
-            try:
-                status = os.lstat(path)
-            except OSError:  # removed in the meantime
-                continue
-            if relative not in yielded:
-                yielded.add(relative)
-                yield relative, status
+            yield os.path.relpath(path, directory)
 
 
 def write_in(directory: int, name: bytes, stream: WorkerStream) -> Dict[str, Any]:

@@ -80,9 +80,10 @@ class FileAttributes:
 
 @dataclass(frozen=True, slots=True)
 class FileStatus(FileAttributes):
-    """Attributes, and the type of the file system; "" where the host does not show it."""
+    """Attributes, the type of the file system, and the path without links; "" where that is not known."""
 
     file_system: str = ""
+    real_path: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +251,9 @@ def parse_made_directory(header: Mapping[str, Any]) -> tuple[FileAttributes, boo
 
 
 def parse_status(header: Mapping[str, Any]) -> FileStatus:
-    return FileStatus(**_attributes(header), file_system=read_text(header, "file_system"))
+    real_path = read_text(header, "real_path") if "real_path" in header else ""  # an older agent has none
+    file_system = read_text(header, "file_system")
+    return FileStatus(**_attributes(header), file_system=file_system, real_path=real_path)
 
 
 def parse_match(header: Mapping[str, Any]) -> GlobMatch:

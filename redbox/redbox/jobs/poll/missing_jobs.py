@@ -10,15 +10,13 @@ count as waiting for as long as the array lives: the accounting is queried for i
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import chain, zip_longest
+from itertools import chain
 
 import structlog
 
-from redbox.core.clock import with_deadline
 from redbox.core.domain import JobKey, UnixUser
 from redbox.core.workload_manager import (
     AccountingSnapshot,
@@ -28,6 +26,7 @@ from redbox.core.workload_manager import (
 )
 from redbox.jobs.context import Context, JobsComponent
 from redbox.jobs.job_actions import with_warning
+from redbox.jobs.poll.output_lookups import OutputLookups
 from redbox.jobs.poll.schedule import CALL_SHARE
 from redbox.jobs.queue_snapshot import (
     SnapshotIndex,
@@ -56,7 +55,6 @@ TASKS_UNKNOWN = (
     "red-box first saw this array when Slurm may have forgotten tasks of it that had ended. This cluster "
     "keeps no accounting that could show them: they are not counted."
 )
-OUTPUT_LOOKUP_S, OUTPUT_LOOKUPS_AT_ONCE = 5.0, 16
 UNSAVED = timedelta(minutes=2)  # slurmctld saves every 5 s; the rest is for its restart
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 2.0, 60.0  # a job that stays missing is queried ever more rarely
 
@@ -128,8 +126,13 @@ def after_absence(
 
 
 def may_be_unsaved(record: JobRecord, now: datetime) -> bool:
-    """Whether the job was absent soon after its submit: an older one was saved before."""
-    return (record.absent_since or now) - (record.bound_at or record.last_submit_at) <= UNSAVED
+    """Whether the job was absent soon after its first submit: an older one was saved before.
+
+    A job whose submit had no answer may be bound long after it was made.
+    """
+    times = (record.bound_at, record.last_submit_at, record.unanswered_at)
+    submitted_at = min(time for time in times if time is not None)
+    return (record.absent_since or now) - submitted_at <= UNSAVED
 
 
 def _after_restart(
@@ -178,7 +181,7 @@ class MissingJobs(JobsComponent):
         self._tasks_not_before = float("-inf")  # rows of large arrays take the accounting long
         self._boot_time = ""
         self._answers_since = float("-inf")  # since when the controller of this boot time answers
-        self._output_lookups = asyncio.Semaphore(OUTPUT_LOOKUPS_AT_ONCE)
+        self._outputs = OutputLookups(context)
         self.accounting = True
 
     def due(self, missing: MissingRecords) -> MissingRecords:
@@ -228,6 +231,7 @@ class MissingJobs(JobsComponent):
     def controller_failed(self) -> None:
         """A controller that does not answer has not answered for 15 s when it does again."""
         self._boot_time = ""
+        self._workload.expire_boot_time()
 
     async def _current_boot_time(self) -> str:
         boot_time = await self._context.call(self._workload.boot_time())
@@ -247,23 +251,8 @@ class MissingJobs(JobsComponent):
         ]
         answers_for_s = self._clock.monotonic() - self._answers_since
         due = history is not None and answers_for_s >= self._settings.restarted_for_s
-        exist = await asyncio.gather(*(self._output_exists(r) for r in restarted)) if due else ()
-        return {
-            record.key: RestartEvidence(answers_for_s, output_exists)
-            for record, output_exists in zip_longest(restarted, exist)
-        }
-
-    async def _output_exists(self, record: JobRecord) -> bool | None:
-        output = output_of(record)
-        if output is None or was_shown_to_start(record):
-            return None
-        try:
-            async with self._output_lookups:
-                call = self._workload.output_exists(output)
-                return await with_deadline(self._clock, OUTPUT_LOOKUP_S, call)
-        except (WorkloadManagerError, TimeoutError) as fault:
-            log.warning("%s: its output cannot be looked for: %s", record.key, fault)
-            return None
+        exist = await self._outputs.exist(restarted) if due else {}
+        return {record.key: RestartEvidence(answers_for_s, exist.get(record.key)) for record in restarted}
 
     async def _find_live(self, records: Sequence[JobRecord]) -> SnapshotIndex:
         ids = {record.job_id for record in records if record.job_id}

@@ -26,6 +26,7 @@ FIELDS = (
 )  # fmt: skip
 COMMENT, *IDS = map(FIELDS.index, ("Comment", "JobID", "ArrayJobID", "HetJobID"))
 SEPARATOR = "\x1f"
+CHUNK = 10_000  # ids in one call: Linux takes no argument of more than 128 KiB
 
 RecordFilter = Callable[[str, str], bool]
 """Whether a record with this job id and this comment is wanted; other records are not parsed."""

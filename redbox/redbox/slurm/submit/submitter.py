@@ -17,9 +17,8 @@ from dataclasses import replace
 
 from redbox.agents.errors import AgentError, AgentRefused, SystemCallFailed
 from redbox.core.domain import UnixUser
-from redbox.core.output_patterns import PatternValues, output_glob, resolve_unless_array
+from redbox.core.output_patterns import PatternValues, resolve_unless_array
 from redbox.core.workload_manager import (
-    JobOutput,
     Submission,
     SubmitAccepted,
     SubmitOutcome,
@@ -34,6 +33,7 @@ from redbox.slurm.commands import sbatch
 from redbox.slurm.commands.srun import check_mpi_kind
 from redbox.slurm.errors import RequestRefused
 from redbox.slurm.submit import container_script
+from redbox.slurm.submit.output_lookup import OutputLookup
 from redbox.slurm.submit.registry_credentials import credentials_path, credentials_path_of, remove_credentials
 from redbox.slurm.submit.sbatch_runner import SbatchRunner
 from redbox_api.models import Check
@@ -50,6 +50,7 @@ class SlurmSubmitter:
         self._cluster = cluster
         self._sbatch = SbatchRunner(commands)
         self._account_env: dict[UnixUser, dict[str, str]] = {}
+        self.find_outputs = OutputLookup(commands.agents, self._home).find
 
     async def submit(self, user: UnixUser, submission: Submission) -> SubmitOutcome:
         """Rejected and Unavailable: certainly no job was made. Every other failure is Unknown."""
@@ -97,22 +98,11 @@ class SlurmSubmitter:
     async def tidy(self, user: UnixUser, mark: str, working_directory: str) -> None:
         """Remove the credentials of a job that has ended."""
         try:
-            home = (await self._account_environment(user)).get("HOME", "/")
+            home = await self._home(user)
             path = credentials_path(working_directory.replace("{home}", home), mark)
             await remove_credentials(self._commands.agents, user, path)
         except (AgentError, TimeoutError) as error:
             raise WorkloadManagerError(f"registry credentials could not be removed: {error}") from error
-
-    async def output_exists(self, output: JobOutput) -> bool:
-        """By a listing of its directory: network file systems cache for a while that a name was missing."""
-        directory, pattern = output_glob(output)
-        try:
-            agent = await self._commands.agents.agent(output.user, "files")
-            return bool((await agent.glob(directory, [pattern], limit=1)).found)
-        except SystemCallFailed as fault:
-            raise WorkloadManagerError(fault.detail) from fault  # a directory that is missing shows nothing
-        except AgentError as error:
-            raise WorkloadManagerError(error.detail) from error
 
     async def submitting(self, user: UnixUser, mark: str) -> bool:
         """Whether an sbatch with this mark runs on the user's host, whichever agent started it."""
@@ -130,7 +120,7 @@ class SlurmSubmitter:
                 f"This cluster is in federation {federation}, whose jobs may run on clusters that red-box "
                 "does not watch. Its administrator can set slurm.allow_federation."
             )
-        home = (await self._account_environment(user)).get("HOME", "/")
+        home = await self._home(user)
         directory = submission.working_directory.replace("{home}", home)
         if not directory.startswith("/"):
             raise RequestRefused(f"workingDirectory: {directory!r} is not an absolute path.")
@@ -155,6 +145,9 @@ class SlurmSubmitter:
             env = container_script.container_environment(request.env)
             submission = replace(submission, request=request.model_copy(update={"env": env}))
         return sbatch.build_call(submission, script, account_env, f"{{export-{secrets.token_hex(8)}}}")
+
+    async def _home(self, user: UnixUser) -> str:
+        return (await self._account_environment(user)).get("HOME", "/")
 
     async def _account_environment(self, user: UnixUser) -> dict[str, str]:
         """HOME, USER, LOGNAME, SHELL, PATH and LANG of the account, and what Slurm's tools need here."""

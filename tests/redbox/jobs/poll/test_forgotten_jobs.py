@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from redbox.core.domain import UnixUser
 from redbox.core.workload_manager import TaskObservation
 from redbox_api.models import Job, Phase
 from tests.redbox.jobs.harness import World, caller, request
@@ -91,7 +92,7 @@ def test_nodes_that_it_was_given_are_a_sign_of_a_start(world: World) -> None:
 def test_a_job_that_the_restarted_slurmctld_showed_is_not_forgotten_by_that_restart(world: World) -> None:
     submitted(world)
     world.slurm.restart()
-    world.advance(30)
+    world.advance(40)  # a boot time is kept for 30 s
     world.slurm.forget("1", rows_too=True)
     world.advance(300)
     assert current(world).phase is Phase.PENDING
@@ -244,3 +245,55 @@ def test_an_end_that_slurmctld_has_forgotten_stays_until_it_runs_the_job_again(w
     world.slurm.requeue("1")
     world.advance(15)
     assert (current(world).phase, current(world).run) == (Phase.PENDING, 2)
+
+
+def test_after_a_failed_poll_the_boot_time_is_asked_for_again(world: World) -> None:
+    """Else a job of the restarted slurmctld has the boot time of before, and is called forgotten."""
+    submitted(world, "before")
+    world.slurm.down = True
+    world.advance(10)
+    world.slurm.down = False
+    world.slurm.restart()
+    world.advance(5)
+    submitted(world)
+    world.slurm.forget("2", rows_too=True)
+    world.advance(120)
+    assert current(world).phase is Phase.PENDING
+    assert "does not show job 2 at present" in (current(world).message or "")
+
+
+def test_jobs_of_one_directory_are_looked_for_together(world: World) -> None:
+    for number in range(4):
+        submitted(world, f"job {number}", seconds=0.0)
+    world.slurm.outputs.add("/home/alice/slurm-2.out")
+    world.slurm.restart("1", "2", "3", "4")
+    world.advance(60)
+    signs = [not current(world, f"job {number}").no_sign_of_start for number in range(4)]
+    assert signs == [False, True, False, False]
+    assert world.slurm.outputs_asked == [("alice", 4)]
+
+
+def test_a_home_that_hangs_delays_no_other_users(world: World) -> None:
+    for number in range(20):
+        submitted(world, f"alices {number}", seconds=0.0)
+    other = caller(UnixUser("bob", 2002), "biology")
+    world.run(world.jobs.put(other, KEY, 1, request()))
+    world.slurm.hanging_homes.add("alice")
+    world.slurm.restart(*map(str, range(1, 22)))
+    world.advance(40)
+    bobs = world.run(world.jobs.get(other, KEY))
+    assert (bobs.phase, bobs.no_sign_of_start) == (Phase.LOST, True)
+    assert current(world, "alices 0").phase is Phase.PENDING
+    world.advance(60)
+    alices = current(world, "alices 0")
+    assert (alices.phase, alices.no_sign_of_start) == (Phase.LOST, False)
+    assert "cannot be found out" in (alices.message or "")
+
+
+def test_an_absent_output_that_only_the_node_may_see_shows_nothing(world: World) -> None:
+    submitted(world)
+    world.slurm.outputs_shared = False
+    world.slurm.restart("1")
+    job = forgotten_within(world, 90)
+    assert not job.no_sign_of_start
+    assert "cannot be found out" in (job.message or "")

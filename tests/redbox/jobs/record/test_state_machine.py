@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redbox.core.workload_manager import Observation, TaskObservation
-from redbox.jobs.poll.missing_jobs import AbsenceEvidence, after_absence, latest_row
+from redbox.jobs.poll.missing_jobs import AbsenceEvidence, after_absence, latest_row, may_be_unsaved
 from redbox.jobs.poll.poller import is_absent
 from redbox.jobs.queue_snapshot import SnapshotIndex, SnapshotMatch
 from redbox.jobs.record.codec import from_text, to_text
@@ -239,3 +239,12 @@ def test_rows_that_slurm_left_of_an_earlier_refused_submit_are_not_the_intents_j
     old = seen("FAILED", live=False, submitted_at=NOW - timedelta(hours=1))
     new = seen("RUNNING", live=False, submitted_at=NOW)
     assert jobs_with_mark(RECORD, [old, new]) == [new]
+
+
+@pytest.mark.parametrize("field", ["last_submit_at", "unanswered_at"])
+def test_a_job_that_was_bound_long_after_its_submit_was_saved_before(field: str) -> None:
+    """It may come back, and run beside a next attempt."""
+    young, long_before = NOW - timedelta(seconds=5), NOW - timedelta(minutes=5)
+    record = replace(RECORD, bound_at=young, last_submit_at=young, unanswered_at=None, absent_since=None)
+    assert may_be_unsaved(record, NOW)
+    assert not may_be_unsaved(replace(record, **{field: long_before}), NOW)  # type: ignore[arg-type]

@@ -20,7 +20,6 @@ from redbox.agents.errors import (
 )
 from redbox.agents.protocol.answers import RecordedCommand, RecordedCommandState
 from redbox.core.workload_manager import (
-    JobOutput,
     Submission,
     SubmitAccepted,
     SubmitOutcome,
@@ -355,16 +354,3 @@ async def test_while_slurms_configuration_cannot_be_read_nothing_is_submitted() 
     )
     assert isinstance(await submit(agents), SubmitUnavailable)
     assert agents.called("sbatch") == []
-
-
-async def test_an_output_is_looked_for_in_the_listing_of_its_directory() -> None:
-    agents = ScriptedAgents()
-    output = JobOutput("/home/alice/work/slurm-7.out", "7", "name", ALICE, "/home/alice/work")
-    manages = SlurmManager(agents, REDBOX)
-    assert not await manages.output_exists(output)
-    agents.files[output.path] = b""
-    assert await manages.output_exists(output)
-    for code, why in ((errno.ENOENT, "No such file or directory"), (errno.EACCES, "Permission denied")):
-        agents.no_directory = SystemCallFailed(code, why, "/home/alice/work")
-        with pytest.raises(WorkloadManagerError, match=why):
-            await manages.output_exists(output)
