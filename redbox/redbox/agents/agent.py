@@ -157,7 +157,7 @@ class AgentClient:
             return answers.parse_attributes(await stream.finish())
 
     async def unpack(self, directory: str, archive: bytes, *, wanted: str, deadline: float = FILE_S) -> bool:
-        """Write the files of a tar into a directory, and return whether `wanted` is a file.
+        """Write the files of a tar into a directory, and return whether `wanted` is a file of the user's own.
 
         The directory becomes the user's own, with mode 0700; it is made, with those above it, unless it
         exists. Each file replaces an earlier one as a whole, without fsync. Agents of older releases lack

@@ -294,12 +294,18 @@ def packed(*files: tuple[str, bytes, int]) -> bytes:
     return archive.getvalue()
 
 
-async def test_a_tar_is_unpacked_where_only_the_user_enters(agent: AgentClient, folder: Path) -> None:
+async def test_a_tar_is_unpacked_where_only_the_user_enters(
+    agent: AgentClient, folder: Path, user: UnixUser
+) -> None:
     private, there = folder / "new" / ".private", folder / "there"
     large = os.urandom(3_000_000)
     archive = packed(("files/a/\u00e4", b"one", 0o640), ("files/large", large, 0o400), ("last", b"", 0o600))
     assert not await agent.unpack(str(private), archive, wanted=str(there))
-    there.touch()
+    there.touch(mode=0o666)
+    os.chown(there, user.uid, -1)
+    there.chmod(0o666)
+    assert not await agent.unpack(str(private), archive, wanted=str(there))  # another may have written it
+    there.chmod(0o644)
     assert await agent.unpack(str(private), archive, wanted=str(there))
     found = {str(path.relative_to(private)): path for path in private.rglob("*") if path.is_file()}
     assert {name: path.stat().st_mode & 0o7777 for name, path in found.items()} == {

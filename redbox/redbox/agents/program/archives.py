@@ -151,7 +151,7 @@ def add_file(archive: tarfile.TarFile, member: tarfile.TarInfo, path: bytes) -> 
 
 
 def unpack_tar(stream: WorkerStream) -> Dict[str, Any]:
-    """Write a tar's files into a directory of the user's own, mode 0700; tell whether `wanted` is a file.
+    """Write a tar's files into a directory of the user's own, mode 0700; tell whether it has `wanted`.
 
     The directory is made, with those above it, unless it exists. Each file replaces an earlier one as a
     whole. Nothing is synced: a job whose files are lost with their host says so.
@@ -166,7 +166,16 @@ def unpack_tar(stream: WorkerStream) -> Dict[str, Any]:
         raise OSError(error.errno, error.strerror, path) from None
     finally:
         os.close(descriptor)
-    return {"found": os.path.isfile(path_bytes(stream.request["wanted"]))}
+    return {"found": is_own_file(path_bytes(stream.request["wanted"]))}
+
+
+def is_own_file(path: bytes) -> bool:
+    """Return whether it is a file that nobody else can have written."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
 
 
 def open_private_directory(path: bytes) -> int:
