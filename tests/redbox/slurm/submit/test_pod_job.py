@@ -179,7 +179,7 @@ DOWN = done("", "sbatch: error: Batch job submission failed: Unable to contact s
 )
 async def test_the_files_of_a_pod_that_certainly_has_no_job_are_removed(
     answer: Any,
-    held: bool,
+    held: bool,  # noqa: FBT001
     outcome: type,
     removed: list[str],
 ) -> None:
