@@ -105,6 +105,7 @@ class JobAction(StrEnum):
     RELEASE = "release"
     REQUEUE = "requeue"
     SIGNAL = "signal"
+    STOP = "stop"  # of a pod: its runner is told to stop the containers, and to end
 
 
 @dataclass(frozen=True, slots=True)

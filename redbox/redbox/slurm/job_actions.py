@@ -1,4 +1,4 @@
-"""Cancel, hold, release, requeue, signal: as the job's user, bound to id and mark, and read back.
+"""Cancel, stop, hold, release, requeue, signal: as the job's user, bound to id and mark, and read back.
 
 An id alone is not enough, because slurmctld reuses ids. The job is looked up first; if its id is unknown, or
 carries another mark or another user, no command runs. Slurm's tools report little of what they did, so the
@@ -97,6 +97,8 @@ def command_for(job: JobHandle, action: JobAction, signal: str | None) -> list[s
             return scancel.cancel_argv(job.job_id, job.user.name, job.job_name)
         case JobAction.SIGNAL:
             return scancel.signal_argv(job.job_id, job.user.name, job.job_name, signal or "")
+        case JobAction.STOP:
+            return scancel.stop_argv(job.job_id, job.user.name, job.job_name)
         case _:
             return scontrol.action_argv(action.value, job.job_id)
 
@@ -114,5 +116,5 @@ def shows(action: JobAction, rows: Sequence[QueueRow], before: Sequence[QueueRow
         case JobAction.REQUEUE:
             restarts = max(row.restarts for row in before)
             return bool(waiting) or any(row.state == "COMPLETING" or row.restarts > restarts for row in rows)
-        case JobAction.SIGNAL:
+        case JobAction.SIGNAL | JobAction.STOP:
             return True
