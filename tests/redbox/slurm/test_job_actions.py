@@ -105,6 +105,14 @@ async def test_a_signal_goes_to_the_script_its_steps_and_their_children() -> Non
     ]
 
 
+async def test_a_pods_runner_alone_is_told_to_stop() -> None:
+    agents = ScriptedAgents({"squeue": queue(RUNNING), "scancel": done()})
+    assert (await act(agents, JobAction.STOP)).done
+    assert agents.called("scancel") == [
+        ["scancel", "--signal=TERM", "--batch", "--user=alice", "--name=name", "7"]
+    ]
+
+
 @pytest.mark.parametrize("signal", ["", "USR1 --all", "-9", "0", "SIG"])
 async def test_what_is_no_signal_is_refused(signal: str) -> None:
     agents = ScriptedAgents({"squeue": queue(RUNNING)})
