@@ -35,7 +35,6 @@ class PodPaths:
 
     logs: str  # the working directory
     cache: str  # of images
-    setup: str = ""  # the administrator's lines of sh, for containers that srun starts on other nodes
     keep_days: int = 0  # images unused for longer are removed; 0: never
 
 
@@ -53,7 +52,7 @@ def runner_path(image_cache: str) -> str:
 def pack(pod: PodProgram, paths: PodPaths) -> bytes:
     """The content of the private folder; the program, without which nothing starts, is last."""
     program = pod.model_dump(mode="json", by_alias=True, exclude=CONTENTS, context=REVEAL_SECRETS)
-    names = {"logs": paths.logs, "cache": paths.cache, "setup": paths.setup, "keepDays": paths.keep_days}
+    names = {"logs": paths.logs, "cache": paths.cache, "keepDays": paths.keep_days}
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for volume in pod.volumes:

@@ -2,7 +2,7 @@
 
 All else is the runner's, whose one argument is the job's private folder: it starts the containers, by srun
 where the pod asks for MPI or for several nodes. The shell is replaced by it, so that a signal to the batch
-script alone reaches the runner.
+script alone reaches the runner, which has the environment that the administrator's lines have made.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ FIND_PYTHON = (
     "done",
 )
 NO_PYTHON = "there is no Python 3.6 or newer: install python3 there, or load one in slurm.container_setup"
-NO_RUNNER = "$runner cannot be read: slurm.image_cache must be a folder that all compute nodes have"
+NO_RUNNER = "$runner is missing or not the user's: slurm.image_cache must be a folder that all nodes share"
+NO_FOLDER = "$folder is missing or not the user's: the working directory must be one that all nodes share"
 
 
 def build_pod_script(runner: str, folder: str, setup: str = "") -> str:
@@ -43,10 +44,13 @@ def build_pod_script(runner: str, folder: str, setup: str = "") -> str:
         "# Made by red-box from a pod.",
         *([setup.rstrip("\n")] if setup else []),
         f"runner={shlex.quote(runner)}",
+        f"folder={shlex.quote(folder)}",
         *FIND_PYTHON,
         *_fail_unless('[ -n "$python" ]', NO_PYTHON),
-        *_fail_unless('[ -r "$runner" ]', NO_RUNNER),
-        f'exec "$python" -IS "$runner" {shlex.quote(folder)}',
+        # Where others may write in the folders above, one of theirs could have been put in its place.
+        *_fail_unless('[ -O "$runner" ]', NO_RUNNER),
+        *_fail_unless('[ -O "$folder" ]', NO_FOLDER),
+        'exec "$python" -IS "$runner" "$folder"',
     ]
     return "\n".join(lines) + "\n"
 

@@ -226,9 +226,7 @@ class SlurmSubmitter:
     ) -> None:
         settings, cache = self._commands.settings, await self._image_cache(user)
         directory = submission.working_directory
-        paths = pod_files.PodPaths(
-            logs=directory, cache=cache, setup=settings.container_setup, keep_days=settings.images_days
-        )
+        paths = pod_files.PodPaths(logs=directory, cache=cache, keep_days=settings.images_days)
         folder = private_folder(directory, submission.mark)
         try:
             archive = pod_files.pack(pod, paths)

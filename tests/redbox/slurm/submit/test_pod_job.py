@@ -110,7 +110,6 @@ async def test_the_program_has_all_but_the_contents_of_files() -> None:
     assert program["paths"] == {
         "logs": "/home/alice/work",
         "cache": CACHE,
-        "setup": "module load apptainer",
         "keepDays": 30,
     }
 
@@ -240,8 +239,9 @@ def test_the_script_becomes_the_runner_in_an_isolated_python(tmp_path: Path) -> 
     runner.write_text(
         "import os, sys; print(os.getpid(), sys.argv[1], sys.flags.isolated, sys.flags.no_site)"
     )
-    folder = "/a folder/with $(words)"
-    script = build_pod_script(str(runner), folder, "export SET=up; echo $$\n")
+    folder = tmp_path / "a folder with $(words)"
+    folder.mkdir()
+    script = build_pod_script(str(runner), str(folder), "export SET=up; echo $$\n")
     shell, words = run(script).stdout.splitlines()
     assert words == f"{shell} {folder} 1 1"
 
@@ -252,7 +252,9 @@ def test_the_administrators_lines_may_bring_a_python_along(tmp_path: Path) -> No
     own.chmod(0o755)
     runner = tmp_path / "runner.py"
     runner.write_text("import sys; print(sys.executable)")
-    ended = run(build_pod_script(str(runner), "/f", f"PATH={shlex.quote(str(tmp_path))}:/usr/bin:/bin"))
+    ended = run(
+        build_pod_script(str(runner), str(tmp_path), f"PATH={shlex.quote(str(tmp_path))}:/usr/bin:/bin")
+    )
     assert ended.stdout.strip() == sys.executable
 
 
@@ -268,10 +270,25 @@ def test_a_node_without_python_says_so_in_one_sentence(tmp_path: Path) -> None:
     assert line.startswith(f"red-box: on {os.uname().nodename} there is no Python 3.6 or newer")
 
 
-def test_a_node_that_lacks_the_image_cache_says_so() -> None:
-    ended = run(build_pod_script("/nowhere/runner.py", "/f"))
-    assert ended.returncode == CANNOT_RUN
-    assert "/nowhere/runner.py cannot be read" in ended.stderr
+@pytest.mark.parametrize("missing", ["runner", "folder"])
+def test_a_node_that_lacks_a_file_system_says_which_folder_is_missing(tmp_path: Path, missing: str) -> None:
+    there = tmp_path / "there"
+    there.write_text("print('started')")
+    paths = {"runner": str(there), "folder": str(tmp_path), missing: f"/nowhere/{missing}"}
+    ended = run(build_pod_script(paths["runner"], paths["folder"]))
+    assert (ended.returncode, ended.stdout) == (CANNOT_RUN, "")
+    assert f"/nowhere/{missing} is missing" in ended.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a file to another user")
+@pytest.mark.parametrize("planted", ["runner", "folder"])
+def test_what_another_user_has_planted_is_not_run(tmp_path: Path, planted: str) -> None:
+    runner, folder = tmp_path / "runner", tmp_path / "folder"
+    runner.write_text("print('started')")
+    folder.mkdir()
+    os.chown(tmp_path / planted, 65534, 65534)
+    ended = run(build_pod_script(str(runner), str(folder)))
+    assert (ended.returncode, ended.stdout) == (CANNOT_RUN, "")
 
 
 # ------------------------------------------------------------------------------------------- refusals
