@@ -15,8 +15,8 @@ class SlurmSettings(Section):
     allow_federation: bool = False
     """Submit although the cluster is in a federation and jobs may run where red-box does not watch."""
     image_cache: str = "{home}/.cache/redbox/images"
-    """Where a user's images and the runner of pods are kept, visible on all compute nodes; {home} and {user} are
-    replaced."""
+    """Where a user's images and the runner of pods are kept, visible on all compute nodes; {home} and {user}
+    are replaced."""
     images_days: int = 30
     """A pull removes images that no job has used for so many days; 0 keeps all."""
     container_setup: str = ""

@@ -8,6 +8,7 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def container(**fields: object) -> dict[str, Any]:
     return {"name": "main", "image": "docker://busybox:1", **fields}
 
 
-def request(pod: dict[str, object] | None = None, **fields: object) -> JobRequest:
+def request(pod: Mapping[str, object] | None = None, **fields: object) -> JobRequest:
     whole = {"name": "pod", "namespace": "physics", "uid": "u-1", "containers": [container()], **(pod or {})}
     return JobRequest.model_validate({"pod": whole, **fields})
 
