@@ -41,7 +41,7 @@ class PodEnv(RequestModel):
 
 
 def _in_base64(content: object) -> object:
-    """Decoders skip what is no letter of base64: the file would have another content than was meant."""
+    """Decoders skip characters outside base64: the file would silently have another content."""
     text = content.decode("ascii", "replace") if isinstance(content, bytes) else content
     if isinstance(text, str) and BASE64.fullmatch(text.replace("\n", "")) is None:
         raise ValueError("must be in base64")

@@ -105,7 +105,7 @@ class JobAction(StrEnum):
     RELEASE = "release"
     REQUEUE = "requeue"
     SIGNAL = "signal"
-    STOP = "stop"  # of a pod: its runner is told to stop the containers, and to end
+    STOP = "stop"  # of a pod: its runner stops the containers, and ends
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,14 +61,14 @@ class JobActions(JobsComponent):
             self._background.start(("cancel", record.key), work, of=record.user.uid)
 
     def _stop_if_due(self, record: JobRecord, handle: JobHandle) -> None:
-        """Tell a pod's runner to stop: once, and again only where that failed, or by the next server."""
+        """Signal a pod's runner: once, and again only where that failed, or by the next server."""
         run = (handle.job_id, -record.run)
         if self._is_due(run):
             work = self._stop(record, handle, run)
             self._background.start(("stop", record.key), work, of=record.user.uid)
 
     async def _stop(self, record: JobRecord, handle: JobHandle, run: tuple[str, int]) -> None:
-        """Its grace counts from the first try: a runner that cannot be told is cancelled all the same."""
+        """Its grace counts from the first try: a job whose runner gets no signal is cancelled all the same."""
         now = self._clock.now()
         await self._store.change_free([record], lambda current: stopping(current, now))
         outcome = await self.act(handle, JobAction.STOP)

@@ -170,7 +170,7 @@ def unpack_tar(stream: WorkerStream) -> Dict[str, Any]:
 
 
 def is_own_file(path: bytes) -> bool:
-    """Return whether it is a file that nobody else can have written."""
+    """Return whether it is a file that only the user can have written."""
     try:
         status = os.lstat(path)
     except OSError:
