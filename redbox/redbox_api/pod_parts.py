@@ -7,7 +7,7 @@ expands `$(NAME)` in values, commands and arguments, by Kubernetes' rules.
 
 from __future__ import annotations
 
-import re
+import base64
 from typing import Annotated, Literal
 
 from pydantic import Base64Bytes, BeforeValidator, Field, model_validator
@@ -17,7 +17,6 @@ from redbox_api.job_parts import EnvName, EnvValue, Path, RegistryCredentials, R
 MAX_CONTAINERS = 64
 DnsLabel = Annotated[str, Field(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
 DnsName = Annotated[str, Field(max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
-BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 FILE_PATH_PATTERN = r"^[^\x00/][^\x00]*$"
 ABSOLUTE_PATTERN = r"^/"
 FilePath = Annotated[str, Field(min_length=1, max_length=4096, pattern=FILE_PATH_PATTERN)]
@@ -42,9 +41,12 @@ class PodEnv(RequestModel):
 
 def _in_base64(content: object) -> object:
     """Decoders skip characters outside base64: the file would silently have another content."""
-    text = content.decode("ascii", "replace") if isinstance(content, bytes) else content
-    if isinstance(text, str) and BASE64.fullmatch(text.replace("\n", "")) is None:
-        raise ValueError("must be in base64")
+    try:
+        encoded = content.encode("ascii") if isinstance(content, str) else content
+        if isinstance(encoded, bytes):
+            base64.b64decode(encoded.replace(b"\n", b""), validate=True)
+    except ValueError:
+        raise ValueError("must be in base64") from None
     return content
 
 

@@ -68,7 +68,7 @@ class JobActions(JobsComponent):
             self._background.start(("stop", record.key), work, of=record.user.uid)
 
     async def _stop(self, record: JobRecord, handle: JobHandle, run: tuple[str, int]) -> None:
-        """Its grace counts from the first try: a job whose runner gets no signal is cancelled all the same."""
+        """Its grace counts from the first try: where no signal arrives, the cancel follows all the same."""
         now = self._clock.now()
         await self._store.change_free([record], lambda current: stopping(current, now))
         outcome = await self.act(handle, JobAction.STOP)

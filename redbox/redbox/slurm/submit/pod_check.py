@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 from redbox.slurm.errors import RequestRefused
 from redbox_api.models import JobRequest
@@ -118,16 +119,15 @@ def _check_words(field: str, container: ContainerProgram) -> None:
 
 
 def _check_files(field: str, volume: FilesVolume) -> None:
-    paths = {file.path for file in volume.files}
-    if len(paths) < len(volume.files):
-        raise RequestRefused(f"{field}: two files have the same path: leave out one of them.")
-    for path in paths:
-        _check_path(f"{field}: the path", path, is_file=True)
-        parents = [path[:end] for end, letter in enumerate(path) if letter == "/"]
-        both = paths.intersection(parents)
-        if both:
+    for file in volume.files:
+        _check_path(f"{field}: the path", file.path, is_file=True)
+    paths = sorted((file.path for file in volume.files), key=lambda path: path.split("/"))
+    for path, following in pairwise(paths):  # what is in a folder follows it
+        if path == following:
+            raise RequestRefused(f"{field}: two files have the path {path!r}: leave out one of them.")
+        if following.startswith(path + "/"):
             raise RequestRefused(
-                f"{field}: {min(both)!r} is a file, and the folder of {path!r}: rename one of them."
+                f"{field}: {path!r} is a file, and the folder of {following!r}: rename one of them."
             )
 
 

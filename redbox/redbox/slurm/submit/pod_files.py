@@ -54,7 +54,7 @@ def pack(pod: PodProgram, paths: PodPaths) -> bytes:
     program = pod.model_dump(mode="json", by_alias=True, exclude=CONTENTS, context=REVEAL_SECRETS)
     names = {"logs": paths.logs, "cache": paths.cache, "keepDays": paths.keep_days}
     archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w", format=tarfile.PAX_FORMAT) as tar:
+    with tarfile.open(fileobj=archive, mode="w", format=tarfile.GNU_FORMAT) as tar:
         for volume in pod.volumes:
             for path, content, mode in _files(volume.files):
                 _add(tar, posixpath.join("files", volume.name, path), content, mode)
