@@ -40,7 +40,7 @@ class PodPaths:
 
 def runner_source() -> bytes:
     """The runner as one file."""
-    raise NotImplementedError("the runner is on branch w/runner: from redbox.runner import runner_source")
+    raise NotImplementedError("merge w/runner, then: from redbox.runner.program_source import runner_source")
 
 
 def runner_path(image_cache: str) -> str:

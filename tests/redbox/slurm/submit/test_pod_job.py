@@ -8,6 +8,7 @@ import os
 import shlex
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from redbox.agents.errors import RequestFailed, SystemCallFailed
+from redbox.agents.pool import AgentPool
 from redbox.core.workload_manager import (
     Submission,
     SubmitAccepted,
@@ -31,6 +33,7 @@ from redbox.slurm.submit.pod_check import MAX_FILES_BYTES, check_pod
 from redbox.slurm.submit.pod_script import CANNOT_RUN, build_pod_script
 from redbox.slurm.submit.private_folder import private_folder
 from redbox_api.models import JobRequest
+from tests.redbox.agents.harness import LaunchedTransport, tests_user
 from tests.redbox.slurm.captured import output
 from tests.redbox.slurm.fakes import ALICE, REDBOX, ScriptedAgents, done, late
 
@@ -290,6 +293,38 @@ def test_what_another_user_has_planted_is_not_run(tmp_path: Path, planted: str) 
     os.chown(tmp_path / planted, 65534, 65534)
     ended = run(build_pod_script(str(runner), str(folder)))
     assert (ended.returncode, ended.stdout) == (CANNOT_RUN, "")
+
+
+SHOWING = b"""import json, sys
+folder = sys.argv[1]
+pod = json.load(open(folder + "/pod.json"))
+print(pod["name"], open(folder + "/files/v/d/x").read(), pod["paths"]["logs"])
+"""
+
+
+async def test_what_a_real_agent_lays_out_is_what_a_real_shell_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pod_files, "runner_source", lambda: SHOWING)
+    user, transport = tests_user(), LaunchedTransport()
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as home:
+        os.chown(home, user.uid, -1)
+        folder, runner = private_folder(f"{home}/work", MARK), pod_files.runner_path(f"{home}/cache/images")
+        pod = request(files("d/x", content=b"content")).pod
+        assert pod is not None
+        archive = pod_files.pack(pod, pod_files.PodPaths(f"{home}/work", f"{home}/cache"))
+        async with AgentPool(transport) as agents:
+            agent = await agents.agent(user, "files")
+            await pod_files.lay_out(agent, folder, archive, runner)
+            written = Path(runner).stat()
+            await pod_files.lay_out(agent, folder, archive, runner)
+            assert Path(runner).stat().st_ino == written.st_ino
+        become = ["setpriv", f"--reuid={user.uid}", "--clear-groups"] if os.geteuid() == 0 else []
+        script = build_pod_script(runner, folder)
+        ended = subprocess.run(
+            [*become, "/bin/sh"], input=script, capture_output=True, text=True, check=False
+        )
+        assert (ended.stdout, ended.stderr) == (f"pod content {home}/work\n", "")
 
 
 # ------------------------------------------------------------------------------------------- refusals
