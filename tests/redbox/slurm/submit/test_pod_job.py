@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
@@ -33,7 +34,7 @@ from redbox.slurm.submit.pod_check import MAX_FILES_BYTES, check_pod
 from redbox.slurm.submit.pod_script import CANNOT_RUN, build_pod_script
 from redbox.slurm.submit.private_folder import private_folder
 from redbox_api.models import JobRequest
-from tests.redbox.agents.harness import LaunchedTransport, tests_user
+from tests.redbox.agents import harness
 from tests.redbox.slurm.captured import output
 from tests.redbox.slurm.fakes import ALICE, REDBOX, ScriptedAgents, done, late
 
@@ -227,9 +228,9 @@ async def test_a_check_lays_nothing_out() -> None:
 # ------------------------------------------------------------------------------------------ the script
 
 
-def run(script: str, **env: str) -> subprocess.CompletedProcess[str]:
+def run(script: str, *become: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["/bin/sh"],
+        [*become, "/bin/sh"],
         input=script,
         env={"PATH": "/usr/bin:/bin", **env},
         capture_output=True,
@@ -302,11 +303,9 @@ print(pod["name"], open(folder + "/files/v/d/x").read(), pod["paths"]["logs"])
 """
 
 
-async def test_what_a_real_agent_lays_out_is_what_a_real_shell_starts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_real_shell_starts_what_a_real_agent_laid_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pod_files, "runner_source", lambda: SHOWING)
-    user, transport = tests_user(), LaunchedTransport()
+    user, transport = harness.tests_user(), harness.LaunchedTransport()
     with tempfile.TemporaryDirectory(dir="/dev/shm") as home:
         os.chown(home, user.uid, -1)
         folder, runner = private_folder(f"{home}/work", MARK), pod_files.runner_path(f"{home}/cache/images")
@@ -321,9 +320,7 @@ async def test_what_a_real_agent_lays_out_is_what_a_real_shell_starts(
             assert Path(runner).stat().st_ino == written.st_ino
         become = ["setpriv", f"--reuid={user.uid}", "--clear-groups"] if os.geteuid() == 0 else []
         script = build_pod_script(runner, folder)
-        ended = subprocess.run(
-            [*become, "/bin/sh"], input=script, capture_output=True, text=True, check=False
-        )
+        ended = await asyncio.to_thread(run, script, *become)
         assert (ended.stdout, ended.stderr) == (f"pod content {home}/work\n", "")
 
 
