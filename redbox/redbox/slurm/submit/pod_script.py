@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import shlex
 
-RUNNER_LOG = "runner-%j.log"
-"""Where the script and the runner write: containers have files of their own."""
 CANNOT_RUN = 126
 PYTHONS = (
     "python3",

@@ -20,7 +20,7 @@ from dataclasses import replace
 from redbox.agents.agent import AgentClient
 from redbox.agents.errors import AgentError, AgentRefused, SystemCallFailed
 from redbox.core.domain import UnixUser
-from redbox.core.output_patterns import PatternValues, output_glob, resolve_unless_array
+from redbox.core.output_patterns import RUNNER_LOG, PatternValues, output_glob, resolve_unless_array
 from redbox.core.workload_manager import (
     JobOutput,
     Submission,
@@ -38,7 +38,7 @@ from redbox.slurm.commands.srun import check_mpi_kind
 from redbox.slurm.errors import RequestRefused
 from redbox.slurm.submit import container_script, pod_files
 from redbox.slurm.submit.pod_check import check_pod
-from redbox.slurm.submit.pod_script import RUNNER_LOG, build_pod_script
+from redbox.slurm.submit.pod_script import build_pod_script
 from redbox.slurm.submit.private_folder import (
     credentials_path_of,
     private_folder,
