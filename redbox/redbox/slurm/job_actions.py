@@ -81,7 +81,8 @@ def reason_not_to_act(job: JobHandle, rows: Sequence[QueueRow], action: JobActio
         detail = f"Slurm has reused the id {job.job_id} for another job, which was not touched."
         return ActionResult(done=False, gone=True, detail=detail)
     if all(has_ended(row.state) for row in rows) and action is not JobAction.REQUEUE:
-        return ActionResult(done=action is JobAction.CANCEL, detail=f"Job {job.job_id} had already ended.")
+        wanted_its_end = action in {JobAction.CANCEL, JobAction.STOP}
+        return ActionResult(done=wanted_its_end, detail=f"Job {job.job_id} had already ended.")
     return None
 
 

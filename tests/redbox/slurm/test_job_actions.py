@@ -49,6 +49,7 @@ async def test_an_id_that_slurm_does_not_know_is_gone() -> None:
 async def test_a_job_that_has_ended_needs_no_cancel_and_can_do_nothing_else() -> None:
     agents = ScriptedAgents({"squeue": queue(job("7", State="FAILED"))})
     assert (await act(agents)).done
+    assert (await act(agents, JobAction.STOP)).done
     held = await act(agents, JobAction.HOLD)
     assert (held.done, held.gone) == (False, False)
     assert not agents.called("scancel")

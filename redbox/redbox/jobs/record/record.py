@@ -108,7 +108,7 @@ class JobRecord:
     limits: Limits = field(default_factory=Limits)  # of the rule that it was submitted by
     appends: bool | None = None  # whether its next run appends to its output; None: Slurm's default
     credentials: bool = False  # secrets may lie in its private folder, which is removed once it has ended
-    is_pod: bool = False
+    is_pod: bool = False  # its containers are a runner's, which reports on them
     grace_s: int = 0  # of a pod: how long its runner may take to stop the containers
     created_at: datetime
     last_submit_at: datetime  # when a submit of it was last under way
