@@ -10,7 +10,6 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +25,16 @@ from redbox.core.workload_manager import (
     SubmitUnavailable,
     SubmitUnknown,
 )
-from redbox.slurm.errors import RequestRefused
 from redbox.slurm.settings import SlurmSettings
 from redbox.slurm.slurm_manager import SlurmManager
 from redbox.slurm.submit import pod_files
-from redbox.slurm.submit.pod_check import MAX_FILES_BYTES, check_pod
 from redbox.slurm.submit.pod_script import CANNOT_RUN, build_pod_script
 from redbox.slurm.submit.private_folder import private_folder
 from redbox_api.models import JobRequest
 from tests.redbox.agents import harness
 from tests.redbox.slurm.captured import output
 from tests.redbox.slurm.fakes import ALICE, REDBOX, ScriptedAgents, done, late
+from tests.redbox.slurm.submit.factories import container, files, request
 
 MARK = "rb1.mark"
 FOLDER = private_folder("/home/alice/work", MARK)
@@ -48,21 +46,6 @@ SECRET_FILES = {"path": "d/password", "content": base64.b64encode(b"word").decod
 @pytest.fixture(autouse=True)
 def _runner(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pod_files, "runner_source", lambda: RUNNER)
-
-
-def container(**fields: object) -> dict[str, Any]:
-    return {"name": "main", "image": "docker://busybox:1", **fields}
-
-
-def request(pod: Mapping[str, object] | None = None, **fields: object) -> JobRequest:
-    whole = {"name": "pod", "namespace": "physics", "uid": "u-1", "containers": [container()], **(pod or {})}
-    return JobRequest.model_validate({"pod": whole, **fields})
-
-
-def files(*paths: str, content: bytes = b"x", **fields: object) -> dict[str, Any]:
-    encoded = base64.b64encode(content).decode()
-    listed = [{"path": path, "content": encoded} for path in paths]
-    return {"volumes": [{"name": "v", "files": {"files": listed, **fields}}]}
 
 
 def submission(asked: JobRequest, *, held: bool = False) -> Submission:
@@ -225,6 +208,13 @@ async def test_a_check_lays_nothing_out() -> None:
     assert "--test-only" in agents.called("sbatch")[0]
 
 
+async def test_a_refused_pod_reaches_neither_agent_nor_slurm() -> None:
+    agents = ScriptedAgents()
+    refused = await submit(agents, request(array="0-3"))
+    assert isinstance(refused, SubmitRejected)
+    assert (agents.files, agents.called("sbatch")) == ({}, [])
+
+
 # ------------------------------------------------------------------------------------------ the script
 
 
@@ -322,89 +312,3 @@ async def test_a_real_shell_starts_what_a_real_agent_laid_out(monkeypatch: pytes
         script = build_pod_script(runner, folder)
         ended = await asyncio.to_thread(run, script, *become)
         assert (ended.stdout, ended.stderr) == (f"pod content {home}/work\n", "")
-
-
-# ------------------------------------------------------------------------------------------- refusals
-
-
-@pytest.mark.parametrize(
-    ("asked", "words"),
-    [
-        (request(env={"A": "1"}), "env: .* pod.containers"),
-        (request(array="0-3"), "array: .*leave out array"),
-        (request(options=["--requeue"]), "options: leave out --requeue: .*never requeued"),
-        (request(options=["--container=/oci"]), "options: leave out --container"),
-        (request(files("../x")), r"pod.volumes\[v\].files: .*leaves its volume"),
-        (request(files("a/../../x")), "leaves its volume"),
-        (request(files("a//b")), "leaves its volume"),
-        (request(files("a", "a-b", "b/c", "a/b/c")), "'a' is a file, and the folder of 'a/b/c'"),
-        (request(files("a", "a")), "two files have the path 'a'"),
-        (request(files("x" * 256)), "shorten it"),
-        (
-            request(files("x", content=bytes(MAX_FILES_BYTES + 1))),
-            "pod.volumes: .*put large data on a volume",
-        ),
-        (
-            request({"containers": [container(image="busybox:1")]}),
-            r"pod.containers\[main\].image: .*docker://busybox:1",
-        ),
-        (
-            request({"containers": [container(image="library://a/b")]}),
-            "neither docker://IMAGE nor the absolute",
-        ),
-        (request({"containers": [container(image="docker://")]}), "neither docker://IMAGE nor the absolute"),
-        (request({"containers": [container(image="docker://a@sha256:12")]}), "64 hexadecimal digits"),
-        (request({"initContainers": [container(name="i", image="x")]}), r"pod.initContainers\[i\].image"),
-        (request({"containers": [container(alwaysRestarts=True)]}), "alwaysRestarts: .*initContainers"),
-        (request({"containers": [container(args=["x" * 131_072])]}), "args: .*file of a volume"),
-        (
-            request({"containers": [container(env=[{"name": "A", "value": "x" * 131_070}])]}),
-            r"pod.containers\[main\].env: .*file of a volume",
-        ),
-        (
-            request({"containers": [container(args=["x" * 100_000] * 11)]}),
-            "command, args and env have .* together",
-        ),
-        (
-            request(
-                {
-                    "volumes": [{"name": "e", "emptyDir": {}}],
-                    "containers": [
-                        container(mounts=[{"volume": "e", "mountPath": "/m", "subPath": "../../etc"}])
-                    ],
-                }
-            ),
-            "subPath of /m.*leaves its volume",
-        ),
-    ],
-)
-def test_what_cannot_work_is_refused_by_its_field_with_the_cure(asked: JobRequest, words: str) -> None:
-    with pytest.raises(RequestRefused, match=words):
-        check_pod(asked)
-
-
-DIGEST = "sha256:" + "0a" * 32
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [
-        request(),
-        request(files("a/b", "a/c", "b", ".hidden/x")),
-        request({"containers": [container(image=f"docker://registry:5000/a/b:1@{DIGEST}")]}),
-        request({"containers": [container(image="/images/a b.sif")]}),
-        request({"containers": [container(env=[{"name": f"V{n}", "value": "x" * 500} for n in range(500)])]}),
-        request({"containers": [container(name=f"c{n}") for n in range(64)]}),
-        request(options=["--exclusive", "--no-requeue", "--signal=B:TERM@60"]),
-        request(dependencies=[{"jobID": "7"}], hold=True, begin="now+1hour"),
-    ],
-)
-def test_what_can_work_is_not_refused(asked: JobRequest) -> None:
-    check_pod(asked)
-
-
-async def test_a_refused_pod_reaches_neither_agent_nor_slurm() -> None:
-    agents = ScriptedAgents()
-    refused = await submit(agents, request(array="0-3"))
-    assert isinstance(refused, SubmitRejected)
-    assert (agents.files, agents.called("sbatch")) == ({}, [])
