@@ -143,10 +143,25 @@ class RedboxClient:
         return await self._ask(Job, "GET", _job(key), {"attempt": attempt, **_owner(owner)})
 
     async def cancel_job(
-        self, key: str, *, attempt: int = 1, all_attempts: bool = False, owner: OwnerRef | None = None
+        self,
+        key: str,
+        *,
+        attempt: int = 1,
+        all_attempts: bool = False,
+        force: bool = False,
+        owner: OwnerRef | None = None,
     ) -> list[Job]:
-        """Cancel. Raises NoSuchJob where there was none; a submit that comes later is refused then."""
-        query = {"attempt": attempt, "allAttempts": str(all_attempts).lower(), **_owner(owner)}
+        """Cancel. Raises NoSuchJob where there was none; a submit that comes later is refused then.
+
+        A pod that runs has its grace period first, unless `force` says that it has none.
+        """
+        query: dict[str, Any] = {
+            "attempt": attempt,
+            "allAttempts": str(all_attempts).lower(),
+            **_owner(owner),
+        }
+        if force:
+            query["force"] = "true"
         return (await self._ask(Cancelled, "DELETE", _job(key), query)).items
 
     async def act_on_job(

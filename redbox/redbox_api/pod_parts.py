@@ -7,16 +7,19 @@ expands `$(NAME)` in values, commands and arguments, by Kubernetes' rules.
 
 from __future__ import annotations
 
+import base64
 from typing import Annotated, Literal
 
-from pydantic import Base64Bytes, Field, model_validator
+from pydantic import Base64Bytes, BeforeValidator, Field, model_validator
 
 from redbox_api.job_parts import EnvName, EnvValue, Path, RegistryCredentials, RequestModel
 
 MAX_CONTAINERS = 64
 DnsLabel = Annotated[str, Field(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
 DnsName = Annotated[str, Field(max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
-FilePath = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00/][^\x00]*$")]
+FILE_PATH_PATTERN = r"^[^\x00/][^\x00]*$"
+ABSOLUTE_PATTERN = r"^/"
+FilePath = Annotated[str, Field(min_length=1, max_length=4096, pattern=FILE_PATH_PATTERN)]
 Mode = Annotated[int, Field(ge=0, le=0o777)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Seconds = Annotated[int, Field(ge=0, le=10**9)]
@@ -36,11 +39,22 @@ class PodEnv(RequestModel):
         return self
 
 
+def _in_base64(content: object) -> object:
+    """Decoders skip characters outside base64: the file would silently have another content."""
+    try:
+        encoded = content.encode("ascii") if isinstance(content, str) else content
+        if isinstance(encoded, bytes):
+            base64.b64decode(encoded.replace(b"\n", b""), validate=True)
+    except ValueError:
+        raise ValueError("must be in base64") from None
+    return content
+
+
 class PodFile(RequestModel):
     """A file of a volume, by its path in the volume."""
 
     path: FilePath
-    content: Base64Bytes
+    content: Annotated[Base64Bytes, BeforeValidator(_in_base64)]
     mode: Mode = 0o644
 
 
@@ -63,7 +77,7 @@ class EmptyDirVolume(RequestModel):
 class HostPathVolume(RequestModel):
     """A path of the Slurm node, with the user's rights; `type` is Kubernetes' own."""
 
-    path: Annotated[Path, Field(pattern=r"^/")]
+    path: Annotated[Path, Field(pattern=ABSOLUTE_PATTERN)]
     type: Literal[
         "", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice"
     ] = ""
@@ -88,7 +102,7 @@ class PodMount(RequestModel):
     """Where a container sees a volume, or the `sub_path` below it (expanded as values are, if said so)."""
 
     volume: DnsLabel
-    mount_path: Annotated[Path, Field(pattern=r"^/")]
+    mount_path: Annotated[Path, Field(pattern=ABSOLUTE_PATTERN)]
     sub_path: Annotated[str, Field(max_length=4096, pattern=r"^[^\x00]*$")] = ""
     expand_sub_path: bool = False
     read_only: bool = False
@@ -181,7 +195,7 @@ class PodProgram(RequestModel):
     termination_grace_s: Seconds = 30
     active_deadline_s: Annotated[int | None, Field(ge=1, le=10**9)] = None
     """From the job's start, by the runner; the request's time limit is later."""
-    scratch: Annotated[Path, Field(pattern=r"^/")] = "/tmp"  # noqa: S108 (a folder of the job's own is made there)
+    scratch: Annotated[Path, Field(pattern=ABSOLUTE_PATTERN)] = "/tmp"  # noqa: S108 (a folder of the job's own is made there)
     gpus: Literal["nvidia", "rocm"] | None = None
     mpi: str | None = Field(None, max_length=64, pattern=r"^[a-z0-9_]+$", description="as srun --mpi: pmix")
     registries: Annotated[dict[str, RegistryCredentials], Field(max_length=64)] = {}

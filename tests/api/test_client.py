@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+from base64 import b64encode
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,7 @@ from redbox_api.errors import (
 )
 from redbox_api.job_parts import Container, RegistryCredentials
 from redbox_api.models import JobRequest, OwnerRef, Phase, Problem
+from redbox_api.pod_parts import PodProgram
 from redbox_shared.wire import PROBLEMS
 from tests.redbox.http.fakes import SCRIPT
 from tests.redbox.http.harness import Stand, standing
@@ -52,6 +55,48 @@ async def test_exact_values_and_secrets_arrive_as_they_are(stand: Stand, alice: 
     assert arrived.container is not None
     assert arrived.container.registry == login
     assert login.password.get_secret_value() not in repr(arrived)
+
+
+async def test_a_pod_arrives_as_it_is(stand: Stand, alice: RedboxClient) -> None:
+    content = bytes(range(256)) * 3
+    pod = PodProgram.model_validate(
+        {
+            "name": "p",
+            "namespace": "n",
+            "uid": "u",
+            "containers": [
+                {
+                    "name": "c",
+                    "image": "docker://x",
+                    "args": [],
+                    "env": [{"name": "EMPTY", "value": ""}, {"name": "IP", "fromNode": "podIP"}],
+                    "mounts": [{"volume": "v", "mountPath": "/v"}],
+                    "livenessProbe": {"tcpPort": 80},
+                }
+            ],
+            "volumes": [{"name": "v", "files": {"files": [{"path": "a/b", "content": b64encode(content)}]}}],
+            "registries": {"ghcr.io": {"username": "u", "password": "hidden"}},
+        }
+    )
+    await alice.put_job("k1", JobRequest(pod=pod))
+    arrived = stand.slurm.processes[-1].submission.request
+    assert arrived.pod == pod
+    assert arrived.pod is not None
+    assert arrived.pod.volumes[0].files is not None
+    assert arrived.pod.volumes[0].files.files[0].content == content
+    assert "hidden" not in repr(arrived)
+
+
+async def test_a_running_pod_is_cancelled_at_once_by_force(stand: Stand, alice: RedboxClient) -> None:
+    containers = [{"name": "c", "image": "docker://x"}]
+    pod = PodProgram.model_validate({"name": "p", "namespace": "n", "uid": "u", "containers": containers})
+    job = await alice.put_job("k1", JobRequest(pod=pod))
+    assert job.job_id is not None
+    stand.slurm.put(replace(stand.slurm.jobs[job.job_id], state="RUNNING"))
+    await stand.until("k1", lambda seen: seen["phase"] == "Running")
+    await alice.cancel_job("k1")
+    await alice.cancel_job("k1", force=True)
+    await stand.until("k1", lambda seen: seen["phase"] == "Cancelled")
 
 
 async def test_a_list_is_all_its_pages(stand: Stand, alice: RedboxClient) -> None:

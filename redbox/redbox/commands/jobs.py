@@ -61,11 +61,14 @@ def cancel(
     all_attempts: Annotated[
         bool, typer.Option("--all-attempts", help="Cancel all attempts, and reject later ones.")
     ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Cancel a running pod at once, without its grace period.")
+    ] = False,
     socket: SocketOption = None,
 ) -> None:
     """Cancel a job. If no job has this key yet, one that is submitted later under it is rejected."""
     cancelled = call(
-        socket, lambda client: client.cancel_job(key, attempt=attempt, all_attempts=all_attempts)
+        socket, lambda client: client.cancel_job(key, attempt=attempt, all_attempts=all_attempts, force=force)
     )
     for job in cancelled:
         outcome = f"job {job.job_id} is being cancelled ({job.phase})"

@@ -21,6 +21,8 @@ ANY = "\1"  # stands for what varies
 ESCAPED = re.compile(r"\\(.?)")
 PADDED = frozenset("AaJjnstb")
 WIDEST = 10  # sbatch's own bound for %10j
+RUNNER_LOG = "runner-%j.log"
+"""Where the script of a pod's job writes by default, and its runner: containers have files of their own."""
 NO_TASK = 0xFFFFFFFE  # the value of %a for a job that is not an array
 
 

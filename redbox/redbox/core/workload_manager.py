@@ -105,6 +105,7 @@ class JobAction(StrEnum):
     RELEASE = "release"
     REQUEUE = "requeue"
     SIGNAL = "signal"
+    STOP = "stop"  # of a pod: its runner stops the containers, and ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +268,7 @@ class WorkloadManager(Protocol):
         ...
 
     async def tidy(self, user: UnixUser, mark: str, working_directory: str) -> None:
-        """Remove the registry credentials of a job that has ended; raises WorkloadManagerError on failure."""
+        """Remove the private folder of a job that has ended; raises WorkloadManagerError on failure."""
 
     async def poll(
         self, *, users: Collection[UnixUser] | None = None, wanted: Callable[[str, str], bool] | None = None

@@ -3,11 +3,15 @@
 A journaled cancel is a promise: it is sent as soon as the job has an id, again while it shows no effect, and
 again if the job lives again. Duplicates, jobs that carry the mark of a record with another id, are cancelled
 while they wait and reported when they no longer do.
+
+A pod that runs is stopped before it is cancelled: its runner gets SIGTERM, and has the pod's grace to run
+preStop, to stop the containers and to report their ends. A cancel of Slurm would cut that short by KillWait.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 
 import structlog
 
@@ -50,9 +54,28 @@ class JobActions(JobsComponent):
         wanted = record.cancel_requested and record.stage is Stage.BOUND and not record.final
         if handle is None or not wanted or record.status.state == "COMPLETING":
             return
-        if self._is_due((handle.job_id, record.run)):
+        if has_grace(record, self._clock.now()):
+            self._stop_if_due(record, handle)
+        elif self._is_due((handle.job_id, record.run)):
             work = self._cancel(record.key, handle, why=record.limits_exceeded)
             self._background.start(("cancel", record.key), work, of=record.user.uid)
+
+    def _stop_if_due(self, record: JobRecord, handle: JobHandle) -> None:
+        """Signal a pod's runner: once, and again only where that failed, or by the next server."""
+        run = (handle.job_id, -record.run)
+        if self._is_due(run):
+            work = self._stop(record, handle, run)
+            self._background.start(("stop", record.key), work, of=record.user.uid)
+
+    async def _stop(self, record: JobRecord, handle: JobHandle, run: tuple[str, int]) -> None:
+        """Its grace counts from the first try: where no signal arrives, the cancel follows all the same."""
+        now = self._clock.now()
+        await self._store.change_free([record], lambda current: stopping(current, now))
+        outcome = await self.act(handle, JobAction.STOP)
+        if outcome.done:
+            self._sent[run] = (float("inf"), 0)
+        elif not outcome.gone:
+            await self._warn(record.key, f"Slurm did not pass SIGTERM to the pod's runner: {outcome.detail}")
 
     def _is_due(self, run: tuple[str, int]) -> bool:
         """Each pause is twice as long as the last."""
@@ -89,6 +112,19 @@ class JobActions(JobsComponent):
         record = self._store.index.get(key)
         if record is not None:
             await self._store.change_free([record], lambda current: with_warning(current, warning))
+
+
+def has_grace(record: JobRecord, now: datetime) -> bool:
+    """Whether a pod's runner may still stop the containers by itself."""
+    runs = record.phase in {Phase.RUNNING, Phase.SUSPENDED}
+    if not record.is_pod or not runs or record.cancel_forced or record.limits_exceeded:
+        return False
+    since = record.stopping_since
+    return since is None or (now - since).total_seconds() < record.grace_s
+
+
+def stopping(record: JobRecord, now: datetime) -> JobRecord:
+    return record if record.stopping_since is not None else replace(record, stopping_since=now)
 
 
 def is_cancellable_duplicate(record: JobRecord, duplicate: Observation, states: JobStates) -> bool:

@@ -8,12 +8,14 @@ they are PUT again, behind the fence. A mark that does not verify, or verifies t
 from __future__ import annotations
 
 import asyncio
+import posixpath
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from redbox.core.clock import Clock, with_deadline
 from redbox.core.domain import JobKey, UnixUser
+from redbox.core.output_patterns import RUNNER_LOG
 from redbox.core.workload_manager import Observation, WorkloadManager
 from redbox.jobs.errors import JournalError
 from redbox.jobs.queue_snapshot import submit_order, was_refused
@@ -27,6 +29,7 @@ from redbox.jobs.store.sqlite import JournalBatch
 from redbox.jobs.submit.takeover_fence import TAKEN_OVER_AT
 
 CALL_LIMIT_S = 300.0  # a month of accounting
+RECOVERED_GRACE_S = 45  # of a pod, whose own was in the journal: Kubernetes' default, and the runner's end
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,7 @@ def rebuild(
 
 def _record(mark: Mark, job: Observation, now: datetime, machine: StateMachine) -> JobRecord:
     submitted_at = job.submitted_at or now
+    pod = is_pod(job)
     record = JobRecord(
         key=JobKey(unclaimed_owner(mark), mark.key, mark.attempt),
         user=UnixUser(job.user or str(job.uid), job.uid),
@@ -86,6 +90,9 @@ def _record(mark: Mark, job: Observation, now: datetime, machine: StateMachine) 
         body_id=mark.body_id,
         job_name=job.name,
         working_directory=job.working_directory,
+        credentials=pod,
+        is_pod=pod,
+        grace_s=RECOVERED_GRACE_S if pod else 0,
         created_at=submitted_at,
         last_submit_at=submitted_at,
         stage=Stage.BOUND,
@@ -93,6 +100,15 @@ def _record(mark: Mark, job: Observation, now: datetime, machine: StateMachine) 
         bound_at=submitted_at,
     )
     return machine.observe(record, job, now)
+
+
+def is_pod(job: Observation) -> bool:
+    """By the output that red-box gives to a pod's job: Slurm has no other sign of it.
+
+    A user's own job can have the same: then a cancel of it signals its script first, and no more.
+    """
+    name = posixpath.basename(job.stdout or "")
+    return name in {RUNNER_LOG, RUNNER_LOG.replace("%j", job.job_id)}
 
 
 async def recover(

@@ -36,13 +36,12 @@ from redbox.jobs.poll.schedule import Bucket
 from redbox.jobs.query.cluster_info import ClusterInfo
 from redbox.jobs.query.partitions import PartitionQueries
 from redbox.jobs.query.watch import JobView, Watcher
-from redbox.jobs.record import listing
 from redbox.jobs.record.api_view import job_view, visible
-from redbox.jobs.record.listing import Filters, PageRequest
+from redbox.jobs.record.listing import Filters, PageRequest, page_of
 from redbox.jobs.record.marks import Marks
 from redbox.jobs.record.packed_records import RecordSummary, unpack
 from redbox.jobs.record.record import ALL_ATTEMPTS, JobRecord, Stage, Tombstone, lineage, shared
-from redbox.jobs.record.state_machine import StateMachine, never_submitted
+from redbox.jobs.record.state_machine import StateMachine, is_new_cancel, to_cancel
 from redbox.jobs.settings import JobsSettings
 from redbox.jobs.store.journal import Journal
 from redbox.jobs.store.ownership import OwnershipClaims, addressed_owner, job_not_found, may_see
@@ -233,7 +232,7 @@ class JobService:
             r for r in self._store.index if visible(r) and may_see(caller, r) and filters.pass_(r)
         )
         size = min(page.size or self._settings.page_size, self._settings.page_size)
-        items, revision, token = listing.page_of(visible_jobs, page, self._store.index.revision, size)
+        items, revision, token = page_of(visible_jobs, page, self._store.index.revision, size)
         jobs = [self._view(unpack(outline)) for outline in items]
         return JobList(items=jobs, revision=revision, next=token)
 
@@ -289,9 +288,15 @@ class JobService:
     # -------------------------------------------------------------------------------- deleting and acting
 
     async def delete(
-        self, caller: Caller, key: str, attempt: int | None = 1, owner: Owner | None = None
+        self,
+        caller: Caller,
+        key: str,
+        attempt: int | None = 1,
+        owner: Owner | None = None,
+        *,
+        force: bool = False,
     ) -> tuple[Job, ...]:
-        """Cancel an attempt, or all of them (None) and those still to come.
+        """Cancel an attempt, or all of them (None) and those still to come; `force`: a pod without its grace.
 
         If there is no such job, a tombstone remains and JobNotFound is raised: a later submit is refused.
         """
@@ -304,7 +309,8 @@ class JobService:
             line = self._line(caller, of, key)
             records = [record for record in line if attempt in (None, record.key.attempt)]
             found = [record.key for record in records]
-            save = tuple(self._cancelled(record) for record in records if not record.cancel_requested)
+            wanted = [record for record in records if is_new_cancel(record, force=force)]
+            save = tuple(to_cancel(record, self._context.clock.now(), force=force) for record in wanted)
             buried = self._burial(caller, of, key, attempt) if attempt is None or not records else Change()
             return replace(buried, save=save)
 
@@ -322,12 +328,6 @@ class JobService:
                 "There is no such job, or it is not yours. Should it be submitted later, it is refused."
             )
         return tuple(self._view(record) for record in records)
-
-    def _cancelled(self, record: JobRecord) -> JobRecord:
-        cancelled = replace(record, cancel_requested=True)
-        if record.stage is Stage.UNCONFIRMED:
-            return never_submitted(cancelled, self._context.clock.now(), may_still_arrive=True)
-        return cancelled
 
     def _burial(self, caller: Caller, owner: Owner, key: str, attempt: int | None) -> Change:
         """An operator, who names the owner, is never refused: else its users' deleted jobs would stay."""

@@ -298,6 +298,7 @@ def refuse_unsupported(request: JobRequest) -> None:
     options = request.container.options if request.container is not None else None
     resources = request.resources
     for given, reason in (
+        (request.pod, "pods: they need Slurm and Apptainer; submit a batch script or a container instead"),
         (request.array, "array"),
         (request.dependencies, "dependencies"),
         (request.begin, "begin: it starts jobs as soon as a slot is free"),

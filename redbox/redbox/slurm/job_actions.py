@@ -1,4 +1,4 @@
-"""Cancel, hold, release, requeue, signal: as the job's user, bound to id and mark, and read back.
+"""Cancel, stop, hold, release, requeue, signal: as the job's user, bound to id and mark, and read back.
 
 An id alone is not enough, because slurmctld reuses ids. The job is looked up first; if its id is unknown, or
 carries another mark or another user, no command runs. Slurm's tools report little of what they did, so the
@@ -81,7 +81,8 @@ def reason_not_to_act(job: JobHandle, rows: Sequence[QueueRow], action: JobActio
         detail = f"Slurm has reused the id {job.job_id} for another job, which was not touched."
         return ActionResult(done=False, gone=True, detail=detail)
     if all(has_ended(row.state) for row in rows) and action is not JobAction.REQUEUE:
-        return ActionResult(done=action is JobAction.CANCEL, detail=f"Job {job.job_id} had already ended.")
+        wanted_its_end = action in {JobAction.CANCEL, JobAction.STOP}
+        return ActionResult(done=wanted_its_end, detail=f"Job {job.job_id} had already ended.")
     return None
 
 
@@ -97,6 +98,8 @@ def command_for(job: JobHandle, action: JobAction, signal: str | None) -> list[s
             return scancel.cancel_argv(job.job_id, job.user.name, job.job_name)
         case JobAction.SIGNAL:
             return scancel.signal_argv(job.job_id, job.user.name, job.job_name, signal or "")
+        case JobAction.STOP:
+            return scancel.stop_argv(job.job_id, job.user.name, job.job_name)
         case _:
             return scontrol.action_argv(action.value, job.job_id)
 
@@ -114,5 +117,5 @@ def shows(action: JobAction, rows: Sequence[QueueRow], before: Sequence[QueueRow
         case JobAction.REQUEUE:
             restarts = max(row.restarts for row in before)
             return bool(waiting) or any(row.state == "COMPLETING" or row.restarts > restarts for row in rows)
-        case JobAction.SIGNAL:
+        case JobAction.SIGNAL | JobAction.STOP:
             return True

@@ -15,11 +15,12 @@ class SlurmSettings(Section):
     allow_federation: bool = False
     """Submit although the cluster is in a federation and jobs may run where red-box does not watch."""
     image_cache: str = "{home}/.cache/redbox/images"
-    """Where a user's images are kept, visible on all compute nodes; {home} and {user} are replaced."""
+    """Where a user's images and the runner of pods are kept, visible on all compute nodes; {home} and {user}
+    are replaced."""
     images_days: int = 30
     """A pull removes images that no job has used for so many days; 0 keeps all."""
     container_setup: str = ""
-    """Lines of sh that run before a container: `. /etc/profile.d/lmod.sh; module load apptainer`."""
+    """Lines of sh that run before a container or a pod: `. /etc/profile.d/lmod.sh; module load apptainer`."""
 
     # Slurm's tools give up after 9 s with a dead slurmctld, 29 s with a cut cable, 49 s with a dead munged.
     read_s: float = 15.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import posixpath
 import shlex
 import signal
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -14,7 +13,7 @@ import pytest
 from redbox.agents.pool import AgentPool
 from redbox.core.workload_manager import JobAction, SubmitRejected
 from redbox.slurm.slurm_manager import SlurmManager
-from redbox.slurm.submit.registry_credentials import credentials_path
+from redbox.slurm.submit.private_folder import private_folder
 from redbox_bed.bed import Bed
 from redbox_bed.hosts.host import Host
 from tests.e2e.harness.container_image import BUILD, IMAGE, SHOW
@@ -247,7 +246,7 @@ async def test_a_registrys_password_is_in_no_script_no_log_and_no_file_afterward
     }
     job = await submit(manager, container=container, env={"APPTAINER_NOHTTPS": "1"}, hold=True)
     directory = str(job.accepted.working_directory)
-    hidden = posixpath.dirname(credentials_path(directory, job.submission.mark))
+    hidden = private_folder(directory, job.submission.mark)
     assert (
         login.run("stat", "-c", "%a %U", hidden, f"{hidden}/registry.sh").stdout == "700 alice\n600 alice\n"
     )

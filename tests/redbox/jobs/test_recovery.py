@@ -65,6 +65,22 @@ def test_an_operator_can_cancel_a_recovered_job(world: World) -> None:
     assert world.slurm.acts == [(JobAction.CANCEL, "1")]
 
 
+@pytest.mark.parametrize("stdout", ["/home/alice/work/runner-1.log", "/home/alice/work/runner-%j.log"])
+def test_a_recovered_pod_is_stopped_before_it_is_cancelled_and_its_folder_is_removed(
+    world: World, stdout: str
+) -> None:
+    world.run(world.jobs.put(caller(), "key", 1, request()))
+    world.slurm.start("1")
+    world.slurm.put(replace(world.slurm.jobs["1"], stdout=stdout))
+    lose_and_recover(world)
+    world.run(world.jobs.delete(operator(), "key", None, HERS))
+    world.advance(10)
+    assert world.slurm.acts == [(JobAction.STOP, "1")]
+    world.advance(100)
+    assert world.slurm.acts[1:] == [(JobAction.CANCEL, "1")]
+    assert len(world.slurm.tidied) == 1
+
+
 def test_forged_copied_and_doubled_marks_are_printed_and_not_believed(world: World) -> None:
     world.run(world.jobs.put(caller(), "key", 1, request()))
     mark = world.slurm.jobs["1"].mark

@@ -32,6 +32,7 @@ from redbox_api.models import JobRequest
 
 ME = UnixUser("me", os.geteuid())
 OTHER = UnixUser("other", os.geteuid() + 1)
+POD = {"name": "p", "namespace": "n", "uid": "u", "containers": [{"name": "c", "image": "docker://x"}]}
 SLEEP = "#!/bin/sh\nexec sleep 600\n"
 
 
@@ -46,7 +47,8 @@ def manager(settings: LocalSettings) -> LocalManager:
 
 
 def submission(tmp_path: Path, batch: str = "#!/bin/sh\n", **fields: object) -> Submission:
-    request = JobRequest.model_validate({"batch": batch, **fields})
+    kind = {} if "pod" in fields else {"batch": batch}
+    request = JobRequest.model_validate({**kind, **fields})
     return Submission(request, f"rb1.{secrets.token_hex(4)}", "name", str(tmp_path / "work"))
 
 
@@ -233,6 +235,7 @@ async def test_what_the_queue_no_longer_shows_is_in_the_history(tmp_path: Path) 
         ({"partition": "debug"}, "partition"),
         ({"batch": "echo\n"}, "interpreter"),
         ({"batch": "#!/bin/sh\r\n"}, "DOS"),
+        ({"pod": POD}, "does not support pods: they need Slurm and Apptainer"),
     ],
 )
 async def test_what_it_does_not_do_is_refused_in_words(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
 from collections.abc import AsyncIterable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -92,6 +94,7 @@ class ScriptedAgents(AgentPool):
     limits: list[int] = field(default_factory=list)
     kept: dict[str, RecordedCommand] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
+    modes: dict[str, int] = field(default_factory=dict)  # of files that were unpacked
     directories: list[tuple[str, int]] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     places: dict[str, tuple[int, str, str]] = field(default_factory=dict)
@@ -169,6 +172,20 @@ class ScriptedAgent(AgentClient):
         assert isinstance(chunks, bytes)
         self.agents.files[path] = chunks
         return FACTS
+
+    async def unpack(self, directory: str, archive: bytes, *, wanted: str, **_: Any) -> bool:
+        assert self.role == "files"
+        if self.agents.no_directory is not None:
+            raise self.agents.no_directory
+        self.agents.directories.append((directory, 0o700))
+        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+            for member in tar:
+                path = f"{directory}/{member.name}"
+                content = tar.extractfile(member)
+                assert content is not None
+                self.agents.files[path] = content.read()
+                self.agents.modes[path] = member.mode
+        return wanted in self.agents.files
 
     async def glob(self, directory: str, patterns: Sequence[str], *, limit: int = 10) -> GlobResult:
         assert self.role == "files"

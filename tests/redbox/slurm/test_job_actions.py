@@ -49,6 +49,7 @@ async def test_an_id_that_slurm_does_not_know_is_gone() -> None:
 async def test_a_job_that_has_ended_needs_no_cancel_and_can_do_nothing_else() -> None:
     agents = ScriptedAgents({"squeue": queue(job("7", State="FAILED"))})
     assert (await act(agents)).done
+    assert (await act(agents, JobAction.STOP)).done
     held = await act(agents, JobAction.HOLD)
     assert (held.done, held.gone) == (False, False)
     assert not agents.called("scancel")
@@ -102,6 +103,14 @@ async def test_a_signal_goes_to_the_script_its_steps_and_their_children() -> Non
     assert (await act(agents, JobAction.SIGNAL, signal="SIGUSR1")).done
     assert agents.called("scancel") == [
         ["scancel", "--signal=USR1", "--full", "--user=alice", "--name=name", "7"]
+    ]
+
+
+async def test_a_pods_runner_alone_is_told_to_stop() -> None:
+    agents = ScriptedAgents({"squeue": queue(RUNNING), "scancel": done()})
+    assert (await act(agents, JobAction.STOP)).done
+    assert agents.called("scancel") == [
+        ["scancel", "--signal=TERM", "--batch", "--user=alice", "--name=name", "7"]
     ]
 
 

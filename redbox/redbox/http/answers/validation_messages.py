@@ -11,6 +11,7 @@ from typing import Any
 
 from redbox_api.job_parts import ENV_NAME_PATTERN, GPUS_PATTERN, MEMORY_PATTERN, TIME_PATTERN
 from redbox_api.models import KEY_PATTERN
+from redbox_api.pod_parts import ABSOLUTE_PATTERN, FILE_PATH_PATTERN
 
 MAX_ERRORS = 10  # in one message
 PATTERN_MESSAGES = {
@@ -18,11 +19,14 @@ PATTERN_MESSAGES = {
     ENV_NAME_PATTERN: "must be the name of a variable: letters, digits and _, not beginning with a digit",
     TIME_PATTERN: "must be a time as sbatch takes it: 90 (minutes), 2:00:00, 1-12:00:00 or UNLIMITED",
     MEMORY_PATTERN: "must be a size as sbatch takes it: 4G, 512M (whole numbers; K, M, G or T)",
+    FILE_PATH_PATTERN: "must be a path in the volume: relative, and without NUL",
+    ABSOLUTE_PATTERN: "must be an absolute path",
     GPUS_PATTERN: "must be a number of GPUs, optionally with their type: 2, a100:2",
 }
 SHOULD = re.compile(r"^(Input|String|Value|List|Tuple|Set|Dictionary|URL) should ")
 NOT_AN_OBJECT = frozenset({"model_attributes_type", "model_type", "dict_type"})
-LOCATIONS = frozenset({"body", "query", "path", "header", "[key]"})
+LOCATIONS = frozenset({"body", "query", "path", "header"})
+KEY_OF_A_MAP = "[key]"
 ErrorDetails = Mapping[str, Any]
 
 
@@ -36,7 +40,7 @@ def validation_message(errors: Sequence[ErrorDetails]) -> str:
 def describe_error(error: ErrorDetails) -> str:
     """Name the field, and what is wrong with it."""
     kind, message = str(error["type"]), str(error["msg"])
-    path = ".".join(str(part) for part in error["loc"] if part not in LOCATIONS)
+    path = _path_of(error["loc"])
     if kind == "json_invalid":
         return f"the body is not JSON: {message.removeprefix('JSON decode error')}".rstrip(": ")
     if kind == "extra_forbidden":
@@ -54,6 +58,12 @@ def describe_error(error: ErrorDetails) -> str:
     if not path:
         return predicate
     return f"{path} {predicate}" if predicate.startswith(("must ", "is ")) else f"{path}: {predicate}"
+
+
+def _path_of(location: Sequence[object]) -> str:
+    """The field, without the part of the request that it is in: a field may have that part's name."""
+    fields = location[1:] if location and location[0] in LOCATIONS else location
+    return ".".join(str(part) for part in fields if part != KEY_OF_A_MAP)
 
 
 def _pattern_message(pattern: str) -> str:

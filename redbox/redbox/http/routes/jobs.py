@@ -55,13 +55,16 @@ async def cancel(
     owner: OwnerDep,
     *,
     all_attempts: Annotated[bool, Query(alias="allAttempts")] = False,
+    force: Annotated[bool, Query()] = False,
 ) -> Cancelled:
     """Cancel a job. If it does not exist (404), a later submit of this key and attempt is rejected.
 
-    `allAttempts` cancels every attempt and rejects any further one.
+    `allAttempts` cancels every attempt and rejects any further one. A running pod has its grace period to end
+    by itself, unless `force` says that it is cancelled at once; a second request may say so.
     """
     attempt = None if all_attempts else ref.attempt
-    return Cancelled(items=list(await services.jobs.delete(ref.caller, ref.key, attempt, owner)))
+    jobs = await services.jobs.delete(ref.caller, ref.key, attempt, owner, force=force)
+    return Cancelled(items=list(jobs))
 
 
 ACTS = problem_responses(404, 409)

@@ -1,7 +1,7 @@
-"""Registry credentials of a job, removed once the job has ended, however it ended.
+"""The private folder of a job (registry credentials, all of a pod's files), removed once the job has ended.
 
-A job's script removes them itself; a job that was cancelled before it started, or killed too early, leaves
-them behind.
+A job removes its secrets itself; one that was cancelled before it started, or killed too early, leaves them
+behind.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from redbox.jobs.record.record import JobRecord
 log = structlog.get_logger(__name__)
 
 AGAIN_S = 60.0
-GIVE_UP_S = 3600.0  # they stay where only their own user can read them
+GIVE_UP_S = 3600.0  # it stays where only its own user can read it
 
 
 class CredentialCleanup(JobsComponent):
-    """Removes them through the workload manager, and records that."""
+    """Removes it through the workload manager, and records that."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._tried: dict[JobKey, float] = {}
 
     def follow(self, record: JobRecord, _: SnapshotMatch, __: SnapshotIndex) -> None:
-        """After each poll: a job that has ended and may have left credentials."""
+        """After each poll: a job that has ended and may have left its folder."""
         now = self._clock.monotonic()
         if not record.credentials or not record.final:
             self._tried.pop(record.key, None)
@@ -43,7 +43,7 @@ class CredentialCleanup(JobsComponent):
             directory = record.status.working_directory or record.working_directory
             await self._context.call(self._workload.tidy(record.user, record.mark, directory))
         else:
-            log.warning("%s: its registry credentials could not be removed", record.key)
+            log.warning("%s: its private folder could not be removed", record.key)
         await self._store.change_free([record], _tidied)
 
 

@@ -257,6 +257,19 @@ def lost(record: JobRecord, now: datetime, why: str) -> JobRecord:
     return replace(record, phase=Phase.LOST, in_queue=False, final_at=now, absent_since=None, message=why)
 
 
+def is_new_cancel(record: JobRecord, *, force: bool) -> bool:
+    """Whether a cancel, or one by force, was not requested before."""
+    return not record.cancel_requested or (force and record.is_pod and not record.cancel_forced)
+
+
+def to_cancel(record: JobRecord, now: datetime, *, force: bool) -> JobRecord:
+    """The record with the request to cancel it; `force` is of pods, which have a grace without it."""
+    cancelled = replace(record, cancel_requested=True, cancel_forced=force and record.is_pod)
+    if record.stage is Stage.UNCONFIRMED:
+        return never_submitted(cancelled, now, may_still_arrive=True)
+    return cancelled
+
+
 def never_submitted(record: JobRecord, now: datetime, *, may_still_arrive: bool = False) -> JobRecord:
     """The end of an intent that was cancelled before it became a job."""
     return replace(

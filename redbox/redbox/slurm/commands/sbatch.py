@@ -152,6 +152,8 @@ def _enforced_options(
         options.append("--export=ALL")
     if request.hold or submission.held:
         options.append("--hold")
+    if request.pod is not None:  # its emptyDirs cannot follow, and restartPolicy Never means never
+        options.append("--no-requeue")
     return options
 
 

@@ -24,6 +24,11 @@ def signal_argv(job_id: str, user: str, name: str, signal_name: str) -> list[str
     return ["scancel", f"--signal={read_signal(signal_name)}", "--full", *_filters(user, name), job_id]
 
 
+def stop_argv(job_id: str, user: str, name: str) -> list[str]:
+    """With --batch the batch script alone gets SIGTERM: what it started is for it to stop."""
+    return ["scancel", "--signal=TERM", "--batch", *_filters(user, name), job_id]
+
+
 def _filters(user: str, name: str) -> list[str]:
     return [f"--user={user}", *([f"--name={name}"] if name else [])]
 

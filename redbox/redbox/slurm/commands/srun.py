@@ -23,14 +23,14 @@ def read_mpi_kinds(text: str) -> frozenset[str]:
     return frozenset(KIND.findall(text)) | listed | frozenset(old)
 
 
-def check_mpi_kind(kind: str, available: frozenset[str]) -> None:
+def check_mpi_kind(kind: str, available: frozenset[str], field: str = "container.options.mpi") -> None:
     """Refuse a kind that starts every rank alone, or that this Slurm does not have."""
     working = ", ".join(sorted(available - SINGLETONS))
     if kind in SINGLETONS:
         raise RequestRefused(
-            f"container.options.mpi: --mpi={kind} starts every rank alone, as rank 0 of 1, without an error. "
+            f"{field}: --mpi={kind} starts every rank alone, as rank 0 of 1, without an error. "
             f"Use one of: {working or 'none works here'}."
         )
     if available and kind not in available:
         message = f"this cluster's Slurm has no {kind}; it has: {working or 'none that works'}."
-        raise RequestRefused(f"container.options.mpi: {message}")
+        raise RequestRefused(f"{field}: {message}")

@@ -25,7 +25,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "a name": ({"env": {"A=B": "s3cret"}}, "env.A=B must be the name of a variable"),
     "a line's end": ({"output": "a\nb"}, "output must not contain control characters"),
     "no truth": ({"hold": "s3cret"}, "hold must be true or false"),
-    "a rule over fields": ({"container": {"image": "x"}}, "exactly one of batch and container"),
+    "a rule over fields": ({"container": {"image": "x"}}, "exactly one of batch, container and pod"),
     "no object": ({"resources": "s3cret"}, "resources must be"),
 }
 

@@ -27,6 +27,11 @@ async def test_another_body_under_the_same_key_is_a_conflict(alice: httpx.AsyncC
     assert not problem(answer)["retry"]
 
 
+def pod_with(**fields: object) -> dict[str, Any]:
+    containers = [{"name": "main", "image": "docker://busybox"}]
+    return {"pod": {"name": "p", "namespace": "n", "uid": "u", "containers": containers, **fields}}
+
+
 UNREADABLE: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown field": ({"batch": SCRIPT, "bacth": 1}, "bacth is not a field of this request"),
     "one further in": (
@@ -37,8 +42,30 @@ UNREADABLE: dict[str, tuple[dict[str, Any], str]] = {
         {"container": {"image": "a", "options": {"fakeroot": True}}},
         "container.options.fakeroot is not a field of this request",
     ),
-    "no kind": ({}, "exactly one of batch and container"),
-    "two kinds": ({"batch": SCRIPT, "container": {"image": "a"}}, "exactly one of batch and container"),
+    "a file of a pod that is not in its volume": (
+        pod_with(volumes=[{"name": "v", "files": {"files": [{"path": "/etc/x", "content": ""}]}}]),
+        "pod.volumes.0.files.files.0.path must be a path in the volume",
+    ),
+    "a file of a pod that is not base64": (
+        pod_with(volumes=[{"name": "v", "files": {"files": [{"path": "x", "content": "%%"}]}}]),
+        "pod.volumes.0.files.files.0.content must be in base64",
+    ),
+    "a path with a NUL": (
+        pod_with(volumes=[{"name": "v", "files": {"files": [{"path": "a\0", "content": ""}]}}]),
+        "pod.volumes.0.files.files.0.path must be",
+    ),
+    "a folder of the node that is not absolute": (
+        pod_with(volumes=[{"name": "v", "hostPath": {"path": "x"}}]),
+        "pod.volumes.0.hostPath.path must be an absolute path",
+    ),
+    "too many containers": (
+        pod_with(containers=[{"name": f"c{number}", "image": "/x"} for number in range(65)]),
+        "pod.containers must have at most 64 items",
+    ),
+    "no containers": (pod_with(containers=[]), "pod.containers must have at least 1 item"),
+    "a pod and a script": (pod_with() | {"batch": SCRIPT}, "exactly one of batch, container and pod"),
+    "no kind": ({}, "exactly one of batch, container and pod"),
+    "two kinds": ({"batch": SCRIPT, "container": {"image": "a"}}, "exactly one of batch, container and pod"),
     "a number too small": ({"batch": SCRIPT, "resources": {"nodes": 0}}, "resources.nodes"),
     "a name of an environment variable": ({"batch": SCRIPT, "env": {"A B": "1"}}, "env.A B"),
     "a dependency on nothing": ({"batch": SCRIPT, "dependencies": [{}]}, "exactly one of key and jobID"),

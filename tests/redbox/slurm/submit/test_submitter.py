@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import posixpath
 from dataclasses import replace
 from typing import Any
 
@@ -30,7 +29,7 @@ from redbox.core.workload_manager import (
 )
 from redbox.slurm.settings import SlurmSettings
 from redbox.slurm.slurm_manager import SlurmManager
-from redbox.slurm.submit.registry_credentials import credentials_path
+from redbox.slurm.submit.private_folder import private_folder
 from redbox_api.models import JobRequest
 from tests.redbox.slurm.captured import output
 from tests.redbox.slurm.fakes import ALICE, CONFIG, REDBOX, ScriptedAgents, done, late
@@ -279,7 +278,7 @@ async def test_credentials_are_laid_ready_for_the_job_alone() -> None:
     agents = ScriptedAgents({"sbatch": done("7\n")})
     asked = submission(container=CONTAINER, env={"A": "1"})
     await submit(agents, asked)
-    hidden = posixpath.dirname(credentials_path("/home/alice/work", MARK))
+    hidden = private_folder("/home/alice/work", MARK)
     assert agents.directories == [("/home/alice/work", 0o777), (hidden, 0o700)]
     assert b"'word'" not in agents.files[f"{hidden}/registry.sh"]
     assert b"=word;" in agents.files[f"{hidden}/registry.sh"]
@@ -291,14 +290,14 @@ async def test_credentials_are_laid_ready_for_the_job_alone() -> None:
 async def test_credentials_of_a_job_that_was_refused_are_taken_away() -> None:
     agents = ScriptedAgents({"sbatch": done("", "sbatch: error: Invalid qos specification\n", 1)})
     assert isinstance(await submit(agents, submission(container=CONTAINER)), SubmitRejected)
-    assert agents.removed == [posixpath.dirname(credentials_path("/home/alice/work", MARK))]
+    assert agents.removed == [private_folder("/home/alice/work", MARK)]
 
 
 async def test_what_was_laid_ready_for_a_job_is_taken_away_also_where_its_home_is_not_known_yet() -> None:
     for directory in ("/home/alice/work", "{home}/work"):
         agents = ScriptedAgents({})
         await SlurmManager(agents, REDBOX).tidy(ALICE, MARK, directory)
-        assert agents.removed == [posixpath.dirname(credentials_path("/home/alice/work", MARK))]
+        assert agents.removed == [private_folder("/home/alice/work", MARK)]
 
 
 async def test_a_kind_of_mpi_is_checked_against_what_the_cluster_has() -> None:

@@ -1,0 +1,62 @@
+"""The batch script of a pod's job: it finds a Python for the runner, and becomes the runner. Pure.
+
+All else is the runner's, whose one argument is the job's private folder: it starts the containers, by srun
+where the pod asks for MPI or for several nodes. The shell is replaced by it, so that a signal to the batch
+script alone reaches the runner, which has the environment that the administrator's lines have made.
+"""
+
+from __future__ import annotations
+
+import shlex
+
+CANNOT_RUN = 126
+PYTHONS = (
+    "python3",
+    "/usr/bin/python3",
+    "/usr/libexec/platform-python",  # of RHEL and its kin, where no python3 is installed
+    "python3.13",
+    "python3.12",
+    "python3.11",
+    "python3.9",
+    "python3.8",
+    "python3.6",
+)
+FIND_PYTHON = (
+    "python=",
+    f"for candidate in {' '.join(PYTHONS)}; do",
+    "    if \"$candidate\" -IS -c 'import sys; sys.exit(sys.version_info < (3, 6))' 2>/dev/null; then",
+    "        python=$candidate",
+    "        break",
+    "    fi",
+    "done",
+)
+NO_PYTHON = "there is no Python 3.6 or newer: install python3 there, or load one in slurm.container_setup"
+NO_RUNNER = "$runner is missing or not the user's: slurm.image_cache must be a folder that all nodes share"
+NO_FOLDER = "$folder is missing or not the user's: the working directory must be one that all nodes share"
+
+
+def build_pod_script(runner: str, folder: str, setup: str = "") -> str:
+    """`runner` and `folder` are absolute paths; `setup` are the administrator's lines, which run first."""
+    lines = [
+        "#!/bin/sh",
+        "# Made by red-box from a pod.",
+        *([setup.rstrip("\n")] if setup else []),
+        f"runner={shlex.quote(runner)}",
+        f"folder={shlex.quote(folder)}",
+        *FIND_PYTHON,
+        *_fail_unless('[ -n "$python" ]', NO_PYTHON),
+        # Where others may write in the folders above, one of theirs could have been put in its place.
+        *_fail_unless('[ -O "$runner" ]', NO_RUNNER),
+        *_fail_unless('[ -O "$folder" ]', NO_FOLDER),
+        'exec "$python" -IS "$runner" "$folder"',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _fail_unless(condition: str, sentence: str) -> list[str]:
+    return [
+        f"{condition} || {{",
+        f'    echo "red-box: on $(uname -n) {sentence}." >&2',
+        f"    exit {CANNOT_RUN}",
+        "}",
+    ]
