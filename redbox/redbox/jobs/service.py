@@ -31,6 +31,7 @@ from redbox.jobs.job_actions import JobActions
 from redbox.jobs.poll.credential_cleanup import CredentialCleanup
 from redbox.jobs.poll.dependents import Dependents
 from redbox.jobs.poll.missing_jobs import MissingJobs
+from redbox.jobs.poll.pod_reports import PodReports
 from redbox.jobs.poll.poller import Poller
 from redbox.jobs.poll.schedule import Bucket
 from redbox.jobs.query.cluster_info import ClusterInfo
@@ -101,7 +102,8 @@ class JobService:
         self._submits = SubmitCoordinator(context, group, fence_from(store.facts, settings), self._actions)
         unconfirmed = UnconfirmedSubmits(context, self._actions, self._submits.is_submitting)
         cleanup, dependents = CredentialCleanup(context), Dependents(context, self._actions)
-        followers = (self._actions, unconfirmed, dependents, cleanup)
+        self._pod_reports = PodReports(context, group)
+        followers = (self._actions, unconfirmed, dependents, self._pod_reports, cleanup)
         self._poller = Poller(context, MissingJobs(context), followers)
         self._cluster_info = ClusterInfo(context, self._poller.take_turn)
         self._partitions = PartitionQueries(context, self._poller.take_turn)
@@ -127,6 +129,7 @@ class JobService:
     async def _run(self, ready: asyncio.Event) -> None:
         async with self._group as group:
             group.create_task(self._poller.run())
+            group.create_task(self._pod_reports.run())
             group.create_task(self._partitions.run())
             group.create_task(self._retention.run())
             ready.set()

@@ -49,4 +49,4 @@ class SlurmManager:
         submitter = SlurmSubmitter(commands, cluster)
         self.submit, self.submitting = submitter.submit, submitter.submitting
         self.check, self.tidy = submitter.check, submitter.tidy
-        self.output_exists = submitter.output_exists
+        self.output_exists, self.report = submitter.output_exists, submitter.report

@@ -118,6 +118,7 @@ def new_intent(put: PutRequest, now: datetime, unanswered_at: datetime | None) -
         limits=shared(submission.limits),
         appends=appends(submission.request),
         credentials=container is not None and container.registry is not None,
+        is_pod=submission.request.pod is not None,
         created_at=now,
         last_submit_at=now,
         held_retry=unanswered_at is not None,

@@ -20,6 +20,8 @@ from redbox.core.domain import UnixUser
 from redbox.core.output_patterns import PatternValues, output_glob, resolve_unless_array
 from redbox.core.workload_manager import (
     JobOutput,
+    ReportPiece,
+    ReportPosition,
     Submission,
     SubmitAccepted,
     SubmitOutcome,
@@ -33,7 +35,7 @@ from redbox.slurm.command_runner import CommandRunner
 from redbox.slurm.commands import sbatch
 from redbox.slurm.commands.srun import check_mpi_kind
 from redbox.slurm.errors import RequestRefused
-from redbox.slurm.submit import container_script
+from redbox.slurm.submit import container_script, pod_reports
 from redbox.slurm.submit.registry_credentials import credentials_path, credentials_path_of, remove_credentials
 from redbox.slurm.submit.sbatch_runner import SbatchRunner
 from redbox_api.models import Check
@@ -102,6 +104,18 @@ class SlurmSubmitter:
             await remove_credentials(self._commands.agents, user, path)
         except (AgentError, TimeoutError) as error:
             raise WorkloadManagerError(f"registry credentials could not be removed: {error}") from error
+
+    async def report(
+        self, user: UnixUser, mark: str, working_directory: str, since: ReportPosition | None
+    ) -> ReportPiece:
+        """Read on in what the runner of a pod reports."""
+        try:
+            home = (await self._account_environment(user)).get("HOME", "/")
+            folder = posixpath.dirname(credentials_path(working_directory.replace("{home}", home), mark))
+            agent = await self._commands.agents.agent(user, "files")
+            return await pod_reports.read_report(agent, posixpath.join(folder, pod_reports.FILE), since)
+        except AgentError as error:
+            raise WorkloadManagerError(f"a pod's report could not be read: {error}") from error
 
     async def output_exists(self, output: JobOutput) -> bool:
         """By a listing of its directory: network file systems cache for a while that a name was missing."""

@@ -85,8 +85,12 @@ ADDED_SINCE = {
     "boot_time",
     "dependencies",
     "held_for_dependency",
+    "is_pod",
     "lost_reason",
     "no_sign_of_start",
+    "pod_report",
+    "report_complete",
+    "report_settled",
     "uncounted_runs",
 }
 
