@@ -49,9 +49,8 @@ from redbox.jobs.store.journal import Journal
 from redbox.jobs.store.ownership import OwnershipClaims, addressed_owner, job_not_found, may_see
 from redbox.jobs.store.record_store import Change, RecordStore
 from redbox.jobs.store.retention import Retention
-from redbox.jobs.submit import submit_request
 from redbox.jobs.submit.coordinator import SubmitCoordinator
-from redbox.jobs.submit.submit_request import PutRequest, put_request
+from redbox.jobs.submit.submit_request import PutRequest, put_request, refuse_beyond_limits
 from redbox.jobs.submit.takeover_fence import fence_from
 from redbox.jobs.submit.unconfirmed import UnconfirmedSubmits
 from redbox.observability.job_audit import Audit, audit_entry, no_audit
@@ -102,8 +101,7 @@ class JobService:
         self._submits = SubmitCoordinator(context, group, fence_from(store.facts, settings), self._actions)
         unconfirmed = UnconfirmedSubmits(context, self._actions, self._submits.is_submitting)
         cleanup, dependents = CredentialCleanup(context), Dependents(context, self._actions)
-        self._pod_reports = PodReports(context, group)
-        followers = (self._actions, unconfirmed, dependents, self._pod_reports, cleanup)
+        followers = (self._actions, unconfirmed, dependents, PodReports(context, group), cleanup)
         self._poller = Poller(context, MissingJobs(context), followers)
         self._cluster_info = ClusterInfo(context, self._poller.take_turn)
         self._partitions = PartitionQueries(context, self._poller.take_turn)
@@ -129,7 +127,6 @@ class JobService:
     async def _run(self, ready: asyncio.Event) -> None:
         async with self._group as group:
             group.create_task(self._poller.run())
-            group.create_task(self._pod_reports.run())
             group.create_task(self._partitions.run())
             group.create_task(self._retention.run())
             ready.set()
@@ -185,7 +182,7 @@ class JobService:
     async def check(self, caller: Caller, request: JobRequest) -> Check:
         """Whether Slurm would accept it, and when it would start."""
         put = self._put_request(caller, JobKey(caller.owner, "check"), request)
-        submit_request.refuse_beyond_limits(put.submission)
+        refuse_beyond_limits(put.submission)
         try:
             return await self._context.call(self._workload.check(put.user, put.submission))
         except (WorkloadManagerError, TimeoutError) as fault:

@@ -39,7 +39,7 @@ def reported_container(record: JobRecord, name: str) -> ContainerReport | None:
 def container_start(record: JobRecord, name: str, restart: int | None) -> ContainerStart:
     """The start that is asked for, by default the newest; NoSuchContainer where none is reported."""
     if not record.is_pod:
-        raise NoSuchContainer("This job is no pod: it has no containers to choose from.")
+        raise NoSuchContainer("This job is not a pod: it has no containers to choose from.")
     container = reported_container(record, name)
     if container is None:
         raise NoSuchContainer(f"No container {name} of this pod has been reported.")

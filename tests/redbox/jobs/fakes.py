@@ -291,21 +291,12 @@ class SimulatedSlurm:
         self._reachable()
         self.tidied.append(mark)
 
-    async def report(
-        self,
-        user: UnixUser,
-        mark: str,
-        working_directory: str,  # noqa: ARG002
-        since: ReportPosition | None,
-    ) -> ReportPiece:
+    async def report(self, user: UnixUser, mark: str, _: str, since: ReportPosition | None) -> ReportPiece:
         self.reports_read.append(mark)
         if user.uid in self.hanging_homes:
             await asyncio.get_running_loop().create_future()
-        line = self.reports.get(mark)
-        if line is None:
-            return ReportPiece(b"", None)
-        position = ReportPosition(1, 1, hash(line))
-        return ReportPiece(b"" if position == since else line, position)
+        position = ReportPosition(1, 1, hash(self.reports.get(mark, b"")))
+        return ReportPiece(b"" if position == since else self.reports.get(mark, b""), position)
 
     async def poll(
         self,

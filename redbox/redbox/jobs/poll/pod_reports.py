@@ -64,6 +64,8 @@ class PodReports(JobsComponent):
         super().__init__(context)
         self._users: defaultdict[int, FollowedUser] = defaultdict(FollowedUser)
         self._rounds = BackgroundTasks(group, at_once=USERS_AT_ONCE, of_one=1)
+        self._group = group
+        self._running: asyncio.Task[None] | None = None
         self._wanted = asyncio.Event()
 
     def follow(self, record: JobRecord, _: SnapshotMatch, __: SnapshotIndex) -> None:
@@ -76,8 +78,10 @@ class PodReports(JobsComponent):
         if is_new or (record.awaits_report and pod.failed_at == float("-inf")):
             pod.due = user.due = float("-inf")
         self._wanted.set()
+        if self._running is None:  # the first pod
+            self._running = self._group.create_task(self._run())
 
-    async def run(self) -> None:
+    async def _run(self) -> None:
         """Start rounds for ever, each user's when it is due."""
         while True:
             self._wanted.clear()

@@ -16,7 +16,7 @@ from redbox.jobs.record.record import JobRecord
 from redbox_api.models import Phase
 from redbox_api.pod_report import LONGEST_REPORT, ContainerReport, PodReport, Terminated
 
-UNUSABLE = "The last line of the pod's report.jsonl is no report of a runner: it is ignored."
+UNUSABLE = "The last line of the pod's report.jsonl is not a runner's report: it is ignored."
 UNREADABLE = "The pod's last report could not be read in time: what became of its containers is not known."
 SHOWN_LATE_S = 5.0
 KEPT = 512  # of the reports of pods that a page or a watch shows again and again
@@ -24,7 +24,7 @@ KEPT = 512  # of the reports of pods that a page or a watch shows again and agai
 
 @lru_cache(maxsize=KEPT)
 def stored_report(text: str) -> PodReport | None:
-    """The report of a record; None: there is none, or an earlier release took what this one does not."""
+    """The report of a record; None: it has none, or an earlier release took what this one does not."""
     try:
         return PodReport.model_validate_json(text) if text else None
     except ValidationError:
@@ -42,7 +42,7 @@ def parse_report(line: bytes) -> PodReport | None:
 
 
 def with_line(record: JobRecord, line: bytes) -> JobRecord:
-    """The record after this line of the runner's; with one warning, however many lines are no reports."""
+    """The record after this line of the runner's; with one warning, however many lines are not reports."""
     if not line or record.report_complete:
         return record
     report = parse_report(line)
@@ -61,7 +61,7 @@ def has_last_report(record: JobRecord, now: datetime) -> bool:
     """Whether no later report will be shown of a pod that has ended, and whose report was read since.
 
     A file system may show the runner's last line some seconds after Slurm has shown the end; of a pod that
-    got no node there is none.
+    got no node nothing follows.
     """
     if record.report_complete or not record.status.nodes or record.ending_since is None:
         return True

@@ -23,7 +23,7 @@ NOTHING = ReportPiece(b"", None)
 
 
 async def read_report(agent: AgentClient, path: str, since: ReportPosition | None) -> ReportPiece:
-    """The last whole line after this position; a file that is missing or is no file has none."""
+    """The last whole line after this position; what is missing or not a regular file has none."""
     try:
         if since is not None:
             expect = ReadPrecondition(since.device, since.inode, since.tail)
@@ -49,7 +49,7 @@ def last_line(found: ReadResult) -> ReportPiece:
     """The last whole line of these bytes, and the position behind it. Pure.
 
     NULs are bytes that a network file system does not show yet: the line is read again. A line without an end
-    in sight is skipped, and what follows of it is no report.
+    in sight is skipped, and what follows of it is not a report.
     """
     facts = found.facts
     end = found.data.rfind(b"\n") + 1
