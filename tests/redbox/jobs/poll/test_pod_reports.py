@@ -262,13 +262,13 @@ def test_a_line_that_is_no_report_is_one_warning_and_changes_nothing_else(pods: 
     held = pods.get().pod
     for number in range(3):
         pods.says(line + b" " * number)
-        pods.world.advance(700)
+        pods.world.advance(320)
     job = pods.get()
     assert job.pod == held
     assert len([warning for warning in job.warnings if "report.jsonl" in warning]) == 1
     pods.says(report(ended(), done=True))
     pods.world.slurm.end("1", "COMPLETED")
-    pods.world.advance(400)
+    pods.world.advance(320)
     assert pods.get().phase is Phase.SUCCEEDED
 
 
