@@ -42,7 +42,7 @@ from redbox_api.models import (
     WatchEvent,
     WhoAmI,
 )
-from redbox_shared.wire import GENERATION_HEADER, OFFSET_HEADER
+from redbox_shared.wire import GENERATION_HEADER, OFFSET_HEADER, RESTART_HEADER
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 TokenSource = Callable[[], Awaitable[str]]
@@ -67,6 +67,10 @@ class LogQuery:
     stream: Literal["stdout", "stderr"] = "stdout"
     attempt: int = 1
     task: int | None = None
+    container: str | None = None
+    """Of a pod: which container's file; both streams are in it."""
+    restart: int | None = None
+    """Of a container: which of its starts, from 0."""
     generation: str = ""
     offset: int = 0
     tail: int | None = None
@@ -81,6 +85,8 @@ class LogQuery:
         given = {
             "attempt": self.attempt,
             "task": self.task,
+            "container": self.container,
+            "restart": self.restart,
             "generation": self.generation or None,
             "offset": self.offset,
             "tail": self.tail,
@@ -98,6 +104,8 @@ class LogAnswer:
     offset: int
     pieces: AsyncIterator[bytes]
     nothing_more: bool
+    restart: int | None = None
+    """Of a container: which of its starts."""
 
 
 class RedboxClient:
@@ -221,6 +229,7 @@ class RedboxClient:
                 offset=offset,
                 pieces=answer.content.iter_any(),
                 nothing_more=answer.status == HTTPStatus.NO_CONTENT,
+                restart=_restart(answer),
             )
 
     async def list_files(self, key: str, pattern: str = "*", *, attempt: int = 1) -> FileList:
@@ -341,6 +350,11 @@ def _read(form: type[AnswerT], body: bytes, path: str) -> AnswerT:
         flaw = error.errors(include_url=False)[0]
         words = " ".join([*map(str, flaw["loc"]), flaw["msg"]])
         raise Unreachable(f"{path}: {FOREIGN}: it is not a {form.__name__}: {words}") from error
+
+
+def _restart(answer: ClientResponse) -> int | None:
+    restart = answer.headers.get(RESTART_HEADER, "")
+    return int(restart) if OFFSET.fullmatch(restart) else None
 
 
 def _begins_at(answer: ClientResponse, path: str) -> tuple[str, int]:

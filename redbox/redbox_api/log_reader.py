@@ -68,6 +68,8 @@ async def read_on(
             async with client.read_log(key, cursor.query) as answer:
                 retry.answered()
                 cursor.query = cursor.query.at(answer.generation, answer.offset)
+                if answer.restart is not None:  # one start is one log, though the next one begins meanwhile
+                    cursor.query = replace(cursor.query, restart=answer.restart)
                 if answer.nothing_more:
                     return
                 async for piece in answer.pieces:

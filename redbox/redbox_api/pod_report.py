@@ -90,6 +90,14 @@ class PodReport(ReportModel):
     at: datetime
     done: bool = False
     """Every container has ended for good: nothing follows."""
+    settled: bool = False
+    """Nothing but the end can change it: red-box reads the next report when the job has ended.
+
+    The runner sets it once all containers have started or ended for good, where no end leads to a restart and
+    none is to be shown before the pod's (so only of one main container), and nothing has a probe. False is
+    always right, and costs a read a second. A report that is not settled may follow one that was, but is read
+    late.
+    """
     reason: Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z0-9]*$")] = ""
     """Of the pod: DeadlineExceeded, Evicted (an emptyDir over its limit), StartError, ..."""
     message: Sentence = ""

@@ -8,6 +8,8 @@ GENERATION_HEADER = "Redbox-Generation"
 """Which file a log is read from: a requeue begins a new one. Empty: there is no file."""
 OFFSET_HEADER = "Redbox-Offset"
 """At which byte of that file the response begins."""
+RESTART_HEADER = "Redbox-Restart"
+"""Of a pod: which start of the container the bytes are of, from 0; the next request names it."""
 HELD_BY_USER = "JobHeldUser"
 HELD_REASONS = frozenset({HELD_BY_USER, "JobHeldAdmin"})
 """Slurm's reasons of a pending job that starts only after a release."""

@@ -236,6 +236,25 @@ class StepUsage:
     memory_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class ReportPosition:
+    """How far the report of a pod was read: in which file, up to the end of which line."""
+
+    device: int
+    inode: int
+    offset: int
+    tail: str = ""  # the hash of the bytes before it; empty: not known
+
+
+@dataclass(frozen=True, slots=True)
+class ReportPiece:
+    """The last whole line of a pod's report, unchecked, and where to read on."""
+
+    line: bytes  # empty: there is no new one
+    position: ReportPosition | None  # None: there is no such file
+    unclear: bool = False  # its file system does not show all of a line yet
+
+
 class WorkloadManagerError(Exception):
     """The workload manager was unavailable or did not answer: the last states stay, and are stale."""
 
@@ -269,6 +288,12 @@ class WorkloadManager(Protocol):
 
     async def tidy(self, user: UnixUser, mark: str, working_directory: str) -> None:
         """Remove the private folder of a job that has ended; raises WorkloadManagerError on failure."""
+
+    async def report(
+        self, user: UnixUser, mark: str, working_directory: str, since: ReportPosition | None
+    ) -> ReportPiece:
+        """Read on in what a pod's runner reports; raises WorkloadManagerError where that is unknown."""
+        ...
 
     async def poll(
         self, *, users: Collection[UnixUser] | None = None, wanted: Callable[[str, str], bool] | None = None

@@ -125,6 +125,7 @@ _PROBLEMS: dict[type[Exception], ToProblem] = {
     job_errors.Gone: _permanent(problems.GoneProblem),
     job_errors.JournalError: _maybe_temporary(problems.UnavailableProblem),
     log_errors.LogFileMissing: _permanent(problems.NotFoundProblem),
+    log_errors.NoSuchContainer: _permanent(problems.NotFoundProblem),
     log_errors.JobRecordDeleted: _permanent(problems.NotFoundProblem),
     log_errors.LogFileUnreadable: _permanent(problems.ForbiddenProblem),
     log_errors.LogFileUnavailable: _maybe_temporary(problems.UnavailableProblem),

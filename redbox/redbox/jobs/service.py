@@ -31,6 +31,7 @@ from redbox.jobs.job_actions import JobActions
 from redbox.jobs.poll.credential_cleanup import CredentialCleanup
 from redbox.jobs.poll.dependents import Dependents
 from redbox.jobs.poll.missing_jobs import MissingJobs
+from redbox.jobs.poll.pod_reports import PodReports
 from redbox.jobs.poll.poller import Poller
 from redbox.jobs.poll.schedule import Bucket
 from redbox.jobs.query.cluster_info import ClusterInfo
@@ -47,9 +48,8 @@ from redbox.jobs.store.journal import Journal
 from redbox.jobs.store.ownership import OwnershipClaims, addressed_owner, job_not_found, may_see
 from redbox.jobs.store.record_store import Change, RecordStore
 from redbox.jobs.store.retention import Retention
-from redbox.jobs.submit import submit_request
 from redbox.jobs.submit.coordinator import SubmitCoordinator
-from redbox.jobs.submit.submit_request import PutRequest, put_request
+from redbox.jobs.submit.submit_request import PutRequest, put_request, refuse_beyond_limits
 from redbox.jobs.submit.takeover_fence import fence_from
 from redbox.jobs.submit.unconfirmed import UnconfirmedSubmits
 from redbox.observability.job_audit import Audit, audit_entry, no_audit
@@ -100,7 +100,7 @@ class JobService:
         self._submits = SubmitCoordinator(context, group, fence_from(store.facts, settings), self._actions)
         unconfirmed = UnconfirmedSubmits(context, self._actions, self._submits.is_submitting)
         cleanup, dependents = CredentialCleanup(context), Dependents(context, self._actions)
-        followers = (self._actions, unconfirmed, dependents, cleanup)
+        followers = (self._actions, unconfirmed, dependents, PodReports(context, group), cleanup)
         self._poller = Poller(context, MissingJobs(context), followers)
         self._cluster_info = ClusterInfo(context, self._poller.take_turn)
         self._partitions = PartitionQueries(context, self._poller.take_turn)
@@ -181,7 +181,7 @@ class JobService:
     async def check(self, caller: Caller, request: JobRequest) -> Check:
         """Whether Slurm would accept it, and when it would start."""
         put = self._put_request(caller, JobKey(caller.owner, "check"), request)
-        submit_request.refuse_beyond_limits(put.submission)
+        refuse_beyond_limits(put.submission)
         try:
             return await self._context.call(self._workload.check(put.user, put.submission))
         except (WorkloadManagerError, TimeoutError) as fault:

@@ -25,6 +25,8 @@ from redbox.core.workload_manager import (
     JobOutput,
     Observation,
     QueueSnapshot,
+    ReportPiece,
+    ReportPosition,
     StepUsage,
     Submission,
     SubmitAccepted,
@@ -158,6 +160,15 @@ class LocalManager:
     # ------------------------------------------------------------------------------------------ queries
     async def tidy(self, user: UnixUser, mark: str, working_directory: str) -> None:
         """A job leaves no files but its output."""
+
+    async def report(
+        self,
+        user: UnixUser,  # noqa: ARG002 (there are no pods here)
+        mark: str,  # noqa: ARG002
+        working_directory: str,  # noqa: ARG002
+        since: ReportPosition | None,  # noqa: ARG002
+    ) -> ReportPiece:
+        return ReportPiece(b"", None)
 
     async def poll(
         self, *, users: Collection[UnixUser] | None = None, wanted: Callable[[str, str], bool] | None = None

@@ -5,6 +5,7 @@ LogError
 │   └── LogFileNotVisible   its directory lists it, but this host cannot open it yet
 ├── LogFileUnreadable   the job's user has no permission, or it is not a regular file
 ├── LogFileUnavailable  the file system or the agent does not answer; a retry may succeed
+├── NoSuchContainer     the job is not a pod's, or has no such container or start of it
 └── JobRecordDeleted    the job was deleted while its log was read: whether the log is complete is unknown
 """
 
@@ -32,6 +33,10 @@ class LogFileUnreadable(LogError):
 
 class LogFileUnavailable(LogError):
     """Whether the file exists is unknown: a file system hangs, or an agent died."""
+
+
+class NoSuchContainer(LogError):
+    """Nothing of this name is among the containers that the pod's runner has reported."""
 
 
 class JobRecordDeleted(LogError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from weakref import WeakValueDictionary
 
 from redbox.agents.pool import AgentPool
@@ -15,7 +15,8 @@ from redbox.jobs.errors import NotAcceptable
 from redbox.jobs.record.record import JobRecord
 from redbox.jobs.service import JobService
 from redbox.logs.agent_files import AgentFiles
-from redbox.logs.interfaces import JobRecordDeleted, OutputState
+from redbox.logs.container_logs import ContainerOutputSource, ContainerStart, container_start
+from redbox.logs.interfaces import JobRecordDeleted, OutputSource, OutputState
 from redbox.logs.service import LogReadRequest, LogReadResponse, LogService
 from redbox_api.hostlists import first_host
 from redbox_api.models import FINAL_PHASES, Phase
@@ -35,10 +36,22 @@ class JobLogReader:
 
     @asynccontextmanager
     async def read(
-        self, ref: JobRef, stream: str, task: int | None, request: LogReadRequest
+        self,
+        ref: JobRef,
+        stream: str,
+        task: int | None,
+        request: LogReadRequest,
+        *,
+        container: str | None = None,
+        restart: int | None = None,
     ) -> AsyncIterator[LogReadResponse]:
-        """Read one stream of a caller's job; of an array, of one task."""
+        """Read one stream of a caller's job; of an array, of one task; of a pod, of one container's start."""
         record = await self.jobs.locate(ref.caller, ref.key, ref.attempt)
+        if container is not None:
+            start = container_start(record, container, restart)
+            async with self._read_container(record, start, stream, request) as response:
+                yield response
+            return
         if record.status.array_size and task is None:
             raise NotAcceptable("This job is an array: choose a task's log with ?task=N.")
         output = JobOutputSource(self.jobs, self.workload, record.key, stream, task)
@@ -46,6 +59,26 @@ class JobLogReader:
             yield empty_response()
             return
         name = (str(record.key), record.mark, stream, str(task))
+        async with self._read(record, name, output, request) as response:
+            yield response
+
+    @asynccontextmanager
+    async def _read_container(
+        self, record: JobRecord, start: ContainerStart, stream: str, request: LogReadRequest
+    ) -> AsyncIterator[LogReadResponse]:
+        """Both streams of a container are in one file, which is read as stdout; stderr is empty then."""
+        if stream == "stderr":
+            yield replace(empty_response(), restart=start.restart)
+            return
+        output = ContainerOutputSource(self.jobs, record.key, start)
+        name = (str(record.key), record.mark, "container", start.container, str(start.restart))
+        async with self._read(record, name, output, request) as response:
+            yield replace(response, restart=start.restart)
+
+    @asynccontextmanager
+    async def _read(
+        self, record: JobRecord, name: tuple[str, ...], output: OutputSource, request: LogReadRequest
+    ) -> AsyncIterator[LogReadResponse]:
         files = self._files.setdefault(record.user.uid, AgentFiles(self.pool, record.user))
         async with self.logs.read(name, record.user, files, output, request) as response:
             yield response

@@ -48,6 +48,7 @@ class LogReadResponse:
     offset: int
     pieces: AsyncIterator[bytes]
     complete: bool = False
+    restart: int | None = None  # of a container's log: which of its starts
 
 
 class LogService:

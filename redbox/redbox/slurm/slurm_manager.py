@@ -49,4 +49,4 @@ class SlurmManager:
         submitter = SlurmSubmitter(commands, cluster)
         self.submit, self.submitting = submitter.submit, submitter.submitting
         self.check, self.tidy = submitter.check, submitter.tidy
-        self.find_outputs = submitter.find_outputs
+        self.find_outputs, self.report = submitter.find_outputs, submitter.report

@@ -26,6 +26,8 @@ from redbox.core.workload_manager import (
     JobStates,
     Observation,
     QueueSnapshot,
+    ReportPiece,
+    ReportPosition,
     StepUsage,
     Submission,
     SubmitAccepted,
@@ -95,6 +97,9 @@ class SimulatedSlurm:
     untold_uids: frozenset[int] = frozenset()  # of whom the accounting cannot be asked
     poll_hangs: bool = False
     tidied: list[str] = field(default_factory=list)
+    reports: dict[str, bytes] = field(default_factory=dict)  # by mark: the last line of the pod's runner
+    reports_read: list[str] = field(default_factory=list)
+    hanging_homes: set[int] = field(default_factory=set)  # by uid
     partitions_now: list[Partition] = field(default_factory=list)
     manners: deque[Manner] = field(default_factory=deque)
     jobs: dict[str, Observation] = field(default_factory=dict)  # what the controller knows
@@ -292,6 +297,13 @@ class SimulatedSlurm:
     async def tidy(self, user: UnixUser, mark: str, working_directory: str) -> None:  # noqa: ARG002
         self._reachable()
         self.tidied.append(mark)
+
+    async def report(self, user: UnixUser, mark: str, _: str, since: ReportPosition | None) -> ReportPiece:
+        self.reports_read.append(mark)
+        if user.uid in self.hanging_homes:
+            await asyncio.get_running_loop().create_future()
+        position = ReportPosition(1, 1, hash(self.reports.get(mark, b"")))
+        return ReportPiece(b"" if position == since else self.reports.get(mark, b""), position)
 
     async def poll(
         self,

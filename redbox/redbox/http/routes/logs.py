@@ -21,6 +21,8 @@ from redbox.http.middleware.authenticated_route import authenticated_router
 from redbox.http.services import JobRefDep, ServicesDep
 from redbox.logs.service import LogReadRequest
 from redbox_api.job_parts import RequestModel
+from redbox_api.pod_parts import DnsLabel
+from redbox_shared.wire import RESTART_HEADER
 
 OCTETS = "application/octet-stream"
 router = authenticated_router("logs")
@@ -34,6 +36,13 @@ class LogParameters(RequestModel):
     model_config = ConfigDict(extra="ignore")
 
     task: Count = None
+    container: Annotated[
+        DnsLabel | None, Field(description="of a pod: this container's output, in which both streams are one")
+    ] = None
+    restart: Annotated[
+        int | None,
+        Field(ge=0, le=2**31 - 1, description="which start of the container, from 0; else the newest"),
+    ] = None
     generation: Annotated[str | None, Field(max_length=128)] = None
     offset: Annotated[int, Field(ge=0, le=1 << 62)] = 0
     tail: Annotated[int | None, Field(ge=0, le=1 << 62, description="number of bytes from the end")] = None
@@ -45,6 +54,8 @@ class LogParameters(RequestModel):
     def _one_end(self) -> LogParameters:
         if self.tail is not None and self.tail_lines is not None:
             raise ValueError("tail and tailLines exclude each other")
+        if self.restart is not None and self.container is None:
+            raise ValueError("restart is a start of a container: name the container, too")
         return self
 
     def request(self) -> LogReadRequest:
@@ -77,9 +88,18 @@ async def read(
     """Read a log. The headers carry the generation of the file, and the offset of the first byte."""
     async with AsyncExitStack() as resources:
         resources.enter_context(services.streams.reserve(ref.caller.name))
-        reading = services.logs.read(ref, stream, parameters.task, parameters.request())
+        reading = services.logs.read(
+            ref,
+            stream,
+            parameters.task,
+            parameters.request(),
+            container=parameters.container,
+            restart=parameters.restart,
+        )
         log = await until_caller_disconnects(request, resources.enter_async_context(reading))
         headers = {"Redbox-Generation": log.generation, "Redbox-Offset": str(log.offset)}
+        if log.restart is not None:
+            headers[RESTART_HEADER] = str(log.restart)
         if log.complete:
             return Response(status_code=HTTPStatus.NO_CONTENT, headers=headers)
         pieces = _counted(log.pieces, services.metrics.bytes_relayed)

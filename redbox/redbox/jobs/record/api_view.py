@@ -7,6 +7,7 @@ from datetime import datetime
 from redbox.core.workload_manager import JobStates, TaskObservation
 from redbox.jobs.record.messages import ABSENT
 from redbox.jobs.record.packed_records import RecordSummary
+from redbox.jobs.record.pods import failed_container, final_report, stored_report
 from redbox.jobs.record.record import UNCLAIMED, JobRecord, Stage
 from redbox.jobs.record.state_machine import StateMachine
 from redbox_api.hostlists import expand
@@ -53,7 +54,7 @@ def job_view(
         qos=status.qos or None,
         nodes=expand(status.nodes),
         exit_code=_exit_code(record),
-        signal=status.signal if record.final else None,
+        signal=_signal(record),
         run=record.run,
         submitted_at=status.submitted_at or record.bound_at,
         started_at=status.started_at,
@@ -64,6 +65,7 @@ def job_view(
         tasks=[_task(task, machine.states) for task in status.tasks]
         if with_tasks and status.array_size
         else None,
+        pod=stored_report(record.pod_report),
         no_sign_of_start=record.no_sign_of_start,
         cancel_requested=record.cancel_requested,
         env_changed=body_changed,
@@ -77,7 +79,19 @@ def job_view(
 def _exit_code(record: JobRecord) -> int | None:
     if record.phase is Phase.SUCCEEDED:
         return 0
+    if (report := final_report(record)) is not None and record.final:
+        failed = failed_container(report)
+        return failed[1].exit_code if failed else None
     return record.status.exit_code if record.phase in (Phase.FAILED, Phase.CANCELLED) else None
+
+
+def _signal(record: JobRecord) -> int | None:
+    if not record.final:
+        return None
+    if (report := final_report(record)) is not None:
+        failed = failed_container(report)
+        return failed[1].signal if failed else None
+    return record.status.signal
 
 
 def _task(task: TaskObservation, states: JobStates) -> ArrayTask:

@@ -75,4 +75,6 @@ def forgotten(
         found = f"Nothing shows that it started: {shown}, and there is no output file {record.status.stdout}"
     message = f"{what}: slurmctld was restarted before it had saved the job. {found}."
     ended = lost(record, now, message)
+    if ended.phase is not Phase.LOST:
+        return ended
     return replace(ended, lost_reason=FORGOTTEN, no_sign_of_start=sign is None)

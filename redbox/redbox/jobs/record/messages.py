@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
+from redbox.jobs.record.pods import explain_end
 from redbox_api.models import Phase
 
 if TYPE_CHECKING:
@@ -72,12 +73,12 @@ PREFIXES = (
 
 def explain(record: JobRecord) -> str | None:
     """One sentence about the record as it is now, or None if its state needs no explanation."""
-    if record.phase is Phase.SUCCEEDED:
+    if record.phase is Phase.SUCCEEDED or record.awaits_report:
         return None
     if record.phase is Phase.CANCELLED:
         return record.limits_exceeded or _cancellation(record)
     if record.phase is Phase.FAILED or record.ending_since is not None:
-        return _failure(record)
+        return explain_end(record) or _failure(record)
     if record.held_retry or (record.held_for_dependency and record.phase is Phase.PENDING):
         return HELD_RETRY if record.held_retry else HELD_FOR_DEPENDENCY
     if record.phase in (Phase.PENDING, Phase.SUSPENDED):

@@ -141,6 +141,9 @@ class JobRecord:
     ending_since: datetime | None = None  # since when in a final state that Slurm may take back
     absent_since: datetime | None = None  # since when in neither queue nor accounting
     final_at: datetime | None = None
+    pod_report: str = ""  # of a pod: the last report of its runner, as JSON
+    report_settled: bool = False  # of a pod: nothing but its end will change the report
+    report_complete: bool = False  # of a pod: no later report will be read
     revision: int = 0
 
     @property
@@ -161,6 +164,11 @@ class JobRecord:
         unproven = self.held_retry or self.unanswered_at is not None or not self.confirmed
         between = self.ending_since is not None or self.absent_since is not None or self.held_for_dependency
         return self.stage is Stage.BOUND and not (to_be_cancelled or unproven or between)
+
+    @property
+    def awaits_report(self) -> bool:
+        """Whether this pod has ended, and its last report is still to be read: only then is it final."""
+        return self.is_pod and self.ending_since is not None and not (self.final or self.report_complete)
 
     @property
     def settled_at(self) -> datetime:

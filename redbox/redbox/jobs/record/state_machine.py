@@ -27,6 +27,7 @@ from operator import attrgetter
 from redbox.core.workload_manager import JobStates, Observation, TaskObservation
 from redbox.jobs.record.limits import enforce_limits
 from redbox.jobs.record.messages import explain
+from redbox.jobs.record.pods import has_last_report, reported_phase, with_line
 from redbox.jobs.record.record import STATUS_FIELDS, JobRecord, ObservedStatus, Stage, status_from
 from redbox.jobs.settings import JobsSettings
 from redbox_api.models import ArrayCounts, Phase
@@ -74,6 +75,8 @@ class StateMachine:
             uncounted_runs=uncounted,
             run=max(record.run + 1 if lives_again else record.run, status.restarts + 1 + uncounted),
         )
+        if lives_again:  # what the run before reported says nothing about this one
+            record = replace(record, pod_report="", report_settled=False, report_complete=False)
         if again:
             record = replace(record, warnings=(*record.warnings[-7:], RAN_AGAIN.format(record.run)))
         return self._in_phase(record, phase, now)
@@ -90,6 +93,19 @@ class StateMachine:
         record = replace(record, status=status, first_seen_late=False)
         return self._in_phase(record, self._shown_phase(status) or record.phase, now)
 
+    def with_report(self, record: JobRecord, line: bytes, now: datetime) -> JobRecord:
+        """The record after this line of its pod's runner, which makes it final if its job has ended."""
+        had_ended = record.awaits_report
+        record = with_line(record, line)
+        return (
+            self.without_more_reports(record, now) if had_ended and has_last_report(record, now) else record
+        )
+
+    def without_more_reports(self, record: JobRecord, now: datetime) -> JobRecord:
+        """The end of a pod's job as its report and Slurm show it by now."""
+        record = replace(record, report_complete=True)
+        return self._in_phase(record, self._shown_phase(record.status) or record.phase, now)
+
     def _in_phase(self, record: JobRecord, phase: Phase, now: datetime) -> JobRecord:
         if phase not in ENDED:
             return _alive(record, phase)
@@ -99,9 +115,12 @@ class StateMachine:
 
     def _ended(self, record: JobRecord, phase: Phase, now: datetime) -> JobRecord:
         since = record.ending_since or now
+        phase = reported_phase(record) or phase
         may_be_requeued = record.status.state in self.states.requeued and record.status.requeue
         waits = now - since < timedelta(seconds=self.settings.final_after_s)
-        if record.in_queue and may_be_requeued and waits and not record.final:
+        may_live_again = record.in_queue and may_be_requeued and waits
+        unread = record.is_pod and not record.report_complete
+        if (may_live_again or unread) and not record.final:
             shown = record.phase if record.phase is not Phase.SUBMITTING else Phase.RUNNING
             record = replace(record, phase=shown, ending_since=since)
         else:
@@ -253,8 +272,10 @@ def dropped_from_queue(record: JobRecord) -> JobRecord:
 
 
 def lost(record: JobRecord, now: datetime, why: str) -> JobRecord:
-    """The end of a job whose outcome is unknown."""
-    return replace(record, phase=Phase.LOST, in_queue=False, final_at=now, absent_since=None, message=why)
+    """The end of a job whose outcome is unknown, unless its pod's runner has reported it."""
+    phase = reported_phase(record) or Phase.LOST
+    ended = replace(record, phase=phase, in_queue=False, final_at=now, absent_since=None, message=why)
+    return ended if phase is Phase.LOST else replace(ended, message=explain(ended))
 
 
 def is_new_cancel(record: JobRecord, *, force: bool) -> bool:

@@ -22,6 +22,8 @@ from redbox.agents.errors import AgentError, AgentRefused, SystemCallFailed
 from redbox.core.domain import UnixUser
 from redbox.core.output_patterns import RUNNER_LOG, PatternValues, resolve_unless_array
 from redbox.core.workload_manager import (
+    ReportPiece,
+    ReportPosition,
     Submission,
     SubmitAccepted,
     SubmitOutcome,
@@ -35,7 +37,7 @@ from redbox.slurm.command_runner import CommandRunner
 from redbox.slurm.commands import sbatch
 from redbox.slurm.commands.srun import check_mpi_kind
 from redbox.slurm.errors import RequestRefused
-from redbox.slurm.submit import container_script, pod_files
+from redbox.slurm.submit import container_script, pod_files, pod_reports
 from redbox.slurm.submit.output_lookup import OutputLookup
 from redbox.slurm.submit.pod_check import check_pod
 from redbox.slurm.submit.pod_script import build_pod_script
@@ -112,6 +114,18 @@ class SlurmSubmitter:
             await remove_private_folder(self._commands.agents, user, folder)
         except (AgentError, TimeoutError) as error:
             raise WorkloadManagerError(f"a job's private folder could not be removed: {error}") from error
+
+    async def report(
+        self, user: UnixUser, mark: str, working_directory: str, since: ReportPosition | None
+    ) -> ReportPiece:
+        """Read on in what the runner of a pod reports."""
+        try:
+            home = await self._home(user)
+            folder = private_folder(working_directory.replace("{home}", home), mark)
+            agent = await self._commands.agents.agent(user, "files")
+            return await pod_reports.read_report(agent, posixpath.join(folder, pod_reports.FILE), since)
+        except AgentError as error:
+            raise WorkloadManagerError(f"a pod's report could not be read: {error}") from error
 
     async def submitting(self, user: UnixUser, mark: str) -> bool:
         """Whether an sbatch with this mark runs on the user's host, whichever agent started it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections import Counter
 from dataclasses import replace
@@ -10,6 +11,8 @@ from dataclasses import replace
 import httpx
 import pytest
 
+from redbox_api.client import LogQuery
+from redbox_api.log_reader import follow_log
 from tests.redbox.http.harness import Stand, eventually, problem, until_streams_are
 
 LINES = b"".join(b"line %d\n" % number for number in range(100))
@@ -36,6 +39,70 @@ async def test_a_part_of_a_log(
     assert answer.content == expected
     assert answer.headers["redbox-offset"] == str(offset)
     assert answer.headers["content-type"] == "application/octet-stream"
+
+
+POD = {
+    "name": "p",
+    "namespace": "physics",
+    "uid": "u",
+    "containers": [{"name": "c", "image": "docker://x"}],
+}
+AT = "2026-01-01T00:00:00Z"
+RUNNING = {"running": {"startedAt": AT}}
+
+
+def report_container(stand: Stand, job_id: str, state: object, restarts: int = 0) -> None:
+    container = {"name": "c", "state": state, "restartCount": restarts}
+    line = json.dumps({"at": AT, "containers": [container]}).encode()
+    stand.slurm.reports[stand.slurm.jobs[job_id].mark] = line
+
+
+async def test_each_start_of_a_pods_container_is_a_log(stand: Stand, alice: httpx.AsyncClient) -> None:
+    job_id = await stand.submitted("k1", batch=None, pod=POD)
+    stand.slurm.start(job_id)
+    report_container(stand, job_id, RUNNING)
+    await stand.until("k1", lambda job: job.get("pod"))
+    (stand.home / "c-0.log").write_bytes(b"first\n")
+    (stand.home / "c-1.log").write_bytes(b"second\n")
+    async with asyncio.timeout(30), stand.client() as client:
+        pieces = follow_log(client, "k1", LogQuery(container="c"))
+        assert await anext(pieces) == b"first\n"
+        report_container(stand, job_id, RUNNING, 1)
+        assert [piece async for piece in pieces] == []
+    answer = await alice.get(f"{STDOUT}?container=c")
+    assert (answer.content, answer.headers["redbox-restart"]) == (b"second\n", "1")
+    assert (await alice.get(f"{STDOUT}?container=c&restart=0")).content == b"first\n"
+    assert (await alice.get("/v1/jobs/k1/logs/stderr?container=c")).status_code == 204
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        ("container=other", 404),
+        ("container=c&restart=1", 404),
+        ("container=..%2F..%2Fetc%2Fpasswd", 422),
+        ("container=c%2F..%2Fd", 422),
+        ("container=", 422),
+        ("container=c&restart=-1", 422),
+        ("container=c&restart=1099511627776", 422),
+        ("restart=0", 422),
+    ],
+)
+async def test_what_is_no_container_is_refused_in_a_sentence(
+    stand: Stand, alice: httpx.AsyncClient, query: str, status: int
+) -> None:
+    job_id = await stand.submitted("k1", batch=None, pod=POD)
+    stand.slurm.start(job_id)
+    report_container(stand, job_id, RUNNING)
+    await stand.until("k1", lambda job: job.get("pod"))
+    answer = await alice.get(f"{STDOUT}?{query}")
+    assert answer.status_code == status
+    assert answer.json()["detail"]
+
+
+async def test_a_job_that_is_no_pod_has_no_containers(stand: Stand, alice: httpx.AsyncClient) -> None:
+    await stand.writing("k1", LINES)
+    assert (await alice.get(f"{STDOUT}?container=c")).status_code == 404
 
 
 async def test_bytes_are_bytes(stand: Stand, alice: httpx.AsyncClient) -> None:

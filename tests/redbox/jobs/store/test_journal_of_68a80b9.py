@@ -90,6 +90,9 @@ ADDED_SINCE = {
     "is_pod",
     "lost_reason",
     "no_sign_of_start",
+    "pod_report",
+    "report_complete",
+    "report_settled",
     "stopping_since",
     "uncounted_runs",
 }
