@@ -133,6 +133,11 @@ def read_pod(pod: Object) -> BoundPod:
     )
 
 
+def has_job(pod: Object) -> bool:
+    """Whether it is a pod of a job: one that is to end before its node may be deleted."""
+    return read_pod(pod).role in {BoundPodKind.JOB, BoundPodKind.POD}
+
+
 def digest_of(status: Object) -> bytes:
     """Of the fields that resourced writes, independent of their order, and of no others."""
     ours: Object = {name: status[name] for name in WRITTEN if status.get(name)}
