@@ -13,9 +13,9 @@ from redbox_resourced.kubelet.server import KubeletApi
 from redbox_resourced.kubelet.serving_certificate import ServingCertificate
 from redbox_resourced.nodes.manifest import KubeletAddress, ServingStatus
 from redbox_resourced.partitions.slurmclusters import ClusterRegistry
+from redbox_resourced.pods.admission_policies import token_policy
 from redbox_resourced.pods.reconciler import PodReconciler
 from redbox_resourced.pods.submission import PodSubmitter
-from redbox_resourced.pods.token_policy import TokenPolicy
 
 POLL_S = 0.5
 STARTUP_S = 20.0
@@ -36,7 +36,7 @@ class VirtualDelivery:
     ) -> None:
         submitter = PodSubmitter(objects)
         self._clusters = clusters
-        self._policy = TokenPolicy(objects, account)
+        self._policy = token_policy(objects, account)
         self._pods = PodReconciler(objects, clusters, submitter, address.ip)
         self._runner = KubeletApi(self._pods, clusters, submitter, Authorizer(objects)).runner()
         self._listener = KubeletListener(objects, self._runner, address.ip, address.port)
