@@ -7,13 +7,13 @@ from pathlib import Path
 
 from redbox_kube.api.objects import ObjectClient
 from redbox_kube.redbox_token import ServiceAccountName
+from redbox_resourced.admission_policies import token_policy
 from redbox_resourced.kubelet.authorization import Authorizer
 from redbox_resourced.kubelet.listener import KubeletListener
 from redbox_resourced.kubelet.server import KubeletApi
 from redbox_resourced.kubelet.serving_certificate import ServingCertificate
 from redbox_resourced.nodes.manifest import KubeletAddress, ServingStatus
 from redbox_resourced.partitions.slurmclusters import ClusterRegistry
-from redbox_resourced.pods.admission_policies import token_policy
 from redbox_resourced.pods.reconciler import PodReconciler
 from redbox_resourced.pods.submission import PodSubmitter
 

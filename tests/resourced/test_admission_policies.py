@@ -8,8 +8,8 @@ import pytest
 
 from redbox_kube.api.objects import ApiRefused, ApiUnreachable, Object, ObjectClient, ResourcePath
 from redbox_kube.redbox_token import ServiceAccountName
-from redbox_resourced.pods import admission_policies
-from redbox_resourced.pods.admission_policies import (
+from redbox_resourced import admission_policies
+from redbox_resourced.admission_policies import (
     PODS_MISSING,
     TOKENS_MISSING,
     VOLUMES_MISSING,
