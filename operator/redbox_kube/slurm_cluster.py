@@ -9,6 +9,11 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic.alias_generators import to_camel
 
+PODS_READY = "PodsReady"
+"""The condition of a SlurmCluster with pods.enabled: whether pods on its virtual nodes run. By resourced."""
+NOT_REPORTED = "NotReported"
+"""Its reason where resourced has not written it; then the operator has."""
+
 
 class SlurmClusterKind(BaseModel):
     """Base of models that the CRD's schema has validated; fields of later versions are ignored."""
