@@ -48,7 +48,7 @@ class VirtualDelivery:
         serving_folder: Path | None,
         may_run_pods: bool,
     ) -> None:
-        """`may_run_pods`: whether the chart gives the rights for pods that are no companions."""
+        """`may_run_pods`: whether the chart gives the rights for pods other than companions."""
         submitter = PodSubmitter(objects)
         self._clusters = clusters
         self._policy = token_policy(objects, account)
@@ -74,7 +74,7 @@ class VirtualDelivery:
         return None if self.problem and is_starting else ServingStatus(self.problem, self._certificate.note)
 
     def pods_serving(self) -> PodsServing | None:
-        """As `serving_status`, of pods that are no companions."""
+        """As `serving_status`, of pods other than companions."""
         is_starting, found = self._is_starting(), self._pods_serving()
         return None if found.problem and is_starting else found
 
