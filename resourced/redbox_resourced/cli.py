@@ -83,9 +83,7 @@ def run(
     ] = False,
     pod_namespaces: Annotated[
         str,
-        typer.Option(
-            envvar="REDBOX_POD_NAMESPACES", help="Where the chart lets Secrets and ConfigMaps be read: a,b."
-        ),
+        typer.Option(envvar="REDBOX_POD_NAMESPACES", help="Where the chart lets Secrets be read: a,b."),
     ] = "",
     api_token_namespaces: Annotated[
         str,

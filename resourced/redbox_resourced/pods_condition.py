@@ -58,11 +58,11 @@ def readiness_of(spec: PodsSpec, grants: PodGrants, serving: PodsServing) -> Pod
     if not grants.namespaces:
         message = (
             "the chart's resourced.pods.namespaces lists no namespace: pods run, and those that refer to "
-            "Secrets or ConfigMaps wait"
+            "Secrets wait"
         )
         return PodsReadiness(holds=False, reason="NoNamespaces", message=message)
     listed = ", ".join(grants.namespaces)
-    message = f"Pods run as Slurm jobs; their Secrets and ConfigMaps are read in namespaces {listed}."
+    message = f"Pods run as Slurm jobs; Secrets are read in namespaces {listed}."
     return PodsReadiness(holds=True, reason="Served", message=message[:LONGEST_MESSAGE])
 
 
