@@ -111,7 +111,12 @@ class VirtualNodes:
         if created is not None:
             log.info("virtual node created", node=desired.node, partition=desired.partition)
         node = created or await self.objects.get(path)
-        return None if node is None else read_node(node)
+        if node is None:
+            return None
+        view = read_node(node)
+        if view.is_virtual:
+            self.existing[view.name] = view
+        return view
 
     async def _update_taints(self, desired: DesiredNode, node: NodeView) -> NodeView | None:
         """The Node with its taints; None where its resourceVersion is no longer the expected one."""
