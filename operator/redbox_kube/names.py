@@ -16,11 +16,6 @@ LABEL_VIRTUAL = f"{GROUP}/virtual"
 ANNOTATION_PARTITION = f"{GROUP}/partition"
 """The partition's true name, which may not be a valid label value."""
 
-PROVISIONER = f"{GROUP}/directory"
-"""Of StorageClasses: a claim is a folder of a Unix user on the Slurm cluster."""
-VOLUME_DRIVER = f"directory.{GROUP}"
-"""In the PersistentVolumes of PROVISIONER: the name of a CSI driver has no slash."""
-
 TAINT_SLURM = f"{GROUP}/slurm"
 """Keeps other pods from virtual nodes."""
 TAINT_UNREACHABLE = f"{GROUP}/unreachable"

@@ -78,12 +78,16 @@ class VirtualDelivery:
         is_starting, found = self._is_starting(), self._pods_serving()
         return None if found.problem and is_starting else found
 
-    def _pods_serving(self) -> PodsServing:
+    def why_no_pods(self) -> str:
+        """Why the jobs of pods other than companions must not be submitted; empty where they may be."""
         if not self._may_run_pods:
-            return PodsServing("NotInstalled", NOT_INSTALLED)
+            return NOT_INSTALLED
+        return next((policy.problem for policy in self._pod_policies if policy.problem), "")
+
+    def _pods_serving(self) -> PodsServing:
         if self.problem:
             return PodsServing("NotServed", self.problem)
-        problem = next((policy.problem for policy in self._pod_policies if policy.problem), "")
+        problem = self.why_no_pods()
         return PodsServing("PolicyMissing", problem) if problem else PodsServing()
 
     def _is_starting(self) -> bool:

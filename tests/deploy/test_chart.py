@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 from redbox_bed.core.places import CHECKOUT
-from redbox_kube.names import PROVISIONER, VOLUME_DRIVER
 from redbox_operator.api.crds import all_crds
 
 pytestmark = pytest.mark.timeout(1800)  # Helm is built first, once
@@ -198,8 +197,11 @@ def test_pods_add_these_rights_and_without_them_there_are_none(rendered: Render)
         "secrets": {"get"},
         "configmaps": {"get"},
     }
-    for account in {*CONTROLLERS, "redbox-crds", "redbox-uninstall"} - {"redbox-resourced"}:
+    for account in ("redbox-operator", "redbox-crds"):
         assert list(rules_of(on, account)) == list(rules_of(off, account))
+    uninstall = list(rules_of(on, "redbox-uninstall"))
+    (lifting,) = [rule for rule in uninstall if rule not in list(rules_of(off, "redbox-uninstall"))]
+    assert (lifting["resources"], lifting["verbs"]) == (["persistentvolumes"], ["get", "list", "patch"])
 
 
 def test_secrets_are_read_in_the_listed_namespaces_only(rendered: Render) -> None:
@@ -237,8 +239,8 @@ def test_volumes_are_of_the_driver_that_resourced_names(rendered: Render) -> Non
     objects = rendered(resourced={"enabled": True, "pods": {"enabled": True}})
     (storage_class,) = of_kind(objects, "StorageClass")
     (driver,) = of_kind(objects, "CSIDriver")
-    assert storage_class["provisioner"] == PROVISIONER
-    assert driver["metadata"]["name"] == VOLUME_DRIVER
+    assert storage_class["provisioner"] == "redbox.dev/directory"
+    assert driver["metadata"]["name"] == "directory.redbox.dev"
     assert driver["spec"]["attachRequired"] is False
     assert not of_kind(rendered(resourced={"enabled": True}), "StorageClass", "CSIDriver")
 

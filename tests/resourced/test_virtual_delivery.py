@@ -15,7 +15,7 @@ from redbox_resourced import admission_policies
 from redbox_resourced.nodes.manifest import KubeletAddress
 from redbox_resourced.partitions.slurmclusters import ClusterRegistry
 from redbox_resourced.pods.pod_view import read_pod
-from redbox_resourced.virtual_delivery import PodsServing, VirtualDelivery
+from redbox_resourced.virtual_delivery import VirtualDelivery
 from tests.kube.fakes import FakeApiServer
 from tests.resourced.factories import slurm_cluster
 
@@ -69,16 +69,15 @@ async def test_tolerations_are_lifted_after_both_policies_refused(monkeypatch: p
         api.fail(DENIED, verb="patch", name=OWN.name)
         await probed(api, "PersistentVolume")
         assert api.objects[P]["spec"]["tolerations"] == before
-        assert served._pods_serving().problem
+        assert "redbox-volumes" in served.why_no_pods()
         api.fail(DENIED, verb="create", kind="PersistentVolume")
         while api.objects[P]["spec"]["tolerations"] == before:  # noqa: ASYNC110
             await asyncio.sleep(0)
     task.cancel()
     await asyncio.wait({task})
+    assert served.why_no_pods() == ""
     assert "tolerationSeconds" not in api.objects[P]["spec"]["tolerations"][1]
 
 
 async def test_without_the_charts_rights_pods_are_not_served() -> None:
-    serving = delivery(FakeApiServer(), may_run_pods=False)._pods_serving()
-    assert serving == PodsServing("NotInstalled", serving.problem)
-    assert "resourced.pods.enabled" in serving.problem
+    assert "resourced.pods.enabled" in delivery(FakeApiServer(), may_run_pods=False).why_no_pods()
