@@ -21,6 +21,8 @@ from redbox_resourced.nodes.server_side_apply import NodeApplier
 from redbox_resourced.nodes.virtual_nodes import VirtualNodes
 from redbox_resourced.partitions.overrides import OverridesFile
 from redbox_resourced.partitions.slurmclusters import ClusterRegistry
+from redbox_resourced.pods.pod_view import has_job
+from redbox_resourced.pods_condition import PodGrants, PodsCondition
 from redbox_resourced.virtual_delivery import VirtualDelivery
 
 LEASE = "redbox-resourced"
@@ -41,6 +43,7 @@ class ResourcedSettings:
     gone_after_s: float
     old_keys: bool
     overrides: Path | None
+    pods: PodGrants
 
 
 async def run_resourced(settings: ResourcedSettings) -> None:
@@ -70,6 +73,10 @@ class Resourced:
             settings.address,
             state_folder=settings.state_folder,
             serving_folder=settings.serving_folder,
+            may_run_pods=settings.pods.enabled,
+        )
+        self._pods_condition = PodsCondition(
+            objects, self._clusters, settings.pods, self._delivery.pods_serving
         )
         applier = NodeApplier(objects)
         self._virtual = VirtualNodes(
@@ -77,6 +84,7 @@ class Resourced:
             applier,
             settings.address,
             self._delivery.serving_status,
+            has_job,
             gone_after_s=settings.gone_after_s,
             old_keys=settings.old_keys,
         )
@@ -102,10 +110,12 @@ class Resourced:
             self._virtual.kubernetes_version = await self._objects.server_version()
             for component in (self._clusters, self._delivery, self._nodes):
                 group.create_task(component.run())
+            if self._settings.pods.enabled:  # without it there is no right to write the condition
+                group.create_task(self._pods_condition.run())
 
     def _unready(self) -> str | None:
         """A standby that could take over at once is ready."""
         if not self._leads:
             return None if self._lease.leader else "the Lease has not been read yet"
-        delivery = self._delivery.problem if self._clusters.deliver_virtually else ""
+        delivery = self._delivery.problem if self._clusters.have_virtual_nodes else ""
         return self._nodes.unready or delivery or None

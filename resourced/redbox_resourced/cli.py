@@ -14,6 +14,7 @@ from redbox_kube.runtime.version_option import add_version_option
 from redbox_resourced.application import ResourcedSettings, run_resourced
 from redbox_resourced.nodes.manifest import KubeletAddress
 from redbox_resourced.partitions.overrides import InvalidOverrides
+from redbox_resourced.pods_condition import PodGrants
 
 app = typer.Typer(
     name="redbox-resourced", help="Publishes Slurm's partitions in Kubernetes.", no_args_is_help=True
@@ -74,6 +75,22 @@ def run(
             envvar="REDBOX_OVERRIDES", help="A file of limits and features that Slurm does not report."
         ),
     ] = None,
+    pods: Annotated[
+        bool,
+        typer.Option(
+            envvar="REDBOX_PODS", help="Pods that are not of SlurmJobs run too: the chart gives the rights."
+        ),
+    ] = False,
+    pod_namespaces: Annotated[
+        str,
+        typer.Option(envvar="REDBOX_POD_NAMESPACES", help="Where the chart lets Secrets be read: a,b."),
+    ] = "",
+    api_token_namespaces: Annotated[
+        str,
+        typer.Option(
+            envvar="REDBOX_API_TOKEN_NAMESPACES", help="Where the chart lets pods have API tokens: a,b."
+        ),
+    ] = "",
 ) -> None:
     """Publish partitions until SIGTERM."""
     configure_log(sys.stderr)
@@ -87,9 +104,14 @@ def run(
         gone_after_s=gone_after,
         old_keys=old_keys,
         overrides=overrides,
+        pods=PodGrants(pods, _names(pod_namespaces), _names(api_token_namespaces)),
     )
     try:
         with contextlib.suppress(asyncio.CancelledError):  # SIGTERM
             asyncio.run(run_resourced(settings))
     except InvalidOverrides as error:
         sys.exit(f"redbox-resourced: {error}")
+
+
+def _names(listed: str) -> tuple[str, ...]:
+    return tuple(filter(None, listed.split(",")))

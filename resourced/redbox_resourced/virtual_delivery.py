@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
 
 from redbox_kube.api.objects import ObjectClient
 from redbox_kube.redbox_token import ServiceAccountName
+from redbox_resourced.admission_policies import pod_policy, token_policy, volume_policy
 from redbox_resourced.kubelet.authorization import Authorizer
 from redbox_resourced.kubelet.listener import KubeletListener
 from redbox_resourced.kubelet.server import KubeletApi
@@ -15,10 +17,21 @@ from redbox_resourced.nodes.manifest import KubeletAddress, ServingStatus
 from redbox_resourced.partitions.slurmclusters import ClusterRegistry
 from redbox_resourced.pods.reconciler import PodReconciler
 from redbox_resourced.pods.submission import PodSubmitter
-from redbox_resourced.pods.token_policy import TokenPolicy
+from redbox_resourced.pods.tolerations import TolerationLifter
 
+NOT_INSTALLED = (
+    "resourced has no rights for pods that are not of SlurmJobs: set resourced.pods.enabled of the chart"
+)
 POLL_S = 0.5
 STARTUP_S = 20.0
+
+
+@dataclass(frozen=True)
+class PodsServing:
+    """Why pods do not run as jobs, in one word and in a sentence; both empty where they do."""
+
+    reason: str = ""
+    problem: str = ""
 
 
 class VirtualDelivery:
@@ -33,16 +46,21 @@ class VirtualDelivery:
         *,
         state_folder: Path,
         serving_folder: Path | None,
+        may_run_pods: bool,
     ) -> None:
+        """`may_run_pods`: whether the chart gives the rights for pods other than companions."""
         submitter = PodSubmitter(objects)
         self._clusters = clusters
-        self._policy = TokenPolicy(objects, account)
+        self._policy = token_policy(objects, account)
         self._pods = PodReconciler(objects, clusters, submitter, address.ip)
         self._runner = KubeletApi(self._pods, clusters, submitter, Authorizer(objects)).runner()
         self._listener = KubeletListener(objects, self._runner, address.ip, address.port)
         self._certificate = ServingCertificate(
             objects, address.ip, state_folder, serving_folder, self._listener.use
         )
+        self._may_run_pods = may_run_pods
+        self._pod_policies = (pod_policy(objects, account), volume_policy(objects))
+        self._lifter = TolerationLifter(objects, self._pods.informer.pods.values, self._runs_pods)
         self._started_at: float | None = None
 
     @property
@@ -52,10 +70,34 @@ class VirtualDelivery:
 
     def serving_status(self) -> ServingStatus | None:
         """None during startup; a problem counts only after the time that a start may take."""
+        is_starting = self._is_starting()
+        return None if self.problem and is_starting else ServingStatus(self.problem, self._certificate.note)
+
+    def pods_serving(self) -> PodsServing | None:
+        """As `serving_status`, of pods other than companions."""
+        is_starting, found = self._is_starting(), self._pods_serving()
+        return None if found.problem and is_starting else found
+
+    def why_no_pods(self) -> str:
+        """Why the jobs of pods other than companions must not be submitted; empty where they may be."""
+        if not self._may_run_pods:
+            return NOT_INSTALLED
+        return next((policy.problem for policy in self._pod_policies if policy.problem), "")
+
+    def _pods_serving(self) -> PodsServing:
+        if self.problem:
+            return PodsServing("NotServed", self.problem)
+        problem = self.why_no_pods()
+        return PodsServing("PolicyMissing", problem) if problem else PodsServing()
+
+    def _is_starting(self) -> bool:
         now = asyncio.get_running_loop().time()
         self._started_at = self._started_at or now
-        is_starting = now - self._started_at < STARTUP_S
-        return None if self.problem and is_starting else ServingStatus(self.problem, self._certificate.note)
+        return now - self._started_at < STARTUP_S
+
+    def _runs_pods(self, node: str) -> bool:
+        connection = self._clusters.of_node(node)
+        return connection is not None and connection.cluster.spec.pods.enabled
 
     async def run(self) -> None:
         await self._policy.wait()
@@ -64,9 +106,19 @@ class VirtualDelivery:
             async with asyncio.TaskGroup() as group:
                 for component in (self._listener, self._pods):
                     group.create_task(component.run())
+                if self._may_run_pods:
+                    group.create_task(self._serve_pods())
                 # Only now: an administrator need not approve a certificate where there are gateways alone.
-                while not (self._clusters.deliver_virtually or self._pods.informer.by_key):  # noqa: ASYNC110 (rare)
+                while not (self._clusters.have_virtual_nodes or self._pods.informer.by_key):  # noqa: ASYNC110 (rare)
                     await asyncio.sleep(POLL_S)
                 group.create_task(self._certificate.run())
         finally:
             await self._runner.cleanup()
+
+    async def _serve_pods(self) -> None:
+        """Only where a SlurmCluster wants it."""
+        while not self._clusters.run_pods:  # noqa: ASYNC110 (rare)
+            await asyncio.sleep(POLL_S)
+        for policy in self._pod_policies:
+            await policy.wait()
+        await self._lifter.run()

@@ -99,6 +99,22 @@ def test_helm_has_nothing_to_say_against_the_chart(helm: Path, example: str) -> 
         ({"operator": {"resources": {"limits": {"memory": "lots"}}}}, "/operator/resources/limits/memory"),
         ({"resourced": {"resources": {"limit": {"memory": "1Gi"}}}}, "limit"),
         ({"resourced": {"enabled": True}, "watchNamespaces": ["a"]}, "watchNamespaces"),
+        ({"resourced": {"pods": {"enabled": True}}}, "needs resourced.enabled"),
+        ({"resourced": {"enabled": True, "pods": {"enabled": "yes"}}}, "/resourced/pods/enabled"),
+        ({"resourced": {"enabled": True, "pods": {"namespaces": ["*"]}}}, "/resourced/pods/namespaces/0"),
+        (
+            {"resourced": {"enabled": True, "pods": {"enabled": True}}, "admission": {"tokens": False}},
+            "needs admission.tokens",
+        ),
+        (
+            {
+                "resourced": {
+                    "enabled": True,
+                    "pods": {"enabled": True, "apiTokenNamespaces": ["redbox-system"]},
+                }
+            },
+            "apiTokenNamespaces has redbox-system",
+        ),
         ({"networkPolicy": {"metricsFrom": [{"nsSelector": {}}]}}, "/networkPolicy/metricsFrom/0"),
         ({"operator": {"tolerations": [{"effect": "Never"}]}}, "/operator/tolerations/0/effect"),
     ],
@@ -157,6 +173,92 @@ def test_resourced_writes_only_what_it_serves(rendered: Render) -> None:
         "users": {"impersonate"},
         "groups": {"impersonate"},
     }
+
+
+def test_pods_add_these_rights_and_without_them_there_are_none(rendered: Render) -> None:
+    off, on = (
+        rendered(resourced={"enabled": True, "pods": {"enabled": enabled, "namespaces": ["alice", "bob"]}})
+        for enabled in (False, True)
+    )
+    assert off == rendered(resourced={"enabled": True})
+    before, after = (list(rules_of(objects, "redbox-resourced")) for objects in (off, on))
+    assert all(rule in after for rule in before)
+    added: dict[str, set[str]] = {}
+    for rule in after:
+        if rule not in before:
+            for resource in rule["resources"]:
+                added.setdefault(resource, set()).update(rule["verbs"])
+    assert added == {
+        "pods": {"get", "patch"},
+        "persistentvolumeclaims": {"get", "list", "watch"},
+        "persistentvolumes": {"get", "list", "watch", "create", "patch", "delete"},
+        "storageclasses": {"get", "list", "watch"},
+        "slurmclusters/status": {"patch"},
+        "secrets": {"get"},
+        "configmaps": {"get"},
+    }
+    for account in ("redbox-operator", "redbox-crds"):
+        assert list(rules_of(on, account)) == list(rules_of(off, account))
+    uninstall = list(rules_of(on, "redbox-uninstall"))
+    (lifting,) = [rule for rule in uninstall if rule not in list(rules_of(off, "redbox-uninstall"))]
+    assert (lifting["resources"], lifting["verbs"]) == (["persistentvolumes"], ["get", "list", "patch"])
+
+
+def test_secrets_are_read_in_the_listed_namespaces_only(rendered: Render) -> None:
+    pods_of = {"enabled": True, "namespaces": ["alice", "bob"]}
+    objects = rendered(resourced={"enabled": True, "pods": pods_of})
+    reading = [
+        (role["kind"], role["metadata"].get("namespace"), tuple(rule["verbs"]))
+        for role in of_kind(objects, "ClusterRole", "Role")
+        for rule in role["rules"]
+        if "secrets" in rule["resources"]
+    ]
+    assert reading == [("Role", "alice", ("get",)), ("Role", "bob", ("get",))]
+    without = rendered(resourced={"enabled": True, "pods": {"enabled": True}})
+    assert not any("secrets" in rule["resources"] for rule in rules_of(without, "redbox-resourced"))
+
+
+def test_every_wide_right_for_pods_has_a_policy_that_denies(rendered: Render) -> None:
+    objects = rendered(resourced={"enabled": True, "pods": {"enabled": True}})
+    bound = {
+        binding["spec"]["policyName"]
+        for binding in of_kind(objects, "ValidatingAdmissionPolicyBinding")
+        if binding["spec"]["validationActions"] == ["Deny"] and "matchResources" not in binding["spec"]
+    }
+    covered = {
+        resource
+        for policy in of_kind(objects, "ValidatingAdmissionPolicy")
+        if policy["metadata"]["name"] in bound and policy["spec"]["failurePolicy"] == "Fail"
+        for rule in policy["spec"]["matchConstraints"]["resourceRules"]
+        for resource in rule["resources"]
+    }
+    assert {"pods", "persistentvolumes", "serviceaccounts/token", "nodes", "leases"} <= covered
+
+
+def test_volumes_are_of_the_driver_that_resourced_names(rendered: Render) -> None:
+    objects = rendered(resourced={"enabled": True, "pods": {"enabled": True}})
+    (storage_class,) = of_kind(objects, "StorageClass")
+    (driver,) = of_kind(objects, "CSIDriver")
+    assert storage_class["provisioner"] == "redbox.dev/directory"
+    assert driver["metadata"]["name"] == "directory.redbox.dev"
+    assert driver["spec"]["attachRequired"] is False
+    assert not of_kind(rendered(resourced={"enabled": True}), "StorageClass", "CSIDriver")
+
+
+def test_only_listed_namespaces_are_in_the_policy_of_tokens(rendered: Render) -> None:
+    def validations(**pods_of: object) -> str:
+        objects = rendered(resourced={"enabled": True, "pods": pods_of})
+        (policy,) = [
+            one
+            for one in of_kind(objects, "ValidatingAdmissionPolicy")
+            if one["metadata"]["name"] == "redbox-tokens"
+        ]
+        return str(policy["spec"])
+
+    assert "request.namespace in ['alice']" in validations(enabled=True, apiTokenNamespaces=["alice"])
+    without = validations(enabled=True)
+    assert "request.namespace in" not in without
+    assert validations(enabled=False, apiTokenNamespaces=["alice"]) == without
 
 
 def test_the_operator_asks_for_tokens_of_its_own_account_only(rendered: Render) -> None:

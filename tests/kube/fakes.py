@@ -1,4 +1,4 @@
-"""One API server in memory for all tests, and the Protocol that it shares with `ObjectClient`.
+"""One API server in memory for all tests.
 
 It stores JSON objects by their ResourcePath, counts resource versions, keeps objects with finalizers until
 the last one is lifted, serves lists by page and watches from a version, and fails where a test says so:
@@ -16,45 +16,14 @@ import copy
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Any, NamedTuple, Protocol, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 from redbox_kube.api.metadata_list import ObjectMetadata
 from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, PodRef, ResourcePath
-from tests.kube.object_rules import is_selected, merge_patched
+from tests.kube.object_api import ObjectApi
+from tests.kube.object_rules import is_selected, json_patched, merge_patched
 
 FIELD_MANAGER = "test"
-
-
-class ObjectApi(Protocol):
-    """What the controllers call of `ObjectClient`."""
-
-    async def close(self) -> None: ...
-    async def server_version(self) -> str: ...
-    async def get(self, where: ResourcePath) -> Object | None: ...
-    async def create(self, where: ResourcePath, body: Object) -> Object | None: ...
-    async def replace(self, where: ResourcePath, body: Object) -> Object | None: ...
-    async def apply_status(self, where: ResourcePath, status: Object, *, uid: str = "") -> Object: ...
-    async def set_finalizers(
-        self, where: ResourcePath, finalizers: list[str], *, resource_version: str
-    ) -> Object | None: ...
-    async def token_for(
-        self, namespace: str, account: str, audience: str, *, seconds: int, pod: PodRef | None = None
-    ) -> str: ...
-    async def apply(
-        self, where: ResourcePath, body: Object, *, field_manager: str = "", subresource: str = ""
-    ) -> Object: ...
-    async def merge(self, where: ResourcePath, body: Object, *, subresource: str = "") -> Object | None: ...
-    async def delete(self, where: ResourcePath, *, uid: str = "", grace_s: int | None = None) -> None: ...
-    def pages(
-        self, where: ResourcePath, selection: Mapping[str, str] | None = None
-    ) -> AsyncIterator[tuple[list[Object], str]]: ...
-    def watch(
-        self, where: ResourcePath, since: str, selection: Mapping[str, str] | None = None
-    ) -> AsyncIterator[Object]: ...
-    def list_all(self, where: ResourcePath) -> AsyncIterator[Object]: ...
-    def list_metadata(
-        self, where: ResourcePath, selection: Mapping[str, str] | None = None
-    ) -> AsyncIterator[ObjectMetadata]: ...
 
 
 class Request(NamedTuple):
@@ -190,13 +159,13 @@ class FakeApiServer:
         found = self.objects.get(where)
         return None if found is None else _copied(found)
 
-    async def create(self, where: ResourcePath, body: Object) -> Object | None:
+    async def create(self, where: ResourcePath, body: Object, *, dry_run: bool = False) -> Object | None:
         metadata = body.get("metadata", {})
         place = _place(where, metadata)
         self._receive("create", where, place.name)
         if place in self.objects:
             return None
-        return _copied(self.put(place, _copied(body)))
+        return _copied(body if dry_run else self.put(place, _copied(body)))
 
     async def replace(self, where: ResourcePath, body: Object) -> Object | None:
         self._receive("replace", where)
@@ -253,6 +222,15 @@ class FakeApiServer:
         if subresource == "status":
             body = {"status": body["status"]}
         return self._stored(where, merge_patched(found, _copied(body)))
+
+    async def json_patch(
+        self, where: ResourcePath, operations: list[Object], *, dry_run: bool = False
+    ) -> Object | None:
+        self._receive("patch", where)
+        if where not in self.objects:
+            return None
+        patched = json_patched(self.objects[where], operations)
+        return patched if dry_run else self._stored(where, patched)
 
     async def delete(self, where: ResourcePath, *, uid: str = "", grace_s: int | None = None) -> None:
         del grace_s

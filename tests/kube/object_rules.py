@@ -1,11 +1,13 @@
-"""Rules of the API server for objects: selectors, and JSON merge patches. Pure."""
+"""Rules of the API server for objects: selectors, JSON merge patches, JSON patches. Pure."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
 from typing import Any
 
-from redbox_kube.api.objects import Object, ResourcePath
+from redbox_kube.api.objects import ApiRefused, Object, ResourcePath
 
 
 def is_selected(
@@ -56,3 +58,22 @@ def merge_patched(target: Object, patch: Object) -> Object:
         else:
             merged[key] = value
     return merged
+
+
+def json_patched(target: Object, operations: list[Object]) -> Object:
+    """As JSON patches have it, for `test`, `add` and `remove`; a `test` that fails refuses all."""
+    patched = copy.deepcopy(target)
+    for operation in operations:
+        *parents, last = (part.replace("~1", "/") for part in operation["path"].split("/")[1:])
+        inner: Any = patched
+        for key in parents:
+            inner = inner[int(key) if isinstance(inner, list) else key]
+        place = int(last) if isinstance(inner, list) else last
+        match operation["op"]:
+            case "add":
+                inner[place] = operation["value"]
+            case "remove":
+                del inner[place]
+            case "test" if inner[place] != operation["value"]:
+                raise ApiRefused(HTTPStatus.UNPROCESSABLE_ENTITY, f"testing value {operation['path']} failed")
+    return patched

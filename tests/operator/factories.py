@@ -45,6 +45,7 @@ def with_gateways(*nodes: str) -> SlurmCluster:
             orphans=[],
             in_use_by=[],
             gateways=nodes,
+            pods_reported=False,
             now=datetime(2026, 11, 21, tzinfo=UTC),
         )
     )

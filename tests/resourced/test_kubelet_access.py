@@ -77,7 +77,8 @@ class ReviewingApiServer(FakeApiServer):
         client_cas = ResourcePath("ConfigMap", "extension-apiserver-authentication", "kube-system")
         self.put(client_cas, data={"client-ca-file": client_ca})
 
-    async def create(self, where: ResourcePath, body: Object) -> Object | None:
+    async def create(self, where: ResourcePath, body: Object, *, dry_run: bool = False) -> Object | None:
+        del dry_run
         self._receive("create", where)
         self.reviews.append(body["spec"])
         attributes = body["spec"]["resourceAttributes"]

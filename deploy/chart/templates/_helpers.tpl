@@ -30,6 +30,11 @@ app.kubernetes.io/name: {{ .name }}
 {{ .name }}{{ if .root.Values.watchNamespaces }}-{{ .root.Release.Namespace }}{{ end }}
 {{- end }}
 
+{{/* The driver in the PersistentVolumes of provisioner redbox.dev/directory; a driver's name has no slash. */}}
+{{- define "redbox.volumeDriver" -}}
+directory.redbox.dev
+{{- end }}
+
 {{/* As a service account is called in a request. */}}
 {{- define "redbox.user" -}}
 system:serviceaccount:{{ .root.Release.Namespace }}:{{ .name }}

@@ -25,6 +25,34 @@
 {{- end }}
 {{- end }}
 
+{{/* With pods, in all namespaces as well. What may change of a pod is limited by the policy redbox-pods. */}}
+{{- define "redbox.resourced.pods" -}}
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, patch]
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [get, list, watch]
+# Which ones, is limited by the policy redbox-volumes.
+- apiGroups: [""]
+  resources: [persistentvolumes]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [storage.k8s.io]
+  resources: [storageclasses]
+  verbs: [get, list, watch]
+# The condition PodsReady.
+- apiGroups: [redbox.dev]
+  resources: [slurmclusters/status]
+  verbs: [patch]
+{{- end }}
+
+{{/* With pods, in each of the listed namespaces: what pods there refer to. */}}
+{{- define "redbox.resourced.references" -}}
+- apiGroups: [""]
+  resources: [secrets, configmaps]
+  verbs: [get]
+{{- end }}
+
 {{/* Of kinds that no namespace holds. Which nodes, and what of them, is limited by the policy redbox-nodes. */}}
 {{- define "redbox.resourced.clusterwide" -}}
 - apiGroups: [redbox.dev]

@@ -34,6 +34,7 @@ PLURALS = {
     "SlurmCluster": "slurmclusters",
     "Node": "nodes",
     "Pod": "pods",
+    "PersistentVolume": "persistentvolumes",
     "ConfigMap": "configmaps",
     "Event": "events",
     "Lease": "leases",
@@ -46,6 +47,9 @@ APPLY = "application/apply-patch+yaml"
 JSON = "application/json"
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 MERGE = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+DRY_RUN = {"dryRun": "All"}
+"""Everything is checked, admission policies among it, and nothing is stored."""
 ABSENT = frozenset({HTTPStatus.NOT_FOUND})
 CONFLICTING = frozenset({HTTPStatus.CONFLICT})
 CONNECTION_ERRORS = (aiohttp.ClientError, OSError, TimeoutError)
@@ -102,7 +106,7 @@ class RequestOptions(TypedDict, total=False):
     """The parts of a request beside its method and path."""
 
     query: Mapping[str, str]
-    body: Object
+    body: Object | list[Object]
     content_type: str
     accept: str
 
@@ -147,9 +151,10 @@ class ObjectClient:
         """The object, or None if it does not exist."""
         return await self._ask_unless(ABSENT, "GET", where)
 
-    async def create(self, where: ResourcePath, body: Object) -> Object | None:
+    async def create(self, where: ResourcePath, body: Object, *, dry_run: bool = False) -> Object | None:
         """Create; None if the name exists already."""
-        return await self._ask_unless(CONFLICTING, "POST", where, body=body)
+        query = DRY_RUN if dry_run else {}
+        return await self._ask_unless(CONFLICTING, "POST", where, query=query, body=body)
 
     async def replace(self, where: ResourcePath, body: Object) -> Object | None:
         """Replace the object; None if its resourceVersion is not the newest."""
@@ -195,6 +200,15 @@ class ObjectClient:
         query = {"fieldManager": self._field_manager}
         return await self._ask_unless(
             ABSENT | CONFLICTING, "PATCH", where, subresource, query=query, body=body, content_type=MERGE
+        )
+
+    async def json_patch(
+        self, where: ResourcePath, operations: list[Object], *, dry_run: bool = False
+    ) -> Object | None:
+        """Apply all operations or none, as where a `test` among them fails. None if the object is gone."""
+        query = {"fieldManager": self._field_manager, **(DRY_RUN if dry_run else {})}
+        return await self._ask_unless(
+            ABSENT | CONFLICTING, "PATCH", where, query=query, body=operations, content_type=JSON_PATCH
         )
 
     async def delete(self, where: ResourcePath, *, uid: str = "", grace_s: int | None = None) -> None:
@@ -295,7 +309,7 @@ class ObjectClient:
         path: str,
         *,
         query: Mapping[str, str] | None = None,
-        body: Object | None = None,
+        body: Object | list[Object] | None = None,
         content_type: str = JSON,
         accept: str = JSON,
         deadline: float | aiohttp.ClientTimeout = DEADLINE_S,

@@ -11,7 +11,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from redbox_api.models import Cluster
-from redbox_kube.slurm_cluster import Delivery, SlurmCluster, SlurmClusterKind
+from redbox_kube.slurm_cluster import NOT_REPORTED, PODS_READY, Delivery, SlurmCluster, SlurmClusterKind
 from redbox_operator.api.conditions import NewCondition, conditions_of
 from redbox_operator.api.slurmjob_status import StatusCondition
 
@@ -25,6 +25,7 @@ class ClusterCondition(StrEnum):
     CURRENT = "Current"  # Slurm answers red-box: states of jobs are not old
     ORPHANED = "JobsOrphaned"  # the SlurmJobs of jobs in Slurm are gone
     HOLDS_BACK = "HoldsBack"  # companions request the resources of their jobs
+    PODS_READY = PODS_READY  # pods on its virtual nodes run; resourced writes it
     IN_USE = "InUse"  # it is being deleted, and unfinished SlurmJobs still need it
 
 
@@ -50,7 +51,7 @@ class ClusterFacts:
     """All that the status is built from."""
 
     cluster: SlurmCluster
-    before: SlurmClusterStatus
+    before: SlurmClusterStatus  # without the conditions that resourced has written
     trouble: str | None  # why red-box does not answer
     reason: str  # the same in one word
     description: Cluster | None  # from red-box, where it has answered
@@ -60,6 +61,7 @@ class ClusterFacts:
     orphans: Sequence[str]  # ids of jobs in Slurm
     in_use_by: Sequence[str]  # SlurmJobs, by namespace/name
     gateways: Sequence[str] | None  # nodes, where they hold jobs back; None: no right to list them
+    pods_reported: bool  # resourced has written the condition PodsReady
     now: datetime
 
 
@@ -97,6 +99,12 @@ def _conditions(facts: ClusterFacts) -> Iterator[NewCondition]:
         yield NewCondition(ClusterCondition.ORPHANED, "SlurmJobGone", message, holds=True)
     if facts.cluster.spec.hold_back:
         yield _holds_back(facts)
+    if facts.cluster.spec.pods.enabled and not facts.pods_reported:
+        message = (
+            "resourced has not reported whether it runs pods: install it with the chart's resourced.enabled "
+            "and resourced.pods.enabled"
+        )
+        yield NewCondition(ClusterCondition.PODS_READY, NOT_REPORTED, message, holds=False)
     if "deletionTimestamp" in facts.cluster.metadata and facts.in_use_by:
         message = (
             f"waits for unfinished SlurmJobs that were submitted there: {_some(facts.in_use_by)}. Delete "
@@ -120,6 +128,11 @@ def _holds_back(facts: ClusterFacts) -> NewCondition:
         f"{len(facts.gateways)} ({_some(facts.gateways) or 'none'}): label one only, or set holdBack to false"
     )
     return NewCondition(ClusterCondition.HOLDS_BACK, "NotOneGateway", message, holds=False)
+
+
+def is_reported(condition: StatusCondition) -> bool:
+    """Whether resourced has written it: the operator neither repeats nor removes such a condition."""
+    return condition.type == ClusterCondition.PODS_READY and condition.reason != NOT_REPORTED
 
 
 def holds_back(cluster: SlurmCluster) -> bool:

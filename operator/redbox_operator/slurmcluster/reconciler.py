@@ -26,7 +26,12 @@ from redbox_kube.runtime.work_queue import WorkQueue
 from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_operator.api.conditions import ConditionEvent
 from redbox_operator.api.constants import CLUSTER_FINALIZER, cluster_finalizer
-from redbox_operator.api.slurmcluster_status import ClusterFacts, SlurmClusterStatus, cluster_status_of
+from redbox_operator.api.slurmcluster_status import (
+    ClusterFacts,
+    SlurmClusterStatus,
+    cluster_status_of,
+    is_reported,
+)
 from redbox_operator.api.slurmjob_status import ConditionStatus, StatusCondition
 from redbox_operator.object_cache import ObjectCache
 from redbox_operator.slurmcluster.job_feed import RedboxLink, RedboxUnavailable, link_to, stale_since
@@ -217,7 +222,9 @@ class SlurmClusters:
     async def _write_status(self, entry: ClusterEntry, where: ResourcePath, in_use_by: list[str]) -> None:
         link = entry.link
         description, partitions = await _describe(link) if link else (None, None)
-        before = _read(entry.cluster)
+        status = _read(entry.cluster)
+        own = [condition for condition in status.conditions if not is_reported(condition)]
+        before = status.model_copy(update={"conditions": own})
         trouble = self._trouble(entry)
         after = cluster_status_of(
             ClusterFacts(
@@ -232,6 +239,7 @@ class SlurmClusters:
                 orphans=entry.orphans,
                 in_use_by=in_use_by,
                 gateways=await self._gateways(entry.cluster),
+                pods_reported=len(own) < len(status.conditions),
                 now=now(),
             )
         )
@@ -287,5 +295,5 @@ def _events(before: SlurmClusterStatus, after: SlurmClusterStatus) -> list[Condi
 
 
 def _severity(condition: StatusCondition) -> str:
-    good = condition.type in {"Reachable", "Current", "HoldsBack"}
+    good = condition.type in {"Reachable", "Current", "HoldsBack", "PodsReady"}
     return NORMAL if (condition.status is ConditionStatus.TRUE) is good else WARNING

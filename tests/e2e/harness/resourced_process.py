@@ -25,6 +25,7 @@ from tests.e2e.harness.redbox_server import AUDIENCE, PlayedCluster, RedboxServe
 NAME = "redbox-resourced"
 CLUSTER = "hpc1"
 TEMPLATES = ("resourced-rbac", "admission-nodes", "admission-leases", "admission-tokens")
+OF_PODS = ("admission-pods", "admission-volumes", "storage")
 WITHIN_S = 60.0
 FoundT = TypeVar("FoundT")
 
@@ -89,22 +90,23 @@ def slurm_cluster(server: RedboxServer, name: str = CLUSTER, **spec: Any) -> str
     return json.dumps({**kind, "metadata": {"name": name}, "spec": given})
 
 
-def install(bed: Bed, kubernetes: Kubernetes) -> None:
-    """What the chart makes for resourced, but for its Deployment."""
+def install(bed: Bed, kubernetes: Kubernetes, *, pods: bool = False) -> None:
+    """What the chart makes for resourced, but for its Deployment; with `pods`, for those too."""
     crds = [crd for crd in all_crds() if crd["spec"]["names"]["kind"] == "SlurmCluster"]
     kubernetes.apply(yaml.safe_dump_all(crds))
     kubernetes("wait", "--for=condition=Established", "crd/slurmclusters.redbox.dev")
     kubernetes.apply(json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}))
-    kubernetes.apply(rendered(bed))
+    kubernetes.apply(rendered(bed, pods=pods))
 
 
-def rendered(bed: Bed) -> str:
+def rendered(bed: Bed, *, pods: bool = False) -> str:
     """The chart's templates for resourced's account, rights and policies."""
     link_program(bed.places, ensure_helm(bed.places, Progress.silent()))
     command = [
         *(str(bed.places.state / "bin/helm"), "template", RELEASE, str(CHART), f"--namespace={NAMESPACE}"),
         *("--set=resourced.enabled=true", "--set=images.registry=none"),
-        *(f"--show-only=templates/{name}.yaml" for name in TEMPLATES),
+        f"--set=resourced.pods.enabled={str(pods).lower()}",
+        *(f"--show-only=templates/{name}.yaml" for name in (*TEMPLATES, *(OF_PODS if pods else ()))),
     ]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
 

@@ -1,4 +1,4 @@
-"""Operators that are limited to some namespaces each, beside each other on one SlurmCluster."""
+"""Writers beside each other on one SlurmCluster: operators limited to some namespaces each, and resourced."""
 
 from __future__ import annotations
 
@@ -104,3 +104,40 @@ async def test_the_finalizer_of_an_earlier_release_is_taken_over(api: FakeApiSer
     api.put(WHERE, {**there, "metadata": {**there["metadata"], "finalizers": [CLUSTER_FINALIZER, "x/y"]}})
     await Beside(api, "team-a", jobs=0).looks()
     assert finalizers(api) == sorted(["x/y", FIRST])
+
+
+def condition(api: FakeApiServer, kind: str) -> Object | None:
+    conditions: list[Object] = api.objects[WHERE]["status"]["conditions"]
+    return next((item for item in conditions if item["type"] == kind), None)
+
+
+def enable_pods(api: FakeApiServer) -> None:
+    there = api.objects[WHERE]
+    api.put(WHERE, {**there, "spec": {**there["spec"], "pods": {"enabled": True}}})
+
+
+async def test_until_resourced_has_reported_pods_are_not_ready(api: FakeApiServer) -> None:
+    operator = Beside(api, "team-a", jobs=0)
+    await operator.looks()
+    assert condition(api, "PodsReady") is None
+    enable_pods(api)
+    await operator.looks()
+    written = condition(api, "PodsReady")
+    assert written is not None
+    assert (written["status"], written["reason"]) == ("False", "NotReported")
+    assert "resourced.pods.enabled" in written["message"]
+
+
+async def test_what_resourced_has_reported_is_left_alone(api: FakeApiServer) -> None:
+    enable_pods(api)
+    operator = Beside(api, "team-a", jobs=0)
+    await operator.looks()
+    there = api.objects[WHERE]
+    others = [item for item in there["status"]["conditions"] if item["type"] != "PodsReady"]
+    served = {"type": "PodsReady", "status": "True", "reason": "Served", "message": ""}
+    served["lastTransitionTime"] = "2026-11-21T13:00:00Z"
+    api.put(WHERE, {**there, "status": {**there["status"], "conditions": [*others, served]}})
+    writes = api.writes
+    await operator.looks()
+    assert api.writes == writes
+    assert condition(api, "PodsReady") == served

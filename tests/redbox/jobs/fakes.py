@@ -119,7 +119,6 @@ class SimulatedSlurm:
     outputs_unknown: bool = False
     outputs_shared: bool = True  # the nodes see the directories of the login node
     outputs_asked: list[tuple[str, int]] = field(default_factory=list)
-    hanging_homes: set[str] = field(default_factory=set)
     dependencies: dict[str, list[str]] = field(default_factory=dict)  # by job id
 
     def __post_init__(self) -> None:
@@ -287,7 +286,7 @@ class SimulatedSlurm:
 
     async def find_outputs(self, user: UnixUser, outputs: Collection[JobOutput]) -> Mapping[JobOutput, bool]:
         self.outputs_asked.append((user.name, len(outputs)))
-        if user.name in self.hanging_homes:
+        if user.uid in self.hanging_homes:
             await asyncio.get_running_loop().create_future()
         if self.outputs_unknown:
             raise WorkloadManagerError("the agent does not answer")
