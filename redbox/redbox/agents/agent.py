@@ -137,15 +137,27 @@ class AgentClient:
             found = await collect_matches(stream, limit)
             return answers.GlobResult(found, answers.read_flag(stream.result, "truncated"))
 
-    async def make_directory(self, path: str, *, mode: int = 0o777) -> tuple[answers.FileAttributes, bool]:
-        """Make a directory, and those above it, unless it exists; return whether it was made, too."""
-        request = AgentRequest("make_directory", path, {"path": path, "mode": mode, "parents": True})
+    async def make_directory(
+        self, path: str, *, mode: int = 0o777, exact: bool = False
+    ) -> tuple[answers.FileAttributes, bool]:
+        """Make a directory, and those above it, unless it exists; return whether it was made, too.
+
+        `exact`: the user's umask does not change its mode, and a symbolic link in its place is an error.
+        """
+        arguments = {"path": path, "mode": mode, "parents": True, "exact": exact}
+        request = AgentRequest("make_directory", path, arguments)
         return await self._call(request, answers.parse_made_directory)
 
-    async def remove(self, path: str, *, recursive: bool = False) -> None:
-        """Remove a file, a symbolic link, an empty directory, or with `recursive` a whole one."""
-        request = AgentRequest("remove", path, {"path": path, "recursive": recursive}, idempotent=False)
-        await self._call(request, lambda _: None)
+    async def remove(
+        self, path: str, *, recursive: bool = False, inode: int | None = None, deadline: float = FILE_S
+    ) -> None:
+        """Remove a file, a symbolic link, an empty directory, or with `recursive` a whole one.
+
+        With `inode`, only the directory that has it: ESTALE for anything else in its place.
+        """
+        arguments = {"path": path, "recursive": recursive, "inode": inode}
+        request = AgentRequest("remove", path, arguments, idempotent=False)
+        await self._call(request, lambda _: None, deadline)
 
     async def write(
         self, path: str, chunks: AsyncIterable[bytes] | bytes, *, mode: int = 0o644, deadline: float = FILE_S

@@ -157,22 +157,29 @@ class FileOperations:
     def make_directory(self, stream: WorkerStream) -> Dict[str, Any]:
         path = path_bytes(stream.request["path"])
         os.makedirs(os.path.dirname(path), exist_ok=True)
+        exact = stream.request.get("exact", False)
         try:
             os.mkdir(path, stream.request["mode"])
             made = True
         except FileExistsError:
             made = False
-        status = os.stat(path)
+        if made and exact:
+            os.chmod(path, stream.request["mode"])  # mkdir masks it
+        status = os.lstat(path) if exact else os.stat(path)
         if not stat.S_ISDIR(status.st_mode):
             raise NotADirectoryError(20, "not a directory", path)
         return dict(attributes_of(status), made=made)
 
     def remove(self, stream: WorkerStream) -> Dict[str, Any]:
         path = path_bytes(stream.request["path"])
-        if not stat.S_ISDIR(os.lstat(path).st_mode):
+        status, inode = os.lstat(path), stream.request.get("inode")
+        is_directory = stat.S_ISDIR(status.st_mode)
+        if inode is not None and (not is_directory or status.st_ino != inode):
+            raise OSError(errno.ESTALE, "another file is in its place", path)
+        if not is_directory:
             os.unlink(path)
         elif stream.request["recursive"]:
-            shutil.rmtree(path)
+            remove_tree(path)
         else:
             os.rmdir(path)
         return {}
@@ -232,6 +239,19 @@ def find_matches(directory: bytes, patterns: List[str]) -> Iterator[Tuple[bytes,
             if relative not in yielded:
                 yielded.add(relative)
                 yield relative, status
+
+
+def remove_tree(path: bytes) -> None:
+    """Remove a directory, and directories below it that their owner may not write to."""
+    try:
+        shutil.rmtree(path)
+    except PermissionError:
+        for parent, names, _ in os.walk(path):
+            for whole in (os.path.join(parent, name) for name in names):
+                if not os.path.islink(whole):
+                    os.chmod(whole, 0o700)
+        os.chmod(path, 0o700)
+        shutil.rmtree(path)
 
 
 def write_in(directory: int, name: bytes, stream: WorkerStream) -> Dict[str, Any]:
