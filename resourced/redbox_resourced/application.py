@@ -22,6 +22,7 @@ from redbox_resourced.nodes.virtual_nodes import VirtualNodes
 from redbox_resourced.partitions.overrides import OverridesFile
 from redbox_resourced.partitions.slurmclusters import ClusterRegistry
 from redbox_resourced.virtual_delivery import VirtualDelivery
+from redbox_resourced.volumes.provisioner import DirectoryProvisioner
 
 LEASE = "redbox-resourced"
 
@@ -41,6 +42,8 @@ class ResourcedSettings:
     gone_after_s: float
     old_keys: bool
     overrides: Path | None
+    volumes: bool
+    """Whether to make folders for claims of provisioner redbox.dev/directory."""
 
 
 async def run_resourced(settings: ResourcedSettings) -> None:
@@ -89,6 +92,7 @@ class Resourced:
             node_limit=settings.node_limit,
             registry=self._registry,
         )
+        self._provisioner = DirectoryProvisioner(objects, self._clusters) if settings.volumes else None
         self._lease = Lease(objects, settings.account.namespace, LEASE)
         self._leads = False
 
@@ -102,6 +106,8 @@ class Resourced:
             self._virtual.kubernetes_version = await self._objects.server_version()
             for component in (self._clusters, self._delivery, self._nodes):
                 group.create_task(component.run())
+            if self._provisioner is not None:
+                group.create_task(self._provisioner.run())
 
     def _unready(self) -> str | None:
         """A standby that could take over at once is ready."""

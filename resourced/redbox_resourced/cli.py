@@ -74,6 +74,12 @@ def run(
             envvar="REDBOX_OVERRIDES", help="A file of limits and features that Slurm does not report."
         ),
     ] = None,
+    volumes: Annotated[
+        bool,
+        typer.Option(
+            envvar="REDBOX_VOLUMES", help="Make folders for claims of provisioner redbox.dev/directory."
+        ),
+    ] = False,
 ) -> None:
     """Publish partitions until SIGTERM."""
     configure_log(sys.stderr)
@@ -87,6 +93,7 @@ def run(
         gone_after_s=gone_after,
         old_keys=old_keys,
         overrides=overrides,
+        volumes=volumes,
     )
     try:
         with contextlib.suppress(asyncio.CancelledError):  # SIGTERM

@@ -105,8 +105,9 @@ class VolumeService:
         """Delete the folder with all that is in it; deleted before: the same answer."""
         record = self._index.get(handle)
         if record is None or not (_is_owner(caller, record) or _may_in_cluster(caller, record, Role.VOLUMES)):
-            self._record(caller, DELETE, handle, "VolumeNotFound")
-            raise VolumeNotFound
+            refusal = _refusal(caller, record)
+            self._record(caller, DELETE, handle, type(refusal).__name__)
+            raise refusal
         if record.deleted_at is not None:
             return _view(record)
         removal = self._removals.get(handle) or self._begin_removal(caller, handle)
@@ -198,6 +199,15 @@ def _is_owner(caller: Caller, record: VolumeRecord) -> bool:
 
 def _may_in_cluster(caller: Caller, record: VolumeRecord, *roles: Role) -> bool:
     return caller.owner.cluster == record.owner.cluster and any(map(caller.may, roles))
+
+
+def _refusal(caller: Caller, record: VolumeRecord | None) -> VolumesError:
+    """An operator, who may see the volume, is shown which role is missing."""
+    if record is not None and _may_in_cluster(caller, record, Role.OPERATOR):
+        return VolumeForbidden(
+            f"{caller.identity} may not delete the volumes of others (its roles do not include volumes)."
+        )
+    return VolumeNotFound()
 
 
 def _refuse_unless_same(record: VolumeRecord, owner: Owner, user: UnixUser) -> None:
