@@ -227,7 +227,7 @@ class RedboxClient:
         return await self._ask(VolumeFolder, "GET", _volume(handle), {})
 
     async def delete_volume(self, handle: str) -> VolumeFolder:
-        """Delete the folder with its files; Busy while that takes long. Raises NoSuchJob if there is none."""
+        """Delete the folder with its files; Busy while that takes long. Raises NoSuchJob without one."""
         return await self._ask(VolumeFolder, "DELETE", _volume(handle), {})
 
     # -- the cluster

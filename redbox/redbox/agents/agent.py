@@ -137,26 +137,29 @@ class AgentClient:
             found = await collect_matches(stream, limit)
             return answers.GlobResult(found, answers.read_flag(stream.result, "truncated"))
 
-    async def make_directory(
-        self, path: str, *, mode: int = 0o777, exact: bool = False
-    ) -> tuple[answers.FileAttributes, bool]:
-        """Make a directory, and those above it, unless it exists; return whether it was made, too.
-
-        `exact`: the user's umask does not change its mode, and a symbolic link in its place is an error.
-        """
-        arguments = {"path": path, "mode": mode, "parents": True, "exact": exact}
-        request = AgentRequest("make_directory", path, arguments)
+    async def make_directory(self, path: str, *, mode: int = 0o777) -> tuple[answers.FileAttributes, bool]:
+        """Make a directory, and those above it, unless it exists; return whether it was made, too."""
+        request = AgentRequest("make_directory", path, {"path": path, "mode": mode, "parents": True})
         return await self._call(request, answers.parse_made_directory)
 
-    async def remove(
-        self, path: str, *, recursive: bool = False, inode: int | None = None, deadline: float = FILE_S
-    ) -> None:
-        """Remove a file, a symbolic link, an empty directory, or with `recursive` a whole one.
+    async def remove(self, path: str, *, recursive: bool = False) -> None:
+        """Remove a file, a symbolic link, an empty directory, or with `recursive` a whole one."""
+        request = AgentRequest("remove", path, {"path": path, "recursive": recursive}, idempotent=False)
+        await self._call(request, lambda _: None)
 
-        With `inode`, only the directory that has it: ESTALE for anything else in its place.
+    # An older agent refuses the next two: options of the two above it would ignore.
+
+    async def make_own_directory(self, path: str, *, mode: int) -> answers.FileAttributes:
+        """Make a directory of exactly this mode, and those above it, unless it exists.
+
+        A symbolic link in its place is an error.
         """
-        arguments = {"path": path, "recursive": recursive, "inode": inode}
-        request = AgentRequest("remove", path, arguments, idempotent=False)
+        request = AgentRequest("make_own_directory", path, {"path": path, "mode": mode})
+        return await self._call(request, answers.parse_attributes)
+
+    async def remove_own_directory(self, path: str, *, inode: int, deadline: float) -> None:
+        """Remove the directory of this inode with all files in it; ESTALE for anything else in its place."""
+        request = AgentRequest("remove_own_directory", path, {"path": path, "inode": inode}, idempotent=False)
         await self._call(request, lambda _: None, deadline)
 
     async def write(

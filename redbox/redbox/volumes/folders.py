@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from redbox.agents.agent import AgentClient
-from redbox.agents.errors import SystemCallFailed
+from redbox.agents.errors import RequestFailed, SystemCallFailed
 from redbox.core.domain import Owner, UnixUser
 from redbox.jobs.store.volume_rows import VolumeRecord
 from redbox.volumes.errors import VolumeConflict, VolumeForbidden, VolumeFull, VolumeUnavailable
@@ -39,7 +39,7 @@ async def make_folder(agent: AgentClient, record: VolumeRecord, *, group_shared:
     """Make it unless it exists; returns its inode."""
     with _explained(record):
         mode = SHARED_BY_GROUP if group_shared else PRIVATE
-        found, _ = await agent.make_directory(record.path, mode=mode, exact=True)
+        found = await agent.make_own_directory(record.path, mode=mode)
     if found.uid != record.user.uid:
         raise VolumeConflict(f"{record.path} exists and does not belong to {record.user.name}: remove it.")
     return found.inode
@@ -47,14 +47,16 @@ async def make_folder(agent: AgentClient, record: VolumeRecord, *, group_shared:
 
 async def remove_folder(agent: AgentClient, record: VolumeRecord) -> None:
     """Remove it with all files in it; no error if it is gone. One that was never confirmed must be empty."""
-    made = record.inode is not None
     with _explained(record):
         try:
-            await agent.remove(record.path, recursive=made, inode=record.inode, deadline=REMOVAL_S)
+            if record.inode is None:
+                await agent.remove(record.path)
+            else:
+                await agent.remove_own_directory(record.path, inode=record.inode, deadline=REMOVAL_S)
         except SystemCallFailed as fault:
             if fault.errno == errno.ENOENT and fault.path == record.path:
                 return
-            if made and fault.errno in CHANGED_MEANWHILE:
+            if record.inode is not None and fault.errno in CHANGED_MEANWHILE:
                 raise VolumeUnavailable(
                     f"{record.path}: {fault.strerror}: a program still uses it. Retry.",
                     retry_after=IN_USE_RETRY_S,
@@ -93,3 +95,10 @@ def _explained(record: VolumeRecord) -> Iterator[None]:
                     "must be a place where each user may make and delete folders."
                 ) from fault
         raise
+    except RequestFailed as error:
+        if "own_directory" not in str(error):
+            raise
+        raise VolumeForbidden(
+            "The agent that is installed on the login node is of a release without volumes: run `redbox "
+            "init` there."
+        ) from error

@@ -146,6 +146,6 @@ def _kind_of(source: Mapping[str, Any]) -> str:
     """The volume's kind, as its author would call it."""
     if csi := source.get("csi"):
         return str(csi.get("driver"))
-    known = {"capacity", "accessModes", "claimRef", "persistentVolumeReclaimPolicy", "storageClassName"}
-    known |= {"mountOptions", "volumeMode", "nodeAffinity", "volumeAttributesClassName"}
-    return next((key for key in source if key not in known), "foreign")
+    others = {"capacity", "accessModes", "claimRef", "persistentVolumeReclaimPolicy", "storageClassName"}
+    others |= {"mountOptions", "volumeMode", "nodeAffinity", "volumeAttributesClassName"}
+    return next((key for key in source if key not in others), "foreign")

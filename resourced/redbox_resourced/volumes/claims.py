@@ -112,8 +112,8 @@ def check_claim(claim: ClaimView, storage_class: StorageClassView) -> None:
     spec = claim.spec
     unknown = sorted(set(storage_class.parameters) - set(PARAMETERS))
     if unknown:
-        known = " and ".join(PARAMETERS)
-        problem = f"StorageClass {storage_class.name} has a parameter {unknown[0]}; there are {known}"
+        allowed = " and ".join(PARAMETERS)
+        problem = f"StorageClass {storage_class.name} has a parameter {unknown[0]}; there are {allowed}"
     elif storage_class.parameters.get(PARAMETER_GROUP_SHARED, "false") not in {"true", "false"}:
         problem = (
             f"parameter {PARAMETER_GROUP_SHARED} of StorageClass {storage_class.name} is not true or false"
@@ -123,7 +123,7 @@ def check_claim(claim: ClaimView, storage_class: StorageClassView) -> None:
             f"StorageClass {storage_class.name} has mountOptions, and a folder is not mounted: remove them"
         )
     elif spec.get("volumeMode", "Filesystem") != "Filesystem":
-        problem = "a folder is no block device: leave out volumeMode"
+        problem = "a folder is not a block device: leave out volumeMode"
     elif spec.get("dataSource") or spec.get("dataSourceRef"):
         problem = (
             "a folder cannot be cloned or restored from a snapshot: leave out dataSource, and copy the files"

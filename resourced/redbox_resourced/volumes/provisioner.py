@@ -72,7 +72,7 @@ class DirectoryProvisioner:
         self._failures: Counter[ResourcePath] = Counter()  # in a row
         self._requested: dict[Place, tuple[ClaimView, ClusterConnection]] = {}
         """Claims without a volume for which a folder was requested: if one is deleted, so is its folder."""
-        self._known_clusters: frozenset[str] | None = None
+        self._cluster_names: frozenset[str] | None = None
         self._at_once = asyncio.Semaphore(AT_ONCE)
         self._of_account: defaultdict[tuple[str, str, str], asyncio.Semaphore] = defaultdict(
             lambda: asyncio.Semaphore(OF_ONE_ACCOUNT)
@@ -103,9 +103,9 @@ class DirectoryProvisioner:
 
     def _clusters_changed(self) -> None:
         """Partitions change often, and are nothing to a volume: only new SlurmClusters are."""
-        known = frozenset(self._clusters.followed) if self._clusters.synced else None
-        if known != self._known_clusters:
-            self._known_clusters = known
+        names = frozenset(self._clusters.followed) if self._clusters.synced else None
+        if names != self._cluster_names:
+            self._cluster_names = names
             self._enqueue_all()
 
     def _enqueue_all(self) -> None:
@@ -175,7 +175,7 @@ class DirectoryProvisioner:
         # A virtual node that is gone says by its name where the pod was to run.
         if connection is None or (node is not None and not read_node(node).is_virtual):
             raise Unserviceable(
-                f"the pod was put on node {claim.node}, which is no virtual node: let the pod select a "
+                f"the pod was put on node {claim.node}, which is not a virtual node: let the pod select a "
                 "partition, and make this claim again"
             )
         if name not in {"", connection.cluster.name}:

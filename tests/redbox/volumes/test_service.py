@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from redbox.agents.errors import AgentError, AgentUnavailable, SystemCallFailed
+from redbox.agents.errors import AgentError, AgentUnavailable, RequestFailed, SystemCallFailed
 from redbox.agents.pool import AgentPool
 from redbox.core.clock import SystemClock
 from redbox.core.domain import Caller, Owner, Role, UnixUser
@@ -47,7 +47,7 @@ class Disk:
         self.folders: dict[str, int] = {}
         self.fault: Exception | None = None
         self.asked_for: list[UnixUser] = []
-        self.removals: list[tuple[str, bool, int | None]] = []
+        self.removals: list[tuple[str, int | None]] = []
         self.gate: asyncio.Event | None = None
         self.owner = ALICE.uid
 
@@ -55,19 +55,27 @@ class Disk:
         self.asked_for.append(user)
         return self
 
-    async def make_directory(self, path: str, **_: Any) -> tuple[Any, bool]:
+    async def make_own_directory(self, path: str, *, mode: int) -> Any:
+        assert mode == 0o700
         if self.fault:
             raise self.fault
         inode = self.folders.setdefault(path, 2**63 + len(self.folders))
-        return SimpleNamespace(uid=self.owner, inode=inode), True
+        return SimpleNamespace(uid=self.owner, inode=inode)
 
-    async def remove(self, path: str, *, recursive: bool, inode: int | None, deadline: float) -> None:
+    async def remove_own_directory(self, path: str, *, inode: int, deadline: float) -> None:
         assert deadline > 60  # a million files take minutes
+        await self._remove(path, inode)
+
+    async def remove(self, path: str) -> None:
+        """Only an empty directory."""
+        await self._remove(path, None)
+
+    async def _remove(self, path: str, inode: int | None) -> None:
         if self.gate:
             await self.gate.wait()
         if self.fault:
             raise self.fault
-        self.removals.append((path, recursive, inode))
+        self.removals.append((path, inode))
         self.folders.pop(path, None)
 
 
@@ -167,7 +175,7 @@ async def test_what_was_never_confirmed_is_deleted_only_if_it_is_empty(world: Wo
         await world.service.delete(CALLER, "h1")
     world.disk.fault = None
     await world.service.delete(CALLER, "h1")
-    assert [(recursive, inode) for _, recursive, inode in world.disk.removals] == [(False, None)]
+    assert [inode for _, inode in world.disk.removals] == [None]
 
 
 @pytest.mark.parametrize(
@@ -187,6 +195,15 @@ async def test_the_disks_refusals_are_said_in_words(
     with pytest.raises(error, match=words):
         await world.service.put(CALLER, "h1", REQUEST)
     assert world.outcomes == [("make-volume", error.__name__)]
+
+
+async def test_an_older_agent_is_named(world: World) -> None:
+    """One that is installed may lag behind: it must refuse, and not ignore what the folder has to be."""
+    world.disk.fault = RequestFailed(
+        "the agent could not perform the request: KeyError: 'make_own_directory'"
+    )
+    with pytest.raises(VolumeForbidden, match="redbox init"):
+        await world.service.put(CALLER, "h1", REQUEST)
 
 
 async def test_a_folder_of_somebody_else_is_not_taken(world: World) -> None:
@@ -220,7 +237,7 @@ async def test_the_role_volumes_has_it_deleted_as_the_recorded_user(world: World
     world.disk.asked_for.clear()
     await world.service.delete(CARETAKER, "h1")
     assert world.disk.asked_for == [ALICE]
-    assert [path for path, _, _ in world.disk.removals] == [volume.path]
+    assert [path for path, _ in world.disk.removals] == [volume.path]
     assert world.audit[-1].caller == "resourced"
 
 
@@ -228,7 +245,7 @@ async def test_the_role_volumes_has_it_deleted_as_the_recorded_user(world: World
     "caller",
     [
         replace(CARETAKER, owner=Owner("other", "red-box", "resourced")),
-        replace(CARETAKER, roles=frozenset({Role.OPERATOR})),
+        replace(CARETAKER, roles=frozenset({Role.READER})),
         replace(CALLER, owner=replace(CALLER.owner, account_uid="made-again")),
         replace(CALLER, owner=replace(CALLER.owner, namespace="chemistry")),
         replace(CALLER, user=UnixUser("bob", 2002)),
@@ -240,6 +257,13 @@ async def test_no_other_caller_deletes_it(world: World, caller: Caller) -> None:
         await world.service.delete(caller, "h1")
     assert world.disk.removals == []
     assert world.outcomes[-1] == ("delete-volume", "VolumeNotFound")
+
+
+async def test_an_operator_is_shown_the_missing_role(world: World) -> None:
+    await world.service.put(CALLER, "h1", REQUEST)
+    with pytest.raises(VolumeForbidden, match="do not include volumes"):
+        await world.service.delete(replace(CARETAKER, roles=frozenset({Role.OPERATOR})), "h1")
+    assert world.disk.removals == []
 
 
 async def test_a_changed_mapping_does_not_move_a_volume(world: World) -> None:

@@ -1,147 +1,17 @@
-"""From a claim to a folder and a volume, and back, with an API server and a red-box in memory."""
+"""From a claim to a folder and a volume."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from redbox_api.client import TokenSource
-from redbox_api.errors import Busy, NoSuchJob, NotAllowed, RedboxError, Unreachable
-from redbox_api.models import OwnerRef, Problem, VolumeFolder, VolumeRequest
+from redbox_api.errors import NotAllowed, Unreachable
+from redbox_api.models import VolumeRequest
 from redbox_kube.api.objects import ApiRefused, ApiUnreachable, ResourcePath
-from redbox_resourced.partitions.slurmclusters import ClusterConnection, ClusterRegistry
-from redbox_resourced.volumes import provisioner as provisioner_module
-from redbox_resourced.volumes.names import FINALIZER, PROVISIONED_BY, PROVISIONER, STORAGE_API
-from redbox_resourced.volumes.provisioner import DirectoryProvisioner
-from redbox_shared.backoff import Backoff
-from tests.kube.fakes import FakeApiServer
-from tests.resourced.factories import slurm_cluster
+from redbox_resourced.volumes.names import FINALIZER, PROVISIONED_BY, PROVISIONER
 from tests.resourced.volumes.factories import FOLDER, UID, claim, storage_class, virtual_node, volume
-
-CLAIM = ResourcePath("PersistentVolumeClaim", "data", "alice")
-CLASS = ResourcePath("StorageClass", "redbox", api_version=STORAGE_API)
-VOLUME = ResourcePath("PersistentVolume", f"pvc-{UID}")
-OWN = "resourced"
-
-
-def problem(detail: str, status: int = 403) -> Problem:
-    return Problem(type="https://redbox.dev/problems/x", title="It is refused", status=status, detail=detail)
-
-
-class Redbox:
-    """Folders by handle, and the requests: who asked for what."""
-
-    def __init__(self) -> None:
-        self.folders: set[str] = set()
-        self.requests: list[tuple[str, str, str]] = []
-        self.faults: list[RedboxError] = []
-        self.lasting_fault: RedboxError | None = None
-        self.during_put: Callable[[], None] | None = None
-        self.asked: list[VolumeRequest] = []
-        self._who = OWN
-
-    def speaking_for(self, token: TokenSource) -> Any:
-        return Speaker(self, token)
-
-    async def put(self, who: str, handle: str, request: VolumeRequest) -> VolumeFolder:
-        self._receive("put", who, handle)
-        self.asked.append(request)
-        self.folders.add(handle)
-        if self.during_put:
-            self.during_put()
-        owner = OwnerRef(cluster="prod", namespace="alice", account="default")
-        return VolumeFolder(handle=handle, owner=owner, user="alice", claim="data", path=FOLDER, made=True)
-
-    async def delete_volume(self, handle: str) -> None:
-        self._receive("delete", OWN, handle)
-        if handle not in self.folders:
-            raise NoSuchJob(problem("There is no such volume, or it is not yours.", 404))
-        self.folders.discard(handle)
-
-    def _receive(self, verb: str, who: str, handle: str) -> None:
-        self.requests.append((verb, who, handle))
-        if self.faults:
-            raise self.faults.pop(0)
-        if self.lasting_fault:
-            raise self.lasting_fault
-
-
-class Speaker:
-    """A client with the token of somebody else."""
-
-    def __init__(self, redbox: Redbox, token: TokenSource) -> None:
-        self._redbox = redbox
-        self._token = token
-
-    async def put_volume(self, handle: str, request: VolumeRequest) -> VolumeFolder:
-        return await self._redbox.put(await self._token(), handle, request)
-
-
-class World:
-    """What there is, and the provisioner while it runs."""
-
-    def __init__(self) -> None:
-        self.api = FakeApiServer()
-        self.redbox = Redbox()
-        cluster = slurm_cluster()
-        self.clusters = SimpleNamespace(
-            synced=True,
-            on_change=[],
-            invalid={},
-            followed={"hpc1": SimpleNamespace(cluster=cluster, client=self.redbox)},
-            of_node=lambda name: (
-                ClusterConnection(cluster, cast("Any", self.redbox)) if name.startswith("hpc1.") else None
-            ),
-        )
-        self.api.put(CLASS, storage_class())
-        self.api.put(ResourcePath("Node", "hpc1.debug"), virtual_node())
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        provisioner = DirectoryProvisioner(self.api.client, cast("ClusterRegistry", self.clusters))
-        task = asyncio.create_task(provisioner.run())
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.wait({task})
-
-    async def until(self, holds: Callable[[], object]) -> None:
-        async with asyncio.timeout(10):
-            while not holds():  # noqa: ASYNC110 (other tasks of this loop)
-                await asyncio.sleep(0.005)
-
-    @property
-    def events(self) -> list[tuple[str, str]]:
-        return [(event["reason"], event["message"]) for event in self.api.events]
-
-    async def refusal(self) -> str:
-        """The sentence of the first event."""
-        async with self.running():
-            await self.until(lambda: self.api.events)
-        [(reason, message)] = self.events
-        assert reason == "ProvisioningFailed"
-        assert VOLUME not in self.api.objects
-        return message
-
-    async def provisioned(self) -> dict[str, Any]:
-        async with self.running():
-            await self.until(lambda: VOLUME in self.api.objects and self.api.events)
-        return self.api.objects[VOLUME]
-
-
-@pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr(provisioner_module, "BACKOFF", Backoff(0.005, 0.01))
-    return World()
-
-
-# -- making
+from tests.resourced.volumes.harness import CLAIM, CLASS, OWN, VOLUME, World, problem
 
 
 async def test_a_claim_gets_a_folder_of_its_account_and_a_volume(world: World) -> None:
@@ -223,7 +93,7 @@ async def test_a_real_node_is_no_place_for_it(world: World, name: str) -> None:
     node["spec"]["providerID"] = f"aws:///{name}"
     world.api.put(ResourcePath("Node", name), node)
     world.api.put(CLAIM, claim(node=name))
-    assert f"node {name}, which is no virtual node" in await world.refusal()
+    assert f"node {name}, which is not a virtual node" in await world.refusal()
 
 
 @pytest.mark.parametrize(
@@ -237,7 +107,7 @@ async def test_a_real_node_is_no_place_for_it(world: World, name: str) -> None:
         ),
         ({"parameters": {"groupShared": "yes"}}, {}, "is not true or false"),
         ({"mountOptions": ["ro"]}, {}, "remove them"),
-        ({}, {"volumeMode": "Block"}, "no block device"),
+        ({}, {"volumeMode": "Block"}, "not a block device"),
         ({}, {"dataSource": {"kind": "VolumeSnapshot", "name": "x"}}, "leave out dataSource"),
         ({}, {"selector": {"matchLabels": {"a": "b"}}}, "leave out the selector"),
     ],
@@ -316,98 +186,11 @@ async def test_a_claim_whose_folder_was_only_requested_leaves_none_either(world:
 
 async def test_a_volume_that_was_made_without_an_answer_keeps_its_folder(world: World) -> None:
     """Its reclaimPolicy decides, and not the provisioner's haste."""
-    fault = world.api.fail(ApiUnreachable("no answer"), verb="create", kind="PersistentVolume")
+    world.api.fail(ApiUnreachable("no answer"), verb="create", kind="PersistentVolume")
     world.api.put(CLAIM, claim())
     async with world.running():
         await world.until(lambda: world.redbox.folders)
         world.api.objects[VOLUME] = volume(policy="Retain", phase="Released")  # seen by no watch yet
         world.api.remove(CLAIM)
         await world.until(lambda: ("get", VOLUME) in world.api.requests)
-    assert fault.error
     assert world.redbox.folders == {UID}
-
-
-# -- deleting
-
-
-async def test_a_released_volume_is_deleted_after_its_folder(world: World) -> None:
-    world.redbox.folders.add(UID)
-    world.api.put(VOLUME, volume())
-    async with world.running():
-        await world.until(lambda: "watch PersistentVolume" in world.api.asked)
-        assert world.redbox.requests == []
-        world.api.put(VOLUME, volume(phase="Released"))
-        await world.until(lambda: VOLUME not in world.api.objects)
-    assert world.redbox.requests == [("delete", OWN, UID)]
-    assert world.redbox.folders == set()
-
-
-async def test_a_retained_volume_and_its_folder_stay(world: World) -> None:
-    world.redbox.folders.add(UID)
-    world.api.put(VOLUME, volume(phase="Released", policy="Retain"))
-    async with world.running():
-        await world.until(lambda: "watch PersistentVolume" in world.api.asked)
-        assert world.redbox.requests == []
-        await world.api.delete(VOLUME)  # by an administrator: the volume goes, the folder stays
-        await world.until(lambda: VOLUME not in world.api.objects)
-    assert world.redbox.folders == {UID}
-
-
-async def test_a_bound_volume_that_is_deleted_waits_for_its_claim(world: World) -> None:
-    world.redbox.folders.add(UID)
-    world.api.put(VOLUME, volume())
-    async with world.running():
-        await world.api.delete(VOLUME)
-        await world.until(lambda: "watch PersistentVolume" in world.api.asked)
-        assert VOLUME in world.api.objects
-        assert world.redbox.requests == []
-
-
-async def test_a_red_box_that_is_away_keeps_the_volume(world: World) -> None:
-    world.redbox.folders.add(UID)
-    world.redbox.faults = [Unreachable("away"), Busy(problem("takes long and goes on", 503))]
-    world.api.put(VOLUME, volume(phase="Released"))
-    async with world.running():
-        await world.until(lambda: VOLUME not in world.api.objects)
-    assert world.redbox.requests == [("delete", OWN, UID)] * 3
-    assert world.events[0] == ("VolumeFailedDelete", "away")
-
-
-async def test_a_long_deletion_is_no_failure(world: World) -> None:
-    world.redbox.folders.add(UID)
-    world.redbox.faults = [Busy(problem("takes long and goes on", 503))]
-    world.api.put(VOLUME, volume(phase="Released"))
-    async with world.running():
-        await world.until(lambda: VOLUME not in world.api.objects)
-    assert world.events == []
-
-
-async def test_a_folder_that_red_box_has_no_record_of_is_left_and_said(world: World) -> None:
-    world.api.put(VOLUME, volume(phase="Released"))
-    async with world.running():
-        await world.until(lambda: world.events)
-    [(reason, message)] = world.events
-    assert reason == "VolumeFailedDelete"
-    assert "role volumes" in message
-    assert FOLDER in message
-    assert VOLUME in world.api.objects
-
-
-async def test_a_crash_between_folder_and_volume_ends_the_volume_all_the_same(world: World) -> None:
-    world.redbox.folders.add(UID)
-    world.api.put(VOLUME, volume(phase="Released"))
-    fault = world.api.fail(ApiUnreachable("killed"), verb="delete", kind="PersistentVolume", times=1)
-    async with world.running():
-        await world.until(lambda: fault.times == 0)
-        world.redbox.folders.add(UID)  # red-box answers a repeated DELETE as the first one
-        await world.until(lambda: VOLUME not in world.api.objects)
-
-
-async def test_a_finalizer_that_is_left_is_lifted(world: World) -> None:
-    world.redbox.folders.add(UID)
-    world.api.fail(ApiUnreachable("killed"), verb="finalizers", kind="PersistentVolume", times=1)
-    world.api.put(VOLUME, volume(phase="Released"))
-    async with world.running():
-        await world.until(lambda: "finalizers PersistentVolume" in world.api.asked)
-        world.redbox.folders.add(UID)
-        await world.until(lambda: VOLUME not in world.api.objects)

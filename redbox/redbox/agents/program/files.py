@@ -157,29 +157,43 @@ class FileOperations:
     def make_directory(self, stream: WorkerStream) -> Dict[str, Any]:
         path = path_bytes(stream.request["path"])
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        exact = stream.request.get("exact", False)
         try:
             os.mkdir(path, stream.request["mode"])
             made = True
         except FileExistsError:
             made = False
-        if made and exact:
-            os.chmod(path, stream.request["mode"])  # mkdir masks it
-        status = os.lstat(path) if exact else os.stat(path)
+        status = os.stat(path)
         if not stat.S_ISDIR(status.st_mode):
             raise NotADirectoryError(20, "not a directory", path)
         return dict(attributes_of(status), made=made)
 
+    def make_own_directory(self, stream: WorkerStream) -> Dict[str, Any]:
+        path, mode = path_bytes(stream.request["path"]), stream.request["mode"]
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        try:
+            os.mkdir(path, mode)
+            os.chmod(path, mode)  # mkdir masks it
+        except FileExistsError:
+            pass
+        status = os.lstat(path)
+        if not stat.S_ISDIR(status.st_mode):
+            raise NotADirectoryError(20, "not a directory", path)
+        return attributes_of(status)
+
+    def remove_own_directory(self, stream: WorkerStream) -> Dict[str, Any]:
+        path = path_bytes(stream.request["path"])
+        status = os.lstat(path)
+        if not stat.S_ISDIR(status.st_mode) or status.st_ino != stream.request["inode"]:
+            raise OSError(errno.ESTALE, "another file is in its place", path)
+        remove_tree(path)
+        return {}
+
     def remove(self, stream: WorkerStream) -> Dict[str, Any]:
         path = path_bytes(stream.request["path"])
-        status, inode = os.lstat(path), stream.request.get("inode")
-        is_directory = stat.S_ISDIR(status.st_mode)
-        if inode is not None and (not is_directory or status.st_ino != inode):
-            raise OSError(errno.ESTALE, "another file is in its place", path)
-        if not is_directory:
+        if not stat.S_ISDIR(os.lstat(path).st_mode):
             os.unlink(path)
         elif stream.request["recursive"]:
-            remove_tree(path)
+            shutil.rmtree(path)
         else:
             os.rmdir(path)
         return {}
