@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from redbox_api.models import VolumeFolder
 from redbox_kube.api.objects import Object, ResourcePath
-from redbox_kube.names import LABEL_CLUSTER
+from redbox_kube.names import FINALIZER_VOLUME, LABEL_CLUSTER
 from redbox_kube.node_labels import partition_label
 from redbox_resourced.volumes.claims import ClaimView, StorageClassView
 from redbox_resourced.volumes.names import (
@@ -14,7 +14,6 @@ from redbox_resourced.volumes.names import (
     ATTRIBUTE_CLUSTER,
     ATTRIBUTE_PATH,
     DRIVER,
-    FINALIZER,
     PROVISIONED_BY,
     PROVISIONER,
 )
@@ -31,7 +30,7 @@ def new_volume(
         "metadata": {
             "name": claim.volume_name,
             "annotations": {PROVISIONED_BY: PROVISIONER},
-            "finalizers": [FINALIZER],
+            "finalizers": [FINALIZER_VOLUME],
         },
         "spec": {
             "capacity": {"storage": claim.spec["resources"]["requests"]["storage"]},
@@ -113,5 +112,5 @@ def read_volume(body: Object) -> VolumeView | None:
         phase=(body.get("status") or {}).get("phase", "Pending"),
         reclaim_policy=spec.get("persistentVolumeReclaimPolicy", "Retain"),
         is_being_deleted="deletionTimestamp" in metadata,
-        has_finalizer=FINALIZER in (metadata.get("finalizers") or ()),
+        has_finalizer=FINALIZER_VOLUME in (metadata.get("finalizers") or ()),
     )

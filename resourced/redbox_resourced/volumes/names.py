@@ -8,8 +8,6 @@ PROVISIONER = f"{GROUP}/directory"
 """Of a StorageClass, and in the annotation of each volume that was made for one."""
 DRIVER = f"directory.{GROUP}"
 """Of the volumes' CSI source and of the CSIDriver object: a driver's name has no slash."""
-FINALIZER = f"{GROUP}/directory"
-"""On each volume of ours, so that none is gone before its folder is."""
 
 ANNOTATION_ACCOUNT = f"{GROUP}/service-account"
 """On a claim: the service account whose Unix user the folder belongs to."""

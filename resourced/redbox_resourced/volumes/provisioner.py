@@ -20,6 +20,7 @@ from redbox_api.errors import Busy, NoSuchJob, RedboxError, Refused
 from redbox_api.models import VolumeFolder, VolumeRequest
 from redbox_kube.api.informer import Informer, Place
 from redbox_kube.api.objects import ApiError, ApiRefused, ObjectClient, ResourcePath
+from redbox_kube.names import FINALIZER_VOLUME
 from redbox_kube.redbox_token import RedboxToken, ServiceAccountName
 from redbox_kube.runtime.work_queue import WorkQueue
 from redbox_resourced.nodes.node_view import read_node
@@ -33,7 +34,7 @@ from redbox_resourced.volumes.claims import (
     read_class,
 )
 from redbox_resourced.volumes.manifest import VolumeView, new_volume, read_volume
-from redbox_resourced.volumes.names import ANNOTATION_ACCOUNT, FINALIZER, STORAGE_API
+from redbox_resourced.volumes.names import ANNOTATION_ACCOUNT, STORAGE_API
 from redbox_resourced.volumes.volume_events import DELETE_FAILED, FAILED, SUCCEEDED, VolumeEvents
 from redbox_shared.backoff import Backoff
 
@@ -262,7 +263,7 @@ class DirectoryProvisioner:
 
     async def _delete_folder(self, volume: VolumeView) -> None:
         feed = self._clusters.followed.get(volume.cluster)
-        by_hand = f"or remove {volume.folder} by hand, and then this volume's finalizer {FINALIZER}"
+        by_hand = f"or remove {volume.folder} by hand, and then this volume's finalizer {FINALIZER_VOLUME}"
         if feed is None:
             raise Unserviceable(
                 f"the folder is not deleted: SlurmCluster {volume.cluster} does not exist. Make it again, "
@@ -282,8 +283,8 @@ class DirectoryProvisioner:
         if found is None or found["metadata"]["uid"] != volume.uid:
             return
         finalizers = found["metadata"].get("finalizers") or []
-        if FINALIZER in finalizers:
-            kept = [finalizer for finalizer in finalizers if finalizer != FINALIZER]
+        if FINALIZER_VOLUME in finalizers:
+            kept = [finalizer for finalizer in finalizers if finalizer != FINALIZER_VOLUME]
             version = found["metadata"]["resourceVersion"]
             await self._objects.set_finalizers(volume.path, kept, resource_version=version)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from redbox_kube.api.objects import Object
+from redbox_kube.names import FINALIZER_VOLUME
 from redbox_resourced.nodes.manifest import new_node
 from redbox_resourced.volumes.names import (
     DRIVER,
-    FINALIZER,
     PROVISIONED_BY,
     PROVISIONER,
     SELECTED_NODE,
@@ -61,7 +61,7 @@ def volume(*, phase: str = "Bound", policy: str = "Delete", **spec: Any) -> Obje
         "metadata": {
             "name": f"pvc-{UID}",
             "annotations": {PROVISIONED_BY: PROVISIONER},
-            "finalizers": [FINALIZER],
+            "finalizers": [FINALIZER_VOLUME],
         },
         "spec": {
             "persistentVolumeReclaimPolicy": policy,

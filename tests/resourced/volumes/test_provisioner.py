@@ -9,7 +9,8 @@ import pytest
 from redbox_api.errors import NotAllowed, Unreachable
 from redbox_api.models import VolumeRequest
 from redbox_kube.api.objects import ApiRefused, ApiUnreachable, ResourcePath
-from redbox_resourced.volumes.names import FINALIZER, PROVISIONED_BY, PROVISIONER
+from redbox_kube.names import FINALIZER_VOLUME
+from redbox_resourced.volumes.names import PROVISIONED_BY, PROVISIONER
 from tests.resourced.volumes.factories import FOLDER, UID, claim, storage_class, virtual_node, volume
 from tests.resourced.volumes.harness import CLAIM, CLASS, OWN, VOLUME, World, problem
 
@@ -20,7 +21,7 @@ async def test_a_claim_gets_a_folder_of_its_account_and_a_volume(world: World) -
     assert world.redbox.requests == [("put", "token of alice/default for redbox.dev/hpc1/x", UID)]
     assert world.redbox.asked == [VolumeRequest(claim="data")]
     assert made["metadata"]["annotations"] == {PROVISIONED_BY: PROVISIONER}
-    assert made["metadata"]["finalizers"] == [FINALIZER]
+    assert made["metadata"]["finalizers"] == [FINALIZER_VOLUME]
     spec = made["spec"]
     assert spec["claimRef"]["uid"] == UID
     assert spec["csi"] == {
