@@ -34,7 +34,7 @@ from redbox_resourced.volumes.claims import (
     read_class,
 )
 from redbox_resourced.volumes.manifest import VolumeView, new_volume, read_volume
-from redbox_resourced.volumes.names import ANNOTATION_ACCOUNT, STORAGE_API
+from redbox_resourced.volumes.names import ANNOTATION_ACCOUNT, PROVISIONER, STORAGE_API
 from redbox_resourced.volumes.volume_events import DELETE_FAILED, FAILED, SUCCEEDED, VolumeEvents
 from redbox_shared.backoff import Backoff
 
@@ -74,7 +74,8 @@ class DirectoryProvisioner:
         self._requested: dict[Place, tuple[ClaimView, ClusterConnection]] = {}
         """Claims without a volume for which a folder was requested: if one is deleted, so is its folder."""
         self._cluster_names: frozenset[str] | None = None
-        self._at_once = asyncio.Semaphore(AT_ONCE)
+        self._at_once: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(AT_ONCE))
+        """By SlurmCluster: a red-box that hangs delays the volumes of no other."""
         self._of_account: defaultdict[tuple[str, str, str], asyncio.Semaphore] = defaultdict(
             lambda: asyncio.Semaphore(OF_ONE_ACCOUNT)
         )
@@ -142,7 +143,9 @@ class DirectoryProvisioner:
             return
         storage_class: StorageClassView | None = self._classes.items.get(("", claim.class_name))
         if storage_class is None:
-            raise Unserviceable(f"StorageClass {claim.class_name} does not exist any more: make it again")
+            raise Unserviceable(
+                f"StorageClass {claim.class_name} is gone, or not of provisioner {PROVISIONER}: make it again"
+            )
         if storage_class.waits and not claim.node:
             return
         check_claim(claim, storage_class)
@@ -195,7 +198,7 @@ class DirectoryProvisioner:
         token = RedboxToken(self._objects, account, spec.audience, lifetime_s=TOKEN_LIFETIME_S)
         request = VolumeRequest(claim=claim.name, group_shared=storage_class.group_shared)
         account_key = (connection.cluster.name, claim.namespace, claim.account)
-        async with self._of_account[account_key], self._at_once:
+        async with self._of_account[account_key], self._at_once[connection.cluster.name]:
             shown = await self._token(token, claim)
             self._requested[claim.place] = claim, connection
             return await connection.client.speaking_for(shown).put_volume(claim.uid, request)
@@ -270,7 +273,7 @@ class DirectoryProvisioner:
                 f"{by_hand}"
             )
         try:
-            async with self._at_once:
+            async with self._at_once[volume.cluster]:
                 await feed.client.delete_volume(volume.handle)
         except NoSuchJob as error:
             raise Unserviceable(

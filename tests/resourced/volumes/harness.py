@@ -37,6 +37,7 @@ class Redbox:
         self.requests: list[tuple[str, str, str]] = []
         self.faults: list[RedboxError] = []
         self.lasting_fault: RedboxError | None = None
+        self.hangs = False
         self.during_put: Callable[[], None] | None = None
         self.asked: list[VolumeRequest] = []
         self._who = OWN
@@ -46,6 +47,8 @@ class Redbox:
 
     async def put(self, who: str, handle: str, request: VolumeRequest) -> VolumeFolder:
         self._receive("put", who, handle)
+        if self.hangs:
+            await asyncio.Event().wait()
         self.asked.append(request)
         self.folders.add(handle)
         if self.during_put:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,9 +11,11 @@ from redbox_api.errors import NotAllowed, Unreachable
 from redbox_api.models import VolumeRequest
 from redbox_kube.api.objects import ApiRefused, ApiUnreachable, ResourcePath
 from redbox_kube.names import FINALIZER_VOLUME
-from redbox_resourced.volumes.names import PROVISIONED_BY, PROVISIONER
+from redbox_resourced.volumes import provisioner as provisioner_module
+from redbox_resourced.volumes.names import PROVISIONED_BY, PROVISIONER, STORAGE_API
+from tests.resourced.factories import slurm_cluster
 from tests.resourced.volumes.factories import FOLDER, UID, claim, storage_class, virtual_node, volume
-from tests.resourced.volumes.harness import CLAIM, CLASS, OWN, VOLUME, World, problem
+from tests.resourced.volumes.harness import CLAIM, CLASS, OWN, VOLUME, Redbox, World, problem
 
 
 async def test_a_claim_gets_a_folder_of_its_account_and_a_volume(world: World) -> None:
@@ -195,3 +198,28 @@ async def test_a_volume_that_was_made_without_an_answer_keeps_its_folder(world: 
         world.api.remove(CLAIM)
         await world.until(lambda: ("get", VOLUME) in world.api.requests)
     assert world.redbox.folders == {UID}
+
+
+async def test_a_class_that_is_gone_or_foreign_is_named(world: World) -> None:
+    """A tenant can write the annotation that asks for this provisioner on any claim."""
+    world.api.put(CLASS, storage_class(provisioner="ebs.csi.aws.com"))
+    world.api.put(CLAIM, claim())
+    assert "StorageClass redbox is gone, or not of provisioner" in await world.refusal()
+    assert world.redbox.requests == []
+
+
+async def test_a_red_box_that_hangs_delays_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provisioner_module, "AT_ONCE", 1)
+    other = Redbox()
+    other.hangs = True
+    cluster = slurm_cluster("hpc2")
+    world.clusters.followed["hpc2"] = SimpleNamespace(cluster=cluster, client=other)
+    slow_class = storage_class(name="slow", waits=False, parameters={"cluster": "hpc2"})
+    world.api.put(ResourcePath("StorageClass", "slow", api_version=STORAGE_API), slow_class)
+    slow = claim(node="", storageClassName="slow")
+    slow["metadata"] |= {"name": "slow", "uid": "slow-uid"}
+    world.api.put(ResourcePath("PersistentVolumeClaim", "slow", "alice"), slow)
+    async with world.running():
+        await world.until(lambda: other.requests)
+        world.api.put(CLAIM, claim())
+        await world.until(lambda: VOLUME in world.api.objects)
