@@ -16,6 +16,9 @@ LABEL_VIRTUAL = f"{GROUP}/virtual"
 ANNOTATION_PARTITION = f"{GROUP}/partition"
 """The partition's true name, which may not be a valid label value."""
 
+FINALIZER_VOLUME = f"{GROUP}/directory"
+"""On each PersistentVolume that resourced made, so that none is gone before its folder is."""
+
 TAINT_SLURM = f"{GROUP}/slurm"
 """Keeps other pods from virtual nodes."""
 TAINT_UNREACHABLE = f"{GROUP}/unreachable"

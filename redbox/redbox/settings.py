@@ -22,6 +22,7 @@ from redbox.jobs.settings import JobsSettings
 from redbox.local.settings import LocalSettings
 from redbox.logs.settings import LogSettings
 from redbox.slurm.settings import SlurmSettings
+from redbox.volumes.settings import VolumesSettings
 
 SETTINGS_FILE = Path("/etc/redbox/redbox.yaml")
 
@@ -80,6 +81,7 @@ class RedboxSettings(Section):
     local: LocalSettings = LocalSettings()
     jobs: JobsSettings = JobsSettings()
     logs: LogSettings = LogSettings()
+    volumes: VolumesSettings = VolumesSettings()
     limits: LimitsSettings = LimitsSettings()
     audit: AuditSettings = AuditSettings()
 

@@ -39,6 +39,8 @@ from redbox_api.models import (
     PartitionEvent,
     PartitionList,
     UsageList,
+    VolumeFolder,
+    VolumeRequest,
     WatchEvent,
     WhoAmI,
 )
@@ -238,6 +240,20 @@ class RedboxClient:
     async def usage(self) -> UsageList:
         return await self._ask(UsageList, "GET", "/v1/usage", {})
 
+    # -- volumes
+
+    async def put_volume(self, handle: str, request: VolumeRequest) -> VolumeFolder:
+        """Make the folder, or return the existing one."""
+        body = request.model_dump_json(by_alias=True, exclude_defaults=True)
+        return await self._ask(VolumeFolder, "PUT", _volume(handle), {}, content=body)
+
+    async def get_volume(self, handle: str) -> VolumeFolder:
+        return await self._ask(VolumeFolder, "GET", _volume(handle), {})
+
+    async def delete_volume(self, handle: str) -> VolumeFolder:
+        """Delete the folder with its files; Busy while that takes long. Raises NoSuchJob without one."""
+        return await self._ask(VolumeFolder, "DELETE", _volume(handle), {})
+
     # -- the cluster
 
     async def cluster(self) -> Cluster:
@@ -327,6 +343,10 @@ class RedboxClient:
 def _job(key: str) -> str:
     """A job's path, whatever characters its key has."""
     return f"/v1/jobs/{quote(key, safe='')}"
+
+
+def _volume(handle: str) -> str:
+    return f"/v1/volumes/{quote(handle, safe='')}"
 
 
 def _url(endpoint: str, path: str, query: Mapping[str, Any]) -> URL:

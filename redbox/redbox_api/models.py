@@ -305,6 +305,34 @@ class FileList(ResponseModel):
     truncated: bool = False
 
 
+class VolumeRequest(RequestModel):
+    """A folder for a volume; the namespace in its name is the caller's own."""
+
+    claim: Annotated[
+        str,
+        Field(
+            max_length=253,
+            pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$",
+            description="the claim's name, for people who see the folder",
+        ),
+    ]
+    group_shared: bool = Field(
+        default=False, description="mode 2770 instead of 0700: the folder's group may use it too"
+    )
+
+
+class VolumeFolder(ResponseModel):
+    """A folder that red-box made for a volume."""
+
+    handle: str
+    owner: OwnerRef
+    user: str
+    claim: str
+    path: str
+    made: bool  # False: a PUT that made it has not succeeded yet
+    deleted_at: datetime | None = None
+
+
 class JobUsage(ResponseModel):
     """Usage of one running job; of an array, of all its running tasks together."""
 

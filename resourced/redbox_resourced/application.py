@@ -24,6 +24,7 @@ from redbox_resourced.partitions.slurmclusters import ClusterRegistry
 from redbox_resourced.pods.pod_view import has_job
 from redbox_resourced.pods_condition import PodGrants, PodsCondition
 from redbox_resourced.virtual_delivery import VirtualDelivery
+from redbox_resourced.volumes.provisioner import DirectoryProvisioner
 
 LEASE = "redbox-resourced"
 
@@ -44,6 +45,8 @@ class ResourcedSettings:
     old_keys: bool
     overrides: Path | None
     pods: PodGrants
+    volumes: bool
+    """Whether to make folders for claims of provisioner redbox.dev/directory."""
 
 
 async def run_resourced(settings: ResourcedSettings) -> None:
@@ -97,6 +100,7 @@ class Resourced:
             node_limit=settings.node_limit,
             registry=self._registry,
         )
+        self._provisioner = DirectoryProvisioner(objects, self._clusters) if settings.volumes else None
         self._lease = Lease(objects, settings.account.namespace, LEASE)
         self._leads = False
 
@@ -112,6 +116,8 @@ class Resourced:
                 group.create_task(component.run())
             if self._settings.pods.enabled:  # without it there is no right to write the condition
                 group.create_task(self._pods_condition.run())
+            if self._provisioner is not None:
+                group.create_task(self._provisioner.run())
 
     def _unready(self) -> str | None:
         """A standby that could take over at once is ready."""

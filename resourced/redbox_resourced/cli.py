@@ -91,6 +91,12 @@ def run(
             envvar="REDBOX_API_TOKEN_NAMESPACES", help="Where the chart lets pods have API tokens: a,b."
         ),
     ] = "",
+    volumes: Annotated[
+        bool,
+        typer.Option(
+            envvar="REDBOX_VOLUMES", help="Make folders for claims of provisioner redbox.dev/directory."
+        ),
+    ] = False,
 ) -> None:
     """Publish partitions until SIGTERM."""
     configure_log(sys.stderr)
@@ -105,6 +111,7 @@ def run(
         old_keys=old_keys,
         overrides=overrides,
         pods=PodGrants(pods, _names(pod_namespaces), _names(api_token_namespaces)),
+        volumes=volumes,
     )
     try:
         with contextlib.suppress(asyncio.CancelledError):  # SIGTERM

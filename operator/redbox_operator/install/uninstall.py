@@ -18,7 +18,7 @@ from http import HTTPStatus
 
 from redbox_kube.api.lease import LeaseObservation
 from redbox_kube.api.objects import ApiError, ApiRefused, Object, ObjectClient, PodRef, ResourcePath
-from redbox_kube.names import API_VERSION, LABEL_JOB_UID, LABEL_VIRTUAL
+from redbox_kube.names import API_VERSION, FINALIZER_VOLUME, LABEL_JOB_UID, LABEL_VIRTUAL
 from redbox_kube.runtime.clock import becomes_true
 from redbox_operator.api.constants import CLUSTER_FINALIZER, FINALIZER, cluster_finalizer
 from redbox_operator.api.crds import all_crds
@@ -63,6 +63,7 @@ class InstalledObjects:
     companions: Companions
     clusters: Sequence[Object]
     nodes: Sequence[Object]
+    volumes: Sequence[Object]
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,11 @@ class Uninstall:
             *await failures_of(
                 inventory.nodes, self._clean_node, lambda node: f"node {node['metadata']['name']}"
             ),
+            *await failures_of(
+                inventory.volumes,
+                self._release_volume,
+                lambda volume: f"the finalizer of PersistentVolume {volume['metadata']['name']}",
+            ),
             *await failures_of(CONTROLLERS, self._free, "Lease {}".format),
         ]
         if left:
@@ -115,7 +121,8 @@ class Uninstall:
         clusters = [item async for item in self.objects.list_all(CLUSTERS)]
         # A limited release has no resourced: virtual nodes belong to another installation.
         nodes = [] if self.watched else [item async for item in self.objects.list_all(ResourcePath("Node"))]
-        return InstalledObjects(jobs, await self._companions(jobs), clusters, nodes)
+        volumes = [] if self.watched else [item async for item in self._volumes()]
+        return InstalledObjects(jobs, await self._companions(jobs), clusters, nodes, volumes)
 
     # -- jobs
 
@@ -200,7 +207,7 @@ class Uninstall:
                 async for job in if_served(where, self.objects.list_all(where)):
                     yield {**trimmed(job), "kind": kind.kind, "apiVersion": kind.api_version}
 
-    # -- clusters and nodes
+    # -- clusters, nodes and volumes
 
     async def _release_cluster(self, cluster: Object) -> None:
         """An operator of other namespaces has its own finalizer, which stays."""
@@ -221,6 +228,21 @@ class Uninstall:
             await self.objects.merge(where, {"metadata": published})
         if resources:
             await self.objects.merge(where, {"status": resources}, subresource="status")
+
+    async def _volumes(self) -> AsyncIterator[Object]:
+        """Those that resourced made; the chart gives the right to list them where resourced makes some."""
+        try:
+            async for volume in self.objects.list_all(ResourcePath("PersistentVolume")):
+                if FINALIZER_VOLUME in (volume["metadata"].get("finalizers") or ()):
+                    yield {"metadata": volume["metadata"]}
+        except ApiRefused as refusal:
+            if refusal.status != HTTPStatus.FORBIDDEN:
+                raise
+
+    async def _release_volume(self, volume: Object) -> None:
+        """Its folder stays, and a new installation serves it again."""
+        where = ResourcePath("PersistentVolume", volume["metadata"]["name"])
+        await self._lift(where, frozenset({FINALIZER_VOLUME}), volume)
 
     async def _lift(self, where: ResourcePath, own: frozenset[str], newest: Object | None) -> None:
         """Lift our finalizers, again from the newest version where the object has changed."""

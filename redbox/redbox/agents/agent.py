@@ -147,6 +147,21 @@ class AgentClient:
         request = AgentRequest("remove", path, {"path": path, "recursive": recursive}, idempotent=False)
         await self._call(request, lambda _: None)
 
+    # An older agent refuses the next two: options of the two above it would ignore.
+
+    async def make_own_directory(self, path: str, *, mode: int) -> answers.FileAttributes:
+        """Make a directory of exactly this mode, and those above it, unless it exists.
+
+        A symbolic link in its place is an error.
+        """
+        request = AgentRequest("make_own_directory", path, {"path": path, "mode": mode})
+        return await self._call(request, answers.parse_attributes)
+
+    async def remove_own_directory(self, path: str, *, inode: int, deadline: float) -> None:
+        """Remove the directory of this inode with all files in it; ESTALE for anything else in its place."""
+        request = AgentRequest("remove_own_directory", path, {"path": path, "inode": inode}, idempotent=False)
+        await self._call(request, lambda _: None, deadline)
+
     async def write(
         self, path: str, chunks: AsyncIterable[bytes] | bytes, *, mode: int = 0o644, deadline: float = FILE_S
     ) -> answers.FileAttributes:

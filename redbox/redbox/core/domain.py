@@ -12,11 +12,15 @@ from enum import StrEnum
 
 
 class Role(StrEnum):
-    """`submit` own jobs; watch, cancel and hold a cluster's (`operator`); see its partitions (`reader`)."""
+    """`submit` own jobs; watch, cancel and hold a cluster's (`operator`); see its partitions (`reader`).
+
+    `volumes`: delete the folders that red-box made for its cluster's volumes, and nothing else.
+    """
 
     SUBMIT = "submit"
     OPERATOR = "operator"
     READER = "reader"
+    VOLUMES = "volumes"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,11 @@ from redbox.http.answers import problems
 from redbox.http.answers.streaming import CallerDisconnected
 from redbox.http.middleware.request_middleware import RequestMiddleware, request_id_of
 from redbox.http.openapi import describe
-from redbox.http.routes import cluster, files, jobs, logs, usage
+from redbox.http.routes import cluster, files, jobs, logs, usage, volumes
 from redbox.http.services import Services
 from redbox.jobs import errors as job_errors
 from redbox.logs import interfaces as log_errors
+from redbox.volumes import errors as volume_errors
 
 log = structlog.get_logger(__name__)
 RETRY_AFTER_S = 2.0
@@ -55,7 +56,7 @@ def bare_app() -> FastAPI:
         redoc_url=None,
         openapi_url=None,
     )
-    for module in (jobs, usage, logs, files, cluster):
+    for module in (jobs, usage, logs, files, volumes, cluster):
         app.include_router(module.router)
     app.include_router(cluster.public_router)
     describe(app)
@@ -129,6 +130,11 @@ _PROBLEMS: dict[type[Exception], ToProblem] = {
     log_errors.JobRecordDeleted: _permanent(problems.NotFoundProblem),
     log_errors.LogFileUnreadable: _permanent(problems.ForbiddenProblem),
     log_errors.LogFileUnavailable: _maybe_temporary(problems.UnavailableProblem),
+    volume_errors.VolumeNotFound: _permanent(problems.NotFoundProblem),
+    volume_errors.VolumeForbidden: _permanent(problems.ForbiddenProblem),
+    volume_errors.VolumeConflict: _permanent(problems.ConflictProblem),
+    volume_errors.TooManyVolumes: _maybe_temporary(problems.TooManyRequestsProblem),
+    volume_errors.VolumeUnavailable: _maybe_temporary(problems.UnavailableProblem),
     agent_errors.AgentRefused: _permanent(problems.ForbiddenProblem),
     agent_errors.SystemCallFailed: _system_problem,
     agent_errors.RequestFailed: _permanent(problems.UnprocessableProblem),

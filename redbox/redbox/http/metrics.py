@@ -76,6 +76,7 @@ class StateCollector(Collector):
     stale_s: Callable[[], float]
     agents: Callable[[], AgentPoolState]
     streams: Callable[[], int]
+    volumes: Callable[[], int]
 
     def describe(self) -> Iterator[Metric]:
         """Return nothing: the registration must not count all jobs."""
@@ -94,6 +95,7 @@ class StateCollector(Collector):
         )
         yield from self._of_agents(self.agents())
         yield GaugeMetricFamily("redbox_streams", "Followed logs, watches and downloads.", self.streams())
+        yield GaugeMetricFamily("redbox_volumes", "Folders of volumes that exist.", self.volumes())
 
     @staticmethod
     def _of_agents(state: AgentPoolState) -> Iterator[Metric]:

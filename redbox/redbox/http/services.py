@@ -20,6 +20,7 @@ from redbox.http.middleware.stream_reauthorization import StreamReauthorization
 from redbox.jobs.service import JobService
 from redbox.jobs.usage import UsageOfJobs
 from redbox.logs.job_logs import JobLogReader
+from redbox.volumes.service import VolumeService
 from redbox_api.models import KEY_PATTERN
 
 NO_CONTROL = r"^[^\x00-\x1f\x7f]*$"
@@ -51,6 +52,7 @@ class Services:
     jobs: JobService
     logs: JobLogReader
     files: JobFileService
+    volumes: VolumeService
     usage: UsageOfJobs
     metrics: ServerMetrics
     readiness: Readiness

@@ -17,7 +17,7 @@ class AuditEntry:
 
     caller: str  # or REDBOX
     user: str | None
-    act: str  # submit, cancel, hold, release, requeue, signal
+    act: str  # submit, cancel, hold, release, requeue, signal, make-volume, delete-volume
     job: str
     outcome: str  # done, same, or the name of the refusal
     job_id: str | None = None

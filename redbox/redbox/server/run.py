@@ -49,6 +49,8 @@ from redbox.server.systemd import notify_ready
 from redbox.server.transports import observer_of, transport_of
 from redbox.settings import RedboxSettings, rules_in_force
 from redbox.slurm.slurm_manager import SlurmManager
+from redbox.volumes.service import VolumeService
+from redbox.volumes.volume_index import VolumeIndex
 
 log = structlog.get_logger(__name__)
 
@@ -171,9 +173,16 @@ async def start(settings: RedboxSettings, path: Path) -> AsyncIterator[Applicati
         )
         reauthorization = StreamReauthorization(authenticator, SystemClock())
         streams = streams_budget(settings.limits.streams_per_user, settings.limits.streams)
+        volumes = await stack.enter_async_context(
+            VolumeService(VolumeIndex(journal), pool, settings.volumes, clock=SystemClock(), audit=record)
+        )
         metrics.collect_from(
             StateCollector(
-                jobs=jobs, stale_s=lambda: _age(jobs), agents=pool.state, streams=lambda: streams.held
+                jobs=jobs,
+                stale_s=lambda: _age(jobs),
+                agents=pool.state,
+                streams=lambda: streams.held,
+                volumes=lambda: volumes.count,
             )
         )
         services = Services(
@@ -181,6 +190,7 @@ async def start(settings: RedboxSettings, path: Path) -> AsyncIterator[Applicati
             jobs=jobs,
             logs=JobLogReader(jobs, pool, LogService(settings.logs, time.monotonic), workload),
             files=JobFileService(jobs, pool),
+            volumes=volumes,
             usage=await stack.enter_async_context(UsageOfJobs(jobs, workload)),
             metrics=metrics,
             readiness=Readiness(jobs, authenticator),

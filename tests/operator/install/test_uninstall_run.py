@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from redbox_kube.api.objects import ApiRefused, ApiUnreachable, ResourcePath
 from redbox_kube.api.retrying_objects import RetryingObjects
-from redbox_kube.names import API_VERSION
+from redbox_kube.names import API_VERSION, FINALIZER_VOLUME
 from redbox_operator.api.constants import CLUSTER_FINALIZER, FINALIZER, cluster_finalizer
 from redbox_operator.cli import app
 from redbox_operator.install.uninstall import JobsPolicy, NotUninstalled, Uninstall
@@ -58,6 +58,24 @@ async def test_what_goes_with_a_job_is_its_companion_and_our_finalizer() -> None
     await taking_out(api, report).run()
     assert api.names("Pod") == ["long-far", "long-not", "over-far", "over-job", "over-not"]
     assert finalizers(api, "long") == finalizers(api, "over") == ["others"]
+
+
+async def test_volumes_stay_and_wait_for_none_to_delete_their_folders() -> None:
+    api = FakeApiServer()
+    for name, finalizer in (("ours", FINALIZER_VOLUME), ("theirs", "external/finalizer")):
+        protected = ["kubernetes.io/pv-protection", finalizer]
+        api.put(ResourcePath("PersistentVolume", name), metadata={"finalizers": protected})
+    await taking_out(api, []).run()
+    assert finalizers(api, "ours") == ["kubernetes.io/pv-protection"]
+    assert finalizers(api, "theirs") == ["kubernetes.io/pv-protection", "external/finalizer"]
+
+
+async def test_without_the_right_to_list_volumes_there_are_none_of_ours() -> None:
+    api = FakeApiServer()
+    has_job(api, "over", phase="Succeeded")
+    api.fail(ApiRefused(403, "cannot list persistentvolumes"), verb="list", kind="PersistentVolume")
+    await taking_out(api, []).run()
+    assert finalizers(api, "over") == ["others"]
 
 
 async def test_ten_thousand_jobs_need_no_list_each_and_no_look_at_what_was_listed() -> None:

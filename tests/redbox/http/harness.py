@@ -50,6 +50,9 @@ from redbox.observability.job_audit import no_audit
 from redbox.server.certificates import CertificateAndKey, issue_server, make_authority
 from redbox.server.listeners import Listener, bound_path
 from redbox.settings import load_settings, rules_in_force
+from redbox.volumes.service import VolumeService
+from redbox.volumes.settings import VolumesSettings
+from redbox.volumes.volume_index import VolumeIndex
 from redbox_api.client import Deadlines, RedboxClient
 from tests.redbox.agents.harness import LaunchedTransport, tests_user
 from tests.redbox.callers.factories import AUDIENCE, ISSUER, jwks, rsa_key
@@ -175,11 +178,12 @@ async def standing(
                 settings=QUICK.model_copy(update=settings),
             )
         )
+        volumes = await stack.enter_async_context(_volumes(journal, pool, home))
         usage = await stack.enter_async_context(UsageOfJobs(jobs, slurm))
         ready = Ready()
         reauthorization = StreamReauthorization(authenticator, SystemClock(), every_s=0.05, tick_s=0.02)
         services = replace(
-            _services(authenticator, jobs, usage, pool, reauthorization, slurm=slurm),
+            _services(authenticator, jobs, usage, pool, reauthorization, volumes=volumes, slurm=slurm),
             readiness=ready,
             stall_s=stall_s,
             body_limit=body_limit,
@@ -202,6 +206,7 @@ def _write_settings(directory: Path) -> tuple[dict[str, str], Path]:
     rules = [
         {"tokens": [made["operator"].record.id], "roles": ["operator"]},
         {"tokens": [made["reader"].record.id], "roles": ["reader"]},
+        {"tokens": [made["volumes"].record.id], "roles": ["volumes"]},
         {"tokens": [made["limited"].record.id], "partitions": ["debug"], "accounts": ["physics"]},
         {"cluster": "prod", "namespaces": ["physics"], "user": "alice"},
     ]
@@ -216,7 +221,14 @@ def _write_settings(directory: Path) -> tuple[dict[str, str], Path]:
     return {name: token.secret for name, token in made.items()}, path
 
 
-HOLDERS = {"alice": "alice", "bob": "bob", "operator": "alice", "reader": "alice", "limited": "bob"}
+HOLDERS = {
+    "alice": "alice",
+    "bob": "bob",
+    "operator": "alice",
+    "reader": "alice",
+    "limited": "bob",
+    "volumes": "bob",
+}
 
 
 @asynccontextmanager
@@ -235,6 +247,11 @@ async def _door(path: Path) -> AsyncIterator[Authenticator]:
         yield authenticator
 
 
+def _volumes(journal: Journal, pool: AgentPool, home: Path) -> VolumeService:
+    settings = VolumesSettings(directory=f"{home}/volumes")
+    return VolumeService(VolumeIndex(journal), pool, settings, clock=SystemClock(), audit=no_audit)
+
+
 def _services(
     authenticator: Authenticator,
     jobs: JobService,
@@ -242,17 +259,25 @@ def _services(
     pool: AgentPool,
     reauthorization: StreamReauthorization,
     *,
+    volumes: VolumeService,
     slurm: StrictSlurm,
 ) -> Services:
     metrics, streams = ServerMetrics(), streams_budget(per_user=20, in_all=30)
     metrics.collect_from(
-        StateCollector(jobs=jobs, stale_s=lambda: 0.0, agents=pool.state, streams=lambda: streams.held)
+        StateCollector(
+            jobs=jobs,
+            stale_s=lambda: 0.0,
+            agents=pool.state,
+            streams=lambda: streams.held,
+            volumes=lambda: volumes.count,
+        )
     )
     return Services(
         authenticator=authenticator,
         jobs=jobs,
         logs=JobLogReader(jobs, pool, LogService(LogSettings(settle_s=0.02), time.monotonic), slurm),
         files=JobFileService(jobs, pool),
+        volumes=volumes,
         usage=usage,
         metrics=metrics,
         readiness=Ready(),

@@ -50,6 +50,8 @@ def build_operations(account: pwd.struct_passwd, path: List[str]) -> Dict[str, O
         "glob": files.glob,
         "make_directory": files.make_directory,
         "remove": files.remove,
+        "make_own_directory": files.make_own_directory,
+        "remove_own_directory": files.remove_own_directory,
         "write": files.write,
         "tar": make_tar,
         "unpack": unpack_tar,

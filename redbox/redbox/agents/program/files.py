@@ -171,6 +171,27 @@ class FileOperations:
             raise NotADirectoryError(20, "not a directory", path)
         return dict(attributes_of(status), made=made)
 
+    def make_own_directory(self, stream: WorkerStream) -> Dict[str, Any]:
+        path, mode = path_bytes(stream.request["path"]), stream.request["mode"]
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        try:
+            os.mkdir(path, mode)
+            os.chmod(path, mode)  # mkdir masks it
+        except FileExistsError:
+            pass
+        status = os.lstat(path)
+        if not stat.S_ISDIR(status.st_mode):
+            raise NotADirectoryError(20, "not a directory", path)
+        return attributes_of(status)
+
+    def remove_own_directory(self, stream: WorkerStream) -> Dict[str, Any]:
+        path = path_bytes(stream.request["path"])
+        status = os.lstat(path)
+        if not stat.S_ISDIR(status.st_mode) or status.st_ino != stream.request["inode"]:
+            raise OSError(errno.ESTALE, "another file is in its place", path)
+        remove_tree(path)
+        return {}
+
     def remove(self, stream: WorkerStream) -> Dict[str, Any]:
         path = path_bytes(stream.request["path"])
         if not stat.S_ISDIR(os.lstat(path).st_mode):
@@ -265,6 +286,19 @@ def glob_matches(directory: bytes, patterns: List[bytes]) -> Iterator[bytes]:
         whole = os.path.join(globbing.escape(directory), pattern)
         for path in globbing.iglob(whole, recursive=True):
             yield os.path.relpath(path, directory)
+
+
+def remove_tree(path: bytes) -> None:
+    """Remove a directory, and directories below it that their owner may not write to."""
+    try:
+        shutil.rmtree(path)
+    except PermissionError:
+        for parent, names, _ in os.walk(path):
+            for whole in (os.path.join(parent, name) for name in names):
+                if not os.path.islink(whole):
+                    os.chmod(whole, 0o700)
+        os.chmod(path, 0o700)
+        shutil.rmtree(path)
 
 
 def write_in(

@@ -95,7 +95,8 @@ class Rule(Section):
     tokens: Annotated[tuple[Name, ...], AfterValidator(_some)] | None = None
     """Opaque tokens by id (redbox token list); '*' is all of them. Each has the user it was created for."""
     roles: Annotated[frozenset[Role], Field(min_length=1)] = frozenset({Role.SUBMIT})
-    """submit (own jobs), operator (watch, cancel, hold, release its cluster's), reader (see partitions)."""
+    """submit (own jobs), operator (watch, cancel, hold, release its cluster's), reader (see partitions),
+    volumes (delete folders that red-box made for its cluster's volumes)."""
     user: Annotated[Name, AfterValidator(_user_or_template)] | None = Field(None, examples=["alice"])
     """The Unix user that jobs run as: a name, or {namespace} or {service_account}."""
     allowed_users: Annotated[tuple[UserName, ...], AfterValidator(_some)] | None = None
@@ -130,11 +131,12 @@ class Rule(Section):
             raise ValueError("namespaces and service_accounts belong to cluster")
 
     def _check_roles(self) -> None:
-        if self.roles >= {Role.OPERATOR, Role.SUBMIT}:
-            raise ValueError("an operator submits nothing: give submit by another rule, to another account")
         names_accounts = isinstance(self.namespaces, tuple) and self.service_accounts is not None
-        if Role.OPERATOR in self.roles and self.cluster is not None and not names_accounts:
-            raise ValueError("the role operator needs a list of namespaces and of service_accounts")
+        for role, name in ((Role.OPERATOR, "an operator"), (Role.VOLUMES, "the role volumes")):
+            if self.roles >= {role, Role.SUBMIT}:
+                raise ValueError(f"{name} submits nothing: give submit by another rule, to another account")
+            if role in self.roles and self.cluster is not None and not names_accounts:
+                raise ValueError(f"the role {role} needs a list of namespaces and of service_accounts")
 
     def _check_user(self) -> None:
         submits = Role.SUBMIT in self.roles

@@ -38,6 +38,7 @@ class Journal:
         try:
             self._database = Database(directory / FILE_NAME)
             self.contents: JournalContents | None = self._database.load()
+            self.volumes = self.contents.volumes
         except JournalError:
             self._lock.release()
             raise

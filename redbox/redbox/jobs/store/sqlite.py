@@ -18,6 +18,8 @@ from redbox.jobs.errors import JournalError, JournalFull, JournalUnreadable
 from redbox.jobs.record.codec import to_text
 from redbox.jobs.record.packed_records import RecordSummary, summary_from_text
 from redbox.jobs.record.record import JobRecord, Tombstone, place, shared
+from redbox.jobs.store import volume_rows
+from redbox.jobs.store.volume_rows import VolumeRecord
 
 SCHEMA = (
     # Version 1. WITHOUT ROWID: the key is the row's place, and no second index is kept.
@@ -55,6 +57,8 @@ class JournalBatch:
     bury: tuple[Tombstone, ...] = ()
     unbury: tuple[Tombstone, ...] = ()
     facts: tuple[tuple[str, str], ...] = ()
+    volumes: tuple[VolumeRecord, ...] = ()
+    forget_volumes: tuple[str, ...] = ()  # by handle
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,7 @@ class JournalContents:
     records: tuple[RecordSummary, ...]
     tombstones: tuple[Tombstone, ...]
     facts: dict[str, str]
+    volumes: tuple[VolumeRecord, ...] = ()
 
 
 class Database:
@@ -90,13 +95,15 @@ class Database:
             )
         for number, statements in enumerate(SCHEMA[version:], version + 1):
             self._db.executescript(f"BEGIN;{statements}PRAGMA user_version = {number};COMMIT;")
+        self._db.execute(volume_rows.TABLE)
         epoch = ("epoch", secrets.token_hex(6))  # an unknown epoch makes a watcher list again
         self._db.execute("INSERT OR IGNORE INTO facts VALUES (?, ?)", epoch)
 
     def load(self) -> JournalContents:
         try:
             facts = dict(self._db.execute("SELECT name, value FROM facts"))
-            return JournalContents(tuple(self._records()), tuple(self._tombstones()), facts)
+            volumes = tuple(map(volume_rows.from_row, self._db.execute(volume_rows.ALL)))
+            return JournalContents(tuple(self._records()), tuple(self._tombstones()), facts, volumes)
         except sqlite3.DatabaseError as error:
             raise self._fault(error) from error
 
@@ -129,6 +136,8 @@ class Database:
         run("INSERT OR REPLACE INTO tombstones VALUES (?, ?, ?, ?, ?, ?, ?)", graves)
         run(UNBURY, map(place, batch.unbury))
         run("INSERT OR REPLACE INTO facts VALUES (?, ?)", batch.facts)
+        run(volume_rows.SAVE, map(volume_rows.to_row, batch.volumes))
+        run(volume_rows.FORGET, ((handle,) for handle in batch.forget_volumes))
 
     def close(self) -> None:
         self._db.close()

@@ -86,6 +86,14 @@ REFUSED: dict[str, tuple[str, str]] = {
         "- {cluster: prod, namespaces: [a], service_accounts: [b], user: a, roles: [operator, submit]}",
         "an operator submits nothing",
     ),
+    "volumes and submit": (
+        "- {cluster: prod, namespaces: [a], service_accounts: [b], user: a, roles: [volumes, submit]}",
+        "the role volumes submits nothing",
+    ),
+    "the role volumes by namespace alone": (
+        "- {cluster: prod, namespaces: [a], roles: [volumes]}",
+        "needs a list of namespaces and of service_accounts",
+    ),
     "an operator by namespace alone": (
         "- {cluster: prod, namespaces: [a], roles: [operator]}",
         "needs a list of namespaces and of service_accounts",

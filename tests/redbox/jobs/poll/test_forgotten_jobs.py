@@ -278,7 +278,7 @@ def test_a_home_that_hangs_delays_no_other_users(world: World) -> None:
         submitted(world, f"alices {number}", seconds=0.0)
     other = caller(UnixUser("bob", 2002), "biology")
     world.run(world.jobs.put(other, KEY, 1, request()))
-    world.slurm.hanging_homes.add("alice")
+    world.slurm.hanging_homes.add(2001)
     world.slurm.restart(*map(str, range(1, 22)))
     world.advance(40)
     bobs = world.run(world.jobs.get(other, KEY))

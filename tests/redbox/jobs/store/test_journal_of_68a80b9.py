@@ -10,12 +10,12 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from redbox.core.domain import JobKey, Limits
+from redbox.core.domain import JobKey, Limits, Owner
 from redbox.core.workload_manager import JobAction, Observation, TaskObservation
 from redbox.jobs.errors import JobConflict, JobNotFound, Tombstoned
 from redbox.jobs.record import codec
@@ -23,7 +23,8 @@ from redbox.jobs.record.marks import Marks
 from redbox.jobs.record.packed_records import unpack
 from redbox.jobs.record.record import JobRecord, Stage
 from redbox.jobs.store.journal import FILE_NAME
-from redbox.jobs.store.sqlite import Database
+from redbox.jobs.store.sqlite import Database, JournalBatch
+from redbox.jobs.store.volume_rows import VolumeRecord
 from redbox_api.models import Phase
 from tests.redbox.jobs.fakes import SimulatedSlurm
 from tests.redbox.jobs.harness import ALICE, SECRET, World, caller, operator, request
@@ -286,3 +287,16 @@ def test_the_journal_is_opened_once_more_as_it_was_left(world: World) -> None:
     before = {record.key: record for record in world.jobs}
     world.restart()
     assert {record.key: record for record in world.jobs} == before
+
+
+def test_it_takes_volumes_and_a_release_without_them_still_opens_it(directory: Path) -> None:
+    owner, made_at = Owner("prod", "physics", "default", "uid-1"), datetime(2026, 11, 22, tzinfo=UTC)
+    volume = VolumeRecord("h1", owner, ALICE, "data", "/home/alice/v", made_at, inode=2**64 - 1)
+    database = Database(directory / FILE_NAME)
+    assert database.load().volumes == ()
+    database.commit([JournalBatch(volumes=(volume,))])
+    database.close()
+    assert Database(directory / FILE_NAME).load().volumes == (volume,)
+    opened = sqlite3.connect(directory / FILE_NAME)
+    assert opened.execute("PRAGMA user_version").fetchone() == (1,)  # its newest, or it would refuse
+    opened.close()

@@ -86,6 +86,7 @@ def test_given_values_are_in_force_and_the_rest_is_not() -> None:
         "local": None,
         "jobs": None,
         "logs": None,
+        "volumes": None,
         "limits": None,
         "audit": None,
     }

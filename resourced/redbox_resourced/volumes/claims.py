@@ -1,0 +1,135 @@
+"""Claims and StorageClasses, reduced to what provisioning needs, and which folder a claim asks for. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from redbox_kube.api.informer import Place
+from redbox_kube.api.objects import Object, ResourcePath
+from redbox_resourced.volumes.names import (
+    ANNOTATION_ACCOUNT,
+    DEFAULT_ACCOUNT,
+    PARAMETER_CLUSTER,
+    PARAMETER_GROUP_SHARED,
+    PROVISIONER,
+    SELECTED_NODE,
+    STORAGE_PROVISIONER,
+)
+
+WAITS = "WaitForFirstConsumer"
+DEFAULT_CLASS = "volume.beta.kubernetes.io/storage-class"
+PARAMETERS = (PARAMETER_CLUSTER, PARAMETER_GROUP_SHARED)
+
+
+class Unserviceable(Exception):
+    """No folder can be made or deleted until somebody changes something; the message says what."""
+
+
+@dataclass(frozen=True)
+class ClaimView:
+    """A claim that waits for a volume of ours."""
+
+    namespace: str
+    name: str
+    uid: str
+    version: str
+    class_name: str
+    node: str
+    """The node that the scheduler chose; empty before that."""
+    account: str
+    spec: Mapping[str, Any]
+
+    @property
+    def place(self) -> Place:
+        return self.namespace, self.name
+
+    @property
+    def path(self) -> ResourcePath:
+        return ResourcePath("PersistentVolumeClaim", self.name, self.namespace)
+
+    @property
+    def volume_name(self) -> str:
+        """The name of its volume: the same at every try, so that a claim never gets two."""
+        return f"pvc-{self.uid}"
+
+
+@dataclass(frozen=True)
+class StorageClassView:
+    """A StorageClass of ours."""
+
+    name: str
+    parameters: Mapping[str, str]
+    waits: bool
+    """For the first pod that uses the claim."""
+    reclaim_policy: str
+    mount_options: tuple[str, ...]
+
+    @property
+    def cluster(self) -> str:
+        return self.parameters.get(PARAMETER_CLUSTER, "")
+
+    @property
+    def group_shared(self) -> bool:
+        return self.parameters.get(PARAMETER_GROUP_SHARED, "false") == "true"
+
+
+def read_claim(body: Object) -> ClaimView | None:
+    """The claim; None unless Kubernetes waits for our provisioner to serve it."""
+    metadata, spec = body["metadata"], body["spec"]
+    annotations = metadata.get("annotations") or {}
+    provisioner = next((annotations[key] for key in STORAGE_PROVISIONER if key in annotations), None)
+    if provisioner != PROVISIONER or spec.get("volumeName") or metadata.get("deletionTimestamp"):
+        return None
+    return ClaimView(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+        version=str(metadata["resourceVersion"]),
+        class_name=annotations.get(DEFAULT_CLASS) or spec.get("storageClassName") or "",
+        node=annotations.get(SELECTED_NODE, ""),
+        account=annotations.get(ANNOTATION_ACCOUNT) or DEFAULT_ACCOUNT,
+        spec=spec,
+    )
+
+
+def read_class(body: Object) -> StorageClassView | None:
+    """The class; None where it is of another provisioner."""
+    if body.get("provisioner") != PROVISIONER:
+        return None
+    return StorageClassView(
+        name=body["metadata"]["name"],
+        parameters=body.get("parameters") or {},
+        waits=body.get("volumeBindingMode") == WAITS,
+        reclaim_policy=body.get("reclaimPolicy") or "Delete",
+        mount_options=tuple(body.get("mountOptions") or ()),
+    )
+
+
+def check_claim(claim: ClaimView, storage_class: StorageClassView) -> None:
+    """Raise Unserviceable for what a folder cannot be."""
+    spec = claim.spec
+    unknown = sorted(set(storage_class.parameters) - set(PARAMETERS))
+    if unknown:
+        allowed = " and ".join(PARAMETERS)
+        problem = f"StorageClass {storage_class.name} has a parameter {unknown[0]}; there are {allowed}"
+    elif storage_class.parameters.get(PARAMETER_GROUP_SHARED, "false") not in {"true", "false"}:
+        problem = (
+            f"parameter {PARAMETER_GROUP_SHARED} of StorageClass {storage_class.name} is not true or false"
+        )
+    elif storage_class.mount_options:
+        problem = (
+            f"StorageClass {storage_class.name} has mountOptions, and a folder is not mounted: remove them"
+        )
+    elif spec.get("volumeMode", "Filesystem") != "Filesystem":
+        problem = "a folder is not a block device: leave out volumeMode"
+    elif spec.get("dataSource") or spec.get("dataSourceRef"):
+        problem = (
+            "a folder cannot be cloned or restored from a snapshot: leave out dataSource, and copy the files"
+        )
+    elif spec.get("selector"):
+        problem = "a claim with a selector gets no new volume: leave out the selector"
+    else:
+        return
+    raise Unserviceable(problem)
