@@ -41,6 +41,82 @@ class PartitionFilter(SlurmClusterKind):
     )
 
 
+class SharedMount(SlurmClusterKind):
+    """A file system that both clusters mount: volumes of Kubernetes below it are paths in Slurm."""
+
+    server: str = Field(
+        "", max_length=253, pattern=r"^[A-Za-z0-9.:-]*$", description="NFS: the volume's server."
+    )
+    path: str = Field(
+        "",
+        max_length=4096,
+        pattern=r"^(/[^\x00\n\r]*)?$",
+        description="NFS: the path that the server exports; volumes at or below it are found below `to`.",
+    )
+    driver: str = Field(
+        "", max_length=63, pattern=r"^[a-z0-9.-]*$", description="CSI: the name of the volume's driver."
+    )
+    volume_handle: str = Field(
+        "",
+        max_length=1024,
+        pattern=r"^[^\x00\n\r]*$",
+        description="CSI: with what the volume's handle begins; the rest of the handle is a path below `to`.",
+    )
+    to: str = Field(
+        max_length=4096,
+        pattern=r"^/[^\x00\n\r]*$",
+        description="Where Slurm's nodes have it: an absolute path.",
+    )
+
+
+class PodsSpec(SlurmClusterKind):
+    """How pods that are bound to virtual nodes run as Slurm jobs."""
+
+    enabled: bool = Field(
+        default=False,
+        description="Pods that name a virtual node's taint or label run as Slurm jobs of the Unix user of "
+        "their service account. The partitions are published as virtual nodes, whatever `delivery` is.",
+    )
+    scratch: str = Field(
+        "/tmp",  # noqa: S108 (each job has a folder of its own there)
+        max_length=4096,
+        pattern=r"^/[^\x00\n\r]*$",
+        description="A folder on the local disk of each Slurm node: for emptyDir volumes and the containers' "
+        "writable roots. All of a job's is removed when the job ends.",
+    )
+    routed: bool = Field(
+        default=False,
+        description="Pods and Services of Kubernetes reach the addresses of the Slurm nodes: the pod's "
+        "address is then the node's. Without it a pod has no address.",
+    )
+    mounts: list[SharedMount] = Field(
+        [],
+        max_length=64,
+        description="NFS and CSI volumes that the Slurm nodes mount too, and where. The first that fits "
+        "counts. A claim whose volume fits none is refused by its name.",
+    )
+    api_server: str | None = Field(
+        None,
+        pattern=r"^https://[^/\s]+$",
+        max_length=512,
+        description="The URL at which Slurm nodes reach the API server; containers find it in "
+        "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT, where apiTokens allows them a token.",
+    )
+    api_tokens: bool = Field(
+        default=False,
+        description="Pods get the API tokens that they ask for, in the namespaces that the chart lists in "
+        "resourced.pods.apiTokenNamespaces. The token lies where each job of that Unix user can read it.",
+    )
+    volumes: str = Field(
+        "{home}/redbox/volumes",
+        min_length=1,
+        max_length=4096,
+        pattern=r"^(\{home\}|/)([^{}\x00\n\r]|\{home\}|\{user\})*$",
+        description="The folder in which claims of provisioner redbox.dev/directory get a folder each. "
+        "{home} is the home directory of the Unix user, {user} the user's name.",
+    )
+
+
 class SlurmClusterSpec(SlurmClusterKind):
     """A Slurm cluster behind a red-box."""
 
@@ -54,7 +130,7 @@ class SlurmClusterSpec(SlurmClusterKind):
     delivery: Delivery = Field(
         Delivery.CONTAINER,
         description="Container: a small pod relays each job. Virtual: the pod is bound to the "
-        "partition's virtual node and no container runs.",
+        "partition's virtual node and no container runs. Of SlurmJobs only: see `pods` for other pods.",
     )
     partitions: PartitionFilter = Field(
         PartitionFilter(), description="The partitions to publish as nodes and labels."
@@ -70,13 +146,22 @@ class SlurmClusterSpec(SlurmClusterKind):
         "holds jobs back until they are free. Only with Virtual delivery or exactly one gateway node.",
     )
     orphan_policy: OrphanPolicy = Field(
-        OrphanPolicy.REPORT, description="What happens to Slurm jobs whose SlurmJob is gone."
+        OrphanPolicy.REPORT, description="What happens to Slurm jobs whose SlurmJob or pod is gone."
+    )
+    pods: PodsSpec = Field(
+        PodsSpec(),
+        description="Pods on virtual nodes as Slurm jobs. Needs the chart's resourced.pods.enabled.",
     )
     abandon_jobs: bool = Field(
         default=False,
         description="SlurmJobs of this cluster are deleted without cancelling their jobs: for a Slurm "
         "cluster that never comes back.",
     )
+
+    @property
+    def has_virtual_nodes(self) -> bool:
+        """Whether its partitions are virtual nodes: for its SlurmJobs, for pods, or for both."""
+        return self.delivery is Delivery.VIRTUAL or self.pods.enabled
 
     @field_validator("ca_bundle", mode="before")
     @classmethod

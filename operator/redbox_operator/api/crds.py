@@ -65,6 +65,16 @@ RULES_OF_CLUSTER = [
         "!self.holdBack || self.delivery == 'Virtual' || self.gateways",
         "holdBack needs nodes with the partitions' resources: set delivery to Virtual, or set gateways",
     ),
+    rule(
+        "!has(self.pods) || !self.pods.apiTokens || has(self.pods.apiServer)",
+        "pods.apiTokens needs pods.apiServer, the URL at which Slurm nodes reach the API server",
+    ),
+    rule(
+        "!has(self.pods) || !has(self.pods.mounts) || self.pods.mounts.all(one, "
+        "(one.server != '') == (one.path != '') && (one.driver != '') == (one.volumeHandle != '') && "
+        "(one.server != '') != (one.driver != ''))",
+        "each of pods.mounts has either server and path, or driver and volumeHandle",
+    ),
 ]
 
 

@@ -15,6 +15,7 @@ from enum import Enum
 
 from redbox_kube.api.informer import Place
 from redbox_kube.api.objects import Object, is_path_segment
+from redbox_resourced.pods.selection import TimedToleration, names_virtual_node, timed_tolerations
 from redbox_shared.pod_contract import ATTACH_ONLY, ATTEMPT, MODE
 
 NUMBER = re.compile(r"[0-9]{1,9}")
@@ -30,9 +31,10 @@ ENDED = frozenset({"Succeeded", "Failed"})
 
 
 class BoundPodKind(Enum):
-    """By the pod's controller."""
+    """By the pod's controller, and by whether the pod names virtual nodes."""
 
     JOB = "job"  # of one of our kinds; `submission` verifies that it is the companion
+    POD = "pod"  # any other that names virtual nodes: it runs where the SlurmCluster has pods.enabled
     DAEMON = "daemon"  # of a DaemonSet, which tolerates every taint
     FOREIGN = "foreign"
 
@@ -75,6 +77,10 @@ class BoundPod:
     is_being_deleted: bool
     submitted_by_another: bool
     """Its request needs values of Secrets or ConfigMaps, which a submitter pod reads."""
+    names_virtual_node: bool
+    """Its author wants it to run there; see `selection`."""
+    timed_tolerations: tuple[TimedToleration, ...]
+    """Those that end the pod when resourced is away for long."""
     status_digest: bytes
 
     @property
@@ -88,12 +94,13 @@ class BoundPod:
 
     @property
     def role(self) -> BoundPodKind:
-        """From its controller alone: any user can set labels."""
-        if self.controller is None:
-            return BoundPodKind.FOREIGN
-        if self.controller.kind in OUR_KINDS and self.controller.api_version.split("/")[0] in OUR_GROUPS:
-            return BoundPodKind.JOB
-        return BoundPodKind.DAEMON if self.controller.kind == "DaemonSet" else BoundPodKind.FOREIGN
+        """From its controller and its spec: any user can set labels."""
+        if self.controller is not None:
+            if self.controller.kind in OUR_KINDS and self.controller.api_version.split("/")[0] in OUR_GROUPS:
+                return BoundPodKind.JOB
+            if self.controller.kind == "DaemonSet":
+                return BoundPodKind.DAEMON
+        return BoundPodKind.POD if self.names_virtual_node else BoundPodKind.FOREIGN
 
     @property
     def has_ended(self) -> bool:
@@ -120,6 +127,8 @@ def read_pod(pod: Object) -> BoundPod:
         not_submitted=submitted.get("message", "") if submitted.get("status") == "False" else "",
         is_being_deleted="deletionTimestamp" in metadata,
         submitted_by_another={"name": MODE, "value": ATTACH_ONLY} in env,
+        names_virtual_node=names_virtual_node(pod),
+        timed_tolerations=timed_tolerations(spec),
         status_digest=digest_of(status),
     )
 

@@ -108,3 +108,24 @@ def test_maps_are_written_whole() -> None:
     ]
     assert maps
     assert all(node["x-kubernetes-map-type"] == "atomic" for node in maps)
+
+
+def test_every_field_of_a_slurmcluster_is_described_and_bounded() -> None:
+    schema = schema_of(SLURM_CLUSTER)
+    pods = schema["properties"]["pods"]
+    for fields in (
+        schema["properties"],
+        pods["properties"],
+        pods["properties"]["mounts"]["items"]["properties"],
+    ):
+        for name, field in fields.items():
+            assert field.get("description"), name
+    for node in nodes(pods):
+        if node.get("type") == "string":
+            assert "maxLength" in node
+        if node.get("type") == "array":
+            assert "maxItems" in node
+
+
+def test_pods_are_off_by_default() -> None:
+    assert schema_of(SLURM_CLUSTER)["properties"]["pods"]["properties"]["enabled"]["default"] is False
