@@ -67,6 +67,10 @@ class LogQuery:
     stream: Literal["stdout", "stderr"] = "stdout"
     attempt: int = 1
     task: int | None = None
+    container: str | None = None
+    """Of a pod: which container's file; both streams are in it."""
+    restart: int | None = None
+    """Of a container: which of its starts, from 0."""
     generation: str = ""
     offset: int = 0
     tail: int | None = None
@@ -81,6 +85,8 @@ class LogQuery:
         given = {
             "attempt": self.attempt,
             "task": self.task,
+            "container": self.container,
+            "restart": self.restart,
             "generation": self.generation or None,
             "offset": self.offset,
             "tail": self.tail,
@@ -143,10 +149,21 @@ class RedboxClient:
         return await self._ask(Job, "GET", _job(key), {"attempt": attempt, **_owner(owner)})
 
     async def cancel_job(
-        self, key: str, *, attempt: int = 1, all_attempts: bool = False, owner: OwnerRef | None = None
+        self,
+        key: str,
+        *,
+        attempt: int = 1,
+        all_attempts: bool = False,
+        force: bool = False,
+        owner: OwnerRef | None = None,
     ) -> list[Job]:
-        """Cancel. Raises NoSuchJob where there was none; a submit that comes later is refused then."""
-        query = {"attempt": attempt, "allAttempts": str(all_attempts).lower(), **_owner(owner)}
+        """Cancel. Raises NoSuchJob where there was none; a submit that comes later is refused then.
+
+        `force`: a pod's containers are ended without their grace.
+        """
+        query: dict[str, Any] = {"attempt": attempt, "allAttempts": str(all_attempts).lower(), **_owner(owner)}
+        if force:
+            query["force"] = "true"
         return (await self._ask(Cancelled, "DELETE", _job(key), query)).items
 
     async def act_on_job(
