@@ -21,6 +21,7 @@ from redbox_resourced.nodes.server_side_apply import NodeApplier
 from redbox_resourced.nodes.virtual_nodes import VirtualNodes
 from redbox_resourced.partitions.overrides import OverridesFile
 from redbox_resourced.partitions.slurmclusters import ClusterRegistry
+from redbox_resourced.pods.pod_view import has_job
 from redbox_resourced.virtual_delivery import VirtualDelivery
 
 LEASE = "redbox-resourced"
@@ -77,6 +78,7 @@ class Resourced:
             applier,
             settings.address,
             self._delivery.serving_status,
+            has_job,
             gone_after_s=settings.gone_after_s,
             old_keys=settings.old_keys,
         )
@@ -107,5 +109,5 @@ class Resourced:
         """A standby that could take over at once is ready."""
         if not self._leads:
             return None if self._lease.leader else "the Lease has not been read yet"
-        delivery = self._delivery.problem if self._clusters.deliver_virtually else ""
+        delivery = self._delivery.problem if self._clusters.have_virtual_nodes else ""
         return self._nodes.unready or delivery or None

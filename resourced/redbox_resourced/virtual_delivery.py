@@ -65,7 +65,7 @@ class VirtualDelivery:
                 for component in (self._listener, self._pods):
                     group.create_task(component.run())
                 # Only now: an administrator need not approve a certificate where there are gateways alone.
-                while not (self._clusters.deliver_virtually or self._pods.informer.by_key):  # noqa: ASYNC110 (rare)
+                while not (self._clusters.have_virtual_nodes or self._pods.informer.by_key):  # noqa: ASYNC110 (rare)
                     await asyncio.sleep(POLL_S)
                 group.create_task(self._certificate.run())
         finally:

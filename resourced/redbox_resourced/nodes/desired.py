@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from redbox_api.models import Partition
 from redbox_kube.names import ANNOTATION_PARTITION
 from redbox_kube.node_labels import dns_label, virtual_node
-from redbox_kube.slurm_cluster import Delivery
 from redbox_resourced.nodes.node_view import NodeView
 from redbox_resourced.partitions.advertised import AdvertisedPartition, advertised_partition
 from redbox_resourced.partitions.availability import (
@@ -38,6 +37,8 @@ class DesiredNode:
     unreachable: str = ""
     slurm_version: str = ""
     advertised: AdvertisedPartition | None = None
+    has_room: bool = False
+    """Kubernetes schedules any number of pods there, and Slurm queues their jobs."""
     availability: PartitionAvailability | None = None
     delete: bool = False
     """As soon as no unfinished pod is bound to it."""
@@ -51,8 +52,9 @@ def desired_nodes(
     """The nodes of one SlurmCluster, and how many of its partitions get none because of the limit."""
     cluster = followed.cluster.name
     existing = [node for node in nodes if node.cluster == dns_label(cluster)]
-    if followed.cluster.spec.delivery is not Delivery.VIRTUAL:
-        why = f"SlurmCluster {cluster} is not delivered through virtual nodes (delivery: Virtual)."
+    spec = followed.cluster.spec
+    if not spec.has_virtual_nodes:
+        why = f"SlurmCluster {cluster} has no virtual nodes (delivery: Virtual, or pods.enabled)."
         return [_not_selected(node, followed, why) for node in existing], 0
     if not followed.is_settled:
         return [], 0
@@ -65,6 +67,7 @@ def desired_nodes(
             unreachable=followed.unreachable,
             slurm_version=followed.version,
             advertised=advertised_partition(cluster, partition, overrides.of(cluster, partition.name)),
+            has_room=spec.pods.enabled and not spec.hold_back,
             availability=availability_of(partition),
         )
         for partition in selected

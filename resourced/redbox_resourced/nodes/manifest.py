@@ -35,6 +35,11 @@ from redbox_resourced.partitions.availability import PartitionAvailability
 AVAILABILITY_MANAGER = f"{MANAGER}.standing"
 CAPACITY_MANAGER = f"{MANAGER}.offer"
 PODS = "100000"
+ROOM = {"cpu": "1000000000", "memory": "32Pi", "ephemeral-storage": "32Pi", "pods": "10000000"}
+"""Far above any partition. The scheduler multiplies by 100 in 64 bits: 64Pi would be near the limit."""
+ROOM_OF_EXTENDED = "1000000000"
+GPUS = ("nvidia.com/gpu", "amd.com/gpu")
+"""Requested by pods; the job then requests a GPU of its partition, of whichever make."""
 METRICS_PATH = "metrics.k8s.io/resource-metrics-path"
 """The path for metrics-server: all nodes share one address, so that /metrics/resource has the pods of all."""
 UNKNOWN_NODE_INFO = ("architecture", "kernelVersion", "kubeProxyVersion", "machineID", "systemUUID", "bootID")
@@ -151,14 +156,25 @@ def availability_configurations(
 
 
 def capacity_configurations(
-    advertised: AdvertisedPartition, slurm_version: str, kubelet_version: str, *, old_keys: bool
+    advertised: AdvertisedPartition,
+    slurm_version: str,
+    kubelet_version: str,
+    *,
+    old_keys: bool,
+    has_room: bool,
 ) -> list[ApplyConfiguration]:
+    """`has_room`: what is allocatable is far above the capacity.
+
+    The scheduler adds up all pods of a node, those that wait in Slurm's queue among them: nothing would ever
+    queue in Slurm. Whether a job can ever fit is decided at its submit.
+    """
     capacity = {
         "cpu": str(advertised.amounts["cpus"]),
         "memory": f"{advertised.amounts['mem']}Mi",
         "pods": PODS,
         **resources_of(advertised),
     }
+    allocatable = _room(advertised) if has_room else capacity
     node = virtual_node(advertised.partition, advertised.cluster)
     annotations = {**annotations_of(advertised), METRICS_PATH: f"/metrics/resource/{node}"}
     metadata = {"labels": _labels(advertised, old_keys=old_keys), "annotations": annotations}
@@ -169,11 +185,18 @@ def capacity_configurations(
         "containerRuntimeVersion": f"slurm://{slurm_version}",
         "operatingSystem": "linux",
     }
-    status = {"capacity": capacity, "allocatable": capacity, "nodeInfo": node_info}
+    status = {"capacity": capacity, "allocatable": allocatable, "nodeInfo": node_info}
     return [
         ApplyConfiguration(CAPACITY_MANAGER, {"metadata": metadata}),
         ApplyConfiguration(CAPACITY_MANAGER, {"status": status}, "status"),
     ]
+
+
+def _room(advertised: AdvertisedPartition) -> dict[str, str]:
+    """Extended resources only where the partition has some: a pod stays Pending where it has none."""
+    extended = [key for key, amount in resources_of(advertised).items() if amount != "0"]
+    gpus = GPUS if advertised.amounts["gpus"] else ()
+    return {**ROOM, **dict.fromkeys((*extended, *gpus), ROOM_OF_EXTENDED)}
 
 
 def _identity(cluster: str, partition: str) -> Object:

@@ -94,7 +94,7 @@ class NodeReconciler:
         if self._overrides.reload() and self._overrides.fault:
             log.error("overrides not used", fault=self._overrides.fault)
         nodes = {node.name: node for node in self._nodes.items.values()}
-        await self._virtual.reconcile(self._desired(nodes.values()), nodes)
+        await self._virtual.reconcile(self._desired({**self._virtual.existing, **nodes}.values()), nodes)
         clusters = self._clusters.followed
         advertised = advertised_by_cluster(clusters, self._clusters.invalid, self._overrides.current)
         await self._gateways.reconcile([node for node in nodes.values() if not node.is_virtual], advertised)

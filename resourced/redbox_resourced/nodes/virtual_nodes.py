@@ -1,7 +1,8 @@
 """Creates, updates, taints and deletes virtual nodes until they are as `desired` demands.
 
 A foreign Node of the same name is left alone and reported as a problem. A virtual node that was deleted by
-hand is recreated at once, so that its companions go on.
+hand is created again at once: Kubernetes deletes the pods of a Node that does not exist, after 40 s. That
+holds also where its partition is unknown or excluded now, as long as a pod of a job is on it.
 """
 
 from __future__ import annotations
@@ -15,8 +16,7 @@ from operator import itemgetter
 
 import structlog
 
-from redbox_kube.api.objects import ApiError, ObjectClient, ResourcePath
-from redbox_kube.names import LABEL_JOB_UID
+from redbox_kube.api.objects import ApiError, Object, ObjectClient, ResourcePath
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_resourced.nodes.desired import DesiredNode
 from redbox_resourced.nodes.manifest import (
@@ -50,8 +50,12 @@ class VirtualNodes:
     address: KubeletAddress
     serving: Callable[[], ServingStatus | None]
     """None: the conditions about it stay as they are."""
+    has_job: Callable[[Object], bool]
+    """Whether it is a pod of a job. Other pods, those of DaemonSets among them, need no node of ours."""
     gone_after_s: float
     old_keys: bool
+    existing: dict[str, NodeView] = field(default_factory=dict)
+    """Virtual nodes that exist, or that somebody else has deleted since the last reconciliation."""
     kubernetes_version: str = ""
     warnings: GroupedWarnings = field(default_factory=lambda: GroupedWarnings("virtual node not updated"))
     _redbox_version: str = field(default_factory=lambda: version("red-box"))  # each call parses a file
@@ -59,6 +63,7 @@ class VirtualNodes:
 
     async def reconcile(self, desired: Iterable[DesiredNode], nodes: Mapping[str, NodeView]) -> None:
         """Update all nodes; failures are retried at the next reconciliation."""
+        self.existing |= {name: node for name, node in nodes.items() if node.is_virtual}
         by_name = {node.node: node for node in desired}
         self._missing_since = {name: at for name, at in self._missing_since.items() if name in by_name}
         for name in self.warnings.failing.keys() - by_name.keys():
@@ -83,9 +88,10 @@ class VirtualNodes:
 
     async def _update(self, desired: DesiredNode, node: NodeView | None) -> str:
         """The problem that prevents the update, if any."""
-        if node is None and desired.advertised is not None:
+        if node is None and (desired.advertised is not None or await self._has_unfinished_pod(desired.node)):
             node = await self._create(desired)
         if node is None:
+            self.existing.pop(desired.node, None)
             return ""
         if node.provider_id != provider_id(desired.cluster, desired.partition):
             return f"a Node {node.name} exists that is not ours: delete it, or leave the partition out"
@@ -95,7 +101,7 @@ class VirtualNodes:
         await self.applier.apply(tainted, self._configurations(desired, tainted))
         if not desired.delete:
             self._missing_since.pop(node.name, None)
-        elif self._is_due(desired) and not await self._has_unfinished_pod(node):
+        elif self._is_due(desired) and not await self._has_unfinished_pod(node.name):
             await self._delete(node)
         return ""
 
@@ -129,6 +135,7 @@ class VirtualNodes:
                 desired.slurm_version,
                 f"{self.kubernetes_version}+redbox.{self._redbox_version}",
                 old_keys=self.old_keys,
+                has_room=desired.has_room,
             )
         return configurations
 
@@ -138,19 +145,17 @@ class VirtualNodes:
         now = asyncio.get_running_loop().time()
         return now - self._missing_since.setdefault(desired.node, now) >= self.gone_after_s
 
-    async def _has_unfinished_pod(self, node: NodeView) -> bool:
+    async def _has_unfinished_pod(self, node_name: str) -> bool:
         """Of a job only: pods of DaemonSets never finish."""
-        selection = {
-            "fieldSelector": f"spec.nodeName={node.name},{UNFINISHED}",
-            "labelSelector": LABEL_JOB_UID,
-            "limit": "1",
-        }
+        selection = {"fieldSelector": f"spec.nodeName={node_name},{UNFINISHED}"}
         async for page, _ in self.objects.pages(ResourcePath("Pod"), selection):
-            return bool(page)
+            if any(map(self.has_job, page)):
+                return True
         return False
 
     async def _delete(self, node: NodeView) -> None:
         await self.objects.delete(ResourcePath("Node", node.name), uid=node.uid)
         await self.objects.delete(ResourcePath("Lease", node.name, LEASES, LEASE_API))
         self.applier.forget(node.name)
+        self.existing.pop(node.name, None)
         log.info("virtual node deleted", node=node.name)

@@ -18,7 +18,7 @@ from redbox_kube.api.objects import ObjectClient, ResourcePath
 from redbox_kube.names import API_VERSION
 from redbox_kube.node_labels import dns_label
 from redbox_kube.redbox_token import RedboxToken, ServiceAccountName
-from redbox_kube.slurm_cluster import Delivery, SlurmCluster
+from redbox_kube.slurm_cluster import SlurmCluster
 from redbox_resourced.partitions.partition_feed import PartitionFeed
 
 log = structlog.get_logger(__name__)
@@ -62,9 +62,14 @@ class ClusterRegistry:
         return {name: feed for name, (feed, _) in self._feeds.items()}
 
     @property
-    def deliver_virtually(self) -> bool:
-        """Whether any SlurmCluster runs its companions on virtual nodes."""
-        return any(feed.cluster.spec.delivery is Delivery.VIRTUAL for feed, _ in self._feeds.values())
+    def have_virtual_nodes(self) -> bool:
+        """Whether any SlurmCluster has: for its companions, or for pods."""
+        return any(feed.cluster.spec.has_virtual_nodes for feed, _ in self._feeds.values())
+
+    @property
+    def run_pods(self) -> bool:
+        """Whether any SlurmCluster runs pods as jobs."""
+        return any(feed.cluster.spec.pods.enabled for feed, _ in self._feeds.values())
 
     def of_node(self, node_name: str) -> ClusterConnection | None:
         """The SlurmCluster of a virtual node; None where no followed SlurmCluster has such a node.

@@ -182,6 +182,11 @@ def read_pod(pod: Object) -> BoundPod:
     return replace(bound, attempt=1, submitted_by_another=False, details=_details(spec, conditions))
 
 
+def has_job(pod: Object) -> bool:
+    """Whether it is a pod of a job: one that is to end before its node may be deleted."""
+    return read_pod(pod).role in {BoundPodKind.JOB, BoundPodKind.POD}
+
+
 def digest_of(status: Object) -> bytes:
     """Of the fields that resourced writes, independent of their order, and of no others."""
     ours: Object = {name: status[name] for name in WRITTEN if status.get(name)}

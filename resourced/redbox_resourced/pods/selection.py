@@ -30,7 +30,7 @@ LIFTED = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreacha
 class TimedToleration(NamedTuple):
     """A toleration that ends some time after the taint began, and its place in the pod's list."""
 
-    index: int
+    position: int
     key: str
     seconds: int
 
@@ -51,8 +51,8 @@ def timed_tolerations(spec: Object) -> tuple[TimedToleration, ...]:
     One without a key, and those of other taints, are left alone: they are about more than that.
     """
     return tuple(
-        TimedToleration(index, sys.intern(toleration["key"]), toleration["tolerationSeconds"])
-        for index, toleration in enumerate(spec.get("tolerations") or ())
+        TimedToleration(position, sys.intern(toleration["key"]), toleration["tolerationSeconds"])
+        for position, toleration in enumerate(spec.get("tolerations") or ())
         if toleration.get("key") in LIFTED and toleration.get("tolerationSeconds") is not None
     )
 
