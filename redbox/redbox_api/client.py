@@ -161,9 +161,8 @@ class RedboxClient:
 
         `force`: a pod's containers are ended without their grace.
         """
-        query: dict[str, Any] = {"attempt": attempt, "allAttempts": str(all_attempts).lower(), **_owner(owner)}
-        if force:
-            query["force"] = "true"
+        query: dict[str, Any] = {"attempt": attempt, "allAttempts": str(all_attempts).lower()}
+        query |= _owner(owner) | ({"force": "true"} if force else {})
         return (await self._ask(Cancelled, "DELETE", _job(key), query)).items
 
     async def act_on_job(

@@ -59,7 +59,7 @@ class PodInformer:
 
     def node_since(self, node: str) -> str:
         """When the virtual node was created; empty where there is none."""
-        return self._nodes.items.get(("", node), "")
+        return str(self._nodes.items.get(("", node), ""))
 
     def on(self, node: str) -> Collection[BoundPod]:
         informer, _ = self._informers.get(node, (None, None))

@@ -24,7 +24,9 @@ LONGEST_MESSAGE = 1024
 
 def waiting(pod: BoundPod, *, reason: str, message: str) -> Object:
     state = {"waiting": {"reason": reason, "message": message[:LONGEST_MESSAGE]}}
-    return _status(pod, "Pending", state, submitted=submitted_condition("False", pod.created_at, reason, message))
+    return _status(
+        pod, "Pending", state, submitted=submitted_condition("False", pod.created_at, reason, message)
+    )
 
 
 def of_job(pod: BoundPod, job: Job) -> Object:

@@ -39,9 +39,7 @@ WRITTEN = (
     "containerStatuses",
 )
 CONDITION = ("status", "reason", "message", "lastTransitionTime")
-CONDITIONS = frozenset(
-    {"Initialized", "Ready", "ContainersReady", "PodReadyToStartContainers", SUBMITTED}
-)
+CONDITIONS = frozenset({"Initialized", "Ready", "ContainersReady", "PodReadyToStartContainers", SUBMITTED})
 """Without DisruptionTarget, which others write too: we write it only with a pod's last phase."""
 ENDED = frozenset({"Succeeded", "Failed"})
 

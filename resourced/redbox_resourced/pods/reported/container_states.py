@@ -13,7 +13,7 @@ from datetime import datetime
 from redbox_api.models import FINAL_PHASES, Job, Phase
 from redbox_api.pod_report import ContainerReport, ContainerState, Terminated, Waiting
 from redbox_kube.api.objects import Object
-from redbox_resourced.pods.pod_status import rfc3339
+from redbox_resourced.pods.pod_status import LONGEST_MESSAGE, rfc3339
 from redbox_resourced.pods.pod_view import BoundPod, PodContainer, PodDetails
 
 KILLED = 137
@@ -92,7 +92,7 @@ def waiting_views(details: PodDetails, pod: BoundPod, reason: str, message: str)
     later = Waiting(reason="PodInitializing", message=message) if details.init_containers else first
     containers = _in_order(details, pod)
     return [
-        _waiting_view(container, is_init, later if index else first)
+        _waiting_view(container, later if index else first, is_init=is_init)
         for index, (container, is_init) in enumerate(containers)
     ]
 
@@ -107,7 +107,7 @@ def container_views(details: PodDetails, pod: BoundPod, job: Job, message: str) 
     for container, is_init in _in_order(details, pod):
         report = reports.get(container.name)
         if report is None or report.state == ContainerState():
-            views.append(_waiting_view(container, is_init, default, report))
+            views.append(_waiting_view(container, default, report, is_init=is_init))
         else:
             views.append(ContainerView(container, is_init, report))
     return [_ended(view, job) for view in views] if job.phase in FINAL_PHASES else views
@@ -133,7 +133,7 @@ def _in_order(details: PodDetails, pod: BoundPod) -> Iterator[tuple[PodContainer
 
 
 def _waiting_view(
-    container: PodContainer, is_init: bool, waiting: Waiting, report: ContainerReport | None = None
+    container: PodContainer, waiting: Waiting, report: ContainerReport | None = None, *, is_init: bool
 ) -> ContainerView:
     report = report or ContainerReport(name=container.name)
     state = ContainerState(waiting=waiting)
@@ -144,12 +144,13 @@ def _ended(view: ContainerView, job: Job) -> ContainerView:
     """As it is once the job has ended; a container that never started still waits, as kubelets leave it."""
     report = view.report
     if report.state.running is not None:
+        began = report.state.running.started_at
         ended = Terminated(
             exit_code=KILLED,
             reason=end_reason(job),
-            message=(job.message or "")[:1024],
-            started_at=report.state.running.started_at,
-            finished_at=max(end_of_job(job) or report.state.running.started_at, report.state.running.started_at),
+            message=(job.message or "")[:LONGEST_MESSAGE],
+            started_at=began,
+            finished_at=max(end_of_job(job) or began, began),
         )
         state, last = ContainerState(terminated=ended), report.last_state
     elif report.state.waiting is not None and report.last_state.terminated is not None:

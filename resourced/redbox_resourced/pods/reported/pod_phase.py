@@ -16,19 +16,19 @@ def phase_of(views: Sequence[ContainerView], restart_policy: str, *, is_over: bo
     """`is_over`: no container starts any more, whatever the restart policy is."""
     main = [view for view in views if not view.is_init]
     if is_over:
-        succeeded = not _failed_init(views) and all(view.exit_code == 0 for view in main)
+        succeeded = bool(main) and not _failed_init(views) and all(view.exit_code == 0 for view in main)
         return "Succeeded" if succeeded else "Failed"
     if _failed_init(views) and restart_policy == "Never":
         return "Failed"
     if not _is_initialized(views) or any(view.last_end is None and not view.is_running for view in main):
         return "Pending"
-    if any(view.is_running for view in main) or restart_policy == "Always":
+    is_waiting = any(view.report.state.waiting is not None for view in main)  # for its next start
+    if restart_policy == "Always" or is_waiting or any(view.is_running for view in main):
         return "Running"
-    if any(view.report.state.waiting is not None for view in main):
-        return "Running"  # for its next start
-    if all(view.exit_code == 0 for view in main):
-        return "Succeeded"
-    return "Failed" if restart_policy == "Never" else "Running"
+    succeeded = all(view.exit_code == 0 for view in main)
+    if not succeeded and restart_policy == "OnFailure":
+        return "Running"
+    return "Succeeded" if succeeded else "Failed"
 
 
 def later_phase(old: str, new: str) -> str:
@@ -45,7 +45,7 @@ def conditions_of(
     initialized = _initialized(views, phase)
     containers_ready = _containers_ready(views, phase)
     ready = _ready(containers_ready, details.readiness_gates, details.conditions)
-    prepared: Object = {"status": _word(runs and phase not in ENDED)}
+    prepared: Object = {"status": _word(holds=runs and phase not in ENDED)}
     decided = {
         "PodReadyToStartContainers": prepared,
         "Initialized": initialized,
@@ -61,7 +61,8 @@ def conditions_of(
 def since(pod: BoundPod, details: PodDetails, name: str, status: str, at: str) -> str:
     """Since when the condition has this status: as the pod shows it, where it has not changed."""
     shown = details.conditions.get(name)
-    return shown.since if shown is not None and shown.status == status and shown.since else at or pod.created_at
+    unchanged = shown is not None and shown.status == status
+    return (shown.since if shown is not None and unchanged else at) or pod.created_at
 
 
 def _initialized(views: Sequence[ContainerView], phase: str) -> Object:
@@ -120,5 +121,5 @@ def _has_initialized(view: ContainerView) -> bool:
     return view.exit_code == 0 if view.runs_once else view.is_started
 
 
-def _word(holds: bool) -> str:
+def _word(*, holds: bool) -> str:
     return "True" if holds else "False"

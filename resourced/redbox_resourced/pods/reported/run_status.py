@@ -1,4 +1,4 @@
-"""The whole status of a pod that runs, but for its host's address where the runner has not reported one. Pure.
+"""The whole status of a pod that runs, but for its host's address until the runner reports one. Pure.
 
 What its containers did comes from the runner's report; why they ended with it from Slurm. Times are the
 report's, Slurm's or the API server's, never the clock's; a condition that does not change keeps its time. So
@@ -16,7 +16,6 @@ from redbox_resourced.pods.exit_status import JobRefusal
 from redbox_resourced.pods.pod_status import LONGEST_MESSAGE, rfc3339, submitted_condition, submitted_job
 from redbox_resourced.pods.pod_view import ENDED, BoundPod, PodDetails
 from redbox_resourced.pods.reported.container_states import (
-    REASON_BY_STATE,
     UNKNOWN,
     ContainerView,
     container_views,
@@ -34,7 +33,6 @@ DISRUPTED = {
     "BOOT_FAIL": ("NodeLost", "the Slurm node of the job did not boot"),
 }
 """Reason and message of DisruptionTarget, by which podFailurePolicy tells such an end from the pod's own."""
-NODE_NOT_READY = "ContainerCreating"
 
 
 def waiting(pod: BoundPod, *, reason: str, message: str) -> Object:
@@ -57,27 +55,41 @@ def refused(pod: BoundPod, refusal: JobRefusal) -> Object:
     }
 
 
-def of_job(pod: BoundPod, job: Job, *, routed: bool = False) -> Object | None:
+def of_job(pod: BoundPod, job: Job) -> Object | None:
     """None where the report is missing of a pod that ran before: what it shows is the newest there is."""
     if job.pod is None and job.phase not in FINAL_PHASES and pod.phase == "Running":
         return None
     details = _details(pod)
-    views = container_views(details, pod, job, _progress(job))
+    views = container_views(details, pod, job, _progress(job)) if _is_known(pod, job) else []
     is_over = _is_over(job, views)
     phase = later_phase(pod.phase, phase_of(views, details.restart_policy, is_over=is_over))
-    if is_over and _pod_reason(job):
-        phase = "Failed"
+    if is_over and job.pod is not None and job.pod.reason:
+        phase = "Failed"  # by the runner's reason for the whole pod: DeadlineExceeded, Evicted
     elif not is_over and phase in ENDED:
         phase = "Running"  # the runner's last report, and perhaps Slurm's state, are still to come
     status = _status(
         pod, details, views, phase, submitted=submitted_job(pod, job), at=_changed_at(job), job=job
     )
-    status |= _addresses(job, routed=routed)
+    status |= _address(job)
     if phase == "Failed":
         status |= _why_failed(job)
         if disruption := _disruption(pod, details, job):
             status["conditions"].append(disruption)
     return status
+
+
+def never_ran(pod: BoundPod) -> Object:
+    """A pod that is being deleted and has no job: controllers wait for its last phase."""
+    details = _details(pod)
+    known = pod.phase == "Pending"
+    views = waiting_views(details, pod, "ContainerCreating", "") if known else []
+    submitted = submitted_condition("False", pod.created_at, "Deleted", "the pod was deleted before it ran")
+    return _status(pod, details, views, "Failed", submitted=submitted)
+
+
+def _is_known(pod: BoundPod, job: Job) -> bool:
+    """Containers of a record that was lost may have ended before; they must not be shown as waiting."""
+    return job.pod is not None or pod.phase != "Running"
 
 
 def _is_over(job: Job, views: Sequence[ContainerView]) -> bool:
@@ -87,15 +99,9 @@ def _is_over(job: Job, views: Sequence[ContainerView]) -> bool:
     return is_done(job) and not any((view.exit_code or 0) >= SIGNALLED for view in views)
 
 
-def _pod_reason(job: Job) -> str:
-    """The runner's reason for the whole pod: DeadlineExceeded, Evicted."""
-    return job.pod.reason if job.pod else ""
-
-
 def _why_failed(job: Job) -> Object:
     """Nothing where the containers' own ends say it, as kubelets have it."""
-    if _pod_reason(job):
-        assert job.pod is not None
+    if job.pod is not None and job.pod.reason:
         return {"reason": job.pod.reason, "message": job.pod.message[:LONGEST_MESSAGE]}
     if is_done(job) and job.state not in DISRUPTED:
         return {}
@@ -140,13 +146,17 @@ def _changed_at(job: Job) -> str:
     return rfc3339(at) if at else ""
 
 
-def _addresses(job: Job, *, routed: bool) -> Object:
-    """The Slurm node's, and the pod's where pods are said to be reached there."""
+def with_pod_address(status: Object) -> Object:
+    """Where pods are reached at the addresses of Slurm's nodes."""
+    if "hostIP" not in status:
+        return status
+    return {**status, "podIP": status["hostIP"], "podIPs": status["hostIPs"]}
+
+
+def _address(job: Job) -> Object:
+    """The Slurm node's."""
     address = _usable(job.pod.host_ip) if job.pod else ""
-    if not address:
-        return {}
-    host: Object = {"hostIP": address, "hostIPs": [{"ip": address}]}
-    return host | ({"podIP": address, "podIPs": [{"ip": address}]} if routed else {})
+    return {"hostIP": address, "hostIPs": [{"ip": address}]} if address else {}
 
 
 def _usable(address: str) -> str:
