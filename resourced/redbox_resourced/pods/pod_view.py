@@ -142,6 +142,12 @@ class BoundPod:
         return BoundPodKind.POD if self.names_virtual_node else BoundPodKind.FOREIGN
 
     @property
+    def container_names(self) -> set[str]:
+        """Init containers too, of a pod that runs."""
+        init = self.details.init_containers if self.details else ()
+        return {container.name for container in (*init, *self.containers)}
+
+    @property
     def has_job(self) -> bool:
         """Whether a job at red-box may be its own; `submission` verifies it."""
         return self.role in {BoundPodKind.JOB, BoundPodKind.POD}
