@@ -33,9 +33,8 @@ class ContainerStart:
 def requested_start(pod: BoundPod, container: str, job: Job | None, request: LogRequest) -> ContainerStart:
     """Raises LogRequestRejected."""
     view = _view(pod, container, job)
-    state, last = (
-        (view.report.state, view.report.last_state) if view else (ContainerState(), ContainerState())
-    )
+    report = view.report if view else ContainerReport(name=container)
+    state, last = report.state, report.last_state
     if request.previous and last.terminated is None:
         msg = f'previous terminated container "{container}" in pod "{pod.name}" not found'
         raise LogRequestRejected(msg)
