@@ -115,11 +115,8 @@ def container_views(details: PodDetails, pod: BoundPod, job: Job, message: str) 
 
 def end_reason(job: Job) -> str:
     """Why containers that ran have ended with their job, in one word."""
-    if job.phase is Phase.LOST:
-        return UNKNOWN
-    if job.phase is Phase.CANCELLED:
-        return REASON_BY_STATE["CANCELLED"]
-    return REASON_BY_STATE.get(job.state or "", UNKNOWN)
+    by_phase = REASON_BY_STATE["CANCELLED"] if job.phase is Phase.CANCELLED else UNKNOWN
+    return REASON_BY_STATE.get(job.state or "", by_phase)
 
 
 def end_of_job(job: Job) -> datetime | None:
