@@ -229,7 +229,7 @@ class PodReconciler:
         if feed is None or feed.fault:
             return False
         job = feed.of_pod(pod)
-        if job is None or not (pod.uid in self._cancelled or job.cancel_requested):
+        if job is None or not (self._is_cancelled(pod, job) or job.phase in FINAL_PHASES):
             async with self._calling[cluster, pod.namespace, pod.account]:
                 cancelled = await self._submitter.cancel(pod, connection)
             if cancelled is None:
@@ -237,10 +237,11 @@ class PodReconciler:
                 return True
             self._cancelled.add(pod.uid)
             feed.take(cancelled)
-        job = feed.of_pod(pod)
-        if job is None:
-            return False
+            job = feed.of_pod(pod) or cancelled
         return await self._show(pod, job, connection) or job.phase in FINAL_PHASES
+
+    def _is_cancelled(self, pod: BoundPod, job: Job) -> bool:
+        return job.cancel_requested or pod.uid in self._cancelled
 
     async def _reconcile_job(self, pod: BoundPod, connection: ClusterConnection) -> float | None:
         cluster = connection.cluster.name
