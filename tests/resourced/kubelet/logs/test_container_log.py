@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from redbox_api.client import RedboxClient
 from redbox_api.models import Phase
 from redbox_resourced.kubelet.logs.container_log import one_stream, requested_start
 from redbox_resourced.kubelet.logs.query import LogRequest, LogRequestRejected
+from redbox_resourced.kubelet.logs.streams import JobStreams
 from tests.resourced.pods.factories import RUNS, WAITS, died, pod_job, report, running_pod
 
 INIT: dict[str, Any] = {"initContainers": [{"name": "setup", "image": "i"}]}
@@ -73,3 +75,12 @@ def test_both_streams_are_one() -> None:
     assert one_stream(LogRequest()).streams == ("stdout",)
     with pytest.raises(LogRequestRejected, match="one log"):
         one_stream(LogRequest(streams=("stderr",)))
+
+
+def test_red_box_is_asked_for_that_start_of_that_container() -> None:
+    asked = (
+        JobStreams(cast("RedboxClient", None), "pod-uid", 1, "main", 0).cursor("stdout").query.parameters()
+    )
+    assert (asked["container"], asked["restart"]) == ("main", 0)
+    of_companion = JobStreams(cast("RedboxClient", None), "job-uid", 1).cursor("stdout").query.parameters()
+    assert not of_companion.keys() & {"container", "restart"}

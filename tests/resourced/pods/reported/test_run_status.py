@@ -21,11 +21,11 @@ from tests.resourced.pods.factories import (
     running_pod,
 )
 
-INIT = {"initContainers": [{"name": "setup", "image": "busybox"}]}
-SIDECAR = {"initContainers": [{"name": "proxy", "image": "envoy", "restartPolicy": "Always"}]}
-TWO = {"containers": [{"name": "main", "image": "a"}, {"name": "other", "image": "b"}]}
-NEVER = {"restartPolicy": "Never"}
-ON_FAILURE = {"restartPolicy": "OnFailure"}
+INIT: dict[str, Any] = {"initContainers": [{"name": "setup", "image": "busybox"}]}
+SIDECAR: dict[str, Any] = {"initContainers": [{"name": "proxy", "image": "envoy", "restartPolicy": "Always"}]}
+TWO: dict[str, Any] = {"containers": [{"name": "main", "image": "a"}, {"name": "other", "image": "b"}]}
+NEVER: dict[str, Any] = {"restartPolicy": "Never"}
+ON_FAILURE: dict[str, Any] = {"restartPolicy": "OnFailure"}
 CRASHED: dict[str, Any] = {
     "state": {"waiting": {"reason": "CrashLoopBackOff"}},
     "lastState": died(1),
@@ -42,7 +42,8 @@ def status(pod: BoundPod, job: Job) -> dict[str, Any]:
 
 def state(status: dict[str, Any], name: str = "main") -> dict[str, Any]:
     rows = [*status.get("initContainerStatuses", []), *status["containerStatuses"]]
-    return next(row for row in rows if row["name"] == name)["state"]
+    found: dict[str, Any] = next(row["state"] for row in rows if row["name"] == name)
+    return found
 
 
 def condition(status: dict[str, Any], kind: str) -> dict[str, Any]:
@@ -50,7 +51,7 @@ def condition(status: dict[str, Any], kind: str) -> dict[str, Any]:
 
 
 def holds(status: dict[str, Any], kind: str) -> bool:
-    return condition(status, kind)["status"] == "True"
+    return bool(condition(status, kind)["status"] == "True")
 
 
 def test_a_queued_pod_waits_and_says_why() -> None:
