@@ -47,6 +47,12 @@ class PodJobFeed:
         self.unclaimed.pop(RowKey.of(job), None)
         self.rows.setdefault(RowKey.of(job), job)
 
+    def drop_events(self, job: Job) -> None:
+        """Of a row whose events are published: ten thousand rows would keep all of them."""
+        if job.pod is not None and job.pod.events and self.rows.get(RowKey.of(job)) is job:
+            report = job.pod.model_copy(update={"events": []})
+            self.rows[RowKey.of(job)] = job.model_copy(update={"pod": report})
+
     def forget(self, pod: BoundPod) -> None:
         row = self.rows.pop(row_key_of(pod), None)
         if row is not None:

@@ -7,13 +7,14 @@ kubelets give: CreateContainerConfigError for a variable, the event FailedMount 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
 from typing import NamedTuple
 
 from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, ResourcePath
+from redbox_resourced.volumes.claim_path import ClaimPending
 
 SECRET, CONFIG_MAP, CLAIM, VOLUME = "Secret", "ConfigMap", "PersistentVolumeClaim", "PersistentVolume"
 AUTHORITY = "kube-root-ca.crt"
@@ -38,9 +39,8 @@ class PodReferences:
 
     secrets: Mapping[str, Object] = field(default_factory=dict)
     config_maps: Mapping[str, Object] = field(default_factory=dict)
-    claims: Mapping[str, Object] = field(default_factory=dict)
-    volumes: Mapping[str, Object] = field(default_factory=dict)
-    """Persistent volumes, by their claim's name."""
+    claims: Mapping[str, str] = field(default_factory=dict)
+    """Where the volume of each claim is on Slurm's nodes."""
 
 
 class Reference(NamedTuple):
@@ -53,8 +53,12 @@ class Reference(NamedTuple):
     optional: bool = False
 
 
-async def read_references(objects: ObjectClient, pod: Object) -> PodReferences:
-    """Raises ReferenceMissing."""
+ClaimResolver = Callable[[Object, Object | None], str]
+"""From a claim and its volume to a path; raises ClaimPending or ClaimRefused."""
+
+
+async def read_references(objects: ObjectClient, pod: Object, path_of: ClaimResolver) -> PodReferences:
+    """Raises ReferenceMissing, and ClaimRefused."""
     namespace = pod["metadata"]["namespace"]
     references = list(references_of(pod["spec"]))
     wanted = {(reference.kind, reference.name) for reference in references}
@@ -72,8 +76,7 @@ async def read_references(objects: ObjectClient, pod: Object) -> PodReferences:
     return PodReferences(
         secrets={name: body for (kind, name), body in found.items() if kind == SECRET},
         config_maps={name: body for (kind, name), body in found.items() if kind == CONFIG_MAP},
-        claims=claims,
-        volumes={name: await _volume_of(objects, name, claim) for name, claim in claims.items()},
+        claims={name: await _path_of(objects, claim, path_of) for name, claim in claims.items()},
     )
 
 
@@ -167,19 +170,15 @@ def _has_key(found: Object, key: str) -> bool:
     return any(key in (found.get(part) or ()) for part in ("data", "binaryData"))
 
 
-async def _volume_of(objects: ObjectClient, name: str, claim: Object) -> Object:
-    volume = (claim.get("spec") or {}).get("volumeName")
-    if not volume or (claim.get("status") or {}).get("phase") != "Bound":
-        message = f'persistentvolumeclaim "{name}" is not bound'
-        raise ReferenceMissing("ContainerCreating", "FailedMount", message)
+async def _path_of(objects: ObjectClient, claim: Object, path_of: ClaimResolver) -> str:
+    name = (claim.get("spec") or {}).get("volumeName")
     try:
-        found = await objects.get(ResourcePath(VOLUME, volume))
+        volume = await objects.get(ResourcePath(VOLUME, name)) if name else None
+        return path_of(claim, volume)
+    except ClaimPending as pending:
+        raise ReferenceMissing("ContainerCreating", "FailedMount", str(pending)) from pending
     except ApiRefused as refusal:
         if refusal.status != HTTPStatus.FORBIDDEN:
             raise
         message = f"resourced may not read PersistentVolumes: {refusal}"
         raise ReferenceMissing("ContainerCreating", "FailedMount", message) from refusal
-    if found is None:
-        message = f'persistentvolume "{volume}" of claim "{name}" not found'
-        raise ReferenceMissing("ContainerCreating", "FailedMount", message)
-    return found

@@ -17,9 +17,15 @@ from redbox_kube.names import ANNOTATION_PARTITION, LABEL_PARTITION
 from redbox_kube.slurm_cluster import PodsSpec
 from redbox_resourced.partitions.slurmclusters import ClusterConnection
 from redbox_resourced.pods.exit_status import JobRefusal
-from redbox_resourced.pods.pod_references import PodReferences, ReferenceMissing, read_references
+from redbox_resourced.pods.pod_references import (
+    ClaimResolver,
+    PodReferences,
+    ReferenceMissing,
+    read_references,
+)
 from redbox_resourced.pods.pod_view import BoundPod
 from redbox_resourced.pods.submission_errors import SubmissionPending, SubmissionRejected
+from redbox_resourced.volumes.claim_path import ClaimRefused, claim_path
 
 UNSUPPORTED = "Unsupported"
 
@@ -48,11 +54,11 @@ class PodRequests:
         manifest = await self._manifest(pod)
         partition = await self._partition(pod)
         try:
-            references = await read_references(self.objects, manifest)
+            references = await read_references(self.objects, manifest, _claim_resolver(pod, connection))
             return self.translate(manifest, references, connection.cluster.spec.pods, partition)
         except ReferenceMissing as missing:
             raise SubmissionPending(missing.reason, str(missing), event=missing.event) from missing
-        except Unsupported as unsupported:
+        except (Unsupported, ClaimRefused) as unsupported:
             raise SubmissionRejected(JobRefusal(str(unsupported), reason=UNSUPPORTED)) from unsupported
         except ValidationError as error:
             flaw = error.errors(include_url=False, include_input=False)[0]  # an input may be a secret
@@ -81,6 +87,15 @@ class PodRequests:
         if not name:
             raise SubmissionPending("NodeGone", f"the virtual node {pod.node} does not exist now")
         return str(name)
+
+
+def _claim_resolver(pod: BoundPod, connection: ClusterConnection) -> ClaimResolver:
+    cluster = connection.cluster
+
+    def path_of(claim: Object, volume: Object | None) -> str:
+        return claim_path(claim, volume, cluster.name, cluster.spec.pods.mounts, pod.account)
+
+    return path_of
 
 
 def no_translation(pod: Object, references: PodReferences, settings: PodsSpec, partition: str) -> JobRequest:

@@ -85,6 +85,8 @@ class PodReconciler:
         self.job_feeds: dict[str, PodJobFeed] = {}
         """By SlurmCluster."""
         self.on_delete: list[Callable[[BoundPod], None]] = []
+        self.why_no_pods: Callable[[], str] = lambda: ""
+        """Why pods other than companions are not submitted now: a policy of the chart is not in force."""
         self._objects = objects
         self._clusters = clusters
         self._submitter = submitter
@@ -251,6 +253,8 @@ class PodReconciler:
                 message = f"the red-box of {cluster} cannot be reached: {feed.fault}"
                 await self._write_waiting(pod, "RedboxUnreachable", message)
             return None
+        if pod.role is BoundPodKind.POD and not pod.is_submitted and (problem := self.why_no_pods()):
+            raise SubmissionPending("PodsNotServed", problem)
         job = feed.of_pod(pod)
         is_confirmed = pod.is_submitted or pod.uid in self._verified
         if job is None or not is_confirmed or job.phase is Phase.SUBMITTING:
@@ -276,6 +280,8 @@ class PodReconciler:
             is_routed = pod.role is BoundPodKind.POD and connection.cluster.spec.pods.routed
             await self._write(pod, run_status.with_pod_address(status) if is_routed else status)
         await self._events.publish(pod, job)
+        if feed := self.job_feeds.get(connection.cluster.name):
+            feed.drop_events(job)
         return has_ended
 
     def _missing_job(self, pod: BoundPod, cluster: str) -> Job:

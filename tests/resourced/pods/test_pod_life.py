@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from redbox_api.models import Phase
@@ -36,6 +38,21 @@ async def test_a_pod_is_submitted_once_and_followed_to_its_end() -> None:
         assert life.redbox.asked.count("PUT") == 1
         (pod, _, partition), *others = life.translated
         assert (pod["metadata"]["uid"], partition, others) == ("pod-uid", "Debug", [])
+
+
+async def test_events_are_published_once_and_not_kept() -> None:
+    async with pod_life() as life:
+        await submitted(life)
+        event = {
+            "number": 1,
+            "reason": "Pulled",
+            "message": "it is here",
+            "at": datetime.now(UTC).isoformat(),
+        }
+        life.redbox.change(pod_job(pod=report(main=RUNS, events=[event])))
+        await until(lambda: life.api.events and life.pods.queue.is_idle)
+        assert [found["message"] for found in life.api.events] == ["it is here"]
+        assert [row.pod.events for row in life.rows if row.pod] == [[]]
 
 
 async def test_the_token_is_of_the_pods_own_account() -> None:
@@ -74,6 +91,14 @@ async def test_where_pods_are_not_enabled_none_runs() -> None:
         life.create()
         await until(lambda: life.status["phase"] == "Failed")
         assert (life.status["reason"], life.redbox.asked) == ("NotRunOnVirtualNode", [])
+
+
+async def test_nothing_is_submitted_before_the_policies_are_in_force() -> None:
+    async with pod_life() as life:
+        life.pods.why_no_pods = lambda: "the policy redbox-pods is not in force"
+        life.create()
+        await until(lambda: life.waiting_reason == "PodsNotServed")
+        assert life.redbox.asked == []
 
 
 async def test_a_deleted_pod_shows_its_exit_codes_and_then_goes() -> None:

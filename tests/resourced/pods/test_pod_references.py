@@ -9,6 +9,7 @@ import pytest
 from redbox_kube.api.objects import ApiRefused, ResourcePath
 from redbox_resourced.pods import pod_references
 from redbox_resourced.pods.pod_references import PodReferences, ReferenceMissing, read_references
+from redbox_resourced.volumes.claim_path import ClaimPending
 from tests.kube.fakes import FakeApiServer
 from tests.resourced.pods.factories import manifest
 
@@ -34,7 +35,14 @@ def volume(**source: Any) -> dict[str, Any]:
 
 
 async def read(api: FakeApiServer, **spec: Any) -> PodReferences:
-    return await read_references(api.client, manifest(**spec))
+    return await read_references(api.client, manifest(**spec), path_of)
+
+
+def path_of(claim: dict[str, Any], volume: dict[str, Any] | None) -> str:
+    if volume is None:
+        msg = f"claim {claim['metadata']['name']} is not bound to a volume yet"
+        raise ClaimPending(msg)
+    return f"/volumes/{volume['metadata']['name']}"
 
 
 async def test_each_object_is_read_once_and_by_get_alone() -> None:
@@ -51,7 +59,7 @@ async def test_each_object_is_read_once_and_by_get_alone() -> None:
         ],
     )
     assert (set(found.secrets), set(found.config_maps)) == ({"login"}, {"settings"})
-    assert found.volumes["data"]["metadata"]["name"] == "pv-1"
+    assert found.claims == {"data": "/volumes/pv-1"}
     assert sorted(api.asked) == [
         "get ConfigMap",
         "get PersistentVolume",
@@ -97,7 +105,7 @@ async def test_each_object_is_read_once_and_by_get_alone() -> None:
             volume(persistentVolumeClaim={"claimName": "early"}),
             "ContainerCreating",
             "FailedMount",
-            'persistentvolumeclaim "early" is not bound',
+            "claim early is not bound to a volume yet",
         ),
     ],
 )
