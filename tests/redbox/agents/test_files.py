@@ -282,3 +282,68 @@ async def test_a_write_under_way_leaves_nothing_when_the_server_stops(
     await asyncio.gather(*writing, return_exceptions=True)
     await transport.started[0].wait()
     assert list(folder.iterdir()) == []
+
+
+def packed(*files: tuple[str, bytes, int]) -> bytes:
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for path, content, mode in files:
+            member = tarfile.TarInfo(path)
+            member.size, member.mode = len(content), mode
+            tar.addfile(member, io.BytesIO(content))
+    return archive.getvalue()
+
+
+async def test_a_tar_is_unpacked_where_only_the_user_enters(agent: AgentClient, folder: Path) -> None:
+    private, there = folder / "new" / ".private", folder / "there"
+    large = os.urandom(3_000_000)
+    archive = packed(("files/a/\u00e4", b"one", 0o640), ("files/large", large, 0o400), ("last", b"", 0o600))
+    assert not await agent.unpack(str(private), archive, wanted=str(there))
+    there.touch()
+    assert await agent.unpack(str(private), archive, wanted=str(there))
+    found = {str(path.relative_to(private)): path for path in private.rglob("*") if path.is_file()}
+    assert {name: path.stat().st_mode & 0o7777 for name, path in found.items()} == {
+        "files/a/\u00e4": 0o640,
+        "files/large": 0o400,
+        "last": 0o600,
+    }
+    assert found["files/large"].read_bytes() == large
+    assert private.stat().st_mode & 0o7777 == 0o700
+
+
+async def test_unpacking_again_replaces_files_and_leaves_others(agent: AgentClient, folder: Path) -> None:
+    private = folder / "private"
+    await agent.unpack(str(private), packed(("kept", b"k", 0o600), ("a", b"old", 0o400)), wanted="/")
+    private.chmod(0o755)
+    await agent.unpack(str(private), packed(("a", b"new", 0o400)), wanted="/")
+    assert {path.name: path.read_bytes() for path in private.iterdir()} == {"kept": b"k", "a": b"new"}
+    assert private.stat().st_mode & 0o7777 == 0o700
+
+
+@pytest.mark.parametrize("path", ["../out", "a/../../out", "/out"])
+async def test_no_tar_writes_outside_its_directory(agent: AgentClient, folder: Path, path: str) -> None:
+    with pytest.raises(RequestFailed):
+        await agent.unpack(str(folder / "private"), packed((path, b"x", 0o600)), wanted="/")
+    assert [found.name for found in folder.rglob("*")] == ["private"]
+
+
+async def test_bytes_that_are_no_tar_are_refused(agent: AgentClient, folder: Path) -> None:
+    with pytest.raises(RequestFailed, match="not a tar"):
+        await agent.unpack(str(folder / "private"), b"x" * 2048, wanted="/")
+
+
+async def test_nothing_is_unpacked_through_a_link(agent: AgentClient, folder: Path) -> None:
+    (folder / "elsewhere").mkdir()
+    (folder / "private").symlink_to("elsewhere")
+    with pytest.raises(SystemCallFailed):
+        await agent.unpack(str(folder / "private"), packed(("secret", b"x", 0o600)), wanted="/")
+    assert list((folder / "elsewhere").iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to own a directory as another user")
+async def test_nothing_is_unpacked_into_a_strangers_directory(agent: AgentClient, folder: Path) -> None:
+    (folder / "private").mkdir(mode=0o777)
+    (folder / "private").chmod(0o777)
+    with pytest.raises(SystemCallFailed, match="another user"):
+        await agent.unpack(str(folder / "private"), packed(("secret", b"x", 0o600)), wanted="/")
+    assert list((folder / "private").iterdir()) == []

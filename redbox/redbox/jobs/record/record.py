@@ -107,7 +107,9 @@ class JobRecord:
     hold: bool = False  # the request itself asks for it
     limits: Limits = field(default_factory=Limits)  # of the rule that it was submitted by
     appends: bool | None = None  # whether its next run appends to its output; None: Slurm's default
-    credentials: bool = False  # a registry's may lie in its directory, and are removed once it has ended
+    credentials: bool = False  # secrets may lie in its private folder, which is removed once it has ended
+    is_pod: bool = False
+    grace_s: int = 0  # of a pod: how long its runner may take to stop the containers
     created_at: datetime
     last_submit_at: datetime  # when a submit of it was last under way
 
@@ -118,6 +120,8 @@ class JobRecord:
     held_retry: bool = False  # submitted held, and not yet proven to be the only one
     unanswered_at: datetime | None = None  # when a submit before this one, never answered, was last under way
     cancel_requested: bool = False
+    cancel_forced: bool = False  # of a pod: without its grace
+    stopping_since: datetime | None = None  # of a pod: when its runner was first told to stop the containers
     limits_exceeded: str = ""  # how it breaks its limits: why red-box itself cancels it
     in_queue: bool = False  # Slurm's queue still shows it, ended or not: it may live again
     first_seen_late: bool = False  # an array of which the queue may have forgotten tasks by then

@@ -21,8 +21,12 @@ from redbox.jobs.record.marks import Marks, key8
 from redbox.jobs.record.record import JobRecord, Stage, shared
 from redbox.jobs.settings import JobsSettings
 from redbox_api.models import JobRequest
+from redbox_api.pod_parts import PodProgram
 
 DEFAULT_NAME = "redbox"
+LONGEST_GRACE_S = 10**6
+RUNNERS_END_S = 15
+"""Beyond a pod's own grace: preStop gets two seconds more, then containers are killed and folders removed."""
 NAME_DIRECTIVE = re.compile(
     r"""#SBATCH\s+(?:-J\s*|--job-name(?:=|\s+))(?:["'](?P<quoted>[^"']+)["']|(?P<plain>[^\s"']+))"""
 )
@@ -104,7 +108,7 @@ def refuse_beyond_limits(submission: Submission) -> None:
 def new_intent(put: PutRequest, now: datetime, unanswered_at: datetime | None) -> JobRecord:
     """The first record of a key; held if a submit of the server before this one may still arrive."""
     submission = put.submission
-    container = submission.request.container
+    container, pod = submission.request.container, submission.request.pod
     return JobRecord(
         key=replace(put.key, owner=shared(put.key.owner)),
         user=shared(put.user),
@@ -117,12 +121,19 @@ def new_intent(put: PutRequest, now: datetime, unanswered_at: datetime | None) -
         hold=submission.request.hold,
         limits=shared(submission.limits),
         appends=appends(submission.request),
-        credentials=container is not None and container.registry is not None,
+        credentials=pod is not None or (container is not None and container.registry is not None),
+        is_pod=pod is not None,
+        grace_s=grace_of(pod) if pod is not None else 0,
         created_at=now,
         last_submit_at=now,
         held_retry=unanswered_at is not None,
         unanswered_at=unanswered_at,
     )
+
+
+def grace_of(pod: PodProgram) -> int:
+    """How long its runner may take from SIGTERM to its end, preStop and its own last report included."""
+    return min(pod.termination_grace_s, LONGEST_GRACE_S) + RUNNERS_END_S
 
 
 def retried_intent(record: JobRecord, put: PutRequest, now: datetime) -> JobRecord:

@@ -83,10 +83,14 @@ STAGES = {
 
 ADDED_SINCE = {
     "boot_time",
+    "cancel_forced",
     "dependencies",
+    "grace_s",
     "held_for_dependency",
+    "is_pod",
     "lost_reason",
     "no_sign_of_start",
+    "stopping_since",
     "uncounted_runs",
 }
 
