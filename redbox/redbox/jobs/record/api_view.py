@@ -64,6 +64,7 @@ def job_view(
         tasks=[_task(task, machine.states) for task in status.tasks]
         if with_tasks and status.array_size
         else None,
+        is_pod=record.is_pod,
         no_sign_of_start=record.no_sign_of_start,
         cancel_requested=record.cancel_requested,
         env_changed=body_changed,
