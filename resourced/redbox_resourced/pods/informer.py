@@ -58,7 +58,7 @@ class PodInformer:
         return all(informer.listed.is_set() for informer in informers)
 
     def node_since(self, node: str) -> str:
-        """When the virtual node was created; empty where there is none."""
+        """When the virtual node was created; empty where it does not exist."""
         return str(self._nodes.items.get(("", node), ""))
 
     def on(self, node: str) -> Collection[BoundPod]:

@@ -110,6 +110,8 @@ class BoundPod:
     not_submitted: str
     """The message of the condition Submitted, where that is False."""
     is_being_deleted: bool
+    ends_by: str
+    """Of a pod that is being deleted: when the grace period of its deletion is over."""
     submitted_by_another: bool
     """Its request needs values of Secrets or ConfigMaps, which a submitter pod reads."""
     names_virtual_node: bool
@@ -176,6 +178,7 @@ def read_pod(pod: Object) -> BoundPod:
         is_submitted=submitted.get("status") == "True",
         not_submitted=submitted.get("message", "") if submitted.get("status") == "False" else "",
         is_being_deleted="deletionTimestamp" in metadata,
+        ends_by=metadata.get("deletionTimestamp") or "",
         submitted_by_another={"name": MODE, "value": ATTACH_ONLY} in env,
         names_virtual_node=names_virtual_node(pod),
         timed_tolerations=timed_tolerations(spec),

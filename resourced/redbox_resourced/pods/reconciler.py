@@ -24,6 +24,7 @@ import contextlib
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Protocol
 
@@ -53,6 +54,8 @@ from redbox_shared.job_end import LOST_AFTER_S
 log = structlog.get_logger(__name__)
 AT_ONCE = 32
 BACKOFF = Backoff(0.05, 60.0)
+RUNNERS_END_S = 20.0
+"""Beyond the grace period of a deletion: red-box allows the runner 15 s for its last report."""
 SILENT_TRIES = 5  # about a second: the operator names a companion a moment after it created it
 
 
@@ -79,6 +82,7 @@ class PodReconciler:
         host: str,
         *,
         now: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.informer = PodInformer(objects, self.enqueue, self._pod_deleted)
         self.queue: WorkQueue[Place] = WorkQueue()
@@ -92,6 +96,7 @@ class PodReconciler:
         self._submitter = submitter
         self._host = host
         self._now = now
+        self._wall_clock = wall_clock
         self._feed_tasks: dict[str, asyncio.Task[None]] = {}
         self._tries: dict[Place, int] = {}
         self._warnings = GroupedWarnings("pods not reconciled")
@@ -99,6 +104,7 @@ class PodReconciler:
         self._missing_since: dict[str, float] = {}  # by uid, where red-box had the job and lists none now
         self._rejected: dict[str, JobRefusal] = {}  # by uid, until the status shows it: submitted only once
         self._cancelled: set[str] = set()  # uids of pods being deleted whose job was cancelled
+        self._forced: set[str] = set()  # those of them that were cancelled by force
         self._events = PodEvents(objects)
         self._orphans = OrphanSweep(objects, self.informer, lambda: self.job_feeds, self._specs)
         self._writing = asyncio.Semaphore(AT_ONCE)
@@ -217,7 +223,7 @@ class PodReconciler:
         if pod.role is BoundPodKind.POD and not pod.has_ended and connection is not None:
             try:
                 if not await self._end_job(pod, connection):
-                    return None  # until its job changes, or red-box answers again
+                    return self._overdue_in(pod)  # or when its job changes, or red-box answers again
             except SubmissionPending as pending:
                 return await self._report_pending(pod, pending)
         async with self._writing:
@@ -225,25 +231,41 @@ class PodReconciler:
         return None
 
     async def _end_job(self, pod: BoundPod, connection: ClusterConnection) -> bool:
-        """Cancel the job, once, and show its end; whether it has ended, or never was and never will be."""
+        """Cancel the job, once, and show its end; whether it has ended, or never was and never will be.
+
+        Red-box keeps the grace period of the pod's spec. That of the deletion may be shorter: after it the job
+        is cancelled by force.
+        """
         cluster = connection.cluster.name
         feed = self.job_feeds.get(cluster)
         if feed is None or feed.fault:
             return False
         job = feed.of_pod(pod)
-        if job is None or not (self._is_cancelled(pod, job) or job.phase in FINAL_PHASES):
+        force = self._overdue_in(pod) == 0
+        if job is None or not (self._is_cancelled(pod, job, force=force) or job.phase in FINAL_PHASES):
             async with self._calling[cluster, pod.namespace, pod.account]:
-                cancelled = await self._submitter.cancel(pod, connection)
+                cancelled = await self._submitter.cancel(pod, connection, force=force)
             if cancelled is None:
                 await self._write(pod, run_status.never_ran(pod))
                 return True
             self._cancelled.add(pod.uid)
+            if force:
+                self._forced.add(pod.uid)
             feed.take(cancelled)
             job = feed.of_pod(pod) or cancelled
         return await self._show(pod, job, connection) or job.phase in FINAL_PHASES
 
-    def _is_cancelled(self, pod: BoundPod, job: Job) -> bool:
+    def _is_cancelled(self, pod: BoundPod, job: Job, *, force: bool) -> bool:
+        if force:
+            return pod.uid in self._forced
         return job.cancel_requested or pod.uid in self._cancelled
+
+    def _overdue_in(self, pod: BoundPod) -> float | None:
+        """How long its job may still take to end; None once it was cancelled by force."""
+        if pod.uid in self._forced:
+            return None
+        left = datetime.fromisoformat(pod.ends_by) - self._wall_clock()
+        return max(0.0, left.total_seconds() + RUNNERS_END_S)
 
     async def _reconcile_job(self, pod: BoundPod, connection: ClusterConnection) -> float | None:
         cluster = connection.cluster.name
@@ -334,6 +356,7 @@ class PodReconciler:
         self._missing_since.pop(pod.uid, None)
         self._rejected.pop(pod.uid, None)
         self._cancelled.discard(pod.uid)
+        self._forced.discard(pod.uid)
         self._events.forget(pod)
         for feed in self.job_feeds.values():
             feed.forget(pod)

@@ -102,7 +102,7 @@ class CompanionEvidence:
 
 @dataclass(frozen=True)
 class RunEvidence:
-    """A pod that runs: whoever may create it may have a job of its account."""
+    """A pod that runs: the right to create it is the right to a job of its account."""
 
     requests: PodRequests
     pod: BoundPod
@@ -157,7 +157,7 @@ class PodSubmitter:
         except SubmissionRejected as rejected:  # the account lost its mapping; the job may run all the same
             raise SubmissionPending("NotAllowed", str(rejected)) from rejected
 
-    async def cancel(self, pod: BoundPod, connection: ClusterConnection) -> Job | None:
+    async def cancel(self, pod: BoundPod, connection: ClusterConnection, *, force: bool) -> Job | None:
         """Cancel the job of a pod that is being deleted; None: there was none, and never will be.
 
         As the pod's account, else as resourced itself: a token that is bound to the pod ends a minute after
@@ -167,9 +167,10 @@ class PodSubmitter:
         owner = OwnerRef(cluster=connection.cluster.name, namespace=pod.namespace, account=pod.account)
         try:
             try:
-                jobs = await redbox.cancel_job(pod.key, attempt=pod.attempt)
+                jobs = await redbox.cancel_job(pod.key, attempt=pod.attempt, force=force)
             except (ApiRefused, NotAuthenticated, NotAllowed):
-                jobs = await connection.client.cancel_job(pod.key, attempt=pod.attempt, owner=owner)
+                client = connection.client
+                jobs = await client.cancel_job(pod.key, attempt=pod.attempt, force=force, owner=owner)
         except NoSuchJob:
             return None
         except RedboxError as error:

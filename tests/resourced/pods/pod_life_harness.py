@@ -6,6 +6,7 @@ import asyncio
 import copy
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -121,7 +122,14 @@ class PodLife:
         followed = {"hpc1": SimpleNamespace(cluster=cluster, client=connection.client)}
         clusters = SimpleNamespace(followed=followed, of_node=lambda _: connection)
         submitter = PodSubmitter(self.api.client, self._translate)
-        self.pods = PodReconciler(self.api.client, cast("ClusterRegistry", clusters), submitter, "10.0.0.7")
+        self.now = datetime(2026, 11, 21, 13, 59, 30, tzinfo=UTC)
+        self.pods = PodReconciler(
+            self.api.client,
+            cast("ClusterRegistry", clusters),
+            submitter,
+            "10.0.0.7",
+            wall_clock=lambda: self.now,
+        )
 
     def _translate(self, pod: Object, references: PodReferences, settings: Any, partition: str) -> JobRequest:
         assert settings.enabled

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -10,6 +10,7 @@ from redbox_api.models import Phase
 from redbox_kube.api.objects import ApiRefused, ResourcePath
 from redbox_resourced.pods.job_feed import BACKOFF
 from redbox_resourced.pods.pod_request import Unsupported
+from redbox_resourced.pods.reconciler import RUNNERS_END_S
 from tests.resourced.pods.factories import RUNS, WAITS, died, pod_job, report
 from tests.resourced.pods.pod_life_harness import AWAY, POD, PodLife, pod_life, until
 
@@ -115,6 +116,21 @@ async def test_a_deleted_pod_shows_its_exit_codes_and_then_goes() -> None:
             143,
         )
         assert life.redbox.asked.count("DELETE") == 1
+
+
+async def test_a_pod_that_outlives_the_grace_of_its_deletion_is_ended_by_force() -> None:
+    async with pod_life() as life:
+        await running(life)
+        life.delete()
+        await until(lambda: "DELETE" in life.redbox.asked)
+        await life.settled()
+        assert "DELETE force" not in life.redbox.asked
+        life.now += timedelta(seconds=30 + RUNNERS_END_S)
+        life.pods.enqueue(("alice", "train"))
+        await until(lambda: "DELETE force" in life.redbox.asked)
+        life.pods.enqueue(("alice", "train"))
+        await life.settled()
+        assert life.redbox.asked.count("DELETE force") == 1
 
 
 async def test_a_pod_that_is_deleted_before_its_submit_is_never_submitted() -> None:

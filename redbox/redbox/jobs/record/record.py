@@ -108,7 +108,7 @@ class JobRecord:
     limits: Limits = field(default_factory=Limits)  # of the rule that it was submitted by
     appends: bool | None = None  # whether its next run appends to its output; None: Slurm's default
     credentials: bool = False  # secrets may lie in its private folder, which is removed once it has ended
-    is_pod: bool = False
+    is_pod: bool = False  # its containers are a runner's, which reports on them
     grace_s: int = 0  # of a pod: how long its runner may take to stop the containers
     created_at: datetime
     last_submit_at: datetime  # when a submit of it was last under way
@@ -121,7 +121,7 @@ class JobRecord:
     unanswered_at: datetime | None = None  # when a submit before this one, never answered, was last under way
     cancel_requested: bool = False
     cancel_forced: bool = False  # of a pod: without its grace
-    stopping_since: datetime | None = None  # of a pod: when its runner was first told to stop the containers
+    stopping_since: datetime | None = None  # of a pod: when its runner first got the signal to end
     limits_exceeded: str = ""  # how it breaks its limits: why red-box itself cancels it
     in_queue: bool = False  # Slurm's queue still shows it, ended or not: it may live again
     first_seen_late: bool = False  # an array of which the queue may have forgotten tasks by then

@@ -1,6 +1,6 @@
 """Which file of a pod's job a reader requests: of which container, and of which of its starts. Pure.
 
-The answers where there is none are those of kubelets (`validateContainerLogStatus`).
+The answers where no log exists are those of kubelets (`validateContainerLogStatus`).
 """
 
 from __future__ import annotations

@@ -64,13 +64,13 @@ class OrphanSweep:
                 await self._cancel(feed, job)
 
     def _suspects(self) -> dict[RowKey, tuple[SlurmCluster, PodJobFeed, Job]]:
-        clusters, known = self.clusters(), {pod.uid for pod in self.informer.pods.values()}
+        clusters, existing = self.clusters(), {pod.uid for pod in self.informer.pods.values()}
         return {
             key: (clusters[name], feed, job)
             for name, feed in self.feeds().items()
             if not feed.fault and name in clusters
             for key, job in feed.unclaimed.items()
-            if key.key not in known and not job.cancel_requested
+            if key.key not in existing and not job.cancel_requested
         }
 
     async def _pod_uids(self, namespaces: Collection[str]) -> set[str]:

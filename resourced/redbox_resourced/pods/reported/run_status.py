@@ -81,8 +81,7 @@ def of_job(pod: BoundPod, job: Job) -> Object | None:
 def never_ran(pod: BoundPod) -> Object:
     """A pod that is being deleted and has no job: controllers wait for its last phase."""
     details = _details(pod)
-    known = pod.phase == "Pending"
-    views = waiting_views(details, pod, "ContainerCreating", "") if known else []
+    views = waiting_views(details, pod, "ContainerCreating", "") if pod.phase == "Pending" else []
     submitted = submitted_condition("False", pod.created_at, "Deleted", "the pod was deleted before it ran")
     return _status(pod, details, views, "Failed", submitted=submitted)
 
@@ -193,6 +192,6 @@ def _status(
 
 def _details(pod: BoundPod) -> PodDetails:
     if pod.details is None:
-        msg = f"{pod.namespace}/{pod.name} is no pod that runs"
+        msg = f"{pod.namespace}/{pod.name} does not run"
         raise TypeError(msg)
     return pod.details
