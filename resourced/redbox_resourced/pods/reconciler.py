@@ -233,8 +233,8 @@ class PodReconciler:
     async def _end_job(self, pod: BoundPod, connection: ClusterConnection) -> bool:
         """Cancel the job, once, and show its end; whether it has ended, or never was and never will be.
 
-        Red-box keeps the grace period of the pod's spec. That of the deletion may be shorter: after it the job
-        is cancelled by force.
+        Red-box keeps the grace period of the pod's spec. That of the deletion may be shorter: after it the
+        job is cancelled by force.
         """
         cluster = connection.cluster.name
         feed = self.job_feeds.get(cluster)
