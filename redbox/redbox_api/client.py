@@ -159,10 +159,15 @@ class RedboxClient:
     ) -> list[Job]:
         """Cancel. Raises NoSuchJob where there was none; a submit that comes later is refused then.
 
-        `force`: a pod's containers are ended without their grace.
+        A pod that runs has its grace period first, unless `force` says that it has none.
         """
-        query: dict[str, Any] = {"attempt": attempt, "allAttempts": str(all_attempts).lower()}
-        query |= _owner(owner) | ({"force": "true"} if force else {})
+        query: dict[str, Any] = {
+            "attempt": attempt,
+            "allAttempts": str(all_attempts).lower(),
+            **_owner(owner),
+        }
+        if force:
+            query["force"] = "true"
         return (await self._ask(Cancelled, "DELETE", _job(key), query)).items
 
     async def act_on_job(

@@ -4,19 +4,14 @@ Files change while they are read: one that shrinks is padded with zeros, one tha
 its header; one that vanished or is not readable by the user is omitted. Each of these but growth is reported
 in an event, and in the tar itself by two PAX records of Red Box's own, at a repeated entry of the parent
 directory. Other readers ignore these records.
-
-The other way round, a private directory is filled with the files of a tar that the server sends: one request
-for however many files.
 """
 
-import errno
 import os
 import stat
 import tarfile
-from contextlib import suppress
 from typing import Any, Callable, Dict, Iterator
 
-from redbox.agents.program.files import open_for_reading, path_bytes, path_text, write_in
+from redbox.agents.program.files import open_for_reading, path_bytes, path_text
 from redbox.agents.program.session import WorkerStream
 from redbox.agents.program.wire import CHUNK
 
@@ -148,75 +143,3 @@ def add_file(archive: tarfile.TarFile, member: tarfile.TarInfo, path: bytes) -> 
     finally:
         os.close(descriptor)
     return not source.shrank
-
-
-def unpack_tar(stream: WorkerStream) -> Dict[str, Any]:
-    """Write a tar's files into a directory of the user's own, mode 0700; tell whether `wanted` is a file.
-
-    The directory is made, with those above it, unless it exists. Each file replaces an earlier one as a
-    whole. Nothing is synced: a job whose files are lost with their host says so.
-    """
-    path = path_bytes(stream.request["directory"])
-    descriptor = open_private_directory(path)
-    try:
-        unpack_below(b"/proc/self/fd/%d" % descriptor, stream)
-    except tarfile.TarError as error:
-        raise ValueError("not a tar: {}".format(error)) from None
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, path) from None
-    finally:
-        os.close(descriptor)
-    return {"found": os.path.isfile(path_bytes(stream.request["wanted"]))}
-
-
-def open_private_directory(path: bytes) -> int:
-    """Open a directory that only the user can enter, and make it first unless it exists.
-
-    Where others may write in the directory above, one of theirs, or a link, may lie there: it is refused.
-    """
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with suppress(FileExistsError):
-        os.mkdir(path, 0o700)
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    if os.fstat(descriptor).st_uid != os.getuid():
-        os.close(descriptor)
-        raise PermissionError(errno.EPERM, "it belongs to another user", path)
-    os.fchmod(descriptor, 0o700)
-    return descriptor
-
-
-def unpack_below(base: bytes, stream: WorkerStream) -> None:
-    source: Any = TarInput(stream)  # tarfile only uses read()
-    archive = tarfile.open(  # noqa: SIM115 # entered below
-        fileobj=source, mode="r|", encoding="utf-8", errors="surrogateescape", bufsize=CHUNK
-    )
-    with archive:
-        for member in archive:
-            unpack_member(archive, member, base)
-    while source.read(CHUNK):  # zeros fill up the last record
-        pass
-
-
-class TarInput:
-    """The input file of tarfile."""
-
-    def __init__(self, stream: WorkerStream) -> None:
-        self._stream = stream
-
-    def read(self, count: int) -> bytes:  # noqa: ARG002 # tarfile takes as many bytes as there are
-        return self._stream.receive()
-
-
-def unpack_member(archive: tarfile.TarFile, member: tarfile.TarInfo, base: bytes) -> None:
-    name = member.name.encode("utf-8", "surrogateescape")
-    content = archive.extractfile(member) if member.isreg() else None
-    if content is None or os.path.isabs(name) or b".." in name.split(b"/"):
-        raise ValueError("a tar to unpack has files only, by paths in it")
-    folder = os.path.join(base, os.path.dirname(name))
-    os.makedirs(folder, 0o700, exist_ok=True)
-    directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        chunks = iter(lambda: content.read(CHUNK), b"")
-        write_in(directory, os.path.basename(name), chunks, member.mode, durable=False)
-    finally:
-        os.close(directory)

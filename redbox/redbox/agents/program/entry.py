@@ -7,7 +7,7 @@ import socket
 import sys
 from typing import Any, Dict, List
 
-from redbox.agents.program.archives import make_tar, unpack_tar
+from redbox.agents.program.archives import make_tar
 from redbox.agents.program.command_records import CommandRecordStore, state_directories
 from redbox.agents.program.commands import CommandOperations
 from redbox.agents.program.files import FileOperations
@@ -52,7 +52,6 @@ def build_operations(account: pwd.struct_passwd, path: List[str]) -> Dict[str, O
         "remove": files.remove,
         "write": files.write,
         "tar": make_tar,
-        "unpack": unpack_tar,
     }
 
 

@@ -13,7 +13,7 @@ import stat
 import threading
 import time
 from collections import OrderedDict
-from typing import Any, Dict, Iterable, Iterator, List, Tuple
+from typing import Any, Dict, Iterator, List, Tuple
 
 from redbox.agents.program.session import WorkerStream
 from redbox.agents.program.wire import CHUNK
@@ -181,8 +181,7 @@ class FileOperations:
         path = path_bytes(stream.request["path"])
         directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            chunks = iter(stream.receive, b"")
-            return write_in(directory, os.path.basename(path), chunks, stream.request["mode"])
+            return write_in(directory, os.path.basename(path), stream)
         finally:
             os.close(directory)
 
@@ -235,26 +234,22 @@ def find_matches(directory: bytes, patterns: List[str]) -> Iterator[Tuple[bytes,
                 yield relative, status
 
 
-def write_in(
-    directory: int, name: bytes, chunks: Iterable[bytes], mode: int, *, durable: bool = True
-) -> Dict[str, Any]:
+def write_in(directory: int, name: bytes, stream: WorkerStream) -> Dict[str, Any]:
     temporary = b".redbox-" + os.urandom(8).hex().encode()
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(temporary, flags, 0o600, dir_fd=directory)
     try:
         with open(descriptor, "wb", buffering=0) as file:
-            for data in chunks:
+            for data in iter(stream.receive, b""):
                 write_whole(file.fileno(), data)
-            os.fchmod(file.fileno(), mode)
-            if durable:
-                os.fsync(file.fileno())
+            os.fchmod(file.fileno(), stream.request["mode"])
+            os.fsync(file.fileno())
             status = os.fstat(file.fileno())
         os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
     except BaseException:
         os.unlink(temporary, dir_fd=directory)
         raise
-    if durable:
-        os.fsync(directory)
+    os.fsync(directory)
     return attributes_of(status)
 
 
