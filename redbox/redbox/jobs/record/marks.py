@@ -106,8 +106,13 @@ class Marks:
         return self._hash("account uid", ACCOUNT_UID_LENGTH, account_uid)
 
     def body_digest(self, request: JobRequest) -> str:
-        """A digest of the whole body, secrets included; keyed, so that a short one cannot be guessed."""
-        body = request.model_dump(mode="python", exclude={"spec_digest"})
+        """A digest of the whole body, secrets included; keyed, so that a short one cannot be guessed.
+
+        A request without a pod has the digest that it had before there were pods.
+        """
+        body = request.model_dump(
+            mode="python", exclude={"spec_digest"} | (set() if request.pod else {"pod"})
+        )
         return self._hash("body", BODY_LENGTH, json.dumps(body, sort_keys=True, default=_plain))
 
     def body_id(self, request: JobRequest) -> str:
@@ -128,6 +133,8 @@ class Marks:
 def _plain(value: object) -> str:
     if isinstance(value, SecretStr):
         return value.get_secret_value()
+    if isinstance(value, bytes):  # base64
+        return value.decode()
     raise TypeError(value)
 
 

@@ -77,6 +77,23 @@ def test_sameness_is_of_the_whole_body_or_of_the_callers_digest() -> None:
     assert MARKS.body_digest(request(spec_digest="d")) != MARKS.body_digest(request("other", spec_digest="d"))
 
 
+def test_a_request_has_the_digest_that_it_had_before_there_were_pods() -> None:
+    plain = JobRequest(batch="#!/bin/sh\n")
+    assert Marks(b"k" * 32, "hpc").body_digest(plain) == "7myagqwo2r3rp6qz"
+
+
+def test_two_pods_are_told_apart_by_what_is_in_their_files() -> None:
+    def pod(content: str) -> JobRequest:
+        files = [{"path": "f", "content": content}]
+        container = {"name": "c", "image": "docker://x"}
+        volumes = [{"name": "v", "files": {"files": files}}]
+        body = {"name": "p", "namespace": "n", "uid": "u", "containers": [container], "volumes": volumes}
+        return JobRequest.model_validate({"pod": body})
+
+    assert MARKS.body_id(pod("YQ==")) == MARKS.body_id(pod("YQ=="))
+    assert MARKS.body_id(pod("YQ==")) != MARKS.body_id(pod("Yg=="))
+
+
 def test_a_directory_is_told_apart_by_eight_characters() -> None:
     assert key8(UID) == "3f2b7c1e"
     assert len(key8("nightly-2026-01-01")) == 8
