@@ -146,6 +146,7 @@ class Job(ResponseModel):
     logs: LogPath = LogPath()
     array: ArrayCounts | None = None
     tasks: list[ArrayTask] | None = None
+    is_pod: bool = False
     pod: PodReport | None = None  # of a pod's job: what its runner reported last
     no_sign_of_start: bool = False  # of a lost job: nothing shows that it started, so it may be retried
     cancel_requested: bool = False

@@ -6,10 +6,9 @@ content is checked as a stranger's would be. States have the form that Kubernete
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 LONGEST_REPORT = 256 * 1024
@@ -36,7 +35,7 @@ class Waiting(ReportModel):
 class Running(ReportModel):
     """It runs."""
 
-    started_at: datetime
+    started_at: AwareDatetime
 
 
 class Terminated(ReportModel):
@@ -46,8 +45,8 @@ class Terminated(ReportModel):
     reason: Word
     message: Sentence = ""
     signal: Annotated[int | None, Field(ge=1, le=64)] = None
-    started_at: datetime | None = None
-    finished_at: datetime
+    started_at: AwareDatetime | None = None
+    finished_at: AwareDatetime
 
 
 class ContainerState(ReportModel):
@@ -69,6 +68,7 @@ class ContainerReport(ReportModel):
     ready: bool = False
     started: bool = False
     restart_count: Count = 0
+    """The number of its newest start, from 0: while it waits for the next one, still that of the last."""
 
 
 class PodEvent(ReportModel):
@@ -80,14 +80,14 @@ class PodEvent(ReportModel):
     reason: Word
     message: Sentence
     container: Annotated[str, Field(max_length=63)] = ""
-    at: datetime
+    at: AwareDatetime
 
 
 class PodReport(ReportModel):
     """The pod."""
 
     version: Literal[1] = 1
-    at: datetime
+    at: AwareDatetime
     done: bool = False
     """Every container has ended for good: nothing follows."""
     settled: bool = False

@@ -305,9 +305,14 @@ class FakeApiServer:
         return self.objects[where]
 
     def _stored(self, where: ResourcePath, body: Object) -> Object:
-        """The object as it is after a write; one that was being deleted goes with its last finalizer."""
+        """The object as it is after a write; one that was being deleted goes with its last finalizer.
+
+        A pod with a grace period stays until its node deletes it.
+        """
         stored = self._store(where, body)
-        if stored["metadata"].get("deletionTimestamp") and not stored["metadata"].get("finalizers"):
+        metadata = stored["metadata"]
+        stays = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds")
+        if metadata.get("deletionTimestamp") and not stays:
             self.remove(where)
         return _copied(stored)
 

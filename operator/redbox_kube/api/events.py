@@ -26,6 +26,8 @@ class Event:
     message: str
     action: str
     component: str
+    field_path: str = ""
+    """The part of the object: `spec.containers{name}`."""
 
     @property
     def where(self) -> ResourcePath:
@@ -45,6 +47,7 @@ class Event:
             "name": self.about.name,
             "namespace": self.about.namespace,
             "uid": self.uid,
+            "fieldPath": self.field_path,
         }
         return {
             "apiVersion": "v1",

@@ -18,7 +18,7 @@ from redbox_api.models import JobUsage
 from redbox_kube.api.objects import ApiError
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
 from redbox_resourced.partitions.slurmclusters import ClusterRegistry
-from redbox_resourced.pods.pod_view import BoundPod, BoundPodKind
+from redbox_resourced.pods.pod_view import BoundPod
 from redbox_resourced.pods.submission import PodSubmitter
 
 FRESH_S = 15.0
@@ -57,7 +57,7 @@ class PodUsage:
     async def _request_all(self) -> None:
         accounts: defaultdict[AccountKey, list[BoundPod]] = defaultdict(list)
         for pod in self.pods():
-            if pod.role is BoundPodKind.JOB and pod.phase == "Running":
+            if pod.has_job and pod.phase == "Running":
                 accounts[pod.node.partition(".")[0], pod.namespace, pod.account].append(pod)
         for idle in self._clients.keys() - accounts.keys():
             del self._clients[idle]

@@ -24,6 +24,8 @@ class JobRefusal:
     sentence: str
     type: str = "about:blank"
     exit_code: int = EXIT_REFUSED
+    reason: str = "Refused"
+    """Of the pod."""
 
     @classmethod
     def by(cls, refused: Refused) -> JobRefusal:

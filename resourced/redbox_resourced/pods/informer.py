@@ -19,9 +19,11 @@ from redbox_resourced.nodes.node_view import PROVIDER
 from redbox_resourced.pods.pod_view import BoundPod, read_pod
 
 
-def _is_virtual(node: Object) -> bool | None:
-    """A kubelet can set our label on its own Node, whose pods have containers and must not be deleted."""
-    return str(node.get("spec", {}).get("providerID", "")).startswith(PROVIDER) or None
+def _virtual_since(node: Object) -> str | None:
+    """When it was created; a kubelet can set our label on its own Node, whose pods are not ours."""
+    if not str(node.get("spec", {}).get("providerID", "")).startswith(PROVIDER):
+        return None
+    return str(node["metadata"].get("creationTimestamp", ""))
 
 
 class PodInformer:
@@ -44,7 +46,7 @@ class PodInformer:
             objects,
             ResourcePath("Node"),
             selection={"labelSelector": LABEL_VIRTUAL},
-            reduced=_is_virtual,
+            reduced=_virtual_since,
             on_change=self._nodes_changed,
         )
         self._group = asyncio.TaskGroup()
@@ -54,6 +56,10 @@ class PodInformer:
         """Whether the pods of all nodes are listed."""
         informers = (self._nodes, *(informer for informer, _ in self._informers.values()))
         return all(informer.listed.is_set() for informer in informers)
+
+    def node_since(self, node: str) -> str:
+        """When the virtual node was created; empty where it does not exist."""
+        return str(self._nodes.items.get(("", node), ""))
 
     def on(self, node: str) -> Collection[BoundPod]:
         informer, _ = self._informers.get(node, (None, None))
@@ -98,6 +104,6 @@ class PodInformer:
                 self._on_delete(old)
         if pod is not None:
             self.pods[place] = pod
-            if pod.controller is not None and not pod.has_ended:
+            if pod.key and not pod.has_ended:
                 self.by_key.setdefault(pod.key, set()).add(place)
         self._on_change(place)

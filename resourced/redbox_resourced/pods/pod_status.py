@@ -24,7 +24,9 @@ LONGEST_MESSAGE = 1024
 
 def waiting(pod: BoundPod, *, reason: str, message: str) -> Object:
     state = {"waiting": {"reason": reason, "message": message[:LONGEST_MESSAGE]}}
-    return _status(pod, "Pending", state, submitted=_submitted("False", pod.created_at, reason, message))
+    return _status(
+        pod, "Pending", state, submitted=submitted_condition("False", pod.created_at, reason, message)
+    )
 
 
 def of_job(pod: BoundPod, job: Job) -> Object:
@@ -35,15 +37,15 @@ def of_job(pod: BoundPod, job: Job) -> Object:
         # The phase of a pod never goes back, although its job may be requeued.
         phase, since = "Running" if pod.phase == "Running" else "Pending", _since(pod, job)
     else:
-        phase, since = "Running", _time(job.started_at)
+        phase, since = "Running", rfc3339(job.started_at)
         state = {"running": {"startedAt": since}}
-    return _status(pod, phase, state, since=since, submitted=_submitted_job(pod, job), runs=job.run)
+    return _status(pod, phase, state, since=since, submitted=submitted_job(pod, job), runs=job.run)
 
 
 def refused(pod: BoundPod, refusal: JobRefusal) -> Object:
     reason, message = "Refused", refusal.sentence[:LONGEST_MESSAGE]
     terminated = _terminated(refusal.exit_code, reason, refusal.termination_message(), pod.created_at)
-    submitted = _submitted("False", pod.created_at, reason, message)
+    submitted = submitted_condition("False", pod.created_at, reason, message)
     status = _status(pod, "Failed", {"terminated": terminated}, submitted=submitted)
     return status | {"reason": reason, "message": message}
 
@@ -64,11 +66,11 @@ def daemon_pod(pod: BoundPod) -> Object:
 def _ended(pod: BoundPod, job: Job) -> Object:
     code = end_of(job).pod_exit_code()
     end = job.ended_at or job.started_at or job.submitted_at
-    finished = _time(end) if end else pod.created_at
+    finished = rfc3339(end) if end else pod.created_at
     reason = _end_reason(job, code)
     terminated = _terminated(code, reason, termination_message_of(job), finished)
     if job.started_at:
-        terminated["startedAt"] = _time(job.started_at)
+        terminated["startedAt"] = rfc3339(job.started_at)
     if job.signal:
         terminated["signal"] = job.signal
     status = _status(
@@ -76,7 +78,7 @@ def _ended(pod: BoundPod, job: Job) -> Object:
         "Failed" if code else "Succeeded",
         {"terminated": terminated},
         since=finished,
-        submitted=_submitted_job(pod, job),
+        submitted=submitted_job(pod, job),
         runs=job.run,
     )
     return status | ({"reason": reason, "message": _why(job)} if code else {})
@@ -130,18 +132,18 @@ def _terminated(code: int, reason: str, message: str, finished: str) -> Object:
     }
 
 
-def _submitted_job(pod: BoundPod, job: Job) -> Object:
+def submitted_job(pod: BoundPod, job: Job) -> Object:
     reason, message = "Submitted", f"Slurm job {job.job_id} of {job.user}"
     if job.job_id is None:
         reason, message = "Accepted", "red-box has accepted the job and submits it to Slurm"
-    return _submitted("True", _since(pod, job), reason, message)
+    return submitted_condition("True", _since(pod, job), reason, message)
 
 
 def _since(pod: BoundPod, job: Job) -> str:
-    return _time(job.submitted_at) if job.submitted_at else pod.created_at
+    return rfc3339(job.submitted_at) if job.submitted_at else pod.created_at
 
 
-def _submitted(status: str, since: str, reason: str, message: str) -> Object:
+def submitted_condition(status: str, since: str, reason: str, message: str) -> Object:
     return {
         "type": SUBMITTED,
         "status": status,
@@ -176,5 +178,5 @@ def _end_reason(job: Job, code: int) -> str:
     return "Error" if code else "Completed"
 
 
-def _time(time: datetime) -> str:
+def rfc3339(time: datetime) -> str:
     return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

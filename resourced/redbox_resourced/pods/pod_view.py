@@ -10,8 +10,10 @@ import hashlib
 import json
 import re
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
+from typing import NamedTuple
 
 from redbox_kube.api.informer import Place
 from redbox_kube.api.objects import Object, is_path_segment
@@ -24,9 +26,21 @@ OUR_GROUPS = frozenset({"redbox.dev", "wlm.sylabs.io", "slurm.sylabs.io"})
 OUR_KINDS = frozenset({"SlurmJob", "WlmJob"})
 SUBMITTED = "redbox.dev/Submitted"
 """The condition of a companion whose job is at red-box: only resourced writes it."""
-WRITTEN = ("phase", "reason", "message", "hostIP", "hostIPs", "startTime", "containerStatuses")
+WRITTEN = (
+    "phase",
+    "reason",
+    "message",
+    "hostIP",
+    "hostIPs",
+    "podIP",
+    "podIPs",
+    "startTime",
+    "initContainerStatuses",
+    "containerStatuses",
+)
 CONDITION = ("status", "reason", "message", "lastTransitionTime")
-CONDITIONS = frozenset({"Initialized", "Ready", "ContainersReady", SUBMITTED})
+CONDITIONS = frozenset({"Initialized", "Ready", "ContainersReady", "PodReadyToStartContainers", SUBMITTED})
+"""Without DisruptionTarget, which others write too: we write it only with a pod's last phase."""
 ENDED = frozenset({"Succeeded", "Failed"})
 
 
@@ -51,10 +65,31 @@ class ControllerRef:
 
 @dataclass(frozen=True, slots=True)
 class PodContainer:
-    """A container of the pod; none of them ever runs."""
+    """A container of the pod."""
 
     name: str
     image: str
+    is_sidecar: bool = False
+    """An init container that runs as long as the pod."""
+
+
+class ShownCondition(NamedTuple):
+    """A condition as the pod's status has it."""
+
+    status: str
+    since: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodDetails:
+    """What the status of a pod that runs depends on, beside its job."""
+
+    init_containers: tuple[PodContainer, ...]
+    restart_policy: str
+    readiness_gates: tuple[str, ...]
+    """Types of conditions that others write, and without which the pod is not ready."""
+    conditions: Mapping[str, ShownCondition]
+    """Ours and those of the readiness gates, by type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +110,8 @@ class BoundPod:
     not_submitted: str
     """The message of the condition Submitted, where that is False."""
     is_being_deleted: bool
+    ends_by: str
+    """Of a pod that is being deleted: when the grace period of its deletion is over."""
     submitted_by_another: bool
     """Its request needs values of Secrets or ConfigMaps, which a submitter pod reads."""
     names_virtual_node: bool
@@ -82,6 +119,8 @@ class BoundPod:
     timed_tolerations: tuple[TimedToleration, ...]
     """Those that end the pod when resourced is away for long."""
     status_digest: bytes
+    details: PodDetails | None = None
+    """Of a pod that runs; None of a companion, and of a pod that never runs."""
 
     @property
     def place(self) -> Place:
@@ -89,7 +128,9 @@ class BoundPod:
 
     @property
     def key(self) -> str:
-        """The job's key at red-box: the uid of the pod's controller."""
+        """The job's key at red-box: the uid of the companion's controller, or of the pod that runs."""
+        if self.role is BoundPodKind.POD:
+            return self.uid
         return self.controller.uid if self.controller else ""
 
     @property
@@ -103,6 +144,17 @@ class BoundPod:
         return BoundPodKind.POD if self.names_virtual_node else BoundPodKind.FOREIGN
 
     @property
+    def container_names(self) -> set[str]:
+        """Init containers too, of a pod that runs."""
+        init = self.details.init_containers if self.details else ()
+        return {container.name for container in (*init, *self.containers)}
+
+    @property
+    def has_job(self) -> bool:
+        """Whether a job at red-box may be its own; `submission` verifies it."""
+        return self.role in {BoundPodKind.JOB, BoundPodKind.POD}
+
+    @property
     def has_ended(self) -> bool:
         return self.phase in ENDED
 
@@ -112,7 +164,7 @@ def read_pod(pod: Object) -> BoundPod:
     env = [variable for container in spec["containers"] for variable in container.get("env", [])]
     conditions: list[Object] = status.get("conditions", [])
     submitted = next((condition for condition in conditions if condition["type"] == SUBMITTED), {})
-    return BoundPod(
+    bound = BoundPod(
         namespace=sys.intern(metadata["namespace"]),
         name=metadata["name"],
         uid=metadata["uid"],
@@ -126,11 +178,15 @@ def read_pod(pod: Object) -> BoundPod:
         is_submitted=submitted.get("status") == "True",
         not_submitted=submitted.get("message", "") if submitted.get("status") == "False" else "",
         is_being_deleted="deletionTimestamp" in metadata,
+        ends_by=metadata.get("deletionTimestamp") or "",
         submitted_by_another={"name": MODE, "value": ATTACH_ONLY} in env,
         names_virtual_node=names_virtual_node(pod),
         timed_tolerations=timed_tolerations(spec),
         status_digest=digest_of(status),
     )
+    if bound.role is not BoundPodKind.POD:
+        return bound
+    return replace(bound, attempt=1, submitted_by_another=False, details=_details(spec, conditions))
 
 
 def has_job(pod: Object) -> bool:
@@ -147,6 +203,22 @@ def digest_of(status: Object) -> bytes:
         if condition["type"] in CONDITIONS
     }
     return hashlib.blake2b(json.dumps(ours, sort_keys=True).encode(), digest_size=16).digest()
+
+
+def _details(spec: Object, conditions: list[Object]) -> PodDetails:
+    gates = tuple(sys.intern(gate["conditionType"]) for gate in spec.get("readinessGates") or ())
+    return PodDetails(
+        init_containers=tuple(map(_container, spec.get("initContainers") or ())),
+        restart_policy=sys.intern(spec.get("restartPolicy", "Always")),
+        readiness_gates=gates,
+        conditions={
+            sys.intern(condition["type"]): ShownCondition(
+                sys.intern(condition["status"]), condition.get("lastTransitionTime") or ""
+            )
+            for condition in conditions
+            if condition["type"] in CONDITIONS or condition["type"] in gates
+        },
+    )
 
 
 def _controller(metadata: Object) -> ControllerRef | None:
@@ -166,4 +238,5 @@ def _attempt(env: list[Object]) -> int:
 
 
 def _container(container: Object) -> PodContainer:
-    return PodContainer(sys.intern(container["name"]), sys.intern(container.get("image", "")))
+    name, image = sys.intern(container["name"]), sys.intern(container.get("image", ""))
+    return PodContainer(name, image, container.get("restartPolicy") == "Always")

@@ -1,7 +1,8 @@
-"""From a pod on a virtual node to its job at red-box: is it a companion, and does its job exist already.
+"""From a pod on a virtual node to its job at red-box: may it have one, and does the job exist already.
 
-A companion is the pod whose uid the operator wrote into the status of the SlurmJob (or older kind) that
-controls it: any tenant can write names, labels and ownerReferences. Its request is in the ConfigMap of its
+A pod that runs has the job of its own uid (`pod_request`). A companion is the pod whose uid the operator
+wrote into the status of the SlurmJob (or older kind) that controls it: any tenant can write names, labels and
+ownerReferences. Its request is in the ConfigMap of its
 name, and is used only if its digest is the one beside that uid.
 """
 
@@ -12,41 +13,35 @@ import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
 from weakref import WeakValueDictionary
 
 from pydantic import ValidationError
 
 from redbox_api.client import RedboxClient
-from redbox_api.errors import Busy, Conflict, NoSuchJob, NotAuthenticated, RedboxError, Refused
-from redbox_api.models import Job, JobRequest, Phase
-from redbox_kube.api.objects import Object, ObjectClient, PodRef, ResourcePath
+from redbox_api.errors import (
+    Busy,
+    Conflict,
+    NoSuchJob,
+    NotAllowed,
+    NotAuthenticated,
+    RedboxError,
+    Refused,
+)
+from redbox_api.models import Job, JobRequest, OwnerRef, Phase
+from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, PodRef, ResourcePath
 from redbox_kube.redbox_token import RedboxToken, ServiceAccountName
 from redbox_resourced.partitions.slurmclusters import ClusterConnection
 from redbox_resourced.pods.exit_status import JobRefusal
-from redbox_resourced.pods.pod_view import BoundPod, ControllerRef
+from redbox_resourced.pods.pod_request import PodRequests, Translation, no_translation
+from redbox_resourced.pods.pod_view import BoundPod, BoundPodKind, ControllerRef
+from redbox_resourced.pods.submission_errors import SubmissionPending, SubmissionRejected
 from redbox_shared.pod_contract import REQUEST_FILE
 
 PUT_TRIES = 20
 BUSY_S = 1.0
 DEFAULT_ACCOUNT = "default"
 TOKEN_LIFETIME_S = 600  # the shortest that Kubernetes issues
-
-
-class SubmissionPending(Exception):
-    """The job cannot be submitted now; `reason` is one word, the message says what it waits for."""
-
-    def __init__(self, reason: str, message: str, *, after_s: float | None = None) -> None:
-        super().__init__(message)
-        self.reason = reason
-        self.after_s = after_s
-
-
-class SubmissionRejected(Exception):
-    """The job can never be submitted."""
-
-    def __init__(self, refusal: JobRefusal) -> None:
-        super().__init__(refusal.sentence)
-        self.refusal = refusal
 
 
 def verify_companion(pod: BoundPod, controller: ControllerRef, owner: Object | None, cluster: str) -> str:
@@ -83,32 +78,60 @@ def read_request(config_map: Object | None, digest: str) -> JobRequest:
         raise SubmissionRejected(refusal) from error
 
 
+class PodEvidence(Protocol):
+    """A pod that may have a job: the request for it, which is read only if there is no job yet."""
+
+    async def request(self) -> JobRequest: ...
+
+
 @dataclass(frozen=True)
-class PodSubmitter:
-    """Submits jobs of companions, each with the rights of the pod's own account and no others."""
+class CompanionEvidence:
+    """A verified companion, and the digest of its request."""
 
     objects: ObjectClient
+    pod: BoundPod
+    digest: str
+
+    async def request(self) -> JobRequest:
+        if self.pod.submitted_by_another:
+            message = "the job's submitter pod has not submitted it yet"
+            raise SubmissionPending("WaitsForSubmitter", message)
+        path = ResourcePath("ConfigMap", self.pod.name, self.pod.namespace)
+        return read_request(await self.objects.get(path), self.digest)
+
+
+@dataclass(frozen=True)
+class RunEvidence:
+    """A pod that runs: the right to create it is the right to a job of its account."""
+
+    requests: PodRequests
+    pod: BoundPod
+    connection: ClusterConnection
+
+    async def request(self) -> JobRequest:
+        return await self.requests.of(self.pod, self.connection)
+
+
+@dataclass(frozen=True)
+class PodSubmitter:
+    """Submits jobs of pods, each with the rights of the pod's own account and no others."""
+
+    objects: ObjectClient
+    translate: Translation = no_translation
     _tokens: WeakValueDictionary[tuple[str, str], RedboxToken] = field(default_factory=WeakValueDictionary)
     """By the pod's uid and the audience, as long as a client uses it: all readers of a log share one."""
 
     async def attach_or_submit(self, pod: BoundPod, connection: ClusterConnection) -> Job:
-        """The companion's job: the existing one of its key, else a new one."""
-        if pod.controller is None:
-            raise SubmissionPending("NoSuchOwner", "this pod has no owner")
-        kind, name, version = pod.controller.kind, pod.controller.name, pod.controller.api_version
-        owner = await self.objects.get(ResourcePath(kind, name, pod.namespace, version))
-        digest = verify_companion(pod, pod.controller, owner, connection.cluster.name)
+        """The pod's job: the existing one of its key, else a new one."""
+        evidence = await self._verified(pod, connection)
         redbox = self.client_for(pod, connection)  # one for all requests: its token lives as long as it does
         with _translated_errors():
             job = await _get_job(redbox, pod)
             if job is not None and job.phase is not Phase.SUBMITTING:
                 return job
-            if pod.submitted_by_another:
-                message = "the job's submitter pod has not submitted it yet"
-                raise SubmissionPending("WaitsForSubmitter", message)
-            config_map = await self.objects.get(ResourcePath("ConfigMap", pod.name, pod.namespace))
+            request = await evidence.request()
             try:
-                return await _put_job(redbox, pod, read_request(config_map, digest))
+                return await _put_job(redbox, pod, request)
             except Conflict as conflict:
                 # The key exists with another body: it is this pod's job all the same.
                 job = await _get_job(redbox, pod)
@@ -116,13 +139,43 @@ class PodSubmitter:
                     raise SubmissionRejected(JobRefusal.by(conflict)) from conflict
                 return job
 
+    async def _verified(self, pod: BoundPod, connection: ClusterConnection) -> PodEvidence:
+        if pod.role is BoundPodKind.POD:
+            return RunEvidence(PodRequests(self.objects, self.translate), pod, connection)
+        if pod.controller is None:
+            raise SubmissionPending("NoSuchOwner", "this pod has no owner")
+        kind, name, version = pod.controller.kind, pod.controller.name, pod.controller.api_version
+        owner = await self.objects.get(ResourcePath(kind, name, pod.namespace, version))
+        digest = verify_companion(pod, pod.controller, owner, connection.cluster.name)
+        return CompanionEvidence(self.objects, pod, digest)
+
     async def submitted_job(self, pod: BoundPod, connection: ClusterConnection) -> Job | None:
-        """The job of a verified companion that has submitted it; None where red-box has none."""
+        """The job of a verified pod that has submitted it; None where red-box has none."""
         try:
             with _translated_errors():
                 return await _get_job(self.client_for(pod, connection), pod)
         except SubmissionRejected as rejected:  # the account lost its mapping; the job may run all the same
             raise SubmissionPending("NotAllowed", str(rejected)) from rejected
+
+    async def cancel(self, pod: BoundPod, connection: ClusterConnection, *, force: bool) -> Job | None:
+        """Cancel the job of a pod that is being deleted; None: there was none, and never will be.
+
+        As the pod's account, else as resourced itself: a token that is bound to the pod ends a minute after
+        its deletion began, and its account may be gone.
+        """
+        redbox = self.client_for(pod, connection)
+        owner = OwnerRef(cluster=connection.cluster.name, namespace=pod.namespace, account=pod.account)
+        try:
+            try:
+                jobs = await redbox.cancel_job(pod.key, attempt=pod.attempt, force=force)
+            except (ApiRefused, NotAuthenticated, NotAllowed):
+                client = connection.client
+                jobs = await client.cancel_job(pod.key, attempt=pod.attempt, force=force, owner=owner)
+        except NoSuchJob:
+            return None
+        except RedboxError as error:
+            raise SubmissionPending("NotCancelled", f"the job is not cancelled yet: {error}") from error
+        return next((job for job in jobs if job.attempt == pod.attempt), None)
 
     def client_for(self, pod: BoundPod, connection: ClusterConnection) -> RedboxClient:
         """A client of the node's red-box that shows a token of the pod's account, bound to the pod."""

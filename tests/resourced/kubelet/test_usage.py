@@ -12,6 +12,7 @@ from redbox_api.models import JobUsage, UsageList
 from redbox_resourced.kubelet import stats, usage
 from redbox_resourced.kubelet.usage import PodUsage
 from redbox_resourced.pods.pod_view import BoundPod, read_pod
+from tests.resourced.pods.factories import running_pod
 
 AT = datetime(2026, 11, 21, 13, 0, tzinfo=UTC)
 UNKNOWN: dict[str, JobUsage] = {}
@@ -84,6 +85,11 @@ async def test_one_question_serves_all_pods_of_an_account(redbox: Redbox) -> Non
     result = await usage_of(redbox, pod("a"), pod("b")).now()
     assert set(result) == {"uid-a", "uid-b"}
     assert redbox.asked == ["a"]
+
+
+async def test_pods_that_run_are_measured_by_their_own_uid(redbox: Redbox) -> None:
+    redbox.jobs = [JobUsage(key="pod-uid", attempt=1, measured_at=AT, cpu_seconds=1, memory_bytes=1)]
+    assert set(await usage_of(redbox, running_pod("Running")).now()) == {"pod-uid"}
 
 
 async def test_each_account_asks_for_itself(redbox: Redbox) -> None:

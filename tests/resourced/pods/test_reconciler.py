@@ -15,7 +15,7 @@ from redbox_resourced.partitions.slurmclusters import ClusterConnection, Cluster
 from redbox_resourced.pods.exit_status import JobRefusal
 from redbox_resourced.pods.pod_view import SUBMITTED, BoundPod
 from redbox_resourced.pods.reconciler import PodReconciler
-from redbox_resourced.pods.submission import SubmissionRejected
+from redbox_resourced.pods.submission_errors import SubmissionRejected
 from redbox_shared.job_end import LOST_AFTER_S
 from tests.kube.fakes import FakeApiServer
 from tests.resourced.factories import slurm_cluster

@@ -18,11 +18,10 @@ from redbox_resourced.partitions.slurmclusters import ClusterConnection
 from redbox_resourced.pods.pod_view import BoundPod, BoundPodKind, read_pod
 from redbox_resourced.pods.submission import (
     PodSubmitter,
-    SubmissionPending,
-    SubmissionRejected,
     read_request,
     verify_companion,
 )
+from redbox_resourced.pods.submission_errors import SubmissionPending, SubmissionRejected
 
 REQUEST = json.dumps({"batch": "#!/bin/sh\ntrue\n"})
 DIGEST = f"sha256:{hashlib.sha256(REQUEST.encode()).hexdigest()}"

@@ -66,6 +66,7 @@ def job_view(
         if with_tasks and status.array_size
         else None,
         pod=stored_report(record.pod_report),
+        is_pod=record.is_pod,
         no_sign_of_start=record.no_sign_of_start,
         cancel_requested=record.cancel_requested,
         env_changed=body_changed,

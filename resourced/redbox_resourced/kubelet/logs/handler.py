@@ -16,6 +16,8 @@ from redbox_api.errors import NoSuchJob, RedboxError, Refused
 from redbox_api.models import Job
 from redbox_kube.api.objects import ApiError
 from redbox_kube.runtime.grouped_warnings import GroupedWarnings
+from redbox_resourced.kubelet.logs.container_log import one_stream, requested_start
+from redbox_resourced.kubelet.logs.lines import LogTimes
 from redbox_resourced.kubelet.logs.pod_log import PodLog
 from redbox_resourced.kubelet.logs.query import (
     LogRequest,
@@ -66,11 +68,11 @@ class LogHandler:
     def _find_pod(self, request: web.Request) -> tuple[BoundPod, ClusterConnection]:
         container = request.match_info["container"]
         pod = self._informer.pods.get((request.match_info["namespace"], request.match_info["pod"]))
-        if pod is None or container not in {item.name for item in pod.containers}:
+        if pod is None or container not in pod.container_names:
             message = f"container {container} of this pod is not on a virtual node"
             raise LogRequestRejected(message, HTTPStatus.NOT_FOUND)
         connection = self._clusters.of_node(pod.node)
-        if pod.role is not BoundPodKind.JOB or connection is None:
+        if not pod.has_job or connection is None:
             raise LogRequestRejected(NOT_RUN_MESSAGE)
         if sum(map(len, self._readers.values())) >= MOST_READERS:
             message = f"{MOST_READERS} logs are being read now; retry later"
@@ -82,16 +84,15 @@ class LogHandler:
     ) -> web.StreamResponse:
         """All checks precede the first byte; after it, a failure can only break the connection."""
         redbox = self._submitter.client_for(pod, connection)
-        job = await _get_job(redbox, pod, pod.attempt)
-        attempt = requested_attempt(query, pod.attempt, job.run)
-        if attempt != pod.attempt:
-            job = await _get_job(redbox, pod, attempt)
-        is_empty = is_empty_since(query, job)
+        if pod.role is BoundPodKind.POD:
+            log, query = await _log_of_container(redbox, pod, request.match_info["container"], query)
+        else:
+            log = await _log_of_attempt(redbox, pod, query)
+        is_empty = is_empty_since(query, log.times or LogTimes.of_job(log.job))
         answer = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8"})
         answer.enable_chunked_encoding()
         await answer.prepare(request)
         if not is_empty:
-            log = PodLog(JobStreams(redbox, pod.key, attempt), job)
             await self._copy(request, pod, log.copy(query, answer.write))
         await answer.write_eof()
         return answer
@@ -118,14 +119,43 @@ class LogHandler:
             raise ConnectionAbortedError("the log ended early, after its first bytes were sent")
 
 
+async def _log_of_attempt(redbox: RedboxClient, pod: BoundPod, query: LogRequest) -> PodLog:
+    """Of a companion: a SlurmJob's attempts are its starts."""
+    job = await _get_job(redbox, pod, pod.attempt)
+    attempt = requested_attempt(query, pod.attempt, job.run)
+    if attempt != pod.attempt:
+        job = await _get_job(redbox, pod, attempt)
+    return PodLog(JobStreams(redbox, pod.key, attempt), job)
+
+
+async def _log_of_container(
+    redbox: RedboxClient, pod: BoundPod, container: str, query: LogRequest
+) -> tuple[PodLog, LogRequest]:
+    """Of a pod that runs; before its job exists, its containers wait."""
+    query = one_stream(query)
+    try:
+        job = await redbox.get_job(pod.key, attempt=pod.attempt)
+    except NoSuchJob:
+        if not pod.has_ended:
+            requested_start(pod, container, None, query)  # says what it waits for
+        raise _not_at_redbox(pod, pod.attempt) from None
+    start = requested_start(pod, container, job, query)
+    streams = JobStreams(redbox, pod.key, pod.attempt, container, start.restart)
+    return PodLog(streams, job, start.times), query
+
+
 async def _get_job(redbox: RedboxClient, pod: BoundPod, attempt: int) -> Job:
     try:
         return await redbox.get_job(pod.key, attempt=attempt)
     except NoSuchJob:
-        if attempt == pod.attempt and pod.not_submitted:
-            why = f"the job was not submitted{'' if pod.has_ended else ' yet'}: {pod.not_submitted}"
-        elif pod.has_ended or attempt != pod.attempt:
-            why = "red-box no longer has this pod's job: its output is where Slurm wrote it"
-        else:
-            why = "the job is not submitted yet"
-        raise LogRequestRejected(why) from None
+        raise _not_at_redbox(pod, attempt) from None
+
+
+def _not_at_redbox(pod: BoundPod, attempt: int) -> LogRequestRejected:
+    if attempt == pod.attempt and pod.not_submitted:
+        why = f"the job was not submitted{'' if pod.has_ended else ' yet'}: {pod.not_submitted}"
+    elif pod.has_ended or attempt != pod.attempt:
+        why = "red-box no longer has this pod's job: its output is where Slurm wrote it"
+    else:
+        why = "the job is not submitted yet"
+    return LogRequestRejected(why)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from redbox_api.models import FINAL_PHASES, Job
 from redbox_shared.own_lines import own_line
@@ -20,10 +21,21 @@ class ByteLimitReached(Exception):
     """The reader has got as many bytes as it requested."""
 
 
+class LogTimes(NamedTuple):
+    """When the lines of a log were written: not before its start, and not after its end."""
+
+    started_at: datetime | None
+    ended_at: datetime | None
+
+    @classmethod
+    def of_job(cls, job: Job) -> LogTimes:
+        return cls(job.started_at, job.ended_at if job.phase in FINAL_PHASES else None)
+
+
 class LogWriter:
     """Writes to the reader, for one stream at a time."""
 
-    def __init__(self, write: Write, limit: int | None = None, timestamps_of: Job | None = None) -> None:
+    def __init__(self, write: Write, limit: int | None = None, timestamps_of: LogTimes | None = None) -> None:
         self.timestamps_of = timestamps_of
         self._write = write
         self._bytes_left = limit
@@ -61,10 +73,10 @@ class LogWriter:
 
 
 class LineBuffer:
-    """Holds the beginning of a line back until its end arrives; adds timestamps where a job is given."""
+    """Holds the beginning of a line back until its end arrives; adds timestamps where times are given."""
 
-    def __init__(self, timestamps_of: Job | None) -> None:
-        self._job = timestamps_of
+    def __init__(self, timestamps_of: LogTimes | None) -> None:
+        self._times = timestamps_of
         self._held = b""
         self._in_mid_line = False  # the last byte that was released is not a newline
 
@@ -86,16 +98,15 @@ class LineBuffer:
 
     def _with_timestamps(self, data: bytes) -> bytes:
         continues, self._in_mid_line = self._in_mid_line, not data.endswith(b"\n")
-        if self._job is None:
+        if self._times is None:
             return data
-        time = timestamp(self._job, datetime.now(UTC))
+        time = timestamp(self._times, datetime.now(UTC))
         end = b"" if self._in_mid_line else b"\n"
         body = data.removesuffix(b"\n").replace(b"\n", b"\n" + time) + end
         return body if continues else time + body
 
 
-def timestamp(job: Job, now: datetime) -> bytes:
+def timestamp(times: LogTimes, now: datetime) -> bytes:
     """The latest time at which a line that is read now can have been written."""
-    ended = job.ended_at if job.phase in FINAL_PHASES else None
-    latest = min(now, ended) if ended else now
+    latest = min(now, times.ended_at) if times.ended_at else now
     return latest.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ ").encode()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from redbox_api.errors import Refused
 from redbox_api.models import FINAL_PHASES, Job
 from redbox_resourced.kubelet.logs.array_log import ArrayLog
-from redbox_resourced.kubelet.logs.lines import ByteLimitReached, LogWriter, Write
+from redbox_resourced.kubelet.logs.lines import ByteLimitReached, LogTimes, LogWriter, Write
 from redbox_resourced.kubelet.logs.query import MOST_LINES, LogRequest, tail_shares, without_last_line
 from redbox_resourced.kubelet.logs.streams import JobStreams
 from redbox_resourced.pods.exit_status import explanation_of
@@ -22,14 +22,16 @@ from redbox_resourced.pods.exit_status import explanation_of
 
 @dataclass(frozen=True)
 class PodLog:
-    """The log of one attempt of one job."""
+    """The log of one attempt of one job, or with `times` of one start of a container."""
 
     streams: JobStreams
     job: Job
+    times: LogTimes | None = None
 
     async def copy(self, request: LogRequest, write: Write) -> None:
         """Copy the requested part, to its end; raises RedboxError where red-box stays unreachable."""
-        writer = LogWriter(write, request.limit_bytes, self.job if request.timestamps else None)
+        times = self.times or LogTimes.of_job(self.job)
+        writer = LogWriter(write, request.limit_bytes, times if request.timestamps else None)
         job = self.job
         while request.follow and job.state is None and job.phase not in FINAL_PHASES:
             job = await self.streams.poll_job()  # only Slurm's state shows whether the job is an array

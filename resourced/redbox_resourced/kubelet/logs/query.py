@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Literal
 
-from redbox_api.models import FINAL_PHASES, Job
+from redbox_resourced.kubelet.logs.lines import LogTimes
 
 Stream = Literal["stdout", "stderr"]
 BOTH: tuple[Stream, ...] = ("stdout", "stderr")
@@ -73,17 +73,17 @@ def requested_attempt(request: LogRequest, attempt: int, run: int) -> int:
     return attempt - 1
 
 
-def is_empty_since(request: LogRequest, job: Job) -> bool:
+def is_empty_since(request: LogRequest, times: LogTimes) -> bool:
     """Whether no line is newer; raises LogRequestRejected where that depends on the times of lines."""
     since = request.since
-    if since is None or job.started_at is None or since <= job.started_at:
+    if since is None or times.started_at is None or since <= times.started_at:
         return False
-    if job.phase in FINAL_PHASES and job.ended_at is not None and since > job.ended_at:
+    if times.ended_at is not None and since > times.ended_at:
         return True
-    start = job.started_at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    start = times.started_at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     raise LogRequestRejected(
         "a Slurm job's output has no times of its lines, so --since and --since-time work only "
-        f"for a time before the job's start ({start}) or after its end: use --tail"
+        f"for a time before its start ({start}) or after its end: use --tail"
     )
 
 

@@ -11,7 +11,7 @@ from redbox_api.client import LogQuery, RedboxClient
 from redbox_api.errors import Busy, NotAccepted, NotAllowed, Unreachable
 from redbox_api.log_reader import BoundedRetry, LogCursor, read_on
 from redbox_api.models import Job
-from redbox_resourced.kubelet.logs.lines import LineBuffer
+from redbox_resourced.kubelet.logs.lines import LineBuffer, LogTimes
 from redbox_resourced.kubelet.logs.query import Stream
 
 POLL_S = 2.0
@@ -36,15 +36,18 @@ class StreamCursor(LogCursor):
 
 @dataclass(frozen=True)
 class JobStreams:
-    """The streams of one attempt of one job."""
+    """The streams of one attempt of one job; of a pod's, of one start of one container."""
 
     client: RedboxClient
     key: str
     attempt: int
+    container: str | None = None
+    restart: int | None = None
 
     def cursor(self, stream: Stream, task: int | None = None) -> StreamCursor:
         """At the first byte."""
-        return StreamCursor(LogQuery(stream=stream, attempt=self.attempt, task=task))
+        query = LogQuery(stream, self.attempt, task, container=self.container, restart=self.restart)
+        return StreamCursor(query)
 
     async def poll_job(self) -> Job:
         await asyncio.sleep(POLL_S)
@@ -62,7 +65,7 @@ class JobStreams:
         self,
         cursor: StreamCursor,
         write: Callable[[bytes], Awaitable[None]],
-        timestamps_of: Job | None,
+        timestamps_of: LogTimes | None,
         before: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Copy line by line; a refusal is recorded in the cursor and leaves other streams unaffected.

@@ -3,7 +3,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from redbox_api.models import Job, OwnerRef, Phase
-from redbox_resourced.kubelet.logs.lines import timestamp
+from redbox_resourced.kubelet.logs.lines import LogTimes, timestamp
 from redbox_resourced.kubelet.logs.query import (
     LogRequest,
     LogRequestRejected,
@@ -74,13 +74,13 @@ def test_what_cannot_be_read_is_refused_by_its_name(query: dict[str, str]) -> No
 def test_since_is_honoured_where_no_time_of_a_line_is_needed(
     since: datetime | None, row: Job, *, empty: bool
 ) -> None:
-    assert is_empty_since(LogRequest(since=since), row) is empty
+    assert is_empty_since(LogRequest(since=since), LogTimes.of_job(row)) is empty
 
 
 @pytest.mark.parametrize("row", [job(Phase.RUNNING), job(Phase.FAILED, ended=END)])
 def test_since_is_refused_in_the_midst_of_a_job(row: Job) -> None:
     with pytest.raises(LogRequestRejected, match="--tail"):
-        is_empty_since(LogRequest(since=START + timedelta(seconds=1)), row)
+        is_empty_since(LogRequest(since=START + timedelta(seconds=1)), LogTimes.of_job(row))
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_since_is_refused_in_the_midst_of_a_job(row: Job) -> None:
     ],
 )
 def test_a_stamp_is_never_before_the_line_was_written(row: Job, stamp: bytes) -> None:
-    assert timestamp(row, NOW) == stamp
+    assert timestamp(LogTimes.of_job(row), NOW) == stamp
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""The ends that no runner reports: jobs whose pods are gone."""

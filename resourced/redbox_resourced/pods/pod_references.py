@@ -1,0 +1,184 @@
+"""What a pod refers to by name, read from the API server: Secrets, ConfigMaps, claims and their volumes.
+
+Each object is read once, by `get` alone. One that is required and missing is waited for, with the reason that
+kubelets give: CreateContainerConfigError for a variable, the event FailedMount for a volume.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from pathlib import Path
+from typing import NamedTuple
+
+from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, ResourcePath
+from redbox_resourced.volumes.claim_path import ClaimPending
+
+SECRET, CONFIG_MAP, CLAIM, VOLUME = "Secret", "ConfigMap", "PersistentVolumeClaim", "PersistentVolume"
+AUTHORITY = "kube-root-ca.crt"
+"""The ConfigMap with the API server's CA that each default token volume names."""
+OWN_AUTHORITY = Path("/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
+"""The same CA, where resourced itself has it: no right in the pod's namespace is needed."""
+AT_ONCE = 8
+
+
+class ReferenceMissing(Exception):
+    """The pod waits: `reason` is of its containers, `event` of the event beside it."""
+
+    def __init__(self, reason: str, event: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.event = event
+
+
+@dataclass(frozen=True)
+class PodReferences:
+    """What exists of it, by name; an optional one that does not exist is left out."""
+
+    secrets: Mapping[str, Object] = field(default_factory=dict)
+    config_maps: Mapping[str, Object] = field(default_factory=dict)
+    claims: Mapping[str, str] = field(default_factory=dict)
+    """Where the volume of each claim is on Slurm's nodes."""
+
+
+class Reference(NamedTuple):
+    """One place in a pod that names an object; with `key`, one value of it. `volume`: which mounts it."""
+
+    kind: str
+    name: str
+    volume: str = ""
+    key: str = ""
+    optional: bool = False
+
+
+ClaimResolver = Callable[[Object, Object | None], str]
+"""From a claim and its volume to a path; raises ClaimPending or ClaimRefused."""
+
+
+async def read_references(objects: ObjectClient, pod: Object, path_of: ClaimResolver) -> PodReferences:
+    """Raises ReferenceMissing, and ClaimRefused."""
+    namespace = pod["metadata"]["namespace"]
+    references = list(references_of(pod["spec"]))
+    wanted = {(reference.kind, reference.name) for reference in references}
+    at_once = asyncio.Semaphore(AT_ONCE)
+
+    async def read(kind: str, name: str) -> tuple[str, str, Object | None]:
+        async with at_once:
+            return kind, name, await _read(objects, kind, name, namespace)
+
+    rows = await asyncio.gather(*(read(kind, name) for kind, name in sorted(wanted)))
+    found = {(kind, name): body for kind, name, body in rows if body is not None}
+    for reference in references:
+        _require(reference, found.get((reference.kind, reference.name)))
+    claims = {name: body for (kind, name), body in found.items() if kind == CLAIM}
+    return PodReferences(
+        secrets={name: body for (kind, name), body in found.items() if kind == SECRET},
+        config_maps={name: body for (kind, name), body in found.items() if kind == CONFIG_MAP},
+        claims={name: await _path_of(objects, claim, path_of) for name, claim in claims.items()},
+    )
+
+
+def references_of(spec: Object) -> Iterator[Reference]:
+    """In the order of the spec."""
+    for pull_secret in spec.get("imagePullSecrets") or ():
+        if pull_secret.get("name"):
+            yield Reference(SECRET, pull_secret["name"], optional=True)  # as kubelets: the pull then fails
+    for container in (*(spec.get("initContainers") or ()), *spec["containers"]):
+        yield from _of_container(container)
+    for volume in spec.get("volumes") or ():
+        yield from _of_volume(volume)
+
+
+def _of_container(container: Object) -> Iterator[Reference]:
+    for source in container.get("envFrom") or ():
+        for kind, chosen in ((SECRET, source.get("secretRef")), (CONFIG_MAP, source.get("configMapRef"))):
+            if chosen and chosen.get("name"):
+                yield Reference(kind, chosen["name"], optional=bool(chosen.get("optional")))
+    for variable in container.get("env") or ():
+        source = variable.get("valueFrom") or {}
+        pairs = ((SECRET, source.get("secretKeyRef")), (CONFIG_MAP, source.get("configMapKeyRef")))
+        for kind, chosen in pairs:
+            if chosen and chosen.get("name"):
+                optional = bool(chosen.get("optional"))
+                yield Reference(kind, chosen["name"], key=chosen["key"], optional=optional)
+
+
+def _of_volume(volume: Object) -> Iterator[Reference]:
+    name = volume["name"]
+    if claim := volume.get("persistentVolumeClaim"):
+        yield Reference(CLAIM, claim["claimName"], name)
+    elif volume.get("ephemeral"):
+        return  # the translation refuses it
+    sources = [volume, *((volume.get("projected") or {}).get("sources") or ())]
+    for source in sources:
+        secret, config_map = source.get("secret"), source.get("configMap")
+        for kind, chosen, named in (
+            (SECRET, secret, "secretName" if source is volume else "name"),
+            (CONFIG_MAP, config_map, "name"),
+        ):
+            if chosen and chosen.get(named):
+                optional = bool(chosen.get("optional"))
+                yield Reference(kind, chosen[named], name, optional=optional)
+                for item in chosen.get("items") or ():
+                    yield Reference(kind, chosen[named], name, item["key"], optional)
+
+
+async def _read(objects: ObjectClient, kind: str, name: str, namespace: str) -> Object | None:
+    if (kind, name) == (CONFIG_MAP, AUTHORITY) and (own := await asyncio.to_thread(_own_authority)):
+        return {"metadata": {"name": name, "namespace": namespace}, "data": {"ca.crt": own}}
+    try:
+        return await objects.get(ResourcePath(kind, name, namespace))
+    except ApiRefused as refusal:
+        if refusal.status != HTTPStatus.FORBIDDEN:
+            raise
+        message = (
+            f"resourced may not read {kind} {name}: the chart's resourced.pods.namespaces does not list the "
+            f"namespace {namespace}"
+        )
+        raise ReferenceMissing("CreateContainerConfigError", "Failed", message) from refusal
+
+
+def _own_authority() -> str:
+    try:
+        return OWN_AUTHORITY.read_text()
+    except OSError:  # outside of a cluster
+        return ""
+
+
+def _require(reference: Reference, found: Object | None) -> None:
+    """In the kubelet's words."""
+    if reference.optional:
+        return
+    kind = "secret" if reference.kind == SECRET else "configmap"
+    if reference.kind == CLAIM:
+        kind = "persistentvolumeclaim"
+    if found is None:
+        problem = f'{kind} "{reference.name}" not found'
+    elif reference.key and not _has_key(found, reference.key):
+        problem = f"couldn't find key {reference.key} in {reference.kind} {reference.name}"
+    else:
+        return
+    if reference.volume:
+        message = f'MountVolume.SetUp failed for volume "{reference.volume}" : {problem}'
+        raise ReferenceMissing("ContainerCreating", "FailedMount", message)
+    raise ReferenceMissing("CreateContainerConfigError", "Failed", f"Error: {problem}")
+
+
+def _has_key(found: Object, key: str) -> bool:
+    return any(key in (found.get(part) or ()) for part in ("data", "binaryData"))
+
+
+async def _path_of(objects: ObjectClient, claim: Object, path_of: ClaimResolver) -> str:
+    name = (claim.get("spec") or {}).get("volumeName")
+    try:
+        volume = await objects.get(ResourcePath(VOLUME, name)) if name else None
+        return path_of(claim, volume)
+    except ClaimPending as pending:
+        raise ReferenceMissing("ContainerCreating", "FailedMount", str(pending)) from pending
+    except ApiRefused as refusal:
+        if refusal.status != HTTPStatus.FORBIDDEN:
+            raise
+        message = f"resourced may not read PersistentVolumes: {refusal}"
+        raise ReferenceMissing("ContainerCreating", "FailedMount", message) from refusal

@@ -1,0 +1,104 @@
+"""From a pod that runs to its job's request: the whole Pod, all that it refers to, then the translation.
+
+The whole Pod is read for its submit only: of ten thousand pods nothing but a `BoundPod` is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Protocol
+
+from pydantic import ValidationError
+
+from redbox_api.models import JobRequest
+from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, ResourcePath
+from redbox_kube.names import ANNOTATION_PARTITION, LABEL_PARTITION
+from redbox_kube.slurm_cluster import PodsSpec
+from redbox_resourced.partitions.slurmclusters import ClusterConnection
+from redbox_resourced.pods.exit_status import JobRefusal
+from redbox_resourced.pods.pod_references import (
+    ClaimResolver,
+    PodReferences,
+    ReferenceMissing,
+    read_references,
+)
+from redbox_resourced.pods.pod_view import BoundPod
+from redbox_resourced.pods.submission_errors import SubmissionPending, SubmissionRejected
+from redbox_resourced.volumes.claim_path import ClaimRefused, claim_path
+
+UNSUPPORTED = "Unsupported"
+
+
+class Unsupported(Exception):
+    """A field or a value that no job can have; the message is a sentence with the field's name."""
+
+
+class Translation(Protocol):
+    """`translate`: pure; raises Unsupported. `partition` is its name in Slurm."""
+
+    def __call__(
+        self, pod: Object, references: PodReferences, settings: PodsSpec, partition: str
+    ) -> JobRequest: ...
+
+
+@dataclass(frozen=True)
+class PodRequests:
+    """The requests of pods that run."""
+
+    objects: ObjectClient
+    translate: Translation
+
+    async def of(self, pod: BoundPod, connection: ClusterConnection) -> JobRequest:
+        """Raises SubmissionPending or SubmissionRejected."""
+        manifest = await self._manifest(pod)
+        partition = await self._partition(pod)
+        try:
+            references = await read_references(self.objects, manifest, _claim_resolver(pod, connection))
+            return self.translate(manifest, references, connection.cluster.spec.pods, partition)
+        except ReferenceMissing as missing:
+            raise SubmissionPending(missing.reason, str(missing), event=missing.event) from missing
+        except (Unsupported, ClaimRefused) as unsupported:
+            raise SubmissionRejected(JobRefusal(str(unsupported), reason=UNSUPPORTED)) from unsupported
+        except ValidationError as error:
+            flaw = error.errors(include_url=False, include_input=False)[0]  # an input may be a secret
+            sentence = f"{'.'.join(map(str, flaw['loc']))}: {flaw['msg']}"
+            raise SubmissionRejected(JobRefusal(sentence, reason=UNSUPPORTED)) from None
+
+    async def _manifest(self, pod: BoundPod) -> Object:
+        manifest = await self.objects.get(ResourcePath("Pod", pod.name, pod.namespace))
+        if manifest is None or manifest["metadata"]["uid"] != pod.uid:
+            raise SubmissionPending("PodGone", "this pod does not exist any more")
+        if "deletionTimestamp" in manifest["metadata"]:
+            raise SubmissionPending("BeingDeleted", "this pod is being deleted")
+        return manifest
+
+    async def _partition(self, pod: BoundPod) -> str:
+        """By the node's annotation: the name may not be valid as a label."""
+        try:
+            node = await self.objects.get(ResourcePath("Node", pod.node))
+        except ApiRefused as refusal:
+            if refusal.status != HTTPStatus.FORBIDDEN:
+                raise
+            node = None
+        metadata = node["metadata"] if node else {}
+        name = (metadata.get("annotations") or {}).get(ANNOTATION_PARTITION)
+        name = name or (metadata.get("labels") or {}).get(LABEL_PARTITION)
+        if not name:
+            raise SubmissionPending("NodeGone", f"the virtual node {pod.node} does not exist now")
+        return str(name)
+
+
+def _claim_resolver(pod: BoundPod, connection: ClusterConnection) -> ClaimResolver:
+    cluster = connection.cluster
+
+    def path_of(claim: Object, volume: Object | None) -> str:
+        return claim_path(claim, volume, cluster.name, cluster.spec.pods.mounts, pod.account)
+
+    return path_of
+
+
+def no_translation(pod: Object, references: PodReferences, settings: PodsSpec, partition: str) -> JobRequest:
+    """Where no translation is installed."""
+    del pod, references, settings, partition
+    raise Unsupported("This version of resourced cannot translate pods.")

@@ -1,0 +1,181 @@
+"""The containers of a pod that runs, in the order of its spec: as the runner reports them. Pure.
+
+A container that the runner has not reported waits. Where Slurm has ended the job and the report is not done,
+the runner was killed: containers that ran then have ended with it, for the reason that Slurm's state gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from redbox_api.models import FINAL_PHASES, Job, Phase
+from redbox_api.pod_report import ContainerReport, ContainerState, Terminated, Waiting
+from redbox_kube.api.objects import Object
+from redbox_resourced.pods.pod_status import LONGEST_MESSAGE, rfc3339
+from redbox_resourced.pods.pod_view import BoundPod, PodContainer, PodDetails
+
+KILLED = 137
+UNKNOWN = "ContainerStatusUnknown"
+REASON_BY_STATE = {
+    "TIMEOUT": "DeadlineExceeded",
+    "DEADLINE": "DeadlineExceeded",
+    "OUT_OF_MEMORY": "OOMKilled",
+    "NODE_FAIL": "NodeLost",
+    "BOOT_FAIL": "NodeLost",
+    "PREEMPTED": "Preempted",
+    "CANCELLED": "Cancelled",
+}
+"""Why containers ended that Slurm ended with their job."""
+
+
+@dataclass(frozen=True)
+class ContainerView:
+    """A container of the spec, and what became of it."""
+
+    container: PodContainer
+    is_init: bool
+    report: ContainerReport
+
+    @property
+    def runs_once(self) -> bool:
+        """An init container that ends before the next one starts."""
+        return self.is_init and not self.container.is_sidecar
+
+    @property
+    def exit_code(self) -> int | None:
+        """None where it has not ended."""
+        ended = self.report.state.terminated
+        return None if ended is None else ended.exit_code
+
+    @property
+    def is_running(self) -> bool:
+        return self.report.state.running is not None
+
+    @property
+    def is_ready(self) -> bool:
+        """An init container is ready once it has succeeded."""
+        return self.exit_code == 0 if self.runs_once else self.is_running and self.report.ready
+
+    @property
+    def is_started(self) -> bool:
+        return self.is_running and self.report.started
+
+    @property
+    def last_end(self) -> Terminated | None:
+        """Its end, or the end of the start before, where it waits for its next start."""
+        return self.report.state.terminated or self.report.last_state.terminated
+
+    def status(self, job_run: int) -> Object:
+        """As in containerStatuses; a requeue by Slurm starts it once more."""
+        return {
+            "name": self.container.name,
+            "image": self.container.image,
+            "imageID": self.report.image_id,
+            "ready": self.is_ready,
+            "started": self.is_started,
+            "restartCount": self.report.restart_count + job_run - 1,
+            "state": _state(self.report.state),
+            "lastState": _state(self.report.last_state),
+        }
+
+
+def is_done(job: Job) -> bool:
+    """Whether all that its containers will ever do is reported."""
+    return job.pod is not None and job.pod.done
+
+
+def waiting_views(details: PodDetails, pod: BoundPod, reason: str, message: str) -> list[ContainerView]:
+    """All wait: the first to start for this reason, the others for the init containers."""
+    first = Waiting(reason=reason, message=message)
+    later = Waiting(reason="PodInitializing", message=message) if details.init_containers else first
+    containers = _in_order(details, pod)
+    return [
+        _waiting_view(container, later if index else first, is_init=is_init)
+        for index, (container, is_init) in enumerate(containers)
+    ]
+
+
+def container_views(details: PodDetails, pod: BoundPod, job: Job, message: str) -> list[ContainerView]:
+    """`message` is of those that have not been reported."""
+    reports = {report.name: report for report in job.pod.containers} if job.pod else {}
+    default = Waiting(
+        reason="PodInitializing" if details.init_containers else "ContainerCreating", message=message
+    )
+    views = []
+    for container, is_init in _in_order(details, pod):
+        report = reports.get(container.name)
+        if report is None or report.state == ContainerState():
+            views.append(_waiting_view(container, default, report, is_init=is_init))
+        else:
+            views.append(ContainerView(container, is_init, report))
+    return [_ended(view, job) for view in views] if job.phase in FINAL_PHASES else views
+
+
+def end_reason(job: Job) -> str:
+    """Why containers that ran have ended with their job, in one word."""
+    by_phase = REASON_BY_STATE["CANCELLED"] if job.phase is Phase.CANCELLED else UNKNOWN
+    return REASON_BY_STATE.get(job.state or "", by_phase)
+
+
+def end_of_job(job: Job) -> datetime | None:
+    """By Slurm, else by the last report."""
+    return job.ended_at or (job.pod.at if job.pod else None) or job.started_at or job.submitted_at
+
+
+def _in_order(details: PodDetails, pod: BoundPod) -> Iterator[tuple[PodContainer, bool]]:
+    yield from ((container, True) for container in details.init_containers)
+    yield from ((container, False) for container in pod.containers)
+
+
+def _waiting_view(
+    container: PodContainer, waiting: Waiting, report: ContainerReport | None = None, *, is_init: bool
+) -> ContainerView:
+    report = report or ContainerReport(name=container.name)
+    state = ContainerState(waiting=waiting)
+    return ContainerView(container, is_init, report.model_copy(update={"state": state}))
+
+
+def _ended(view: ContainerView, job: Job) -> ContainerView:
+    """As it is once the job has ended; a container that never started still waits, as kubelets leave it."""
+    report = view.report
+    if report.state.running is not None:
+        began = report.state.running.started_at
+        ended = Terminated(
+            exit_code=KILLED,
+            reason=end_reason(job),
+            message=(job.message or "")[:LONGEST_MESSAGE],
+            started_at=began,
+            finished_at=max(end_of_job(job) or began, began),
+        )
+        state, last = ContainerState(terminated=ended), report.last_state
+    elif report.state.waiting is not None and report.last_state.terminated is not None:
+        state, last = report.last_state, ContainerState()  # it waited for a start that never comes
+    else:
+        return view
+    return replace(view, report=report.model_copy(update={"state": state, "last_state": last}))
+
+
+def _state(state: ContainerState) -> Object:
+    if state.waiting is not None:
+        return {"waiting": _filled(reason=state.waiting.reason, message=state.waiting.message)}
+    if state.running is not None:
+        return {"running": {"startedAt": rfc3339(state.running.started_at)}}
+    if state.terminated is None:
+        return {}
+    ended = state.terminated
+    times = _filled(
+        startedAt=rfc3339(ended.started_at or ended.finished_at), finishedAt=rfc3339(ended.finished_at)
+    )
+    words = _filled(reason=ended.reason, message=ended.message, signal=ended.signal)
+    return {"terminated": {"exitCode": ended.exit_code, **words, **times}}
+
+
+def _filled(**fields: object) -> Object:
+    return {name: value for name, value in fields.items() if value}
+
+
+def names_of(views: Sequence[ContainerView]) -> str:
+    """As kubelets list them in messages of conditions."""
+    return f"[{' '.join(view.container.name for view in views)}]"

@@ -1,0 +1,120 @@
+"""Events of pods that run: each of the runner's once, also across a restart of resourced.
+
+The name of an event comes from the pod's uid and the event's number, so that a second one is refused as
+already existing. The runner is the user's: of each pod so many events are published at once, and then one in
+some seconds, as kubelets limit theirs. Events are hints: one that cannot be written is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from redbox_api.models import Job
+from redbox_api.pod_report import PodEvent
+from redbox_kube.api.events import WARNING, Event
+from redbox_kube.api.objects import ApiError, ObjectClient, ResourcePath
+from redbox_kube.runtime.grouped_warnings import GroupedWarnings
+from redbox_resourced.nodes.node_view import MANAGER
+from redbox_resourced.pods.pod_view import BoundPod
+
+AT_ONCE = 16
+BURST = 32
+REFILL_S = 10.0
+KEPT = timedelta(hours=1)
+"""The API server keeps events for so long: older ones would be created a second time."""
+
+
+@dataclass
+class EventBudget:
+    """How many events a pod may still have, and when that was counted."""
+
+    left: float
+    counted_at: datetime
+
+
+@dataclass
+class PodEvents:
+    """Publishes them."""
+
+    objects: ObjectClient
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    _published: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """By the pod's uid: the job's run, and the highest number in it."""
+    _warned: dict[str, str] = field(default_factory=dict)
+    _budgets: dict[str, EventBudget] = field(default_factory=dict)
+    _at_once: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    _warnings: GroupedWarnings = field(default_factory=lambda: GroupedWarnings("events not written"))
+
+    async def publish(self, pod: BoundPod, job: Job) -> None:
+        """Those of the runner's report that are new."""
+        for event in sorted(job.pod.events if job.pod else (), key=lambda event: event.number):
+            position = (job.run, event.number)
+            if position <= self._published.get(pod.uid, (0, 0)):
+                continue
+            self._published[pod.uid] = position
+            if self.now() - event.at < KEPT:
+                await self._create(pod, _of_runner(pod, job.run, event), event.at)
+
+    async def warn(self, pod: BoundPod, reason: str, message: str) -> None:
+        """Why the pod waits; once for each message in a row."""
+        if self._warned.get(pod.uid) == message:
+            return
+        self._warned[pod.uid] = message
+        event = Event(_path(pod), pod.uid, f"{reason}|{message}", WARNING, reason, message, reason, MANAGER)
+        await self._create(pod, event, self.now())
+
+    def forget(self, pod: BoundPod) -> None:
+        for by_uid in (self._published, self._warned, self._budgets):
+            by_uid.pop(pod.uid, None)
+
+    async def _create(self, pod: BoundPod, event: Event, at: datetime) -> None:
+        if not self._take(pod.uid):
+            return
+        name = f"{pod.namespace}/{pod.name}"
+        try:
+            async with self._at_once:
+                await self.objects.create(event.where, event.body(at))
+        except (ApiError, TimeoutError) as error:
+            self._warnings.failed(name, error)
+        else:
+            self._warnings.recovered(name)
+
+    def _take(self, uid: str) -> bool:
+        now = self.now()
+        budget = self._budgets.setdefault(uid, EventBudget(BURST, now))
+        elapsed = max(0.0, (now - budget.counted_at).total_seconds())
+        budget.left, budget.counted_at = min(BURST, budget.left + elapsed / REFILL_S), now
+        if budget.left < 1:
+            return False
+        budget.left -= 1
+        return True
+
+
+def _of_runner(pod: BoundPod, run: int, event: PodEvent) -> Event:
+    return Event(
+        _path(pod),
+        pod.uid,
+        f"run {run}, event {event.number}",
+        event.type,
+        event.reason,
+        event.message,
+        event.reason,
+        MANAGER,
+        _field_path(pod, event.container),
+    )
+
+
+def _field_path(pod: BoundPod, container: str) -> str:
+    """As in the events of kubelets."""
+    if not container:
+        return ""
+    init = pod.details.init_containers if pod.details else ()
+    part = "initContainers" if container in {item.name for item in init} else "containers"
+    return f"spec.{part}{{{container}}}"
+
+
+def _path(pod: BoundPod) -> ResourcePath:
+    return ResourcePath("Pod", pod.name, pod.namespace)

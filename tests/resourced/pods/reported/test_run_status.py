@@ -1,0 +1,243 @@
+"""The status of a pod that runs: what its runner reports, by kubelets' rules, and why Slurm ended it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from redbox_api.models import Job, Phase
+from redbox_api.pod_report import PodReport
+from redbox_resourced.pods.exit_status import JobRefusal
+from redbox_resourced.pods.pod_view import BoundPod, digest_of, read_pod
+from redbox_resourced.pods.reported import run_status
+from tests.resourced.pods.factories import (
+    RUNS,
+    WAITS,
+    died,
+    manifest,
+    pod_job,
+    report,
+    running_pod,
+)
+
+INIT: dict[str, Any] = {"initContainers": [{"name": "setup", "image": "busybox"}]}
+SIDECAR: dict[str, Any] = {"initContainers": [{"name": "proxy", "image": "envoy", "restartPolicy": "Always"}]}
+TWO: dict[str, Any] = {"containers": [{"name": "main", "image": "a"}, {"name": "other", "image": "b"}]}
+NEVER: dict[str, Any] = {"restartPolicy": "Never"}
+ON_FAILURE: dict[str, Any] = {"restartPolicy": "OnFailure"}
+CRASHED: dict[str, Any] = {
+    "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+    "lastState": died(1),
+    "restartCount": 2,
+}
+SUCCEEDED, FAILED, CANCELLED = Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED
+
+
+def status(pod: BoundPod, job: Job) -> dict[str, Any]:
+    written = run_status.of_job(pod, job)
+    assert written is not None
+    return written
+
+
+def state(status: dict[str, Any], name: str = "main") -> dict[str, Any]:
+    rows = [*status.get("initContainerStatuses", []), *status["containerStatuses"]]
+    found: dict[str, Any] = next(row["state"] for row in rows if row["name"] == name)
+    return found
+
+
+def condition(status: dict[str, Any], kind: str) -> dict[str, Any]:
+    return next(item for item in status["conditions"] if item["type"] == kind)
+
+
+def holds(status: dict[str, Any], kind: str) -> bool:
+    return bool(condition(status, kind)["status"] == "True")
+
+
+def test_a_queued_pod_waits_and_says_why() -> None:
+    queued = status(running_pod(), pod_job(Phase.PENDING, state="PENDING", reason="Resources"))
+    assert queued["phase"] == "Pending"
+    assert state(queued) == {"waiting": {"reason": "ContainerCreating", "message": "Queued: Resources"}}
+    assert not holds(queued, "PodReadyToStartContainers")
+
+
+def test_before_its_init_containers_have_ended_a_main_container_waits_for_them() -> None:
+    queued = status(running_pod(**INIT), pod_job(Phase.PENDING, reason="Priority"))
+    assert state(queued)["waiting"]["reason"] == "PodInitializing"
+    assert condition(queued, "Initialized")["message"] == "containers with incomplete status: [setup]"
+
+
+@pytest.mark.parametrize(
+    ("spec", "reported", "phase"),
+    [
+        ({}, report(main=WAITS), "Pending"),
+        ({}, report(main=RUNS), "Running"),
+        (TWO, report(main=RUNS, other=WAITS), "Pending"),
+        (TWO | NEVER, report(main=RUNS, other=died(1)), "Running"),
+        ({}, report(main=CRASHED), "Running"),
+        (ON_FAILURE, report(main=died(1)), "Running"),
+        (INIT, report(setup=RUNS), "Pending"),
+        (INIT, report(setup=died(0), main=RUNS), "Running"),
+        (INIT, report(setup=CRASHED), "Pending"),
+        (SIDECAR, report(proxy=RUNS), "Pending"),
+        (SIDECAR, report(proxy={"state": RUNS, "started": True}, main=RUNS), "Running"),
+        (NEVER, report(main=died(0), done=True), "Succeeded"),
+        (NEVER, report(main=died(3), done=True), "Failed"),
+        (INIT | NEVER, report(setup=died(1), done=True), "Failed"),
+        (SIDECAR | NEVER, report(proxy=died(143), main=died(0), done=True), "Running"),
+        ({}, report(main=died(0), done=True), "Succeeded"),
+    ],
+)
+def test_the_phase_is_the_one_that_a_kubelet_gives(
+    spec: dict[str, Any], reported: PodReport, phase: str
+) -> None:
+    assert status(running_pod(**spec), pod_job(pod=reported))["phase"] == phase
+
+
+def test_a_main_container_that_has_ended_is_not_the_end_while_the_report_is_not_done() -> None:
+    assert status(running_pod(**NEVER), pod_job(pod=report(main=died(0))))["phase"] == "Running"
+
+
+def test_containers_that_a_signal_ended_wait_for_slurms_state() -> None:
+    reported = report(main=died(143), done=True)
+    assert status(running_pod(**NEVER), pod_job(pod=reported))["phase"] == "Running"
+    preempted = status(running_pod("Running", **NEVER), pod_job(CANCELLED, reported, state="PREEMPTED"))
+    assert (preempted["phase"], preempted["reason"]) == ("Failed", "Preempted")
+    assert holds(preempted, "DisruptionTarget")
+    assert state(preempted)["terminated"]["exitCode"] == 143
+
+
+@pytest.mark.parametrize(
+    ("phase", "slurm", "reason", "is_disruption"),
+    [
+        (FAILED, "TIMEOUT", "DeadlineExceeded", False),
+        (FAILED, "NODE_FAIL", "NodeLost", True),
+        (CANCELLED, "PREEMPTED", "Preempted", True),
+        (FAILED, "PREEMPTED", "Preempted", True),
+        (CANCELLED, "CANCELLED", "Cancelled", False),
+        (FAILED, "OUT_OF_MEMORY", "OOMKilled", False),
+        (Phase.LOST, None, "ContainerStatusUnknown", False),
+    ],
+)
+def test_what_slurm_killed_with_its_runner_says_why(
+    phase: Phase, slurm: str | None, reason: str, *, is_disruption: bool
+) -> None:
+    ended = status(running_pod("Running", **NEVER), pod_job(phase, report(main=RUNS), state=slurm))
+    killed = state(ended)["terminated"]
+    assert (ended["phase"], killed["exitCode"], killed["reason"]) == ("Failed", 137, reason)
+    assert killed["finishedAt"] == "2026-11-21T13:01:00Z"
+    assert ("DisruptionTarget" in {item["type"] for item in ended["conditions"]}) is is_disruption
+
+
+def test_a_container_that_had_ended_keeps_its_own_end() -> None:
+    job = pod_job(FAILED, report(main=RUNS, other=died(3)), state="TIMEOUT")
+    ended = status(running_pod("Running", **TWO, **NEVER), job)
+    assert state(ended, "other")["terminated"]["exitCode"] == 3
+    assert ended["reason"] == "DeadlineExceeded"
+
+
+def test_a_container_that_waited_for_its_next_start_ends_with_its_last_end() -> None:
+    ended = status(running_pod("Running"), pod_job(CANCELLED, report(main=CRASHED), state="CANCELLED"))
+    assert state(ended)["terminated"]["exitCode"] == 1
+    assert ended["containerStatuses"][0]["restartCount"] == 2
+
+
+def test_the_runners_word_counts_although_slurm_calls_the_whole_job_out_of_memory() -> None:
+    reported = report(main=died(0), other=died(137, "OOMKilled"), done=True)
+    ended = status(running_pod("Running", **TWO, **NEVER), pod_job(FAILED, reported, state="OUT_OF_MEMORY"))
+    assert state(ended)["terminated"]["reason"] == "Completed"
+    assert state(ended, "other")["terminated"]["reason"] == "OOMKilled"
+    assert "reason" not in ended
+
+
+def test_a_pod_that_ran_too_long_fails_although_its_container_ended_well() -> None:
+    reported = report(main=died(0), done=True).model_copy(update={"reason": "DeadlineExceeded"})
+    ended = status(running_pod("Running", **NEVER), pod_job(pod=reported))
+    assert (ended["phase"], ended["reason"]) == ("Failed", "DeadlineExceeded")
+
+
+def test_a_job_that_never_started_a_runner_fails_with_red_boxs_sentence() -> None:
+    job = pod_job(FAILED, state="FAILED", exit_code=1, message="Node c1 has no Python 3.6.")
+    ended = status(running_pod(), job)
+    assert (ended["phase"], ended["reason"], ended["message"]) == (
+        "Failed",
+        "StartError",
+        "Node c1 has no Python 3.6.",
+    )
+
+
+def test_a_phase_never_goes_back() -> None:
+    pulling = status(running_pod("Running"), pod_job(pod=report(main=WAITS)))
+    assert pulling["phase"] == "Running"
+    assert run_status.of_job(running_pod("Running"), pod_job()) is None
+
+
+def test_a_lost_record_shows_no_container_as_waiting_that_may_have_ended() -> None:
+    lost = status(running_pod("Running", **NEVER), pod_job(Phase.LOST))
+    assert (lost["phase"], lost["containerStatuses"]) == ("Failed", [])
+
+
+def test_containers_are_shown_in_the_order_of_the_spec_and_no_others() -> None:
+    reported = report(stranger=RUNS, other=RUNS, main=RUNS)
+    names = [row["name"] for row in status(running_pod(**TWO), pod_job(pod=reported))["containerStatuses"]]
+    assert names == ["main", "other"]
+
+
+def test_a_pod_is_ready_when_all_its_containers_and_gates_are() -> None:
+    ready = {"state": RUNS, "ready": True, "started": True}
+    unready = status(running_pod(**TWO), pod_job(pod=report(main=ready, other=RUNS)))
+    assert condition(unready, "ContainersReady")["message"] == "containers with unready status: [other]"
+    both = pod_job(pod=report(main=ready, other=ready))
+    assert holds(status(running_pod(**TWO), both), "Ready")
+    gated = TWO | {"readinessGates": [{"conditionType": "example.org/lb"}]}
+    waits = status(running_pod("Running", **gated), both)
+    assert holds(waits, "ContainersReady")
+    assert condition(waits, "Ready")["reason"] == "ReadinessGatesNotReady"
+    opened = {"type": "example.org/lb", "status": "True"}
+    assert holds(status(running_pod("Running", opened, **gated), both), "Ready")
+
+
+def test_a_condition_that_does_not_change_keeps_its_time() -> None:
+    ready = {"state": RUNS, "ready": True}
+    since = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-21T13:00:13Z"}
+    shown = status(running_pod("Running", since), pod_job(pod=report(main=ready)))
+    assert condition(shown, "Ready")["lastTransitionTime"] == "2026-11-21T13:00:13Z"
+    assert condition(shown, "ContainersReady")["lastTransitionTime"] == "2026-11-21T13:00:20Z"
+
+
+def test_an_unchanged_status_is_recognized() -> None:
+    wanted = status(running_pod("Running"), pod_job(pod=report(main=RUNS)))
+    written = read_pod(manifest(wanted | {"qosClass": "BestEffort"}))
+    assert written.status_digest == digest_of(status(written, pod_job(pod=report(main=RUNS))))
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "169.254.169.254", "0.0.0.0", "nowhere", "224.0.0.1", ""])
+def test_an_address_that_no_node_can_have_is_not_shown(address: str) -> None:
+    reported = report(main=RUNS).model_copy(update={"host_ip": address})
+    assert "hostIP" not in status(running_pod(), pod_job(pod=reported))
+
+
+def test_a_pod_has_an_address_only_where_pods_are_routed() -> None:
+    shown = status(running_pod(), pod_job(pod=report(main=RUNS)))
+    assert (shown["hostIP"], "podIP" in shown) == ("10.1.0.7", False)
+    assert run_status.with_pod_address(shown)["podIPs"] == [{"ip": "10.1.0.7"}]
+
+
+def test_a_missing_secret_is_the_reason_of_the_first_container() -> None:
+    words = {"reason": "CreateContainerConfigError", "message": 'Error: secret "s" not found'}
+    waiting = run_status.waiting(running_pod(**INIT), **words)
+    assert state(waiting, "setup") == {"waiting": words}
+    assert state(waiting)["waiting"]["reason"] == "PodInitializing"
+
+
+def test_a_pod_that_no_job_can_be_fails_as_one_that_a_kubelet_does_not_admit() -> None:
+    failed = run_status.refused(running_pod(), JobRefusal("spec.hostPID is refused.", reason="Unsupported"))
+    assert (failed["phase"], failed["reason"], failed["message"]) == (
+        "Failed",
+        "Unsupported",
+        "spec.hostPID is refused.",
+    )
+
+
+def test_a_pod_that_was_deleted_before_it_ran_has_a_last_phase() -> None:
+    assert run_status.never_ran(running_pod())["phase"] == "Failed"
