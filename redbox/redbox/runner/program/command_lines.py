@@ -54,7 +54,7 @@ def container_command(
     gpus: Optional[str],
     isolated: bool = True,
 ) -> List[str]:
-    command = [runtime, "-q", "exec", *(ISOLATED if isolated else SHARED)]
+    command = [runtime, "-s", "exec", *(ISOLATED if isolated else SHARED)]
     command += ["--overlay", overlay] if overlay is not None else []
     command += ["--home", home, "--cwd", cwd]
     command += ["--hostname", hostname] if hostname else []

@@ -10,7 +10,7 @@ from typing import Callable, Optional
 from redbox.runner.program.handlers import HandlerTarget, find_listeners, run_handler
 from redbox.runner.program.images import Image, PullFailed, Stopped
 from redbox.runner.program.probes import ProbedContainer
-from redbox.runner.program.processes import ContainerProcess, read_text
+from redbox.runner.program.processes import ContainerProcess, DeviceMessage, read_text
 from redbox.runner.program.reports import running, terminated, waiting
 from redbox.runner.program.rules import (
     START_ERROR,
@@ -19,12 +19,13 @@ from redbox.runner.program.rules import (
     Document,
     StartFailed,
     end_reason,
+    image_digest,
     log_end,
     restarts,
     shown_image,
     start_error,
 )
-from redbox.runner.program.starts import ContainerStart, PodContext, StartBuilder
+from redbox.runner.program.starts import DEVICES, ContainerStart, PodContext, StartBuilder, message_path
 from redbox.runner.program.volumes import remove_tree
 
 CONFIG_RETRY_S = 10.0
@@ -85,11 +86,9 @@ class Container:
     def _run_once(self) -> int:
         image = self._bring_image()
         started_at = None
-        message_file = ""
         try:
             self._check_ports()
             start = self._build_start(image)
-            message_file = start.message_file
             process = self._start(start, image)
             started_at = process.started_at
             code = self._follow(process)
@@ -99,7 +98,7 @@ class Container:
             self._report_end(START_ERROR, failure.reason, str(failure), started_at)
             return START_ERROR
         reason = end_reason(code, out_of_memory=process.was_out_of_memory())
-        self._report_end(code, reason, self._end_message(message_file, start.log, code), started_at)
+        self._report_end(code, reason, self._end_message(process, start, code), started_at)
         if start.overlay is not None:
             remove_tree(start.overlay)
         return code
@@ -120,7 +119,7 @@ class Container:
                 self._event(
                     "Pulled", 'Container image "{}" already present on machine'.format(shown_image(self.spec))
                 )
-            self._report(imageID=image.id)
+            self._report(imageID=image_digest(self.spec["image"]))
             return image
 
     def _pull(self) -> Image:
@@ -176,6 +175,8 @@ class Container:
         with self._lock:
             self._check_stopping()
             process = self._process = start.launch()
+        if message_path(self.spec).startswith(DEVICES):
+            process.message = DeviceMessage(message_path(self.spec))
         process.wait_started()
         if process.has_exited():
             self._check_start(process, start.log, process.wait())
@@ -263,11 +264,13 @@ class Container:
         if not succeeded and not target.ended():
             self._event("FailedPreStopHook", "PreStopHook failed: {}".format(message), warning=True)
 
-    def _end_message(self, message_file: str, log: str, code: int) -> str:
+    def _end_message(self, process: ContainerProcess, start: ContainerStart, code: int) -> str:
         limit = self._context.message_limit
-        text = read_text(message_file)[:limit] if message_file else ""
+        text = process.message.read(limit) if process.message is not None else ""
+        if start.message_file:
+            text = read_text(start.message_file)[:limit]
         if not text and code != 0 and self.spec.get("messageFromLogs"):
-            text = log_end(tail(log))[-limit:]
+            text = log_end(tail(start.log))[-limit:]
         return text
 
     def _report_end(self, code: int, reason: str, message: str, started_at: Optional[float]) -> None:

@@ -44,8 +44,8 @@ class NotAnImage(Exception):
     """The file is no SIF, or a broken one."""
 
 
-def read_image_config(path: str) -> Tuple[Dict[str, Any], str]:
-    """Return the configuration and its id, as Docker has it; both are empty for an image built otherwise."""
+def read_image_config(path: str) -> Dict[str, Any]:
+    """Return the object `config` of the image's configuration; empty for an image that was built otherwise."""
     with open(path, "rb") as file:
         header = file.read(HEADER.size)
         if len(header) < HEADER.size or HEADER.unpack(header)[1] != MAGIC:
@@ -59,17 +59,17 @@ def read_image_config(path: str) -> Tuple[Dict[str, Any], str]:
             if used and name == CONFIG_NAME and size <= MAX_CONFIG:
                 file.seek(place)
                 return parse_config(file.read(size))
-    return {}, ""
+    return {}
 
 
-def parse_config(data: bytes) -> Tuple[Dict[str, Any], str]:
+def parse_config(data: bytes) -> Dict[str, Any]:
     try:
         config = json.loads(data.decode())
     except ValueError:
         raise NotAnImage("its {} is not JSON".format(CONFIG_NAME.decode())) from None
     if not isinstance(config, dict):
         raise NotAnImage("its {} is not an object".format(CONFIG_NAME.decode()))
-    return config, "sha256:" + hashlib.sha256(data).hexdigest()
+    return config
 
 
 class PullFailed(Exception):
@@ -91,10 +91,9 @@ class Image:
         self.path = path
         self.pulled_s = pulled_s
         try:
-            config, self.id = read_image_config(path)
+            self.config = ImageConfig(read_image_config(path))
         except (OSError, NotAnImage) as error:
             raise PullFailed("ErrImagePull", "{}: {}".format(path, error)) from error
-        self.config = ImageConfig(config)
 
 
 class ImageStore:

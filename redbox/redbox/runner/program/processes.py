@@ -1,8 +1,8 @@
 """Processes of containers: found in /proc, started, signalled; and whether the kernel killed one for memory.
 
 Apptainer's starter is the child of the runner, or of a step; its child with the number 1 in a namespace of
-its own is the container. SIGKILL goes to that one: a starter that is killed leaves the file server of its image
-behind.
+its own is the container. SIGKILL goes to that one: a starter that is killed leaves the file server of its
+image behind.
 """
 
 import os
@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import IO, Callable, Dict, List, Optional, Tuple
 
 STARTER = "starter"
-PAUSE_S = 0.01
+PAUSE_S, SHORT_PAUSE_S = 0.01, 0.002
 DEEPEST = 4
 OUTPUT_LIMIT = 10 * 1024
 KILL_S = 5.0
@@ -49,28 +49,40 @@ def child_processes(pid: int) -> List[int]:
     return [int(child) for text in texts for child in text.split()]
 
 
-def is_container(pid: int) -> bool:
-    """Whether it is number 1 of a namespace of its own, and no longer Apptainer's starter."""
-    status = read_text("/proc/{}/status".format(pid))
-    fields = dict(line.partition(":")[::2] for line in status.splitlines())
-    numbers = fields.get("NSpid", "").split()
-    if numbers[1:][-1:] != ["1"]:
-        return False
-    try:
-        return os.path.basename(os.readlink("/proc/{}/exe".format(pid))) != STARTER
-    except OSError:  # a setuid Apptainer's container is not readable
-        return not fields.get("Name", "").strip().startswith(STARTER)
+def status_fields(pid: int) -> Dict[str, str]:
+    lines = read_text("/proc/{}/status".format(pid)).splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
 def find_container(starter: int) -> Optional[int]:
-    """The container of a starter, which may be some generations below this process."""
+    """The first process of a namespace below the starter: it becomes the container's program."""
     generation = [starter]
     for _ in range(DEEPEST):
         generation = [child for pid in generation for child in child_processes(pid)]
         for pid in generation:
-            if is_container(pid):
+            if status_fields(pid).get("NSpid", "").split()[1:][-1:] == ["1"]:
                 return pid
     return None
+
+
+def runs_program(pid: int) -> bool:
+    """Whether it is no longer Apptainer's starter."""
+    try:
+        return os.path.basename(os.readlink("/proc/{}/exe".format(pid))) != STARTER
+    except OSError:  # a setuid Apptainer's container is not readable
+        return not status_fields(pid).get("Name", STARTER).startswith(STARTER)
+
+
+def open_devices(pid: int) -> Optional[int]:
+    """The container's /dev, which can be read beyond its end; None as long as it still has the node's."""
+    try:
+        folder = os.open("/proc/{}/root/dev".format(pid), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    if os.fstat(folder).st_dev == os.stat("/dev").st_dev:
+        os.close(folder)
+        return None
+    return folder
 
 
 def send_signal(pid: int, number: int) -> None:
@@ -98,6 +110,43 @@ def exit_code_of(returncode: int) -> int:
     return SIGNALLED - returncode if returncode < 0 else returncode
 
 
+class DeviceMessage:
+    """A termination message below /dev, which is a memory of the container's own: nothing can be mounted there.
+
+    So the folder is opened as soon as the container has it, and the file read when the container has ended.
+    The message of a container that ends within milliseconds may be missed.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = os.path.relpath(path, "/dev")
+        self._folder: Optional[int] = None
+
+    def find(self, pid: int) -> None:
+        if self._folder is None:
+            self._folder = open_devices(pid)
+            if self._folder is not None:
+                with suppress(OSError):  # it is there already
+                    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+                    os.close(os.open(self._path, flags, 0o666, dir_fd=self._folder))
+
+    def read(self, limit: int) -> str:
+        if self._folder is None:
+            return ""
+        try:
+            file = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self._folder)
+        except OSError:
+            return ""
+        finally:
+            os.close(self._folder)
+            self._folder = None
+        try:
+            return os.read(file, limit).decode("utf-8", "replace")
+        except OSError:
+            return ""
+        finally:
+            os.close(file)
+
+
 class ContainerProcess:
     """One start of a container: from Apptainer's first process to its exit code."""
 
@@ -107,6 +156,7 @@ class ContainerProcess:
         self.stopping = threading.Event()
         self.pid: Optional[int] = None
         """Of the container itself, as this node numbers it."""
+        self.message: Optional[DeviceMessage] = None
         self._oom_file = oom_file()
         self._oom_kills = count_oom_kills(self._oom_file)
         self._process = subprocess.Popen(
@@ -124,10 +174,15 @@ class ContainerProcess:
     def wait_started(self, limit_s: float = START_S) -> None:
         """Wait until the container's own program runs, or has ended; give up looking after the limit."""
         until = time.monotonic() + limit_s
+        first: Optional[int] = None
         while self.pid is None and self._process.poll() is None and time.monotonic() < until:
-            self.pid = self._find()
-            if self.pid is None:
-                time.sleep(PAUSE_S)
+            first = first or self._find()
+            if first is not None and self.message is not None:
+                self.message.find(first)
+            if first is not None and runs_program(first):
+                self.pid = first
+                return
+            time.sleep(PAUSE_S if first is None else SHORT_PAUSE_S)
 
     def has_exited(self) -> bool:
         return self._process.poll() is not None

@@ -24,6 +24,7 @@ LOG_LINE = re.compile(
     r"(?:\x1b\[\d+m)?(?P<level>INFO|WARNING|ERROR|FATAL|DEBUG)\b[^:]*:(?:\x1b\[0m)?\s+(?P<text>.*)"
 )
 FATAL_CODE = 255
+IMAGE_ENV = "source: /.singularity.d/"  # an image's ENV that is no shell; its values are set all the same
 FALLBACK_BYTES, FALLBACK_LINES = 2048, 80
 
 
@@ -42,8 +43,7 @@ class ConfigRefused(Exception):
 class ImageConfig:
     """What an image says of the containers made of it."""
 
-    def __init__(self, document: Document) -> None:
-        config = document.get("config") or {}
+    def __init__(self, config: Document) -> None:
         self.entry_point: List[str] = list(config.get("Entrypoint") or [])
         self.arguments: List[str] = list(config.get("Cmd") or [])
         self.working_dir: str = config.get("WorkingDir") or ""
@@ -114,6 +114,11 @@ def build_argv(container: Document, image: ImageConfig, values: Dict[str, str]) 
 
 def shown_image(container: Document) -> str:
     return str(container.get("shownImage") or container["image"])
+
+
+def image_digest(image: str) -> str:
+    """The id of an image that is named by its digest; the others' digests are the registry's."""
+    return image.partition("://")[2] if "@sha256:" in image else ""
 
 
 def is_image_name(image: str) -> bool:
@@ -189,7 +194,7 @@ def end_reason(exit_code: int, *, out_of_memory: bool) -> str:
 
 def start_error(exit_code: int, log: str) -> Optional[str]:
     """Apptainer's error where the container's program has not begun: then all of the log is Apptainer's."""
-    lines = [line for line in log.splitlines() if line.strip()]
+    lines = [line for line in log.splitlines() if line.strip() and not line.startswith(IMAGE_ENV)]
     matches = [LOG_LINE.match(line) for line in lines]
     if exit_code != FATAL_CODE or not lines or not all(matches):
         return None

@@ -33,6 +33,7 @@ from redbox.runner.program.volumes import Mount, Scratch, VolumeSet
 LARGEST_POD_MESSAGE = 12 * 1024
 LARGEST_MESSAGE = 4096
 DEFAULT_SCRATCH = "/tmp"  # noqa: S108 # a folder of the job's own is made there
+DEVICES = "/dev/"
 ROOT_NAMES = ("", "0", "root")
 
 
@@ -197,7 +198,7 @@ class StartBuilder:
         return self._context.scratch.folder("root", name)
 
     def _message_file(self, number: int) -> str:
-        if not self._spec.get("messagePath", "/dev/termination-log"):
+        if not message_path(self._spec) or message_path(self._spec).startswith(DEVICES):
             return ""
         path = os.path.join(self._context.small_files, "message-{}-{}".format(self._spec["name"], number))
         with open(path, "wb"):
@@ -213,7 +214,7 @@ class StartBuilder:
             "/etc/resolv.conf": write_once(
                 context.small_files, "resolv.conf", context.pod.get("resolvConf") or ""
             ),
-            spec.get("messagePath", "/dev/termination-log"): message_file,
+            message_path(spec): message_file,
         }
         return [
             Mount(source, destination, read_only=False)
@@ -224,7 +225,7 @@ class StartBuilder:
     def _working_dir_mount(self, cwd: str, image: Image, mounts: List[Mount]) -> List[Mount]:
         """Have a working directory made that neither the image nor a volume brings.
 
-        Apptainer makes the points of its mounts, wherever links lead: an empty file in the folder has it made.
+        Apptainer makes the points of its mounts, wherever links lead: a file in the folder has it made.
         """
         if cwd in ("/", image.config.working_dir):
             return []
@@ -257,6 +258,11 @@ def hosts_file(context: PodContext) -> str:
     if context.hostname:
         lines += "{}\t{}\n".format(context.address, context.hostname)
     return lines + (context.pod.get("hostsFile") or "")
+
+
+def message_path(spec: Document) -> str:
+    path = spec.get("messagePath", "/dev/termination-log")
+    return os.path.normpath("/" + path.lstrip("/")) if path else ""
 
 
 def find_home(values: Dict[str, str], image: Image) -> str:

@@ -25,7 +25,8 @@ counter=$1; shift
 kills() { k=0; [ -z "$counter" ] || while read -r n v; do [ "$n" != oom_kill ] || k=$v; done <"$counter"; }
 kills; before=$k
 trap : TERM INT HUP
-"$@"
+exec 3>&2 2>/dev/null
+"$@" 2>&3 3>&-
 code=$?
 kills
 echo "$code $((k - before))" >"$0.part" && mv -f "$0.part" "$0.end"
