@@ -8,18 +8,19 @@ import sys
 from contextlib import suppress
 from typing import Dict, List, Optional
 
+from redbox.runner.program.command_lines import step_environment
 from redbox.runner.program.handlers import find_node_address
 from redbox.runner.program.images import ImageStore
 from redbox.runner.program.pods import PodRunner
 from redbox.runner.program.reports import ReportFile, StatusReport
 from redbox.runner.program.rules import Document
 from redbox.runner.program.starts import DEFAULT_SCRATCH, PodContext, find_runtime
-from redbox.runner.program.steps import run_step, run_task
+from redbox.runner.program.steps import run_step, run_sweep, run_task, sweep_command
 from redbox.runner.program.volumes import Scratch, ScratchFailed, VolumeSet
 
 UNPREPARED = 70
 SETUP_S = 120
-STACK = 256 * 1024
+SWEEP_S = 20
 
 
 class SetupFailed(Exception):
@@ -122,6 +123,13 @@ def run_pod(folder: str) -> int:
 
 def clean_up(context: PodContext, folder: str) -> None:
     if hasattr(context, "scratch"):
+        nodes = context.host_environment.get("SLURM_JOB_NUM_NODES", "1")
+        if context.mpi and nodes != "1":
+            with suppress(OSError, subprocess.SubprocessError):
+                environment = step_environment(context.host_environment)
+                subprocess.run(
+                    sweep_command(nodes, context.scratch.path), env=environment, timeout=SWEEP_S, check=False
+                )
         context.scratch.remove()
     for name in ("files", "run"):
         shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
@@ -133,6 +141,8 @@ def main(arguments: List[str]) -> int:
         run_step(path)
     if verb == "task":
         return run_task(path)
+    if verb == "sweep":
+        return run_sweep(path)
     return run_pod(os.path.abspath(path))
 
 

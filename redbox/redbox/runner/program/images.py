@@ -45,7 +45,7 @@ class NotAnImage(Exception):
 
 
 def read_image_config(path: str) -> Dict[str, Any]:
-    """Return the object `config` of the image's configuration; empty for an image that was built otherwise."""
+    """Return the object `config` of the image's configuration; empty for an image built otherwise."""
     with open(path, "rb") as file:
         header = file.read(HEADER.size)
         if len(header) < HEADER.size or HEADER.unpack(header)[1] != MAGIC:

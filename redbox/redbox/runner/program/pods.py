@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, Callable, List, Optional
 
 from redbox.runner.program.containers import Container
-from redbox.runner.program.reports import ReportFile, waiting
+from redbox.runner.program.reports import ReportFile
 from redbox.runner.program.rules import BackOff
 from redbox.runner.program.starts import PodContext
 from redbox.runner.program.volumes import MountFailed
@@ -23,8 +23,6 @@ MERGE_S = 0.02
 EVICTION_GRACE_S = 1.0
 DELETED = 143
 FAILED = 1
-STARTED_AT_ONCE = "ContainerCreating"
-STARTED_LATER = "PodInitializing"
 
 
 class PodRunner:
@@ -58,7 +56,6 @@ class PodRunner:
         """Return the exit code of the job: 0, or that of the first container that failed."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda _number, _frame: self._delete())
-        self._show_waiting()
         threading.Thread(target=self._run_in_order, daemon=True).start()
         size_look = time.monotonic() + SIZE_LOOK_S
         while not self._finished:
@@ -114,13 +111,6 @@ class PodRunner:
             self._context.report.event("FailedMount", failure, warning=True)
             self._context.stopping.wait(backoff.pause(time.time()))
         return False
-
-    def _show_waiting(self) -> None:
-        """Kubernetes' reasons while nothing of a container has begun."""
-        has_inits = bool(self._sidecars_and_inits)
-        for container in self._all:
-            reason = STARTED_LATER if has_inits else STARTED_AT_ONCE
-            self._context.report.change(container.name, state=waiting(reason))
 
     # ------------------------------------------------------------------ ends
 

@@ -13,6 +13,8 @@ from redbox.runner.program.processes import ContainerProcess
 from redbox.runner.program.rules import Document
 
 STARTUP, LIVENESS, READINESS = "Startup", "Liveness", "Readiness"
+END_SEEN_S = 0.1
+"""A probe may fail because the container has just ended: then it says nothing."""
 FIELDS = {STARTUP: "startupProbe", LIVENESS: "livenessProbe", READINESS: "readinessProbe"}
 
 
@@ -82,7 +84,7 @@ class ProbedContainer:
         while not self._process.ended.wait(max(0.0, due - time.monotonic())):
             due = max(due, time.monotonic()) + probe.get("periodS", 10)
             succeeded, message = run_handler(probe, self._target, probe.get("timeoutS", 1))
-            if self._process.ended.is_set():
+            if self._process.ended.wait(0 if succeeded else END_SEEN_S):
                 return
             if not succeeded:
                 self._on_failure(kind, message)

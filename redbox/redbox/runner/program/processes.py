@@ -111,7 +111,7 @@ def exit_code_of(returncode: int) -> int:
 
 
 class DeviceMessage:
-    """A termination message below /dev, which is a memory of the container's own: nothing can be mounted there.
+    """A termination message below /dev, which is memory of the container's own: nothing can be mounted there.
 
     So the folder is opened as soon as the container has it, and the file read when the container has ended.
     The message of a container that ends within milliseconds may be missed.

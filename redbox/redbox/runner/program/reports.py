@@ -56,12 +56,14 @@ class StatusReport:
         self._changed = True
         self._events = 0
         self._pod: Fields = dict(node, version=1, done=False, reason="", message="", events=[])
+        has_inits = any(kind != "main" for _, kind in containers)
+        first = waiting("PodInitializing" if has_inits else "ContainerCreating")
         self._containers: Dict[str, Fields] = {
             name: {
                 "name": name,
                 "kind": kind,
                 "imageID": "",
-                "state": {},
+                "state": first,
                 "lastState": {},
                 "ready": False,
                 "started": False,

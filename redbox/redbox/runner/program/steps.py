@@ -10,12 +10,11 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from typing import Any, Dict, List
 
 from redbox.runner.program.command_lines import PASSED
 from redbox.runner.program.processes import exit_code_of, oom_file
-from redbox.runner.program.volumes import remove_tree
+from redbox.runner.program.volumes import PREFIX, Scratch, remove_tree
 
 # A shell remains in the step, not Python: it takes a tenth of the memory. The container is not its background
 # job, since a shell has those ignore SIGINT.
@@ -71,7 +70,8 @@ def run_task(path: str) -> int:
             environment.setdefault(name, value)
     for volume in start["folders"]:
         os.makedirs(volume, mode=0o700, exist_ok=True)
-    folder = tempfile.mkdtemp(prefix="redbox-rank-", dir=start["scratch"])
+    scratch = Scratch(start["scratch"], "rank-" + os.environ.get("SLURM_JOB_ID", ""))
+    folder = scratch.path
     try:
         argv = [folder if word == OVERLAY else word for word in start["argv"]]
         sockets = os.environ.get("PMIX_SERVER_TMPDIR")
@@ -83,7 +83,20 @@ def run_task(path: str) -> int:
             signal.signal(number, lambda received, _frame: process.send_signal(received))
         return exit_code_of(process.wait())
     finally:
-        remove_tree(folder)
+        scratch.remove()
+
+
+def sweep_command(nodes: str, path: str) -> List[str]:
+    """Remove a folder on each node of the job."""
+    options = ["--overlap", "-N" + nodes, "-n" + nodes, "--ntasks-per-node=1", "--cpu-bind=none"]
+    return ["srun", "-Q", *options, "--input=none", *program_command("sweep", path)]
+
+
+def run_sweep(path: str) -> int:
+    """Remove what a pod had on this node; only a folder of this user, of the kind that the runner makes."""
+    if os.path.basename(path).startswith(PREFIX) and os.path.lexists(path):
+        remove_tree(path)
+    return 0
 
 
 def program_command(verb: str, path: str) -> List[str]:
