@@ -25,7 +25,7 @@ from redbox.runner.program.volumes import (
     MountFailed,
     Scratch,
     ScratchFailed,
-    Volume,
+    NodeVolume,
     VolumeSet,
     check_host_path,
     find_sub_path,
@@ -119,7 +119,7 @@ def test_a_step_has_the_containers_memory_and_apptainers() -> None:
 
 def test_a_sub_path_stays_in_its_volume(tmp_path: Path) -> None:
     (tmp_path / "volume").mkdir()
-    volume = Volume("v", str(tmp_path / "volume"))
+    volume = NodeVolume("v", str(tmp_path / "volume"))
     (tmp_path / "volume/out").symlink_to("/etc")
     assert find_sub_path(volume, "a/b") == str(tmp_path / "volume/a/b")
     assert (tmp_path / "volume/a/b").is_dir()
@@ -127,7 +127,7 @@ def test_a_sub_path_stays_in_its_volume(tmp_path: Path) -> None:
         with pytest.raises(ConfigRefused, match="is not below the volume"):
             find_sub_path(volume, bad)
     with pytest.raises(ConfigRefused, match="is not in the volume"):
-        find_sub_path(Volume("v", str(tmp_path / "volume"), files=True), "none")
+        find_sub_path(NodeVolume("v", str(tmp_path / "volume"), files=True), "none")
 
 
 def test_types_of_host_paths_are_checked(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_files_have_their_content_and_mode(tmp_path: Path) -> None:
 
 def test_a_path_that_leaves_its_volume_is_not_written(tmp_path: Path) -> None:
     scratch = Scratch(str(tmp_path), "1")
-    with pytest.raises(ScratchFailed, match="is no path in a volume"):
+    with pytest.raises(ScratchFailed, match="leaves its volume"):
         VolumeSet([{"name": "v", "files": {"files": [{"path": "../f"}]}}], "", scratch)
 
 
@@ -211,7 +211,7 @@ def test_only_a_listener_of_this_user_is_reached(family: socket.AddressFamily, a
 
 def test_the_head_of_a_response_is_read() -> None:
     assert parse_head(b"HTTP/1.1 302 Found\r\nLocation: /x\r\n\r\nbody") == (302, "/x")
-    with pytest.raises(OSError, match="no HTTP"):
+    with pytest.raises(OSError, match="not HTTP"):
         parse_head(b"SSH-2.0-OpenSSH\r\n")
 
 

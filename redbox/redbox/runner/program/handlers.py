@@ -28,7 +28,7 @@ Answer = Tuple[bool, str]
 """Whether it succeeded, and what there is to say about a failure."""
 
 
-class Listener(NamedTuple):
+class PortListener(NamedTuple):
     """A socket that accepts connections."""
 
     address: str
@@ -46,17 +46,17 @@ def parse_address(text: str) -> str:
     return address[7:] if address.startswith("::ffff:") and "." in address else address
 
 
-def parse_listeners(table: str) -> List[Listener]:
+def parse_listeners(table: str) -> List[PortListener]:
     found = []
     for line in table.splitlines()[1:]:
         fields = line.split()
         if len(fields) > UID and fields[3] == LISTEN:
             address, _, port = fields[1].partition(":")
-            found.append(Listener(parse_address(address), int(port, 16), int(fields[UID])))
+            found.append(PortListener(parse_address(address), int(port, 16), int(fields[UID])))
     return found
 
 
-def find_listeners(port: int) -> List[Listener]:
+def find_listeners(port: int) -> List[PortListener]:
     found = []
     for table in TABLES:
         if os.path.exists(table):
@@ -231,7 +231,7 @@ def parse_head(head: bytes) -> Tuple[int, str]:
     version, _, rest = lines[0].partition(" ")
     status = rest.partition(" ")[0]
     if not version.startswith("HTTP/") or not status.isdigit():
-        raise OSError("the response is no HTTP")
+        raise OSError("the response is not HTTP")
     pairs = (line.partition(":") for line in lines[1:])
     fields = {name.strip().lower(): value.strip() for name, _, value in pairs}
     return int(status), fields.get("location", "")

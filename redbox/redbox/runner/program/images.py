@@ -41,7 +41,7 @@ MAX_DESCRIPTORS, MAX_CONFIG = 4096, 8 * 1024 * 1024
 
 
 class NotAnImage(Exception):
-    """The file is no SIF, or a broken one."""
+    """The file is not a SIF, or a broken one."""
 
 
 def read_image_config(path: str) -> Dict[str, Any]:
@@ -49,7 +49,7 @@ def read_image_config(path: str) -> Dict[str, Any]:
     with open(path, "rb") as file:
         header = file.read(HEADER.size)
         if len(header) < HEADER.size or HEADER.unpack(header)[1] != MAGIC:
-            raise NotAnImage("{} is no SIF".format(path))
+            raise NotAnImage("{} is not a SIF".format(path))
         total, offset = HEADER.unpack(header)[8:10]
         file.seek(offset)
         table = file.read(DESCRIPTOR.size * min(total, MAX_DESCRIPTORS))

@@ -200,7 +200,7 @@ class ContainerProcess:
         return ""
 
     def signal(self, number: int) -> None:
-        """Signal the container; as long as there is none, the process that starts it."""
+        """Signal the container; before it exists, the process that starts it."""
         if not self.ended.is_set():
             send_signal(self.pid or self._process.pid, number)
 

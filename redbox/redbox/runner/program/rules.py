@@ -1,7 +1,7 @@
 """Kubernetes' rules on environment, entry point, image names, restarts and ends. Pure.
 
 They are those of kubelets and of containerd: `$(NAME)` sees the pod's own variables and not the image's, a
-command replaces ENTRYPOINT and drops CMD, and an empty list of arguments is none.
+command replaces ENTRYPOINT and drops CMD, and an empty list of arguments counts as absent.
 """
 
 import re
@@ -24,7 +24,7 @@ LOG_LINE = re.compile(
     r"(?:\x1b\[\d+m)?(?P<level>INFO|WARNING|ERROR|FATAL|DEBUG)\b[^:]*:(?:\x1b\[0m)?\s+(?P<text>.*)"
 )
 FATAL_CODE = 255
-IMAGE_ENV = "source: /.singularity.d/"  # an image's ENV that is no shell; its values are set all the same
+IMAGE_ENV = "source: /.singularity.d/"  # an ENV that a shell cannot read; it is set all the same
 FALLBACK_BYTES, FALLBACK_LINES = 2048, 80
 
 

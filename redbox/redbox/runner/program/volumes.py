@@ -38,7 +38,7 @@ class MountFailed(Exception):
     """A volume cannot be mounted yet."""
 
 
-class Volume:
+class NodeVolume:
     """One volume: where it is on the node."""
 
     def __init__(
@@ -150,7 +150,7 @@ class VolumeSet:
         self._shared = shared  # where all nodes of an MPI program see files
         self._scratch = scratch
         self._host_paths = [spec for spec in specs if spec.get("hostPath")]
-        self.by_name: Dict[str, Volume] = {}
+        self.by_name: Dict[str, NodeVolume] = {}
         for spec in specs:
             if spec.get("files") is not None:
                 self.by_name[spec["name"]] = self._make_files(spec["name"], spec["files"])
@@ -162,7 +162,7 @@ class VolumeSet:
         for spec in self._host_paths:
             name, host_path = spec["name"], spec["hostPath"]
             check_host_path(name, host_path["path"], host_path.get("type") or "")
-            self.by_name[name] = Volume(name, host_path["path"])
+            self.by_name[name] = NodeVolume(name, host_path["path"])
 
     def mounts(self, container: Document, values: Dict[str, str]) -> List[Mount]:
         """The container's mounts, outer ones first."""
@@ -170,7 +170,7 @@ class VolumeSet:
         wanted = [mount for mount in mounts if mount.destination != MEMORY]  # each container has its own
         return sorted(wanted, key=lambda mount: mount.destination.count("/"))
 
-    def oversized(self) -> Optional[Volume]:
+    def oversized(self) -> Optional[NodeVolume]:
         """An emptyDir with more in it than its limit."""
         for volume in self.by_name.values():
             if volume.size_limit is not None and used_bytes(volume.path) > volume.size_limit:
@@ -186,18 +186,18 @@ class VolumeSet:
         destination = os.path.normpath("/" + spec["mountPath"].lstrip("/"))
         return Mount(source, destination, read_only=bool(spec.get("readOnly")) or volume.is_files)
 
-    def _make_empty(self, name: str, spec: Document) -> Volume:
+    def _make_empty(self, name: str, spec: Document) -> NodeVolume:
         if spec.get("inMemory"):
             path = os.path.join(self._scratch.memory(), name)
             os.mkdir(path)
         else:
             path = self._scratch.folder("volumes", name)
         os.chmod(path, 0o777)  # noqa: S103 # as kubelets do; the folder above it is the user's alone
-        volume = Volume(name, path, size_limit=spec.get("sizeLimit"))
+        volume = NodeVolume(name, path, size_limit=spec.get("sizeLimit"))
         volume.is_empty_dir = True
         return volume
 
-    def _make_files(self, name: str, spec: Document) -> Volume:
+    def _make_files(self, name: str, spec: Document) -> NodeVolume:
         """Write the files; what red-box has written into the private folder is moved."""
         written = os.path.join(self._private, "files", name)
         size = sum(len(file.get("content") or "") for file in spec["files"])
@@ -212,7 +212,7 @@ class VolumeSet:
             os.mkdir(path, 0o755)
         for file in spec["files"]:
             write_file(path, file)
-        return Volume(name, path, files=True)
+        return NodeVolume(name, path, files=True)
 
 
 def has_room(folder: str, size: int) -> bool:
@@ -226,7 +226,7 @@ def has_room(folder: str, size: int) -> bool:
 def write_file(folder: str, spec: Document) -> None:
     parts = [part for part in spec["path"].split("/") if part]
     if not parts or ".." in parts:
-        raise ScratchFailed("{!r} is no path in a volume".format(spec["path"]))
+        raise ScratchFailed("{!r} leaves its volume".format(spec["path"]))
     path = os.path.join(folder, *parts)
     os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
     if os.path.exists(path) and not spec.get("content"):
@@ -259,7 +259,7 @@ def check_host_path(name: str, path: str, kind: str) -> None:
         )
 
 
-def find_sub_path(volume: Volume, sub_path: str) -> str:
+def find_sub_path(volume: NodeVolume, sub_path: str) -> str:
     """The path below the volume, which a link cannot leave; made if it is missing, as kubelets do."""
     top = os.path.realpath(volume.path)
     path = os.path.realpath(os.path.join(top, sub_path))
