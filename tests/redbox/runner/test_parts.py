@@ -23,9 +23,9 @@ from redbox.runner.program.rules import ConfigRefused
 from redbox.runner.program.volumes import (
     Mount,
     MountFailed,
+    NodeVolume,
     Scratch,
     ScratchFailed,
-    NodeVolume,
     VolumeSet,
     check_host_path,
     find_sub_path,

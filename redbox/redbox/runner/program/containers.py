@@ -36,7 +36,7 @@ FOREVER_S = 1e8
 LOG_TAIL = 8192
 
 
-class PodContainer:
+class ContainerLife:
     """A container's starts, one after the other."""
 
     def __init__(self, context: PodContext, spec: Document, kind: str) -> None:

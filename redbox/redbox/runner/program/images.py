@@ -10,7 +10,6 @@ of 585 bytes, each of which names the place of an object.
 
 import fcntl
 import glob
-import hashlib
 import json
 import os
 import signal
@@ -155,6 +154,8 @@ class ImageStore:
         return Image(path, time.monotonic() - started)
 
     def _path(self, image: str) -> str:
+        import hashlib  # noqa: PLC0415 # it takes 5 MB, and a SIF of the node needs none of it
+
         return os.path.join(self._folder, hashlib.sha256(image.encode()).hexdigest() + ".sif")
 
     @contextmanager

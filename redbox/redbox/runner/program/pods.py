@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from typing import Any, Callable, List, Optional
 
-from redbox.runner.program.containers import Container
+from redbox.runner.program.containers import ContainerLife
 from redbox.runner.program.reports import ReportFile
 from redbox.runner.program.rules import BackOff
 from redbox.runner.program.starts import PodContext
@@ -33,10 +33,10 @@ class PodRunner:
         self._report_file = report_file
         self._began = time.monotonic()
         self._sidecars_and_inits = [
-            PodContainer(context, spec, "sidecar" if spec.get("alwaysRestarts") else "init")
+            ContainerLife(context, spec, "sidecar" if spec.get("alwaysRestarts") else "init")
             for spec in context.pod.get("initContainers") or []
         ]
-        self._mains = [PodContainer(context, spec, "main") for spec in context.pod["containers"]]
+        self._mains = [ContainerLife(context, spec, "main") for spec in context.pod["containers"]]
         self._finished = False
         self._deleted = False
         self._wake_read, self._wake_write = os.pipe()
@@ -45,7 +45,7 @@ class PodRunner:
         context.report.on_change = context.wake = self.wake
 
     @property
-    def _all(self) -> List[PodContainer]:
+    def _all(self) -> List[ContainerLife]:
         return [*self._sidecars_and_inits, *self._mains]
 
     def wake(self) -> None:
@@ -124,7 +124,7 @@ class PodRunner:
         if self._context.stopping.is_set():
             return
         self._context.stopping.set()
-        earlier: List[PodContainer] = [c for c in self._all if c.kind != "sidecar"]
+        earlier: List[ContainerLife] = [c for c in self._all if c.kind != "sidecar"]
         for container in earlier:
             self._stop_in_thread(container, grace_s, why, None)
         for sidecar in reversed([c for c in self._all if c.kind == "sidecar"]):
@@ -132,7 +132,7 @@ class PodRunner:
             earlier.append(sidecar)
 
     def _stop_in_thread(
-        self, container: PodContainer, grace_s: float, why: str, turn: Optional[Callable[[float], None]]
+        self, container: ContainerLife, grace_s: float, why: str, turn: Optional[Callable[[float], None]]
     ) -> None:
         arguments = (grace_s, why.format(container.name), turn)
         threading.Thread(target=container.stop, args=arguments, daemon=True).start()
@@ -195,7 +195,7 @@ class PodRunner:
             self._context.report.keep()
 
 
-def turn_after(others: List[PodContainer]) -> Callable[[float], None]:
+def turn_after(others: List[ContainerLife]) -> Callable[[float], None]:
     def wait(left_s: float) -> None:
         until = time.monotonic() + left_s
         for container in others:

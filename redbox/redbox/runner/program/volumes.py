@@ -9,7 +9,6 @@ import glob
 import os
 import shutil
 import stat
-import tempfile
 import time
 from contextlib import suppress
 from typing import Callable, Dict, List, Optional
@@ -99,7 +98,10 @@ class Scratch:
             os.close(self._locks.pop())
 
     def _make(self, parent: str) -> str:
-        path = tempfile.mkdtemp(prefix=PREFIX + self._name + "-", dir=parent)
+        # Without tempfile, which takes 3 MB.
+        name = "{}{}-{}-{}".format(PREFIX, self._name, os.getpid(), os.urandom(8).hex())
+        path = os.path.join(parent, name)
+        os.mkdir(path, 0o700)
         self._locks.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
         fcntl.flock(self._locks[-1], fcntl.LOCK_EX)
         return path
