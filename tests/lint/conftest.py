@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 
 from redbox.agents.program_source import agent_source
+from redbox.runner.program_source import runner_source
 
 
-@pytest.fixture
-def agent(tmp_path: Path) -> Path:
-    """Write the agent as the one file that runs on a login host."""
-    file = tmp_path / "agent.py"
-    file.write_bytes(agent_source())
+@pytest.fixture(params=["agent", "runner"])
+def program(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Write the agent, and the runner of pods, as the one file that runs elsewhere."""
+    file = tmp_path / f"{request.param}.py"
+    file.write_bytes({"agent": agent_source, "runner": runner_source}[request.param]())
     return file

@@ -48,8 +48,8 @@ def test_what_all_parts_share_needs_only_the_standard_library() -> None:
     assert foreign_imports(ROOT / "redbox/redbox_shared") == []
 
 
-def test_the_agent_as_it_is_sent_needs_only_the_standard_library(agent: Path) -> None:
-    assert foreign_imports(agent) == []
+def test_the_programs_as_they_are_sent_need_only_the_standard_library(program: Path) -> None:
+    assert foreign_imports(program) == []
 
 
 def test_no_source_root_shadows_a_module_of_the_standard_library() -> None:

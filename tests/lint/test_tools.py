@@ -46,8 +46,8 @@ def test_parts_import_only_what_they_may() -> None:
     has_nothing_to_say(PROGRAMS / "lint-imports", "--no-cache")
 
 
-def test_the_agent_as_it_is_sent_runs_on_python_3_6(agent: Path) -> None:
-    has_nothing_to_say(PROGRAMS / "vermin", "--no-tips", "--eval-annotations", "-vvv", "-t=3.6-", agent)
+def test_the_programs_as_they_are_sent_run_on_python_3_6(program: Path) -> None:
+    has_nothing_to_say(PROGRAMS / "vermin", "--no-tips", "--eval-annotations", "-vvv", "-t=3.6-", program)
 
 
 def test_shell_scripts_are_sound() -> None:

@@ -1,18 +1,13 @@
-"""The agent as one file: the modules of `program`, joined.
-
-Deterministic, so that an installed agent can be compared with this server's own. The modules are in the order
-of their imports; imports of one another are left out, everything else is copied unchanged.
-"""
+"""The agent as one file: the modules of `program`, joined."""
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
 from functools import cache
-from importlib import resources
 
+from redbox.core.joined_program import join_package
+
+PACKAGE = "redbox.agents.program"
 MODULES = ("wire", "guard", "session", "command_records", "commands", "files", "archives", "entry")
-INTERNAL = "redbox.agents.program."
 HEAD = '''#!/usr/bin/python3 -IS
 """Red Box's agent: acts for red-box as the user that it runs as.
 
@@ -22,62 +17,6 @@ only. It takes no arguments and exchanges frames on stdin and stdout.
 '''
 
 
-class JoinError(Exception):
-    """The modules cannot be joined to one file."""
-
-
 @cache
 def agent_source() -> bytes:
-    texts = {name: (resources.files("redbox.agents.program") / f"{name}.py").read_text() for name in MODULES}
-    return join_modules(texts).encode()
-
-
-def join_modules(texts: dict[str, str]) -> str:
-    """Join modules, each of which imports only from those before it, by `from … import name`."""
-    imports: set[str] = set()
-    bodies: list[str] = []
-    owners: dict[str, str] = {}
-    for name, text in texts.items():
-        tree = ast.parse(text)
-        for defined in _defined_names(tree):
-            if owners.setdefault(defined, name) != name:
-                raise JoinError(f"{name} and {owners[defined]} both define {defined}: rename one")
-        imports |= set(_outer_imports(tree))
-        bodies.append(_banner(name, tree) + _without_head(tree, text))
-    plain = sorted(line for line in imports if line.startswith("import "))
-    return "\n".join([HEAD, *plain, *sorted(imports - set(plain)), *bodies])
-
-
-def _defined_names(tree: ast.Module) -> Iterator[str]:
-    for node in tree.body:
-        match node:
-            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
-                yield name
-            case ast.Assign(targets=targets):
-                yield from (n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name))
-            case ast.AnnAssign(target=ast.Name(id=name)):
-                yield name
-            case _:
-                pass
-
-
-def _is_internal(node: ast.stmt) -> bool:
-    return isinstance(node, ast.ImportFrom) and (node.module or "").startswith(INTERNAL)
-
-
-def _outer_imports(tree: ast.Module) -> Iterator[str]:
-    for node in tree.body:
-        if isinstance(node, ast.Import | ast.ImportFrom) and not _is_internal(node):
-            yield ast.unparse(node)
-
-
-def _banner(name: str, tree: ast.Module) -> str:
-    docstring = (ast.get_docstring(tree) or "").splitlines()
-    return "\n".join(["", "", f"# ---- {name}", *(f"# {line}".rstrip() for line in docstring), ""])
-
-
-def _without_head(tree: ast.Module, text: str) -> str:
-    heads = [n for n in tree.body if isinstance(n, ast.Import | ast.ImportFrom | ast.Expr)]
-    dropped = {line for node in heads for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
-    lines = [line for number, line in enumerate(text.splitlines(), 1) if number not in dropped]
-    return "\n".join(lines).strip("\n") + "\n"
+    return join_package(PACKAGE, MODULES, HEAD)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from redbox.agents.pool import AgentPool
-from redbox.agents.program_source import JoinError, agent_source, join_modules
+from redbox.agents.program_source import agent_source
 from redbox.agents.transports.bootstrap import COMMAND, bootstrap_preamble
 from redbox.core.domain import UnixUser
 from tests.redbox.agents.harness import LaunchedTransport
@@ -33,23 +33,6 @@ def test_it_is_the_same_each_time() -> None:
     agent_source.cache_clear()
     assert agent_source() == first
     assert first.startswith(b"#!/usr/bin/python3 -IS\n")
-
-
-def test_modules_that_define_the_same_name_are_not_joined() -> None:
-    with pytest.raises(JoinError, match="both define SIZE"):
-        join_modules({"a": "SIZE = 1\n", "b": "SIZE: int = 2\n"})
-
-
-def test_imports_of_each_other_are_left_out_and_all_else_is_kept() -> None:
-    joined = join_modules(
-        {
-            "a": '"""A."""\nimport os\n\nX = os.sep\n',
-            "b": "from redbox.agents.program.a import (\n    X,\n)\n\nY = X\n",
-        }
-    )
-    namespace: dict[str, object] = {}
-    exec(compile(joined, "joined", "exec"), namespace)
-    assert namespace["Y"] == "/"
 
 
 @pytest.mark.parametrize("python", pythons())

@@ -1,0 +1,112 @@
+"""Command lines: of Apptainer, of a step of Slurm, and of a program that enters a container. Pure.
+
+No value of the pod's environment is in one of them: any user of the node reads command lines.
+"""
+
+from typing import Dict, List, Optional, Tuple
+
+from redbox.runner.program.volumes import Mount
+
+ISOLATED = ("--containall", "--no-init", "--no-umask", "--no-eval", "--no-mount", "tmp,home")
+# MPI's ranks find each other by the memory, the processes and the sockets of their node.
+SHARED = ("--contain", "--cleanenv", "--no-init", "--no-umask", "--no-eval", "--no-mount", "home")
+GPU_FLAGS = {"nvidia": "--nv", "rocm": "--rocm"}
+GPU_VARIABLES = {
+    "nvidia": ("CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"),
+    "rocm": ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"),
+}
+PASSED = ("APPTAINERENV_", "SINGULARITYENV_")
+SETTINGS = ("APPTAINER_", "SINGULARITY_", *PASSED)
+# Apptainer lets them into a clean environment.
+LET_IN = ("TERM", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "FTP_PROXY")
+# Of the batch script: they would contradict what a step asks for.
+STEP_VARIABLES = (
+    "SLURM_MEM_PER_",
+    "SLURM_CPUS_PER_TASK",
+    "SLURM_NTASKS",
+    "SLURM_TRES_PER_TASK",
+    "SLURM_DIST",
+)
+OVERHEAD = 30 * 1024 * 1024
+"""What Apptainer's own processes of a container need."""
+MIB = 1024 * 1024
+
+
+def quote_field(field: str) -> str:
+    return '"{}"'.format(field.replace('"', '""'))
+
+
+def mount_option(mount: Mount) -> str:
+    fields = [quote_field("source=" + mount.source), quote_field("destination=" + mount.destination)]
+    return ",".join(["type=bind", *fields, *(["ro"] if mount.read_only else [])])
+
+
+def container_command(
+    runtime: str,
+    image: str,
+    argv: List[str],
+    *,
+    overlay: Optional[str],
+    cwd: str,
+    home: str,
+    hostname: str,
+    mounts: List[Mount],
+    gpus: Optional[str],
+    isolated: bool = True,
+) -> List[str]:
+    command = [runtime, "-s", "exec", *(ISOLATED if isolated else SHARED)]
+    command += ["--overlay", overlay] if overlay is not None else []
+    command += ["--home", home, "--cwd", cwd]
+    command += ["--hostname", hostname] if hostname else []
+    command += [GPU_FLAGS[gpus]] if gpus else []
+    for mount in mounts:
+        command += ["--mount", mount_option(mount)]
+    return [*command, image, *argv]
+
+
+def runtime_environment(host: Dict[str, str], values: Dict[str, str], gpus: Optional[str]) -> Dict[str, str]:
+    """The environment of Apptainer: the node's, and the container's under the names that it passes on."""
+    environment = {
+        name: value
+        for name, value in host.items()
+        if not name.startswith(SETTINGS) and name.upper() not in LET_IN
+    }
+    given = {name: host[name] for name in GPU_VARIABLES.get(gpus or "", ()) if name in host}
+    given.update(values)
+    given.pop("HOME", None)  # Apptainer refuses it: --home sets it
+    environment.update({PASSED[0] + name: value for name, value in given.items()})
+    return environment
+
+
+def step_command(program: List[str], node: str, name: str, memory_limit: int) -> List[str]:
+    """One task with a memory limit of its own, within the job."""
+    memory = (memory_limit + OVERHEAD + MIB - 1) // MIB
+    options = ["--overlap", "-N1", "-n1", "--mem={}M".format(memory), "--cpu-bind=none", "--export=NONE"]
+    files = ["--input=none", "--output=none", "--error=none"]
+    return ["srun", "-Q", *options, *files, "-J", "pod-" + name, *(["-w", node] if node else []), *program]
+
+
+def step_environment(host: Dict[str, str]) -> Dict[str, str]:
+    return {name: value for name, value in host.items() if not name.startswith(STEP_VARIABLES)}
+
+
+def enter_command(pid: int, cwd: str, argv: List[str], features: Tuple[bool, bool]) -> List[str]:
+    """A command inside a container that runs, by what this node's setpriv and nsenter can do."""
+    has_setpriv, has_wdns = features
+    guard = ["setpriv", "--no-new-privs"] if has_setpriv else []
+    where = "--wdns=" + cwd if has_wdns else "--wd"
+    return [
+        *guard,
+        "nsenter",
+        "-t",
+        str(pid),
+        "-U",
+        "--preserve-credentials",
+        "-m",
+        "-p",
+        "-i",
+        "-r",
+        where,
+        "--",
+        *argv,
+    ]

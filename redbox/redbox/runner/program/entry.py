@@ -1,0 +1,152 @@
+"""The runner's main program: reads the pod, prepares the node for it, runs it, and leaves nothing behind."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import suppress
+from typing import Dict, List, Optional
+
+from redbox.runner.program.command_lines import step_environment
+from redbox.runner.program.handlers import find_node_address
+from redbox.runner.program.images import ImageStore
+from redbox.runner.program.pods import PodRunner
+from redbox.runner.program.reports import ReportFile, StatusReport
+from redbox.runner.program.rules import Document
+from redbox.runner.program.starts import DEFAULT_SCRATCH, PodContext, find_runtime
+from redbox.runner.program.steps import run_step, run_sweep, run_task, sweep_command
+from redbox.runner.program.volumes import Scratch, ScratchFailed, VolumeSet
+
+UNPREPARED = 70
+SETUP_S = 120
+SWEEP_S = 20
+
+
+class SetupFailed(Exception):
+    """The node cannot run containers."""
+
+
+def read_pod(folder: str) -> Document:
+    """Read the pod and remove its file, in which secrets are: it is never run again."""
+    path = os.path.join(folder, "pod.json")
+    with open(path, encoding="utf-8") as file:
+        pod: Document = json.load(file)
+    os.unlink(path)
+    return pod
+
+
+def container_kinds(pod: Document) -> List[Document]:
+    inits = [
+        {"name": spec["name"], "kind": "sidecar" if spec.get("alwaysRestarts") else "init"}
+        for spec in pod.get("initContainers") or []
+    ]
+    return [*inits, *({"name": spec["name"], "kind": "main"} for spec in pod["containers"])]
+
+
+def set_up(lines: str) -> Dict[str, str]:
+    """The environment after the administrator's lines of sh, such as `module load apptainer`."""
+    if not lines.strip():
+        return dict(os.environ)
+    script = "{{\n{}\n}} >&2\nexec env -0\n".format(lines)
+    try:
+        done = subprocess.run(
+            ["/bin/sh"],
+            input=script.encode(),
+            stdout=subprocess.PIPE,
+            timeout=SETUP_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise SetupFailed("the administrator's container_setup failed: {}".format(error)) from error
+    pairs = (os.fsdecode(entry).partition("=") for entry in done.stdout.split(b"\0"))
+    return {name: value for name, equals, value in pairs if equals}
+
+
+def prepare(context: PodContext) -> None:
+    """Find Apptainer, and make scratch and volumes; one sentence if the node cannot run the pod."""
+    pod = context.pod
+    context.host_environment = set_up(pod["paths"].get("setup") or "")
+    runtime = find_runtime(context.host_environment)
+    if runtime is None:
+        raise SetupFailed(
+            "Neither apptainer nor singularity is in PATH on {}: {}".format(
+                context.node_name, context.host_environment.get("PATH", "")
+            )
+        )
+    context.runtime = runtime
+    scratch = pod.get("scratch") or DEFAULT_SCRATCH
+    context.scratch = Scratch(scratch, os.environ.get("SLURM_JOB_ID", str(os.getpid())))
+    try:
+        shared = context.small_files if context.mpi else None
+        context.volumes = VolumeSet(pod.get("volumes") or [], context.folder, context.scratch, shared)
+    except OSError as error:
+        raise ScratchFailed(
+            "The pod's volumes could not be made in {} on node {}: {}.".format(
+                scratch, context.node_name, error.strerror
+            )
+        ) from error
+    pull_environment = dict(context.host_environment)
+    pull_environment.setdefault("APPTAINER_TMPDIR", context.scratch.folder("pull"))
+    context.images = ImageStore(
+        pod["paths"]["cache"], runtime, pull_environment, pod.get("registries") or {}, context.stopping
+    )
+
+
+def run_pod(folder: str) -> int:
+    pod = read_pod(folder)
+    node_name = os.environ.get("SLURMD_NODENAME") or os.uname()[1]
+    address = find_node_address(os.uname()[1])
+    context = PodContext(pod, folder, node_name, address)
+    report_file = ReportFile(os.path.join(folder, "report.jsonl"))
+    kinds = [(row["name"], row["kind"]) for row in container_kinds(pod)]
+    context.report = StatusReport(kinds, {"nodeName": node_name, "hostIP": address})
+    runner: Optional[PodRunner] = None
+    try:
+        os.makedirs(context.logs, exist_ok=True)
+        prepare(context)
+        runner = PodRunner(context, report_file)
+        return runner.run()
+    except (SetupFailed, ScratchFailed, OSError) as failure:
+        reason = "ScratchUnavailable" if isinstance(failure, ScratchFailed) else "StartError"
+        sys.stderr.write("redbox: {}\n".format(failure))
+        context.report.explain(reason, str(failure))
+        return UNPREPARED
+    finally:
+        clean_up(context, folder)
+        context.report.finish()
+        line = context.report.take_line()
+        with suppress(OSError):
+            if line is not None:
+                report_file.write(line)
+
+
+def clean_up(context: PodContext, folder: str) -> None:
+    if hasattr(context, "scratch"):
+        nodes = context.host_environment.get("SLURM_JOB_NUM_NODES", "1")
+        if context.mpi and nodes != "1":
+            with suppress(OSError, subprocess.SubprocessError):
+                environment = step_environment(context.host_environment)
+                subprocess.run(
+                    sweep_command(nodes, context.scratch.path), env=environment, timeout=SWEEP_S, check=False
+                )
+        context.scratch.remove()
+    for name in ("files", "run"):
+        shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
+
+
+def main(arguments: List[str]) -> int:
+    verb, path = arguments if len(arguments) == len(("verb", "path")) else ("pod", arguments[0])
+    if verb == "step":
+        run_step(path)
+    if verb == "task":
+        return run_task(path)
+    if verb == "sweep":
+        return run_sweep(path)
+    return run_pod(os.path.abspath(path))
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    os._exit(code)  # without joining threads, which a dead file server may block

@@ -1,0 +1,247 @@
+"""What probes and hooks do: a command inside the container, a request by HTTP, a connection, a pause.
+
+The network is the node's own, so a port may be anybody's: a request goes only to a listener of the job's own
+user, by /proc/net/tcp and tcp6.
+"""
+
+import os
+import shutil
+import socket
+import struct
+import time
+from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
+
+from redbox.runner.program.command_lines import enter_command
+from redbox.runner.program.processes import TimedOut, run_bounded
+from redbox.runner.program.rules import Document
+
+HEAD_LIMIT = 16 * 1024
+REDIRECTS = 10
+LOCAL = ("localhost", "127.0.0.1", "::1")
+LISTEN, UID = "0A", 7
+IPV4_BYTES = 4
+SUCCESSES, REDIRECTIONS = range(200, 400), range(300, 400)
+TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
+ANY = ("0.0.0.0", "::")  # noqa: S104 # compared with, never bound to
+UNREACHABLE = "192.0.2.1"  # of the documentation: no packet is sent to it
+Answer = Tuple[bool, str]
+"""Whether it succeeded, and what there is to say about a failure."""
+
+
+class PortListener(NamedTuple):
+    """A socket that accepts connections."""
+
+    address: str
+    port: int
+    uid: int
+
+
+def parse_address(text: str) -> str:
+    """The kernel prints words of 32 bits in the order of this machine."""
+    words = [int(text[start : start + 8], 16) for start in range(0, len(text), 8)]
+    packed = struct.pack("={}I".format(len(words)), *words)
+    if len(packed) == IPV4_BYTES:
+        return socket.inet_ntop(socket.AF_INET, packed)
+    address = socket.inet_ntop(socket.AF_INET6, packed)
+    return address[7:] if address.startswith("::ffff:") and "." in address else address
+
+
+def parse_listeners(table: str) -> List[PortListener]:
+    found = []
+    for line in table.splitlines()[1:]:
+        fields = line.split()
+        if len(fields) > UID and fields[3] == LISTEN:
+            address, _, port = fields[1].partition(":")
+            found.append(PortListener(parse_address(address), int(port, 16), int(fields[UID])))
+    return found
+
+
+def find_listeners(port: int) -> List[PortListener]:
+    found = []
+    for table in TABLES:
+        if os.path.exists(table):
+            with open(table) as file:
+                found += [listener for listener in parse_listeners(file.read()) if listener.port == port]
+    return found
+
+
+def find_own_listener(port: int, address: str) -> bool:
+    """Whether a process of this user listens where a connection to the address arrives."""
+    return any(
+        listener.uid == os.getuid()
+        for listener in find_listeners(port)
+        if listener.address in (*ANY, address)
+    )
+
+
+def find_node_address(name: str) -> str:
+    """The address that the node's name has, else the one from which it sends."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        address = resolve(name, family)
+        if address and not address.startswith("127.") and address != "::1":
+            return address
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((UNREACHABLE, 9))
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
+
+
+def resolve(name: str, family: int) -> Optional[str]:
+    try:
+        return str(socket.getaddrinfo(name, None, family, socket.SOCK_STREAM)[0][4][0])
+    except OSError:
+        return None
+
+
+class HandlerTarget:
+    """The container that a handler belongs to."""
+
+    def __init__(self, pid: Optional[int], cwd: str, address: str, ended: Callable[[], bool]) -> None:
+        self.pid = pid
+        self.cwd = cwd
+        self.address = address
+        self.ended = ended
+
+
+def run_handler(handler: Document, target: HandlerTarget, limit_s: float) -> Answer:
+    try:
+        if handler.get("exec"):
+            return run_inside(handler["exec"], target, limit_s)
+        if handler.get("httpPort"):
+            return get_http(handler, target, time.monotonic() + limit_s)
+        if handler.get("tcpPort"):
+            connect(handler.get("httpHost") or "", handler["tcpPort"], target, limit_s).close()
+            return True, ""
+    except (OSError, TimedOut) as error:
+        return False, explain_failure(error, limit_s)
+    pause(handler.get("sleepS") or 0, target)
+    return True, ""
+
+
+def explain_failure(error: Exception, limit_s: float) -> str:
+    if isinstance(error, (TimedOut, socket.timeout)):
+        return "timed out after {:g}s".format(limit_s)
+    return getattr(error, "strerror", None) or str(error)
+
+
+def pause(seconds: float, target: HandlerTarget) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and not target.ended():
+        time.sleep(min(0.1, max(0.0, until - time.monotonic())))
+
+
+def run_inside(argv: List[str], target: HandlerTarget, limit_s: float) -> Answer:
+    if target.pid is None:
+        return False, "the container does not run"
+    if not is_enterable(target.pid):
+        return False, "this node's Apptainer is setuid: no command can enter its containers"
+    environment = process_environment(target.pid)
+    command = enter_command(target.pid, target.cwd, argv, tool_features())
+    command[0] = shutil.which(command[0]) or command[0]
+    code, output = run_bounded(command, environment, limit_s, target.ended)
+    return code == 0, output.strip() or "command exited with {}".format(code)
+
+
+def process_environment(pid: int) -> Dict[str, str]:
+    with open("/proc/{}/environ".format(pid), "rb") as file:
+        entries = file.read().split(b"\0")
+    pairs = (os.fsdecode(entry).partition("=") for entry in entries)
+    return {name: value for name, equals, value in pairs if equals}
+
+
+def is_enterable(pid: int) -> bool:
+    """Whether it has a user namespace below this one: only that one can be entered without privileges."""
+    try:
+        return os.readlink("/proc/{}/ns/user".format(pid)) != os.readlink("/proc/self/ns/user")
+    except OSError:
+        return False
+
+
+class ToolFeatures:
+    """What this node's tools can do, found out once."""
+
+    value: Optional[Tuple[bool, bool]] = None
+
+
+def tool_features() -> Tuple[bool, bool]:
+    if ToolFeatures.value is None:
+        text = run_bounded(["nsenter", "--help"], dict(os.environ), 5.0, lambda: False)[1]
+        ToolFeatures.value = (shutil.which("setpriv") is not None, "--wdns" in text)
+    return ToolFeatures.value
+
+
+def connect(host: str, port: int, target: HandlerTarget, limit_s: float) -> socket.socket:
+    """Connect to this node, where the listener is the user's own."""
+    address = "127.0.0.1" if host == "localhost" else host or target.address
+    if address not in (*LOCAL, target.address):
+        raise OSError("{} is not this node: probes and hooks reach the pod's own node only".format(address))
+    if not find_own_listener(port, address):
+        raise OSError("dial tcp {}:{}: connect: connection refused".format(address, port))
+    return socket.create_connection((address, port), timeout=max(0.001, limit_s))
+
+
+def get_http(handler: Document, target: HandlerTarget, until: float) -> Answer:
+    path = handler.get("httpPath") or "/"
+    for _ in range(REDIRECTS):
+        status, location = request_http(handler, path, target, until)
+        if status in REDIRECTIONS and location.startswith("/"):
+            path = location
+            continue
+        return status in SUCCESSES, "HTTP probe failed with statuscode: {}".format(status)
+    return False, "stopped after {} redirects".format(REDIRECTS)
+
+
+def request_http(handler: Document, path: str, target: HandlerTarget, until: float) -> Tuple[int, str]:
+    """One GET: its status, and where it redirects to. Only the head of the response is read."""
+    host, port = handler.get("httpHost") or "", handler["httpPort"]
+    with connect(host, port, target, until - time.monotonic()) as plain:
+        stream = wrap_tls(plain) if handler.get("https") else plain
+        try:
+            stream.sendall(request_head(handler, path, host or target.address, port))
+            return parse_head(read_head(stream, until))
+        finally:
+            stream.close()
+
+
+def request_head(handler: Document, path: str, host: str, port: int) -> bytes:
+    headers = {"host": "{}:{}".format(host, port), "user-agent": "kube-probe/redbox", "accept": "*/*"}
+    headers.update({header["name"].lower(): header["value"] for header in handler.get("httpHeaders") or []})
+    headers["connection"] = "close"
+    target = (path if path.startswith("/") else "/" + path).replace(" ", "%20")
+    lines = ["GET {} HTTP/1.1".format(target)]
+    lines += ["{}: {}".format(name.title(), value) for name, value in headers.items()]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("utf-8")
+
+
+def read_head(stream: socket.socket, until: float) -> bytes:
+    head = b""
+    while b"\r\n\r\n" not in head and len(head) < HEAD_LIMIT:
+        stream.settimeout(max(0.001, until - time.monotonic()))
+        data = stream.recv(4096)
+        if not data:
+            break
+        head += data
+    return head
+
+
+def parse_head(head: bytes) -> Tuple[int, str]:
+    lines = head.partition(b"\r\n\r\n")[0].decode("latin-1").split("\r\n")
+    version, _, rest = lines[0].partition(" ")
+    status = rest.partition(" ")[0]
+    if not version.startswith("HTTP/") or not status.isdigit():
+        raise OSError("the response is not HTTP")
+    pairs = (line.partition(":") for line in lines[1:])
+    fields = {name.strip().lower(): value.strip() for name, _, value in pairs}
+    return int(status), fields.get("location", "")
+
+
+def wrap_tls(plain: socket.socket) -> socket.socket:
+    """TLS without a look at the certificate, as kubelets do."""
+    import ssl  # noqa: PLC0415 # it takes 4 MB, and few probes need it
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context.wrap_socket(plain)

@@ -1,0 +1,237 @@
+"""Images: pulled once for each user into the cache that container jobs use too, with its names and locks.
+
+An image is `sha256 of its URL`.sif, locked by `….sif.lock`, renamed to its name when it is complete, and
+touched when it is used. Credentials are in the environment of the pull alone.
+
+An image's configuration is the object `oci-config.json` of its SIF. It is read directly, since two calls of
+`apptainer sif` take as long as the start of a container: a header of 128 bytes names the place of descriptors
+of 585 bytes, each of which names the place of an object.
+"""
+
+import fcntl
+import glob
+import json
+import os
+import signal
+import struct
+import subprocess
+import threading
+import time
+from contextlib import contextmanager, suppress
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+from redbox.runner.program.rules import (
+    Document,
+    ImageConfig,
+    find_credentials,
+    is_image_name,
+    shown_image,
+)
+
+CREDENTIAL_PREFIXES = ("APPTAINER_DOCKER_", "SINGULARITY_DOCKER_")
+LOOK_S = 0.1
+DAY_S = 86400
+LOG_LEVELS = ("FATAL:", "ERROR:")
+HEADER = struct.Struct("<32s10s3s3s16sqqqqqqqq")
+DESCRIPTOR = struct.Struct("<iBIIIqqqqqqq128s384s")
+MAGIC = b"SIF_MAGIC\0"
+CONFIG_NAME = b"oci-config.json"
+MAX_DESCRIPTORS, MAX_CONFIG = 4096, 8 * 1024 * 1024
+
+
+class NotAnImage(Exception):
+    """The file is not a SIF, or a broken one."""
+
+
+def read_image_config(path: str) -> Dict[str, Any]:
+    """Return the object `config` of the image's configuration; empty for an image built otherwise."""
+    with open(path, "rb") as file:
+        header = file.read(HEADER.size)
+        if len(header) < HEADER.size or HEADER.unpack(header)[1] != MAGIC:
+            raise NotAnImage("{} is not a SIF".format(path))
+        total, offset = HEADER.unpack(header)[8:10]
+        file.seek(offset)
+        table = file.read(DESCRIPTOR.size * min(total, MAX_DESCRIPTORS))
+        for start in range(0, len(table) - DESCRIPTOR.size + 1, DESCRIPTOR.size):
+            fields = DESCRIPTOR.unpack_from(table, start)
+            used, place, size, name = fields[1], fields[5], fields[6], fields[12].rstrip(b"\0")
+            if used and name == CONFIG_NAME and size <= MAX_CONFIG:
+                file.seek(place)
+                return parse_config(file.read(size))
+    return {}
+
+
+def parse_config(data: bytes) -> Dict[str, Any]:
+    try:
+        config = json.loads(data.decode())
+    except ValueError:
+        raise NotAnImage("its {} is not JSON".format(CONFIG_NAME.decode())) from None
+    if not isinstance(config, dict):
+        raise NotAnImage("its {} is not an object".format(CONFIG_NAME.decode()))
+    return config
+
+
+class PullFailed(Exception):
+    """There is no image; the reason is one of Kubernetes'."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Stopped(Exception):
+    """The pod ends: nothing more is started."""
+
+
+class Image:
+    """An image on this node."""
+
+    def __init__(self, path: str, pulled_s: Optional[float]) -> None:
+        self.path = path
+        self.pulled_s = pulled_s
+        try:
+            self.config = ImageConfig(read_image_config(path))
+        except (OSError, NotAnImage) as error:
+            raise PullFailed("ErrImagePull", "{}: {}".format(path, error)) from error
+
+
+class ImageStore:
+    """The user's images."""
+
+    def __init__(
+        self,
+        folder: str,
+        runtime: str,
+        environment: Dict[str, str],
+        registries: Dict[str, Document],
+        stopping: threading.Event,
+    ) -> None:
+        self._folder = folder
+        self._runtime = runtime
+        self._environment = environment
+        self._registries = registries
+        self._stopping = stopping
+
+    def find(self, container: Document) -> Optional[Image]:
+        """Return the image if it need not be pulled; PullFailed if it may not or cannot be."""
+        image, policy = container["image"], container.get("pullPolicy", "IfNotPresent")
+        if "://" not in image:
+            if not os.path.exists(image):
+                raise PullFailed("ErrImagePull", "{} does not exist on this node".format(image))
+            return Image(image, None)
+        if not is_image_name(image):
+            raise PullFailed(
+                "InvalidImageName", "couldn't parse image name {!r}: invalid reference format".format(image)
+            )
+        path = self._path(image)
+        if policy != "Always" and os.path.exists(path):
+            with suppress(OSError):  # it is another user's file system's matter if it keeps no times
+                os.utime(path)
+            return Image(path, None)
+        if policy == "Never":
+            raise PullFailed(
+                "ErrImageNeverPull",
+                'Container image "{}" is not present with pull policy of Never'.format(
+                    shown_image(container)
+                ),
+            )
+        return None
+
+    def pull(self, container: Document) -> Image:
+        """Pull the image, unless another pull has just brought it."""
+        started = time.monotonic()
+        path = self._path(container["image"])
+        try:
+            os.makedirs(self._folder, mode=0o700, exist_ok=True)
+            asked = time.time()
+            with self._lock(path):
+                always = container.get("pullPolicy") == "Always"
+                if not os.path.exists(path) or (always and os.path.getmtime(path) < asked):
+                    self._pull(container["image"], path)
+                self._remove_parts()
+        except OSError as error:
+            raise PullFailed("ErrImagePull", "{}: {}".format(self._folder, error.strerror)) from error
+        return Image(path, time.monotonic() - started)
+
+    def _path(self, image: str) -> str:
+        import hashlib  # noqa: PLC0415 # it takes 5 MB, and a SIF of the node needs none of it
+
+        return os.path.join(self._folder, hashlib.sha256(image.encode()).hexdigest() + ".sif")
+
+    @contextmanager
+    def _lock(self, path: str) -> Iterator[None]:
+        """Hold the image's lock; it is polled, so that a pod that ends does not wait for it."""
+        with open(path + ".lock", "ab") as file:
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if self._stopping.wait(LOOK_S):
+                        raise Stopped from None
+            yield
+
+    def _pull(self, image: str, path: str) -> None:
+        part = "{}.{}.{}".format(path, os.environ.get("SLURM_JOB_ID", "0"), os.getpid())
+        environment = dict(self._environment)
+        credentials = find_credentials(image, self._registries)
+        for prefix in CREDENTIAL_PREFIXES if credentials else ():
+            environment[prefix + "USERNAME"] = credentials["username"]
+            environment[prefix + "PASSWORD"] = credentials["password"]
+        try:
+            code, output = self._run([self._runtime, "-q", "pull", "--force", part, image], environment)
+            if code != 0:
+                raise PullFailed("ErrImagePull", explain_pull(output, code))
+            os.rename(part, path)
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(part)
+
+    def _run(self, argv: List[str], environment: Dict[str, str]) -> Tuple[int, str]:
+        """Run the pull in a session of its own, which is killed when the pod ends."""
+        process = subprocess.Popen(
+            argv,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        chunks = []
+
+        def collect() -> None:
+            while process.stdout is not None:
+                data = process.stdout.read1(65536) if hasattr(process.stdout, "read1") else b""
+                if not data:
+                    return
+                chunks.append(data)
+                del chunks[:-64]
+
+        reader = threading.Thread(target=collect, daemon=True)
+        reader.start()
+        while process.poll() is None:
+            if self._stopping.wait(LOOK_S):
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                raise Stopped
+        reader.join(1.0)
+        return process.returncode, b"".join(chunks).decode("utf-8", "replace")
+
+    def _remove_parts(self) -> None:
+        """Remove what killed pulls have left more than a day ago."""
+        for part in glob.glob(os.path.join(glob.escape(self._folder), "*.sif.*.*")):
+            with suppress(OSError):
+                if time.time() - os.path.getmtime(part) > DAY_S:
+                    os.unlink(part)
+
+
+def explain_pull(output: str, code: int) -> str:
+    """The last error of Apptainer's, without its level."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith(LOG_LEVELS)] or lines
+    return (
+        errors[-1].partition(":")[2].strip()
+        if errors and errors[-1].startswith(LOG_LEVELS)
+        else (errors[-1] if errors else "the pull failed with code {}".format(code))
+    )

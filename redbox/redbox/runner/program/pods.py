@@ -1,0 +1,212 @@
+"""The pod: its containers in Kubernetes' order, its deadline, its deletion, and its report.
+
+One thread starts the containers in order; the main thread waits for signals, deadlines and changes, and
+writes the report.
+"""
+
+import os
+import select
+import signal
+import threading
+import time
+from contextlib import suppress
+from typing import Any, Callable, List, Optional
+
+from redbox.runner.program.containers import ContainerLife
+from redbox.runner.program.reports import ReportFile
+from redbox.runner.program.rules import BackOff
+from redbox.runner.program.starts import PodContext
+from redbox.runner.program.volumes import MountFailed
+
+SIZE_LOOK_S = 10.0
+MERGE_S = 0.02
+EVICTION_GRACE_S = 1.0
+DELETED = 143
+FAILED = 1
+
+
+class PodRunner:
+    """Runs a pod until all of its containers have ended for good."""
+
+    def __init__(self, context: PodContext, report_file: ReportFile) -> None:
+        self._context = context
+        self._report_file = report_file
+        self._began = time.monotonic()
+        self._sidecars_and_inits = [
+            ContainerLife(context, spec, "sidecar" if spec.get("alwaysRestarts") else "init")
+            for spec in context.pod.get("initContainers") or []
+        ]
+        self._mains = [ContainerLife(context, spec, "main") for spec in context.pod["containers"]]
+        self._finished = False
+        self._deleted = False
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
+        context.report.on_change = context.wake = self.wake
+
+    @property
+    def _all(self) -> List[ContainerLife]:
+        return [*self._sidecars_and_inits, *self._mains]
+
+    def wake(self) -> None:
+        with suppress(BlockingIOError):  # it is awake already
+            os.write(self._wake_write, b".")
+
+    def run(self) -> int:
+        """Return the exit code of the job: 0, or that of the first container that failed."""
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda _number, _frame: self._delete())
+        threading.Thread(target=self._run_in_order, daemon=True).start()
+        size_look = time.monotonic() + SIZE_LOOK_S
+        while not self._finished:
+            self._write()
+            self._wait(size_look)
+            self._keep_deadline()
+            if time.monotonic() >= size_look:
+                self._keep_sizes()
+                size_look = time.monotonic() + SIZE_LOOK_S
+        return self._exit_code()
+
+    def close(self) -> None:
+        """Write that the pod is done."""
+        self._context.report.finish()
+        self._write()
+
+    # ------------------------------------------------------------------ order
+
+    def _run_in_order(self) -> None:
+        """Init containers one after the other, then all others at once; sidecars end last."""
+        try:
+            if self._mount_host_paths() and self._initialize():
+                for container in self._mains:
+                    container.begin()
+                for container in self._mains:
+                    container.ended.wait()
+            self._stop(self._context.grace_s, "Stopping container {}")
+            self._await_stopped()
+        finally:
+            self._finished = True
+            self.wake()
+
+    def _initialize(self) -> bool:
+        """Whether every init container has completed, and every sidecar has started."""
+        for container in self._sidecars_and_inits:
+            container.begin()
+            if container.kind == "sidecar":
+                while not (container.started.wait(0.1) or container.ended.is_set()):
+                    pass
+            else:
+                container.ended.wait()
+            if self._context.stopping.is_set() or (container.kind == "init" and container.exit_code != 0):
+                return False
+        return True
+
+    def _mount_host_paths(self) -> bool:
+        """Check them again and again: what is missing may come."""
+        backoff = BackOff(at_once_first=False)
+        while not self._context.stopping.is_set():
+            failure = find_mount_failure(self._context)
+            if not failure:
+                return True
+            self._context.report.event("FailedMount", failure, warning=True)
+            self._context.stopping.wait(backoff.pause(time.time()))
+        return False
+
+    # ------------------------------------------------------------------ ends
+
+    def _delete(self) -> None:
+        """A signal has come: the pod is being deleted. Only notes it, since it interrupts anything."""
+        self._deleted = True
+        self.wake()
+
+    def _stop(self, grace_s: float, why: str) -> None:
+        """Stop all that runs, once: sidecars after the others, in reverse order."""
+        if self._context.stopping.is_set():
+            return
+        self._context.stopping.set()
+        earlier: List[ContainerLife] = [c for c in self._all if c.kind != "sidecar"]
+        for container in earlier:
+            self._stop_in_thread(container, grace_s, why, None)
+        for sidecar in reversed([c for c in self._all if c.kind == "sidecar"]):
+            self._stop_in_thread(sidecar, grace_s, why, turn_after(list(earlier)))
+            earlier.append(sidecar)
+
+    def _stop_in_thread(
+        self, container: ContainerLife, grace_s: float, why: str, turn: Optional[Callable[[float], None]]
+    ) -> None:
+        arguments = (grace_s, why.format(container.name), turn)
+        threading.Thread(target=container.stop, args=arguments, daemon=True).start()
+
+    def _await_stopped(self) -> None:
+        """Wait for all that has begun; `ended` of what has not begun is never set."""
+        for container in self._all:
+            container.wait_ended()
+
+    def _keep_deadline(self) -> None:
+        if self._deleted:
+            self._stop(self._context.grace_s, "Stopping container {}")
+        deadline = self._context.pod.get("activeDeadlineS")
+        if deadline and time.monotonic() - self._began >= deadline and not self._context.stopping.is_set():
+            message = "Pod was active on the node longer than the specified deadline"
+            self._context.report.explain("DeadlineExceeded", message)
+            self._context.report.event("DeadlineExceeded", message)
+            self._stop(self._context.grace_s, "Stopping container {}")
+
+    def _keep_sizes(self) -> None:
+        volume = self._context.volumes.oversized()
+        if volume is None or self._context.stopping.is_set():
+            return
+        message = 'Usage of EmptyDir volume "{}" exceeds the limit "{}". '.format(
+            volume.name, volume.size_limit
+        )
+        self._context.report.explain("Evicted", message)
+        self._context.report.event("Evicted", message, warning=True)
+        self._stop(EVICTION_GRACE_S, "Stopping container {}")
+
+    def _exit_code(self) -> int:
+        failures = [c.exit_code for c in self._all if c.kind != "sidecar" and c.exit_code]
+        if failures:
+            return failures[0]
+        if self._deleted:
+            return DELETED
+        return 0 if all(c.exit_code == 0 for c in self._mains) else FAILED
+
+    # ------------------------------------------------------------------ the main thread's waits
+
+    def _wait(self, size_look: float) -> None:
+        """Wait for a change, a signal, or the next time at which there is something to do."""
+        times: List[Any] = [size_look]
+        deadline = self._context.pod.get("activeDeadlineS")
+        if deadline:
+            times.append(self._began + deadline)
+        left = max(0.0, min(times) - time.monotonic())
+        select.select([self._wake_read], [], [], left if not self._context.stopping.is_set() else 1.0)
+        time.sleep(MERGE_S)
+        with suppress(BlockingIOError):
+            os.read(self._wake_read, 65536)
+
+    def _write(self) -> None:
+        line = self._context.report.take_line()
+        if line is None:
+            return
+        try:
+            self._report_file.write(line)
+        except OSError:  # a full file system: the next change, or look, tries again
+            self._context.report.keep()
+
+
+def turn_after(others: List[ContainerLife]) -> Callable[[float], None]:
+    def wait(left_s: float) -> None:
+        until = time.monotonic() + left_s
+        for container in others:
+            container.wait_ended(max(0.0, until - time.monotonic()))
+
+    return wait
+
+
+def find_mount_failure(context: PodContext) -> str:
+    try:
+        context.volumes.check_host_paths()
+    except MountFailed as failure:
+        return str(failure)
+    return ""

@@ -1,0 +1,162 @@
+"""The report of the pod: what became of each container, as lines of JSON in a file that red-box reads.
+
+Each line is the whole report. Any thread changes it; the main thread writes it, at most once per pause, so
+that changes that follow each other at once are one line.
+"""
+
+import json
+import os
+import threading
+import time
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+Fields = Dict[str, Any]
+MAX_EVENTS = 32
+MAX_MESSAGE = 4096
+MAX_FILE = 1024 * 1024
+
+
+def timestamp(seconds: Optional[float] = None) -> str:
+    at = time.time() if seconds is None else seconds
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) + ".{:06d}Z".format(int(at % 1 * 1_000_000))
+
+
+def clip(text: str, limit: int = MAX_MESSAGE) -> str:
+    clean = "".join(c if c in "\n\t" or c >= " " else " " for c in text)
+    return clean if len(clean) <= limit else clean[: limit - 3] + "..."
+
+
+def waiting(reason: str, message: str = "") -> Fields:
+    return {"waiting": {"reason": reason, "message": clip(message)}}
+
+
+def running(started_at: float) -> Fields:
+    return {"running": {"startedAt": timestamp(started_at)}}
+
+
+def terminated(exit_code: int, reason: str, message: str, started_at: Optional[float]) -> Fields:
+    started = timestamp(started_at) if started_at is not None else None
+    return {
+        "terminated": {
+            "exitCode": exit_code,
+            "reason": reason,
+            "message": clip(message),
+            "startedAt": started,
+            "finishedAt": timestamp(),
+        }
+    }
+
+
+class StatusReport:
+    """The state of all containers, and the last events."""
+
+    def __init__(self, containers: List[Tuple[str, str]], node: Fields) -> None:
+        self._lock = threading.Lock()
+        self.on_change: Callable[[], None] = lambda: None
+        self._changed = True
+        self._events = 0
+        self._pod: Fields = dict(node, version=1, done=False, reason="", message="", events=[])
+        has_inits = any(kind != "main" for _, kind in containers)
+        first = waiting("PodInitializing" if has_inits else "ContainerCreating")
+        self._containers: Dict[str, Fields] = {
+            name: {
+                "name": name,
+                "kind": kind,
+                "imageID": "",
+                "state": first,
+                "lastState": {},
+                "ready": False,
+                "started": False,
+                "restartCount": 0,
+            }
+            for name, kind in containers
+        }
+
+    def change(self, container: str, **fields: object) -> None:
+        """Change fields of one container, named as in the report."""
+        with self._lock:
+            row = self._containers[container]
+            if all(row[name] == value for name, value in fields.items()):
+                return
+            row.update(fields)
+            self._changed = True
+        self.on_change()
+
+    def state(self, container: str) -> Fields:
+        with self._lock:
+            return dict(self._containers[container]["state"])
+
+    def event(self, reason: str, message: str, container: str = "", *, warning: bool = False) -> None:
+        with self._lock:
+            self._events += 1
+            event = {
+                "number": self._events,
+                "type": "Warning" if warning else "Normal",
+                "reason": reason,
+                "message": clip(message, 1024),
+                "container": container,
+                "at": timestamp(),
+            }
+            self._pod["events"] = [*self._pod["events"][1 - MAX_EVENTS :], event]
+            self._changed = True
+        self.on_change()
+
+    def explain(self, reason: str, message: str) -> None:
+        """Give the pod a reason; the first one stays."""
+        with self._lock:
+            if not self._pod["reason"]:
+                self._pod.update(reason=reason, message=clip(message))
+                self._changed = True
+        self.on_change()
+
+    def finish(self) -> None:
+        with self._lock:
+            self._pod["done"] = True
+            self._changed = True
+
+    def take_line(self) -> Optional[bytes]:
+        """Return the report as a line if it has changed since the last one."""
+        with self._lock:
+            if not self._changed:
+                return None
+            self._changed = False
+            report = dict(self._pod, at=timestamp(), containers=list(self._containers.values()))
+            return json.dumps(report).encode() + b"\n"
+
+    def keep(self) -> None:
+        """Have the last line written again: it did not reach the file."""
+        with self._lock:
+            self._changed = True
+
+
+class ReportFile:
+    """Appends lines; a file that has grown too long is replaced by one with the last line alone."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._broken = os.path.exists(path) and os.path.getsize(path) > 0
+
+    def write(self, line: bytes) -> None:
+        """Write and close: a network file system shows other hosts a file once it is closed."""
+        size = os.path.getsize(self._path) if os.path.exists(self._path) else 0
+        if size + len(line) > MAX_FILE:
+            self._replace(line)
+            return
+        data = b"\n" + line if self._broken else line
+        with open(self._path, "ab", buffering=0, opener=private) as file:
+            self._broken = True  # until all of the line is in the file
+            self._broken = file.write(data) != len(data)
+        if self._broken:
+            raise OSError("the report was written in part")
+
+    def _replace(self, line: bytes) -> None:
+        new = self._path + ".new"
+        with open(new, "wb", buffering=0, opener=private) as file:
+            if file.write(line) != len(line):
+                raise OSError("the report was written in part")
+        os.rename(new, self._path)
+        self._broken = False
+
+
+def private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

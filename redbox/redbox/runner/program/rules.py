@@ -1,0 +1,207 @@
+"""Kubernetes' rules on environment, entry point, image names, restarts and ends. Pure.
+
+They are those of kubelets and of containerd: `$(NAME)` sees the pod's own variables and not the image's, a
+command replaces ENTRYPOINT and drops CMD, and an empty list of arguments counts as absent.
+"""
+
+import re
+from typing import Any, Dict, List, Match, Optional
+
+Document = Dict[str, Any]
+REFERENCE = re.compile(r"\$(?:(\$)|\(([^)]*)\))")
+IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+READ_ONLY_NAMES = ("UID", "EUID", "GID")  # of the shell in which Apptainer sets variables
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+START_ERROR = 128
+PULLED_IMAGE = re.compile(
+    r"docker://(?:[A-Za-z0-9.-]+(?::[0-9]+)?/)?"
+    r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*"
+    r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@[A-Za-z0-9_+.-]+:[0-9a-fA-F]{32,})?\Z"
+)
+FIRST_S, LONGEST_S = 10.0, 300.0
+RESET_S = 600.0
+LOG_LINE = re.compile(
+    r"(?:\x1b\[\d+m)?(?P<level>INFO|WARNING|ERROR|FATAL|DEBUG)\b[^:]*:(?:\x1b\[0m)?\s+(?P<text>.*)"
+)
+FATAL_CODE = 255
+IMAGE_ENV = "source: /.singularity.d/"  # an ENV that a shell cannot read; it is set all the same
+FALLBACK_BYTES, FALLBACK_LINES = 2048, 80
+
+
+class StartFailed(Exception):
+    """The container did not start: it has ended with exit code 128, and its restart policy decides."""
+
+    def __init__(self, message: str, reason: str = "StartError") -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class ConfigRefused(Exception):
+    """The container cannot be configured: it waits with CreateContainerConfigError."""
+
+
+class ImageConfig:
+    """What an image says of the containers made of it."""
+
+    def __init__(self, config: Document) -> None:
+        self.entry_point: List[str] = list(config.get("Entrypoint") or [])
+        self.arguments: List[str] = list(config.get("Cmd") or [])
+        self.working_dir: str = config.get("WorkingDir") or ""
+        self.stop_signal: str = config.get("StopSignal") or ""
+        self.user: str = config.get("User") or ""
+        pairs = (entry.partition("=") for entry in config.get("Env") or [])
+        self.env: Dict[str, str] = {name: value for name, equals, value in pairs if equals}
+
+
+def expand(text: str, values: Dict[str, str]) -> str:
+    """Replace each `$(NAME)`; `$$` is one dollar sign, and a name without a value stays as it is."""
+
+    def replace(match: "Match[str]") -> str:
+        return "$" if match.group(1) else values.get(match.group(2), match.group(0))
+
+    return REFERENCE.sub(replace, text)
+
+
+def expand_strictly(text: str, values: Dict[str, str]) -> str:
+    """Expand a subPathExpr, in which each name needs a value."""
+    missing = [m.group(2) for m in REFERENCE.finditer(text) if not m.group(1) and m.group(2) not in values]
+    if missing:
+        raise ConfigRefused("missing value for {} in {!r}".format(", ".join(missing), text))
+    return expand(text, values)
+
+
+def pod_environment(entries: List[Document], node_values: Dict[str, str]) -> Dict[str, str]:
+    """Return the pod's own variables; each may refer to those before it."""
+    values: Dict[str, str] = {}
+    for entry in entries:
+        source = entry.get("fromNode")
+        values[entry["name"]] = node_values[source] if source else expand(entry.get("value") or "", values)
+    return values
+
+
+def container_environment(image: ImageConfig, own: Dict[str, str], hostname: str) -> Dict[str, str]:
+    """Return all variables of a container; refused where Apptainer would set another name or value."""
+    values = {"PATH": DEFAULT_PATH, "HOSTNAME": hostname}
+    values.update(image.env)
+    values.update(own)
+    for name, value in own.items():
+        if not IDENTIFIER.match(name) or name in READ_ONLY_NAMES:
+            raise StartFailed("Apptainer cannot set the variable {}: rename it, or leave it out".format(name))
+        if "\r\n" in value:
+            raise StartFailed(
+                "Apptainer drops carriage returns before line ends: convert the value of {}".format(name)
+            )
+    return {name: value for name, value in values.items() if settable(name)}
+
+
+def settable(name: str) -> bool:
+    """Whether Apptainer can set it; what an image names otherwise is left to the image."""
+    return bool(IDENTIFIER.match(name)) and name not in READ_ONLY_NAMES
+
+
+def build_argv(container: Document, image: ImageConfig, values: Dict[str, str]) -> List[str]:
+    command = [expand(word, values) for word in container.get("command") or []]
+    arguments = [expand(word, values) for word in container.get("args") or []]
+    argv = command + arguments if command else image.entry_point + (arguments or image.arguments)
+    if not argv:
+        raise StartFailed(
+            "no command specified: the image {} has no entry point, so the container needs a command".format(
+                shown_image(container)
+            )
+        )
+    return argv
+
+
+def shown_image(container: Document) -> str:
+    return str(container.get("shownImage") or container["image"])
+
+
+def image_digest(image: str) -> str:
+    """The id of an image that is named by its digest; the others' digests are the registry's."""
+    return image.partition("://")[2] if "@sha256:" in image else ""
+
+
+def is_image_name(image: str) -> bool:
+    return not image.startswith("docker://") or bool(PULLED_IMAGE.match(image))
+
+
+def registry_key(registry: str) -> str:
+    """The part of an image's name that a registry of imagePullSecrets stands for: a host, perhaps a path."""
+    bare = re.sub(r"\A[a-z]+://", "", registry).rstrip("/")
+    host, _, path = bare.partition("/")
+    if host in ("index.docker.io", "registry-1.docker.io"):
+        host = "docker.io"
+    path = "" if path in ("v1", "v2") else path
+    return host + ("/" + path if path else "")
+
+
+def find_credentials(image: str, registries: Dict[str, Document]) -> Dict[str, Any]:
+    """Return the credentials of the registry that matches most of the image's name, or nothing."""
+    name = image.partition("://")[2]
+    first = name.partition("/")[0]
+    is_host = "/" in name and ("." in first or ":" in first or first == "localhost")
+    full = name if is_host else "docker.io/" + name
+    full = full.replace("index.docker.io/", "docker.io/", 1)
+    matches = []
+    for registry, credentials in registries.items():
+        key = registry_key(registry)
+        if full.startswith(key + "/") or matches_wildcard(full, key):
+            matches.append((len(key), credentials))
+    return max(matches, key=lambda match: match[0])[1] if matches else {}
+
+
+def matches_wildcard(name: str, key: str) -> bool:
+    """Whether `*.example.com` of a registry stands for this image's host: a star is one label."""
+    host = name.partition("/")[0].split(".")
+    labels = key.split(".")
+    return "*" in key and len(host) == len(labels) and all(a in ("*", b) for a, b in zip(labels, host))
+
+
+class BackOff:
+    """Pauses that double, and begin again after a long time without a failure."""
+
+    def __init__(self, *, at_once_first: bool) -> None:
+        self._at_once_first = at_once_first
+        self._next = 0.0 if at_once_first else FIRST_S
+        self._until: Optional[float] = None
+
+    def pause(self, failed_at: float) -> float:
+        """How long to wait after a failure at this time."""
+        if self._until is not None and failed_at - self._until > RESET_S:
+            self._next = 0.0 if self._at_once_first else FIRST_S
+        pause = self._next
+        self._next = min(LONGEST_S, 2 * pause) if pause else FIRST_S
+        self._until = failed_at + pause
+        return pause
+
+
+def restarts(policy: str, kind: str, exit_code: int) -> bool:
+    """Whether a container that has ended with this code is started again."""
+    if kind == "sidecar":
+        return True
+    if policy == "Never":
+        return False
+    if policy == "OnFailure" or kind == "init":
+        return exit_code != 0
+    return True
+
+
+def end_reason(exit_code: int, *, out_of_memory: bool) -> str:
+    if out_of_memory and exit_code != 0:
+        return "OOMKilled"
+    return "Completed" if exit_code == 0 else "Error"
+
+
+def start_error(exit_code: int, log: str) -> Optional[str]:
+    """Apptainer's error where the container's program has not begun: then all of the log is Apptainer's."""
+    lines = [line for line in log.splitlines() if line.strip() and not line.startswith(IMAGE_ENV)]
+    matches = [LOG_LINE.match(line) for line in lines]
+    if exit_code != FATAL_CODE or not lines or not all(matches):
+        return None
+    errors = [match.group("text") for match in matches if match and match.group("level") == "FATAL"]
+    return errors[-1] if errors else None
+
+
+def log_end(log: str) -> str:
+    """The end of a log as a termination message, by FallbackToLogsOnError."""
+    return "\n".join(log[-FALLBACK_BYTES:].splitlines()[-FALLBACK_LINES:])

@@ -1,0 +1,281 @@
+"""One start of a container: its variables, mounts, command line and files, and how it is launched.
+
+Directly, as a child of the runner; in a step of Slurm of its own, where several containers run beside each
+other and this one has a memory limit; or as the tasks of an MPI program on all nodes of the job.
+"""
+
+import os
+import shutil
+import threading
+from contextlib import suppress
+from typing import Callable, Dict, List, Optional
+
+from redbox.runner.program.command_lines import (
+    STEP_VARIABLES,
+    container_command,
+    runtime_environment,
+    step_command,
+    step_environment,
+)
+from redbox.runner.program.images import Image, ImageStore
+from redbox.runner.program.processes import ContainerProcess, StepProcess
+from redbox.runner.program.reports import StatusReport
+from redbox.runner.program.rules import (
+    Document,
+    StartFailed,
+    build_argv,
+    container_environment,
+    pod_environment,
+)
+from redbox.runner.program.steps import OVERLAY, program_command, write_start
+from redbox.runner.program.volumes import Mount, Scratch, VolumeSet
+
+LARGEST_POD_MESSAGE = 12 * 1024
+LARGEST_MESSAGE = 4096
+DEFAULT_SCRATCH = "/tmp"  # noqa: S108 # a folder of the job's own is made there
+DEVICES = "/dev/"
+ROOT_NAMES = ("", "0", "root")
+
+
+class PodContext:
+    """What the containers of a pod share."""
+
+    def __init__(self, pod: Document, folder: str, node_name: str, address: str) -> None:
+        self.pod = pod
+        self.folder = folder
+        self.logs: str = pod["paths"]["logs"]
+        self.node_name = node_name
+        self.address = address
+        self.node_values = {
+            "podIP": address,
+            "podIPs": address,
+            "hostIP": address,
+            "hostIPs": address,
+            "nodeName": node_name,
+        }
+        self.hostname: str = pod.get("hostname") or ""
+        self.restart_policy: str = pod.get("restartPolicy") or "Always"
+        self.grace_s = float(pod.get("terminationGraceS", 30))
+        self.full_name = "{}_{}({})".format(pod["name"], pod["namespace"], pod["uid"])
+        self.mpi: Optional[str] = pod.get("mpi")
+        self.host_environment: Dict[str, str] = dict(os.environ)
+        self.runtime = ""
+        self.stopping = threading.Event()
+        self.wake: Callable[[], None] = lambda: None
+        self.report: StatusReport
+        self.images: ImageStore
+        self.volumes: VolumeSet
+        self.scratch: Scratch
+
+    @property
+    def all_specs(self) -> List[Document]:
+        return [*(self.pod.get("initContainers") or []), *self.pod["containers"]]
+
+    @property
+    def message_limit(self) -> int:
+        return min(LARGEST_MESSAGE, LARGEST_POD_MESSAGE // len(self.all_specs))
+
+    @property
+    def runs_side_by_side(self) -> bool:
+        """Whether several containers run at the same time, so that one's memory may be another's end."""
+        sidecars = [spec for spec in self.pod.get("initContainers") or [] if spec.get("alwaysRestarts")]
+        return len(sidecars) + len(self.pod["containers"]) > 1
+
+    @property
+    def small_files(self) -> str:
+        """Where the files of a start are: an MPI program's nodes share only the private folder."""
+        path = os.path.join(self.folder, "run") if self.mpi else os.path.join(self.scratch.path, "run")
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        return path
+
+
+class ContainerStart:
+    """All that one start needs."""
+
+    def __init__(
+        self, argv: List[str], environment: Dict[str, str], log: str, cwd: str, overlay: Optional[str]
+    ) -> None:
+        self.argv = argv
+        self.environment = environment
+        self.log = log
+        self.cwd = cwd
+        self.overlay = overlay
+        self.message_file = ""
+        self.launch: Callable[[], ContainerProcess] = lambda: self.launch_child(self.argv, self.environment)
+
+    def launch_child(self, argv: List[str], environment: Dict[str, str]) -> ContainerProcess:
+        try:
+            with open(self.log, "ab") as output:
+                process = ContainerProcess(argv, environment, output, "/")
+        except OSError as error:
+            raise StartFailed("{}: {}".format(error.filename or argv[0], error.strerror)) from error
+        return process
+
+
+class StartBuilder:
+    """Builds the starts of one container."""
+
+    def __init__(self, context: PodContext, spec: Document) -> None:
+        self._context = context
+        self._spec = spec
+
+    def build(self, image: Image, number: int) -> ContainerStart:
+        """StartFailed for what never works, ConfigRefused for what may work later."""
+        context, spec = self._context, self._spec
+        own = pod_environment(spec.get("env") or [], context.node_values)
+        hostname = context.hostname or context.node_name.partition(".")[0]
+        values = container_environment(image.config, own, hostname)
+        argv = build_argv(spec, image.config, own)
+        mounts = context.volumes.mounts(spec, own)
+        cwd = spec.get("workingDir") or image.config.working_dir or "/"
+        message_file = self._message_file(number)
+        mounts += self._own_mounts(spec, message_file, mounts)
+        mounts += self._working_dir_mount(cwd, image, mounts)
+        overlay = None if spec.get("readOnlyRoot") else self._overlay(number)
+        command = container_command(
+            context.runtime,
+            image.path,
+            argv,
+            overlay=overlay,
+            cwd=cwd,
+            home=find_home(values, image),
+            hostname=context.hostname,
+            mounts=mounts,
+            gpus=context.pod.get("gpus"),
+            isolated=not context.mpi,
+        )
+        environment = runtime_environment(context.host_environment, values, context.pod.get("gpus"))
+        log = os.path.join(context.logs, "{}-{}.log".format(spec["name"], number))
+        start = ContainerStart(command, environment, log, cwd, overlay)
+        start.message_file = message_file
+        self._choose_launch(start, image, number)
+        return start
+
+    def _choose_launch(self, start: ContainerStart, image: Image, number: int) -> None:
+        context, spec = self._context, self._spec
+        if context.mpi:
+            start.launch = lambda: self._launch_tasks(start, image, number)
+        elif spec.get("memoryLimit") and context.runs_side_by_side and "SLURM_JOB_ID" in os.environ:
+            start.launch = lambda: self._launch_step(start, number)
+
+    def _launch_step(self, start: ContainerStart, number: int) -> ContainerProcess:
+        context, spec = self._context, self._spec
+        path = os.path.join(context.small_files, "{}-{}".format(spec["name"], number))
+        write_start(path, start.argv, start.environment, log=start.log)
+        argv = step_command(
+            program_command("step", path), context.node_name, spec["name"], spec["memoryLimit"]
+        )
+        environment = step_environment(context.host_environment)
+        try:
+            with open(path + ".srun", "ab") as output:
+                return StepProcess(argv, environment, output, "/", path)
+        except OSError as error:
+            raise StartFailed("{}: {}".format(error.filename or argv[0], error.strerror)) from error
+
+    def _launch_tasks(self, start: ContainerStart, image: Image, number: int) -> ContainerProcess:
+        context = self._context
+        path = os.path.join(context.small_files, "{}-{}".format(self._spec["name"], number))
+        argv = [OVERLAY if word == start.overlay else word for word in start.argv]
+        folders = [volume.path for volume in context.volumes.by_name.values() if volume.is_empty_dir]
+        write_start(
+            path,
+            argv,
+            start.environment,
+            image=image.path,
+            scratch=context.pod.get("scratch") or DEFAULT_SCRATCH,
+            folders=folders,
+        )
+        environment = {
+            name: value for name, value in context.host_environment.items() if name not in STEP_VARIABLES
+        }
+        launcher = ["srun", "--mpi=" + str(context.mpi)]
+        cpus = context.host_environment.get("SLURM_CPUS_PER_TASK")
+        launcher += ["--cpus-per-task=" + cpus] if cpus else []  # srun does not inherit it from sbatch
+        return start.launch_child([*launcher, *program_command("task", path)], environment)
+
+    def _overlay(self, number: int) -> str:
+        name = "{}-{}".format(self._spec["name"], number)
+        return self._context.scratch.folder("root", name)
+
+    def _message_file(self, number: int) -> str:
+        if not message_path(self._spec) or message_path(self._spec).startswith(DEVICES):
+            return ""
+        path = os.path.join(self._context.small_files, "message-{}-{}".format(self._spec["name"], number))
+        with open(path, "wb"):
+            pass
+        return path
+
+    def _own_mounts(self, spec: Document, message_file: str, mounts: List[Mount]) -> List[Mount]:
+        """The hosts file, the resolver's, and the file for the termination message."""
+        taken = {mount.destination for mount in mounts}
+        context = self._context
+        files = {
+            "/etc/hosts": write_once(context.small_files, "hosts", hosts_file(context)),
+            "/etc/resolv.conf": write_once(
+                context.small_files, "resolv.conf", context.pod.get("resolvConf") or ""
+            ),
+            message_path(spec): message_file,
+        }
+        return [
+            Mount(source, destination, read_only=False)
+            for destination, source in files.items()
+            if source and destination not in taken
+        ]
+
+    def _working_dir_mount(self, cwd: str, image: Image, mounts: List[Mount]) -> List[Mount]:
+        """Have a working directory made that neither the image nor a volume brings.
+
+        Apptainer makes the points of its mounts, wherever links lead: a file in the folder has it made.
+        """
+        if cwd in ("/", image.config.working_dir):
+            return []
+        for mount in sorted(mounts, key=lambda mount: -len(mount.destination)):
+            if (cwd + "/").startswith(mount.destination + "/"):
+                below = os.path.relpath(cwd, mount.destination)
+                with suppress(OSError):
+                    os.makedirs(os.path.join(mount.source, below), exist_ok=True)
+                return []
+        empty = write_once(self._context.small_files, "empty", "\n")
+        return [Mount(empty, os.path.join(cwd, ".redbox"), read_only=True)]
+
+
+def write_once(folder: str, name: str, content: str) -> str:
+    """Write a file that all containers share; nothing for no content."""
+    path = os.path.join(folder, name)
+    if content and not os.path.exists(path):
+        part = "{}.{}".format(path, threading.get_ident())
+        with open(part, "w") as file:
+            file.write(content)
+        os.rename(part, path)
+    return path if content else ""
+
+
+def hosts_file(context: PodContext) -> str:
+    """The node's own, with the pod's name and the lines of hostAliases."""
+    lines = ""
+    with suppress(OSError), open("/etc/hosts") as file:
+        lines = file.read().rstrip("\n") + "\n"
+    if context.hostname:
+        lines += "{}\t{}\n".format(context.address, context.hostname)
+    return lines + (context.pod.get("hostsFile") or "")
+
+
+def message_path(spec: Document) -> str:
+    path = spec.get("messagePath", "/dev/termination-log")
+    return os.path.normpath("/" + path.lstrip("/")) if path else ""
+
+
+def find_home(values: Dict[str, str], image: Image) -> str:
+    """HOME as the pod or the image says, else root's for an image that is made to run as root."""
+    home = values.get("HOME", "")
+    if home.startswith("/"):
+        return home
+    return "/root" if image.config.user.partition(":")[0] in ROOT_NAMES else "/"
+
+
+def find_runtime(environment: Dict[str, str]) -> Optional[str]:
+    for name in ("apptainer", "singularity"):
+        path = shutil.which(name, path=environment.get("PATH"))
+        if path is not None:
+            return path
+    return None

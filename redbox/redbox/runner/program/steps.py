@@ -1,0 +1,104 @@
+"""Programs that the runner starts through srun: itself again, with the name of a file.
+
+`step FILE` runs one container in a step with a memory limit of its own; `task FILE` one rank of an MPI
+program, on any of the job's nodes. What they run is in the file: srun's environment and argv travel through
+Slurm.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import Any, Dict, List
+
+from redbox.runner.program.command_lines import PASSED
+from redbox.runner.program.processes import exit_code_of, oom_file
+from redbox.runner.program.volumes import PREFIX, Scratch, remove_tree
+
+# A shell remains in the step, not Python: it takes a tenth of the memory. The container is not its background
+# job, since a shell has those ignore SIGINT.
+WRAPPER = """
+echo $$ >"$0.pid"
+counter=$1; shift
+kills() { k=0; [ -z "$counter" ] || while read -r n v; do [ "$n" != oom_kill ] || k=$v; done <"$counter"; }
+kills; before=$k
+trap : TERM INT HUP
+exec 3>&2 2>/dev/null
+"$@" 2>&3 3>&-
+code=$?
+kills
+echo "$code $((k - before))" >"$0.part" && mv -f "$0.part" "$0.end"
+exit "$code"
+"""
+# What MPI's ranks and Slurm's plugins say to each rank.
+RANK_VARIABLES = ("PMI", "PMIX", "SLURM_", "OMPI_", "PRTE_", "UCX_", "CUDA_VISIBLE", "ROCR_VISIBLE")
+OVERLAY = "{overlay}"
+"""In a task's command line: its own folder on its own node."""
+
+
+def write_start(path: str, argv: List[str], environment: Dict[str, str], **more: object) -> None:
+    document = dict(more, argv=argv, environment=environment)
+    with open(path, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        json.dump(document, file)
+
+
+def read_start(path: str) -> Dict[str, Any]:
+    with open(path) as file:
+        document: Dict[str, Any] = json.load(file)
+    return document
+
+
+def run_step(path: str) -> None:
+    """Become the step's shell; the container's output goes to its log and not through srun."""
+    start = read_start(path)
+    os.unlink(path)
+    log = os.open(start["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    argv = ["/bin/sh", "-c", WRAPPER, path, oom_file() or "", *start["argv"]]
+    os.execve(argv[0], argv, start["environment"])  # noqa: S606 # the shell is the step's own
+
+
+def run_task(path: str) -> int:
+    """Run one rank, in an overlay of its own, with the variables by which ranks find each other."""
+    start = read_start(path)
+    environment = dict(start["environment"])
+    for name, value in os.environ.items():
+        if name.startswith(RANK_VARIABLES):
+            environment.setdefault(PASSED[0] + name, value)
+            environment.setdefault(name, value)
+    for volume in start["folders"]:
+        os.makedirs(volume, mode=0o700, exist_ok=True)
+    scratch = Scratch(start["scratch"], "rank-" + os.environ.get("SLURM_JOB_ID", ""))
+    folder = scratch.path
+    try:
+        argv = [folder if word == OVERLAY else word for word in start["argv"]]
+        sockets = os.environ.get("PMIX_SERVER_TMPDIR")
+        if sockets:
+            image = argv.index(start["image"])
+            argv[image:image] = ["--bind", sockets]
+        process = subprocess.Popen(argv, env=environment, stdin=subprocess.DEVNULL)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP):
+            signal.signal(number, lambda received, _frame: process.send_signal(received))
+        return exit_code_of(process.wait())
+    finally:
+        scratch.remove()
+
+
+def sweep_command(nodes: str, path: str) -> List[str]:
+    """Remove a folder on each node of the job."""
+    options = ["--overlap", "-N" + nodes, "-n" + nodes, "--ntasks-per-node=1", "--cpu-bind=none"]
+    return ["srun", "-Q", *options, "--input=none", *program_command("sweep", path)]
+
+
+def run_sweep(path: str) -> int:
+    """Remove what a pod had on this node; only a folder of this user, of the kind that the runner makes."""
+    if os.path.basename(path).startswith(PREFIX) and os.path.lexists(path):
+        remove_tree(path)
+    return 0
+
+
+def program_command(verb: str, path: str) -> List[str]:
+    """This program's own command line, for a step."""
+    return [sys.executable, "-IS", os.path.abspath(sys.argv[0]), verb, path]

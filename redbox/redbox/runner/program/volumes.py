@@ -1,0 +1,298 @@
+"""Volumes on this node, and the job's folder on scratch: made before the first container, gone at the end.
+
+Files of Secrets go to memory where there is room. A path in a volume never leads out of it.
+"""
+
+import base64
+import fcntl
+import glob
+import os
+import shutil
+import stat
+import time
+from contextlib import suppress
+from typing import Callable, Dict, List, Optional
+
+from redbox.runner.program.rules import ConfigRefused, Document, expand_strictly
+
+MEMORY = "/dev/shm"  # noqa: S108 # a folder of the job's own is made there
+PREFIX = "redbox-pod-"
+YOUNG_S = 60
+SPARE = 16 * 1024 * 1024
+KINDS: Dict[str, Callable[[int], bool]] = {
+    "Directory": stat.S_ISDIR,
+    "File": stat.S_ISREG,
+    "Socket": stat.S_ISSOCK,
+    "CharDevice": stat.S_ISCHR,
+    "BlockDevice": stat.S_ISBLK,
+}
+KIND_WORDS = {"CharDevice": "character device", "BlockDevice": "block device"}
+
+
+class ScratchFailed(Exception):
+    """The node has no place for the pod."""
+
+
+class MountFailed(Exception):
+    """A volume cannot be mounted yet."""
+
+
+class NodeVolume:
+    """One volume: where it is on the node."""
+
+    def __init__(
+        self, name: str, path: str, *, files: bool = False, size_limit: Optional[int] = None
+    ) -> None:
+        self.name = name
+        self.path = path
+        self.is_files = files
+        self.is_empty_dir = False
+        self.size_limit = size_limit
+
+
+class Mount:
+    """A path of the node that a container sees."""
+
+    def __init__(self, source: str, destination: str, *, read_only: bool) -> None:
+        self.source = source
+        self.destination = destination
+        self.read_only = read_only
+
+
+class Scratch:
+    """The job's own folders: one on the node's disk, and one in its memory if it needs one.
+
+    Each is locked as long as this process lives, so that the next pod of the user on this node removes what a
+    killed one has left.
+    """
+
+    def __init__(self, parent: str, name: str) -> None:
+        self._name = name
+        self._locks: List[int] = []
+        self._memory: Optional[str] = None
+        remove_abandoned(parent)
+        remove_abandoned(MEMORY)
+        try:
+            self.path = self._make(parent)
+        except OSError as error:
+            raise ScratchFailed(
+                "The pod needs a folder below {} on node {}, and none could be made: {}. Ask the cluster's "
+                "administrator for another pods.scratch.".format(parent, os.uname()[1], error.strerror)
+            ) from error
+
+    def folder(self, *parts: str) -> str:
+        path = os.path.join(self.path, *parts)
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        return path
+
+    def memory(self) -> str:
+        if self._memory is None:
+            self._memory = self._make(MEMORY)
+        return self._memory
+
+    def remove(self) -> None:
+        for path in (self.path, self._memory):
+            if path is not None:
+                remove_tree(path)
+        while self._locks:
+            os.close(self._locks.pop())
+
+    def _make(self, parent: str) -> str:
+        # Without tempfile, which takes 3 MB.
+        name = "{}{}-{}-{}".format(PREFIX, self._name, os.getpid(), os.urandom(8).hex())
+        path = os.path.join(parent, name)
+        os.mkdir(path, 0o700)
+        self._locks.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        fcntl.flock(self._locks[-1], fcntl.LOCK_EX)
+        return path
+
+
+def remove_abandoned(parent: str) -> None:
+    """Remove this user's folders whose runner has gone."""
+    for path in glob.glob(os.path.join(glob.escape(parent), PREFIX + "*")):
+        with suppress(OSError):
+            status = os.lstat(path)
+            if status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode):
+                continue
+            if time.time() - status.st_mtime < YOUNG_S:
+                continue  # it may be made but not yet locked
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                remove_tree(path)
+            finally:
+                os.close(lock)
+
+
+def remove_tree(path: str) -> None:
+    """Remove a tree, also below folders that their owner has made unwritable."""
+
+    def open_up(_function: object, failed: str, _error: object) -> None:
+        with suppress(OSError):
+            os.chmod(os.path.dirname(failed), 0o700)
+            if os.path.isdir(failed) and not os.path.islink(failed):
+                os.chmod(failed, 0o700)
+                shutil.rmtree(failed, ignore_errors=True)
+            else:
+                os.unlink(failed)
+
+    for _ in range(3):
+        if not os.path.lexists(path):
+            return
+        shutil.rmtree(path, onerror=open_up)
+
+
+class VolumeSet:
+    """All volumes of the pod."""
+
+    def __init__(
+        self, specs: List[Document], private_folder: str, scratch: Scratch, shared: Optional[str] = None
+    ) -> None:
+        self._private = private_folder
+        self._shared = shared  # where all nodes of an MPI program see files
+        self._scratch = scratch
+        self._host_paths = [spec for spec in specs if spec.get("hostPath")]
+        self.by_name: Dict[str, NodeVolume] = {}
+        for spec in specs:
+            if spec.get("files") is not None:
+                self.by_name[spec["name"]] = self._make_files(spec["name"], spec["files"])
+            elif spec.get("emptyDir") is not None:
+                self.by_name[spec["name"]] = self._make_empty(spec["name"], spec["emptyDir"])
+
+    def check_host_paths(self) -> None:
+        """Find each hostPath, and make those that may be made; MountFailed if one is not there."""
+        for spec in self._host_paths:
+            name, host_path = spec["name"], spec["hostPath"]
+            check_host_path(name, host_path["path"], host_path.get("type") or "")
+            self.by_name[name] = NodeVolume(name, host_path["path"])
+
+    def mounts(self, container: Document, values: Dict[str, str]) -> List[Mount]:
+        """The container's mounts, outer ones first."""
+        mounts = [self._mount(spec, values) for spec in container.get("mounts") or []]
+        wanted = [mount for mount in mounts if mount.destination != MEMORY]  # each container has its own
+        return sorted(wanted, key=lambda mount: mount.destination.count("/"))
+
+    def oversized(self) -> Optional[NodeVolume]:
+        """An emptyDir with more in it than its limit."""
+        for volume in self.by_name.values():
+            if volume.size_limit is not None and used_bytes(volume.path) > volume.size_limit:
+                return volume
+        return None
+
+    def _mount(self, spec: Document, values: Dict[str, str]) -> Mount:
+        volume = self.by_name[spec["volume"]]
+        sub_path = spec.get("subPath") or ""
+        if spec.get("expandSubPath"):
+            sub_path = expand_strictly(sub_path, values)
+        source = find_sub_path(volume, sub_path) if sub_path else volume.path
+        destination = os.path.normpath("/" + spec["mountPath"].lstrip("/"))
+        return Mount(source, destination, read_only=bool(spec.get("readOnly")) or volume.is_files)
+
+    def _make_empty(self, name: str, spec: Document) -> NodeVolume:
+        if spec.get("inMemory"):
+            path = os.path.join(self._scratch.memory(), name)
+            os.mkdir(path)
+        else:
+            path = self._scratch.folder("volumes", name)
+        os.chmod(path, 0o777)  # noqa: S103 # as kubelets do; the folder above it is the user's alone
+        volume = NodeVolume(name, path, size_limit=spec.get("sizeLimit"))
+        volume.is_empty_dir = True
+        return volume
+
+    def _make_files(self, name: str, spec: Document) -> NodeVolume:
+        """Write the files; what red-box has written into the private folder is moved."""
+        written = os.path.join(self._private, "files", name)
+        size = sum(len(file.get("content") or "") for file in spec["files"])
+        parent = self._shared or self._scratch.path
+        if spec.get("secret") and not self._shared and has_room(MEMORY, size):
+            parent = self._scratch.memory()
+        path = os.path.join(parent, "files-" + name)
+        if os.path.isdir(written):
+            shutil.copytree(written, path, symlinks=True)
+            shutil.rmtree(written, ignore_errors=True)
+        else:
+            os.mkdir(path, 0o755)
+        for file in spec["files"]:
+            write_file(path, file)
+        return NodeVolume(name, path, files=True)
+
+
+def has_room(folder: str, size: int) -> bool:
+    try:
+        room = os.statvfs(folder)
+    except OSError:
+        return False
+    return os.access(folder, os.W_OK) and room.f_bavail * room.f_frsize > size + SPARE
+
+
+def write_file(folder: str, spec: Document) -> None:
+    parts = [part for part in spec["path"].split("/") if part]
+    if not parts or ".." in parts:
+        raise ScratchFailed("{!r} leaves its volume".format(spec["path"]))
+    path = os.path.join(folder, *parts)
+    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+    if os.path.exists(path) and not spec.get("content"):
+        return
+    mode = spec.get("mode", 0o644)
+    with open(path, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        file.write(base64.b64decode(spec.get("content") or ""))
+    os.chmod(path, mode)
+
+
+def check_host_path(name: str, path: str, kind: str) -> None:
+    """Kubernetes' types of a hostPath; the sentences are kubelets' own."""
+    try:
+        if kind in ("", "DirectoryOrCreate") and not os.path.exists(path):
+            os.makedirs(path, mode=0o755)
+        elif kind == "FileOrCreate" and not os.path.exists(path):
+            with open(path, "ab"):
+                pass
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        raise MountFailed(
+            'MountVolume.SetUp failed for volume "{}" : {}: {}'.format(name, path, error.strerror)
+        ) from error
+    wanted = kind.replace("OrCreate", "")
+    if wanted and not KINDS[wanted](mode):
+        raise MountFailed(
+            'MountVolume.SetUp failed for volume "{}" : hostPath type check failed: {} is not a {}'.format(
+                name, path, KIND_WORDS.get(wanted, wanted.lower())
+            )
+        )
+
+
+def find_sub_path(volume: NodeVolume, sub_path: str) -> str:
+    """The path below the volume, which a link cannot leave; made if it is missing, as kubelets do."""
+    top = os.path.realpath(volume.path)
+    path = os.path.realpath(os.path.join(top, sub_path))
+    if sub_path.startswith("/") or ".." in sub_path.split("/") or not (path + "/").startswith(top + "/"):
+        raise ConfigRefused(
+            'failed to prepare subPath for volumeMount "{}": {!r} is not below the volume'.format(
+                volume.name, sub_path
+            )
+        )
+    if not os.path.exists(path):
+        if volume.is_files:
+            raise ConfigRefused(
+                'failed to prepare subPath for volumeMount "{}": {!r} is not in the volume'.format(
+                    volume.name, sub_path
+                )
+            )
+        try:
+            os.makedirs(path, mode=0o755)
+        except OSError as error:
+            raise ConfigRefused(
+                'failed to create subPath directory for volumeMount "{}": {}'.format(
+                    volume.name, error.strerror
+                )
+            ) from error
+    return path
+
+
+def used_bytes(folder: str) -> int:
+    total = 0
+    for parent, folders, files in os.walk(folder):
+        for name in folders + files:
+            with suppress(OSError):
+                total += os.lstat(os.path.join(parent, name)).st_blocks * 512
+    return total

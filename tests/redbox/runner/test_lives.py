@@ -1,0 +1,279 @@
+"""The life of containers, in Kubernetes' order and words, with a stand-in for Apptainer."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from redbox.runner.program_source import runner_source
+from tests.redbox.runner.harness import BOX, Node, container, end_of, reasons, state_of
+
+PYTHONS = [
+    path
+    for path in (f"/root/.pyenv/versions/{v}/bin/python3" for v in ("3.6.15", "3.7.16", "3.13.0"))
+    if os.access(path, os.X_OK)
+]
+
+
+def test_it_is_the_same_each_time() -> None:
+    first = runner_source()
+    runner_source.cache_clear()
+    assert runner_source() == first
+    assert first.startswith(b"#!/usr/bin/python3 -IS\n")
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_it_runs_with_old_and_new_pythons(python: str, tmp_path: Path) -> None:
+    report = Node(tmp_path, python).run(containers=[container("a", "exit 3")])
+    assert end_of(report, "a") == (3, "Error")
+
+
+def test_a_container_gets_its_variables_and_its_log(node: Node) -> None:
+    env = [{"name": "X", "value": "1"}, {"name": "Y", "value": "$(X)$$(X) $(OF_IMAGE) 'é\n"}]
+    run = node.start(containers=[container("a", 'echo "$Y|$OF_IMAGE|$HOME"; exit 7', env=env)])
+    report = run.wait()
+    assert run.process.returncode == 7
+    assert end_of(report, "a") == (7, "Error")
+    assert run.log("a") == "1$(X) $(OF_IMAGE) 'é\n|$HOME|/root\n"
+    assert reasons(report, "a") == ["Pulling", "Pulled", "Created", "Started"]
+
+
+def test_without_a_command_the_images_entry_point_runs(node: Node) -> None:
+    run = node.start(containers=[{"name": "a", "image": BOX}])
+    assert end_of(run.wait(), "a") == (0, "Completed")
+    assert run.log("a") == "default\n"
+
+
+def test_a_program_that_is_not_there_is_a_start_error(node: Node) -> None:
+    report = node.run(containers=[{"name": "a", "image": BOX, "command": ["/nope"]}])
+    assert end_of(report, "a") == (128, "StartError")
+    assert "Started" not in reasons(report, "a")
+
+
+@pytest.mark.parametrize(
+    ("image", "policy", "reason"),
+    [
+        ("docker://absent:1", "IfNotPresent", "ErrImagePull"),
+        ("docker://absent:1", "Never", "ErrImageNeverPull"),
+        ("docker://Not/A/Name", "Always", "InvalidImageName"),
+        ("/no/such.sif", "IfNotPresent", "ErrImagePull"),
+    ],
+)
+def test_an_image_that_does_not_come_is_waited_for(node: Node, image: str, policy: str, reason: str) -> None:
+    run = node.start(containers=[{"name": "a", "image": image, "pullPolicy": policy}])
+    run.wait_for(lambda report: "Failed" in reasons(report, "a"))
+    run.wait_for(lambda report: (w := state_of(report, "a").state.waiting) is not None and w.reason == reason)
+    run.delete()
+    run.wait()
+
+
+def test_a_pull_is_tried_again_and_waited_for_with_kubernetes_words(node: Node) -> None:
+    node.serve({})
+    run = node.start(containers=[container("a", "true")])
+    report = run.wait_for(
+        lambda report: (
+            (w := state_of(report, "a").state.waiting) is not None and w.reason == "ImagePullBackOff"
+        )
+    )
+    waiting = state_of(report, "a").state.waiting
+    assert waiting is not None
+    assert waiting.message.startswith(f'Back-off pulling image "{BOX}": ErrImagePull: ')
+    assert reasons(report, "a") == ["Pulling", "Failed", "Failed", "BackOff"]
+    run.delete()
+    run.wait()
+
+
+def test_init_containers_run_in_turn_and_a_sidecar_until_the_end(node: Node, tmp_path: Path) -> None:
+    note = f"echo $0 >>{tmp_path}/order"
+    trap = f"trap 'echo sidecar >>{tmp_path}/order; exit 0' TERM"
+    sidecar = f"{trap}; touch {tmp_path}/up; while :; do sleep .05; done"
+    probe = {"exec": ["test", "-e", f"{tmp_path}/up"], "periodS": 1}
+    report = node.run(
+        initContainers=[
+            container("one", f"sleep .2; {note.replace('$0', 'one')}"),
+            container("side", sidecar, alwaysRestarts=True, startupProbe=probe),
+            container("two", f"test -e {tmp_path}/up && {note.replace('$0', 'two')}"),
+        ],
+        containers=[container("main", f"sleep .2; {note.replace('$0', 'main')}")],
+    )
+    assert (tmp_path / "order").read_text().split() == ["one", "two", "main", "sidecar"]
+    assert [end_of(report, name) for name in ("one", "side", "two", "main")] == [(0, "Completed")] * 4
+    assert [row.kind for row in report.containers] == ["init", "sidecar", "init", "main"]
+
+
+def test_an_init_container_that_fails_ends_a_pod_that_never_restarts(node: Node) -> None:
+    run = node.start(initContainers=[container("i", "exit 5")], containers=[container("a", "true")])
+    report = run.wait()
+    assert run.process.returncode == 5
+    waiting = state_of(report, "a").state.waiting
+    assert waiting is not None
+    assert waiting.reason == "PodInitializing"
+
+
+def test_a_failed_container_is_started_again_each_time_with_a_log_of_its_own(
+    node: Node, tmp_path: Path
+) -> None:
+    script = f"echo run; test -e {tmp_path}/f && exit 0; touch {tmp_path}/f; exit 1"
+    run = node.start(restartPolicy="OnFailure", containers=[container("a", script)])
+    row = state_of(run.wait(), "a")
+    assert row.restart_count == 1
+    assert row.last_state.terminated is not None
+    assert row.last_state.terminated.exit_code == 1
+    assert [run.log("a"), run.log("a", 1)] == ["run\n", "run\n"]
+
+
+def test_the_second_restart_waits_as_a_crash_loop(node: Node) -> None:
+    run = node.start(restartPolicy="Always", containers=[container("a", "exit 2")])
+    report = run.wait_for(
+        lambda report: (
+            (w := state_of(report, "a").state.waiting) is not None and w.reason == "CrashLoopBackOff"
+        )
+    )
+    waiting = state_of(report, "a").state.waiting
+    assert waiting is not None
+    assert waiting.message == "back-off 10s restarting failed container=a pod=web_team(u-1)"
+    run.delete()
+    report = run.wait()
+    assert end_of(report, "a") == (2, "Error")
+    assert state_of(report, "a").restart_count == 1
+
+
+def test_a_deleted_pod_gets_its_hook_its_signal_and_its_grace(node: Node, tmp_path: Path) -> None:
+    trap = f"trap 'echo stopped >>{tmp_path}/order; exit 9' USR1"
+    script = f"{trap}; touch {tmp_path}/up; while :; do sleep .05; done"
+    hook = {"exec": ["sh", "-c", f"echo hook >>{tmp_path}/order"]}
+    run = node.start(
+        restartPolicy="Always", containers=[container("a", script, preStop=hook, stopSignal="SIGUSR1")]
+    )
+    run.wait_for(lambda _: (tmp_path / "up").exists() and state_of(run.reports()[-1], "a").ready)
+    run.delete()
+    report = run.wait()
+    assert (tmp_path / "order").read_text().split() == ["hook", "stopped"]
+    assert end_of(report, "a") == (9, "Error")
+    assert reasons(report, "a")[-1] == "Killing"
+
+
+def test_a_container_that_ignores_its_signal_is_killed_after_the_grace_period(node: Node) -> None:
+    run = node.start(terminationGraceS=1, containers=[container("a", "sleep 1000")])
+    run.wait_for(lambda report: state_of(report, "a").ready)
+    run.delete()
+    assert end_of(run.wait(), "a") == (137, "Error")
+
+
+def test_the_deadline_ends_the_pod(node: Node) -> None:
+    run = node.start(activeDeadlineS=1, terminationGraceS=0, containers=[container("a", "sleep 1000")])
+    assert run.wait().reason == "DeadlineExceeded"
+    assert run.process.returncode in {137, 143}  # killed, or ended before its program ran
+
+
+def test_a_liveness_probe_restarts_a_container_and_a_readiness_probe_does_not(
+    node: Node, tmp_path: Path
+) -> None:
+    alive, ready = tmp_path / "alive", tmp_path / "ready"
+    alive.touch()
+    run = node.start(
+        restartPolicy="Always",
+        terminationGraceS=0,
+        containers=[
+            container(
+                "a",
+                "while :; do sleep .05; done",
+                livenessProbe={"exec": ["test", "-e", str(alive)], "periodS": 1, "failureThreshold": 1},
+                readinessProbe={"exec": ["test", "-e", str(ready)], "periodS": 1, "failureThreshold": 1},
+            )
+        ],
+    )
+    run.wait_for(lambda report: "Unhealthy" in reasons(report, "a") and state_of(report, "a").started)
+    ready.touch()
+    assert state_of(run.wait_for(lambda report: state_of(report, "a").ready), "a").restart_count == 0
+    alive.unlink()
+    report = run.wait_for(lambda report: state_of(report, "a").restart_count > 0)
+    assert "Container a failed liveness probe, will be restarted" in [e.message for e in report.events]
+    run.delete()
+    run.wait()
+
+
+def test_a_port_that_another_process_listens_on_is_named(node: Node) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        report = node.run(containers=[container("a", "true", ports=[port])])
+    assert end_of(report, "a") == (128, "PortInUse")
+    end = state_of(report, "a").state.terminated
+    assert end is not None
+    assert f"port {port} of container a is in use" in end.message
+
+
+def test_a_post_start_hook_that_fails_ends_the_container(node: Node) -> None:
+    hook = {"exec": ["sh", "-c", "echo broken; exit 1"]}
+    report = node.run(terminationGraceS=0, containers=[container("a", "sleep 1000", postStart=hook)])
+    assert end_of(report, "a") == (137, "Error")
+    assert "PostStartHook failed: broken" in [event.message for event in report.events]
+
+
+def test_a_message_falls_back_to_the_log_of_a_failed_container(node: Node) -> None:
+    report = node.run(containers=[container("a", "echo why; exit 1", messageFromLogs=True)])
+    end = state_of(report, "a").state.terminated
+    assert end is not None
+    assert end.message == "why"
+
+
+def test_a_host_path_that_is_no_folder_is_waited_for(node: Node, tmp_path: Path) -> None:
+    volume = {"name": "v", "hostPath": {"path": str(tmp_path / "late"), "type": "Directory"}}
+    run = node.start(volumes=[volume], containers=[container("a", "true")])
+    report = run.wait_for(lambda report: bool(report.events))
+    assert report.events[0].reason == "FailedMount"
+    run.delete()
+    run.wait()
+
+
+def test_a_sub_path_that_leaves_its_volume_is_a_config_error(node: Node) -> None:
+    mounts = [{"volume": "v", "mountPath": "/v", "subPath": "../x"}]
+    run = node.start(
+        volumes=[{"name": "v", "emptyDir": {}}], containers=[container("a", "true", mounts=mounts)]
+    )
+    report = run.wait_for(lambda report: "Failed" in reasons(report, "a"))
+    waiting = state_of(report, "a").state.waiting
+    assert waiting is not None
+    assert waiting.reason == "CreateContainerConfigError"
+    run.delete()
+    run.wait()
+
+
+def test_a_node_without_scratch_is_one_sentence(node: Node) -> None:
+    report = node.run(scratch="/no/such/folder", containers=[container("a", "true")])
+    assert report.reason == "ScratchUnavailable"
+    assert report.message.endswith("Ask the cluster's administrator for another pods.scratch.")
+
+
+def test_credentials_are_in_the_environment_of_the_pull_and_nowhere_else(node: Node, tmp_path: Path) -> None:
+    apptainer = node.folder / "bin/apptainer"
+    spy = apptainer.with_name("spy")
+    apptainer.rename(spy)
+    apptainer.write_text(
+        f'#!/bin/sh\nenv >>{tmp_path}/env; echo "$@" >>{tmp_path}/argv\n'
+        f'exec {sys.executable} -IS {spy} "$@"\n'
+    )
+    apptainer.chmod(0o755)
+    image = "docker://host.example/app:1"
+    node.serve({image: {"Env": [f"PATH={os.environ['PATH']}"]}})
+    run = node.start(
+        registries={"host.example": {"username": "u", "password": "hidden"}},
+        containers=[{"name": "a", "image": image, "command": ["env"]}],
+    )
+    run.wait()
+    assert "APPTAINER_DOCKER_PASSWORD" in (tmp_path / "env").read_text()
+    assert "hidden" not in (tmp_path / "argv").read_text()
+    assert "DOCKER" not in run.log("a")
+    assert not [path for path in run.folder.rglob("*") if path.is_file() and b"hidden" in path.read_bytes()]
+
+
+def test_the_private_folder_keeps_logs_and_report_alone(node: Node) -> None:
+    run = node.start(containers=[container("a", "true")])
+    run.wait()
+    assert json.loads((run.folder / "report.jsonl").read_text().splitlines()[-1])["done"] is True
+    assert sorted(path.name for path in run.folder.iterdir()) == ["logs", "report.jsonl"]

@@ -1,0 +1,222 @@
+"""The runner's parts: probes' thresholds, reports, volumes, command lines, listeners."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from redbox.runner.program.command_lines import (
+    container_command,
+    mount_option,
+    runtime_environment,
+    step_command,
+    step_environment,
+)
+from redbox.runner.program.handlers import find_listeners, find_own_listener, parse_head, parse_listeners
+from redbox.runner.program.probes import ProbeCounter
+from redbox.runner.program.reports import MAX_FILE, ReportFile, StatusReport, terminated
+from redbox.runner.program.rules import ConfigRefused
+from redbox.runner.program.volumes import (
+    Mount,
+    MountFailed,
+    NodeVolume,
+    Scratch,
+    ScratchFailed,
+    VolumeSet,
+    check_host_path,
+    find_sub_path,
+    remove_tree,
+)
+from redbox_api.pod_report import PodReport
+
+
+def test_a_probe_counts_results_in_a_row() -> None:
+    counter = ProbeCounter(success_threshold=2, failure_threshold=3)
+    results = [True, True, False, False, True, False, False, False, False]
+    found = [counter.add(result) for result in results]
+    assert found == [None, True, None, None, None, None, None, False, False]
+
+
+def test_a_report_is_what_the_contract_says() -> None:
+    report = StatusReport([("a", "init"), ("b", "main")], {"nodeName": "n1", "hostIP": "10.0.0.1"})
+    report.change("b", state=terminated(137, "OOMKilled", "a\x00b" * 5000, 1.5), restartCount=2)
+    for number in range(40):
+        report.event("Pulled", f"event {number}", "b")
+    report.explain("Evicted", "first")
+    report.explain("DeadlineExceeded", "second")
+    line = report.take_line()
+    assert line is not None
+    read = PodReport.model_validate_json(line)
+    assert (read.reason, read.message, read.done) == ("Evicted", "first", False)
+    assert [event.number for event in read.events] == list(range(9, 41))
+    assert read.containers[0].state.waiting is not None
+    assert read.containers[0].state.waiting.reason == "PodInitializing"
+    assert report.take_line() is None
+
+
+def test_a_report_file_is_replaced_when_it_has_grown_long(tmp_path: Path) -> None:
+    path = tmp_path / "report.jsonl"
+    file = ReportFile(str(path))
+    line = b"x" * 1023 + b"\n"
+    for _ in range(MAX_FILE // len(line)):
+        file.write(line)
+    before = path.stat()
+    file.write(b"last\n")
+    assert (before.st_size, path.read_bytes()) == (MAX_FILE, b"last\n")
+    assert path.stat().st_ino != before.st_ino
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_line_after_a_broken_one_begins_a_line_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "report.jsonl"
+    path.write_bytes(b'{"broken"')
+    ReportFile(str(path)).write(b"{}\n")
+    assert path.read_bytes().splitlines()[-1] == b"{}"
+
+
+def test_mounts_take_any_path() -> None:
+    mount = Mount('/a,b:"c', "/d e", read_only=True)
+    assert mount_option(mount) == 'type=bind,"source=/a,b:""c","destination=/d e",ro'
+
+
+def test_no_value_is_in_a_command_line() -> None:
+    values = {"SECRET": "hidden", "HOME": "/root"}
+    host = {"PATH": "/bin", "APPTAINERENV_X": "1", "https_proxy": "p", "CUDA_VISIBLE_DEVICES": "1"}
+    environment = runtime_environment(host, values, "nvidia")
+    assert environment == {
+        "PATH": "/bin",
+        "CUDA_VISIBLE_DEVICES": "1",
+        "APPTAINERENV_SECRET": "hidden",
+        "APPTAINERENV_CUDA_VISIBLE_DEVICES": "1",
+    }
+    command = container_command(
+        "/bin/apptainer",
+        "/i.sif",
+        ["-x"],
+        overlay=None,
+        cwd="/",
+        home="/root",
+        hostname="web",
+        mounts=[],
+        gpus="nvidia",
+    )
+    assert command[-3:] == ["--nv", "/i.sif", "-x"]
+    assert "--containall" in command
+    assert "--overlay" not in command
+
+
+def test_a_step_has_the_containers_memory_and_apptainers() -> None:
+    command = step_command(["program"], "n1", "web", 64 * 1024 * 1024)
+    assert "--mem=94M" in command
+    assert command[-1] == "program"
+    kept = step_environment({"SLURM_MEM_PER_NODE": "1", "SLURM_NTASKS_PER_NODE": "1", "SLURM_JOB_ID": "7"})
+    assert kept == {"SLURM_JOB_ID": "7"}
+
+
+def test_a_sub_path_stays_in_its_volume(tmp_path: Path) -> None:
+    (tmp_path / "volume").mkdir()
+    volume = NodeVolume("v", str(tmp_path / "volume"))
+    (tmp_path / "volume/out").symlink_to("/etc")
+    assert find_sub_path(volume, "a/b") == str(tmp_path / "volume/a/b")
+    assert (tmp_path / "volume/a/b").is_dir()
+    for bad in ("../x", "a/../../x", "out", "out/passwd", "/etc"):
+        with pytest.raises(ConfigRefused, match="is not below the volume"):
+            find_sub_path(volume, bad)
+    with pytest.raises(ConfigRefused, match="is not in the volume"):
+        find_sub_path(NodeVolume("v", str(tmp_path / "volume"), files=True), "none")
+
+
+def test_types_of_host_paths_are_checked(tmp_path: Path) -> None:
+    check_host_path("v", str(tmp_path / "made"), "DirectoryOrCreate")
+    check_host_path("v", str(tmp_path / "file"), "FileOrCreate")
+    check_host_path("v", "/dev/null", "CharDevice")
+    with pytest.raises(MountFailed, match=r"hostPath type check failed: .* is not a directory"):
+        check_host_path("v", str(tmp_path / "file"), "Directory")
+    with pytest.raises(MountFailed, match="No such file or directory"):
+        check_host_path("v", str(tmp_path / "none"), "File")
+
+
+def test_files_have_their_content_and_mode(tmp_path: Path) -> None:
+    scratch = Scratch(str(tmp_path), "1")
+    spec = {"name": "v", "files": {"files": [{"path": "d/f", "content": "c2VjcmV0\n", "mode": 0o400}]}}
+    volume = VolumeSet([spec], str(tmp_path / "private"), scratch).by_name["v"]
+    file = Path(volume.path, "d/f")
+    assert (file.read_bytes(), file.stat().st_mode & 0o777) == (b"secret", 0o400)
+    mounts = VolumeSet([], "", scratch)
+    mounts.by_name["v"] = volume
+    found = mounts.mounts({"mounts": [{"volume": "v", "mountPath": "/x/"}]}, {})
+    assert [(mount.source, mount.destination, mount.read_only) for mount in found] == [
+        (volume.path, "/x", True)
+    ]
+    scratch.remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_that_leaves_its_volume_is_not_written(tmp_path: Path) -> None:
+    scratch = Scratch(str(tmp_path), "1")
+    with pytest.raises(ScratchFailed, match="leaves its volume"):
+        VolumeSet([{"name": "v", "files": {"files": [{"path": "../f"}]}}], "", scratch)
+
+
+def test_no_scratch_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ScratchFailed, match=r"none could be made: No such file .* pods\.scratch\."):
+        Scratch(str(tmp_path / "none"), "1")
+
+
+def test_what_a_killed_runner_has_left_is_removed_and_what_a_live_one_has_is_not(tmp_path: Path) -> None:
+    abandoned = tmp_path / "redbox-pod-1-abc"
+    (abandoned / "closed").mkdir(parents=True)
+    (abandoned / "closed/f").write_text("")
+    (abandoned / "closed").chmod(0)
+    live = Scratch(str(tmp_path), "2")
+    for folder in (abandoned, Path(live.path)):
+        os.utime(folder, (1, 1))
+    third = Scratch(str(tmp_path), "3")
+    assert sorted(map(str, tmp_path.iterdir())) == sorted([live.path, third.path])
+
+
+def test_a_tree_with_closed_folders_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "t/a/b").mkdir(parents=True)
+    (tmp_path / "t/a/b/f").write_text("")
+    (tmp_path / "t/a/b").chmod(0o500)
+    (tmp_path / "t/a").chmod(0)
+    remove_tree(str(tmp_path / "t"))
+    assert not (tmp_path / "t").exists()
+
+
+def test_listeners_are_read_from_the_kernels_table() -> None:
+    table = (
+        "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+        "   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  2001        0 1\n"
+        "   1: 0100007F:1F91 0100007F:1F90 01 00000000:00000000 00:00000000 00000000  2001        0 2\n"
+    )
+    assert [tuple(listener) for listener in parse_listeners(table)] == [("127.0.0.1", 8080, 2001)]
+
+
+@pytest.mark.parametrize(("family", "address"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
+def test_only_a_listener_of_this_user_is_reached(family: socket.AddressFamily, address: str) -> None:
+    with socket.socket(family) as listener:
+        listener.bind((address, 0))
+        port = listener.getsockname()[1]
+        assert not find_own_listener(port, address)
+        listener.listen()
+        assert find_own_listener(port, address)
+        assert not find_own_listener(port, "192.0.2.9")
+        assert [found.uid for found in find_listeners(port)] == [os.getuid()]
+
+
+def test_the_head_of_a_response_is_read() -> None:
+    assert parse_head(b"HTTP/1.1 302 Found\r\nLocation: /x\r\n\r\nbody") == (302, "/x")
+    with pytest.raises(OSError, match="not HTTP"):
+        parse_head(b"SSH-2.0-OpenSSH\r\n")
+
+
+def test_reports_are_json_lines() -> None:
+    line = StatusReport([("a", "main")], {}).take_line()
+    assert line is not None
+    assert line.endswith(b"\n")
+    assert json.loads(line)["containers"][0]["state"]["waiting"]["reason"] == "ContainerCreating"
