@@ -94,7 +94,7 @@ class Node:
         values = {"name": "web", "namespace": "team", "uid": "u-1", "scratch": str(self.folder / "scratch")}
         program = PodProgram.model_validate({"restartPolicy": "Never", **values, **pod})
         document = program.model_dump(mode="json", by_alias=True)
-        document["paths"] = {"logs": str(private / "logs"), "cache": str(self.folder / "cache"), "setup": ""}
+        document["paths"] = {"logs": str(private / "logs"), "cache": str(self.folder / "cache")}
         (private / "pod.json").write_text(json.dumps(document))
         environment = {"PATH": f"{self.folder}/bin:{os.environ['PATH']}"}
         process = subprocess.Popen(

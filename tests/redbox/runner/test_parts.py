@@ -6,6 +6,7 @@ import json
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,9 +17,10 @@ from redbox.runner.program.command_lines import (
     step_command,
     step_environment,
 )
+from redbox.runner.program.entry import settles
 from redbox.runner.program.handlers import find_listeners, find_own_listener, parse_head, parse_listeners
 from redbox.runner.program.probes import ProbeCounter
-from redbox.runner.program.reports import MAX_FILE, ReportFile, StatusReport, terminated
+from redbox.runner.program.reports import MAX_FILE, ReportFile, StatusReport, running, terminated
 from redbox.runner.program.rules import ConfigRefused
 from redbox.runner.program.volumes import (
     Mount,
@@ -213,6 +215,30 @@ def test_the_head_of_a_response_is_read() -> None:
     assert parse_head(b"HTTP/1.1 302 Found\r\nLocation: /x\r\n\r\nbody") == (302, "/x")
     with pytest.raises(OSError, match="not HTTP"):
         parse_head(b"SSH-2.0-OpenSSH\r\n")
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, True),
+        ({"restartPolicy": "OnFailure"}, False),
+        ({"containers": [{"name": "a"}, {"name": "b"}]}, False),
+        ({"containers": [{"name": "a", "readinessProbe": {"tcpPort": 80}}]}, False),
+        ({"initContainers": [{"name": "side", "alwaysRestarts": True}]}, False),
+        ({"initContainers": [{"name": "first"}]}, True),
+    ],
+)
+def test_a_pod_settles_where_only_its_end_can_follow(changes: dict[str, Any], expected: bool) -> None:  # noqa: FBT001
+    assert settles({"restartPolicy": "Never", "containers": [{"name": "a"}], **changes}) is expected
+
+
+def test_a_report_is_settled_once_all_have_started() -> None:
+    report = StatusReport([("first", "init"), ("main", "main")], {}, settles=True)
+    assert not json.loads(report.take_line() or b"")["settled"]
+    report.change("first", state=terminated(0, "Completed", "", 1.0))
+    assert not json.loads(report.take_line() or b"")["settled"]
+    report.change("main", state=running(2.0))
+    assert json.loads(report.take_line() or b"")["settled"]
 
 
 def test_reports_are_json_lines() -> None:

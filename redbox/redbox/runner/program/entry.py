@@ -3,15 +3,16 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from contextlib import suppress
-from typing import Dict, List, Optional
+from typing import List, Optional
 
 from redbox.runner.program.command_lines import step_environment
 from redbox.runner.program.handlers import find_node_address
 from redbox.runner.program.images import ImageStore
-from redbox.runner.program.pods import PodRunner
+from redbox.runner.program.pods import DELETED, STOP_SIGNALS, PodRunner
 from redbox.runner.program.reports import ReportFile, StatusReport
 from redbox.runner.program.rules import Document
 from redbox.runner.program.starts import DEFAULT_SCRATCH, PodContext, find_runtime
@@ -19,12 +20,20 @@ from redbox.runner.program.steps import run_step, run_sweep, run_task, sweep_com
 from redbox.runner.program.volumes import Scratch, ScratchFailed, VolumeSet
 
 UNPREPARED = 70
-SETUP_S = 120
+PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 SWEEP_S = 20
 
 
 class SetupFailed(Exception):
     """The node cannot run containers."""
+
+
+class DeletedEarly(Exception):
+    """A signal has come before anything was started: the pod is being deleted."""
+
+
+def raise_deleted(_number: int, _frame: object) -> None:
+    raise DeletedEarly
 
 
 def read_pod(folder: str) -> Document:
@@ -44,29 +53,22 @@ def container_kinds(pod: Document) -> List[Document]:
     return [*inits, *({"name": spec["name"], "kind": "main"} for spec in pod["containers"])]
 
 
-def set_up(lines: str) -> Dict[str, str]:
-    """The environment after the administrator's lines of sh, such as `module load apptainer`."""
-    if not lines.strip():
-        return dict(os.environ)
-    script = "{{\n{}\n}} >&2\nexec env -0\n".format(lines)
-    try:
-        done = subprocess.run(
-            ["/bin/sh"],
-            input=script.encode(),
-            stdout=subprocess.PIPE,
-            timeout=SETUP_S,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise SetupFailed("the administrator's container_setup failed: {}".format(error)) from error
-    pairs = (os.fsdecode(entry).partition("=") for entry in done.stdout.split(b"\0"))
-    return {name: value for name, equals, value in pairs if equals}
+def settles(pod: Document) -> bool:
+    """Whether nothing but its end follows the start of its one main container."""
+    specs = [*(pod.get("initContainers") or []), *pod["containers"]]
+    has_probes = any(spec.get(name) for spec in specs for name in PROBES)
+    has_sidecars = any(spec.get("alwaysRestarts") for spec in specs)
+    return (
+        len(pod["containers"]) == 1
+        and pod.get("restartPolicy") == "Never"
+        and not (has_probes or has_sidecars)
+    )
 
 
 def prepare(context: PodContext) -> None:
     """Find Apptainer, and make scratch and volumes; one sentence if the node cannot run the pod."""
     pod = context.pod
-    context.host_environment = set_up(pod["paths"].get("setup") or "")
+    context.host_environment = dict(os.environ)
     runtime = find_runtime(context.host_environment)
     if runtime is None:
         raise SetupFailed(
@@ -94,19 +96,23 @@ def prepare(context: PodContext) -> None:
 
 
 def run_pod(folder: str) -> int:
+    for number in STOP_SIGNALS:
+        signal.signal(number, raise_deleted)
     pod = read_pod(folder)
     node_name = os.environ.get("SLURMD_NODENAME") or os.uname()[1]
     address = find_node_address(os.uname()[1])
     context = PodContext(pod, folder, node_name, address)
     report_file = ReportFile(os.path.join(folder, "report.jsonl"))
     kinds = [(row["name"], row["kind"]) for row in container_kinds(pod)]
-    context.report = StatusReport(kinds, {"nodeName": node_name, "hostIP": address})
+    context.report = StatusReport(kinds, {"nodeName": node_name, "hostIP": address}, settles=settles(pod))
     runner: Optional[PodRunner] = None
     try:
         os.makedirs(context.logs, exist_ok=True)
         prepare(context)
         runner = PodRunner(context, report_file)
         return runner.run()
+    except DeletedEarly:
+        return DELETED
     except (SetupFailed, ScratchFailed, OSError) as failure:
         reason = "ScratchUnavailable" if isinstance(failure, ScratchFailed) else "StartError"
         sys.stderr.write("redbox: {}\n".format(failure))

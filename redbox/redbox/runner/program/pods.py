@@ -21,6 +21,7 @@ from redbox.runner.program.volumes import MountFailed
 SIZE_LOOK_S = 10.0
 MERGE_S = 0.02
 EVICTION_GRACE_S = 1.0
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 DELETED = 143
 FAILED = 1
 
@@ -54,7 +55,7 @@ class PodRunner:
 
     def run(self) -> int:
         """Return the exit code of the job: 0, or that of the first container that failed."""
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in STOP_SIGNALS:
             signal.signal(number, lambda _number, _frame: self._delete())
         threading.Thread(target=self._run_in_order, daemon=True).start()
         size_look = time.monotonic() + SIZE_LOOK_S

@@ -50,7 +50,9 @@ def terminated(exit_code: int, reason: str, message: str, started_at: Optional[f
 class StatusReport:
     """The state of all containers, and the last events."""
 
-    def __init__(self, containers: List[Tuple[str, str]], node: Fields) -> None:
+    def __init__(self, containers: List[Tuple[str, str]], node: Fields, *, settles: bool = False) -> None:
+        """`settles`: once its main container has started, nothing but its end changes the report."""
+        self._settles = settles
         self._lock = threading.Lock()
         self.on_change: Callable[[], None] = lambda: None
         self._changed = True
@@ -120,7 +122,10 @@ class StatusReport:
             if not self._changed:
                 return None
             self._changed = False
-            report = dict(self._pod, at=timestamp(), containers=list(self._containers.values()))
+            containers = list(self._containers.values())
+            has_started = all("waiting" not in row["state"] for row in containers)
+            settled = self._settles and has_started
+            report = dict(self._pod, at=timestamp(), settled=settled, containers=containers)
             return json.dumps(report).encode() + b"\n"
 
     def keep(self) -> None:

@@ -202,7 +202,7 @@ class VolumeSet:
     def _make_files(self, name: str, spec: Document) -> NodeVolume:
         """Write the files; what red-box has written into the private folder is moved."""
         written = os.path.join(self._private, "files", name)
-        size = sum(len(file.get("content") or "") for file in spec["files"])
+        size = used_bytes(written)
         parent = self._shared or self._scratch.path
         if spec.get("secret") and not self._shared and has_room(MEMORY, size):
             parent = self._scratch.memory()
@@ -231,9 +231,10 @@ def write_file(folder: str, spec: Document) -> None:
         raise ScratchFailed("{!r} leaves its volume".format(spec["path"]))
     path = os.path.join(folder, *parts)
     os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-    if os.path.exists(path) and not spec.get("content"):
-        return
     mode = spec.get("mode", 0o644)
+    if os.path.exists(path) and not spec.get("content"):  # red-box has written it, closed to others
+        os.chmod(path, mode)
+        return
     with open(path, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
         file.write(base64.b64decode(spec.get("content") or ""))
     os.chmod(path, mode)

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from redbox.agents.agent import AgentClient
 from redbox.agents.errors import RequestFailed, SystemCallFailed
 from redbox.core.workload_manager import WorkloadManagerError
+from redbox.runner.program_source import runner_source
 from redbox_api.job_parts import REVEAL_SECRETS
 from redbox_api.pod_parts import FilesVolume, PodProgram
 
@@ -36,11 +37,6 @@ class PodPaths:
     logs: str  # the working directory
     cache: str  # of images
     keep_days: int = 0  # images unused for longer are removed; 0: never
-
-
-def runner_source() -> bytes:
-    """The runner as one file."""
-    raise NotImplementedError("merge w/runner, then: from redbox.runner.program_source import runner_source")
 
 
 def runner_path(image_cache: str) -> str:
