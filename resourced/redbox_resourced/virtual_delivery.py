@@ -18,6 +18,7 @@ from redbox_resourced.partitions.slurmclusters import ClusterRegistry
 from redbox_resourced.pods.reconciler import PodReconciler
 from redbox_resourced.pods.submission import PodSubmitter
 from redbox_resourced.pods.tolerations import TolerationLifter
+from redbox_resourced.translation.pod import translate
 
 NOT_INSTALLED = (
     "resourced has no rights for pods that are not of SlurmJobs: set resourced.pods.enabled of the chart"
@@ -49,7 +50,7 @@ class VirtualDelivery:
         may_run_pods: bool,
     ) -> None:
         """`may_run_pods`: whether the chart gives the rights for pods other than companions."""
-        submitter = PodSubmitter(objects)
+        submitter = PodSubmitter(objects, translate)
         self._clusters = clusters
         self._policy = token_policy(objects, account)
         self._pods = PodReconciler(objects, clusters, submitter, address.ip)

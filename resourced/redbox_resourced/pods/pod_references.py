@@ -7,13 +7,13 @@ kubelets give: CreateContainerConfigError for a variable, the event FailedMount 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from pathlib import Path
 from typing import NamedTuple
 
 from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, ResourcePath
+from redbox_resourced.translation.references import PodReferences
 from redbox_resourced.volumes.claim_path import ClaimPending
 
 SECRET, CONFIG_MAP, CLAIM, VOLUME = "Secret", "ConfigMap", "PersistentVolumeClaim", "PersistentVolume"
@@ -31,16 +31,6 @@ class ReferenceMissing(Exception):
         super().__init__(message)
         self.reason = reason
         self.event = event
-
-
-@dataclass(frozen=True)
-class PodReferences:
-    """What exists of it, by name; an optional one that does not exist is left out."""
-
-    secrets: Mapping[str, Object] = field(default_factory=dict)
-    config_maps: Mapping[str, Object] = field(default_factory=dict)
-    claims: Mapping[str, str] = field(default_factory=dict)
-    """Where the volume of each claim is on Slurm's nodes."""
 
 
 class Reference(NamedTuple):

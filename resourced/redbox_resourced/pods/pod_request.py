@@ -19,19 +19,16 @@ from redbox_resourced.partitions.slurmclusters import ClusterConnection
 from redbox_resourced.pods.exit_status import JobRefusal
 from redbox_resourced.pods.pod_references import (
     ClaimResolver,
-    PodReferences,
     ReferenceMissing,
     read_references,
 )
 from redbox_resourced.pods.pod_view import BoundPod
 from redbox_resourced.pods.submission_errors import SubmissionPending, SubmissionRejected
+from redbox_resourced.translation.errors import Unsupported
+from redbox_resourced.translation.references import PodReferences
 from redbox_resourced.volumes.claim_path import ClaimRefused, claim_path
 
 UNSUPPORTED = "Unsupported"
-
-
-class Unsupported(Exception):
-    """A field or a value that no job can have; the message is a sentence with the field's name."""
 
 
 class Translation(Protocol):
@@ -96,9 +93,3 @@ def _claim_resolver(pod: BoundPod, connection: ClusterConnection) -> ClaimResolv
         return claim_path(claim, volume, cluster.name, cluster.spec.pods.mounts, pod.account)
 
     return path_of
-
-
-def no_translation(pod: Object, references: PodReferences, settings: PodsSpec, partition: str) -> JobRequest:
-    """Where no translation is installed."""
-    del pod, references, settings, partition
-    raise Unsupported("This version of resourced cannot translate pods.")

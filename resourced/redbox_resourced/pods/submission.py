@@ -33,7 +33,7 @@ from redbox_kube.api.objects import ApiRefused, Object, ObjectClient, PodRef, Re
 from redbox_kube.redbox_token import RedboxToken, ServiceAccountName
 from redbox_resourced.partitions.slurmclusters import ClusterConnection
 from redbox_resourced.pods.exit_status import JobRefusal
-from redbox_resourced.pods.pod_request import PodRequests, Translation, no_translation
+from redbox_resourced.pods.pod_request import PodRequests, Translation
 from redbox_resourced.pods.pod_view import BoundPod, BoundPodKind, ControllerRef
 from redbox_resourced.pods.submission_errors import SubmissionPending, SubmissionRejected
 from redbox_shared.pod_contract import REQUEST_FILE
@@ -117,7 +117,7 @@ class PodSubmitter:
     """Submits jobs of pods, each with the rights of the pod's own account and no others."""
 
     objects: ObjectClient
-    translate: Translation = no_translation
+    translate: Translation
     _tokens: WeakValueDictionary[tuple[str, str], RedboxToken] = field(default_factory=WeakValueDictionary)
     """By the pod's uid and the audience, as long as a client uses it: all readers of a log share one."""
 

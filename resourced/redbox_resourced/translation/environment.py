@@ -1,0 +1,83 @@
+"""A container's variables, in the order and by the rules of kubelets.
+
+The runner expands `$(NAME)` in each value. Kubernetes does so in literal ones alone, so each `$` of a value
+from elsewhere is doubled.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from redbox_api.job_parts import ENV_NAME_PATTERN
+from redbox_api.pod_parts import PodEnv
+from redbox_kube.api.objects import Object
+from redbox_resourced.translation.errors import Unsupported
+from redbox_resourced.translation.pod_fields import NODE_FIELDS, pod_field, resource_field
+from redbox_resourced.translation.references import PodReferences
+
+NAME = re.compile(ENV_NAME_PATTERN)
+
+
+def environment(pod: Object, container: Object, references: PodReferences, field: str) -> list[PodEnv]:
+    """envFrom first, so that env replaces it."""
+    variables = list(_from_objects(container, references, field))
+    for given in container.get("env") or ():
+        where = f"{field}.env[{given['name']}]"
+        if NAME.fullmatch(given["name"]) is None:
+            raise Unsupported(f"{where}: Apptainer sets only variables whose names a shell takes: rename it")
+        if (source := given.get("valueFrom")) is None:
+            variables.append(PodEnv(name=given["name"], value=given.get("value") or ""))
+        elif (variable := _from_source(pod, container, given["name"], source, references, where)) is not None:
+            variables.append(variable)
+    return variables
+
+
+def _from_objects(container: Object, references: PodReferences, field: str) -> Iterator[PodEnv]:
+    """A key that no variable can be named by is left out, as kubelets do."""
+    for source in container.get("envFrom") or ():
+        config_map, secret = source.get("configMapRef"), source.get("secretRef")
+        values = references.config_map_texts(config_map["name"]) if config_map else {}
+        values |= references.secret(secret["name"]) if secret else {}
+        for key in sorted(values):
+            name = f"{source.get('prefix') or ''}{key}"
+            if NAME.fullmatch(name) is not None:
+                yield PodEnv(name=name, value=_text(values[key], f"{field}.envFrom: {name}"))
+
+
+def _from_source(
+    pod: Object, container: Object, name: str, source: Object, references: PodReferences, field: str
+) -> PodEnv | None:
+    """None: an optional value that does not exist."""
+    if chosen := source.get("fieldRef"):
+        path, where = chosen["fieldPath"], f"{field}.valueFrom.fieldRef"
+        if path in NODE_FIELDS:
+            return PodEnv(name=name, from_node=NODE_FIELDS[path])
+        if path in {"metadata.labels", "metadata.annotations"}:
+            raise Unsupported(f"{where}.fieldPath: a variable holds one of them: {path}['KEY']")
+        return PodEnv(name=name, value=_literally(pod_field(pod, path, where)))
+    if chosen := source.get("resourceFieldRef"):
+        where = f"{field}.valueFrom.resourceFieldRef"
+        return PodEnv(name=name, value=resource_field(pod, chosen, where, container["name"]))
+    if chosen := source.get("secretKeyRef"):
+        values = references.secret(chosen["name"])
+    elif chosen := source.get("configMapKeyRef"):
+        values = references.config_map_texts(chosen["name"])
+    else:
+        raise Unsupported(f"{field}.valueFrom: it names no source")
+    if chosen["key"] in values:
+        return PodEnv(name=name, value=_text(values[chosen["key"]], field))
+    if chosen.get("optional"):
+        return None
+    raise Unsupported(f"{field}.valueFrom: {chosen['name']} has no text with the key {chosen['key']!r}")
+
+
+def _text(value: bytes, field: str) -> str:
+    try:
+        return _literally(value.decode())
+    except UnicodeDecodeError:
+        raise Unsupported(f"{field}: its value is no UTF-8 text: mount it as a file") from None
+
+
+def _literally(value: str) -> str:
+    return value.replace("$", "$$")

@@ -1,0 +1,143 @@
+"""Fields of containers, init containers and sidecars."""
+
+from __future__ import annotations
+
+from redbox_resourced.translation.fields.rules import FieldTable, honoured, meaningless, only, refused
+
+OWN_USER = (
+    "the containers run as the Unix user that the service account is mapped to: leave it out, or map another"
+)
+NO_NODE_PROFILES = "Slurm's nodes have no profiles of Kubernetes: leave it out, or use RuntimeDefault"
+SECCOMP: FieldTable = {
+    "type": only(NO_NODE_PROFILES, "RuntimeDefault", "Unconfined"),
+    "localhostProfile": refused(NO_NODE_PROFILES),
+}
+CAPABILITIES: FieldTable = {
+    "add": refused("a user's container on Slurm has no capability: leave it out"),
+    "drop": honoured("There are none to begin with."),
+}
+SECURITY_CONTEXT: FieldTable = {
+    "allowPrivilegeEscalation": meaningless("Containers never gain privileges."),
+    "appArmorProfile": honoured("", SECCOMP),
+    "capabilities": honoured("", CAPABILITIES),
+    "privileged": refused("a user's container on Slurm is never privileged: leave it out", False),
+    "procMount": only("containers have the default /proc: leave it out", "Default"),
+    "readOnlyRootFilesystem": honoured("Otherwise the root is writable, and is gone at each start."),
+    "runAsGroup": refused(OWN_USER),
+    "runAsNonRoot": honoured("The mapped user is not root."),
+    "runAsUser": refused(OWN_USER),
+    "seLinuxOptions": refused("SELinux is the Slurm nodes' own: leave it out"),
+    "seccompProfile": honoured("", SECCOMP),
+    "windowsOptions": refused("Slurm's nodes run Linux: leave it out"),
+}
+EXEC: FieldTable = {"command": honoured()}
+HTTP_GET: FieldTable = {
+    "host": honoured("By default the node itself."),
+    "httpHeaders": honoured("", {"name": honoured(), "value": honoured()}),
+    "path": honoured(),
+    "port": honoured("A number, or the name of a port of the container."),
+    "protocol": only("probes use HTTP/1.1: leave it out", "HTTP1"),
+    "scheme": honoured(),
+}
+TCP_SOCKET: FieldTable = {
+    "host": refused("a probe reaches the pod's own node alone: leave it out"),
+    "port": honoured("A number, or the name of a port of the container."),
+}
+PROBE: FieldTable = {
+    "exec": honoured("", EXEC),
+    "failureThreshold": honoured(),
+    "grpc": refused("gRPC probes are not in this version: use exec, httpGet or tcpSocket"),
+    "httpGet": honoured("", HTTP_GET),
+    "initialDelaySeconds": honoured(),
+    "periodSeconds": honoured(),
+    "successThreshold": honoured(),
+    "tcpSocket": honoured("", TCP_SOCKET),
+    "terminationGracePeriodSeconds": honoured(),
+    "timeoutSeconds": honoured(),
+}
+HOOK: FieldTable = {
+    "exec": honoured("", EXEC),
+    "httpGet": honoured("", HTTP_GET),
+    "sleep": honoured("", {"seconds": honoured()}),
+    "tcpSocket": refused("Kubernetes runs no hook by tcpSocket: use exec or httpGet"),
+}
+LIFECYCLE: FieldTable = {
+    "postStart": honoured("", HOOK),
+    "preStop": honoured("", HOOK),
+    "stopSignal": honoured(),
+}
+FIELD_REF: FieldTable = {"apiVersion": only("only v1 is there: leave it out", "v1"), "fieldPath": honoured()}
+RESOURCE_FIELD_REF: FieldTable = {
+    "containerName": honoured(),
+    "divisor": honoured(),
+    "resource": honoured("limits and requests of cpu, memory and ephemeral-storage that the container sets."),
+}
+KEY_REF: FieldTable = {"key": honoured(), "name": honoured(), "optional": honoured()}
+NAME_REF: FieldTable = {"name": honoured(), "optional": honoured()}
+VALUE_FROM: FieldTable = {
+    "configMapKeyRef": honoured("", KEY_REF),
+    "fieldRef": honoured("Addresses and the node's name are those of the Slurm node.", FIELD_REF),
+    "fileKeyRef": refused("variables from files of volumes are not in this version: read the file instead"),
+    "resourceFieldRef": honoured("", RESOURCE_FIELD_REF),
+    "secretKeyRef": honoured("", KEY_REF),
+}
+ENV: FieldTable = {
+    "name": honoured("A name that a shell takes: letters, digits and underscores."),
+    "value": honoured(),
+    "valueFrom": honoured("", VALUE_FROM),
+}
+ENV_FROM: FieldTable = {
+    "configMapRef": honoured("", NAME_REF),
+    "prefix": honoured(),
+    "secretRef": honoured("", NAME_REF),
+}
+PORT: FieldTable = {
+    "containerPort": honoured("The network is the node's: a port that is taken is reported as PortInUse."),
+    "hostIP": refused("the network is the node's, with all its addresses: leave it out"),
+    "hostPort": honoured("It must be containerPort: the network is the node's."),
+    "name": honoured("For probes and hooks."),
+    "protocol": honoured(),
+}
+RESOURCES: FieldTable = {
+    "claims": refused("resource claims are of Kubernetes' own nodes: request GPUs as nvidia.com/gpu"),
+    "limits": honoured("memory becomes the job's memory, GPUs become GPUs of the job."),
+    "requests": honoured("cpu becomes CPUs of the job, ephemeral-storage --tmp."),
+}
+MOUNT: FieldTable = {
+    "bindMountOptions": refused("options of mounts are not in this version: leave it out"),
+    "mountPath": honoured(),
+    "mountPropagation": only("mounts are not passed on between container and node: leave it out", "None"),
+    "name": honoured(),
+    "readOnly": honoured(),
+    "recursiveReadOnly": only("leave it out", "Disabled", "IfPossible"),
+    "subPath": honoured(),
+    "subPathExpr": honoured(),
+}
+NO_ATTACH = "a job's containers cannot be attached to in this version: leave it out"
+CONTAINER: FieldTable = {
+    "args": honoured(),
+    "command": honoured(),
+    "env": honoured("", ENV),
+    "envFrom": honoured("Keys that are no names of variables are left out.", ENV_FROM),
+    "image": honoured("As for a kubelet, or the absolute path of a SIF on the Slurm nodes."),
+    "imagePullPolicy": honoured(),
+    "lifecycle": honoured("", LIFECYCLE),
+    "livenessProbe": honoured("", PROBE),
+    "name": honoured(),
+    "ports": honoured("", PORT),
+    "readinessProbe": honoured("", PROBE),
+    "resizePolicy": meaningless("Resources of a job cannot change while it runs."),
+    "resources": honoured("", RESOURCES),
+    "restartPolicy": only("only an init container restarts by a policy of its own, Always", "Always"),
+    "restartPolicyRules": refused("rules of restarts are not in this version: use the pod's restartPolicy"),
+    "securityContext": honoured("", SECURITY_CONTEXT),
+    "startupProbe": honoured("", PROBE),
+    "stdin": refused(NO_ATTACH, False),
+    "stdinOnce": refused(NO_ATTACH, False),
+    "terminationMessagePath": honoured(),
+    "terminationMessagePolicy": honoured(),
+    "tty": refused(NO_ATTACH, False),
+    "volumeDevices": refused("a user's job has no block devices: mount a file system"),
+    "volumeMounts": honoured("", MOUNT),
+    "workingDir": honoured(),
+}

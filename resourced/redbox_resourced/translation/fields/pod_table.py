@@ -1,0 +1,102 @@
+"""Fields of a Pod."""
+
+from __future__ import annotations
+
+from redbox_resourced.translation.fields.container_table import (
+    CONTAINER,
+    OWN_USER,
+    RESOURCES,
+    SECURITY_CONTEXT,
+)
+from redbox_resourced.translation.fields.rules import FieldTable, honoured, meaningless, only, refused
+from redbox_resourced.translation.fields.volume_table import VOLUME
+
+SCHEDULED = "By Kubernetes' scheduler, before the job is submitted."
+POD_SECURITY_CONTEXT: FieldTable = {
+    **{
+        name: SECURITY_CONTEXT[name]
+        for name in (
+            *("appArmorProfile", "runAsGroup", "runAsNonRoot", "runAsUser", "seLinuxOptions"),
+            *("seccompProfile", "windowsOptions"),
+        )
+    },
+    "fsGroup": refused(OWN_USER),
+    "fsGroupChangePolicy": meaningless("No owner of a file is changed."),
+    "seLinuxChangePolicy": meaningless("No label of a file is changed."),
+    "supplementalGroups": refused("the containers have the groups of the Unix user: leave it out"),
+    "supplementalGroupsPolicy": meaningless("The groups are those of the Unix user."),
+    "sysctls": refused("a user's job cannot set kernel parameters: leave it out"),
+}
+DNS: FieldTable = {
+    "nameservers": honoured(),
+    "options": honoured("", {"name": honoured(), "value": honoured()}),
+    "searches": honoured(),
+}
+SPEC: FieldTable = {
+    "activeDeadlineSeconds": honoured(
+        "From the job's start. The job's time limit is later, by the time for pulling images and the grace period."
+    ),
+    "affinity": honoured(SCHEDULED),
+    "automountServiceAccountToken": honoured("The volume that it brings has ca.crt and namespace, and no token."),
+    "containers": honoured("", CONTAINER),
+    "dnsConfig": honoured("With dnsPolicy None, else it is refused.", DNS),
+    "dnsPolicy": honoured("None: as dnsConfig says; any other: the Slurm node's own resolver."),
+    "enableServiceLinks": meaningless("Services' variables are not set."),
+    "ephemeralContainers": meaningless("They are never started."),
+    "evictionResponders": meaningless("Slurm's node is never drained by evictions."),
+    "hostAliases": honoured("", {"hostnames": honoured(), "ip": honoured()}),
+    "hostIPC": refused("each container has an IPC namespace of its own: leave it out", False),
+    "hostNetwork": honoured("The network is always the node's; with it the host name is the node's too."),
+    "hostPID": refused("each container has a PID namespace of its own: leave it out", False),
+    "hostUsers": meaningless("Containers always run in a user namespace of the user."),
+    "hostname": honoured("By default the pod's name; of a job with several nodes or MPI, the node's."),
+    "hostnameOverride": honoured(),
+    "imagePullSecrets": honoured("", {"name": honoured()}),
+    "initContainers": honoured("Also sidecars, with restartPolicy Always.", CONTAINER),
+    "nodeName": honoured("The virtual node, which is a partition."),
+    "nodeSelector": honoured(SCHEDULED),
+    "os": honoured("", {"name": only("Slurm's nodes run Linux", "linux")}),
+    "overhead": honoured("Added to what the job requests."),
+    "preemptionPolicy": meaningless("Virtual nodes have room for all pods."),
+    "priority": meaningless("See the annotation redbox.dev/qos."),
+    "priorityClassName": meaningless("See the annotation redbox.dev/qos."),
+    "readinessGates": honoured("", {"conditionType": honoured()}),
+    "resourceClaims": refused("resource claims are of Kubernetes' own nodes: request GPUs as nvidia.com/gpu"),
+    "resources": honoured("In place of the containers' sum.", RESOURCES),
+    "restartPolicy": honoured(),
+    "runtimeClassName": refused("containers run in Apptainer: leave it out"),
+    "schedulerName": honoured(SCHEDULED),
+    "schedulingGates": honoured(SCHEDULED),
+    "schedulingGroup": meaningless("Each pod is a job of its own: see the annotation redbox.dev/nodes."),
+    "securityContext": honoured("", POD_SECURITY_CONTEXT),
+    "serviceAccount": honoured("As serviceAccountName."),
+    "serviceAccountName": honoured("Its Unix user, by red-box's mapping, owns the job."),
+    "setHostnameAsFQDN": refused("the containers' names are not in Kubernetes' DNS: leave it out", False),
+    "shareProcessNamespace": refused("each container has a PID namespace of its own: leave it out", False),
+    "subdomain": meaningless("The pod's name is not in Kubernetes' DNS."),
+    "terminationGracePeriodSeconds": honoured(),
+    "tolerations": honoured(SCHEDULED),
+    "topologySpreadConstraints": honoured(SCHEDULED),
+    "volumes": honoured("", VOLUME),
+}
+METADATA: FieldTable = {
+    "annotations": honoured("Those of redbox.dev/ are options of the job; see below."),
+    "labels": honoured("For the downward API."),
+    "name": honoured("The job's name."),
+    "namespace": honoured(),
+    "uid": honoured("The job's key."),
+    **{
+        name: meaningless("The API server's own.")
+        for name in (
+            *("creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "finalizers"),
+            *("generateName", "generation", "managedFields", "ownerReferences", "resourceVersion", "selfLink"),
+        )
+    },
+}
+POD: FieldTable = {
+    "apiVersion": honoured(),
+    "kind": honoured(),
+    "metadata": honoured("", METADATA),
+    "spec": honoured("", SPEC),
+    "status": meaningless("Written by resourced."),
+}

@@ -1,0 +1,138 @@
+"""Volumes, with the files of Secrets, ConfigMaps and fields in them."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from redbox_api.pod_parts import EmptyDirVolume, FilesVolume, HostPathVolume, PodFile, PodVolume
+from redbox_kube.api.objects import Object
+from redbox_resourced.translation.errors import Unsupported
+from redbox_resourced.translation.pod_fields import NODE_FIELDS, pod_field, resource_field
+from redbox_resourced.translation.quantities import ceil, parse_quantity
+from redbox_resourced.translation.references import PodReferences
+
+DEFAULT_MODE = 0o644
+DEFAULT_TOKEN_SOURCES: list[dict[str, Any]] = [
+    {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+    {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+    {
+        "downwardAPI": {
+            "items": [
+                {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}
+            ]
+        }
+    },
+]
+"""What the API server gives each pod. Its ca.crt and namespace become files; a job gets no token."""
+
+
+def volumes(pod: Object, references: PodReferences) -> list[PodVolume]:
+    return [_volume(pod, given, references) for given in pod["spec"].get("volumes") or ()]
+
+
+def read_only_volumes(pod: Object) -> frozenset[str]:
+    """Those that no container may write to, whatever its mount says."""
+    given = pod["spec"].get("volumes") or ()
+    return frozenset(
+        volume["name"] for volume in given if (volume.get("persistentVolumeClaim") or {}).get("readOnly")
+    )
+
+
+def _volume(pod: Object, given: Object, references: PodReferences) -> PodVolume:
+    name = given["name"]
+    field = f"spec.volumes[{name}]"
+    if (empty := given.get("emptyDir")) is not None:
+        return PodVolume(name=name, empty_dir=_empty_dir(empty, field))
+    if host_path := given.get("hostPath"):
+        kind = host_path.get("type") or ""
+        return PodVolume(name=name, host_path=HostPathVolume(path=host_path["path"], type=kind))
+    if claim := given.get("persistentVolumeClaim"):
+        path = references.claims.get(claim["claimName"])
+        if path is None:
+            raise Unsupported(f"{field}: the claim {claim['claimName']} has no path on Slurm's nodes")
+        return PodVolume(name=name, host_path=HostPathVolume(path=path, type="Directory"))
+    return PodVolume(name=name, files=_files_volume(pod, given, references, field))
+
+
+def _empty_dir(given: Object, field: str) -> EmptyDirVolume:
+    limit = given.get("sizeLimit")
+    return EmptyDirVolume(
+        in_memory=given.get("medium") == "Memory",
+        size_limit=ceil(parse_quantity(limit, f"{field}.emptyDir.sizeLimit")) if limit else None,
+    )
+
+
+def _files_volume(pod: Object, given: Object, references: PodReferences, field: str) -> FilesVolume:
+    sources, mode = _sources(given, field)
+    files: dict[str, PodFile] = {}
+    for source in sources:
+        for file in _files(pod, source, references, mode, field):
+            files[file.path] = file  # of two with one path the later counts, as for kubelets
+    return FilesVolume(files=list(files.values()), secret=any("secret" in source for source in sources))
+
+
+def _sources(given: Object, field: str) -> tuple[list[Object], int]:
+    """All as the sources of a projected volume, and the mode of their files."""
+    if secret := given.get("secret"):
+        return [{"secret": {**secret, "name": secret.get("secretName")}}], _mode(secret)
+    if config_map := given.get("configMap"):
+        return [{"configMap": config_map}], _mode(config_map)
+    if fields := given.get("downwardAPI"):
+        return [{"downwardAPI": fields}], _mode(fields)
+    if projected := given.get("projected"):
+        sources = list(projected.get("sources") or ())
+        if given["name"].startswith("kube-api-access-") and sources == DEFAULT_TOKEN_SOURCES:
+            sources = sources[1:]
+        return sources, _mode(projected)
+    raise Unsupported(f"{field}: it names no source")
+
+
+def _mode(source: Object, default: int = DEFAULT_MODE, key: str = "defaultMode") -> int:
+    given = source.get(key)
+    return default if given is None else int(given)
+
+
+def _files(
+    pod: Object, source: Object, references: PodReferences, mode: int, field: str
+) -> Iterator[PodFile]:
+    if secret := source.get("secret"):
+        yield from _chosen(references.secret(secret.get("name") or ""), secret, mode, field)
+    elif config_map := source.get("configMap"):
+        yield from _chosen(references.config_map(config_map.get("name") or ""), config_map, mode, field)
+    elif (fields := source.get("downwardAPI")) is not None:
+        yield from _written(pod, fields.get("items") or (), mode, f"{field}.downwardAPI")
+    elif "serviceAccountToken" in source:
+        raise Unsupported(
+            f"{field}.projected: a job gets no API token in this version: leave out serviceAccountToken"
+        )
+    else:
+        raise Unsupported(f"{field}: it names no source that this version has")
+
+
+def _chosen(values: Mapping[str, bytes], source: Object, mode: int, field: str) -> Iterator[PodFile]:
+    items = source.get("items") or [{"key": key, "path": key} for key in sorted(values)]
+    for item in items:
+        if item["key"] in values:
+            yield _file(item["path"], values[item["key"]], _mode(item, mode, "mode"))
+        elif not source.get("optional"):
+            raise Unsupported(f"{field}: {source.get('name')} has no key {item['key']!r}")
+
+
+def _written(pod: Object, items: Iterable[Object], mode: int, field: str) -> Iterator[PodFile]:
+    for item in items:
+        where = f"{field}.items[{item['path']}]"
+        if chosen := item.get("resourceFieldRef"):
+            text = resource_field(pod, chosen, f"{where}.resourceFieldRef")
+        elif chosen := item.get("fieldRef"):
+            if chosen["fieldPath"] in NODE_FIELDS:
+                raise Unsupported(f"{where}.fieldRef: {chosen['fieldPath']} is for variables, not for files")
+            text = pod_field(pod, chosen["fieldPath"], f"{where}.fieldRef")
+        else:
+            raise Unsupported(f"{where}: it names no field")
+        yield _file(item["path"], text.encode(), _mode(item, mode, "mode"))
+
+
+def _file(path: str, content: bytes, mode: int) -> PodFile:
+    return PodFile(path=path, content=base64.b64encode(content), mode=mode)
