@@ -20,7 +20,7 @@ NAME = re.compile(ENV_NAME_PATTERN)
 
 
 def environment(pod: Object, container: Object, references: PodReferences, field: str) -> list[PodEnv]:
-    """envFrom first, so that env replaces it."""
+    """EnvFrom first, so that env replaces it."""
     variables = list(_from_objects(container, references, field))
     for given in container.get("env") or ():
         where = f"{field}.env[{given['name']}]"

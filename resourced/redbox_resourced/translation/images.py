@@ -17,7 +17,9 @@ def complete_image(image: str, field: str) -> str:
     if not image:
         raise Unsupported(f"{field}: name an image")
     if "://" in image:
-        raise Unsupported(f"{field}: {image!r} begins with a scheme: name the image alone, or the path of a SIF")
+        raise Unsupported(
+            f"{field}: {image!r} begins with a scheme: name the image alone, or the path of a SIF"
+        )
     name, at, digest = image.partition("@")
     path, tag = _split_tag(name)
     host, slash, rest = path.partition("/")

@@ -16,7 +16,9 @@ SUFFIXES = {
     **{suffix: Decimal(1000) ** power for power, suffix in enumerate("kMGTPE", start=1)},
     **{f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", start=1)},
 }
-QUANTITY = re.compile(r"([+-]?[0-9]*\.?[0-9]+|[+-]?[0-9]+\.)(?:([eE][+-]?[0-9]{1,2})|([numkMGTPE]|[KMGTPE]i)?)")
+QUANTITY = re.compile(
+    r"([+-]?[0-9]*\.?[0-9]+|[+-]?[0-9]+\.)(?:([eE][+-]?[0-9]{1,2})|([numkMGTPE]|[KMGTPE]i)?)"
+)
 
 
 def parse_quantity(text: object, field: str) -> Decimal:

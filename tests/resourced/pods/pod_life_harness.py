@@ -17,9 +17,9 @@ from redbox_kube.api.objects import Object, ResourcePath
 from redbox_kube.names import ANNOTATION_PARTITION, LABEL_VIRTUAL
 from redbox_resourced.partitions.slurmclusters import ClusterConnection, ClusterRegistry
 from redbox_resourced.pods import reconciler
-from redbox_resourced.pods.pod_references import PodReferences
 from redbox_resourced.pods.reconciler import PodReconciler
 from redbox_resourced.pods.submission import PodSubmitter
+from redbox_resourced.translation.references import PodReferences
 from tests.kube.fakes import FakeApiServer
 from tests.resourced.factories import slurm_cluster
 from tests.resourced.pods.factories import manifest, pod_job

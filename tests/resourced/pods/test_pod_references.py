@@ -8,7 +8,8 @@ import pytest
 
 from redbox_kube.api.objects import ApiRefused, ResourcePath
 from redbox_resourced.pods import pod_references
-from redbox_resourced.pods.pod_references import PodReferences, ReferenceMissing, read_references
+from redbox_resourced.pods.pod_references import ReferenceMissing, read_references
+from redbox_resourced.translation.references import PodReferences
 from redbox_resourced.volumes.claim_path import ClaimPending
 from tests.kube.fakes import FakeApiServer
 from tests.resourced.pods.factories import manifest

@@ -22,6 +22,7 @@ from redbox_resourced.pods.submission import (
     verify_companion,
 )
 from redbox_resourced.pods.submission_errors import SubmissionPending, SubmissionRejected
+from redbox_resourced.translation.pod import translate
 
 REQUEST = json.dumps({"batch": "#!/bin/sh\ntrue\n"})
 DIGEST = f"sha256:{hashlib.sha256(REQUEST.encode()).hexdigest()}"
@@ -172,7 +173,7 @@ def submission(server: Throttled) -> tuple[PodSubmitter, ClusterConnection]:
     spec = {"endpoint": "https://r", "caBundle": "", "audience": "redbox.dev/hpc1/x"}
     cluster = SlurmCluster.model_validate({"metadata": {"name": "hpc1"}, "spec": spec})
     node = ClusterConnection(cluster, cast("RedboxClient", server))
-    return PodSubmitter(objects), node
+    return PodSubmitter(objects, translate), node
 
 
 async def test_a_submit_that_is_throttled_waits_its_turn_and_asks_nothing_else_again() -> None:

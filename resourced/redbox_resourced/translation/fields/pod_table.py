@@ -37,7 +37,9 @@ SPEC: FieldTable = {
         "From the job's start. The job's time limit is later, by the time for pulling images and the grace period."
     ),
     "affinity": honoured(SCHEDULED),
-    "automountServiceAccountToken": honoured("The volume that it brings has ca.crt and namespace, and no token."),
+    "automountServiceAccountToken": honoured(
+        "The volume that it brings has ca.crt and namespace, and no token."
+    ),
     "containers": honoured("", CONTAINER),
     "dnsConfig": honoured("With dnsPolicy None, else it is refused.", DNS),
     "dnsPolicy": honoured("None: as dnsConfig says; any other: the Slurm node's own resolver."),
@@ -89,7 +91,14 @@ METADATA: FieldTable = {
         name: meaningless("The API server's own.")
         for name in (
             *("creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "finalizers"),
-            *("generateName", "generation", "managedFields", "ownerReferences", "resourceVersion", "selfLink"),
+            *(
+                "generateName",
+                "generation",
+                "managedFields",
+                "ownerReferences",
+                "resourceVersion",
+                "selfLink",
+            ),
         )
     },
 }

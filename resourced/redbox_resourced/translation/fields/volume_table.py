@@ -92,7 +92,16 @@ VOLUME: FieldTable = {
     **{
         name: refused(NO_MOUNTS)
         for name in (
-            *("awsElasticBlockStore", "azureDisk", "azureFile", "cephfs", "cinder", "csi", "fc", "flexVolume"),
+            *(
+                "awsElasticBlockStore",
+                "azureDisk",
+                "azureFile",
+                "cephfs",
+                "cinder",
+                "csi",
+                "fc",
+                "flexVolume",
+            ),
             *("flocker", "gcePersistentDisk", "gitRepo", "glusterfs", "iscsi", "nfs", "photonPersistentDisk"),
             *("portworxVolume", "quobyte", "rbd", "scaleIO", "storageos", "vsphereVolume"),
         )

@@ -1,0 +1,89 @@
+"""Annotations redbox.dev/*: what a SlurmJob says in its fields, and Kubernetes has no field for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from redbox_kube.api.objects import Object
+from redbox_kube.names import GROUP
+from redbox_resourced.translation.errors import Unsupported
+
+PREFIX = f"{GROUP}/"
+YES, NO = "true", "false"
+
+
+class JobOptions(NamedTuple):
+    """As given; the request's models check the values."""
+
+    fields: dict[str, str]
+    resources: dict[str, object]
+    options: list[str]
+    mpi: str | None
+
+    @property
+    def has_several_nodes(self) -> bool:
+        return self.resources.get("nodes") not in {None, 1}
+
+
+FIELDS = ("account", "qos")
+NUMBERS = {"nodes": "nodes", "tasks-per-node": "tasks_per_node"}
+RESOURCES = ("time", "gres")
+OPTIONS = ("constraint", "reservation")
+MEANINGS = {
+    "account": "as `spec.account` of a SlurmJob",
+    "qos": "as `spec.qos`",
+    "time": "as `spec.resources.time`; it replaces the limit from activeDeadlineSeconds",
+    "nodes": "as `spec.resources.nodes`; more than one needs mpi",
+    "tasks-per-node": "as `spec.resources.tasksPerNode`",
+    "gres": "as `spec.resources.gres`",
+    "constraint": "as sbatch --constraint",
+    "reservation": "as sbatch --reservation",
+    "exclusive": "true: as sbatch --exclusive",
+    "mpi": "the main container is started by srun --mpi on all nodes: pmix",
+    "options": "as `spec.options`, one on each line",
+}
+
+
+def job_options(pod: Object) -> JobOptions:
+    """Raises Unsupported for an annotation of redbox.dev/ that has no meaning."""
+    given = _given(pod["metadata"].get("annotations") or {})
+    resources: dict[str, object] = {name: given[name] for name in RESOURCES if name in given}
+    resources |= {ours: _number(name, given[name]) for name, ours in NUMBERS.items() if name in given}
+    options = [f"--{name}={given[name]}" for name in OPTIONS if name in given]
+    options += _exclusive(given.get("exclusive", NO))
+    options += [line.strip() for line in given.get("options", "").splitlines() if line.strip()]
+    found = JobOptions(
+        {name: given[name] for name in FIELDS if name in given}, resources, options, given.get("mpi")
+    )
+    if found.has_several_nodes and not found.mpi:
+        raise Unsupported(
+            f"metadata.annotations[{PREFIX}nodes]: the containers run on the first node alone: add {PREFIX}mpi"
+        )
+    return found
+
+
+def _given(annotations: Mapping[str, str]) -> dict[str, str]:
+    given = {
+        key.removeprefix(PREFIX): value.strip()
+        for key, value in annotations.items()
+        if key.startswith(PREFIX)
+    }
+    for name in given:
+        if name not in MEANINGS:
+            raise Unsupported(
+                f"metadata.annotations[{PREFIX}{name}]: there is no such option: use one of {', '.join(MEANINGS)}"
+            )
+    return given
+
+
+def _number(name: str, text: str) -> int:
+    if not text.isdecimal():
+        raise Unsupported(f"metadata.annotations[{PREFIX}{name}]: {text!r} is not a number")
+    return int(text)
+
+
+def _exclusive(text: str) -> list[str]:
+    if text not in {YES, NO}:
+        raise Unsupported(f"metadata.annotations[{PREFIX}exclusive]: {text!r} is neither true nor false")
+    return ["--exclusive"] if text == YES else []

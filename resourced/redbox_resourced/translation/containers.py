@@ -1,0 +1,84 @@
+"""Containers, init containers and sidecars."""
+
+from __future__ import annotations
+
+from redbox_api.pod_parts import ContainerProgram, PodMount
+from redbox_kube.api.objects import Object
+from redbox_resourced.translation.environment import environment
+from redbox_resourced.translation.errors import Unsupported
+from redbox_resourced.translation.handlers import hook, probe
+from redbox_resourced.translation.images import complete_image, pull_policy
+from redbox_resourced.translation.quantities import ceil, parse_quantity
+from redbox_resourced.translation.references import PodReferences
+from redbox_resourced.translation.volumes import read_only_volumes
+
+
+def containers(pod: Object, references: PodReferences, part: str) -> list[ContainerProgram]:
+    """Those of `containers` or of `initContainers`."""
+    given = pod["spec"].get(part) or ()
+    return [_container(pod, each, references, f"spec.{part}[{each['name']}]") for each in given]
+
+
+def _container(pod: Object, given: Object, references: PodReferences, field: str) -> ContainerProgram:
+    if given.get("restartPolicy") and not field.startswith("spec.init"):
+        raise Unsupported(f"{field}.restartPolicy: only init containers have one: use the pod's")
+    image, ports = given.get("image") or "", given.get("ports") or ()
+    lifecycle = given.get("lifecycle") or {}
+    return ContainerProgram(
+        name=given["name"],
+        image=complete_image(image, f"{field}.image"),
+        shown_image=image,
+        pull_policy=pull_policy(image, given.get("imagePullPolicy"), f"{field}.imagePullPolicy"),
+        command=given.get("command") or [],
+        args=given.get("args"),
+        working_dir=given.get("workingDir") or "",
+        env=environment(pod, given, references, field),
+        mounts=_mounts(pod, given),
+        ports=_ports(given, field),
+        always_restarts=given.get("restartPolicy") == "Always",
+        startup_probe=probe(given.get("startupProbe"), ports, f"{field}.startupProbe"),
+        liveness_probe=probe(given.get("livenessProbe"), ports, f"{field}.livenessProbe"),
+        readiness_probe=probe(given.get("readinessProbe"), ports, f"{field}.readinessProbe"),
+        post_start=hook(lifecycle.get("postStart"), ports, f"{field}.lifecycle.postStart"),
+        pre_stop=hook(lifecycle.get("preStop"), ports, f"{field}.lifecycle.preStop"),
+        stop_signal=lifecycle.get("stopSignal"),
+        memory_limit=_memory_limit(given, field),
+        read_only_root=bool((given.get("securityContext") or {}).get("readOnlyRootFilesystem")),
+        message_path=given.get("terminationMessagePath") or "/dev/termination-log",
+        message_from_logs=given.get("terminationMessagePolicy") == "FallbackToLogsOnError",
+    )
+
+
+def _mounts(pod: Object, given: Object) -> list[PodMount]:
+    read_only = read_only_volumes(pod)
+    return [
+        PodMount(
+            volume=mount["name"],
+            mount_path=f"/{mount['mountPath'].removeprefix('/')}",
+            sub_path=mount.get("subPathExpr") or mount.get("subPath") or "",
+            expand_sub_path=bool(mount.get("subPathExpr")),
+            read_only=bool(mount.get("readOnly")) or mount["name"] in read_only,
+        )
+        for mount in given.get("volumeMounts") or ()
+    ]
+
+
+def _ports(given: Object, field: str) -> list[int]:
+    """Those of TCP: of other protocols no listener can be found in advance."""
+    declared = []
+    for port in given.get("ports") or ():
+        number = port["containerPort"]
+        if port.get("hostPort") not in {None, 0, number}:
+            raise Unsupported(
+                f"{field}.ports[{number}].hostPort: the network is the node's: leave it out, or let it be {number}"
+            )
+        if port.get("protocol") in {None, "", "TCP"}:
+            declared.append(number)
+    return declared
+
+
+def _memory_limit(given: Object, field: str) -> int | None:
+    limit = ((given.get("resources") or {}).get("limits") or {}).get("memory")
+    if limit is None:
+        return None
+    return ceil(parse_quantity(limit, f"{field}.resources.limits.memory")) or None

@@ -1,0 +1,121 @@
+"""What the job requests of Slurm, from what the containers request of Kubernetes.
+
+What no container says is left out, so that Slurm's own default counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Literal
+
+from redbox_kube.api.objects import Object
+from redbox_kube.names import GROUP
+from redbox_resourced.translation.errors import Unsupported
+from redbox_resourced.translation.quantities import ceil, parse_quantity
+
+RUNTIME_MEMORY = 30 * 1024 * 1024
+"""Of Apptainer, for each container that runs at the same time; it is a part of the job's memory."""
+MIB = 1024 * 1024
+NVIDIA, AMD, ANY_GPU = "nvidia.com/gpu", "amd.com/gpu", "gpus"
+CPU, MEMORY, DISK = "cpu", "memory", "ephemeral-storage"
+Amounts = Mapping[str, Decimal]
+
+
+@dataclass(frozen=True)
+class RequestedResources:
+    """In Slurm's units; None: not said."""
+
+    cpus: int | None
+    memory_mb: int | None
+    disk_mb: int | None
+    gpus: int | None
+    gpu_make: Literal["nvidia", "rocm"] | None
+
+
+def requested(pod: Object) -> RequestedResources:
+    """By Kubernetes' rule on init containers, sidecars and overhead."""
+    spec = pod["spec"]
+    amounts = _effective(spec)
+    gpus = {name: amount for name, amount in amounts.items() if amount and _is_gpu(name)}
+    if len(gpus) > 1:
+        raise Unsupported(f"spec.containers: request GPUs by one name, not by {', '.join(sorted(gpus))}")
+    make = next(iter(gpus), None)
+    memory = amounts.get(MEMORY)
+    return RequestedResources(
+        cpus=_at_least_one(amounts.get(CPU)),
+        memory_mb=None if not memory else ceil((memory + RUNTIME_MEMORY * _at_once(spec)) / MIB),
+        disk_mb=None if not amounts.get(DISK) else ceil(amounts[DISK] / MIB),
+        gpus=ceil(gpus[make]) if make else None,
+        gpu_make=None if make is None else "rocm" if make == AMD else "nvidia",
+    )
+
+
+def _effective(spec: Object) -> Amounts:
+    """max(each init container with the sidecars before it, containers with all sidecars) + overhead."""
+    sidecars: dict[str, Decimal] = {}
+    largest: dict[str, Decimal] = {}
+    for given in spec.get("initContainers") or ():
+        own = _own(given, f"spec.initContainers[{given['name']}]")
+        if given.get("restartPolicy") == "Always":
+            sidecars = _sum((sidecars, own))
+        else:
+            largest = _max(largest, _sum((sidecars, own)))
+    main = _sum(
+        (sidecars, *(_own(given, f"spec.containers[{given['name']}]") for given in spec["containers"]))
+    )
+    of_pod = _own(spec, "spec") if spec.get("resources") else {}
+    overhead = {
+        name: parse_quantity(amount, f"spec.overhead.{name}")
+        for name, amount in (spec.get("overhead") or {}).items()
+    }
+    return _sum(({**_max(largest, main), **of_pod}, overhead))
+
+
+def _own(given: Object, field: str) -> Amounts:
+    resources = given.get("resources") or {}
+    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+    amounts = {}
+    for name in {**requests, **limits}:
+        _check(name, f"{field}.resources")
+        first, second = (limits, requests) if name == MEMORY else (requests, limits)
+        chosen = first.get(name, second.get(name))
+        amounts[name] = parse_quantity(chosen, f"{field}.resources.{name}")
+    return amounts
+
+
+def _check(name: str, field: str) -> None:
+    if name not in {CPU, MEMORY, DISK} and not _is_gpu(name):
+        raise Unsupported(
+            f"{field}: Slurm has no {name}: leave it out; the annotation {GROUP}/gres requests other things"
+        )
+
+
+def _is_gpu(name: str) -> bool:
+    owner, _, resource = name.partition("/")
+    return name in {NVIDIA, AMD} or (owner.endswith(f".{GROUP}") and resource == ANY_GPU)
+
+
+def _sum(parts: Iterable[Amounts]) -> dict[str, Decimal]:
+    total: dict[str, Decimal] = {}
+    for part in parts:
+        for name, amount in part.items():
+            total[name] = total.get(name, Decimal(0)) + amount
+    return total
+
+
+def _max(first: Amounts, other: Amounts) -> dict[str, Decimal]:
+    return {
+        name: max(first.get(name, Decimal(0)), other.get(name, Decimal(0))) for name in {**first, **other}
+    }
+
+
+def _at_once(spec: Object) -> int:
+    """How many containers run at the same time, at most."""
+    sidecars = sum(each.get("restartPolicy") == "Always" for each in spec.get("initContainers") or ())
+    return sidecars + len(spec["containers"])
+
+
+def _at_least_one(cpus: Decimal | None) -> int | None:
+    return ceil(cpus) if cpus else None
