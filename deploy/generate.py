@@ -23,6 +23,7 @@ from redbox_bed.core.places import Places
 from redbox_bed.programs.helm import ensure_helm
 from redbox_operator.api.crds import all_crds
 from redbox_operator.api.reference_page import kinds_page
+from redbox_resourced.translation.reference_page import pods_page
 
 DEPLOY = Path(__file__).parent
 CHART = DEPLOY / "chart"
@@ -31,6 +32,7 @@ SCHEMA = CHART / "values.schema.json"
 README = CHART / "README.md"
 MANIFESTS = DEPLOY / "manifests.yaml"
 KINDS = DEPLOY.parent / "docs" / "reference-kinds.md"
+PODS = DEPLOY.parent / "docs" / "reference-pods.md"
 EXAMPLES = DEPLOY.parent / "tests" / "deploy" / "chart"
 
 NAMESPACE = "redbox-system"
@@ -148,7 +150,14 @@ def _rendered(*options: str) -> str:
 
 def generated() -> Iterator[tuple[Path, Callable[[], str]]]:
     """Each file and how it is made, after those that it is made from."""
-    yield from ((KINDS, kinds), (CRDS, crds), (SCHEMA, schema), (README, readme), (MANIFESTS, manifests))
+    yield from (
+        (KINDS, kinds),
+        (PODS, pods_page),
+        (CRDS, crds),
+        (SCHEMA, schema),
+        (README, readme),
+        (MANIFESTS, manifests),
+    )
     for values in sorted(EXAMPLES.glob("*.values.yaml")):
         rendered = values.with_name(values.name.replace(".values.", ".rendered."))
         yield rendered, partial(example, values)

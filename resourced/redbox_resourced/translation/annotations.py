@@ -58,7 +58,8 @@ def job_options(pod: Object) -> JobOptions:
     )
     if found.has_several_nodes and not found.mpi:
         raise Unsupported(
-            f"metadata.annotations[{PREFIX}nodes]: the containers run on the first node alone: add {PREFIX}mpi"
+            f"metadata.annotations[{PREFIX}nodes]: the containers run on the first node alone: "
+            f"add {PREFIX}mpi"
         )
     return found
 
@@ -72,7 +73,8 @@ def _given(annotations: Mapping[str, str]) -> dict[str, str]:
     for name in given:
         if name not in MEANINGS:
             raise Unsupported(
-                f"metadata.annotations[{PREFIX}{name}]: there is no such option: use one of {', '.join(MEANINGS)}"
+                f"metadata.annotations[{PREFIX}{name}]: there is no such option: "
+                f"use one of {', '.join(MEANINGS)}"
             )
     return given
 

@@ -70,7 +70,8 @@ def _ports(given: Object, field: str) -> list[int]:
         number = port["containerPort"]
         if port.get("hostPort") not in {None, 0, number}:
             raise Unsupported(
-                f"{field}.ports[{number}].hostPort: the network is the node's: leave it out, or let it be {number}"
+                f"{field}.ports[{number}].hostPort: the network is the node's: "
+                f"leave it out, or let it be {number}"
             )
         if port.get("protocol") in {None, "", "TCP"}:
             declared.append(number)

@@ -28,7 +28,9 @@ def environment(pod: Object, container: Object, references: PodReferences, field
             raise Unsupported(f"{where}: Apptainer sets only variables whose names a shell takes: rename it")
         if (source := given.get("valueFrom")) is None:
             variables.append(PodEnv(name=given["name"], value=given.get("value") or ""))
-        elif (variable := _from_source(pod, container, given["name"], source, references, where)) is not None:
+        elif (
+            variable := _from_source(pod, container, given["name"], source, references, field=where)
+        ) is not None:
             variables.append(variable)
     return variables
 
@@ -46,7 +48,7 @@ def _from_objects(container: Object, references: PodReferences, field: str) -> I
 
 
 def _from_source(
-    pod: Object, container: Object, name: str, source: Object, references: PodReferences, field: str
+    pod: Object, container: Object, name: str, source: Object, references: PodReferences, *, field: str
 ) -> PodEnv | None:
     """None: an optional value that does not exist."""
     if chosen := source.get("fieldRef"):

@@ -32,7 +32,8 @@ def resolv_conf(pod: Object) -> str:
     config, is_own = spec.get("dnsConfig") or {}, spec.get("dnsPolicy") == ELSEWHERE
     if config and not is_own:
         raise Unsupported(
-            "spec.dnsConfig: the Slurm node's resolver cannot be added to: set dnsPolicy to None, or leave it out"
+            "spec.dnsConfig: the Slurm node's resolver cannot be added to: set dnsPolicy to None, "
+            "or leave it out"
         )
     lines = [f"nameserver {server}" for server in config.get("nameservers") or ()]
     lines += [f"search {' '.join(config['searches'])}"] if config.get("searches") else []

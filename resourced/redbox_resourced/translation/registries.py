@@ -7,6 +7,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from pydantic import SecretStr
+
 from redbox_api.job_parts import RegistryCredentials
 from redbox_resourced.translation.errors import Unsupported
 
@@ -26,10 +28,7 @@ def _entries(name: str, values: Mapping[str, bytes]) -> dict[str, Any]:
     if not values:
         return {}
     try:
-        if LOGINS in values:
-            entries = json.loads(values[LOGINS])["auths"]
-        else:
-            entries = json.loads(values[OLD_LOGINS])
+        entries = json.loads(values[LOGINS])["auths"] if LOGINS in values else json.loads(values[OLD_LOGINS])
     except (KeyError, TypeError, ValueError):
         entries = None
     if not isinstance(entries, dict):
@@ -39,13 +38,16 @@ def _entries(name: str, values: Mapping[str, bytes]) -> dict[str, Any]:
 
 def _credentials(name: str, registry: str, entry: object) -> RegistryCredentials:
     try:
-        if not isinstance(entry, dict):
-            raise TypeError
-        username, password = entry.get("username"), entry.get("password")
-        if not username and entry.get("auth"):
-            username, _, password = base64.b64decode(entry["auth"]).decode().partition(":")
-        return RegistryCredentials(username=username or "", password=password or "")
+        username, password = _login(entry if isinstance(entry, dict) else {})
+        return RegistryCredentials(username=username, password=SecretStr(password))
     except (TypeError, ValueError):  # its text may hold the password
         raise Unsupported(
             f"spec.imagePullSecrets[{name}]: the login for {registry} is not as docker writes it"
         ) from None
+
+
+def _login(entry: Mapping[str, Any]) -> tuple[str, str]:
+    if entry.get("username") or not entry.get("auth"):
+        return entry.get("username") or "", entry.get("password") or ""
+    username, _, password = base64.b64decode(entry["auth"]).decode().partition(":")
+    return username, password

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redbox_resourced.translation.fields.rules import FieldTable, honoured, meaningless, only, refused
+from redbox_resourced.translation.fields.rules import FieldTable, honoured, meaningless, never, only, refused
 
 OWN_USER = (
     "the containers run as the Unix user that the service account is mapped to: leave it out, or map another"
@@ -20,7 +20,7 @@ SECURITY_CONTEXT: FieldTable = {
     "allowPrivilegeEscalation": meaningless("Containers never gain privileges."),
     "appArmorProfile": honoured("", SECCOMP),
     "capabilities": honoured("", CAPABILITIES),
-    "privileged": refused("a user's container on Slurm is never privileged: leave it out", False),
+    "privileged": never("a user's container on Slurm is never privileged: leave it out"),
     "procMount": only("containers have the default /proc: leave it out", "Default"),
     "readOnlyRootFilesystem": honoured("Otherwise the root is writable, and is gone at each start."),
     "runAsGroup": refused(OWN_USER),
@@ -132,11 +132,11 @@ CONTAINER: FieldTable = {
     "restartPolicyRules": refused("rules of restarts are not in this version: use the pod's restartPolicy"),
     "securityContext": honoured("", SECURITY_CONTEXT),
     "startupProbe": honoured("", PROBE),
-    "stdin": refused(NO_ATTACH, False),
-    "stdinOnce": refused(NO_ATTACH, False),
+    "stdin": never(NO_ATTACH),
+    "stdinOnce": never(NO_ATTACH),
     "terminationMessagePath": honoured(),
     "terminationMessagePolicy": honoured(),
-    "tty": refused(NO_ATTACH, False),
+    "tty": never(NO_ATTACH),
     "volumeDevices": refused("a user's job has no block devices: mount a file system"),
     "volumeMounts": honoured("", MOUNT),
     "workingDir": honoured(),

@@ -8,7 +8,7 @@ from redbox_resourced.translation.fields.container_table import (
     RESOURCES,
     SECURITY_CONTEXT,
 )
-from redbox_resourced.translation.fields.rules import FieldTable, honoured, meaningless, only, refused
+from redbox_resourced.translation.fields.rules import FieldTable, honoured, meaningless, never, only, refused
 from redbox_resourced.translation.fields.volume_table import VOLUME
 
 SCHEDULED = "By Kubernetes' scheduler, before the job is submitted."
@@ -34,7 +34,7 @@ DNS: FieldTable = {
 }
 SPEC: FieldTable = {
     "activeDeadlineSeconds": honoured(
-        "From the job's start. The job's time limit is later, by the time for pulling images and the grace period."
+        "From the job's start. The job's time limit is later, by half an hour for images and the grace period."
     ),
     "affinity": honoured(SCHEDULED),
     "automountServiceAccountToken": honoured(
@@ -47,9 +47,9 @@ SPEC: FieldTable = {
     "ephemeralContainers": meaningless("They are never started."),
     "evictionResponders": meaningless("Slurm's node is never drained by evictions."),
     "hostAliases": honoured("", {"hostnames": honoured(), "ip": honoured()}),
-    "hostIPC": refused("each container has an IPC namespace of its own: leave it out", False),
+    "hostIPC": never("each container has an IPC namespace of its own: leave it out"),
     "hostNetwork": honoured("The network is always the node's; with it the host name is the node's too."),
-    "hostPID": refused("each container has a PID namespace of its own: leave it out", False),
+    "hostPID": never("each container has a PID namespace of its own: leave it out"),
     "hostUsers": meaningless("Containers always run in a user namespace of the user."),
     "hostname": honoured("By default the pod's name; of a job with several nodes or MPI, the node's."),
     "hostnameOverride": honoured(),
@@ -73,8 +73,8 @@ SPEC: FieldTable = {
     "securityContext": honoured("", POD_SECURITY_CONTEXT),
     "serviceAccount": honoured("As serviceAccountName."),
     "serviceAccountName": honoured("Its Unix user, by red-box's mapping, owns the job."),
-    "setHostnameAsFQDN": refused("the containers' names are not in Kubernetes' DNS: leave it out", False),
-    "shareProcessNamespace": refused("each container has a PID namespace of its own: leave it out", False),
+    "setHostnameAsFQDN": never("the containers' names are not in Kubernetes' DNS: leave it out"),
+    "shareProcessNamespace": never("each container has a PID namespace of its own: leave it out"),
     "subdomain": meaningless("The pod's name is not in Kubernetes' DNS."),
     "terminationGracePeriodSeconds": honoured(),
     "tolerations": honoured(SCHEDULED),

@@ -19,7 +19,7 @@ class Treatment(StrEnum):
 
 @dataclass(frozen=True)
 class FieldRule:
-    """One field. `note` is a part of the table; of a refused field it is the sentence that its author reads."""
+    """One field. `note` is for the table; of a refused field it is the sentence that its author reads."""
 
     treatment: Treatment
     note: str = ""
@@ -44,6 +44,11 @@ def refused(note: str, *accepted: object) -> FieldRule:
     return FieldRule(Treatment.REFUSED, note, accepted=accepted)
 
 
+def never(note: str) -> FieldRule:
+    """Refused where it is true."""
+    return refused(note, *(False,))
+
+
 def only(note: str, *accepted: object) -> FieldRule:
     """Honoured for these values, refused for all others."""
     return FieldRule(Treatment.REFUSED, note, accepted=accepted)
@@ -55,7 +60,8 @@ def check_fields(document: Mapping[str, object], table: FieldTable) -> None:
     for path, rule, _ in found:
         if rule is None:
             raise Unsupported(
-                f"{path}: this version of Red Box has no rule for this field, so the pod does not run: leave it out"
+                f"{path}: this version of Red Box has no rule for this field, so the pod does not run: "
+                "leave it out"
             )
     for path, rule, value in found:
         if rule is not None and rule.treatment is Treatment.REFUSED and value not in rule.accepted:
@@ -82,4 +88,4 @@ def _walk(
 
 
 def _is_absent(value: object) -> bool:
-    return value is None or value == "" or value == [] or value == {}
+    return value is None or value in ("", [], {})

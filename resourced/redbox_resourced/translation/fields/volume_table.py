@@ -56,7 +56,8 @@ SOURCE: FieldTable = {
     "podCertificate": refused("certificates of pods are not in this version: use a Secret"),
     "secret": honoured("", {"items": ITEMS, "name": honoured(), "optional": honoured()}),
     "serviceAccountToken": honoured(
-        "Only in the volume that each pod gets, of which ca.crt and namespace are there and no token; any other is refused.",
+        "Only in the volume that each pod gets by default, which has ca.crt and namespace here and no "
+        "token; any other is refused.",
         TOKEN,
     ),
 }
