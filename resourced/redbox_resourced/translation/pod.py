@@ -32,7 +32,7 @@ def translate(pod: Object, references: PodReferences, settings: PodsSpec, partit
         partition=partition,
         resources=_resources(pod, options, amounts),
         options=_options(options, amounts),
-        **options.fields,  # type: ignore[arg-type]  # names of texts alone
+        **options.fields,
     )
 
 

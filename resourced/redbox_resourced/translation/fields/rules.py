@@ -46,7 +46,7 @@ def refused(note: str, *accepted: object) -> FieldRule:
 
 def never(note: str) -> FieldRule:
     """Refused where it is true."""
-    return refused(note, *(False,))
+    return FieldRule(Treatment.REFUSED, note, accepted=(False,))
 
 
 def only(note: str, *accepted: object) -> FieldRule:
