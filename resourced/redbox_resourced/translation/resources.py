@@ -113,8 +113,8 @@ def _max(first: Amounts, other: Amounts) -> dict[str, Decimal]:
 
 def _at_once(spec: Object) -> int:
     """How many containers run at the same time, at most."""
-    sidecars = sum(each.get("restartPolicy") == "Always" for each in spec.get("initContainers") or ())
-    return sidecars + len(spec["containers"])
+    policies = [each.get("restartPolicy") for each in spec.get("initContainers") or ()]
+    return policies.count("Always") + len(spec["containers"])
 
 
 def _at_least_one(cpus: Decimal | None) -> int | None:

@@ -34,7 +34,7 @@ DNS: FieldTable = {
 }
 SPEC: FieldTable = {
     "activeDeadlineSeconds": honoured(
-        "From the job's start. The job's time limit is later, by half an hour for images and by the grace period."
+        "From the job's start. The job's time limit is later, by half an hour and the grace period."
     ),
     "affinity": honoured(SCHEDULED),
     "automountServiceAccountToken": honoured(

@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from redbox.slurm.submit.pod_check import check_pod
+from redbox_resourced.translation.annotations import MEANINGS
+from redbox_resourced.translation.errors import Unsupported
+from tests.resourced.translation.factories import (
+    TOKEN_MOUNT,
+    TOKEN_VOLUME,
+    container,
+    pod,
+    program,
+    requested,
+    secret,
+)
+
+DEFAULTS: dict[str, Any] = {
+    "dnsPolicy": "ClusterFirst",
+    "enableServiceLinks": True,
+    "nodeName": "hpc1.debug",
+    "preemptionPolicy": "PreemptLowerPriority",
+    "priority": 0,
+    "restartPolicy": "Always",
+    "schedulerName": "default-scheduler",
+    "securityContext": {},
+    "serviceAccount": "default",
+    "serviceAccountName": "default",
+    "terminationGracePeriodSeconds": 30,
+    "tolerations": [{"key": "redbox.dev/slurm", "operator": "Exists"}],
+    "volumes": [TOKEN_VOLUME],
+}
+
+
+def limited(name: str = "main", requests: dict[str, str] | None = None, **fields: Any) -> dict[str, Any]:
+    return container(name, resources={"requests": requests or {}, **fields.pop("resources", {})}, **fields)
+
+
+def annotated(**annotations: str) -> dict[str, Any]:
+    given = {f"redbox.dev/{name.replace('_', '-')}": value for name, value in annotations.items()}
+    return pod(metadata={"annotations": given})
+
+
+def test_a_minimal_pod_with_all_defaults_becomes_a_job_that_red_box_takes() -> None:
+    given = pod(
+        container(
+            imagePullPolicy="IfNotPresent",
+            resources={},
+            terminationMessagePath="/dev/termination-log",
+            terminationMessagePolicy="File",
+            volumeMounts=[TOKEN_MOUNT],
+        ),
+        **DEFAULTS,
+    )
+    given["status"] = {"phase": "Pending", "qosClass": "BestEffort"}
+    found = requested(given, config_maps={"kube-root-ca.crt": {"data": {"ca.crt": "PEM"}}})
+    check_pod(found)
+    assert (found.name, found.partition, found.spec_digest) == ("train", "debug", None)
+    assert found.resources.model_dump(exclude_none=True) == {}
+    assert found.pod is not None
+    assert (found.pod.uid, found.pod.namespace, found.pod.hostname) == ("uid-1", "alice", "train")
+    assert (found.pod.termination_grace_s, found.pod.scratch) == (30, "/scratch")
+
+
+def test_init_containers_sidecars_and_overhead_are_added_up_as_kubernetes_does() -> None:
+    found = requested(
+        pod(
+            limited("main", {"cpu": "1500m", "memory": "100Mi"}),
+            initContainers=[
+                limited("early", {"cpu": "1", "memory": "1Gi"}),
+                limited("proxy", {"cpu": "500m", "memory": "50Mi"}, restartPolicy="Always"),
+                limited("late", {"cpu": "3", "memory": "10Mi"}),
+            ],
+            overhead={"cpu": "250m", "memory": "1Mi"},
+        )
+    ).resources
+    assert found.cpus_per_task == 4  # late and the sidecar: 3.5, and the overhead
+    assert found.mem_per_node == f"{1024 + 1 + 2 * 30}M"
+
+
+@pytest.mark.parametrize(
+    ("resources", "cpus", "memory"),
+    [
+        ({"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "4", "memory": "2Gi"}}, 1, "2078M"),
+        ({"limits": {"cpu": "4", "memory": "1Gi"}}, 4, "1054M"),
+        ({"requests": {"cpu": "100m"}}, 1, None),
+        ({"requests": {"cpu": "0"}}, None, None),
+    ],
+)
+def test_cpus_are_requests_and_memory_is_limits(
+    resources: dict[str, Any], cpus: int | None, memory: str | None
+) -> None:
+    found = requested(pod(container(resources=resources))).resources
+    assert (found.cpus_per_task, found.mem_per_node) == (cpus, memory)
+
+
+def test_resources_of_the_pod_replace_the_sum() -> None:
+    given = pod(limited("main", {"cpu": "1"}), resources={"requests": {"cpu": "6"}})
+    assert requested(given).resources.cpus_per_task == 6
+
+
+def test_local_storage_is_tmp() -> None:
+    assert requested(pod(limited("main", {"ephemeral-storage": "2Gi"}))).options == ["--tmp=2048M"]
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [("nvidia.com/gpu", "nvidia"), ("amd.com/gpu", "rocm"), ("gpu.hpc1.redbox.dev/gpus", "nvidia")],
+)
+def test_gpus_are_gpus_of_the_job(name: str, make: str) -> None:
+    found = requested(pod(limited("a", resources={"limits": {name: "2"}})))
+    assert found.resources.gpus_per_node == "2"
+    assert found.pod is not None
+    assert found.pod.gpus == make
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        ({"nvidia.com/gpu": "1", "amd.com/gpu": "1"}, "request GPUs by one name"),
+        ({"hugepages-2Mi": "4Mi"}, "Slurm has no hugepages-2Mi"),
+        ({"gpu.hpc1.redbox.dev/nodes": "1"}, "Slurm has no gpu.hpc1.redbox.dev/nodes"),
+        ({"cpu": "much"}, "'much' is not a quantity"),
+    ],
+)
+def test_other_resources_are_refused(limits: dict[str, str], words: str) -> None:
+    with pytest.raises(Unsupported, match=words):
+        requested(pod(container(resources={"limits": limits})))
+
+
+def test_the_time_limit_is_later_than_the_deadline() -> None:
+    found = requested(pod(activeDeadlineSeconds=61, terminationGracePeriodSeconds=60))
+    assert found.resources.time == "33"  # 61 s, half an hour for images, the grace period; rounded up
+    assert found.pod is not None
+    assert (found.pod.active_deadline_s, found.pod.termination_grace_s) == (61, 60)
+
+
+def test_annotations_are_options_of_the_job() -> None:
+    found = requested(
+        annotated(
+            account="physics",
+            qos="high",
+            time="2:00:00",
+            nodes="2",
+            tasks_per_node="4",
+            gres="license:1",
+            constraint="avx512",
+            reservation="course",
+            exclusive="true",
+            mpi="pmix",
+            options="--mail-type=END\n--nice=5\n",
+        )
+    )
+    assert (found.account, found.qos) == ("physics", "high")
+    assert found.resources.model_dump(exclude_none=True) == {
+        "time": "2:00:00",
+        "nodes": 2,
+        "tasks_per_node": 4,
+        "gres": "license:1",
+    }
+    expected = ["--constraint=avx512", "--reservation=course", "--exclusive", "--mail-type=END", "--nice=5"]
+    assert found.options == expected
+    assert found.pod is not None
+    assert (found.pod.mpi, found.pod.hostname) == ("pmix", "")
+
+
+@pytest.mark.parametrize(
+    ("annotations", "words"),
+    [
+        ({"nodes": "2"}, r"redbox\.dev/nodes\]: the containers run on the first node alone"),
+        ({"nodes": "two"}, "'two' is not a number"),
+        ({"exclusive": "yes"}, "neither true nor false"),
+        ({"tiem": "1"}, r"redbox\.dev/tiem\]: there is no such option"),
+    ],
+)
+def test_wrong_annotations_are_refused(annotations: dict[str, str], words: str) -> None:
+    with pytest.raises(Unsupported, match=words):
+        requested(annotated(**annotations))
+
+
+def test_each_annotation_is_taken() -> None:
+    values = {"nodes": "1", "tasks-per-node": "1", "exclusive": "false", "time": "1", "mpi": "pmix"}
+    for name in MEANINGS:
+        value = values.get(name, "--nice" if name == "options" else "x")
+        assert requested(annotated(**{name: value}))
+
+
+@pytest.mark.parametrize(
+    ("spec", "name"),
+    [
+        ({"hostname": "job-0"}, "job-0"),
+        ({"hostname": "a", "hostnameOverride": "b.example"}, "b.example"),
+        ({"hostNetwork": True, "hostname": "a"}, ""),
+        ({}, "train"),
+    ],
+)
+def test_the_host_name(spec: dict[str, Any], name: str) -> None:
+    assert program(pod(**spec)).hostname == name
+
+
+def test_a_long_name_is_cut_as_kubelets_do() -> None:
+    given = pod(metadata={"name": f"{'a' * 62}-b"})
+    assert program(given).hostname == "a" * 62
+
+
+def test_hosts_and_resolver() -> None:
+    config = {
+        "nameservers": ["1.1.1.1"],
+        "searches": ["a", "b"],
+        "options": [{"name": "ndots", "value": "2"}, {"name": "debug"}],
+    }
+    found = program(
+        pod(
+            hostAliases=[{"ip": "10.0.0.1", "hostnames": ["a", "b"]}],
+            dnsPolicy="None",
+            dnsConfig=config,
+        )
+    )
+    assert found.hosts_file == "10.0.0.1\ta\tb\n"
+    assert found.resolv_conf == "nameserver 1.1.1.1\nsearch a b\noptions ndots:2 debug\n"
+    with pytest.raises(Unsupported, match=r"spec\.dnsConfig: "):
+        program(pod(dnsConfig=config, dnsPolicy="ClusterFirst"))
+
+
+def logins(auths: dict[str, Any]) -> dict[str, Any]:
+    return secret(**{".dockerconfigjson": json.dumps({"auths": auths})})
+
+
+def test_logins_of_registries() -> None:
+    auth = base64.b64encode(b"bob:se:cret").decode()
+    found = program(
+        pod(imagePullSecrets=[{"name": "one"}, {"name": "old"}, {"name": "missing"}]),
+        secrets={
+            "one": logins({"quay.io": {"username": "alice", "password": "p"}, "ghcr.io": {"auth": auth}}),
+            "old": secret(**{".dockercfg": json.dumps({"quay.io": {"auth": auth}, "x.io": {"auth": auth}})}),
+        },
+    ).registries
+    assert {host: (login.username, login.password.get_secret_value()) for host, login in found.items()} == {
+        "quay.io": ("alice", "p"),
+        "ghcr.io": ("bob", "se:cret"),
+        "x.io": ("bob", "se:cret"),
+    }
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        secret(other="x"),
+        secret(**{".dockerconfigjson": "[1, 2]"}),
+        secret(**{".dockerconfigjson": "hunter2"}),
+        logins({"quay.io": {"auth": "hunter2"}}),
+        logins({"quay.io": {"username": ["hunter2"]}}),
+    ],
+)
+def test_a_login_that_cannot_be_read_is_refused_without_its_content(values: dict[str, Any]) -> None:
+    with pytest.raises(Unsupported, match=r"^spec\.imagePullSecrets\[s\]: ") as refusal:
+        program(pod(imagePullSecrets=[{"name": "s"}]), secrets={"s": values})
+    assert "hunter2" not in str(refusal.value)
