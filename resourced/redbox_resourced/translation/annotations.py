@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from redbox_kube.api.objects import Object
 from redbox_kube.names import GROUP
 from redbox_resourced.translation.errors import Unsupported
 
 PREFIX = f"{GROUP}/"
+GPU_GRES = re.compile(r"(gres[/:])?gpu(:|$)")
 YES, NO = "true", "false"
 
 
@@ -24,6 +26,12 @@ class JobOptions(NamedTuple):
     @property
     def has_several_nodes(self) -> bool:
         return self.resources.get("nodes") not in {None, 1}
+
+    @property
+    def gpu_make(self) -> Literal["nvidia"] | None:
+        """As for a resource of Red Box: who has GPUs of AMD requests amd.com/gpu."""
+        gres = str(self.resources.get("gres", "")).split(",")
+        return "nvidia" if any(GPU_GRES.match(each) for each in gres) else None
 
 
 FIELDS = ("account", "qos")

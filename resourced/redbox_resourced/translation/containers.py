@@ -5,7 +5,7 @@ from __future__ import annotations
 from redbox_api.pod_parts import ContainerProgram, PodMount
 from redbox_kube.api.objects import Object
 from redbox_resourced.translation.environment import environment
-from redbox_resourced.translation.errors import Unsupported
+from redbox_resourced.translation.errors import Unsupported, refusals_of
 from redbox_resourced.translation.handlers import hook, probe
 from redbox_resourced.translation.images import complete_image, pull_policy
 from redbox_resourced.translation.quantities import ceil, parse_quantity
@@ -15,8 +15,12 @@ from redbox_resourced.translation.volumes import read_only_volumes
 
 def containers(pod: Object, references: PodReferences, part: str) -> list[ContainerProgram]:
     """Those of `containers` or of `initContainers`."""
-    given = pod["spec"].get(part) or ()
-    return [_container(pod, each, references, f"spec.{part}[{each['name']}]") for each in given]
+    found = []
+    for given in pod["spec"].get(part) or ():
+        field = f"spec.{part}[{given['name']}]"
+        with refusals_of(field):
+            found.append(_container(pod, given, references, field))
+    return found
 
 
 def _container(pod: Object, given: Object, references: PodReferences, field: str) -> ContainerProgram:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from redbox_api.job_parts import ENV_NAME_PATTERN
 from redbox_api.pod_parts import PodEnv
 from redbox_kube.api.objects import Object
-from redbox_resourced.translation.errors import Unsupported
+from redbox_resourced.translation.errors import Unsupported, refusals_of
 from redbox_resourced.translation.pod_fields import NODE_FIELDS, pod_field, resource_field
 from redbox_resourced.translation.references import PodReferences
 
@@ -26,12 +26,12 @@ def environment(pod: Object, container: Object, references: PodReferences, field
         where = f"{field}.env[{given['name']}]"
         if NAME.fullmatch(given["name"]) is None:
             raise Unsupported(f"{where}: Apptainer sets only variables whose names a shell takes: rename it")
-        if (source := given.get("valueFrom")) is None:
-            variables.append(PodEnv(name=given["name"], value=given.get("value") or ""))
-        elif (
-            variable := _from_source(pod, container, given["name"], source, references, field=where)
-        ) is not None:
-            variables.append(variable)
+        source = given.get("valueFrom")
+        with refusals_of(where):
+            if source is None:
+                variables.append(PodEnv(name=given["name"], value=given.get("value") or ""))
+            elif found := _from_source(pod, container, given["name"], source, references, field=where):
+                variables.append(found)
     return variables
 
 

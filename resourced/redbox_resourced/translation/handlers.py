@@ -7,7 +7,7 @@ from typing import Any
 
 from redbox_api.pod_parts import PodHandler, PodProbe
 from redbox_kube.api.objects import Object
-from redbox_resourced.translation.errors import Unsupported
+from redbox_resourced.translation.errors import Unsupported, refusals_of
 
 NUMBERS = {
     "initialDelaySeconds": "initial_delay_s",
@@ -23,13 +23,15 @@ def probe(given: Object | None, ports: Iterable[Object], field: str) -> PodProbe
     if given is None:
         return None
     numbers = {ours: given[theirs] for theirs, ours in NUMBERS.items() if given.get(theirs)}
-    if given.get("initialDelaySeconds") == 0:
-        numbers.pop("initial_delay_s", None)
-    return PodProbe(**_action(given, ports, field), **numbers)
+    with refusals_of(field):
+        return PodProbe(**_action(given, ports, field), **numbers)
 
 
 def hook(given: Object | None, ports: Iterable[Object], field: str) -> PodHandler | None:
-    return None if given is None else PodHandler(**_action(given, ports, field))
+    if given is None:
+        return None
+    with refusals_of(field):
+        return PodHandler(**_action(given, ports, field))
 
 
 def _action(given: Object, ports: Iterable[Object], field: str) -> dict[str, Any]:

@@ -7,8 +7,9 @@ from redbox_api.models import JobRequest
 from redbox_api.pod_parts import PodProgram
 from redbox_kube.api.objects import Object
 from redbox_kube.slurm_cluster import PodsSpec
-from redbox_resourced.translation.annotations import JobOptions, job_options
+from redbox_resourced.translation.annotations import PREFIX, JobOptions, job_options
 from redbox_resourced.translation.containers import containers
+from redbox_resourced.translation.errors import refusals_of
 from redbox_resourced.translation.fields.pod_table import POD
 from redbox_resourced.translation.fields.rules import check_fields
 from redbox_resourced.translation.host_files import hostname, hosts_file, resolv_conf
@@ -58,7 +59,7 @@ def _program(
         termination_grace_s=_grace_s(spec),
         active_deadline_s=spec.get("activeDeadlineSeconds"),
         scratch=settings.scratch,
-        gpus=amounts.gpu_make,
+        gpus=amounts.gpu_make or options.gpu_make,
         mpi=options.mpi,
         registries=registries(
             (given["name"], references.secret(given["name"]))
@@ -76,7 +77,8 @@ def _resources(pod: Object, options: JobOptions, amounts: RequestedResources) ->
         "time": _time(pod["spec"]),
         **options.resources,
     }
-    return Resources.model_validate(given)
+    with refusals_of(f"metadata.annotations[{PREFIX}*]"):
+        return Resources.model_validate(given)
 
 
 def _options(options: JobOptions, amounts: RequestedResources) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from redbox_api.pod_parts import EmptyDirVolume, FilesVolume, HostPathVolume, PodFile, PodVolume
 from redbox_kube.api.objects import Object
-from redbox_resourced.translation.errors import Unsupported
+from redbox_resourced.translation.errors import Unsupported, refusals_of
 from redbox_resourced.translation.pod_fields import NODE_FIELDS, pod_field, resource_field
 from redbox_resourced.translation.quantities import ceil, parse_quantity
 from redbox_resourced.translation.references import PodReferences
@@ -29,7 +29,11 @@ DEFAULT_TOKEN_SOURCES: list[dict[str, Any]] = [
 
 
 def volumes(pod: Object, references: PodReferences) -> list[PodVolume]:
-    return [_volume(pod, given, references) for given in pod["spec"].get("volumes") or ()]
+    found = []
+    for given in pod["spec"].get("volumes") or ():
+        with refusals_of(f"spec.volumes[{given['name']}]"):
+            found.append(_volume(pod, given, references))
+    return found
 
 
 def read_only_volumes(pod: Object) -> frozenset[str]:

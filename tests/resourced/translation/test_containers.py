@@ -114,6 +114,17 @@ def test_a_port_by_a_name_that_the_container_does_not_declare_is_refused() -> No
         translated(livenessProbe={"tcpSocket": {"port": "web"}})
 
 
+def test_a_value_that_no_request_has_is_refused_by_its_field_without_the_value() -> None:
+    with pytest.raises(Unsupported, match=r"^spec\.containers\[main\]\.livenessProbe\.period_s: ") as refusal:
+        translated(livenessProbe={"exec": {"command": ["x"]}, "periodSeconds": -17})
+    assert "-17" not in str(refusal.value)
+
+
+def test_a_handler_without_an_action_is_refused() -> None:
+    with pytest.raises(Unsupported, match=r"preStop: it has no action"):
+        translated(lifecycle={"preStop": {}})
+
+
 def test_hooks_and_the_signal_of_the_stop() -> None:
     hooks = {
         "postStart": {"exec": {"command": ["a"]}},

@@ -182,6 +182,18 @@ def test_wrong_annotations_are_refused(annotations: dict[str, str], words: str) 
         requested(annotated(**annotations))
 
 
+def test_a_value_that_a_slurmjob_cannot_have_is_refused_by_its_field() -> None:
+    with pytest.raises(Unsupported, match=r"^metadata\.annotations\[redbox\.dev/\*\]\.time: "):
+        requested(annotated(time="soon"))
+
+
+@pytest.mark.parametrize(
+    ("gres", "make"), [("gpu:a100:2", "nvidia"), ("license:1,gpu", "nvidia"), ("gpumem:1", None)]
+)
+def test_gpus_by_gres_are_inside_too(gres: str, make: str | None) -> None:
+    assert program(annotated(gres=gres)).gpus == make
+
+
 def test_each_annotation_is_taken() -> None:
     values = {"nodes": "1", "tasks-per-node": "1", "exclusive": "false", "time": "1", "mpi": "pmix"}
     for name in MEANINGS:
