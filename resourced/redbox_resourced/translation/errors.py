@@ -14,7 +14,7 @@ class Unsupported(Exception):
 
 @contextmanager
 def refusals_of(field: str) -> Iterator[None]:
-    """What the request's models refuse, by the field of the pod, and without the value: it may be a secret."""
+    """What the request's models refuse, by the pod's field and without the value: it may be a secret."""
     try:
         yield
     except ValidationError as error:

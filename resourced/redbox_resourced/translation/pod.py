@@ -8,7 +8,7 @@ from redbox_api.pod_parts import PodProgram
 from redbox_kube.api.objects import Object
 from redbox_kube.slurm_cluster import PodsSpec
 from redbox_resourced.translation.annotations import PREFIX, JobOptions, job_options
-from redbox_resourced.translation.containers import containers
+from redbox_resourced.translation.containers.programs import containers
 from redbox_resourced.translation.errors import refusals_of
 from redbox_resourced.translation.fields.pod_table import POD
 from redbox_resourced.translation.fields.rules import check_fields

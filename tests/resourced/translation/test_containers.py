@@ -55,8 +55,8 @@ def test_command_arguments_and_folder_are_as_given() -> None:
 
 
 def test_sidecars_are_init_containers_that_always_restart() -> None:
-    spec = {"initContainers": [container("setup"), container("proxy", restartPolicy="Always")]}
-    found = program(pod(**spec, restartPolicy="OnFailure"))
+    early = [container("setup"), container("proxy", restartPolicy="Always")]
+    found = program(pod(initContainers=early, restartPolicy="OnFailure"))
     assert [(each.name, each.always_restarts) for each in found.init_containers] == [
         ("setup", False),
         ("proxy", True),

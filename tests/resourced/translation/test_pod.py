@@ -194,11 +194,10 @@ def test_gpus_by_gres_are_inside_too(gres: str, make: str | None) -> None:
     assert program(annotated(gres=gres)).gpus == make
 
 
-def test_each_annotation_is_taken() -> None:
-    values = {"nodes": "1", "tasks-per-node": "1", "exclusive": "false", "time": "1", "mpi": "pmix"}
-    for name in MEANINGS:
-        value = values.get(name, "--nice" if name == "options" else "x")
-        assert requested(annotated(**{name: value}))
+@pytest.mark.parametrize("name", MEANINGS)
+def test_each_annotation_of_the_page_changes_the_job(name: str) -> None:
+    values = {"tasks-per-node": "2", "nodes": "1", "exclusive": "true", "time": "1", "options": "--nice"}
+    assert requested(annotated(**{name: values.get(name, "x")})) != requested(pod())
 
 
 @pytest.mark.parametrize(

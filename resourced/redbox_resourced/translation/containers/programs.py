@@ -1,13 +1,13 @@
-"""Containers, init containers and sidecars."""
+"""The programs of a pod: its containers, init containers and sidecars."""
 
 from __future__ import annotations
 
 from redbox_api.pod_parts import ContainerProgram, PodMount
 from redbox_kube.api.objects import Object
-from redbox_resourced.translation.environment import environment
+from redbox_resourced.translation.containers.environment import environment
+from redbox_resourced.translation.containers.handlers import hook, probe
+from redbox_resourced.translation.containers.images import complete_image, pull_policy
 from redbox_resourced.translation.errors import Unsupported, refusals_of
-from redbox_resourced.translation.handlers import hook, probe
-from redbox_resourced.translation.images import complete_image, pull_policy
 from redbox_resourced.translation.quantities import ceil, parse_quantity
 from redbox_resourced.translation.references import PodReferences
 from redbox_resourced.translation.volumes import read_only_volumes

@@ -1,0 +1,1 @@
+"""Containers, init containers and sidecars, with their images, variables, probes and hooks."""
