@@ -37,7 +37,7 @@ def pod_field(pod: Object, path: str, field: str) -> str:
         "spec.serviceAccountName": spec.get("serviceAccountName") or "default",
     }
     if path not in values:
-        raise Unsupported(f"{field}.fieldPath: {path!r} is no field that a container can be given")
+        raise Unsupported(f"{field}.fieldPath: a container cannot be given {path!r}")
     return str(values[path])
 
 
@@ -73,7 +73,7 @@ def resource_field(pod: Object, chosen: Object, field: str, container: str = "")
     kind, _, resource = str(chosen["resource"]).partition(".")
     if kind not in {"limits", "requests"} or resource not in CONTAINER_RESOURCES:
         raise Unsupported(
-            f"{field}.resource: {chosen['resource']!r} is none of limits and requests of "
+            f"{field}.resource: {chosen['resource']!r} is not a limit or a request of "
             f"{', '.join(CONTAINER_RESOURCES)}"
         )
     divisor = parse_quantity(chosen.get("divisor") or "1", f"{field}.divisor") or parse_quantity("1", field)

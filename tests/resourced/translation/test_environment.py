@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from redbox.runner.program.rules import pod_environment
 from redbox_api.pod_parts import PodEnv
 from redbox_resourced.translation.errors import Unsupported
 from tests.resourced.translation.factories import container, pod, program, secret, translated
@@ -123,7 +124,7 @@ def test_a_required_value_that_does_not_exist_is_refused() -> None:
 
 
 def test_a_secret_that_is_no_text_is_refused_without_its_content() -> None:
-    with pytest.raises(Unsupported, match=r"env\[A\]: its value is no UTF-8 text") as refusal:
+    with pytest.raises(Unsupported, match=r"env\[A\]: its value is not UTF-8 text") as refusal:
         variable({"secretKeyRef": {"name": "s", "key": "k"}}, secrets={"s": {"data": {"k": "/w=="}}})
     assert "ff" not in str(refusal.value)
 
@@ -143,6 +144,13 @@ def test_all_values_of_an_object_come_before_the_others_and_bad_names_are_left_o
         env=[{"name": "B", "value": "own"}],
     )
     assert [(each.name, each.value) for each in found.env] == [("B", "$$b"), ("S_B", "2"), ("B", "own")]
+
+
+@pytest.mark.parametrize("value", ["a$b", "$(A)", "$$(A)", "$", "$$$", "$(", "a\n$(HOME)"])
+def test_the_runner_gives_back_the_value_of_a_secret(value: str) -> None:
+    found = variable({"secretKeyRef": {"name": "s", "key": "k"}}, secrets={"s": secret(k=value)})
+    wire = found.model_dump(mode="json", by_alias=True)
+    assert pod_environment([{"name": "HOME", "value": "/h"}, wire], {})["A"] == value
 
 
 def test_a_name_that_no_shell_takes_is_refused() -> None:

@@ -78,7 +78,7 @@ def _text(value: bytes, field: str) -> str:
     try:
         return _literally(value.decode())
     except UnicodeDecodeError:
-        raise Unsupported(f"{field}: its value is no UTF-8 text: mount it as a file") from None
+        raise Unsupported(f"{field}: its value is not UTF-8 text: mount it as a file") from None
 
 
 def _literally(value: str) -> str:

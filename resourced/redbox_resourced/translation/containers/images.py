@@ -34,7 +34,7 @@ def complete_image(image: str, field: str) -> str:
 def pull_policy(image: str, given: str | None, field: str) -> PullPolicy:
     """By default Always for latest and for no tag, as the API server sets it."""
     if given and given not in POLICIES:
-        raise Unsupported(f"{field}: {given!r} is none of {', '.join(POLICIES)}")
+        raise Unsupported(f"{field}: {given!r} is not one of {', '.join(POLICIES)}")
     if given:
         return POLICIES[given]
     if image.startswith("/") or "@" in image:
