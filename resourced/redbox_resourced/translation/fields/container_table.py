@@ -36,7 +36,7 @@ HTTP_GET: FieldTable = {
     "httpHeaders": honoured("", {"name": honoured(), "value": honoured()}),
     "path": honoured(),
     "port": honoured("A number, or the name of a port of the container."),
-    "protocol": only("probes use HTTP/1.1: leave it out", "HTTP1"),
+    "protocol": refused("probes and hooks use HTTP/1.1: leave it out"),
     "scheme": honoured(),
 }
 TCP_SOCKET: FieldTable = {
