@@ -121,7 +121,7 @@ class SlurmPod:
         said = condition(self.status, "redbox.dev/Submitted").get("message", "")
         digits = [word.strip(".,:;") for word in said.split() if word.strip(".,:;").isdigit()]
         assert digits, f"no job id in {said!r}"
-        return digits[0]
+        return str(digits[0])
 
     # -- what is done to it
 
