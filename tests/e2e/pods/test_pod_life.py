@@ -174,7 +174,7 @@ def test_a_pod_without_the_toleration_never_comes_there(pods: SlurmPods) -> None
     refused = pod.until(
         lambda status: condition(status, "PodScheduled").get("reason") == "Unschedulable", "Unschedulable"
     )
-    assert "redbox.dev/slurm" in condition(refused, "PodScheduled")["message"]
+    assert "untolerated taint" in condition(refused, "PodScheduled")["message"]
     assert "nodeName" not in pod.manifest["spec"]
 
 
