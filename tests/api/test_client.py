@@ -29,7 +29,7 @@ from redbox_api.pod_parts import PodProgram
 from redbox_shared.wire import PROBLEMS
 from tests.redbox.http.fakes import SCRIPT
 from tests.redbox.http.harness import Stand, standing
-from tests.redbox.jobs.fakes import REFUSED, UNAVAILABLE
+from tests.redbox.jobs.submit_manners import REFUSED, UNAVAILABLE
 
 JOB = JobRequest(batch=SCRIPT)
 ALICE = OwnerRef(cluster="local", namespace="users", account="alice")

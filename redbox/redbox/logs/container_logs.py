@@ -18,7 +18,7 @@ from redbox_api.pod_report import ContainerReport
 
 
 @dataclass(frozen=True, slots=True)
-class ContainerStart:
+class LoggedStart:
     """One start of one container."""
 
     container: str
@@ -36,7 +36,7 @@ def reported_container(record: JobRecord, name: str) -> ContainerReport | None:
     return next((container for container in containers if container.name == name), None)
 
 
-def container_start(record: JobRecord, name: str, restart: int | None) -> ContainerStart:
+def container_start(record: JobRecord, name: str, restart: int | None) -> LoggedStart:
     """The start that is asked for, by default the newest; NoSuchContainer where none is reported."""
     if not record.is_pod:
         raise NoSuchContainer("This job is not a pod: it has no containers to choose from.")
@@ -47,10 +47,10 @@ def container_start(record: JobRecord, name: str, restart: int | None) -> Contai
         raise NoSuchContainer(
             f"Container {name} has not been restarted {restart} times: {container.restart_count} so far."
         )
-    return ContainerStart(name, container.restart_count if restart is None else restart)
+    return LoggedStart(name, container.restart_count if restart is None else restart)
 
 
-def output_state(record: JobRecord, start: ContainerStart) -> OutputState:
+def output_state(record: JobRecord, start: LoggedStart) -> OutputState:
     """Whether this start writes, and whether it will never write again. Pure."""
     container = reported_container(record, start.container)
     directory = record.status.working_directory or record.working_directory
@@ -72,7 +72,7 @@ class ContainerOutputSource:
 
     jobs: JobService
     key: JobKey
-    start: ContainerStart
+    start: LoggedStart
 
     def current(self) -> OutputState:
         record = self.jobs.current(self.key)

@@ -15,7 +15,7 @@ from redbox.jobs.errors import NotAcceptable
 from redbox.jobs.record.record import JobRecord
 from redbox.jobs.service import JobService
 from redbox.logs.agent_files import AgentFiles
-from redbox.logs.container_logs import ContainerOutputSource, ContainerStart, container_start
+from redbox.logs.container_logs import ContainerOutputSource, LoggedStart, container_start
 from redbox.logs.interfaces import JobRecordDeleted, OutputSource, OutputState
 from redbox.logs.service import LogReadRequest, LogReadResponse, LogService
 from redbox_api.hostlists import first_host
@@ -64,7 +64,7 @@ class JobLogReader:
 
     @asynccontextmanager
     async def _read_container(
-        self, record: JobRecord, start: ContainerStart, stream: str, request: LogReadRequest
+        self, record: JobRecord, start: LoggedStart, stream: str, request: LogReadRequest
     ) -> AsyncIterator[LogReadResponse]:
         """Both streams of a container are in one file, which is read as stdout; stderr is empty then."""
         if stream == "stderr":

@@ -20,6 +20,9 @@ PLURALS = {
     "pvc": "api/v1/{}persistentvolumeclaims",
     "node": "api/v1/{}nodes",
     "lease": "apis/coordination.k8s.io/v1/{}leases",
+    "slurmcluster": "apis/redbox.dev/v1alpha1/{}slurmclusters",
+    "persistentvolume": "api/v1/{}persistentvolumes",
+    "job": "apis/batch/v1/{}jobs",
 }
 
 

@@ -17,8 +17,9 @@ from redbox.core.workload_manager import Observation
 from redbox.jobs.errors import JobConflict, JobNotFound, JobsBusy, JobsError, RefusedBySlurm, RetryableError
 from redbox.jobs.record.packed_records import unpack
 from redbox_api.models import FINAL_PHASES, Job, Phase
-from tests.redbox.jobs.fakes import ENDED, HANGS, NEVER_ARRIVES, PROMPT, REFUSED, UNAVAILABLE, late
+from tests.redbox.jobs.fakes import ENDED
 from tests.redbox.jobs.harness import World, caller, request
+from tests.redbox.jobs.submit_manners import HANGS, NEVER_ARRIVES, PROMPT, REFUSED, UNAVAILABLE, late
 
 KEYS = ["one", "two", "three"]
 MANNERS = [

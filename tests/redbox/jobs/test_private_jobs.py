@@ -9,8 +9,8 @@ import pytest
 from redbox.jobs.errors import JobsBusy
 from redbox.jobs.queue_snapshot import SnapshotIndex, match
 from redbox_api.models import Job, Phase
-from tests.redbox.jobs.fakes import NEVER_ARRIVES
 from tests.redbox.jobs.harness import BOB, World, caller, request
+from tests.redbox.jobs.submit_manners import NEVER_ARRIVES
 
 HIS = caller(BOB, "chemistry")
 

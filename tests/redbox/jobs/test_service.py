@@ -20,8 +20,8 @@ from redbox.jobs.errors import (
     Tombstoned,
 )
 from redbox_api.models import Dependency, Phase
-from tests.redbox.jobs.fakes import HANGS, NEVER_ARRIVES
 from tests.redbox.jobs.harness import ALICE, BOB, World, caller, operator, request
+from tests.redbox.jobs.submit_manners import HANGS, NEVER_ARRIVES
 
 KEY = "3f2b7c1e-0000-4000-8000-000000000001"
 HERS = Owner("kube", "physics", "default")

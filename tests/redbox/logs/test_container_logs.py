@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from redbox.jobs.record.record import JobRecord
-from redbox.logs.container_logs import ContainerStart, container_start, output_state
+from redbox.logs.container_logs import LoggedStart, container_start, output_state
 from redbox.logs.interfaces import NoSuchContainer
 from redbox_api.models import Phase
 from tests.redbox.logs.test_job_logs import record
@@ -41,7 +41,7 @@ def pod(state: dict[str, Any], restarts: int = 0, phase: Phase = Phase.RUNNING, 
     ],
 )
 def test_a_start_is_one_log(shown: JobRecord, run: int, *, writing: bool, final: bool) -> None:
-    state = output_state(shown, ContainerStart("main", 0))
+    state = output_state(shown, LoggedStart("main", 0))
     assert (state.path, state.run) == ("/home/alice/p/main-0.log", run)
     assert (state.writing, state.final) == (writing, final)
 
@@ -68,6 +68,6 @@ def test_what_is_not_reported_has_no_log(shown: JobRecord, name: str, restart: i
 
 
 def test_a_container_that_a_report_no_longer_names_writes_until_its_job_ends() -> None:
-    start = ContainerStart("gone", 0)
+    start = LoggedStart("gone", 0)
     assert not output_state(pod(RUNNING), start).final
     assert output_state(pod(RUNNING, phase=Phase.SUCCEEDED), start).final

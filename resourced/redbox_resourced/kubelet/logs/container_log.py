@@ -22,7 +22,7 @@ WAITING = {
 
 
 @dataclass(frozen=True)
-class ContainerStart:
+class ReportedStart:
     """One start of a container: it has a file of its own."""
 
     container: str
@@ -30,7 +30,7 @@ class ContainerStart:
     times: LogTimes
 
 
-def requested_start(pod: BoundPod, container: str, job: Job | None, request: LogRequest) -> ContainerStart:
+def requested_start(pod: BoundPod, container: str, job: Job | None, request: LogRequest) -> ReportedStart:
     """Raises LogRequestRejected."""
     view = _view(pod, container, job)
     report = view.report if view else ContainerReport(name=container)
@@ -40,7 +40,7 @@ def requested_start(pod: BoundPod, container: str, job: Job | None, request: Log
         raise LogRequestRejected(msg)
     newest = report.restart_count
     if state.running is not None and not request.previous:
-        return ContainerStart(container, newest, LogTimes(state.running.started_at, None))
+        return ReportedStart(container, newest, LogTimes(state.running.started_at, None))
     ended = last.terminated if request.previous else state.terminated or last.terminated
     if ended is None:
         reason = state.waiting.reason if state.waiting else _first_reason(pod)
@@ -49,7 +49,7 @@ def requested_start(pod: BoundPod, container: str, job: Job | None, request: Log
     # A container that waits for its next start has not begun it: its newest start is the one that ended.
     is_newest = state.waiting is not None or not request.previous
     restart = newest if is_newest else max(0, newest - 1)
-    return ContainerStart(container, restart, LogTimes(ended.started_at, ended.finished_at))
+    return ReportedStart(container, restart, LogTimes(ended.started_at, ended.finished_at))
 
 
 def one_stream(request: LogRequest) -> LogRequest:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.redbox.http.fakes import SCRIPT
 from tests.redbox.http.harness import BODY_LIMIT, Stand, problem, standing
-from tests.redbox.jobs.fakes import REFUSED, UNAVAILABLE
+from tests.redbox.jobs.submit_manners import REFUSED, UNAVAILABLE
 
 
 async def test_a_submit_is_created_once_and_the_same_afterwards(alice: httpx.AsyncClient) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from redbox_api.models import JobRequest, Phase
-from tests.redbox.jobs.fakes import HANGS
 from tests.redbox.jobs.harness import World, caller, request
+from tests.redbox.jobs.submit_manners import HANGS
 
 CONTAINER = {"image": "docker://app:1", "registry": {"username": "me", "password": "word"}}
 WITH_CREDENTIALS = JobRequest.model_validate({"container": CONTAINER})

@@ -9,8 +9,8 @@ from redbox.core.workload_manager import JobAction
 from redbox.jobs.errors import JobConflict, JobNotFound, JobsBusy, RefusedBySlurm, Tombstoned
 from redbox.jobs.record.record import Stage
 from redbox_api.models import Job, Phase
-from tests.redbox.jobs.fakes import HANGS, NEVER_ARRIVES, REFUSED, UNAVAILABLE, Manner, late
 from tests.redbox.jobs.harness import BOB, World, caller, request
+from tests.redbox.jobs.submit_manners import HANGS, NEVER_ARRIVES, REFUSED, UNAVAILABLE, Manner, late
 
 KEY = "3f2b7c1e-0000-4000-8000-000000000001"
 

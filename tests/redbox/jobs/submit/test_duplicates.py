@@ -15,8 +15,9 @@ from redbox.jobs.record.record import JobRecord, Stage
 from redbox.jobs.submit.duplicates import DuplicateVerdict, resolve_duplicates
 from redbox.slurm.text.states import JOB_STATES
 from redbox_api.models import Phase
-from tests.redbox.jobs.fakes import ENDED, HANGS, NEVER_ARRIVES, Manner, late
+from tests.redbox.jobs.fakes import ENDED
 from tests.redbox.jobs.harness import World, caller, request
+from tests.redbox.jobs.submit_manners import HANGS, NEVER_ARRIVES, Manner, late
 
 KEY = "3f2b7c1e-0000-4000-8000-000000000001"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -1,0 +1,230 @@
+"""Pods on Slurm on the bed as users have them: applied, looked at and deleted by kubectl.
+
+Red Box is installed with pods on for each file that uses these. Images need no registry: all containers are
+of one SIF in alice's home directory, which all hosts share.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from redbox_bed import login_node
+from redbox_bed.bed import Bed
+from redbox_bed.core.errors import BedError
+from redbox_bed.delivery import CHART, KUBERNETES_NAME, NAMESPACE, RELEASE, SLURM_CLUSTER, Helm, Kubernetes
+from redbox_bed.hosts.host import Host
+from tests.e2e.harness.api_objects import get_object
+from tests.e2e.harness.container_image import BUILD, IMAGE
+from tests.e2e.harness.slurmjobs import SlurmJobs, eventually, new_name
+from tests.e2e.harness.virtual_delivery import approve
+
+NODE = f"{SLURM_CLUSTER}.debug"
+SELECTOR = {"redbox.dev/cluster": SLURM_CLUSTER, "redbox.dev/partition": "debug"}
+TOLERATION = {"key": "redbox.dev/slurm", "operator": "Exists", "effect": "NoSchedule"}
+VALUES = f"resourced.enabled=true,resourced.pods.enabled=true,slurmClusters.{SLURM_CLUSTER}.delivery=Virtual"
+ON = f"resourced.pods.namespaces={{alice}},slurmClusters.{SLURM_CLUSTER}.pods.enabled=true"
+OFF = "resourced.enabled=false,resourced.pods.enabled=false"
+IN_A_CONTAINER = f"slurmClusters.{SLURM_CLUSTER}.delivery=Container"
+USER = "alice"
+HOME = "/home/alice"
+BUILDS_WITHIN_S = 120
+Object = dict[str, Any]
+
+
+def container(script: str = "", name: str = "main", **fields: Any) -> Object:
+    """A container of the tests' image that runs a script of sh."""
+    return {"name": name, "image": IMAGE, "command": ["sh", "-c", script], **fields}
+
+
+def on_slurm(*containers: Object, **spec: Any) -> Object:
+    """The spec of a pod that names the partition `debug`."""
+    return {
+        "restartPolicy": "Never",
+        "nodeSelector": SELECTOR,
+        "tolerations": [TOLERATION],
+        "terminationGracePeriodSeconds": 5,
+        "containers": list(containers),
+        **spec,
+    }
+
+
+@dataclass(frozen=True)
+class SlurmPod:
+    """A pod that was applied, or that a controller made."""
+
+    kubectl: Kubernetes
+    login: Host
+    name: str
+    namespace: str = USER
+
+    def __call__(self, *arguments: str) -> str:
+        return self.kubectl(f"--namespace={self.namespace}", *arguments)
+
+    # -- what is said of it
+
+    @property
+    def manifest(self) -> Object:
+        """Nothing where it does not exist."""
+        return get_object(self.kubectl.kubeconfig, "pod", self.name, self.namespace)
+
+    @property
+    def status(self) -> Object:
+        return dict(self.manifest.get("status", {}))
+
+    @property
+    def uid(self) -> str:
+        return str(self.manifest["metadata"]["uid"])
+
+    def until(self, holds: Callable[[Object], object], what: str) -> Object:
+        """The status once this holds of it."""
+
+        def look() -> Object | None:
+            status = self.status
+            return status if holds(status) else None
+
+        try:
+            return eventually(look, what=what)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{json.dumps(self.status)}\n{self.events()}") from None
+
+    def reaches(self, *phases: str) -> Object:
+        return self.until(lambda status: status.get("phase") in phases, f"{self.name} being {phases}")
+
+    def ends(self) -> Object:
+        return self.reaches("Succeeded", "Failed")
+
+    def is_ready(self) -> Object:
+        return self.until(lambda status: condition(status, "Ready").get("status") == "True", "Ready")
+
+    def is_gone(self) -> None:
+        eventually(lambda: not self.manifest, what=f"the end of {self.name}")
+
+    def events(self) -> list[tuple[str, str]]:
+        """Reason and message of each, oldest first."""
+        chosen = f"--field-selector=involvedObject.name={self.name},involvedObject.kind=Pod"
+        found = json.loads(self("get", "events", chosen, "--output=json"))["items"]
+        found.sort(key=lambda event: event["metadata"]["creationTimestamp"])
+        return [(event["reason"], event["message"]) for event in found]
+
+    def log(self, *options: str) -> str:
+        return self("logs", self.name, *options)
+
+    @property
+    def job_id(self) -> str:
+        """From the condition's message: the job that was submitted for it."""
+        said = condition(self.status, "redbox.dev/Submitted").get("message", "")
+        digits = [word.strip(".,:;") for word in said.split() if word.strip(".,:;").isdigit()]
+        assert digits, f"no job id in {said!r}"
+        return str(digits[0])
+
+    # -- what is done to it
+
+    def delete(self, *options: str) -> None:
+        self("delete", "pod", self.name, "--ignore-not-found", "--timeout=90s", *options)
+
+
+def condition(status: Object, kind: str) -> Object:
+    """The condition of this type; nothing where it is missing."""
+    return next((dict(row) for row in status.get("conditions", []) if row["type"] == kind), {})
+
+
+def ended(status: Object, name: str = "main", part: str = "containerStatuses") -> Object:
+    """How a container ended."""
+    states = {row["name"]: row["state"] for row in status.get(part, [])}
+    assert "terminated" in states.get(name, {}), f"{name} has not ended: {states}"
+    return dict(states[name]["terminated"])
+
+
+@dataclass
+class SlurmPods:
+    """Those of one test, and whatever else it applied; all deleted at its end."""
+
+    bed: Bed
+    kubectl: Kubernetes
+    login: Host
+    made: list[tuple[str, str]] = field(default_factory=list)
+
+    def apply(self, kind: str, name: str, *, api: str = "v1", **body: Any) -> None:
+        """Apply an object of alice's namespace."""
+        metadata = {"name": name, "namespace": USER, **body.pop("metadata", {})}
+        manifest = {"apiVersion": api, "kind": kind, "metadata": metadata, **body}
+        self.made.append((kind, name))
+        self.kubectl("apply", "--filename=-", stdin=yaml.safe_dump(manifest))
+
+    def run(self, *containers: Object, metadata: Object | None = None, **spec: Any) -> SlurmPod:
+        """A pod of these containers; fields are as the manifest has them."""
+        name = new_name()
+        self.apply("Pod", name, metadata=metadata or {}, spec=on_slurm(*containers, **spec))
+        return self.of(name)
+
+    def of(self, name: str) -> SlurmPod:
+        return SlurmPod(self.kubectl, self.login, name)
+
+    def clean(self) -> None:
+        """In the reverse order: claims after the pods that use them."""
+        for kind, name in reversed(self.made):
+            self.kubectl(
+                *("delete", kind, name, f"--namespace={USER}"), "--ignore-not-found", "--timeout=90s"
+            )
+
+
+@contextmanager
+def pods_installed(bed: Bed) -> Iterator[None]:
+    """Pods run on virtual nodes; in the end all is as it was delivered."""
+    SlurmJobs.on(bed)
+    kubectl, login = Kubernetes(bed), bed.host("login")
+    login.run("sh", "-c", BUILD, user=USER, timeout=BUILDS_WITHIN_S)
+    _allow_volumes(login)
+    _upgrade(bed, VALUES, ON)
+    try:
+        eventually(lambda: get_object(kubectl.kubeconfig, "node", NODE), what=f"the node {NODE}")
+        eventually(lambda: _is_approved(kubectl), what="the certificate of resourced")
+        eventually(lambda: pods_ready(kubectl).get("status") == "True", what="PodsReady")
+        yield
+    finally:
+        _upgrade(bed, f"slurmClusters.{SLURM_CLUSTER}.pods.enabled=false", OFF, IN_A_CONTAINER)
+        kubectl("delete", "nodes", "--selector=redbox.dev/virtual", "--ignore-not-found")
+
+
+def pods_ready(kubectl: Kubernetes) -> Object:
+    """The condition PodsReady of the SlurmCluster."""
+    cluster = get_object(kubectl.kubeconfig, "slurmcluster", SLURM_CLUSTER)
+    return condition(cluster.get("status", {}), "PodsReady")
+
+
+def _upgrade(bed: Bed, *values: str) -> None:
+    Helm(bed)(
+        *("upgrade", RELEASE, str(CHART), "--reuse-values", "--take-ownership", "--wait", "--timeout=110s"),
+        *(f"--set={row}" for row in values),
+    )
+
+
+def _is_approved(kubectl: Kubernetes) -> bool:
+    """Whether the API server takes resourced's certificate; what waits for an administrator is approved."""
+    approve(kubectl)
+    try:
+        return kubectl("get", "--raw", f"/api/v1/nodes/{NODE}/proxy/healthz") == "ok"
+    except BedError:
+        return False
+
+
+def _allow_volumes(login: Host) -> None:
+    """The rule that docs/pods.md has the HPC administrator write, before the one of `redbox init`."""
+    rule = {
+        "cluster": KUBERNETES_NAME,
+        "namespaces": [NAMESPACE],
+        "service_accounts": ["redbox-resourced"],
+        "roles": ["operator", "reader", "volumes"],
+    }
+    settings = yaml.safe_load(login.read(login_node.SETTINGS))
+    rules = settings["mapping"]["rules"]
+    if rule not in rules:
+        settings["mapping"]["rules"] = [rule, *rules]
+        login.write(login_node.SETTINGS, yaml.safe_dump(settings, sort_keys=False))
+        login_node.restart(login)

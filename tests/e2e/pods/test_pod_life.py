@@ -1,0 +1,199 @@
+"""Pods as Slurm jobs on the bed: what a user sees of containers, logs, restarts and the end."""
+
+from __future__ import annotations
+
+import pytest
+
+from redbox_bed.bed import Bed
+from tests.e2e.harness.api_objects import get_object
+from tests.e2e.harness.slurm_pods import (
+    HOME,
+    NODE,
+    USER,
+    SlurmPod,
+    SlurmPods,
+    condition,
+    container,
+    ended,
+    pods_ready,
+)
+from tests.e2e.harness.slurmjobs import eventually, new_name
+
+pytestmark = pytest.mark.timeout(300)
+DATA = [{"name": "data", "emptyDir": {}}]
+AT_DATA = [{"name": "data", "mountPath": "/data"}]
+WAITS = "while [ ! -e /data/done ]; do sleep 0.2; done"
+
+
+def work_dir(pod: SlurmPod) -> str:
+    """The working directory of its job."""
+    shown = pod.login.run("scontrol", "--oneliner", "show", "job", pod.job_id).stdout.split()
+    return next(word.removeprefix("WorkDir=") for word in shown if word.startswith("WorkDir="))
+
+
+def slurm_node(pod: SlurmPod) -> str:
+    """The node that its job runs on."""
+    return pod.login.run("squeue", "--noheader", "--format=%N", f"--jobs={pod.job_id}").stdout.strip()
+
+
+def test_the_slurmcluster_says_that_pods_run(pods: SlurmPods) -> None:
+    ready = pods_ready(pods.kubectl)
+    assert (ready["status"], ready["reason"]) == ("True", "Served")
+    assert USER in ready["message"]
+
+
+def test_a_pod_succeeds_with_its_log_and_runs_as_its_user(pods: SlurmPods) -> None:
+    pod = pods.run(container("echo out; echo err >&2; id -u"))
+    status = pod.ends()
+    assert (status["phase"], ended(status)["exitCode"]) == ("Succeeded", 0)
+    assert pod.manifest["spec"]["nodeName"] == NODE
+    uid = pods.login.run("id", "-u", USER).stdout
+    assert sorted(pod.log().splitlines()) == sorted(["out", "err", uid.strip()])
+
+
+def test_a_container_that_fails_fails_the_pod_with_its_exit_code(pods: SlurmPods) -> None:
+    status = pods.run(container("exit 7")).ends()
+    assert (status["phase"], ended(status)["exitCode"], ended(status)["reason"]) == ("Failed", 7, "Error")
+
+
+def test_each_container_has_a_log_of_its_own(pods: SlurmPods) -> None:
+    pod = pods.run(container("echo of one", "one"), container("echo of two", "two"))
+    assert pod.ends()["phase"] == "Succeeded"
+    assert (pod.log("-c", "one"), pod.log("-c", "two")) == ("of one\n", "of two\n")
+
+
+def test_init_containers_run_one_after_the_other_before_the_main_one(pods: SlurmPods) -> None:
+    first, second, main = (
+        container(script, name, volumeMounts=AT_DATA)
+        for script, name in (
+            ("sleep 1; echo first >> /data/order", "first"),
+            ("echo second >> /data/order", "second"),
+            ("cat /data/order", "main"),
+        )
+    )
+    pod = pods.run(main, initContainers=[first, second], volumes=DATA)
+    status = pod.ends()
+    assert status["phase"] == "Succeeded"
+    assert ended(status, "first", "initContainerStatuses")["exitCode"] == 0
+    assert pod.log() == "first\nsecond\n"
+
+
+def test_variables_come_from_configmaps_and_secrets(pods: SlurmPods) -> None:
+    plain, secret = new_name(), new_name()
+    pods.apply("ConfigMap", plain, data={"PLACE": "a barn", "OTHER": "x"})
+    pods.apply("Secret", secret, stringData={"word": 'it\'s "$(moo)"'})
+    chosen = {"name": "WORD", "valueFrom": {"secretKeyRef": {"name": secret, "key": "word"}}}
+    source = [{"configMapRef": {"name": plain}}]
+    pod = pods.run(container('echo "$WORD in $PLACE"', env=[chosen], envFrom=source))
+    assert pod.ends()["phase"] == "Succeeded"
+    assert pod.log() == 'it\'s "$(moo)" in a barn\n'
+
+
+def test_a_missing_secret_is_waited_for(pods: SlurmPods) -> None:
+    secret = new_name()
+    chosen = {"name": "WORD", "valueFrom": {"secretKeyRef": {"name": secret, "key": "word"}}}
+    pod = pods.run(container('echo "$WORD"', env=[chosen]))
+    reason = "CreateContainerConfigError"
+    pod.until(
+        lambda status: any(
+            row["state"].get("waiting", {}).get("reason") == reason
+            for row in status.get("containerStatuses", [])
+        ),
+        reason,
+    )
+    pods.apply("Secret", secret, stringData={"word": "late"})
+    assert pod.ends()["phase"] == "Succeeded"
+    assert pod.log() == "late\n"
+
+
+def test_containers_share_an_emptydir(pods: SlurmPods) -> None:
+    writer = container("echo shared > /data/text; : > /data/done", "writer", volumeMounts=AT_DATA)
+    reader = container(f"{WAITS}; cat /data/text", "reader", volumeMounts=AT_DATA)
+    pod = pods.run(reader, writer, volumes=DATA)
+    assert pod.ends()["phase"] == "Succeeded"
+    assert pod.log("-c", "reader") == "shared\n"
+
+
+def test_a_container_that_failed_is_started_again_and_its_first_log_stays(pods: SlurmPods) -> None:
+    script = "if [ -e /data/again ]; then echo second; exit 0; fi; echo first; : > /data/again; exit 1"
+    pod = pods.run(container(script, volumeMounts=AT_DATA), volumes=DATA, restartPolicy="OnFailure")
+    status = pod.ends()
+    assert (status["phase"], status["containerStatuses"][0]["restartCount"]) == ("Succeeded", 1)
+    assert (pod.log(), pod.log("--previous")) == ("second\n", "first\n")
+
+
+def test_a_readiness_probe_makes_the_pod_ready(pods: SlurmPods) -> None:
+    probe = {"exec": {"command": ["cat", "/data/ready"]}, "periodSeconds": 1}
+    script = "while [ ! -e /data/go ]; do sleep 0.2; done; : > /data/ready; sleep 600"
+    main = container(script, volumeMounts=AT_DATA, readinessProbe=probe)
+    waits = container("sleep 2; : > /data/go; sleep 600", "waits", volumeMounts=AT_DATA)
+    pod = pods.run(main, waits, volumes=DATA)
+    running = pod.until(lambda status: status.get("phase") == "Running", "Running")
+    assert condition(running, "Ready")["status"] == "False"
+    status = pod.is_ready()
+    assert all(row["ready"] and row["started"] for row in status["containerStatuses"])
+
+
+def test_a_deletion_runs_prestop_and_leaves_nothing_behind(bed: Bed, pods: SlurmPods) -> None:
+    mark = f"{HOME}/{new_name()}"
+    hook = {"preStop": {"exec": {"command": ["sh", "-c", f"echo stopped > {mark}"]}}}
+    home = [{"name": "home", "hostPath": {"path": HOME, "type": "Directory"}}]
+    main = container(
+        "trap 'exit 0' TERM; while :; do sleep 0.2; done",
+        lifecycle=hook,
+        volumeMounts=[{"name": "home", "mountPath": HOME}],
+    )
+    pod = pods.run(main, volumes=[*home, *DATA])
+    pod.reaches("Running")
+    job_id, folder, node = pod.job_id, work_dir(pod), bed.host(slurm_node(pod))
+    scratch = ("sh", "-c", f"ls -d /tmp/redbox-pod-{job_id}-* /dev/shm/redbox-pod-{job_id}-* 2>/dev/null")
+    assert node.run(*scratch, check=False).stdout
+    assert ".redbox-" in pods.login.run("ls", "-A", folder).stdout
+    try:
+        pod.delete()
+        assert pods.login.run("cat", mark).stdout == "stopped\n"
+    finally:
+        pods.login.run("rm", "-f", mark)
+    listing = ("squeue", "--noheader", f"--jobs={job_id}")
+    eventually(lambda: not pods.login.run(*listing, check=False).stdout.strip(), what="an empty queue")
+    eventually(lambda: not node.run(*scratch, check=False).stdout, what="an empty scratch")
+    eventually(lambda: ".redbox-" not in pods.login.run("ls", "-A", folder).stdout, what="no private folder")
+
+
+def test_a_field_that_no_job_can_have_is_refused_by_its_name(pods: SlurmPods) -> None:
+    main = container("true", securityContext={"privileged": True})
+    pod = pods.run(main)
+    status = pod.ends()
+    assert (status["phase"], status["reason"]) == ("Failed", "Unsupported")
+    assert "privileged" in status["message"]
+    assert pods.login.run("sacct", "-XnPa", "-o", "JobID", f"--name={pod.name}").stdout == ""
+
+
+def test_a_pod_without_the_toleration_never_comes_there(pods: SlurmPods) -> None:
+    pod = pods.run(container("true"), tolerations=[])
+    refused = pod.until(
+        lambda status: condition(status, "PodScheduled").get("reason") == "Unschedulable", "Unschedulable"
+    )
+    assert "untolerated taint" in condition(refused, "PodScheduled")["message"]
+    assert "nodeName" not in pod.manifest["spec"]
+
+
+def test_a_virtual_node_that_is_deleted_comes_back_and_its_pods_run_on(pods: SlurmPods) -> None:
+    kubeconfig = pods.kubectl.kubeconfig
+    pod = pods.run(container(f"{WAITS}; echo alive", volumeMounts=AT_DATA), goes_on(), volumes=DATA)
+    pod.reaches("Running")
+    job_id, uid = pod.job_id, pod.uid
+    before = get_object(kubeconfig, "node", NODE)["metadata"]["uid"]
+    pods.kubectl("delete", "node", NODE, "--wait=false")
+    eventually(
+        lambda: get_object(kubeconfig, "node", NODE).get("metadata", {}).get("uid", before) != before,
+        what="another node of that name",
+    )
+    status = pod.ends()
+    assert (status["phase"], pod.uid, pod.job_id) == ("Succeeded", uid, job_id)
+    assert pod.log("-c", "main") == "alive\n"
+
+
+def goes_on() -> dict[str, object]:
+    """A container that lets the main one end after PodGC's 40 s and more."""
+    return container("sleep 60; : > /data/done", "goes-on", volumeMounts=AT_DATA)
