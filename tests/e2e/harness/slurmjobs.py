@@ -62,6 +62,9 @@ class Applied:
     def pod(self) -> str:
         return f"{self.name}-job"
 
+    def pod_of(self, attempt: int) -> str:
+        return self.pod if attempt == 1 else f"{self.pod}-{attempt}"
+
     # -- what is said of it
 
     @property
@@ -149,7 +152,7 @@ class Applied:
 
     def whole_output(self, attempt: int = 1) -> str:
         """`kubectl logs` of an attempt that has ended, without lines of our own."""
-        log = self("logs", self.pod if attempt == 1 else f"{self.pod}-{attempt}")
+        log = self("logs", self.pod_of(attempt))
         return "".join(line for line in log.splitlines(keepends=True) if not line.startswith(PREFIX))
 
     # -- what is done to it
