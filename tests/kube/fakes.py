@@ -75,6 +75,7 @@ class FakeApiServer:
         self.before_next_write: Callable[[], object] | None = None
         """What somebody else changes just before the next write arrives."""
         self.applied: list[tuple[ResourcePath, str, str, Object]] = []
+        self.tokens_of: list[PodRef | None] = []  # which pod each was bound to
         """Of each server-side apply: where, field manager, subresource, body."""
         self.impersonated: list[tuple[str, str]] = []
         self.closed = False
@@ -194,7 +195,8 @@ class FakeApiServer:
     async def token_for(
         self, namespace: str, account: str, audience: str, *, seconds: int, pod: PodRef | None = None
     ) -> str:
-        del seconds, pod
+        del seconds
+        self.tokens_of.append(pod)
         self._receive("token", ResourcePath("ServiceAccount", account, namespace))
         return f"token of {namespace}/{account} for {audience}"
 

@@ -1,9 +1,10 @@
 """The provisioner redbox.dev/directory: a folder on a Slurm cluster for each claim, and its PersistentVolume.
 
-The folder is made with a token of the claim's service account, so it belongs to the Unix user that jobs of
-that account run as. Its handle is the claim's uid and the volume's name follows from it: whatever crashes
-between the folder and the volume, the next try finds both. Of a released volume with reclaimPolicy Delete
-first the folder is deleted, by red-box for resourced's own identity (role volumes), and then the volume.
+The folder is made with a token of the claim's service account, bound to a pod that uses the claim, so it
+belongs to the Unix user that jobs of that account run as. Its handle is the claim's uid and the volume's name
+follows from it: whatever crashes between the folder and the volume, the next try finds both. Of a released
+volume with reclaimPolicy Delete first the folder is deleted, by red-box for resourced's own identity (role
+volumes), and then the volume.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from redbox_resourced.volumes.claims import (
     read_claim,
     read_class,
 )
+from redbox_resourced.volumes.consumers import find_consumer
 from redbox_resourced.volumes.manifest import VolumeView, new_volume, read_volume
 from redbox_resourced.volumes.names import ANNOTATION_ACCOUNT, PROVISIONER, STORAGE_API
 from redbox_resourced.volumes.volume_events import DELETE_FAILED, FAILED, SUCCEEDED, VolumeEvents
@@ -195,7 +197,8 @@ class DirectoryProvisioner:
     ) -> VolumeFolder:
         spec = connection.cluster.spec
         account = ServiceAccountName(claim.namespace, claim.account)
-        token = RedboxToken(self._objects, account, spec.audience, lifetime_s=TOKEN_LIFETIME_S)
+        pod = await find_consumer(self._objects, claim)
+        token = RedboxToken(self._objects, account, spec.audience, pod, lifetime_s=TOKEN_LIFETIME_S)
         request = VolumeRequest(claim=claim.name, group_shared=storage_class.group_shared)
         account_key = (connection.cluster.name, claim.namespace, claim.account)
         async with self._of_account[account_key], self._at_once[connection.cluster.name]:

@@ -75,3 +75,13 @@ def volume(*, phase: str = "Bound", policy: str = "Delete", **spec: Any) -> Obje
 
 def virtual_node(cluster: str = "hpc1", partition: str = "debug") -> Object:
     return new_node(cluster, partition)
+
+
+def consumer(account: str = "default", claim: str = "data", phase: str = "Pending") -> Object:
+    """A pod that uses the claim."""
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]
+    return {
+        "metadata": {"name": f"pod-of-{account}", "namespace": "alice", "uid": f"uid-of-{account}"},
+        "spec": {"serviceAccountName": account, "volumes": volumes},
+        "status": {"phase": phase},
+    }

@@ -17,12 +17,16 @@ from redbox_resourced.volumes.names import STORAGE_API
 from redbox_resourced.volumes.provisioner import DirectoryProvisioner
 from tests.kube.fakes import FakeApiServer
 from tests.resourced.factories import slurm_cluster
-from tests.resourced.volumes.factories import FOLDER, UID, storage_class, virtual_node
+from tests.resourced.volumes.factories import FOLDER, UID, consumer, storage_class, virtual_node
 
 CLAIM = ResourcePath("PersistentVolumeClaim", "data", "alice")
 CLASS = ResourcePath("StorageClass", "redbox", api_version=STORAGE_API)
 VOLUME = ResourcePath("PersistentVolume", f"pvc-{UID}")
 OWN = "resourced"
+
+
+def pod_of(account: str) -> ResourcePath:
+    return ResourcePath("Pod", f"pod-of-{account}", "alice")
 
 
 def problem(detail: str, status: int = 403) -> Problem:
@@ -99,6 +103,8 @@ class World:
         )
         self.api.put(CLASS, storage_class())
         self.api.put(ResourcePath("Node", "hpc1.debug"), virtual_node())
+        for account in ("default", "ci"):
+            self.api.put(pod_of(account), consumer(account))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

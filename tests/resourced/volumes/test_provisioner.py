@@ -9,13 +9,21 @@ import pytest
 
 from redbox_api.errors import NotAllowed, Unreachable
 from redbox_api.models import VolumeRequest
-from redbox_kube.api.objects import ApiRefused, ApiUnreachable, ResourcePath
+from redbox_kube.api.objects import ApiRefused, ApiUnreachable, Object, PodRef, ResourcePath
 from redbox_kube.names import FINALIZER_VOLUME
 from redbox_resourced.volumes import provisioner as provisioner_module
 from redbox_resourced.volumes.names import PROVISIONED_BY, PROVISIONER, STORAGE_API
 from tests.resourced.factories import slurm_cluster
-from tests.resourced.volumes.factories import FOLDER, UID, claim, storage_class, virtual_node, volume
-from tests.resourced.volumes.harness import CLAIM, CLASS, OWN, VOLUME, Redbox, World, problem
+from tests.resourced.volumes.factories import (
+    FOLDER,
+    UID,
+    claim,
+    consumer,
+    storage_class,
+    virtual_node,
+    volume,
+)
+from tests.resourced.volumes.harness import CLAIM, CLASS, OWN, VOLUME, Redbox, World, pod_of, problem
 
 
 async def test_a_claim_gets_a_folder_of_its_account_and_a_volume(world: World) -> None:
@@ -219,7 +227,34 @@ async def test_a_red_box_that_hangs_delays_no_other(world: World, monkeypatch: p
     slow = claim(node="", storageClassName="slow")
     slow["metadata"] |= {"name": "slow", "uid": "slow-uid"}
     world.api.put(ResourcePath("PersistentVolumeClaim", "slow", "alice"), slow)
+    for_slow = consumer(claim="slow")
+    world.api.put(ResourcePath("Pod", "pod-of-slow", "alice"), for_slow)
     async with world.running():
         await world.until(lambda: other.requests)
         world.api.put(CLAIM, claim())
         await world.until(lambda: VOLUME in world.api.objects)
+
+
+async def test_the_token_is_bound_to_a_pod_of_the_account_that_uses_the_claim(world: World) -> None:
+    world.api.put(CLAIM, claim(account="ci"))
+    await world.provisioned()
+    assert set(world.api.tokens_of) == {PodRef("pod-of-ci", "uid-of-ci")}
+
+
+@pytest.mark.parametrize(
+    ("pods", "sentence"),
+    [
+        ([], "no pod of ServiceAccount default uses this claim"),
+        ([consumer(claim="other")], "no pod of ServiceAccount default uses this claim"),
+        ([consumer(phase="Succeeded")], "no pod of ServiceAccount default uses this claim"),
+        ([consumer("ci")], "this claim is for ServiceAccount default, and its pod has ci"),
+    ],
+)
+async def test_without_such_a_pod_there_is_no_folder(world: World, pods: list[Object], sentence: str) -> None:
+    for account in ("default", "ci"):
+        world.api.remove(pod_of(account))
+    for pod in pods:
+        world.api.put(ResourcePath("Pod", pod["metadata"]["name"], "alice"), pod)
+    world.api.put(CLAIM, claim())
+    assert sentence in await world.refusal()
+    assert world.redbox.requests == []
