@@ -19,6 +19,10 @@ from redbox_resourced.translation.resources import RequestedResources, requested
 from redbox_resourced.translation.volumes import volumes
 
 DEFAULT_GRACE_S = 30
+LONGEST_S = 10**9
+"""Of the request; Kubernetes' own limit is 2^31 - 1, which some write for never."""
+LONGEST_NAME = 128
+"""Of a job; a pod's may have 253 characters."""
 PULL_S = 1800
 """How long images may be pulled before activeDeadlineSeconds is cut short by the job's time limit."""
 
@@ -29,7 +33,7 @@ def translate(pod: Object, references: PodReferences, settings: PodsSpec, partit
     options, amounts = job_options(pod), requested(pod)
     return JobRequest(
         pod=_program(pod, references, settings, options, amounts),
-        name=pod["metadata"]["name"],
+        name=pod["metadata"]["name"][:LONGEST_NAME],
         partition=partition,
         resources=_resources(pod, options, amounts),
         options=_options(options, amounts),
@@ -57,7 +61,7 @@ def _program(
         hosts_file=hosts_file(pod),
         resolv_conf=resolv_conf(pod),
         termination_grace_s=_grace_s(spec),
-        active_deadline_s=spec.get("activeDeadlineSeconds"),
+        active_deadline_s=_deadline_s(spec),
         scratch=settings.scratch,
         gpus=amounts.gpu_make or options.gpu_make,
         mpi=options.mpi,
@@ -87,10 +91,15 @@ def _options(options: JobOptions, amounts: RequestedResources) -> list[str]:
 
 def _time(spec: Object) -> str | None:
     """In minutes, rounded up, so that the runner's end of the pod comes before Slurm's."""
-    deadline = spec.get("activeDeadlineSeconds")
+    deadline = _deadline_s(spec)
     return None if deadline is None else str(-(-(deadline + PULL_S + _grace_s(spec)) // 60))
+
+
+def _deadline_s(spec: Object) -> int | None:
+    given = spec.get("activeDeadlineSeconds")
+    return None if given is None else min(int(given), LONGEST_S)
 
 
 def _grace_s(spec: Object) -> int:
     given = spec.get("terminationGracePeriodSeconds")
-    return DEFAULT_GRACE_S if given is None else int(given)
+    return DEFAULT_GRACE_S if given is None else min(int(given), LONGEST_S)

@@ -271,3 +271,15 @@ def test_a_login_that_cannot_be_read_is_refused_without_its_content(values: dict
     with pytest.raises(Unsupported, match=r"^spec\.imagePullSecrets\[s\]: ") as refusal:
         program(pod(imagePullSecrets=[{"name": "s"}]), secrets={"s": values})
     assert "hunter2" not in str(refusal.value)
+
+
+def test_a_name_that_is_too_long_for_a_job_is_cut() -> None:
+    found = requested(pod(metadata={"name": "a" * 253}))
+    assert found.name == "a" * 128
+    assert found.pod is not None
+    assert found.pod.name == "a" * 253
+
+
+def test_the_longest_times_of_kubernetes_are_taken() -> None:
+    found = program(pod(activeDeadlineSeconds=2**31 - 1, terminationGracePeriodSeconds=2**31 - 1))
+    assert (found.active_deadline_s, found.termination_grace_s) == (10**9, 10**9)
