@@ -6,7 +6,7 @@ import pytest
 
 from redbox_api.pod_parts import HttpHeader, PodHandler, PodMount, PodProbe
 from redbox_resourced.translation.errors import Unsupported
-from tests.resourced.translation.factories import container, pod, program, translated
+from tests.resourced.translation.factories import container, pod, program, secret, translated
 
 
 @pytest.mark.parametrize(
@@ -107,6 +107,22 @@ def test_a_probe_has_all_its_numbers_and_the_number_of_its_port() -> None:
 def test_probes_by_a_program_and_by_tcp(field: str, name: str) -> None:
     assert getattr(translated(**{field: {"exec": {"command": ["ok"]}}}), name) == PodProbe(exec=["ok"])
     assert getattr(translated(**{field: {"tcpSocket": {"port": 5432}}}), name) == PodProbe(tcp_port=5432)
+
+
+def test_a_probes_command_is_expanded_as_kubelets_do_and_a_hooks_is_not() -> None:
+    words = ["$(USER)", "$(SECRET)", "$$(USER)", "$(cat /x)", "$("]
+    env = [
+        {"name": "USER", "value": "al"},
+        {"name": "SECRET", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+    ]
+    found = translated(
+        {"secrets": {"s": secret(k="x")}},
+        env=env,
+        livenessProbe={"exec": {"command": words}},
+        lifecycle={"preStop": {"exec": {"command": words}}},
+    )
+    assert found.liveness_probe == PodProbe(exec=["al", "", "$(USER)", "$(cat /x)", "$("])
+    assert found.pre_stop == PodHandler(exec=words)
 
 
 def test_a_port_by_a_name_that_the_container_does_not_declare_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,6 +10,7 @@ from redbox_api.pod_parts import PodHandler, PodProbe
 from redbox_kube.api.objects import Object
 from redbox_resourced.translation.errors import Unsupported, refusals_of
 
+REFERENCE = re.compile(r"\$(?:(\$)|\(([^)]*)\))")
 NUMBERS = {
     "initialDelaySeconds": "initial_delay_s",
     "periodSeconds": "period_s",
@@ -19,19 +21,33 @@ NUMBERS = {
 }
 
 
-def probe(given: Object | None, ports: Iterable[Object], field: str) -> PodProbe | None:
+def probe(given: Object | None, container: Object, field: str) -> PodProbe | None:
+    """Of a probe's command, and not of a hook's, kubelets expand `$(NAME)`."""
     if given is None:
         return None
+    action = _action(given, container.get("ports") or (), field)
+    if command := action.get("exec"):
+        action["exec"] = _expanded(command, container)
     numbers = {ours: given[theirs] for theirs, ours in NUMBERS.items() if given.get(theirs)}
     with refusals_of(field):
-        return PodProbe(**_action(given, ports, field), **numbers)
+        return PodProbe(**action, **numbers)
 
 
-def hook(given: Object | None, ports: Iterable[Object], field: str) -> PodHandler | None:
+def _expanded(command: Iterable[str], container: Object) -> list[str]:
+    """With the literal values as they are written; a variable from elsewhere is empty, as for kubelets."""
+    values = {variable["name"]: variable.get("value") or "" for variable in container.get("env") or ()}
+
+    def replaced(found: re.Match[str]) -> str:
+        return "$" if found[1] else values.get(found[2], found[0])
+
+    return [REFERENCE.sub(replaced, word) for word in command]
+
+
+def hook(given: Object | None, container: Object, field: str) -> PodHandler | None:
     if given is None:
         return None
     with refusals_of(field):
-        return PodHandler(**_action(given, ports, field))
+        return PodHandler(**_action(given, container.get("ports") or (), field))
 
 
 def _action(given: Object, ports: Iterable[Object], field: str) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def containers(pod: Object, references: PodReferences, part: str) -> list[Contai
 def _container(pod: Object, given: Object, references: PodReferences, field: str) -> ContainerProgram:
     if given.get("restartPolicy") and not field.startswith("spec.init"):
         raise Unsupported(f"{field}.restartPolicy: only init containers have one: use the pod's")
-    image, ports = given.get("image") or "", given.get("ports") or ()
+    image = given.get("image") or ""
     lifecycle = given.get("lifecycle") or {}
     return ContainerProgram(
         name=given["name"],
@@ -40,11 +40,11 @@ def _container(pod: Object, given: Object, references: PodReferences, field: str
         mounts=_mounts(pod, given),
         ports=_ports(given, field),
         always_restarts=given.get("restartPolicy") == "Always",
-        startup_probe=probe(given.get("startupProbe"), ports, f"{field}.startupProbe"),
-        liveness_probe=probe(given.get("livenessProbe"), ports, f"{field}.livenessProbe"),
-        readiness_probe=probe(given.get("readinessProbe"), ports, f"{field}.readinessProbe"),
-        post_start=hook(lifecycle.get("postStart"), ports, f"{field}.lifecycle.postStart"),
-        pre_stop=hook(lifecycle.get("preStop"), ports, f"{field}.lifecycle.preStop"),
+        startup_probe=probe(given.get("startupProbe"), given, f"{field}.startupProbe"),
+        liveness_probe=probe(given.get("livenessProbe"), given, f"{field}.livenessProbe"),
+        readiness_probe=probe(given.get("readinessProbe"), given, f"{field}.readinessProbe"),
+        post_start=hook(lifecycle.get("postStart"), given, f"{field}.lifecycle.postStart"),
+        pre_stop=hook(lifecycle.get("preStop"), given, f"{field}.lifecycle.preStop"),
         stop_signal=lifecycle.get("stopSignal"),
         memory_limit=_memory_limit(given, field),
         read_only_root=bool((given.get("securityContext") or {}).get("readOnlyRootFilesystem")),
