@@ -129,7 +129,7 @@ def test_a_secret_that_is_no_text_is_refused_without_its_content() -> None:
     assert "ff" not in str(refusal.value)
 
 
-def test_all_values_of_an_object_come_before_the_others_and_bad_names_are_left_out() -> None:
+def test_all_values_of_an_object_come_before_the_others() -> None:
     sources = [
         {"configMapRef": {"name": "c"}},
         {"prefix": "S_", "secretRef": {"name": "s"}},
@@ -137,7 +137,7 @@ def test_all_values_of_an_object_come_before_the_others_and_bad_names_are_left_o
     ]
     found = translated(
         {
-            "config_maps": {"c": {"data": {"B": "$b", "game.properties": "x"}}},
+            "config_maps": {"c": {"data": {"B": "$b"}}},
             "secrets": {"s": secret(B="2")},
         },
         envFrom=sources,
@@ -156,3 +156,9 @@ def test_the_runner_gives_back_the_value_of_a_secret(value: str) -> None:
 def test_a_name_that_no_shell_takes_is_refused() -> None:
     with pytest.raises(Unsupported, match=r"env\[my\.dot\]: "):
         translated(env=[{"name": "my.dot", "value": "x"}])
+
+
+def test_a_key_that_no_shell_takes_is_refused_as_a_name_of_a_variable() -> None:
+    references = {"config_maps": {"c": {"data": {"spring.datasource.url": "x"}}}}
+    with pytest.raises(Unsupported, match=r"\.envFrom\[spring\.datasource\.url\]: .*: rename the key"):
+        translated(references, envFrom=[{"configMapRef": {"name": "c"}}])

@@ -36,15 +36,21 @@ def environment(pod: Object, container: Object, references: PodReferences, field
 
 
 def _from_objects(container: Object, references: PodReferences, field: str) -> Iterator[PodEnv]:
-    """A key that no variable can be named by is left out, as kubelets do."""
+    """A key that Apptainer sets no variable for is refused: kubelets would set it, `my.dot` for instance."""
     for source in container.get("envFrom") or ():
         config_map, secret = source.get("configMapRef"), source.get("secretRef")
         values = references.config_map_texts(config_map["name"]) if config_map else {}
         values |= references.secret(secret["name"]) if secret else {}
         for key in sorted(values):
             name = f"{source.get('prefix') or ''}{key}"
-            if NAME.fullmatch(name) is not None:
-                yield PodEnv(name=name, value=_text(values[key], f"{field}.envFrom: {name}"))
+            where = f"{field}.envFrom[{name}]"
+            if NAME.fullmatch(name) is None:
+                raise Unsupported(
+                    f"{where}: Apptainer sets only variables whose names a shell takes: rename the key, or "
+                    "choose the others by env"
+                )
+            with refusals_of(where):
+                yield PodEnv(name=name, value=_text(values[key], where))
 
 
 def _from_source(

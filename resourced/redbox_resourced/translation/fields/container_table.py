@@ -118,7 +118,7 @@ CONTAINER: FieldTable = {
     "args": honoured(),
     "command": honoured(),
     "env": honoured("", ENV),
-    "envFrom": honoured("Keys that cannot be names of variables are left out.", ENV_FROM),
+    "envFrom": honoured("A key that no shell takes as a name is refused.", ENV_FROM),
     "image": honoured("As for a kubelet, or the absolute path of a SIF on the Slurm nodes."),
     "imagePullPolicy": honoured(),
     "lifecycle": honoured("", LIFECYCLE),
