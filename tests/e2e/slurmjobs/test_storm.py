@@ -47,8 +47,8 @@ class Storm:
     delivery: str
     kills: dict[str, int] = field(default_factory=dict)
     left: list[str] = field(default_factory=list)
-    drained: set[str] = field(default_factory=set)
-    """Pods whose node was drained."""
+    deleted: set[str] = field(default_factory=set)
+    """Pods that it deleted, or whose node it drained: one that had left its last word is not made again."""
 
     def __post_init__(self) -> None:
         self.left = self._shuffled()
@@ -84,6 +84,7 @@ class Storm:
         return faults
 
     def _delete_companion(self, job: Applied) -> None:
+        self.deleted.add(job.pod)
         job("delete", "pod", job.pod, "--ignore-not-found", "--wait=false")
 
     def _restart_redbox(self, login: Host) -> None:
@@ -111,7 +112,7 @@ class Storm:
     def _drain(self, node: str) -> None:
         """As before its maintenance: companions, operator and resourced are evicted if they are there."""
         on_it = f"--field-selector=spec.nodeName={node}"
-        self.drained.update(
+        self.deleted.update(
             self.kubectl(
                 "get", "pods", "--all-namespaces", on_it, "--output=jsonpath={..metadata.name}"
             ).split()
@@ -143,7 +144,7 @@ def test_after_a_storm_everything_is_as_slurm_says(bed: Bed, jobs: SlurmJobs, de
                 codes[job.name] = code
             if len(applied) % 6 == 0 or len(applied) == JOBS:
                 storm.strike(applied)
-        faults = [fault for job in applied for fault in _faults(job, codes[job.name], storm.drained)]
+        faults = [fault for job in applied for fault in _faults(job, codes[job.name], storm.deleted)]
     assert faults == [], storm.kills
 
 
@@ -178,7 +179,7 @@ def _log_of(job: Applied, attempt: int) -> str:
                 approve(job.kubectl)
 
 
-def _faults(job: Applied, code: int, drained: set[str]) -> list[str]:
+def _faults(job: Applied, code: int, deleted: set[str]) -> list[str]:
     phase = "Succeeded" if code == 0 else "Failed"
     status = job.reaches("Succeeded", "Failed", "Cancelled", within_s=CALMS_WITHIN_S)
     state = "COMPLETED" if code == 0 else "FAILED"
@@ -196,7 +197,7 @@ def _faults(job: Applied, code: int, drained: set[str]) -> list[str]:
     if written != OUTPUT:
         found.append(f"{job.name}: its output has {len(written)} bytes of {len(OUTPUT)}")
     pod = job.pod_of(status["attempts"])
-    if job.get("pod", pod) or pod not in drained:  # Kubernetes deletes pods that have ended with their node
+    if job.get("pod", pod) or pod not in deleted:
         log = _log_of(job, status["attempts"])
         if not is_whole(log, OUTPUT):
             found.append(f"{job.name}: its log has {len(log)} bytes of {len(OUTPUT)}")
