@@ -161,14 +161,14 @@ class Companion:
         """The pod's status, once it is there."""
         return eventually(lambda: status if (status := self.pod["status"])["phase"] in phases else None)
 
-    def has_condition(self, reason: str) -> Object:
-        """The pod's condition Submitted, once it says that."""
+    def has_condition(self, reason: str, words: str = "") -> Object:
+        """The pod's condition Submitted, once it has that reason and those words in its message."""
         return eventually(
             lambda: next(
                 (
                     one
                     for one in self.pod["status"].get("conditions", [])
-                    if one["type"] == "redbox.dev/Submitted" and one.get("reason") == reason
+                    if one["type"] == "redbox.dev/Submitted" and one.get("reason") == reason and words in one["message"]
                 ),
                 None,
             )

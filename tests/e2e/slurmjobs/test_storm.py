@@ -32,7 +32,8 @@ JOBS = int(os.environ.get("STORM_JOBS", "60"))
 BLOWS_S = float(os.environ.get("STORM_SECONDS", "45"))
 SEED = int(os.environ.get("STORM_SEED", "20261121"))
 CALMS_WITHIN_S = 900.0
-NO_END = {"PENDING", "RUNNING", "REQUEUED"}  # of forgotten jobs, for ever; of a job that a node refused
+NO_END = {"PENDING", "RUNNING"}  # of forgotten jobs, for ever
+BEGAN_AGAIN = {"REQUEUED", "NODE_FAIL"}  # by Slurm itself, under the same id: a node refused the job, or fell
 SCRIPT = "#SBATCH --mem=20M\nfor i in $(seq 1 20); do seq $i 200; sleep 0.1; done\nexit {code}"
 OUTPUT = "".join(f"{number}\n" for part in range(1, 21) for number in range(part, 201))
 
@@ -102,7 +103,8 @@ class Storm:
         self.bed.slurms[0].up()
 
     def _kill_agents(self, login: Host) -> None:
-        login.run("pkill", "-KILL", "-u", ",".join(TENANTS), "-f", AGENT_PATH, check=False)
+        agents = login.run("pgrep", "--uid", ",".join(TENANTS), "--full", AGENT_PATH, check=False)
+        login.run("kill", "-KILL", *agents.stdout.split(), check=False)
 
     def _cut_cable(self, login: Host) -> None:
         login.link(up=False)
@@ -183,13 +185,14 @@ def _faults(job: Applied, code: int, deleted: set[str]) -> list[str]:
     phase = "Succeeded" if code == 0 else "Failed"
     status = job.reaches("Succeeded", "Failed", "Cancelled", within_s=CALMS_WITHIN_S)
     state = "COMPLETED" if code == 0 else "FAILED"
-    ids = [row for row in job.in_slurm() if row[1] not in NO_END]
+    rows = [row for row in job.in_slurm() if row[1] not in NO_END]
+    ids = [row for row in rows if row[1] not in BEGAN_AGAIN]
     if status.get("reason") == "ForgottenBySlurm":
         may_retry = code == 0 and "It may have started" not in status["message"]
         return [f"{job.name}: not submitted again: {status['message']}"] if may_retry else []
     found = []
     if ids != [(status.get("jobID"), state)]:
-        found.append(f"{job.name}: sacct has {ids}, the status says {status.get('jobID')}")
+        found.append(f"{job.name}: sacct has {rows}, the status says {status.get('jobID')}")
     if (status["phase"], status.get("exitCode")) != (phase, code):
         found.append(f"{job.name}: {status['phase']} {status.get('exitCode')}, not {phase} {code}")
     path = f"{status.get('workingDirectory')}/slurm-{status.get('jobID')}.out"
