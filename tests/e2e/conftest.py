@@ -1,6 +1,6 @@
 """The bed for every test of this folder; it was brought up before the first of them (tests/conftest.py)."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import nullcontext
 
 import pytest
@@ -11,7 +11,7 @@ from redbox_bed.bed import Bed
 from redbox_bed.core.errors import BedError
 from redbox_bed.delivery import take_away
 from redbox_bed.hosts.host import Host
-from tests.e2e.harness import slurmjobs
+from tests.e2e.harness import slurm_nodes, slurmjobs
 from tests.e2e.harness.redbox_server import RedboxServer
 from tests.e2e.harness.slurmjobs import SlurmJobs
 from tests.e2e.harness.virtual_chart import virtual_delivery
@@ -31,6 +31,21 @@ def bed() -> Bed:
             pytrace=False,
         )
     return bed
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What failed is shown with the state of its bed at that moment."""
+    report = yield
+    funcargs = getattr(item, "funcargs", {})
+    if report.failed and "bed" in funcargs:
+        report.sections.append(("The bed", slurm_nodes.state_of(funcargs["bed"])))
+    return report
+
+
+@pytest.fixture(autouse=True)
+def _nodes_that_slurm_drained_are_resumed(bed: Bed) -> None:
+    slurm_nodes.resume_what_slurm_drained(bed)
 
 
 @pytest.fixture(scope="module")

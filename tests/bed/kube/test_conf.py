@@ -90,7 +90,10 @@ def test_a_kubelet_answers_no_stranger() -> None:
 
 @pytest.mark.parametrize(
     ("machine", "gates", "cgroups_per_qos"),
-    [(BOUND, {"KubeletInUserNamespace": True}, False), (FREE, None, None)],
+    [
+        (BOUND, {"KubeletInUserNamespace": True, "InPlacePodVerticalScaling": False}, False),
+        (FREE, None, None),
+    ],
 )
 def test_a_kubelet_gives_up_only_what_the_machine_cannot_do(
     machine: Machine, gates: Mapping[str, bool] | None, *, cgroups_per_qos: bool | None

@@ -20,6 +20,7 @@ import yaml
 
 from redbox_bed import login_node
 from redbox_bed.bed import Bed
+from redbox_bed.core.errors import BedError
 from redbox_bed.core.progress import Progress
 from redbox_bed.delivery import Kubernetes, deliver
 from redbox_bed.hosts.host import Host
@@ -112,7 +113,10 @@ class Applied:
 
     def wait(self, condition: str) -> Status:
         """`kubectl wait --for=…`, and the status then."""
-        self("wait", f"slurmjob/{self.name}", f"--for={condition}", f"--timeout={WITHIN_S}s")
+        try:
+            self("wait", f"slurmjob/{self.name}", f"--for={condition}", f"--timeout={WITHIN_S}s")
+        except BedError as error:
+            raise AssertionError(f"{error}\n{self.status}\n{self._why()}") from error
         return self.status
 
     def finishes(self) -> Status:

@@ -12,6 +12,7 @@ from redbox_bed.bed import Bed
 from redbox_bed.core.places import CHECKOUT
 from redbox_bed.core.progress import Progress
 from redbox_bed.delivery import Kubernetes, deliver
+from tests.e2e.harness.resourced_process import rendered
 from tests.e2e.harness.slurm_release import skip_without_pmix
 
 pytestmark = pytest.mark.timeout(900)
@@ -19,7 +20,11 @@ pytestmark = pytest.mark.timeout(900)
 
 @pytest.fixture
 def left_as_found(bed: Bed) -> Iterator[None]:
-    """The demo turns Virtual delivery on."""
+    """The demo turns Virtual delivery on.
+
+    Other files make resourced's account and rights without helm, which then refuses to take them for its own.
+    """
+    Kubernetes(bed)("delete", "--ignore-not-found", "--filename=-", stdin=rendered(bed))
     yield
     deliver(bed, Progress.silent())
     Kubernetes(bed)("delete", "nodes", "--selector=redbox.dev/virtual", "--wait=false")

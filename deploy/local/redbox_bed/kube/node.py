@@ -98,11 +98,15 @@ def _kubelet(machine: Machine) -> str:
         "evictionHard": {"memory.available": "50Mi", "nodefs.available": "0%", "imagefs.available": "0%"},
         "imageGCHighThresholdPercent": 100,
     }
+    gates = {}
     if machine.cgroup_version == 1:
         configuration |= {"failCgroupV1": False, "cgroupsPerQOS": False, "enforceNodeAllocatable": []}
+        # Without a group for each pod kubelet 1.34.4 ends (nil pointer in doPodResizeAction) at a pod whose
+        # container does not have its memory limit yet.
+        gates["InPlacePodVerticalScaling"] = False
     if not machine.may_raise_limits:
-        configuration["featureGates"] = {"KubeletInUserNamespace": True}
-    return as_yaml(configuration)
+        gates["KubeletInUserNamespace"] = True
+    return as_yaml(configuration | ({"featureGates": gates} if gates else {}))
 
 
 def _proxy(spec: HostSpec) -> str:
