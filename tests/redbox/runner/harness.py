@@ -82,6 +82,7 @@ class Node:
         (folder / "bin/apptainer").write_text(f"#!{sys.executable} -IS\n{program}")
         (folder / "bin/apptainer").chmod(0o755)
         self.serve(REGISTRY)
+        self.program = folder / "runner.py"
         self._runs = 0
 
     def serve(self, registry: dict[str, Any]) -> None:
@@ -97,9 +98,7 @@ class Node:
         document["paths"] = {"logs": str(private / "logs"), "cache": str(self.folder / "cache")}
         (private / "pod.json").write_text(json.dumps(document))
         environment = {"PATH": f"{self.folder}/bin:{os.environ['PATH']}"}
-        process = subprocess.Popen(
-            [self._python, "-IS", self.folder / "runner.py", private], env=environment, cwd="/"
-        )
+        process = subprocess.Popen([self._python, "-IS", self.program, private], env=environment, cwd="/")
         return Run(private, process, self.folder / "scratch")
 
     def run(self, **pod: Any) -> PodReport:

@@ -6,7 +6,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from contextlib import suppress
+from types import CodeType
 from typing import List, Optional
 
 from redbox.runner.program.command_lines import step_environment
@@ -16,7 +18,7 @@ from redbox.runner.program.pods import DELETED, STOP_SIGNALS, PodRunner
 from redbox.runner.program.reports import ReportFile, StatusReport
 from redbox.runner.program.rules import Document
 from redbox.runner.program.starts import DEFAULT_SCRATCH, PodContext, find_runtime
-from redbox.runner.program.steps import run_step, run_sweep, run_task, sweep_command
+from redbox.runner.program.steps import keep_compiled, run_step, run_sweep, run_task, sweep_command
 from redbox.runner.program.volumes import Scratch, ScratchFailed, VolumeSet
 
 UNPREPARED = 70
@@ -141,7 +143,7 @@ def clean_up(context: PodContext, folder: str) -> None:
         shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
 
 
-def main(arguments: List[str]) -> int:
+def main(arguments: List[str], program: CodeType) -> int:
     verb, path = arguments if len(arguments) == len(("verb", "path")) else ("pod", arguments[0])
     if verb == "step":
         run_step(path)
@@ -149,10 +151,11 @@ def main(arguments: List[str]) -> int:
         return run_task(path)
     if verb == "sweep":
         return run_sweep(path)
+    threading.Thread(target=keep_compiled, args=(program,), daemon=True).start()  # a home may be slow
     return run_pod(os.path.abspath(path))
 
 
 if __name__ == "__main__":
-    code = main(sys.argv[1:])
+    code = main(sys.argv[1:], sys._getframe().f_code)  # noqa: SLF001 # the code of this program
     sys.stdout.flush()
     os._exit(code)  # without joining threads, which a dead file server may block

@@ -27,7 +27,7 @@ from redbox.runner.program.rules import (
     container_environment,
     pod_environment,
 )
-from redbox.runner.program.steps import OVERLAY, program_command, write_start
+from redbox.runner.program.steps import OVERLAY, program_command, program_source, write_start
 from redbox.runner.program.volumes import Mount, Scratch, VolumeSet
 
 LARGEST_POD_MESSAGE = 12 * 1024
@@ -191,7 +191,7 @@ class StartBuilder:
         launcher = ["srun", "--mpi=" + str(context.mpi)]
         cpus = context.host_environment.get("SLURM_CPUS_PER_TASK")
         launcher += ["--cpus-per-task=" + cpus] if cpus else []  # srun does not inherit it from sbatch
-        return start.launch_child([*launcher, *program_command("task", path)], environment)
+        return start.launch_child([*launcher, *program_command("task", path, program_source())], environment)
 
     def _overlay(self, number: int) -> str:
         name = "{}-{}".format(self._spec["name"], number)
