@@ -82,6 +82,7 @@ class Node:
         (folder / "bin/apptainer").write_text(f"#!{sys.executable} -IS\n{program}")
         (folder / "bin/apptainer").chmod(0o755)
         self.serve(REGISTRY)
+        self.cache = folder / "cache"
         self.program = folder / "runner.py"
         self._runs = 0
 
@@ -95,7 +96,8 @@ class Node:
         values = {"name": "web", "namespace": "team", "uid": "u-1", "scratch": str(self.folder / "scratch")}
         program = PodProgram.model_validate({"restartPolicy": "Never", **values, **pod})
         document = program.model_dump(mode="json", by_alias=True)
-        document["paths"] = {"logs": str(private / "logs"), "cache": str(self.folder / "cache")}
+        paths = {"logs": str(private / "logs"), "cache": str(self.cache), "keepDays": 30}
+        document["paths"] = paths
         (private / "pod.json").write_text(json.dumps(document))
         environment = {"PATH": f"{self.folder}/bin:{os.environ['PATH']}"}
         process = subprocess.Popen([self._python, "-IS", self.program, private], env=environment, cwd="/")

@@ -93,7 +93,12 @@ def prepare(context: PodContext) -> None:
     pull_environment = dict(context.host_environment)
     pull_environment.setdefault("APPTAINER_TMPDIR", context.scratch.folder("pull"))
     context.images = ImageStore(
-        pod["paths"]["cache"], runtime, pull_environment, pod.get("registries") or {}, context.stopping
+        pod["paths"]["cache"],
+        runtime,
+        pull_environment,
+        pod.get("registries") or {},
+        context.stopping,
+        keep_days=pod["paths"].get("keepDays") or 0,
     )
 
 
@@ -127,6 +132,7 @@ def run_pod(folder: str) -> int:
         with suppress(OSError):
             if line is not None:
                 report_file.write(line)
+        remove_unused_images(context)
 
 
 def clean_up(context: PodContext, folder: str) -> None:
@@ -141,6 +147,14 @@ def clean_up(context: PodContext, folder: str) -> None:
         context.scratch.remove()
     for name in ("files", "run"):
         shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
+
+
+def remove_unused_images(context: PodContext) -> None:
+    """After the last report, and not for long: a cache may be slow."""
+    if hasattr(context, "images"):
+        removal = threading.Thread(target=context.images.remove_unused, daemon=True)
+        removal.start()
+        removal.join(SWEEP_S)
 
 
 def main(arguments: List[str], program: CodeType) -> int:
