@@ -175,6 +175,15 @@ def test_an_error_of_apptainer_is_one_only_where_no_program_has_written() -> Non
     assert start_error(255, "") is None
 
 
+def test_an_error_of_apptainers_starter_is_one_too() -> None:
+    starter = "ERROR  : Failed to create user namespace: not allowed to create user namespace\n"
+    assert (
+        start_error(255, starter) == "Failed to create user namespace: not allowed to create user namespace"
+    )
+    assert start_error(255, "\x1b[91mERROR  : no\x1b[0m\n") == "no"
+    assert start_error(255, "ERROR: of the container's own program\n") is None
+
+
 def test_a_fallback_message_is_the_end_of_the_log() -> None:
     log = "".join(f"{number}\n" for number in range(200))
     assert log_end(log).splitlines() == [str(number) for number in range(120, 200)]

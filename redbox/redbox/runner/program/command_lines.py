@@ -7,9 +7,11 @@ from typing import Dict, List, Optional, Tuple
 
 from redbox.runner.program.volumes import Mount
 
-ISOLATED = ("--containall", "--no-init", "--no-umask", "--no-eval", "--no-mount", "tmp,home")
+# In a user namespace also where Apptainer is setuid: else it takes no folder of a user's as an overlay, and
+# no command can enter the container.
+ISOLATED = ("--userns", "--containall", "--no-init", "--no-umask", "--no-eval", "--no-mount", "tmp,home")
 # MPI's ranks find each other by the memory, the processes and the sockets of their node.
-SHARED = ("--contain", "--cleanenv", "--no-init", "--no-umask", "--no-eval", "--no-mount", "home")
+SHARED = ("--userns", "--contain", "--cleanenv", "--no-init", "--no-umask", "--no-eval", "--no-mount", "home")
 GPU_FLAGS = {"nvidia": "--nv", "rocm": "--rocm"}
 GPU_VARIABLES = {
     "nvidia": ("CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"),

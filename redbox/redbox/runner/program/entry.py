@@ -17,7 +17,7 @@ from redbox.runner.program.images import ImageStore
 from redbox.runner.program.pods import DELETED, STOP_SIGNALS, PodRunner
 from redbox.runner.program.reports import ReportFile, StatusReport
 from redbox.runner.program.rules import Document
-from redbox.runner.program.starts import DEFAULT_SCRATCH, PodContext, find_runtime
+from redbox.runner.program.starts import DEFAULT_SCRATCH, PodContext, find_namespace_bar, find_runtime
 from redbox.runner.program.steps import keep_compiled, run_step, run_sweep, run_task, sweep_command
 from redbox.runner.program.volumes import Scratch, ScratchFailed, VolumeSet
 
@@ -79,6 +79,12 @@ def prepare(context: PodContext) -> None:
             )
         )
     context.runtime = runtime
+    bar = find_namespace_bar()
+    if bar is not None and os.getuid() != 0:
+        raise SetupFailed(
+            "Pods need user namespaces, which node {} refuses to its users: its administrator allows them by "
+            "sysctl {}.".format(context.node_name, bar)
+        )
     scratch = pod.get("scratch") or DEFAULT_SCRATCH
     context.scratch = Scratch(scratch, os.environ.get("SLURM_JOB_ID", str(os.getpid())))
     try:

@@ -136,7 +136,10 @@ def run_inside(argv: List[str], target: HandlerTarget, limit_s: float) -> Answer
     if target.pid is None:
         return False, "the container does not run"
     if not is_enterable(target.pid):
-        return False, "this node's Apptainer is setuid: no command can enter its containers"
+        return (
+            False,
+            "no command can enter the container: it has ended, or its program is closed",
+        )
     environment = process_environment(target.pid)
     command = enter_command(target.pid, target.cwd, argv, tool_features())
     command[0] = shutil.which(command[0]) or command[0]

@@ -24,6 +24,8 @@ LOG_LINE = re.compile(
     r"(?:\x1b\[\d+m)?(?P<level>INFO|WARNING|ERROR|FATAL|DEBUG)\b[^:]*:(?:\x1b\[0m)?\s+(?P<text>.*)"
 )
 FATAL_CODE = 255
+STARTER_ERROR = re.compile(r"(?:\x1b\[\d+m)?ERROR {2}:\s+(?P<text>.*?)(?:\x1b\[0m)?\Z")
+"""The starter's own form of FATAL."""
 IMAGE_ENV = "source: /.singularity.d/"  # an ENV that a shell cannot read; it is set all the same
 FALLBACK_BYTES, FALLBACK_LINES = 2048, 80
 
@@ -199,6 +201,7 @@ def start_error(exit_code: int, log: str) -> Optional[str]:
     if exit_code != FATAL_CODE or not lines or not all(matches):
         return None
     errors = [match.group("text") for match in matches if match and match.group("level") == "FATAL"]
+    errors = errors or [match.group("text") for match in map(STARTER_ERROR.match, lines) if match]
     return errors[-1] if errors else None
 
 

@@ -35,6 +35,7 @@ LARGEST_MESSAGE = 4096
 DEFAULT_SCRATCH = "/tmp"  # noqa: S108 # a folder of the job's own is made there
 DEVICES = "/dev/"
 ROOT_NAMES = ("", "0", "root")
+NAMESPACE_SETTINGS = ("user/max_user_namespaces", "kernel/unprivileged_userns_clone")
 
 
 class PodContext:
@@ -278,4 +279,13 @@ def find_runtime(environment: Dict[str, str]) -> Optional[str]:
         path = shutil.which(name, path=environment.get("PATH"))
         if path is not None:
             return path
+    return None
+
+
+def find_namespace_bar(folder: str = "/proc/sys") -> Optional[str]:
+    """The setting of the kernel by which users can make no user namespaces; None if they can."""
+    for name in NAMESPACE_SETTINGS:
+        with suppress(OSError), open(os.path.join(folder, name)) as file:
+            if file.read().strip() == "0":
+                return name.replace("/", ".")
     return None
