@@ -84,6 +84,9 @@ class Node:
         self.serve(REGISTRY)
         self.cache = folder / "cache"
         self.program = folder / "runner.py"
+        self.start_by: list[str] = []
+        """Words before the runner's command."""
+        self.path = f"{folder}/bin:{os.environ['PATH']}"
         self._runs = 0
 
     def serve(self, registry: dict[str, Any]) -> None:
@@ -99,8 +102,8 @@ class Node:
         paths = {"logs": str(private / "logs"), "cache": str(self.cache), "keepDays": 30}
         document["paths"] = paths
         (private / "pod.json").write_text(json.dumps(document))
-        environment = {"PATH": f"{self.folder}/bin:{os.environ['PATH']}"}
-        process = subprocess.Popen([self._python, "-IS", self.program, private], env=environment, cwd="/")
+        argv = [*self.start_by, self._python, "-IS", str(self.program), str(private)]
+        process = subprocess.Popen(argv, env={"PATH": self.path}, cwd="/")
         return Run(private, process, self.folder / "scratch")
 
     def run(self, **pod: Any) -> PodReport:

@@ -168,13 +168,24 @@ class ContainerLife:
                 self._event("Failed", "Error: {}".format(refusal), warning=True)
                 self._report(state=waiting("CreateContainerConfigError", str(refusal)))
                 self._sleep(CONFIG_RETRY_S)
+            except OSError as error:
+                raise self._node_failure(error) from error
+
+    def _node_failure(self, error: OSError) -> StartFailed:
+        """A full disk, say: what the node could not do for this container."""
+        return StartFailed(
+            "{} on node {}: {}".format(error.filename, self._context.node_name, error.strerror)
+        )
 
     def _start(self, start: ContainerStart, image: Image) -> ContainerProcess:
         name = self.spec.get("stopSignal") or image.config.stop_signal
         self._stop_signal = signal_number(name)
         with self._lock:
             self._check_stopping()
-            process = self._process = start.launch()
+            try:
+                process = self._process = start.launch()
+            except OSError as error:
+                raise self._node_failure(error) from error
         if message_path(self.spec).startswith(DEVICES):
             process.message = DeviceMessage(message_path(self.spec))
         process.wait_started()

@@ -22,7 +22,6 @@ from redbox.runner.program.processes import ContainerProcess, StepProcess
 from redbox.runner.program.reports import StatusReport
 from redbox.runner.program.rules import (
     Document,
-    StartFailed,
     build_argv,
     container_environment,
     pod_environment,
@@ -105,12 +104,8 @@ class ContainerStart:
         self.launch: Callable[[], ContainerProcess] = lambda: self.launch_child(self.argv, self.environment)
 
     def launch_child(self, argv: List[str], environment: Dict[str, str]) -> ContainerProcess:
-        try:
-            with open(self.log, "ab") as output:
-                process = ContainerProcess(argv, environment, output, "/")
-        except OSError as error:
-            raise StartFailed("{}: {}".format(error.filename or argv[0], error.strerror)) from error
-        return process
+        with open(self.log, "ab") as output:
+            return ContainerProcess(argv, environment, output, "/")
 
 
 class StartBuilder:
@@ -121,7 +116,7 @@ class StartBuilder:
         self._spec = spec
 
     def build(self, image: Image, number: int) -> ContainerStart:
-        """StartFailed for what never works, ConfigRefused for what may work later."""
+        """StartFailed for what never works, ConfigRefused for what may work later, OSError of the node's."""
         context, spec = self._context, self._spec
         own = pod_environment(spec.get("env") or [], context.node_values)
         hostname = context.hostname or context.node_name.partition(".")[0]
@@ -167,11 +162,8 @@ class StartBuilder:
             program_command("step", path), context.node_name, spec["name"], spec["memoryLimit"]
         )
         environment = step_environment(context.host_environment)
-        try:
-            with open(path + ".srun", "ab") as output:
-                return StepProcess(argv, environment, output, "/", path)
-        except OSError as error:
-            raise StartFailed("{}: {}".format(error.filename or argv[0], error.strerror)) from error
+        with open(path + ".srun", "ab") as output:
+            return StepProcess(argv, environment, output, "/", path)
 
     def _launch_tasks(self, start: ContainerStart, image: Image, number: int) -> ContainerProcess:
         context = self._context
