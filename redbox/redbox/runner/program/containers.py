@@ -10,7 +10,7 @@ from typing import Callable, Optional
 from redbox.runner.program.handlers import HandlerTarget, find_listeners, run_handler
 from redbox.runner.program.images import Image, PullFailed, Stopped
 from redbox.runner.program.probes import ProbedContainer
-from redbox.runner.program.processes import ContainerProcess, DeviceMessage, read_text
+from redbox.runner.program.processes import ContainerProcess, DeviceMessage, read_end, read_text
 from redbox.runner.program.reports import running, terminated, waiting
 from redbox.runner.program.rules import (
     START_ERROR,
@@ -229,7 +229,7 @@ class ContainerLife:
                 return
 
     def _check_start(self, process: ContainerProcess, log: str, code: int) -> None:
-        failure = process.failed_before_start() or start_error(code, tail(log))
+        failure = process.failed_before_start() or start_error(code, read_end(log, LOG_TAIL))
         if failure:
             raise StartFailed("failed to start container {}: {}".format(self.name, failure))
 
@@ -279,9 +279,9 @@ class ContainerLife:
         limit = self._context.message_limit
         text = process.message.read(limit) if process.message is not None else ""
         if start.message_file:
-            text = read_text(start.message_file)[:limit]
+            text = read_text(start.message_file, limit)
         if not text and code != 0 and self.spec.get("messageFromLogs"):
-            text = log_end(tail(start.log))[-limit:]
+            text = log_end(read_end(start.log, LOG_TAIL))[-limit:]
         return text
 
     def _report_end(self, code: int, reason: str, message: str, started_at: Optional[float]) -> None:
@@ -334,13 +334,3 @@ def signal_number(name: str) -> signal.Signals:
             return signal.Signals(int(name))
         return signal.Signals[name if name.startswith("SIG") else "SIG" + name]
     return signal.SIGTERM
-
-
-def tail(path: str) -> str:
-    try:
-        with open(path, "rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - LOG_TAIL))
-            return file.read().decode("utf-8", "replace")
-    except OSError:
-        return ""

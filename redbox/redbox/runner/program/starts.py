@@ -26,7 +26,7 @@ from redbox.runner.program.rules import (
     container_environment,
     pod_environment,
 )
-from redbox.runner.program.steps import OVERLAY, program_command, program_source, write_start
+from redbox.runner.program.steps import OVERLAY, open_log, program_command, program_source, write_start
 from redbox.runner.program.volumes import Mount, Scratch, VolumeSet
 
 LARGEST_POD_MESSAGE = 12 * 1024
@@ -104,7 +104,7 @@ class ContainerStart:
         self.launch: Callable[[], ContainerProcess] = lambda: self.launch_child(self.argv, self.environment)
 
     def launch_child(self, argv: List[str], environment: Dict[str, str]) -> ContainerProcess:
-        with open(self.log, "ab") as output:
+        with open(self.log, "ab", opener=open_log) as output:
             return ContainerProcess(argv, environment, output, "/")
 
 

@@ -52,11 +52,18 @@ def read_start(path: str) -> Dict[str, Any]:
     return document
 
 
+def open_log(path: str, flags: int) -> int:
+    """A container's log: no link is followed, and no FIFO waited for."""
+    log = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    os.set_blocking(log, True)
+    return log
+
+
 def run_step(path: str) -> None:
     """Become the step's shell; the container's output goes to its log and not through srun."""
     start = read_start(path)
     os.unlink(path)
-    log = os.open(start["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    log = open_log(start["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.dup2(log, 1)
     os.dup2(log, 2)
     argv = ["/bin/sh", "-c", WRAPPER, path, oom_file() or "", *start["argv"]]
