@@ -54,6 +54,15 @@ class Run:
             time.sleep(0.02)
         raise AssertionError(self.reports()[-1:])
 
+    def wait_done(self) -> PodReport:
+        """Of a runner that is no longer this process's own."""
+        until = time.monotonic() + LIMIT_S
+        while time.monotonic() < until:
+            if (reports := self.reports()) and reports[-1].done:
+                return reports[-1]
+            time.sleep(0.02)
+        raise AssertionError(self.reports()[-1:])
+
     def delete(self) -> None:
         self.process.send_signal(signal.SIGTERM)
 

@@ -33,6 +33,7 @@ from redbox.runner.program.volumes import (
     check_host_path,
     find_sub_path,
     remove_tree,
+    used_bytes,
 )
 from redbox_api.pod_report import PodReport
 
@@ -199,6 +200,24 @@ def test_a_tree_with_closed_folders_is_removed(tmp_path: Path) -> None:
     (tmp_path / "t/a").chmod(0)
     remove_tree(str(tmp_path / "t"))
     assert not (tmp_path / "t").exists()
+
+
+@pytest.mark.parametrize("closed", [0o700, 0o500])
+def test_a_tree_that_is_deeper_than_paths_go_is_measured_and_removed(tmp_path: Path, closed: int) -> None:
+    top = tmp_path / "deep"
+    top.mkdir()
+    folder = os.open(top, os.O_RDONLY)
+    for _ in range(3000):
+        os.mkdir("nested", dir_fd=folder)
+        below = os.open("nested", os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        folder = below
+    os.close(os.open("file", os.O_WRONLY | os.O_CREAT, dir_fd=folder))
+    os.fchmod(folder, closed)
+    os.close(folder)
+    assert used_bytes(str(top)) >= 0
+    remove_tree(str(top))
+    assert not top.exists()
 
 
 def test_listeners_are_read_from_the_kernels_table() -> None:

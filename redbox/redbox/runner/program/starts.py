@@ -43,6 +43,7 @@ class PodContext:
     def __init__(self, pod: Document, folder: str, node_name: str, address: str) -> None:
         self.pod = pod
         self.folder = folder
+        self.parent = os.getppid()
         self.logs: str = pod["paths"]["logs"]
         self.node_name = node_name
         self.address = address
