@@ -5,6 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
+from redbox.runner.program.containers import ContainerLife
+from redbox.runner.program.reports import StatusReport
+from redbox.runner.program.starts import PodContext
 from tests.redbox.runner.harness import BOX, Node, container, end_of, state_of
 
 
@@ -54,6 +59,31 @@ def test_a_scratch_without_room_is_a_start_error_that_names_the_node(node: Node)
     message = message_of(node, containers=[container("a", "true")])
     assert "No space left on device" in message
     assert os.uname().nodename in message
+
+
+def test_a_fault_of_the_runners_own_ends_the_container_with_its_words(tmp_path: Path) -> None:
+    class NoThreads:
+        def find(self, _spec: object) -> None:
+            raise RuntimeError("can't start new thread")
+
+    spec = {"name": "a", "image": BOX}
+    pod = {
+        "name": "web",
+        "namespace": "n",
+        "uid": "u",
+        "paths": {"logs": str(tmp_path)},
+        "containers": [spec],
+    }
+    context = PodContext(pod, str(tmp_path), "n1", "10.0.0.1")
+    context.report = StatusReport([("a", "main")], {"nodeName": "n1", "hostIP": "10.0.0.1"})
+    context.images = NoThreads()  # type: ignore[assignment]
+    life = ContainerLife(context, spec, "main")
+    with pytest.raises(RuntimeError):
+        life._live()  # noqa: SLF001 # the thread's function
+    end = context.report.state("a")["terminated"]
+    assert (end["exitCode"], end["reason"], life.exit_code) == (128, "StartError", 128)
+    assert "can't start new thread" in end["message"]
+    assert life.ended.is_set()
 
 
 def test_a_start_error_is_tried_again_where_the_restart_policy_says_so(node: Node) -> None:

@@ -11,8 +11,9 @@ from redbox.runner.program import processes
 from redbox.runner.program.command_lines import split_environment
 from redbox.runner.program.processes import DeviceMessage, read_end, read_text
 from redbox.runner.program.reports import MAX_EVENTS, ReportFile, StatusReport, terminated, waiting
+from redbox.runner.program.starts import make_below
 from redbox_api.pod_report import LONGEST_REPORT, PodReport
-from tests.redbox.runner.harness import Node, container, end_of, reasons
+from tests.redbox.runner.harness import BOX, Node, container, end_of, reasons
 
 
 def test_a_probe_runs_no_program_of_the_containers_path_on_the_node(node: Node, tmp_path: Path) -> None:
@@ -94,6 +95,25 @@ def test_a_pipe_in_the_place_of_a_log_is_not_waited_for(node: Node) -> None:
     plant = 'for folder; do :; done; mkdir "$folder/logs"; mkfifo "$folder/logs/a-0.log"; exec "$@"'
     node.start_by = ["sh", "-c", plant, "sh"]
     assert end_of(node.run(containers=[container("a", "true")]), "a") == (128, "StartError")
+
+
+def test_a_working_directory_is_made_in_its_volume_only(tmp_path: Path) -> None:
+    (tmp_path / "volume").mkdir()
+    (tmp_path / "volume/out").symlink_to(tmp_path)
+    for below in ("a/b", "out/c", "../d"):
+        make_below(str(tmp_path / "volume"), below)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["volume"]
+    assert (tmp_path / "volume/a/b").is_dir()
+
+
+@pytest.mark.parametrize("config", [{"Env": [5]}, {"Env": 5}, {"Entrypoint": 5}])
+def test_an_image_with_another_kind_of_configuration_is_named(node: Node, config: dict[str, object]) -> None:
+    node.serve({BOX: config})
+    run = node.start(containers=[container("a", "true")])
+    report = run.wait_for(lambda report: "Failed" in reasons(report, "a"))
+    run.delete()
+    run.wait()
+    assert any("its oci-config.json is not an image's" in event.message for event in report.events)
 
 
 def test_a_report_of_the_longest_messages_is_one_that_red_box_reads() -> None:

@@ -79,6 +79,12 @@ class ContainerLife:
         except Stopped:
             if self._last_state and "waiting" in self._context.report.state(self.name):
                 self._report(state=self._last_state, lastState={})
+        except Exception as error:
+            self._report_end(START_ERROR, "StartError", "the runner failed: {!r}".format(error), None)
+            self.exit_code = START_ERROR
+            if self._process is not None:
+                self._process.kill()
+            raise  # to the runner's own log
         finally:
             self.ended.set()
             self._context.wake()

@@ -131,6 +131,9 @@ def run_pod(folder: str) -> int:
         sys.stderr.write("redbox: {}\n".format(failure))
         context.report.explain(reason, str(failure))
         return UNPREPARED
+    except Exception as error:
+        context.report.explain("StartError", "the runner failed: {!r}".format(error))
+        raise  # to the runner's own log
     finally:
         clean_up(context, folder)
         context.report.finish()

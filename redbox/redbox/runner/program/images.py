@@ -99,6 +99,9 @@ class Image:
             self.config = ImageConfig(read_image_config(path))
         except (OSError, NotAnImage) as error:
             raise PullFailed("ErrImagePull", "{}: {}".format(path, error)) from error
+        except (AttributeError, TypeError) as error:  # strings and lists where others belong
+            message = "{}: its {} is not an image's: {}".format(path, CONFIG_NAME.decode(), error)
+            raise PullFailed("ErrImagePull", message) from error
 
 
 class ImageStore:

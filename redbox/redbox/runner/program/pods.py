@@ -85,6 +85,10 @@ class PodRunner:
                     container.ended.wait()
             self._stop(self._context.grace_s, "Stopping container {}")
             self._await_stopped()
+        except Exception as error:
+            self._context.report.explain("StartError", "the runner failed: {!r}".format(error))
+            self._context.stopping.set()
+            raise  # to the runner's own log
         finally:
             self._finished = True
             self.wake()

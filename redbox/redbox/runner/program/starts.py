@@ -124,7 +124,7 @@ class StartBuilder:
         values = container_environment(image.config, own, hostname)
         argv = build_argv(spec, image.config, own)
         mounts = context.volumes.mounts(spec, own)
-        cwd = spec.get("workingDir") or image.config.working_dir or "/"
+        cwd = absolute(spec.get("workingDir") or image.config.working_dir)
         message_file = self._message_file(number)
         mounts += self._own_mounts(spec, message_file, mounts)
         mounts += self._working_dir_mount(cwd, image, mounts)
@@ -221,16 +221,23 @@ class StartBuilder:
 
         Apptainer makes the points of its mounts, wherever links lead: a file in the folder has it made.
         """
-        if cwd in ("/", image.config.working_dir):
+        if cwd in ("/", absolute(image.config.working_dir)):
             return []
         for mount in sorted(mounts, key=lambda mount: -len(mount.destination)):
             if (cwd + "/").startswith(mount.destination + "/"):
-                below = os.path.relpath(cwd, mount.destination)
-                with suppress(OSError):
-                    os.makedirs(os.path.join(mount.source, below), exist_ok=True)
+                make_below(mount.source, os.path.relpath(cwd, mount.destination))
                 return []
         empty = write_once(self._context.small_files, "empty", "\n")
         return [Mount(empty, os.path.join(cwd, ".redbox"), read_only=True)]
+
+
+def make_below(top: str, below: str) -> None:
+    """Make a folder of a volume; nothing where a link, which containers may have made, leads out of it."""
+    top = os.path.realpath(top)
+    path = os.path.realpath(os.path.join(top, below))
+    if (path + "/").startswith(top + "/"):
+        with suppress(OSError):
+            os.makedirs(path, exist_ok=True)
 
 
 def write_once(folder: str, name: str, content: str) -> str:
@@ -256,7 +263,11 @@ def hosts_file(context: PodContext) -> str:
 
 def message_path(spec: Document) -> str:
     path = spec.get("messagePath", "/dev/termination-log")
-    return os.path.normpath("/" + path.lstrip("/")) if path else ""
+    return absolute(path) if path else ""
+
+
+def absolute(path: str) -> str:
+    return os.path.normpath("/" + path.lstrip("/"))
 
 
 def find_home(values: Dict[str, str], image: Image) -> str:
