@@ -79,7 +79,7 @@ def test_a_fault_of_the_runners_own_ends_the_container_with_its_words(tmp_path: 
     context.images = NoThreads()  # type: ignore[assignment]
     life = ContainerLife(context, spec, "main")
     with pytest.raises(RuntimeError):
-        life._live()  # noqa: SLF001 # the thread's function
+        life._live()  # the thread's function
     end = context.report.state("a")["terminated"]
     assert (end["exitCode"], end["reason"], life.exit_code) == (128, "StartError", 128)
     assert "can't start new thread" in end["message"]
