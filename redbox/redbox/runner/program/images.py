@@ -1,7 +1,7 @@
 """Images: pulled once for each user into the cache that container jobs use too, with its names and locks.
 
 An image is `sha256 of its URL`.sif, locked by `….sif.lock`, renamed to its name when it is complete, and
-touched when it is used, each day of a long use too. One that nobody has touched for `keepDays` is removed at
+touched when it is used, each day of a long use too. One without a touch for `keepDays` is removed at
 the end of a pod: locks may not reach other nodes, so it is renamed first, and comes back if it has just been
 touched. Credentials are in the environment of the pull alone.
 
@@ -262,7 +262,7 @@ class ImageStore:
 
 
 def touch(path: str) -> bool:
-    """Whether the image is there; then nobody removes it for a while."""
+    """Whether the image is there; then it is not removed for a while."""
     try:
         os.utime(path)
     except FileNotFoundError:
