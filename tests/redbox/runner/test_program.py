@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from redbox.runner.program.images import hash_name
+from redbox.runner.program.steps import program_command, program_source, sweep_command
 from redbox.slurm.submit.pod_script import build_pod_script
 from tests.redbox.runner.harness import Node, container, end_of
 from tests.redbox.runner.test_lives import PYTHONS
@@ -74,6 +75,16 @@ def test_where_no_compiled_form_can_be_kept_the_pod_runs_all_the_same(node: Node
     (in_the_way := node.folder / f"runner{SUFFIX}").mkdir()
     assert end_of(node.run(containers=[container("a", "exit 3")]), "a") == (3, "Error")
     assert in_the_way.is_dir()
+
+
+def test_steps_on_this_node_run_the_compiled_form_and_those_on_others_the_source(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "argv", [f"/cache/runner-1{SUFFIX}"])
+    assert program_command("step", "/f")[2:] == [f"/cache/runner-1{SUFFIX}", "step", "/f"]
+    assert sweep_command("2", "/f")[-3:] == ["/cache/runner-1.py", "sweep", "/f"]
+    monkeypatch.setattr(sys, "argv", ["/cache/runner-1.py"])
+    assert program_source() == "/cache/runner-1.py"
 
 
 def test_the_name_of_an_image_is_its_hash_as_container_jobs_have_it() -> None:
