@@ -24,6 +24,7 @@ from redbox.runner.program.volumes import Scratch, ScratchFailed, VolumeSet
 UNPREPARED = 70
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 SWEEP_S = 20
+CACHE_S = 10
 
 
 class SetupFailed(Exception):
@@ -163,7 +164,7 @@ def remove_unused_images(context: PodContext) -> None:
     if hasattr(context, "images"):
         removal = threading.Thread(target=context.images.remove_unused, daemon=True)
         removal.start()
-        removal.join(SWEEP_S)
+        removal.join(CACHE_S)
 
 
 def main(arguments: List[str], program: CodeType) -> int:

@@ -273,15 +273,20 @@ def touch(path: str) -> bool:
 
 
 def is_unused(path: str, days: int) -> bool:
-    """As `find -mtime +DAYS` has it. Opened, since a network file system then asks its server."""
+    """As `find -mtime +DAYS` has it. What looks old is opened: a network file system then asks its server."""
     try:
+        if not is_old_file(os.lstat(path), days):
+            return False
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            status = os.fstat(file)
+            return is_old_file(os.fstat(file), days)
         finally:
             os.close(file)
     except OSError:
         return False
+
+
+def is_old_file(status: os.stat_result, days: int) -> bool:
     return stat.S_ISREG(status.st_mode) and time.time() - status.st_mtime >= (days + 1) * DAY_S
 
 

@@ -143,6 +143,8 @@ def remove_tree(path: str) -> None:
             return
         with suppress(RecursionError):
             shutil.rmtree(path, onerror=open_up)
+    if os.path.islink(path):  # chmod would follow it
+        return
     for command in REMOVAL:  # deeper than Python or a path's length goes
         subprocess.call([*command, "--", path], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
