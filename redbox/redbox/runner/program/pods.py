@@ -14,7 +14,7 @@ from typing import Callable, List, Optional
 
 from redbox.runner.program.containers import ContainerLife
 from redbox.runner.program.reports import ReportFile
-from redbox.runner.program.rules import BackOff
+from redbox.runner.program.rules import BackOff, grace_at
 from redbox.runner.program.starts import PodContext
 from redbox.runner.program.volumes import MountFailed, NodeVolume
 
@@ -149,7 +149,8 @@ class PodRunner:
 
     def _keep_deadline(self) -> None:
         if self._deleted:
-            self._stop(self._context.grace_s, "Stopping container {}")
+            job_end = self._context.host_environment.get("SLURM_JOB_END_TIME", "")
+            self._stop(grace_at(time.time(), self._context.grace_s, job_end), "Stopping container {}")
         deadline = self._context.pod.get("activeDeadlineS")
         if deadline and time.monotonic() - self._began >= deadline and not self._context.stopping.is_set():
             message = "Pod was active on the node longer than the specified deadline"

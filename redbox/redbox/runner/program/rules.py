@@ -20,6 +20,8 @@ PULLED_IMAGE = re.compile(
 )
 FIRST_S, LONGEST_S = 10.0, 300.0
 RESET_S = 600.0
+KILL_WAIT_S = 25.0
+END_SLACK_S, END_DELAY_S = 2, 90
 LOG_LINE = re.compile(
     r"(?:\x1b\[\d+m)?(?P<level>INFO|WARNING|ERROR|FATAL|DEBUG)\b[^:]*:(?:\x1b\[0m)?\s+(?P<text>.*)"
 )
@@ -175,6 +177,17 @@ class BackOff:
         self._next = min(LONGEST_S, 2 * pause) if pause else FIRST_S
         self._until = failed_at + pause
         return pause
+
+
+def grace_at(now: float, grace_s: float, job_end: str) -> float:
+    """The grace period, within what Slurm leaves to a job that has reached its time limit.
+
+    Slurm kills it 30 s after the signal (KillWait): what the pod has on the node must be gone by then.
+    The job's end as it was at the start: where the limit was raised since, a signal much later is another.
+    """
+    if job_end.isdigit() and -END_SLACK_S <= now - int(job_end) <= END_DELAY_S:
+        return min(grace_s, KILL_WAIT_S)
+    return grace_s
 
 
 def restarts(policy: str, kind: str, exit_code: int) -> bool:
